@@ -1,0 +1,2 @@
+//! The `pagekeeper` command.
+fn main() {}

@@ -1,0 +1,2 @@
+//! The live engine: managed page caches for unmodified programs.
+#![deny(unsafe_code)]

@@ -1,0 +1,2 @@
+//! Interposes libc for unmodified programs; no policy in it.
+#![deny(unsafe_code)]

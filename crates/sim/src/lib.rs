@@ -1,0 +1,2 @@
+//! Replays reference strings through policies and predicts faults and time.
+#![deny(unsafe_code)]

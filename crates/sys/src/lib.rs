@@ -1,0 +1,2 @@
+//! The Linux port: the only crate that speaks to the kernel in unsafe code.
+#![deny(unsafe_code)]

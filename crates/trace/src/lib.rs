@@ -1,0 +1,2 @@
+//! Reference strings: the trace format, its importers and exporters.
+#![deny(unsafe_code)]

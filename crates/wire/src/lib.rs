@@ -1,0 +1,192 @@
+//! Messages between the preload library and the manager process.
+//!
+//! One request, one reply, over a `SOCK_SEQPACKET` Unix socket; both are fixed-size plain data, so
+//! that neither side allocates or parses. A descriptor may ride along (`SCM_RIGHTS`).
+//! The socket is abstract; its name and a secret come to the program in [`ENV_SOCKET`].
+#![no_std]
+#![deny(unsafe_code)]
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Environment variable with `NAME:SECRET`: the abstract socket's name (without the leading NUL)
+/// and [`SECRET_HEX_CHARS`] hexadecimal digits.
+pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
+/// Environment variable that switches everything off when it is set to `1`.
+pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
+/// Hexadecimal digits of the secret.
+pub const SECRET_HEX_CHARS: usize = 32;
+/// Version of this protocol; both sides come from one build, so any difference is an error.
+pub const VERSION: u32 = 1;
+/// Bytes in a page. The product refuses to run where the kernel's base page differs.
+pub const PAGE_BYTES: u64 = 4096;
+/// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
+pub const TEXT_BYTES: usize = 1024;
+
+/// What a request asks for. The arguments `a` to `f` of [`Request`] are named per variant, in
+/// order. Replies carry `status` (0 or a negated errno) and results `r0` to `r3`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u32)]
+pub enum Op {
+    /// First message on every connection. `a` = [`VERSION`], `b`,`c` = the secret as two
+    /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
+    /// [`HELLO_FORKED`]. Reply: `r0` = number of bytes of the flags table; the descriptor that rides
+    /// along is the table, to be mapped read-only (one byte a file slot, see [`SLOT_ACTIVE`]).
+    /// A forked child of a process that had sent [`Op::Userfault`] first touches the inherited
+    /// probe page and then sends `HELLO_FORKED`, so that the manager knows which memory is whose.
+    Hello = 1,
+    /// The process's userfaultfd rides along; sent once before the first [`Op::MapPrepare`].
+    /// `a` = address of the probe page (one page of the memfd that rides back, mapped shared and
+    /// PROT_NONE by [`Op::Probe`] below).
+    Userfault = 2,
+    /// Asks for the probe page's memfd (rides back). The client maps one page of it `PROT_NONE`,
+    /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
+    Probe = 3,
+    /// A regular file was opened; a descriptor of it rides along. `a` = the `open(2)` flags.
+    /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good.
+    /// While the slot's byte lacks [`SLOT_ACTIVE`], the client uses plain system calls, counted in
+    /// its raw-operations word (see [`Op::RawWord`]).
+    Opened = 4,
+    /// A descriptor of a file with a slot was closed (no reply is sent). `a` = slot.
+    Closed = 5,
+    /// Before a mapping. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
+    /// `f` = `open(2)` flags of the descriptor (from `F_GETFL`). Reply: `r0` = 1 and the memfd
+    /// rides along, `r1` = the mmap flags to use instead of the type bits (shared or private); or
+    /// `r0` = 0: pass through.
+    MapPrepare = 6,
+    /// The memfd is mapped at an address with PROT_NONE. `a` = slot, `b` = offset, `c` = length,
+    /// `d` = address, `e` = prot, `f` = the program's mmap flags. On status 0 the range is
+    /// registered and the client gives it its protection.
+    MapCommit = 7,
+    /// May this range get this protection? `a` = address, `b` = length, `c` = prot.
+    /// Status 0 or -EACCES.
+    Protect = 8,
+    /// `msync(2)` on managed memory: `a` = address, `b` = length, `c` = flags.
+    /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).
+    Sync = 9,
+    /// Write dirty pages of a file range back: `a` = slot, `b` = offset, `c` = length (0: to the
+    /// end), `d` = 1 to wait. The client then issues its own fsync or whatever needed it.
+    Flush = 10,
+    /// Copies file content into the caller's memory: `a` = slot, `b` = offset, `c` = length,
+    /// `d` = address. Reply: `r0` = bytes copied (0 at end of file).
+    Read = 11,
+    /// The client is about to change the file by a system call of its own (write family,
+    /// truncate, fallocate, copy_file_range …). `a` = slot, `b` = offset ([`AT_END`] when only the
+    /// kernel knows: append), `c` = length ([`TO_END`]: all behind), `d` = buffer address or 0,
+    /// `e` = a [`CHANGE_WRITE`]-like kind. While open, nobody fills or writes back these pages.
+    /// Reply: `r0` = ticket, `r1` = 1 if the buffer lies in managed memory and must be copied to
+    /// unmanaged memory first.
+    ChangeBegin = 12,
+    /// The system call returned. `a` = slot, `b` = ticket, `c` = offset where it took effect,
+    /// `d` = bytes, `e` = the (unmanaged) address of the bytes written, or 0 to have the cached
+    /// pages dropped and read again.
+    ChangeEnd = 13,
+    /// `madvise(2)` on managed memory: `a` = address, `b` = length, `c` = advice.
+    /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it.
+    Advise = 14,
+    /// A program is about to be executed; The text follows the request in the same packet. The manager writes
+    /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]).
+    Exec = 15,
+    /// Something worth telling the user (no reply is sent); text as in [`Op::Exec`].
+    Note = 16,
+    /// Asks for a memfd of one page that the client maps shared: its first `u32` is the number of
+    /// plain system calls on inactive slots that are in flight, which the manager waits out before
+    /// it activates a slot.
+    RawWord = 17,
+}
+
+/// [`Op::Hello`]: a process image that has no inherited userfaultfd registration.
+pub const HELLO_FRESH: u64 = 0;
+/// [`Op::Hello`]: a forked child that touched its inherited probe page.
+pub const HELLO_FORKED: u64 = 1;
+/// Flags-table bit: the file is managed; reads and changes must go through the manager.
+pub const SLOT_ACTIVE: u8 = 1;
+/// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
+pub const AT_END: u64 = u64::MAX;
+/// [`Op::ChangeBegin`]: from the offset to the end of the file and beyond.
+pub const TO_END: u64 = u64::MAX;
+/// [`Op::ChangeBegin`] kind: bytes are overwritten; cached pages are patched at the end.
+pub const CHANGE_WRITE: u64 = 0;
+/// [`Op::ChangeBegin`] kind: `ftruncate`; offset is the new size.
+pub const CHANGE_TRUNCATE: u64 = 1;
+/// [`Op::ChangeBegin`] kind: anything else; dirty pages are written back before, and cached pages
+/// of the range are dropped after.
+pub const CHANGE_OTHER: u64 = 2;
+
+/// A request.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+pub struct Request {
+    /// An [`Op`] as its number.
+    pub op: u32,
+    /// Zero.
+    pub reserved: u32,
+    /// First argument.
+    pub a: u64,
+    /// Second argument.
+    pub b: u64,
+    /// Third argument.
+    pub c: u64,
+    /// Fourth argument.
+    pub d: u64,
+    /// Fifth argument.
+    pub e: u64,
+    /// Sixth argument.
+    pub f: u64,
+}
+
+/// A reply.
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Default)]
+#[repr(C)]
+pub struct Reply {
+    /// 0, or a negated errno.
+    pub status: i32,
+    /// Zero.
+    pub reserved: u32,
+    /// First result.
+    pub r0: u64,
+    /// Second result.
+    pub r1: u64,
+    /// Third result.
+    pub r2: u64,
+    /// Fourth result.
+    pub r3: u64,
+}
+
+impl Op {
+    /// The operation of this number, if there is one.
+    pub const fn from_u32(n: u32) -> Option<Op> {
+        use Op::*;
+        Some(match n {
+            1 => Hello,
+            2 => Userfault,
+            3 => Probe,
+            4 => Opened,
+            5 => Closed,
+            6 => MapPrepare,
+            7 => MapCommit,
+            8 => Protect,
+            9 => Sync,
+            10 => Flush,
+            11 => Read,
+            12 => ChangeBegin,
+            13 => ChangeEnd,
+            14 => Advise,
+            15 => Exec,
+            16 => Note,
+            17 => RawWord,
+            _ => return None,
+        })
+    }
+
+    /// Whether the manager answers this request.
+    pub const fn has_reply(self) -> bool {
+        !matches!(self, Op::Closed | Op::Note)
+    }
+}
+
+impl Request {
+    /// A request with all arguments zero.
+    pub const fn new(op: Op) -> Request {
+        Request { op: op as u32, reserved: 0, a: 0, b: 0, c: 0, d: 0, e: 0, f: 0 }
+    }
+}
