@@ -1,2 +1,21 @@
-//! Who gets frames: budget, reference sampling, fault clustering and read-ahead.
+//! Who gets frames: the decisions that surround a replacement policy.
+//!
+//! A [`Brain`] takes [`Input`]s (a page is needed, a touch was seen, frames changed) and answers
+//! with a [`Plan`] (evict these, fetch those, unmap these so that their next touch is seen). The
+//! live engine carries plans out on memory; the simulator carries them out in its head. Nothing
+//! here knows a clock, a thread, a file or an operating system.
 #![deny(unsafe_code)]
+
+mod ahead;
+mod brain;
+mod fifo;
+mod pages;
+mod plan;
+
+pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
+pub use brain::{
+    Brain, CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, NEWCOMERS_MAX, Sampling,
+    WINDOW_PAGES_MAX,
+};
+pub use pages::{EXTENT_PAGES, PageMap, Place, Segment};
+pub use plan::{Input, Plan, Run, Victim};

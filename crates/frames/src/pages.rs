@@ -1,0 +1,173 @@
+//! Dense page numbers: which page of which segment a number stands for.
+//!
+//! Segments are numbered by the caller; their pages get dense numbers in extents of
+//! [`EXTENT_PAGES`], given out when a page of the extent is first asked for. A sparse terabyte
+//! costs nothing until it is touched, and everything kept per page lives in flat arrays.
+
+use pagekeeper_policy::Page;
+
+/// Pages that get neighbouring numbers. A power of two.
+pub const EXTENT_PAGES: u32 = 64;
+/// Extents under one node of the two-level table.
+const NODE_EXTENTS: usize = 1024;
+
+/// The number of a segment (a range of pages with a store behind it).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Segment(pub u32);
+
+/// Where a page lives: its segment and its index in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The segment.
+    pub segment: Segment,
+    /// Index of the page in the segment (offset in bytes divided by the page size).
+    pub index: u64,
+}
+
+#[derive(Default)]
+struct Table {
+    pages: u64,
+    open: bool,
+    /// Extent number + 1, or 0.
+    nodes: Vec<Option<Box<[u32; NODE_EXTENTS]>>>,
+}
+
+/// The two-way map between places and dense numbers.
+#[derive(Default)]
+pub struct PageMap {
+    segments: Vec<Table>,
+    /// First place of each extent; `None` while it is free.
+    extents: Vec<Option<Place>>,
+    free: Vec<u32>,
+}
+
+impl PageMap {
+    /// Declares a segment or changes its length in pages.
+    pub fn set_pages(&mut self, segment: Segment, pages: u64) {
+        let at = segment.0 as usize;
+        if at >= self.segments.len() {
+            self.segments.resize_with(at + 1, Table::default);
+        }
+        self.segments[at].pages = pages;
+        self.segments[at].open = true;
+    }
+
+    /// The segment's length in pages; 0 when it is not declared.
+    pub fn pages(&self, segment: Segment) -> u64 {
+        self.segments.get(segment.0 as usize).map_or(0, |t| t.pages)
+    }
+
+    /// The number of a page, if its extent has numbers.
+    #[inline]
+    pub fn find(&self, place: Place) -> Option<Page> {
+        let table = self.segments.get(place.segment.0 as usize)?;
+        let extent = place.index / u64::from(EXTENT_PAGES);
+        let node = table.nodes.get((extent as usize) / NODE_EXTENTS)?.as_ref()?;
+        let number = node[(extent as usize) % NODE_EXTENTS];
+        (number != 0).then(|| {
+            Page((number - 1) * EXTENT_PAGES + (place.index % u64::from(EXTENT_PAGES)) as u32)
+        })
+    }
+
+    /// The number of a page; numbers its extent if needed.
+    ///
+    /// # Panics
+    /// When the segment was never declared, or all 2³² numbers are in use (16 TiB of touched
+    /// pages).
+    pub fn number(&mut self, place: Place) -> Page {
+        if let Some(page) = self.find(place) {
+            return page;
+        }
+        let index = place.index - place.index % u64::from(EXTENT_PAGES);
+        let first = Place { segment: place.segment, index };
+        let number = self.free.pop().unwrap_or_else(|| {
+            self.extents.push(None);
+            (self.extents.len() - 1) as u32
+        });
+        assert!(number < u32::MAX / EXTENT_PAGES, "out of page numbers");
+        self.extents[number as usize] = Some(first);
+        let extent = (index / u64::from(EXTENT_PAGES)) as usize;
+        let nodes = &mut self.segments[place.segment.0 as usize].nodes;
+        if nodes.len() <= extent / NODE_EXTENTS {
+            nodes.resize_with(extent / NODE_EXTENTS + 1, || None);
+        }
+        let node = nodes[extent / NODE_EXTENTS].get_or_insert_with(|| Box::new([0; NODE_EXTENTS]));
+        node[extent % NODE_EXTENTS] = number + 1;
+        Page(number * EXTENT_PAGES + (place.index - index) as u32)
+    }
+
+    /// Where a numbered page lives.
+    ///
+    /// # Panics
+    /// When the number is not in use.
+    #[inline]
+    pub fn place(&self, page: Page) -> Place {
+        let first = self.extents[(page.0 / EXTENT_PAGES) as usize].expect("page number in use");
+        Place { segment: first.segment, index: first.index + u64::from(page.0 % EXTENT_PAGES) }
+    }
+
+    /// Dense numbers given out so far, in use or free: the length that per-page arrays need.
+    pub fn len(&self) -> u32 {
+        self.extents.len() as u32 * EXTENT_PAGES
+    }
+
+    /// Whether no number was ever given out.
+    pub fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+
+    /// Numbers of the segment's extents that overlap the page range, as `(first page, place)`.
+    pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
+        let mut found = Vec::new();
+        let Some(table) = self.segments.get(segment.0 as usize) else { return found };
+        let end = first.saturating_add(pages);
+        for (n, node) in table.nodes.iter().enumerate() {
+            let Some(node) = node else { continue };
+            for (e, &number) in node.iter().enumerate() {
+                let index = (n * NODE_EXTENTS + e) as u64 * u64::from(EXTENT_PAGES);
+                if number != 0 && index < end && index + u64::from(EXTENT_PAGES) > first {
+                    found.push((Page((number - 1) * EXTENT_PAGES), Place { segment, index }));
+                }
+            }
+        }
+        found
+    }
+
+    /// Forgets a segment; its numbers may be given out again.
+    pub fn close(&mut self, segment: Segment) {
+        for (page, _) in self.numbered(segment, 0, u64::MAX) {
+            let number = page.0 / EXTENT_PAGES;
+            self.extents[number as usize] = None;
+            self.free.push(number);
+        }
+        if let Some(table) = self.segments.get_mut(segment.0 as usize) {
+            *table = Table::default();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_dense_stable_and_reused() {
+        let mut map = PageMap::default();
+        let (a, b) = (Segment(0), Segment(3));
+        map.set_pages(a, 1 << 40);
+        map.set_pages(b, 100);
+        let far = Place { segment: a, index: (1 << 40) - 1 };
+        let page = map.number(far);
+        assert_eq!(map.number(far), page);
+        assert_eq!(map.place(page), far);
+        assert_eq!(map.len(), EXTENT_PAGES);
+        let near = map.number(Place { segment: b, index: 7 });
+        assert_eq!(near, Page(EXTENT_PAGES + 7));
+        assert_eq!(map.numbered(b, 0, 1).len(), 1);
+        map.close(a);
+        assert_eq!(map.find(far), None);
+        let again = map.number(Place { segment: b, index: 99 });
+        assert_eq!(again.0 / EXTENT_PAGES, 0, "the freed extent is used again");
+        assert_eq!(map.place(near), Place { segment: b, index: 7 });
+    }
+}

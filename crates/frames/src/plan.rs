@@ -1,0 +1,190 @@
+//! What goes into the brain and what comes out of it.
+
+use crate::pages::{Place, Segment};
+use pagekeeper_policy::Page;
+
+/// Something that happened. Every decision follows from these and nothing else, so that a recorded
+/// sequence of inputs replays to the same decisions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Input {
+    /// A segment exists, or its length in pages changed. Shrinking needs [`Input::Drop`] first.
+    Segment {
+        /// Which.
+        segment: Segment,
+        /// Its length in pages.
+        pages: u64,
+    },
+    /// A segment is gone; all its pages were dropped before.
+    Close {
+        /// Which.
+        segment: Segment,
+    },
+    /// Resident pages left memory without the brain's choosing (truncated, invalidated).
+    Drop {
+        /// Of which segment.
+        segment: Segment,
+        /// First page.
+        first: u64,
+        /// Number of pages from there on.
+        pages: u64,
+    },
+    /// A reference needs pages that are absent, the first of them for sure.
+    Major {
+        /// The first absent page.
+        place: Place,
+        /// How many pages from there on the reference needs (those absent are fetched).
+        want: u32,
+        /// The reference writes.
+        write: bool,
+        /// The page gets mapped by it (false for explicit reads).
+        map: bool,
+    },
+    /// A touch of a page that is resident and counted as unmapped was seen.
+    Touch {
+        /// Which page.
+        place: Place,
+        /// The reference writes.
+        write: bool,
+        /// The page gets mapped by it (false for explicit reads).
+        map: bool,
+    },
+    /// First write to a clean, resident page.
+    Write {
+        /// Which page.
+        place: Place,
+    },
+    /// A dirty page was written back and stays.
+    Cleaned {
+        /// Which page.
+        place: Place,
+    },
+    /// A victim could not be written back: it stays resident and dirty, outside the policy.
+    Kept {
+        /// Which page.
+        place: Place,
+    },
+    /// A page could not be fetched: it is absent again.
+    Failed {
+        /// Which page.
+        place: Place,
+    },
+    /// The number of frames changed.
+    Frames {
+        /// The new number.
+        frames: u32,
+    },
+    /// So many frames are taken by private copies, outside the policy's reach.
+    Reserved {
+        /// The new number.
+        frames: u32,
+    },
+    /// The program announced that it will need these pages.
+    Ahead {
+        /// Of which segment.
+        segment: Segment,
+        /// First page.
+        first: u64,
+        /// Number of pages.
+        pages: u32,
+    },
+}
+
+const WRITE: u64 = 1 << 32;
+const MAP: u64 = 1 << 33;
+
+impl Input {
+    /// The input as three numbers, for a trace.
+    pub fn encode(self) -> (u8, u64, u64) {
+        let at = |p: Place| (u64::from(p.segment.0) << 40) | p.index;
+        let flags = |w: bool, m: bool| if w { WRITE } else { 0 } | if m { MAP } else { 0 };
+        match self {
+            Input::Segment { segment, pages } => (1, u64::from(segment.0), pages),
+            Input::Close { segment } => (2, u64::from(segment.0), 0),
+            Input::Drop { segment, first, pages } => (3, at(Place { segment, index: first }), pages),
+            Input::Major { place, want, write, map } => {
+                (4, at(place), u64::from(want) | flags(write, map))
+            }
+            Input::Touch { place, write, map } => (5, at(place), flags(write, map)),
+            Input::Write { place } => (6, at(place), 0),
+            Input::Cleaned { place } => (7, at(place), 0),
+            Input::Kept { place } => (8, at(place), 0),
+            Input::Failed { place } => (9, at(place), 0),
+            Input::Frames { frames } => (10, u64::from(frames), 0),
+            Input::Reserved { frames } => (11, u64::from(frames), 0),
+            Input::Ahead { segment, first, pages } => {
+                (12, at(Place { segment, index: first }), u64::from(pages))
+            }
+        }
+    }
+
+    /// The input of three numbers; `None` if they are nobody's.
+    pub fn decode(code: u8, a: u64, b: u64) -> Option<Input> {
+        let segment = Segment((a >> 40) as u32);
+        let place = Place { segment, index: a & ((1 << 40) - 1) };
+        let (write, map) = (b & WRITE != 0, b & MAP != 0);
+        Some(match code {
+            1 => Input::Segment { segment: Segment(u32::try_from(a).ok()?), pages: b },
+            2 => Input::Close { segment: Segment(u32::try_from(a).ok()?) },
+            3 => Input::Drop { segment, first: place.index, pages: b },
+            4 => Input::Major { place, want: b as u32, write, map },
+            5 => Input::Touch { place, write, map },
+            6 => Input::Write { place },
+            7 => Input::Cleaned { place },
+            8 => Input::Kept { place },
+            9 => Input::Failed { place },
+            10 => Input::Frames { frames: u32::try_from(a).ok()? },
+            11 => Input::Reserved { frames: u32::try_from(a).ok()? },
+            12 => Input::Ahead { segment, first: place.index, pages: u32::try_from(b).ok()? },
+            _ => return None,
+        })
+    }
+}
+
+/// Neighbouring pages of one segment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// The first page.
+    pub place: Place,
+    /// How many.
+    pub pages: u32,
+    /// How many of them, counted from the first, a reference waits for.
+    pub demanded: u32,
+}
+
+/// A page to evict.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Victim {
+    /// Its number.
+    pub page: Page,
+    /// Where it lives.
+    pub place: Place,
+    /// It has to be written back first.
+    pub dirty: bool,
+}
+
+/// What to do, in this order: clean and evict, then fetch, then unmap.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Plan {
+    /// Leave memory (after write-back if dirty).
+    pub evict: Vec<Victim>,
+    /// Dirty neighbours of dirty victims, to be written in the same breath; they stay resident.
+    pub clean: Vec<Run>,
+    /// To be fetched; absent until now.
+    pub fetch: Vec<Run>,
+    /// To be unmapped from every address space, so that their next touch is seen.
+    pub unmap: Vec<Page>,
+}
+
+impl Plan {
+    /// Nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.evict.is_empty() && self.fetch.is_empty() && self.unmap.is_empty()
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.evict.clear();
+        self.clean.clear();
+        self.fetch.clear();
+        self.unmap.clear();
+    }
+}
