@@ -3,74 +3,34 @@
 //! A policy is written once and runs unchanged in the simulator and on live memory. It is pure:
 //! no clock, no I/O, no operating system, no threads. It is told what happened to pages and is
 //! asked one question: which page should leave.
+//!
+//! - [`Policy`] is the contract; [`Checked`] holds a policy, and its caller, to it.
+//! - [`policies`] has one file per policy, on the [`list`](mod@list) and [`flat`] building blocks.
+//! - [`registry`] names them all, and builds one from text such as `fifo2:inactive=1/2`:
+//!
+//! ```
+//! use pagekeeper_policy::{Admission, Page, Policy, PolicySpec};
+//!
+//! let mut policy = PolicySpec::parse("lru")?.build(2, 0)?;
+//! policy.admitted(Page(7), Admission::Demand);
+//! policy.admitted(Page(8), Admission::Demand);
+//! policy.referenced(Page(7));
+//! assert_eq!(policy.victim(Some(Page(9))), Some(Page(8)));
+//! # Ok::<(), pagekeeper_policy::PolicyError>(())
+//! ```
+//!
+//! To add a policy: a file in `src/policies/`, and its line in `src/policies.rs`.
 #![deny(unsafe_code)]
 
-/// A page of one manager, numbered densely from zero so that a policy can keep its state in flat
-/// arrays. Neighbouring numbers need not be neighbours in a file.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-#[repr(transparent)]
-pub struct Page(pub u32);
+mod checked;
+mod contract;
+pub mod flat;
+pub mod list;
+pub mod parameters;
+pub mod policies;
+pub mod registry;
 
-impl Page {
-    /// The page's number as an array index.
-    #[inline]
-    pub const fn index(self) -> usize {
-        self.0 as usize
-    }
-}
-
-/// Why a page became resident.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Admission {
-    /// A reference needed it (a major fault, or a miss in the simulator). The admission *is* that
-    /// reference: no `referenced` follows for it.
-    Demand,
-    /// It was fetched ahead of need and has not been seen referenced.
-    Prefetch,
-}
-
-/// A page replacement policy for one pool of frames.
-///
-/// # Contract
-///
-/// The **caller** MUST
-/// - call [`admitted`](Policy::admitted) exactly once when a page becomes resident, and never for
-///   a page that is resident already;
-/// - call [`referenced`](Policy::referenced) and [`removed`](Policy::removed) only for resident
-///   pages;
-/// - make room before it admits: with `frames` pages resident, call [`victim`](Policy::victim)
-///   first, and treat the answer as gone (no `removed` follows);
-/// - pass to `victim` the page that the room is for, when it knows it. It MAY abandon the
-///   admission afterwards, and MAY ask for more victims than it admits pages.
-///
-/// The **policy** MUST
-/// - answer `victim` with a page that is resident, whenever at least one is, and never twice the
-///   same without an admission between;
-/// - answer `None` only when nothing is resident;
-/// - do what it does in the same order for the same calls: randomness comes from the seed it was
-///   built with, so that a replay of a recorded run takes the same decisions;
-/// - work when references are *sampled* (some touches are never reported, because the MMU served
-///   them) as well as when they are exact;
-/// - accept any page number at any time: state arrays grow on demand.
-///
-/// The conformance test in `tests/conformance.rs` holds every registered policy to this.
-pub trait Policy: Send {
-    /// The page became resident.
-    fn admitted(&mut self, page: Page, how: Admission);
-
-    /// A touch of a resident page was seen (every touch in exact mode, some in sampled mode).
-    fn referenced(&mut self, page: Page);
-
-    /// A resident page left for a reason that is not this policy's choice: its file was truncated
-    /// or closed, or the frame was taken away.
-    fn removed(&mut self, page: Page);
-
-    /// Gives up one resident page, to make room for `incoming` if the caller knows it.
-    fn victim(&mut self, incoming: Option<Page>) -> Option<Page>;
-
-    /// The number of frames changed. Resident pages beyond it leave through later `victim` calls.
-    fn resized(&mut self, frames: u32);
-
-    /// Number of pages that this policy holds resident.
-    fn resident(&self) -> u32;
-}
+pub use checked::Checked;
+pub use contract::{Admission, Page, Policy};
+pub use parameters::{Fraction, Kind, ParameterInfo, Parameters, Value};
+pub use registry::{PolicyError, PolicyInfo, PolicySpec, Runs, Source, all, find};

@@ -1,0 +1,107 @@
+//! Holds a policy and its caller to the contract, call by call.
+use crate::flat::Flat;
+use crate::{Admission, Page, Policy};
+
+/// A policy under watch: every call is checked against the contract of [`Policy`], and a breach
+/// by either side panics with what happened.
+///
+/// For tests, and for policies that come from elsewhere. It costs a byte per page and a few
+/// nanoseconds per call.
+#[derive(Debug)]
+pub struct Checked<P> {
+    inner: P,
+    resident: Flat<u8>,
+    resident_pages: u32,
+    frames: u32,
+}
+
+impl<P: Policy> Checked<P> {
+    /// Watches a policy that was built for `frames` frames and holds nothing yet.
+    pub fn new(inner: P, frames: u32) -> Self {
+        assert_eq!(inner.resident(), 0, "a new policy holds no page");
+        Self { inner, resident: Flat::new(), resident_pages: 0, frames }
+    }
+
+    /// Whether the page is resident, by the calls seen.
+    pub fn is_resident(&self, page: Page) -> bool {
+        self.resident.get(page.index()) != 0
+    }
+
+    /// The policy itself.
+    pub fn into_inner(self) -> P {
+        self.inner
+    }
+
+    fn leave(&mut self, page: Page) {
+        *self.resident.slot(page.index()) = 0;
+        self.resident_pages -= 1;
+        self.check_count();
+    }
+
+    fn check_count(&self) {
+        assert_eq!(
+            self.inner.resident(),
+            self.resident_pages,
+            "policy: `resident` is not the number of pages admitted and not gone"
+        );
+    }
+}
+
+impl<P: Policy> Policy for Checked<P> {
+    fn admitted(&mut self, page: Page, how: Admission) {
+        assert!(page <= Page::MAX, "caller: page {} is above Page::MAX", page.0);
+        assert!(!self.is_resident(page), "caller: page {} admitted while resident", page.0);
+        assert!(
+            self.resident_pages < self.frames,
+            "caller: page {} admitted without room: {} pages in {} frames",
+            page.0,
+            self.resident_pages,
+            self.frames
+        );
+        self.inner.admitted(page, how);
+        *self.resident.slot(page.index()) = 1;
+        self.resident_pages += 1;
+        self.check_count();
+    }
+
+    fn referenced(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} referenced, not resident", page.0);
+        self.inner.referenced(page);
+        self.check_count();
+    }
+
+    fn removed(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} removed, not resident", page.0);
+        self.inner.removed(page);
+        self.leave(page);
+    }
+
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        if let Some(page) = incoming {
+            assert!(!self.is_resident(page), "caller: incoming page {} is resident", page.0);
+        }
+        let victim = self.inner.victim(incoming);
+        match victim {
+            Some(page) => {
+                assert!(self.is_resident(page), "policy: victim {} is not resident", page.0);
+                self.leave(page);
+            }
+            None => assert_eq!(
+                self.resident_pages, 0,
+                "policy: no victim, though {} pages are resident",
+                self.resident_pages
+            ),
+        }
+        victim
+    }
+
+    fn resized(&mut self, frames: u32) {
+        self.inner.resized(frames);
+        self.frames = frames;
+        self.check_count();
+    }
+
+    fn resident(&self) -> u32 {
+        self.inner.resident()
+    }
+}

@@ -1,0 +1,112 @@
+//! What a policy is told, what it is asked, and what each side promises.
+
+/// A page of one manager, numbered densely from zero so that a policy can keep its state in flat
+/// arrays. Neighbouring numbers need not be neighbours in a file.
+///
+/// Memory follows the highest number used: arrays are committed lazily, so numbers that are given
+/// out and never touched cost address space only.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(transparent)]
+pub struct Page(pub u32);
+
+impl Page {
+    /// The highest page number a policy accepts (16 TiB of 4 KiB pages for one manager); the few
+    /// above are list marks.
+    pub const MAX: Page = Page(u32::MAX - 2);
+
+    /// The page's number as an array index.
+    #[inline]
+    pub const fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Why a page became resident.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admission {
+    /// A reference needed it (a major fault, or a miss in the simulator). The admission *is* that
+    /// reference: no `referenced` follows for it.
+    Demand,
+    /// It was fetched ahead of need and has not been seen referenced.
+    Prefetch,
+}
+
+/// A page replacement policy for one pool of frames.
+///
+/// # Contract
+///
+/// The **caller** MUST
+/// - call [`admitted`](Policy::admitted) exactly once when a page becomes resident, and never for
+///   a page that is resident already;
+/// - call [`referenced`](Policy::referenced) and [`removed`](Policy::removed) only for resident
+///   pages;
+/// - make room before it admits: with `frames` pages resident, call [`victim`](Policy::victim)
+///   first, and treat the answer as gone (no `removed` follows);
+/// - pass to `victim` the page that the room is for, when it knows it. It MAY abandon the
+///   admission afterwards, and MAY ask for more victims than it admits pages;
+/// - ask for all the victims of one fault before it admits any of that fault's pages, when it
+///   fetches several at once: to a policy such as MRU the page just admitted is the best victim;
+/// - number pages up to [`Page::MAX`].
+///
+/// The **policy** MUST
+/// - answer `victim` with a page that is resident, whenever at least one is, and never twice the
+///   same without an admission between;
+/// - answer `None` only when nothing is resident;
+/// - do what it does in the same order for the same calls: randomness comes from the seed it was
+///   built with, so that a replay of a recorded run takes the same decisions;
+/// - work when references are *sampled* (some touches are never reported, because the MMU served
+///   them) as well as when they are exact;
+/// - accept any page number at any time: state arrays grow on demand.
+///
+/// A policy MAY panic when its caller breaks the contract, naming the page; it never answers with
+/// a page that is not resident instead.
+///
+/// The conformance test in `tests/conformance.rs` holds every registered policy to this, and
+/// [`Checked`](crate::Checked) any other one.
+pub trait Policy: Send {
+    /// The page became resident.
+    fn admitted(&mut self, page: Page, how: Admission);
+
+    /// A touch of a resident page was seen (every touch in exact mode, some in sampled mode).
+    fn referenced(&mut self, page: Page);
+
+    /// A resident page left for a reason that is not this policy's choice: its file was truncated
+    /// or closed, or the frame was taken away.
+    fn removed(&mut self, page: Page);
+
+    /// Gives up one resident page, to make room for `incoming` if the caller knows it.
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page>;
+
+    /// The number of frames changed. Resident pages beyond it leave through later `victim` calls.
+    fn resized(&mut self, frames: u32);
+
+    /// Number of pages that this policy holds resident.
+    fn resident(&self) -> u32;
+}
+
+impl<P: Policy + ?Sized> Policy for Box<P> {
+    #[inline]
+    fn admitted(&mut self, page: Page, how: Admission) {
+        (**self).admitted(page, how);
+    }
+    #[inline]
+    fn referenced(&mut self, page: Page) {
+        (**self).referenced(page);
+    }
+    #[inline]
+    fn removed(&mut self, page: Page) {
+        (**self).removed(page);
+    }
+    #[inline]
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        (**self).victim(incoming)
+    }
+    #[inline]
+    fn resized(&mut self, frames: u32) {
+        (**self).resized(frames);
+    }
+    #[inline]
+    fn resident(&self) -> u32 {
+        (**self).resident()
+    }
+}

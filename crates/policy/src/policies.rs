@@ -1,0 +1,15 @@
+//! One file per policy. A new one is added here twice: its module, and its row in the table.
+
+pub mod clock;
+pub mod fifo;
+pub mod fifo2;
+pub mod lru;
+pub mod mru;
+pub mod opt;
+pub mod random;
+
+use crate::registry::PolicyInfo;
+
+/// The registry's rows, in the order people see them.
+pub(crate) static ALL: &[PolicyInfo] =
+    &[lru::INFO, clock::INFO, fifo2::INFO, fifo::INFO, mru::INFO, random::INFO, opt::INFO];
