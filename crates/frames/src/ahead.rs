@@ -100,11 +100,6 @@ impl Streams {
     pub(crate) fn oldest_pending(&mut self) -> Option<u64> {
         self.0.iter_mut().find_map(|s| s.pending.pop_front())
     }
-
-    /// Forgets every stream; returns what was pending.
-    pub(crate) fn clear(&mut self) -> Vec<u64> {
-        self.0.drain(..).flat_map(|s| s.pending).collect()
-    }
 }
 
 #[cfg(test)]

@@ -226,6 +226,11 @@ impl Brain {
         self.pages.len()
     }
 
+    /// Numbered extents of a segment that overlap a page range, as (first page, its place).
+    pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
+        self.pages.numbered(segment, first, pages)
+    }
+
     /// Resident pages.
     pub fn resident_pages(&self) -> u32 {
         self.resident

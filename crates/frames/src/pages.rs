@@ -120,15 +120,21 @@ impl PageMap {
     pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
         let mut found = Vec::new();
         let Some(table) = self.segments.get(segment.0 as usize) else { return found };
-        let end = first.saturating_add(pages);
-        for (n, node) in table.nodes.iter().enumerate() {
-            let Some(node) = node else { continue };
-            for (e, &number) in node.iter().enumerate() {
-                let index = (n * NODE_EXTENTS + e) as u64 * u64::from(EXTENT_PAGES);
-                if number != 0 && index < end && index + u64::from(EXTENT_PAGES) > first {
-                    found.push((Page((number - 1) * EXTENT_PAGES), Place { segment, index }));
-                }
+        let extents = (table.nodes.len() * NODE_EXTENTS) as u64;
+        let from = first / u64::from(EXTENT_PAGES);
+        let to = first.saturating_add(pages).div_ceil(u64::from(EXTENT_PAGES)).min(extents);
+        let mut extent = from;
+        while extent < to {
+            let Some(node) = &table.nodes[extent as usize / NODE_EXTENTS] else {
+                extent = (extent / NODE_EXTENTS as u64 + 1) * NODE_EXTENTS as u64;
+                continue;
+            };
+            let number = node[extent as usize % NODE_EXTENTS];
+            if number != 0 {
+                let index = extent * u64::from(EXTENT_PAGES);
+                found.push((Page((number - 1) * EXTENT_PAGES), Place { segment, index }));
             }
+            extent += 1;
         }
         found
     }

@@ -1,0 +1,380 @@
+//! What the engine knows, under its one lock: the brain, files, address spaces, parked faults.
+//!
+//! Decisions are made and pages are claimed under the lock; nothing here does I/O.
+
+use crate::port::{FileNo, SpaceNo, Version};
+use crate::spaces::{Mapping, Region, Space};
+use crate::stats::FileCounts;
+use crate::table::Table;
+use crate::word::{State, WordRef};
+use pagekeeper_frames::{Brain, Input, Place, Plan, Run, Segment, Victim};
+use pagekeeper_policy::Page;
+use std::collections::HashMap;
+use std::ops::Range;
+
+/// Bytes kept per numbered page: word, brain flags and links, and a policy's links.
+pub(crate) const STATE_BYTES_PER_PAGE: u64 = 32;
+
+/// A fault as the kernel reported it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Fault {
+    /// In which address space.
+    pub space: SpaceNo,
+    /// At which address (any byte of the page).
+    pub addr: u64,
+    /// The access was a store.
+    pub write: bool,
+    /// The page is mapped, but write-protected.
+    pub protected: bool,
+    /// The faulting thread.
+    pub tid: u32,
+}
+
+/// A range of a file that a client is changing by a system call of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fence {
+    pub(crate) ticket: u64,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+}
+
+/// A managed file.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    pub(crate) pages: u64,
+    pub(crate) mappings: Vec<Mapping>,
+    pub(crate) fences: Vec<Fence>,
+    /// Storage may lack blocks for some pages: reserve before giving write access.
+    pub(crate) holes: bool,
+    pub(crate) counts: FileCounts,
+    /// The last write-back error, for the next flush to report.
+    pub(crate) error: Option<i32>,
+}
+
+/// Receives the brain's inputs and what they mean as references. Called under the engine's lock:
+/// it only appends to memory.
+pub trait Log: Send {
+    /// One input, and the digest of all plans after it.
+    fn input(&mut self, input: Input, digest: u64);
+    /// A segment got its name and length.
+    fn segment(&mut self, segment: Segment, name: &str, bytes: u64);
+}
+
+/// Pages claimed for work that follows outside the lock, in this order.
+#[derive(Default, Debug)]
+pub(crate) struct Job {
+    /// In state Leaving.
+    pub(crate) evict: Vec<Victim>,
+    /// Doomed: to be claimed when they are idle.
+    pub(crate) late: Vec<Victim>,
+    /// In state Cleaning.
+    pub(crate) clean: Vec<Run>,
+    /// In state Filling.
+    pub(crate) fetch: Vec<Run>,
+    /// To be unmapped: address ranges (address, pages) per space.
+    pub(crate) unmap: Vec<(SpaceNo, Vec<(u64, u64)>)>,
+}
+
+impl Job {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.evict.is_empty()
+            && self.late.is_empty()
+            && self.clean.is_empty()
+            && self.fetch.is_empty()
+            && self.unmap.is_empty()
+    }
+}
+
+pub(crate) struct Core {
+    pub(crate) brain: Brain,
+    pub(crate) table: Table,
+    pub(crate) files: Vec<Option<File>>,
+    pub(crate) spaces: Vec<Option<Space>>,
+    parked: HashMap<Place, Vec<Fault>>,
+    pub(crate) private_pages: u32,
+    pub(crate) next_ticket: u64,
+    pub(crate) log: Option<Box<dyn Log>>,
+    /// Bytes for frames and per-page state together.
+    pub(crate) budget_bytes: u64,
+    counted_pages: u32,
+}
+
+impl Core {
+    pub(crate) fn new(brain: Brain, table: Table, budget_bytes: u64) -> Core {
+        Core {
+            brain,
+            table,
+            files: Vec::new(),
+            spaces: Vec::new(),
+            parked: HashMap::new(),
+            private_pages: 0,
+            next_ticket: 1,
+            log: None,
+            budget_bytes,
+            counted_pages: 0,
+        }
+    }
+
+    pub(crate) fn word(&self, page: Page) -> WordRef<'static> {
+        self.table.word(page)
+    }
+
+    /// The page's number and state; a page without a number is absent.
+    pub(crate) fn state(&self, place: Place) -> (Option<Page>, State) {
+        match self.brain.page(place) {
+            Some(page) => (Some(page), self.word(page).state()),
+            None => (None, State::Absent),
+        }
+    }
+
+    pub(crate) fn file(&self, file: FileNo) -> Option<&File> {
+        self.files.get(file as usize)?.as_ref()
+    }
+
+    pub(crate) fn file_mut(&mut self, file: FileNo) -> Option<&mut File> {
+        self.files.get_mut(file as usize)?.as_mut()
+    }
+
+    pub(crate) fn space_mut(&mut self, space: SpaceNo) -> Option<&mut Space> {
+        self.spaces.get_mut(space as usize)?.as_mut()
+    }
+
+    pub(crate) fn region(&self, space: SpaceNo, addr: u64) -> Option<Region> {
+        self.spaces.get(space as usize)?.as_ref()?.region(addr)
+    }
+
+    pub(crate) fn fenced(&self, place: Place) -> bool {
+        self.file(place.segment.0).is_some_and(|f| {
+            f.fences.iter().any(|fence| (fence.first..fence.end).contains(&place.index))
+        })
+    }
+
+    pub(crate) fn park(&mut self, place: Place, fault: Fault) {
+        self.parked.entry(place).or_default().push(fault);
+    }
+
+    /// The faults that waited for this page.
+    pub(crate) fn unpark(&mut self, place: Place) -> Vec<Fault> {
+        if self.parked.is_empty() {
+            return Vec::new();
+        }
+        self.parked.remove(&place).unwrap_or_default()
+    }
+
+    /// The faults that waited for pages of this range.
+    pub(crate) fn unpark_range(&mut self, file: FileNo, pages: Range<u64>) -> Vec<Fault> {
+        let places: Vec<Place> = self
+            .parked
+            .keys()
+            .filter(|p| p.segment.0 == file && pages.contains(&p.index))
+            .copied()
+            .collect();
+        places.into_iter().flat_map(|p| self.unpark(p)).collect()
+    }
+
+    fn ask(&mut self, input: Input) -> Plan {
+        let plan = self.brain.apply(input).clone();
+        if let Some(log) = &mut self.log {
+            log.input(input, self.brain.digest());
+        }
+        plan
+    }
+
+    /// Tells the brain, and claims the pages of its plan.
+    pub(crate) fn decide(&mut self, input: Input) -> Job {
+        let mut job = Job::default();
+        self.decide_into(input, &mut job);
+        job
+    }
+
+    fn decide_into(&mut self, input: Input, job: &mut Job) {
+        let plan = self.ask(input);
+        self.claim(plan, job);
+        self.charge_state(job);
+    }
+
+    /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.
+    fn charge_state(&mut self, job: &mut Job) {
+        let numbered = self.brain.numbered_pages();
+        if numbered >= self.counted_pages + 4096 {
+            self.counted_pages = numbered;
+            let frames = self.frames();
+            let plan = self.ask(Input::Frames { frames });
+            self.claim(plan, job);
+        }
+    }
+
+    /// Frames that the budget allows now.
+    pub(crate) fn frames(&self) -> u32 {
+        let state_bytes = u64::from(self.brain.numbered_pages()) * STATE_BYTES_PER_PAGE;
+        let bytes = self.budget_bytes.saturating_sub(state_bytes);
+        u32::try_from(bytes / crate::port::PAGE_BYTES).unwrap_or(u32::MAX)
+    }
+
+    fn claim(&mut self, plan: Plan, job: &mut Job) {
+        for victim in plan.evict {
+            let word = self.table.word(victim.page);
+            if word.dirty() && self.fenced(victim.place) {
+                self.decide_into(Input::Kept { place: victim.place }, job);
+                continue;
+            }
+            if let Some(file) = self.file_mut(victim.place.segment.0) {
+                file.counts.evictions += 1;
+            }
+            if word.idle() {
+                word.claim_leave();
+                job.evict.push(victim);
+            } else {
+                word.doom();
+                job.late.push(victim);
+            }
+        }
+        for run in plan.clean {
+            self.claim_clean(run, job);
+        }
+        for run in plan.fetch {
+            self.claim_fill(run, job);
+        }
+        if !plan.unmap.is_empty() {
+            self.locate(&plan.unmap, job);
+        }
+    }
+
+    fn claim_clean(&mut self, run: Run, job: &mut Job) {
+        for i in 0..u64::from(run.pages) {
+            let place = Place { index: run.place.index + i, ..run.place };
+            let Some(page) = self.brain.page(place) else { continue };
+            let word = self.table.word(page);
+            if word.idle() && word.dirty() && !word.doomed() && !self.fenced(place) {
+                word.claim_clean();
+                match job.clean.last_mut() {
+                    Some(last)
+                        if last.place.segment == place.segment
+                            && last.place.index + u64::from(last.pages) == place.index =>
+                    {
+                        last.pages += 1;
+                    }
+                    _ => job.clean.push(Run { place, pages: 1, demanded: 0 }),
+                }
+            } else if word.dirty() {
+                // The brain took it for cleaned; it is not.
+                self.decide_into(Input::Write { place }, job);
+            }
+        }
+    }
+
+    fn claim_fill(&mut self, run: Run, job: &mut Job) {
+        let mut claimed = 0;
+        for i in 0..run.pages {
+            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+            let page = self.brain.page(place).expect("pages of a plan are numbered");
+            let word = self.table.word(page);
+            let free = word.state() == State::Absent && !self.fenced(place);
+            if free && claimed == i {
+                self.table.assign(page, place);
+                word.claim_fill();
+                claimed += 1;
+            } else {
+                // Still on its way out, or being changed: not now.
+                self.decide_into(Input::Failed { place }, job);
+            }
+        }
+        if claimed > 0 {
+            job.fetch.push(Run { pages: claimed, demanded: run.demanded.min(claimed), ..run });
+        }
+    }
+
+    /// Where the pages to unmap are mapped.
+    fn locate(&self, pages: &[Page], job: &mut Job) {
+        let mut found: HashMap<SpaceNo, Vec<(u64, u64)>> = HashMap::new();
+        for &page in pages {
+            let place = self.brain.place(page);
+            let Some(file) = self.file(place.segment.0) else { continue };
+            for mapping in &file.mappings {
+                let Some((addr, pages)) = mapping.overlap(place.index, 1) else { continue };
+                let ranges = found.entry(mapping.space).or_default();
+                match ranges.last_mut() {
+                    Some(last) if last.0 + last.1 * crate::port::PAGE_BYTES == addr => last.1 += pages,
+                    _ => ranges.push((addr, pages)),
+                }
+            }
+        }
+        for (space, mut ranges) in found {
+            // A private copy must stay: unmapping would not bring it back.
+            if let Some(Some(s)) = self.spaces.get(space as usize)
+                && !s.private.is_empty()
+            {
+                ranges.retain(|&(addr, pages)| {
+                    s.private.range(addr..addr + pages * crate::port::PAGE_BYTES).next().is_none()
+                });
+            }
+            job.unmap.push((space, ranges));
+        }
+    }
+
+    /// The shared mappings of a file's pages, as (space, address, pages).
+    pub(crate) fn shared_mappings(&self, run: Run) -> Vec<(SpaceNo, u64, u64)> {
+        let Some(file) = self.file(run.place.segment.0) else { return Vec::new() };
+        file.mappings
+            .iter()
+            .filter(|m| m.shared)
+            .filter_map(|m| {
+                let (addr, pages) = m.overlap(run.place.index, u64::from(run.pages))?;
+                Some((m.space, addr, pages))
+            })
+            .collect()
+    }
+
+    /// All mappings of one page, as (space, address).
+    pub(crate) fn mappings(&self, place: Place) -> Vec<(SpaceNo, u64)> {
+        let Some(file) = self.file(place.segment.0) else { return Vec::new() };
+        file.mappings
+            .iter()
+            .filter_map(|m| m.overlap(place.index, 1).map(|(addr, _)| (m.space, addr)))
+            .collect()
+    }
+
+    /// Brings the files' lists of mappings up to date with a space.
+    pub(crate) fn refresh_mappings(&mut self, space: SpaceNo, files: &[FileNo]) {
+        for &no in files {
+            let of_space = match self.spaces.get(space as usize) {
+                Some(Some(s)) => s.mappings_of(space, no),
+                _ => Vec::new(),
+            };
+            if let Some(file) = self.file_mut(no) {
+                file.mappings.retain(|m| m.space != space);
+                file.mappings.extend(of_space);
+            }
+        }
+    }
+
+    /// Recounts private copies and tells the brain when their number changed.
+    pub(crate) fn recount_private(&mut self) -> Job {
+        let total: usize = self.spaces.iter().flatten().map(|s| s.private.len()).sum();
+        let total = u32::try_from(total).unwrap_or(u32::MAX);
+        if total == self.private_pages {
+            return Job::default();
+        }
+        self.private_pages = total;
+        self.decide(Input::Reserved { frames: total })
+    }
+
+    /// Resident or dirty pages of a file range, in order.
+    pub(crate) fn pages_in(&self, file: FileNo, range: Range<u64>) -> Vec<(Page, Place)> {
+        let mut found = Vec::new();
+        let segment = Segment(file);
+        for (base, at) in self.brain.numbered(segment, range.start, range.end - range.start) {
+            for i in 0..pagekeeper_frames::EXTENT_PAGES {
+                let page = Page(base.0 + i);
+                let place = Place { segment, index: at.index + u64::from(i) };
+                if range.contains(&place.index) && self.word(page).state() != State::Absent {
+                    found.push((page, place));
+                }
+            }
+        }
+        found.sort_unstable_by_key(|(_, p)| p.index);
+        found
+    }
+}

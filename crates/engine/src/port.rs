@@ -1,0 +1,104 @@
+//! What the engine needs of the machine. The live port speaks to Linux; tests have one that fails,
+//! delays and reorders.
+
+use crate::engine::Deferred;
+use crate::spaces::Region;
+use std::ops::Range;
+use thiserror::Error;
+
+/// Number of a managed file; also its segment number in the brain.
+pub type FileNo = u32;
+/// Number of an address space (a process image) that maps managed files.
+pub type SpaceNo = u32;
+/// Bytes in a page.
+pub const PAGE_BYTES: u64 = 4096;
+
+/// Why a port call failed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
+pub enum PortError {
+    /// The address space is changing (a fork, munmap or mremap is waiting to be noticed): notice
+    /// it and try again.
+    #[error("the address space is changing")]
+    Again,
+    /// The address space is gone.
+    #[error("the process is gone")]
+    Gone,
+    /// The kernel knows nothing at this address or offset.
+    #[error("nothing is mapped there")]
+    Missing,
+    /// Storage failed.
+    #[error("{}", std::io::Error::from_raw_os_error(*.0))]
+    Io(i32),
+}
+
+/// What tells one content of a file from another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Version {
+    /// Length in bytes.
+    pub size_bytes: u64,
+    /// Time of the last change of content, nanoseconds.
+    pub mtime_ns: i128,
+    /// Time of the last change of anything, nanoseconds.
+    pub ctime_ns: i128,
+}
+
+/// How a [`Port::map`] went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapped {
+    /// At least one page was mapped before: its write protection may differ from what was asked.
+    pub existed: bool,
+}
+
+/// The machine under an engine.
+pub trait Port: Send + Sync + 'static {
+    /// Puts whole pages into the file's frames. They become visible to faults as resident, but are
+    /// mapped nowhere.
+    fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Copies frames out.
+    fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError>;
+    /// Overwrites bytes of resident frames.
+    fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Takes frames out of memory and out of every address space.
+    fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;
+    /// Changes how many pages of the file may be mapped.
+    fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError>;
+
+    /// Reads pages from storage; what lies beyond the end of the file is zero. Returns the bytes
+    /// that the file really had there.
+    fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError>;
+    /// Writes pages to storage, not beyond the file's present end.
+    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Makes sure that storage has room for these pages, so that writing them back cannot fail for
+    /// lack of space.
+    fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;
+    /// The file as it is now.
+    fn version(&self, file: FileNo) -> Result<Version, PortError>;
+
+    /// Maps resident frames at an address range, write-protected or not, and wakes who waits
+    /// there.
+    fn map(&self, space: SpaceNo, addr: u64, pages: u64, protect: bool)
+    -> Result<Mapped, PortError>;
+    /// Write-protects a range.
+    fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
+    /// Gives write access and wakes who waits.
+    fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
+    /// Wakes who waits in a range; they touch again.
+    fn wake(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
+    /// Makes touches of a page raise SIGBUS.
+    fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError>;
+    /// Raises SIGBUS in one thread.
+    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError>;
+    /// Unmaps pages (address, pages) without taking them out of memory. Best effort.
+    fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]);
+
+    /// What the kernel says is mapped at an address, when the engine does not know.
+    fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)>;
+
+    /// Whether work that no fault waits for should go to another thread.
+    fn defer(&self) -> bool;
+    /// Hands such work over; gives it back if nobody takes it.
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred>;
+
+    /// Called without any lock after [`PortError::Again`]: lets pending changes be noticed.
+    fn again(&self);
+}

@@ -1,0 +1,172 @@
+//! Address spaces and what they map.
+
+use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
+use rangemap::RangeMap;
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+/// How an address range maps a file. Two neighbouring ranges with equal `Region`s are one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Region {
+    /// Which file.
+    pub file: FileNo,
+    /// File offset minus address, wrapping.
+    pub bias: u64,
+    /// Stores go to the file (otherwise to a private copy).
+    pub shared: bool,
+    /// The program asked for a shared mapping but may not write the file: it is mapped privately,
+    /// and must never become writable.
+    pub read_only: bool,
+}
+
+impl Region {
+    /// Page index in the file of an address in the region.
+    pub fn index(&self, addr: u64) -> u64 {
+        addr.wrapping_add(self.bias) / PAGE_BYTES
+    }
+}
+
+/// One process image.
+#[derive(Clone, Debug, Default)]
+pub struct Space {
+    /// Process id; 0 while unknown (a forked child that has not faulted yet).
+    pub pid: u32,
+    /// Address of the page that a forked child touches to say who it is; 0 if there is none.
+    pub probe: u64,
+    /// What is mapped where.
+    pub regions: RangeMap<u64, Region>,
+    /// Pages of private regions that were written and so are the program's own.
+    pub private: BTreeSet<u64>,
+}
+
+/// A mapping of one file, as the file sees it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mapping {
+    /// In which space.
+    pub space: SpaceNo,
+    /// First address.
+    pub start: u64,
+    /// End address.
+    pub end: u64,
+    /// Page index at the first address.
+    pub first: u64,
+    /// Stores go to the file.
+    pub shared: bool,
+}
+
+impl Mapping {
+    /// The address range of the pages `index..index + pages` in this mapping, as (address, pages).
+    pub fn overlap(&self, index: u64, pages: u64) -> Option<(u64, u64)> {
+        let last = self.first + (self.end - self.start) / PAGE_BYTES;
+        let from = index.max(self.first);
+        let to = (index + pages).min(last);
+        (from < to).then(|| (self.start + (from - self.first) * PAGE_BYTES, to - from))
+    }
+}
+
+impl Space {
+    /// The region at an address.
+    pub fn region(&self, addr: u64) -> Option<Region> {
+        self.regions.get(&addr).copied()
+    }
+
+    /// The mappings of one file in this space.
+    pub fn mappings_of(&self, space: SpaceNo, file: FileNo) -> Vec<Mapping> {
+        self.regions
+            .iter()
+            .filter(|(_, r)| r.file == file)
+            .map(|(range, r)| Mapping {
+                space,
+                start: range.start,
+                end: range.end,
+                first: r.index(range.start),
+                shared: r.shared,
+            })
+            .collect()
+    }
+
+    /// Forgets a range; returns the files that were mapped in it.
+    pub fn unmap(&mut self, range: Range<u64>) -> Vec<FileNo> {
+        if range.is_empty() {
+            return Vec::new();
+        }
+        let mut files: Vec<FileNo> = self.regions.overlapping(&range).map(|(_, r)| r.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        self.regions.remove(range.clone());
+        self.forget_private(range);
+        files
+    }
+
+    /// Forgets the private copies of a range.
+    pub fn forget_private(&mut self, range: Range<u64>) {
+        let gone: Vec<u64> = self.private.range(range).copied().collect();
+        for addr in gone {
+            self.private.remove(&addr);
+        }
+    }
+
+    /// Moves a range to another address (`mremap(2)`); returns the files concerned.
+    pub fn remap(&mut self, from: u64, to: u64, old_len: u64, new_len: u64) -> Vec<FileNo> {
+        let old = from..from + old_len;
+        let moved: Vec<(Range<u64>, Region)> = self
+            .regions
+            .overlapping(&old)
+            .map(|(r, v)| (r.start.max(old.start)..r.end.min(old.end), *v))
+            .collect();
+        let private: Vec<u64> = self.private.range(old.clone()).copied().collect();
+        let mut files = self.unmap(old);
+        files.extend(self.unmap(to..to + new_len));
+        let shift = to.wrapping_sub(from);
+        let last = moved.len().saturating_sub(1);
+        for (i, (range, mut region)) in moved.into_iter().enumerate() {
+            region.bias = region.bias.wrapping_sub(shift);
+            let start = range.start.wrapping_add(shift);
+            let mut end = range.end.wrapping_add(shift);
+            if i == last {
+                end = end.max(to + new_len);
+            }
+            files.push(region.file);
+            self.regions.insert(start..end.min(to + new_len), region);
+        }
+        self.private.extend(private.iter().map(|a| a.wrapping_add(shift)));
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn region(file: FileNo, start: u64, first: u64) -> Region {
+        Region {
+            file,
+            bias: (first * PAGE_BYTES).wrapping_sub(start),
+            shared: true,
+            read_only: false,
+        }
+    }
+
+    #[test]
+    fn partial_unmap_and_remap_keep_offsets() {
+        let mut space = Space::default();
+        let base = 0x7000_0000;
+        space.regions.insert(base..base + 10 * PAGE_BYTES, region(1, base, 5));
+        space.private.insert(base + 8 * PAGE_BYTES);
+        assert_eq!(space.unmap(base + 2 * PAGE_BYTES..base + 4 * PAGE_BYTES), [1]);
+        let maps = space.mappings_of(0, 1);
+        assert_eq!(maps.len(), 2);
+        assert_eq!((maps[1].first, maps[1].start), (9, base + 4 * PAGE_BYTES));
+        assert_eq!(maps[1].overlap(10, 100), Some((base + 5 * PAGE_BYTES, 5)));
+
+        let to = 0x9000_0000;
+        let files = space.remap(base + 4 * PAGE_BYTES, to, 6 * PAGE_BYTES, 8 * PAGE_BYTES);
+        assert_eq!(files, [1]);
+        assert_eq!(space.region(to).unwrap().index(to), 9);
+        assert_eq!(space.region(to + 7 * PAGE_BYTES).unwrap().index(to + 7 * PAGE_BYTES), 16);
+        assert!(space.region(base + 5 * PAGE_BYTES).is_none());
+        assert!(space.private.contains(&(to + 4 * PAGE_BYTES)));
+    }
+}

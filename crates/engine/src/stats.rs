@@ -1,0 +1,140 @@
+//! What a run counted.
+
+use serde::Serialize;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+/// Counts of one file.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct FileCounts {
+    /// Pages fetched because a reference needed them.
+    pub major_faults: u64,
+    /// Faults on resident, unmapped pages.
+    pub minor_faults: u64,
+    /// First writes to clean pages.
+    pub write_faults: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Pages written back.
+    pub write_backs: u64,
+    /// Bytes fetched from storage.
+    pub read_bytes: u64,
+    /// Bytes written to storage.
+    pub written_bytes: u64,
+}
+
+impl FileCounts {
+    /// Adds another file's counts.
+    pub fn add(&mut self, other: &FileCounts) {
+        self.major_faults += other.major_faults;
+        self.minor_faults += other.minor_faults;
+        self.write_faults += other.write_faults;
+        self.evictions += other.evictions;
+        self.write_backs += other.write_backs;
+        self.read_bytes += other.read_bytes;
+        self.written_bytes += other.written_bytes;
+    }
+}
+
+/// Where the engine's own time went, summed over its threads.
+#[derive(Default, Debug)]
+pub struct Times {
+    policy_ns: AtomicU64,
+    io_ns: AtomicU64,
+    kernel_ns: AtomicU64,
+}
+
+/// What time is spent on.
+#[derive(Clone, Copy, Debug)]
+pub enum Spent {
+    /// Deciding, under the lock.
+    Policy,
+    /// Reading and writing storage.
+    Io,
+    /// Mapping, protecting, unmapping, discarding.
+    Kernel,
+}
+
+impl Times {
+    /// Runs something and adds how long it took.
+    pub fn of<T>(&self, what: Spent, f: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = f();
+        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let sum = match what {
+            Spent::Policy => &self.policy_ns,
+            Spent::Io => &self.io_ns,
+            Spent::Kernel => &self.kernel_ns,
+        };
+        sum.fetch_add(ns, Ordering::Relaxed);
+        result
+    }
+
+    /// (policy, I/O, kernel) so far, in nanoseconds.
+    pub fn read_ns(&self) -> (u64, u64, u64) {
+        (
+            self.policy_ns.load(Ordering::Relaxed),
+            self.io_ns.load(Ordering::Relaxed),
+            self.kernel_ns.load(Ordering::Relaxed),
+        )
+    }
+}
+
+/// One managed file in a report.
+#[derive(Clone, Debug, Serialize)]
+pub struct FileReport {
+    /// Its path when it was first opened.
+    pub name: String,
+    /// Its length in bytes at the end.
+    pub bytes: u64,
+    /// Its counts.
+    #[serde(flatten)]
+    pub counts: FileCounts,
+}
+
+/// What a run counted, in total and per file. The names are relied on by scripts.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Stats {
+    /// The policy, as it was asked for.
+    pub policy: String,
+    /// The budget.
+    pub memory_bytes: u64,
+    /// Totals over all files.
+    #[serde(flatten)]
+    pub total: FileCounts,
+    /// Wall-clock time of the program.
+    pub elapsed_ns: u64,
+    /// Major faults on pages that were evicted before.
+    pub refaults: u64,
+    /// Pages fetched ahead of need.
+    pub prefetched_pages: u64,
+    /// Of these, pages that left without being known to be used.
+    pub prefetch_wasted_pages: u64,
+    /// Private copies of file pages at their most.
+    pub private_pages_max: u64,
+    /// Faults answered with SIGBUS.
+    pub failed_faults: u64,
+    /// Time in decisions.
+    pub policy_ns: u64,
+    /// Time reading and writing storage.
+    pub io_ns: u64,
+    /// Time changing mappings.
+    pub kernel_ns: u64,
+    /// Digest of all decisions; a replay of the recorded inputs gives the same.
+    pub decisions_digest: String,
+    /// Per file.
+    pub files: Vec<FileReport>,
+    /// Files that were passed through to the kernel, with the reason.
+    pub passed_through: Vec<PassedThrough>,
+    /// Things the user should know.
+    pub notes: Vec<String>,
+}
+
+/// A file that was not managed.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+pub struct PassedThrough {
+    /// Its path.
+    pub name: String,
+    /// Why.
+    pub reason: String,
+}

@@ -1,0 +1,78 @@
+//! The shared tables that the holder process reads when the manager dies: page words, and which
+//! file each extent of page numbers belongs to.
+
+use crate::word::{Word, WordRef};
+use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
+use pagekeeper_policy::Page;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// Most page numbers in use at once: a terabyte of touched pages.
+pub const TABLE_PAGES: usize = 1 << 28;
+/// Bytes of the words at full size (virtual; committed as they are touched).
+pub const WORDS_BYTES: usize = TABLE_PAGES * 4;
+/// Bytes of the extents at full size.
+pub const EXTENTS_BYTES: usize = TABLE_PAGES / EXTENT_PAGES as usize * 8;
+
+const INDEX_BITS: u32 = 40;
+
+/// Both tables. They live as long as the process.
+#[derive(Clone, Copy)]
+pub struct Table {
+    words: &'static [AtomicU32],
+    /// (file + 1) << 40 | first page index / [`EXTENT_PAGES`]; 0 while the extent is free.
+    extents: &'static [AtomicU64],
+}
+
+impl Table {
+    /// Tables over shared memory.
+    pub fn new(words: &'static [AtomicU32], extents: &'static [AtomicU64]) -> Table {
+        Table { words, extents }
+    }
+
+    /// Tables of this process alone, for so many pages.
+    pub fn local(pages: usize) -> Table {
+        let words: Vec<AtomicU32> = (0..pages).map(|_| AtomicU32::new(0)).collect();
+        let extents: Vec<AtomicU64> =
+            (0..pages.div_ceil(EXTENT_PAGES as usize)).map(|_| AtomicU64::new(0)).collect();
+        Table { words: words.leak(), extents: extents.leak() }
+    }
+
+    /// A page's word.
+    ///
+    /// # Panics
+    /// Beyond [`TABLE_PAGES`].
+    pub fn word(&self, page: Page) -> WordRef<'static> {
+        let words: &'static [AtomicU32] = self.words;
+        Word::from_atomic(&words[page.index()])
+    }
+
+    /// Notes which file an extent's pages belong to, before any of them can be dirty.
+    pub fn assign(&self, page: Page, place: Place) {
+        let first = place.index / u64::from(EXTENT_PAGES);
+        let value = (u64::from(place.segment.0) + 1) << INDEX_BITS | first;
+        self.extents[page.index() / EXTENT_PAGES as usize].store(value, Ordering::Release);
+    }
+
+    /// The extent's pages belong to nobody any more.
+    pub fn release(&self, page: Page) {
+        self.extents[page.index() / EXTENT_PAGES as usize].store(0, Ordering::Release);
+    }
+
+    /// Every dirty page.
+    pub fn dirty(&self) -> impl Iterator<Item = Place> + '_ {
+        self.extents.iter().enumerate().filter_map(|(e, v)| {
+            let value = v.load(Ordering::Acquire);
+            (value != 0).then_some((e, value))
+        })
+        .flat_map(move |(e, value)| {
+            let segment = Segment((value >> INDEX_BITS) as u32 - 1);
+            let first = (value & ((1 << INDEX_BITS) - 1)) * u64::from(EXTENT_PAGES);
+            (0..EXTENT_PAGES).filter_map(move |i| {
+                let page = Page(e as u32 * EXTENT_PAGES + i);
+                self.word(page)
+                    .dirty()
+                    .then_some(Place { segment, index: first + u64::from(i) })
+            })
+        })
+    }
+}
