@@ -2,7 +2,7 @@
 //! its own while the cache stands aside (fences).
 
 use crate::core::Fence;
-use crate::engine::{Again, Engine};
+use crate::engine::{Again, Buffer, Engine};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
@@ -75,7 +75,7 @@ impl<P: Port> Engine<P> {
                 State::Resident if !doomed => {
                     let (count, jobs) = self.pin_resident(&mut core, place, pages);
                     drop(core);
-                    let result = self.copy_out(file, offset, end, first, count, &mut sink);
+                    let copied = self.copy_out(file, first, count);
                     for i in 0..count {
                         let at = Place { index: first + i, segment };
                         let page = self.lock().brain.page(at).expect("pinned pages are numbered");
@@ -84,7 +84,13 @@ impl<P: Port> Engine<P> {
                     for job in jobs {
                         self.finish(job);
                     }
-                    return result;
+                    // Without pins: the sink may fault on managed memory itself.
+                    let buffer = copied?;
+                    let from = (offset - first * PAGE_BYTES) as usize;
+                    let to = (end.min((first + count) * PAGE_BYTES) - first * PAGE_BYTES) as usize;
+                    let given = sink(&buffer[from..to]);
+                    self.give_buffer(buffer);
+                    return given.map(|()| (to - from) as u64);
                 }
                 State::Absent if !core.fenced(place) => {
                     let want = u32::try_from(pages).unwrap_or(u32::MAX);
@@ -143,26 +149,17 @@ impl<P: Port> Engine<P> {
         (count, jobs)
     }
 
-    fn copy_out(
-        &self,
-        file: FileNo,
-        offset: u64,
-        end: u64,
-        first: u64,
-        pages: u64,
-        sink: &mut impl FnMut(&[u8]) -> Result<(), PortError>,
-    ) -> Result<u64, PortError> {
+    /// A copy of pinned pages.
+    fn copy_out(&self, file: FileNo, first: u64, pages: u64) -> Result<Buffer, PortError> {
         let bytes = (pages * PAGE_BYTES) as usize;
         let mut buffer = self.take_buffer(bytes)?;
-        let from = (offset - first * PAGE_BYTES) as usize;
-        let to = (end.min((first + pages) * PAGE_BYTES) - first * PAGE_BYTES) as usize;
-        let result = self
-            .port
-            .peek(file, first, &mut buffer[..bytes])
-            .and_then(|()| sink(&buffer[from..to]))
-            .map(|()| (to - from) as u64);
-        self.give_buffer(buffer);
-        result
+        match self.port.peek(file, first, &mut buffer[..bytes]) {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.give_buffer(buffer);
+                Err(error)
+            }
+        }
     }
 
     /// Carries out a job whose fetches a caller waits for.
