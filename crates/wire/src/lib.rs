@@ -48,7 +48,7 @@ pub enum Op {
     Opened = 4,
     /// A descriptor of a file with a slot was closed (no reply is sent). `a` = slot.
     Closed = 5,
-    /// Before a mapping. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
+    /// Before a mapping; a descriptor of the file rides along. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
     /// `f` = `open(2)` flags of the descriptor (from `F_GETFL`). Reply: `r0` = 1 and the memfd
     /// rides along, `r1` = the mmap flags to use instead of the type bits (shared or private); or
     /// `r0` = 0: pass through.
