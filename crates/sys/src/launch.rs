@@ -1,0 +1,140 @@
+//! Starting a program: what is set between fork and exec, where only system calls are safe.
+#![allow(unsafe_code)]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+/// What to set in a child before it becomes the program.
+#[derive(Debug, Default)]
+pub struct ChildSetup {
+    /// A signal for the child when the thread that starts it ends (PR_SET_PDEATHSIG).
+    pub parent_death_signal: Option<i32>,
+    /// Unblock all signals: a launcher that uses a signalfd blocks some, and a signal mask is
+    /// inherited through exec.
+    pub unblock_signals: bool,
+    /// Give these signals their default action again (an ignored signal stays so through exec).
+    pub default_signals: Vec<i32>,
+    /// Start a session of its own.
+    pub new_session: bool,
+    /// `cgroup.procs` files, open for writing, of cgroups to enter.
+    pub cgroup_procs: Vec<OwnedFd>,
+    /// Soft limit of open files to restore: a launcher raises its own, and programs that use
+    /// `select(2)` break with more than 1024.
+    pub open_files_soft: Option<u64>,
+}
+
+impl ChildSetup {
+    /// Adds the set-up to a command; an error in it is the error of `spawn`.
+    pub fn apply(self, command: &mut Command) {
+        // SAFETY: between fork and exec only async-signal-safe calls are allowed: `run` makes
+        // plain system calls on memory that was allocated before the fork, and allocates nothing
+        // (an `io::Error` made of a number does not).
+        unsafe { command.pre_exec(move || self.run()) };
+    }
+
+    fn run(&self) -> io::Result<()> {
+        for procs in &self.cgroup_procs {
+            // "0" stands for the writing process.
+            // SAFETY: one byte of static memory is read.
+            check(unsafe { libc::write(procs.as_raw_fd(), c"0".as_ptr().cast(), 1) } as i32)?;
+        }
+        if self.new_session {
+            // SAFETY: no memory is passed.
+            check(unsafe { libc::setsid() })?;
+        }
+        if let Some(soft) = self.open_files_soft {
+            let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+            // SAFETY: both calls get a live `struct rlimit`.
+            unsafe {
+                check(libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit))?;
+                limit.rlim_cur = soft.min(limit.rlim_max);
+                check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
+            }
+        }
+        for &signal in &self.default_signals {
+            // SAFETY: SIG_DFL runs no code of ours.
+            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
+                return Err(io::Error::last_os_error());
+            }
+        }
+        if self.unblock_signals {
+            // SAFETY: an all-zero sigset_t is the empty set on Linux, and is set up as such; the
+            // old mask is not asked for.
+            unsafe {
+                let mut none: libc::sigset_t = core::mem::zeroed();
+                libc::sigemptyset(&mut none);
+                check(libc::sigprocmask(libc::SIG_SETMASK, &none, core::ptr::null_mut()))?;
+            }
+        }
+        if let Some(signal) = self.parent_death_signal {
+            // SAFETY: the option takes a number.
+            check(unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, signal as libc::c_ulong) })?;
+        }
+        Ok(())
+    }
+}
+
+fn check(ret: i32) -> io::Result<()> {
+    if ret == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Raises this process's soft limit of open files to its hard limit and returns
+/// `(soft before, soft now)`, the former for [`ChildSetup::open_files_soft`].
+pub fn raise_open_files_limit() -> (u64, u64) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let before = getrlimit(Resource::Nofile);
+    let wanted = Rlimit { current: before.maximum, maximum: before.maximum };
+    // Raising the soft limit to the hard one is always permitted; if not, nothing changed.
+    let now = if setrlimit(Resource::Nofile, wanted).is_ok() { wanted } else { before };
+    (before.current.unwrap_or(u64::MAX), now.current.unwrap_or(u64::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signal;
+
+    #[test]
+    fn child_starts_with_what_was_asked_for() {
+        let blocked = signal::SignalSet::of(&[libc::SIGUSR1]);
+        std::thread::spawn(move || {
+            signal::block(&blocked).unwrap();
+            let mut command = Command::new("/bin/sh");
+            command.args([
+                "-c",
+                "ulimit -Sn; grep SigBlk /proc/self/status; ps -o sid= $$ || echo $$",
+            ]);
+            ChildSetup {
+                parent_death_signal: Some(libc::SIGKILL),
+                unblock_signals: true,
+                default_signals: vec![libc::SIGPIPE],
+                new_session: true,
+                open_files_soft: Some(77),
+                ..ChildSetup::default()
+            }
+            .apply(&mut command);
+            let out = String::from_utf8(command.output().unwrap().stdout).unwrap();
+            let lines: Vec<&str> = out.lines().collect();
+            assert_eq!(lines[0], "77");
+            assert!(lines[1].ends_with("0000000000000000"), "{out}");
+        })
+        .join()
+        .unwrap();
+    }
+
+    #[test]
+    fn a_failing_step_fails_the_spawn() {
+        let mut command = Command::new("/bin/true");
+        let setup = ChildSetup { default_signals: vec![-1], ..ChildSetup::default() };
+        setup.apply(&mut command);
+        assert_eq!(command.spawn().unwrap_err().raw_os_error(), Some(libc::EINVAL));
+    }
+
+    #[test]
+    fn open_files_limit_is_raised_to_the_hard_one() {
+        let (before, now) = raise_open_files_limit();
+        assert!(now >= before);
+    }
+}

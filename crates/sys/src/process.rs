@@ -1,0 +1,436 @@
+//! Other processes: their memory, their mappings, where they run; and what a launcher sets on
+//! itself. Process and thread ids are `u32`, as in `std::process::id`.
+#![allow(unsafe_code)]
+
+use std::ffi::CString;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use rustix::process::{Pid, PidfdFlags, Signal};
+use rustix::thread::CpuSet;
+
+use crate::mask::{self, Capability};
+use crate::{Errno, Interrupted, Progress, Result};
+
+/// The kernel's limit of ranges in one call (`UIO_MAXIOV`).
+const RANGES_PER_CALL: usize = 1024;
+
+fn pid(id: u32) -> Result<Pid> {
+    i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)
+}
+
+/// `process_vm_readv(2)`: reads memory of a process at `address`. Returns the bytes read, which
+/// are fewer where an unreadable page comes in between. A userfaultfd fault there is waited for.
+///
+/// # Errors
+/// [`Errno::FAULT`]: the first byte is not readable; [`Errno::PERM`]: not permitted to trace it
+/// (CAP_SYS_PTRACE, or the same user and a dumpable process); [`Errno::SRCH`]: no such process.
+pub fn process_vm_read(id: u32, address: u64, buf: &mut [u8]) -> Result<usize> {
+    if !mask::allows(Capability::ProcessVm) {
+        return Err(Errno::PERM);
+    }
+    let local = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buf.len() };
+    let id = pid(id)?.as_raw_nonzero().get();
+    // SAFETY: the kernel writes at most `buf.len()` bytes to `buf`, which is exclusively borrowed;
+    // the remote address is checked by the kernel and read only.
+    crate::check_size(unsafe { libc::process_vm_readv(id, &local, 1, &remote, 1, 0) })
+}
+
+/// `process_vm_writev(2)`: writes memory of another process. Returns the bytes written, which are
+/// fewer where an unwritable page comes in between.
+///
+/// # Errors
+/// As for [`process_vm_read`]; [`Errno::INVAL`]: the process is this one, whose memory is not
+/// written behind its references' backs.
+pub fn process_vm_write(id: u32, address: u64, buf: &[u8]) -> Result<usize> {
+    if !mask::allows(Capability::ProcessVm) {
+        return Err(Errno::PERM);
+    }
+    if id == std::process::id() {
+        return Err(Errno::INVAL);
+    }
+    let local = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
+    let remote = libc::iovec { iov_base: address as *mut _, iov_len: buf.len() };
+    let id = pid(id)?.as_raw_nonzero().get();
+    // SAFETY: the kernel only reads `buf`; the remote address belongs to another process (a thread
+    // id of this one is not meant, and would be as writing to /proc/self/mem).
+    crate::check_size(unsafe { libc::process_vm_writev(id, &local, 1, &remote, 1, 0) })
+}
+
+/// `pidfd_open(2)`: a descriptor that stands for a process and is readable once it has ended.
+///
+/// # Errors
+/// [`Errno::SRCH`]: no such process.
+pub fn pidfd_open(id: u32) -> Result<OwnedFd> {
+    rustix::process::pidfd_open(pid(id)?, PidfdFlags::empty())
+}
+
+/// `pidfd_send_signal(2)`.
+///
+/// # Errors
+/// [`Errno::SRCH`]: it has ended; [`Errno::INVAL`]: no such signal; [`Errno::PERM`].
+pub fn send_signal(pidfd: impl AsFd, signal: i32) -> Result<()> {
+    let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+    rustix::process::pidfd_send_signal(pidfd, signal)
+}
+
+/// Unmaps pages of another process, without its help: `process_madvise(2)` MADV_PAGEOUT.
+///
+/// Where there is no swap this removes the mappings of shared memfd pages; the pages stay in the
+/// memfd and userfaultfd write-protection markers stay too. The next touch is a minor fault.
+/// A page that several processes map loses all its mappings (the kernel skips it on older
+/// kernels). Ranges are `(address, bytes)`, page-aligned; any number of them.
+///
+/// # Errors
+/// Stops at the first range that fails, with the bytes of the ranges before it:
+/// [`Errno::NOMEM`]: part of it is not mapped; [`Errno::SRCH`]: the process has ended;
+/// [`Errno::PERM`]: needs to be permitted to trace it, and CAP_SYS_NICE.
+pub fn zap(pidfd: impl AsFd, ranges: &[(u64, u64)]) -> Progress {
+    if !mask::allows(Capability::RemoteZap) {
+        return Err(Interrupted { done_bytes: 0, errno: Errno::PERM });
+    }
+    process_madvise(pidfd, ranges, libc::MADV_PAGEOUT)
+}
+
+/// Clears the accessed bits of another process's pages: `process_madvise(2)` MADV_COLD. Pages
+/// mapped more than once are skipped.
+///
+/// # Errors
+/// As for [`zap`].
+pub fn cold(pidfd: impl AsFd, ranges: &[(u64, u64)]) -> Progress {
+    process_madvise(pidfd, ranges, libc::MADV_COLD)
+}
+
+fn process_madvise(pidfd: impl AsFd, ranges: &[(u64, u64)], advice: libc::c_int) -> Progress {
+    let fd = pidfd.as_fd().as_raw_fd();
+    let mut vec = Vec::with_capacity(ranges.len().min(RANGES_PER_CALL));
+    let (mut rest, mut done_bytes) = (ranges, 0);
+    while !rest.is_empty() {
+        let batch = &rest[..rest.len().min(RANGES_PER_CALL)];
+        vec.clear();
+        vec.extend(batch.iter().map(|&(address, len)| libc::iovec {
+            iov_base: address as *mut _,
+            iov_len: len as usize,
+        }));
+        // SAFETY: `vec` holds that many ranges and lives during the call. Both advices that are
+        // passed keep the content of the memory that they name, in whichever process.
+        let ret = unsafe {
+            libc::syscall(libc::SYS_process_madvise, fd, vec.as_ptr(), vec.len(), advice, 0u32)
+        };
+        let mut bytes = match crate::check_size(ret as isize) {
+            Ok(bytes) => bytes as u64,
+            Err(Errno::INTR) => continue,
+            Err(errno) => return Err(Interrupted { done_bytes, errno }),
+        };
+        done_bytes += bytes;
+        // Short: whole ranges are done. Going on from the next names the reason it stopped.
+        let mut ranges_done = 0;
+        while let Some(&(_, len)) = batch.get(ranges_done)
+            && len <= bytes
+        {
+            bytes -= len;
+            ranges_done += 1;
+        }
+        if ranges_done == 0 {
+            return Err(Interrupted { done_bytes, errno: Errno::INVAL });
+        }
+        rest = &rest[ranges_done..];
+    }
+    Ok(done_bytes)
+}
+
+/// A line of `/proc/PID/maps`: one mapping of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mapping<'a> {
+    /// First byte.
+    pub start: u64,
+    /// Behind the last byte.
+    pub end: u64,
+    /// Readable.
+    pub read: bool,
+    /// Writable.
+    pub write: bool,
+    /// Executable.
+    pub execute: bool,
+    /// Shared, not copy-on-write.
+    pub shared: bool,
+    /// Offset in the file, in bytes.
+    pub offset: u64,
+    /// Major number of the file's device.
+    pub dev_major: u32,
+    /// Minor number.
+    pub dev_minor: u32,
+    /// Inode; 0 if there is no file.
+    pub inode: u64,
+    /// Path or `[heap]`-like name, as the kernel prints it (newlines as `\012`, and `(deleted)`
+    /// appended); empty for anonymous memory.
+    pub path: &'a [u8],
+}
+
+impl<'a> Mapping<'a> {
+    /// Parses a line (without its end). `None` if it is none.
+    pub fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
+        fn field<'a>(rest: &mut &'a [u8], end: u8) -> Option<&'a [u8]> {
+            let at = rest.iter().position(|b| *b == end)?;
+            let (head, tail) = rest.split_at(at);
+            *rest = &tail[1..];
+            Some(head)
+        }
+        fn number(digits: &[u8], radix: u32) -> Option<u64> {
+            // A sign would be accepted by the parser, and never comes from the kernel.
+            let first = digits.first()?;
+            if !first.is_ascii_hexdigit() {
+                return None;
+            }
+            u64::from_str_radix(str::from_utf8(digits).ok()?, radix).ok()
+        }
+        let mut rest = line;
+        let start = number(field(&mut rest, b'-')?, 16)?;
+        let end = number(field(&mut rest, b' ')?, 16)?;
+        let &[r, w, x, s] = field(&mut rest, b' ')? else { return None };
+        let offset = number(field(&mut rest, b' ')?, 16)?;
+        let dev_major = number(field(&mut rest, b':')?, 16)?.try_into().ok()?;
+        let dev_minor = number(field(&mut rest, b' ')?, 16)?.try_into().ok()?;
+        let at = rest.iter().position(|b| *b == b' ').unwrap_or(rest.len());
+        let (inode, path) = rest.split_at(at);
+        Some(Mapping {
+            start,
+            end,
+            read: r == b'r',
+            write: w == b'w',
+            execute: x == b'x',
+            shared: s == b's',
+            offset,
+            dev_major,
+            dev_minor,
+            inode: number(inode, 10)?,
+            path: path.trim_ascii_start(),
+        })
+    }
+}
+
+/// Calls `f` for every mapping of a process, in address order, until it returns `false`.
+///
+/// The kernel reads the list piecewise: what changes meanwhile may be seen in either state.
+///
+/// # Errors
+/// [`Errno::NOENT`]/[`Errno::SRCH`]: no such process; [`Errno::ACCESS`]; [`Errno::PROTO`]: a line
+/// that is no mapping.
+pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Result<()> {
+    let maps = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
+    let mut reader = BufReader::with_capacity(64 << 10, maps);
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        if reader.read_until(b'\n', &mut line).map_err(|e| errno(&e))? == 0 {
+            return Ok(());
+        }
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        if !f(Mapping::parse(text).ok_or(Errno::PROTO)?) {
+            return Ok(());
+        }
+    }
+}
+
+/// The process that a thread belongs to, from `/proc/TID/status`.
+///
+/// # Errors
+/// [`Errno::NOENT`]/[`Errno::SRCH`]: no such thread.
+pub fn tgid_of(tid: u32) -> Result<u32> {
+    let status = read_proc(&format!("/proc/{tid}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
+    value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
+}
+
+/// The parent of a process, from `/proc/PID/status`; 0 if it lies outside this pid name space.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn parent_of(id: u32) -> Result<u32> {
+    let status = read_proc(&format!("/proc/{id}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix("PPid:"));
+    value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
+}
+
+/// The processor that a thread last ran on: field 39 of `/proc/TID/stat`.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn cpu_of(tid: u32) -> Result<u32> {
+    stat_field(&read_proc(&format!("/proc/{tid}/stat"))?, 39).ok_or(Errno::PROTO)
+}
+
+/// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 4) of a stat line. The name, in
+/// parentheses, may hold blanks and parentheses.
+fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(number.checked_sub(3)?)?.parse().ok()
+}
+
+/// Binds the calling thread to one processor.
+///
+/// # Errors
+/// [`Errno::INVAL`]: it does not exist or is not permitted.
+pub fn set_affinity(cpu: u32) -> Result<()> {
+    if cpu as usize >= CpuSet::MAX_CPU {
+        return Err(Errno::INVAL);
+    }
+    let mut set = CpuSet::new();
+    set.set(cpu as usize);
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// Binds the calling thread to a set of processors.
+///
+/// # Errors
+/// As for [`set_affinity`].
+pub fn set_affinity_to(cpus: &[u32]) -> Result<()> {
+    let mut set = CpuSet::new();
+    for &cpu in cpus.iter().filter(|cpu| (**cpu as usize) < CpuSet::MAX_CPU) {
+        set.set(cpu as usize);
+    }
+    rustix::thread::sched_setaffinity(None, &set)
+}
+
+/// The processors that the calling thread may run on.
+///
+/// # Errors
+/// As `sched_getaffinity(2)`.
+pub fn affinity() -> Result<Vec<u32>> {
+    let set = rustix::thread::sched_getaffinity(None)?;
+    Ok((0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu as u32).collect())
+}
+
+/// Names the calling thread, for `ps` and `top`; at most 15 bytes count.
+///
+/// # Errors
+/// [`Errno::INVAL`]: a NUL in it.
+pub fn set_name(name: &str) -> Result<()> {
+    rustix::thread::set_name(&CString::new(name).map_err(|_| Errno::INVAL)?)
+}
+
+/// `prctl(2)` PR_SET_PDEATHSIG: the calling process gets this signal when the *thread* that
+/// started it ends. Lost when a set-user-id program is executed.
+///
+/// # Errors
+/// [`Errno::INVAL`]: no such signal.
+pub fn set_parent_death_signal(signal: i32) -> Result<()> {
+    let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+    rustix::process::set_parent_process_death_signal(Some(signal))
+}
+
+/// `prctl(2)` PR_SET_CHILD_SUBREAPER: orphaned descendants become this process's children, so that
+/// it can wait for the whole tree.
+///
+/// # Errors
+/// None is known.
+pub fn set_child_subreaper(on: bool) -> Result<()> {
+    // The kernel takes any number but 0 as yes.
+    rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
+}
+
+/// `setsid(2)`: leaves the terminal and the process group.
+///
+/// # Errors
+/// [`Errno::PERM`]: a process group leader cannot.
+pub fn setsid() -> Result<()> {
+    rustix::process::setsid().map(drop)
+}
+
+/// How a child ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exit {
+    /// It returned this code.
+    Code(i32),
+    /// This signal killed it.
+    Signal(i32),
+}
+
+/// `waitpid(2)` for any child that has ended, without waiting: reaps it. `None` if none has.
+///
+/// # Errors
+/// [`Errno::CHILD`]: there are no children.
+pub fn reap() -> Result<Option<(u32, Exit)>> {
+    let ended = rustix::process::wait(rustix::process::WaitOptions::NOHANG)?;
+    Ok(ended.and_then(|(pid, status)| {
+        let exit = match (status.exit_status(), status.terminating_signal()) {
+            (Some(code), _) => Exit::Code(code),
+            (None, Some(signal)) => Exit::Signal(signal),
+            (None, None) => return None,
+        };
+        Some((pid.as_raw_nonzero().get() as u32, exit))
+    }))
+}
+
+pub(crate) fn read_proc(path: &str) -> Result<String> {
+    let bytes = fs::read(path).map_err(|e| errno(&e))?;
+    // A process's name may hold any bytes.
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+pub(crate) fn errno(error: &std::io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn maps_lines_parse() {
+        let line = b"7f0a-7f0b rw-s 00002000 fd:1f 4711                /tmp/a b (deleted)";
+        let m = Mapping::parse(line).unwrap();
+        assert_eq!((m.start, m.end, m.offset), (0x7f0a, 0x7f0b, 0x2000));
+        assert_eq!((m.dev_major, m.dev_minor, m.inode), (0xfd, 0x1f, 4711));
+        assert!(m.read && m.write && !m.execute && m.shared);
+        assert_eq!(m.path, b"/tmp/a b (deleted)");
+        let anonymous = Mapping::parse(b"1-2 ---p 0 00:00 0 ").unwrap();
+        assert_eq!((anonymous.path, anonymous.shared), (&b""[..], false));
+        for bad in [&b""[..], b"1-2", b"1-2 rw-p 0 0:0 ", b"x-2 rw-p 0 0:0 1", b"1-2 rwp 0 0:0 1"] {
+            assert_eq!(Mapping::parse(bad), None, "{}", bad.escape_ascii());
+        }
+    }
+
+    #[test]
+    fn own_mappings_hold_this_function() {
+        let here = maps_lines_parse as fn() as usize as u64;
+        let mut found = false;
+        for_each_mapping(std::process::id(), |m| {
+            assert!(m.start < m.end);
+            found |= m.execute && (m.start..m.end).contains(&here);
+            !found
+        })
+        .unwrap();
+        assert!(found);
+        assert_eq!(for_each_mapping(u32::MAX, |_| true), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn threads_are_found_and_bound() {
+        std::thread::spawn(|| {
+            let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+            assert_eq!(tgid_of(tid), Ok(std::process::id()));
+            set_name("a) b (c").unwrap();
+            let cpu = *affinity().unwrap().last().unwrap();
+            set_affinity(cpu).unwrap();
+            assert_eq!((cpu_of(tid), affinity()), (Ok(cpu), Ok(vec![cpu])));
+            assert_eq!(set_affinity(u32::MAX), Err(Errno::INVAL));
+        })
+        .join()
+        .unwrap();
+        assert!(parent_of(std::process::id()).unwrap() > 0);
+    }
+
+    #[test]
+    fn own_memory_is_read_but_never_written() {
+        let (text, mut buf) = (*b"some bytes", [0; 10]);
+        let (me, at) = (std::process::id(), text.as_ptr() as u64);
+        assert_eq!(process_vm_read(me, at, &mut buf), Ok(10));
+        assert_eq!(buf, text);
+        assert_eq!(process_vm_read(me, 16, &mut buf), Err(Errno::FAULT));
+        assert_eq!(process_vm_write(me, at, b"x"), Err(Errno::INVAL));
+        assert_eq!(process_vm_read(0, at, &mut buf), Err(Errno::SRCH));
+    }
+}
