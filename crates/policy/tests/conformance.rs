@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 
 use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicyInfo, PolicySpec, all};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -166,7 +167,7 @@ fn specs() -> Vec<PolicySpec> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))), ..Default::default() })]
 
     #[test]
     fn every_policy_keeps_the_contract(

@@ -9,6 +9,7 @@ use pagekeeper_policy::policies::mru::Mru;
 use pagekeeper_policy::policies::random::Random;
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Policy};
 use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
 
 /// A model: the calls of `Policy`, written for reading and not for speed.
 trait Model {
@@ -271,7 +272,7 @@ fn compare(policy: impl Policy, mut model: impl Model, mut frames: u32, events: 
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..Default::default() })]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))), ..Default::default() })]
 
     #[test]
     fn lru(events in events(), frames in 1..20_u32) {

@@ -1,2 +1,41 @@
 //! Replays reference strings through policies and predicts faults and time.
+//!
+//! 1. [`References`] is the input: who touched which page, reading or writing, in order.
+//! 2. [`sweep`] replays it through policies × memory sizes on all cores; [`replay`] through one
+//!    policy you made yourself, telling you of every fault.
+//! 3. An [`Outcome`] has the [`Counts`], the faults by segment and region, and the time that the
+//!    [`CostModel`] predicts from them.
+//!
+//! ```
+//! use pagekeeper_policy::PolicySpec;
+//! use pagekeeper_sim::{References, SweepOptions, sweep};
+//!
+//! let loop_of_five = References::from_blocks((0..20).map(|step| step % 5))?;
+//! let policies = [PolicySpec::parse("lru")?, PolicySpec::parse("opt")?];
+//! let outcomes = sweep(&loop_of_five, &policies, &[4], &SweepOptions::default())?;
+//! let hits: Vec<u64> = outcomes.iter().map(|outcome| outcome.counts.hits).collect();
+//! assert_eq!(hits, [0, 12]);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! The simulation here is exact demand paging: every reference is seen by the policy, a fault
+//! fetches one page, and the victim leaves when the fault needs its frame.
 #![deny(unsafe_code)]
+
+mod cost;
+mod error;
+mod opt;
+mod outcome;
+mod references;
+mod replay;
+mod sweep;
+
+pub use cost::{CostModel, PredictedTime};
+pub use error::SimError;
+pub use opt::{NextUses, Opt};
+pub use outcome::{Counts, Outcome, SegmentOutcome};
+pub use references::{
+    PAGES_MAX, REGIONS_MAX, Reference, References, ReferencesBuilder, Regions, Segment,
+};
+pub use replay::{Fault, replay};
+pub use sweep::{SweepOptions, sweep};

@@ -1,0 +1,288 @@
+//! The simulator's input: a reference string in memory, its pages numbered densely.
+use pagekeeper_policy::Page;
+use rustc_hash::FxHashMap;
+
+use crate::SimError;
+
+/// The most distinct pages in one reference string: a reference is packed into 32 bits, one of
+/// which says write.
+pub const PAGES_MAX: u32 = 1 << 31;
+
+/// The most regions that faults are counted in, over all segments.
+pub const REGIONS_MAX: u32 = 1 << 24;
+
+/// One touch of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reference {
+    /// The segment (a file, a heap), by whatever number the trace gives it.
+    pub segment: u32,
+    /// The page within the segment, counted in pages from its start.
+    pub page_index: u64,
+    /// Whether the touch wrote.
+    pub write: bool,
+    /// When, in nanoseconds from the trace's start; 0 throughout where the trace has no times.
+    pub time_ns: u64,
+}
+
+impl From<(u32, u64, bool, u64)> for Reference {
+    fn from((segment, page_index, write, time_ns): (u32, u64, bool, u64)) -> Self {
+        Self { segment, page_index, write, time_ns }
+    }
+}
+
+/// What is known of a segment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Its number in the trace.
+    pub id: u32,
+    /// Its name, such as the file's path; empty where the trace has none.
+    pub name: String,
+    /// Its length in pages: as declared, or up to the highest page referenced if that is more.
+    pub pages: u64,
+}
+
+/// A reference string: pages numbered densely in order of first reference, so that a replay
+/// hashes nothing.
+///
+/// Costs 4 bytes per reference, 8 more where there are times, and 12 per distinct page.
+#[derive(Clone, Debug, Default)]
+pub struct References {
+    /// Page number · 2 + write.
+    packed: Vec<u32>,
+    times_ns: Vec<u64>,
+    segments: Vec<Segment>,
+    /// Per page: its place in `segments`.
+    page_segment: Vec<u32>,
+    /// Per page: its index within the segment.
+    page_index: Vec<u64>,
+}
+
+impl References {
+    /// A string of block numbers, each one page of one segment, all read.
+    ///
+    /// # Errors
+    /// [`SimError::TooManyPages`] above [`PAGES_MAX`] distinct blocks.
+    pub fn from_blocks(blocks: impl IntoIterator<Item = u64>) -> Result<Self, SimError> {
+        Self::collect(blocks.into_iter().map(|block| (0, block, false, 0)))
+    }
+
+    /// A string of references, in order; segments are known by their numbers alone. With names
+    /// and sizes: [`References::builder`].
+    ///
+    /// # Errors
+    /// [`SimError::TooManyPages`] above [`PAGES_MAX`] distinct pages.
+    pub fn collect<R: Into<Reference>>(
+        references: impl IntoIterator<Item = R>,
+    ) -> Result<Self, SimError> {
+        let references = references.into_iter();
+        let mut builder = Self::builder();
+        builder.references.packed.reserve(references.size_hint().0);
+        for reference in references {
+            builder.push(reference.into())?;
+        }
+        Ok(builder.finish())
+    }
+
+    /// Takes segments and references one by one.
+    pub fn builder() -> ReferencesBuilder {
+        ReferencesBuilder::default()
+    }
+
+    /// Number of references.
+    pub fn len(&self) -> usize {
+        self.packed.len()
+    }
+
+    /// Whether there is no reference.
+    pub fn is_empty(&self) -> bool {
+        self.packed.is_empty()
+    }
+
+    /// Number of distinct pages; they are numbered from 0.
+    pub fn pages(&self) -> u32 {
+        self.page_index.len() as u32
+    }
+
+    /// Number of references that wrote.
+    pub fn writes(&self) -> u64 {
+        self.packed.iter().map(|packed| u64::from(packed & 1)).sum()
+    }
+
+    /// The references in order: the page, and whether it was written.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (Page, bool)> + DoubleEndedIterator + '_ {
+        self.packed.iter().map(|packed| (Page(packed >> 1), packed & 1 != 0))
+    }
+
+    /// The time of each reference in nanoseconds, if the trace has times.
+    pub fn times_ns(&self) -> Option<&[u64]> {
+        (!self.times_ns.is_empty()).then_some(&self.times_ns)
+    }
+
+    /// The segments: declared ones in order, then others in order of first reference.
+    pub fn segments(&self) -> &[Segment] {
+        &self.segments
+    }
+
+    /// The segment of a page, as a place in [`segments`](Self::segments), and its index there.
+    ///
+    /// # Panics
+    /// If the page is not one of this string.
+    pub fn place(&self, page: Page) -> (usize, u64) {
+        (self.page_segment[page.index()] as usize, self.page_index[page.index()])
+    }
+
+    /// Which region every page is in, when each segment is cut into `per_segment` equal parts: at
+    /// least 1, and at most so many that there are [`REGIONS_MAX`] in all.
+    pub fn regions(&self, per_segment: u32) -> Regions {
+        let most = REGIONS_MAX / self.segments.len().max(1) as u32;
+        let per_segment = per_segment.min(most).max(1);
+        let of_page = self
+            .page_segment
+            .iter()
+            .zip(&self.page_index)
+            .map(|(segment, index)| {
+                let pages = u128::from(self.segments[*segment as usize].pages);
+                let part = u128::from(*index) * u128::from(per_segment) / pages;
+                // The last index there can be is a segment's length too.
+                *segment * per_segment + (part as u32).min(per_segment - 1)
+            })
+            .collect();
+        Regions { of_page, per_segment, total: self.segments.len() * per_segment as usize }
+    }
+
+    pub(crate) fn packed(&self) -> &[u32] {
+        &self.packed
+    }
+}
+
+/// Where faults are counted: segments cut into equal parts. A page at index *i* of a segment of
+/// *p* pages is in part ⌊*i* · *n* / *p*⌋ of *n*.
+#[derive(Clone, Debug)]
+pub struct Regions {
+    of_page: Vec<u32>,
+    per_segment: u32,
+    total: usize,
+}
+
+impl Regions {
+    /// Number of regions in each segment.
+    pub const fn per_segment(&self) -> u32 {
+        self.per_segment
+    }
+
+    /// Number of regions in all segments.
+    pub const fn total(&self) -> usize {
+        self.total
+    }
+
+    /// The region of a page: its segment's place · [`per_segment`](Self::per_segment) + the part.
+    #[inline]
+    pub fn of(&self, page: Page) -> usize {
+        self.of_page[page.index()] as usize
+    }
+}
+
+/// Makes [`References`] from a stream.
+#[derive(Clone, Debug, Default)]
+pub struct ReferencesBuilder {
+    references: References,
+    numbers: FxHashMap<(u32, u64), u32>,
+    segment_places: FxHashMap<u32, u32>,
+}
+
+impl ReferencesBuilder {
+    /// Declares a segment, before or after its first reference; again to rename or lengthen it.
+    pub fn segment(&mut self, id: u32, name: impl Into<String>, pages: u64) -> &mut Self {
+        let place = self.place_of(id);
+        let segment = &mut self.references.segments[place as usize];
+        segment.name = name.into();
+        segment.pages = segment.pages.max(pages);
+        self
+    }
+
+    /// Adds the next reference.
+    ///
+    /// # Errors
+    /// [`SimError::TooManyPages`] above [`PAGES_MAX`] distinct pages.
+    pub fn push(&mut self, reference: Reference) -> Result<(), SimError> {
+        let Reference { segment, page_index, write, time_ns } = reference;
+        let number = match self.numbers.get(&(segment, page_index)) {
+            Some(number) => *number,
+            None => self.new_page(segment, page_index)?,
+        };
+        let times_ns = &mut self.references.times_ns;
+        if time_ns != 0 || !times_ns.is_empty() {
+            // Times begin where the first that is not zero comes: all before it were zero.
+            times_ns.resize(self.references.packed.len(), 0);
+            times_ns.push(time_ns);
+        }
+        self.references.packed.push(number << 1 | u32::from(write));
+        Ok(())
+    }
+
+    /// The reference string.
+    pub fn finish(self) -> References {
+        self.references
+    }
+
+    fn new_page(&mut self, segment: u32, page_index: u64) -> Result<u32, SimError> {
+        let number = self.references.pages();
+        if number == PAGES_MAX {
+            let position = self.references.packed.len() as u64;
+            return Err(SimError::TooManyPages { position });
+        }
+        let place = self.place_of(segment);
+        let pages = &mut self.references.segments[place as usize].pages;
+        *pages = (*pages).max(page_index.saturating_add(1));
+        self.references.page_segment.push(place);
+        self.references.page_index.push(page_index);
+        self.numbers.insert((segment, page_index), number);
+        Ok(number)
+    }
+
+    fn place_of(&mut self, id: u32) -> u32 {
+        let segments = &mut self.references.segments;
+        *self.segment_places.entry(id).or_insert_with(|| {
+            segments.push(Segment { id, name: String::new(), pages: 0 });
+            segments.len() as u32 - 1
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_are_numbered_in_order_of_first_reference() {
+        let mut builder = References::builder();
+        builder.segment(7, "b.db", 100);
+        for reference in
+            [(3, 9, false, 0), (7, 9, true, 5), (3, 9, true, 6), (3, 1 << 40, false, 7)]
+        {
+            builder.push(reference.into()).unwrap();
+        }
+        let references = builder.finish();
+        let seen: Vec<_> = references.iter().map(|(page, write)| (page.0, write)).collect();
+        assert_eq!(seen, [(0, false), (1, true), (0, true), (2, false)]);
+        assert_eq!(references.times_ns(), Some(&[0, 5, 6, 7][..]));
+        assert_eq!((references.pages(), references.writes()), (3, 2));
+        assert_eq!(references.place(Page(2)), (1, 1 << 40));
+        let segments: Vec<_> =
+            references.segments().iter().map(|s| (s.id, s.name.as_str(), s.pages)).collect();
+        assert_eq!(segments, [(7, "b.db", 100), (3, "", (1 << 40) + 1)]);
+    }
+
+    #[test]
+    fn regions_are_equal_parts_of_a_segment() {
+        let references = References::collect((0..10).map(|i| (0, i, false, 0))).unwrap();
+        let regions = references.regions(3);
+        let parts: Vec<_> = (0..10).map(|page| regions.of(Page(page))).collect();
+        assert_eq!(parts, [0, 0, 0, 0, 1, 1, 1, 2, 2, 2]);
+        assert_eq!(references.regions(0).per_segment(), 1);
+        // The last page there can be.
+        let references = References::from_blocks([u64::MAX]).unwrap();
+        assert_eq!(references.regions(1000).of(Page(0)), 999);
+        assert!(References::from_blocks([]).unwrap().times_ns().is_none());
+    }
+}

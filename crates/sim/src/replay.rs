@@ -1,0 +1,119 @@
+//! Exact demand paging: one policy, one memory size, every reference seen.
+use pagekeeper_policy::{Admission, Page, Policy};
+
+use crate::{Counts, References, SimError};
+
+const RESIDENT: u8 = 1;
+const DIRTY: u8 = 2;
+/// Was resident before, now or not.
+const SEEN: u8 = 4;
+
+/// A reference that was not a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Position of the reference in the string, from 0.
+    pub position: usize,
+    /// The page that was needed.
+    pub page: Page,
+    /// Whether it is the first time.
+    pub is_cold: bool,
+    /// The page that left for it; none while frames are free.
+    pub victim: Option<Page>,
+}
+
+/// Replays the references through a new policy in `frames` frames, and tells `on_fault` of every
+/// fault. Generic over the policy, so that a known type's hits are inlined; `Box<dyn Policy>` works
+/// too.
+///
+/// A fault on a page that the reference writes brings it in dirty and is no write fault besides.
+///
+/// # Errors
+/// [`SimError::NoFrames`] for none; [`SimError::BrokenPolicy`] if the policy breaks its contract.
+pub fn replay<P: Policy>(
+    references: &References,
+    policy: &mut P,
+    frames: u32,
+    mut on_fault: impl FnMut(Fault),
+) -> Result<Counts, SimError> {
+    if frames == 0 {
+        return Err(SimError::NoFrames);
+    }
+    let mut pages = Pages {
+        state: vec![0; references.pages() as usize],
+        free_frames: frames,
+        counts: Counts::default(),
+    };
+    let mut write_faults = 0;
+    for (position, packed) in references.packed().iter().enumerate() {
+        let page = Page(packed >> 1);
+        let write = (packed & 1) as u8 * DIRTY;
+        let state = &mut pages.state[page.index()];
+        if *state & RESIDENT != 0 {
+            write_faults += u64::from(write & !*state);
+            *state |= write;
+            policy.referenced(page);
+        } else {
+            on_fault(pages.fault(policy, position, page, write)?);
+        }
+    }
+    let dirty_at_end = pages.state.iter().filter(|state| **state & DIRTY != 0).count() as u64;
+    let references_total = references.len() as u64;
+    let Counts { faults, cold_faults, .. } = pages.counts;
+    Ok(Counts {
+        references: references_total,
+        writes: references.writes(),
+        hits: references_total - faults,
+        refaults: faults - cold_faults,
+        dirty_at_end,
+        write_faults: write_faults / u64::from(DIRTY),
+        read_requests: faults,
+        pages_read: faults,
+        ..pages.counts
+    })
+}
+
+struct Pages {
+    state: Vec<u8>,
+    free_frames: u32,
+    counts: Counts,
+}
+
+impl Pages {
+    fn fault<P: Policy>(
+        &mut self,
+        policy: &mut P,
+        position: usize,
+        page: Page,
+        write: u8,
+    ) -> Result<Fault, SimError> {
+        let victim = if self.free_frames > 0 {
+            self.free_frames -= 1;
+            None
+        } else {
+            let victim = policy.victim(Some(page));
+            self.evict(victim)
+                .map_err(|what| SimError::BrokenPolicy { position: position as u64, what })?;
+            victim
+        };
+        let state = &mut self.state[page.index()];
+        let is_cold = *state & SEEN == 0;
+        *state = RESIDENT | SEEN | write;
+        self.counts.faults += 1;
+        self.counts.cold_faults += u64::from(is_cold);
+        policy.admitted(page, Admission::Demand);
+        Ok(Fault { position, page, is_cold, victim })
+    }
+
+    fn evict(&mut self, victim: Option<Page>) -> Result<(), String> {
+        let page = victim.ok_or("it has no victim though every frame holds a page")?;
+        let state = self
+            .state
+            .get_mut(page.index())
+            .filter(|state| **state & RESIDENT != 0)
+            .ok_or_else(|| format!("its victim, page {}, is not resident", page.0))?;
+        self.counts.evictions += 1;
+        self.counts.write_backs += u64::from(*state & DIRTY != 0);
+        *state = SEEN;
+        Ok(())
+    }
+}

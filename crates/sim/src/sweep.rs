@@ -1,0 +1,148 @@
+//! Policies × memory sizes, side by side on all cores.
+use std::num::NonZeroUsize;
+
+use pagekeeper_policy::{Policy, PolicySpec, Runs};
+use rayon::prelude::*;
+
+use crate::{
+    CostModel, Counts, Fault, NextUses, Opt, Outcome, References, Regions, SegmentOutcome,
+    SimError, replay,
+};
+
+/// How to sweep.
+#[derive(Clone, Copy, Debug)]
+pub struct SweepOptions {
+    /// Feeds policies that are random. The same seed gives the same outcome. Default 0.
+    pub seed: u64,
+    /// Parts that each segment is cut into to count faults by region. Default 1.
+    pub regions_per_segment: u32,
+    /// From counts to time.
+    pub cost: CostModel,
+    /// Replays at a time; `None`, the default, for one per core.
+    pub threads: Option<NonZeroUsize>,
+}
+
+impl Default for SweepOptions {
+    fn default() -> Self {
+        Self { seed: 0, regions_per_segment: 1, cost: CostModel::default(), threads: None }
+    }
+}
+
+/// Replays the references through every policy at every memory size.
+///
+/// The outcomes are in the order given, all sizes of the first policy first, whatever finished
+/// when. Every replay starts cold.
+///
+/// # Errors
+/// The first in that order: a size of 0 frames, a policy that cannot be built or breaks its
+/// contract, a trace too long for `opt`, or threads that cannot be started.
+pub fn sweep(
+    references: &References,
+    policies: &[PolicySpec],
+    frames: &[u32],
+    options: &SweepOptions,
+) -> Result<Vec<Outcome>, SimError> {
+    let Some(threads) = options.threads else {
+        return Sweep::new(references, policies, options)?.run(policies, frames);
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .num_threads(threads.get())
+        .build()
+        .map_err(|error| SimError::Threads { threads: threads.get(), reason: error.to_string() })?;
+    pool.install(|| Sweep::new(references, policies, options)?.run(policies, frames))
+}
+
+/// What all replays of a sweep share.
+struct Sweep<'a> {
+    references: &'a References,
+    options: &'a SweepOptions,
+    regions: Regions,
+    segment_references: Vec<u64>,
+    next_uses: Option<NextUses>,
+}
+
+impl<'a> Sweep<'a> {
+    fn new(
+        references: &'a References,
+        policies: &[PolicySpec],
+        options: &'a SweepOptions,
+    ) -> Result<Self, SimError> {
+        let mut segment_references = vec![0; references.segments().len()];
+        match segment_references.as_mut_slice() {
+            [all] => *all = references.len() as u64,
+            many => references.iter().for_each(|(page, _)| many[references.place(page).0] += 1),
+        }
+        let needs_future = policies.iter().any(is_opt);
+        Ok(Self {
+            references,
+            options,
+            regions: references.regions(options.regions_per_segment),
+            segment_references,
+            next_uses: needs_future.then(|| NextUses::of(references)).transpose()?,
+        })
+    }
+
+    fn run(&self, policies: &[PolicySpec], frames: &[u32]) -> Result<Vec<Outcome>, SimError> {
+        let cells: Vec<_> = policies
+            .iter()
+            .flat_map(|spec| frames.iter().map(move |&frames| (spec, frames)))
+            .collect();
+        // All to their end, then the first error in order: which one must not depend on timing.
+        let outcomes: Vec<_> = cells
+            .into_par_iter()
+            .with_max_len(1)
+            .map(|(spec, frames)| self.cell(spec, frames))
+            .collect();
+        outcomes.into_iter().collect()
+    }
+
+    fn cell(&self, spec: &PolicySpec, frames: u32) -> Result<Outcome, SimError> {
+        let mut region_faults = vec![0; self.regions.total()];
+        let on_fault = |fault: Fault| region_faults[self.regions.of(fault.page)] += 1;
+        let counts = match &self.next_uses {
+            Some(next_uses) if is_opt(spec) => {
+                replay(self.references, &mut Opt::new(next_uses), frames, on_fault)?
+            }
+            _ => self.replay_spec(spec, frames, on_fault)?,
+        };
+        Ok(Outcome {
+            policy: spec.to_string(),
+            frames,
+            counts,
+            predicted: self.options.cost.predict(&counts),
+            segments: self.by_segment(&region_faults),
+        })
+    }
+
+    fn replay_spec(
+        &self,
+        spec: &PolicySpec,
+        frames: u32,
+        on_fault: impl FnMut(Fault),
+    ) -> Result<Counts, SimError> {
+        let mut policy: Box<dyn Policy> = spec.build(frames, self.options.seed)?;
+        replay(self.references, &mut policy, frames, on_fault)
+    }
+
+    fn by_segment(&self, region_faults: &[u64]) -> Vec<SegmentOutcome> {
+        self.references
+            .segments()
+            .iter()
+            .zip(region_faults.chunks(self.regions.per_segment() as usize))
+            .zip(&self.segment_references)
+            .map(|((segment, region_faults), references)| SegmentOutcome {
+                segment: segment.id,
+                name: segment.name.clone(),
+                pages: segment.pages,
+                references: *references,
+                faults: region_faults.iter().sum(),
+                region_faults: region_faults.to_vec(),
+            })
+            .collect()
+    }
+}
+
+/// The one policy whose code is here.
+fn is_opt(spec: &PolicySpec) -> bool {
+    matches!(spec.info().runs, Runs::SimulatorOnly) && spec.name() == "opt"
+}
