@@ -248,7 +248,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Carries out a job that no fault waits for, and what follows from it.
-    pub fn finish(&self, job: Job) {
+    pub(crate) fn finish(&self, job: Job) {
         if !job.is_empty() {
             let mut queue = Again::new();
             self.run(job, None, &mut queue);

@@ -212,6 +212,18 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// As [`flush`](Self::flush) over the whole file, but an error is kept for whoever asks next.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_quietly(&self, file: FileNo) -> Result<(), PortError> {
+        let result = self.flush(file, 0..u64::MAX);
+        if let (Err(PortError::Io(errno)), Some(f)) = (result, self.lock().file_mut(file)) {
+            f.error = Some(errno);
+        }
+        result
+    }
+
     /// Claims the next run of dirty pages, waiting for busy ones.
     fn claim_dirty(&self, file: FileNo, range: Range<u64>) -> Option<Run> {
         let mut core = self.lock();
@@ -267,6 +279,34 @@ impl<P: Port> Engine<P> {
             }
         }
         errors
+    }
+
+    /// Writes back what is dirty now, so that little is lost should the machine die. Errors stay
+    /// with their files.
+    pub fn write_behind(&self) {
+        let files: Vec<FileNo> = {
+            let core = self.lock();
+            (0..core.files.len()).map(|no| no as FileNo).collect()
+        };
+        for file in files {
+            if self.dirty_pages(file) > 0 {
+                let _ = self.flush_quietly(file);
+            }
+        }
+    }
+
+    /// Calls into storage or the kernel that have gone on for too long, in words.
+    pub fn stuck(&self, longer_than: std::time::Duration) -> Vec<String> {
+        let stuck = self.times.stuck(longer_than);
+        stuck
+            .into_iter()
+            .map(|(what, since)| {
+                format!(
+                    "a handler has been {what} for {} s; programs that wait for it stand still",
+                    since.as_secs()
+                )
+            })
+            .collect()
     }
 
     /// Pages of a file that are dirty now.

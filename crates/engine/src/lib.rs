@@ -7,10 +7,21 @@
 
 pub mod core;
 pub mod engine;
+mod events;
 mod evict;
+pub mod holder;
+pub mod launch;
+pub mod live;
+pub mod manager;
 pub mod port;
+pub mod recorder;
+mod registry;
+pub mod selection;
+mod server;
 pub mod spaces;
 pub mod stats;
+pub mod store;
 pub mod table;
-mod transfer;
+pub mod transfer;
 pub mod word;
+mod work;

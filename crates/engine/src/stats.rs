@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Counts of one file.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
@@ -36,30 +36,62 @@ impl FileCounts {
     }
 }
 
-/// Where the engine's own time went, summed over its threads.
-#[derive(Default, Debug)]
+/// Threads whose present call can be watched.
+const WATCHED_THREADS: usize = 64;
+
+/// Where the engine's own time went, summed over its threads, and what each is doing now.
+#[derive(Debug)]
 pub struct Times {
     policy_ns: AtomicU64,
     io_ns: AtomicU64,
     kernel_ns: AtomicU64,
+    start: Instant,
+    /// Per thread: nanoseconds since `start` when its present call began, times four, plus its
+    /// kind; 0 while it is in none.
+    now: [AtomicU64; WATCHED_THREADS],
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            policy_ns: AtomicU64::new(0),
+            io_ns: AtomicU64::new(0),
+            kernel_ns: AtomicU64::new(0),
+            start: Instant::now(),
+            now: [const { AtomicU64::new(0) }; WATCHED_THREADS],
+        }
+    }
+}
+
+/// This thread's place in [`Times::now`].
+fn watched_thread() -> usize {
+    static NEXT: AtomicU64 = AtomicU64::new(0);
+    thread_local! {
+        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) as usize % WATCHED_THREADS;
+    }
+    MINE.with(|mine| *mine)
 }
 
 /// What time is spent on.
 #[derive(Clone, Copy, Debug)]
 pub enum Spent {
     /// Deciding, under the lock.
-    Policy,
+    Policy = 0,
     /// Reading and writing storage.
-    Io,
+    Io = 1,
     /// Mapping, protecting, unmapping, discarding.
-    Kernel,
+    Kernel = 2,
 }
 
 impl Times {
     /// Runs something and adds how long it took.
     pub fn of<T>(&self, what: Spent, f: impl FnOnce() -> T) -> T {
         let start = Instant::now();
+        let since_ns = (start - self.start).as_nanos() as u64;
+        let mine = &self.now[watched_thread()];
+        let outer = mine.swap((since_ns.max(1) << 2) | what as u64, Ordering::Relaxed);
         let result = f();
+        mine.store(outer, Ordering::Relaxed);
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let sum = match what {
             Spent::Policy => &self.policy_ns,
@@ -68,6 +100,20 @@ impl Times {
         };
         sum.fetch_add(ns, Ordering::Relaxed);
         result
+    }
+
+    /// Calls that have gone on for longer than this: (what, for how long).
+    pub fn stuck(&self, longer_than: Duration) -> Vec<(&'static str, Duration)> {
+        let now_ns = self.start.elapsed().as_nanos() as u64;
+        let watched = self.now.iter().map(|n| n.load(Ordering::Relaxed)).filter(|n| *n != 0);
+        watched
+            .map(|n| {
+                let what = ["deciding", "reading or writing storage", "changing mappings"];
+                let since = Duration::from_nanos(now_ns.saturating_sub(n >> 2));
+                (what[(n & 3) as usize % 3], since)
+            })
+            .filter(|(_, since)| *since > longer_than)
+            .collect()
     }
 
     /// (policy, I/O, kernel) so far, in nanoseconds.

@@ -157,6 +157,17 @@ impl AsFd for SignalFd {
     }
 }
 
+/// `tgkill(2)`: sends a signal to one thread of a process.
+///
+/// # Errors
+/// [`Errno::SRCH`]: no such thread in that process; [`Errno::PERM`].
+pub fn send_to_thread(pid: u32, tid: u32, signal: i32) -> Result<()> {
+    let (pid, tid) = (i64::from(pid), i64::from(tid));
+    // SAFETY: the call takes three numbers and touches no memory.
+    let ret = unsafe { libc::syscall(libc::SYS_tgkill, pid, tid, i64::from(signal)) };
+    crate::check_size(ret as isize).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,0 +1,169 @@
+//! What the kernel reports about address spaces: faults to serve, changes to follow.
+//!
+//! One thread reads every space's userfaultfd. A single fault is served right there, since handing
+//! it over would cost more than serving it; when several wait at once, all but one go to the
+//! workers. While that thread serves a fault and the kernel answers that the address space is
+//! changing, it reads on ([`Manager::pump`]): the change waits for exactly that.
+
+use crate::core::Fault;
+use crate::live::LiveSpace;
+use crate::manager::Manager;
+use crate::port::{PAGE_BYTES, SpaceNo};
+use crate::spaces::Space;
+use crate::work::Work;
+use pagekeeper_sys::event::Interest;
+use pagekeeper_sys::process;
+use pagekeeper_sys::userfault::{Event, Userfault};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// Number in the epoll set of the descriptor that wakes the event thread.
+const KICK: u64 = u64::MAX;
+/// How often address spaces are checked for being gone.
+const REAP_EVERY: Duration = Duration::from_millis(200);
+
+impl Manager {
+    /// Reads and serves events until `stop` says so. Runs on a thread of its own.
+    pub(crate) fn event_loop(&self, stop: &dyn Fn() -> bool) {
+        let _ = self.event_thread.set(std::thread::current().id());
+        let _ = self.epoll.add(&self.kick, KICK, Interest::READ);
+        let mut ready = Vec::new();
+        let mut faults = Vec::new();
+        let mut reaped = Instant::now();
+        while !stop() {
+            ready.clear();
+            let _ = self.epoll.wait(&mut ready, Some(REAP_EVERY));
+            for token in ready.iter().map(|r| r.token) {
+                if token == KICK {
+                    let _ = self.kick.drain();
+                    reaped -= REAP_EVERY;
+                } else {
+                    self.read_space(token as SpaceNo, &mut faults);
+                }
+            }
+            self.dispatch(&mut faults);
+            if reaped.elapsed() >= REAP_EVERY {
+                reaped = Instant::now();
+                self.reap();
+            }
+        }
+    }
+
+    /// Serves the last fault here and hands the others over.
+    fn dispatch(&self, faults: &mut Vec<Fault>) {
+        let Some(last) = faults.pop() else { return };
+        for fault in faults.drain(..) {
+            self.workers.push(Work::Fault(fault));
+        }
+        self.handlers_busy.fetch_add(1, Ordering::Relaxed);
+        self.engine.serve(last);
+        self.handlers_busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Reads pending events of all spaces in the midst of serving a fault; faults are handed over.
+    pub(crate) fn pump(&self) {
+        let mut faults = Vec::new();
+        for no in self.engine.port().space_numbers() {
+            self.read_space(no, &mut faults);
+        }
+        for fault in faults {
+            self.workers.push(Work::Fault(fault));
+        }
+    }
+
+    fn read_space(&self, no: SpaceNo, faults: &mut Vec<Fault>) {
+        let Some(live) = self.engine.port().space(no) else { return };
+        let mut events = Vec::new();
+        // From before the read until the changes are applied: see `mapping_order`.
+        let order = self.mapping_order.lock().expect("lock");
+        if live.userfault.read_events(&mut events).is_err() {
+            drop(order);
+            self.note("a process's page faults can no longer be read; it will be stopped");
+            return;
+        }
+        for event in events {
+            match event {
+                Event::Fault { address, write, wp, tid, .. } => {
+                    let fault = Fault { space: no, addr: address, write, protected: wp, tid };
+                    if !self.probed(no, &live, fault) {
+                        faults.push(fault);
+                    }
+                }
+                Event::Fork { child } => self.forked(no, child),
+                Event::Remap { from, to, len } => {
+                    self.engine.remapped(no, from, to, len, len);
+                }
+                Event::Remove { start, end } => self.engine.removed(no, start..end),
+                Event::Unmap { start, end } => {
+                    for file in self.engine.unmapped(no, start..end) {
+                        self.workers.push(Work::Flush(file));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Learns whose memory this is; answers the touch of a probe page.
+    fn probed(&self, no: SpaceNo, live: &Arc<LiveSpace>, fault: Fault) -> bool {
+        if live.process.get().is_none()
+            && fault.tid != 0
+            && let Ok(pid) = process::tgid_of(fault.tid)
+        {
+            let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
+            self.engine.with_space(no, |s| s.pid = pid);
+        }
+        let page = fault.addr & !(PAGE_BYTES - 1);
+        let probe = self.engine.with_space(no, |s| s.probe).unwrap_or(0);
+        if probe == 0 || page != probe {
+            return false;
+        }
+        let uf = &live.userfault;
+        if uf.cont(page, PAGE_BYTES, false, false).is_err()
+            && uf.zeropage(page, PAGE_BYTES, false).is_err()
+        {
+            let _ = uf.wake(page, PAGE_BYTES);
+        }
+        true
+    }
+
+    /// A process forked: its child maps what it maps.
+    fn forked(&self, parent: SpaceNo, child: Userfault) {
+        let content = self
+            .engine
+            .space(parent)
+            .map_or_else(Space::default, |s| Space { pid: 0, ..s });
+        if self.add_space(child, 0, content).is_err() {
+            self.note("a forked child could not be followed: no descriptor is free");
+        }
+    }
+
+    /// Forgets address spaces that are gone.
+    fn reap(&self) {
+        let port = self.engine.port();
+        for no in port.space_numbers() {
+            let Some(live) = port.space(no) else { continue };
+            if !live.userfault.is_alive() {
+                let _ = self.epoll.remove(&live.userfault);
+                self.engine.close_space(no);
+                port.remove_space(no);
+            }
+        }
+    }
+
+    /// Works until the queue is closed. Runs on several threads.
+    pub(crate) fn work_loop(&self) {
+        while let Some(work) = self.workers.next() {
+            self.handlers_busy.fetch_add(1, Ordering::Relaxed);
+            match work {
+                Work::Fault(fault) => self.engine.serve(fault),
+                Work::Deferred(work) => self.engine.run_deferred(work),
+                Work::Flush(file) => {
+                    // An error stays with the file, and is reported at its next sync or the end.
+                    let _ = self.engine.flush_quietly(file);
+                }
+            }
+            self.handlers_busy.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}

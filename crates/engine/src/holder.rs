@@ -1,0 +1,256 @@
+//! The holder: a second process that holds on to what must not be lost with the manager.
+//!
+//! When the last userfaultfd descriptor of a program closes, the kernel answers its faults with
+//! zeros; when the last descriptor of a memfd closes, what was written to it is gone. So a process
+//! of its own, outside the program's and the manager's process group, keeps duplicates of both,
+//! and maps the page words. If the manager dies, the holder stops the programs (their faults
+//! block, they never see a wrong byte), writes every dirty page to its file, and says so.
+
+use crate::manager::Witness;
+use crate::port::PAGE_BYTES;
+use crate::store::Store;
+use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::{self, TransferFlags};
+use pagekeeper_sys::process;
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::socket::Connection;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Most pages written in one request.
+const RUN_PAGES_MAX: usize = 256;
+/// How long the holder goes on looking for processes to stop.
+const STOP_MAX: Duration = Duration::from_secs(10);
+
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Message {
+    kind: u32,
+    file: u32,
+}
+
+const WORDS: u32 = 1;
+const EXTENTS: u32 = 2;
+const MEMFD: u32 = 3;
+const STORE: u32 = 4;
+const USERFAULT: u32 = 5;
+const TAG: u32 = 6;
+const DONE: u32 = 7;
+
+/// The manager's end.
+pub struct Holder {
+    socket: Mutex<Connection>,
+    child: Mutex<Child>,
+}
+
+impl Holder {
+    /// Starts `program` (this program, with the argument that makes it a holder) and hands it the
+    /// tables. Call before there are threads. `tag` is in the environment of every program.
+    ///
+    /// # Errors
+    /// The process cannot be started.
+    pub fn start(mut program: Command, tag: &str) -> Result<(Holder, Table), std::io::Error> {
+        let (ours, theirs) = Connection::pair()?;
+        let child = program
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null())
+            .spawn()?;
+        let (words_fd, words) = SharedMap::create("pagekeeper-words", WORDS_BYTES)?;
+        let (extents_fd, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
+        let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child) };
+        holder.send(WORDS, 0, Some(words_fd.as_fd()))?;
+        holder.send(EXTENTS, 0, Some(extents_fd.as_fd()))?;
+        let mut tagged = Message { kind: TAG, file: tag.len() as u32 }.as_bytes().to_vec();
+        tagged.extend_from_slice(tag.as_bytes());
+        holder.socket.lock().expect("lock").send(&tagged, None)?;
+        Ok((holder, table(words, extents)))
+    }
+
+    fn send(&self, kind: u32, file: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
+        let message = Message { kind, file };
+        self.socket.lock().expect("lock").send(message.as_bytes(), fd)
+    }
+
+    /// All is written back: the holder may go.
+    pub fn done(&self) {
+        let _ = self.send(DONE, 0, None);
+        let _ = self.child.lock().expect("lock").wait();
+    }
+
+    /// The holder's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.lock().expect("lock").id()
+    }
+}
+
+impl Witness for std::sync::Arc<Holder> {
+    fn file(&self, no: u32, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>) {
+        let _ = self.send(MEMFD, no, Some(memfd));
+        let _ = self.send(STORE, no, Some(store));
+    }
+
+    fn space(&self, userfault: BorrowedFd<'_>) {
+        let _ = self.send(USERFAULT, 0, Some(userfault));
+    }
+}
+
+fn table(words: SharedMap, extents: SharedMap) -> Table {
+    let words: &'static SharedMap = Box::leak(Box::new(words));
+    let extents: &'static SharedMap = Box::leak(Box::new(extents));
+    Table::new(words.all(), extents.all())
+}
+
+#[derive(Default)]
+struct Held {
+    words: Option<SharedMap>,
+    extents: Option<SharedMap>,
+    memfds: HashMap<u32, OwnedFd>,
+    stores: HashMap<u32, OwnedFd>,
+    userfaults: Vec<OwnedFd>,
+    tag: Vec<u8>,
+}
+
+/// What a holder did after its manager died.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rescue {
+    /// Processes stopped.
+    pub stopped: usize,
+    /// Dirty pages written to their files.
+    pub written_pages: usize,
+    /// Dirty pages that could not be written.
+    pub lost_pages: usize,
+}
+
+/// The holder process: holds until the manager says it is done (`None`), or dies.
+///
+/// # Errors
+/// The socket is not one.
+pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
+    let mut held = Held::default();
+    let mut buffer = [0u8; 512];
+    loop {
+        let (len, fd) = match socket.recv(&mut buffer) {
+            Ok(None) => break,
+            Ok(Some(received)) => (received.bytes, received.fd),
+            Err(Errno::CONNRESET) => break,
+            Err(errno) => return Err(errno),
+        };
+        let Ok((message, rest)) = Message::read_from_prefix(&buffer[..len]) else { continue };
+        match (message.kind, fd) {
+            (DONE, _) => return Ok(None),
+            (TAG, _) => held.tag = rest.to_vec(),
+            (WORDS, Some(fd)) => held.words = SharedMap::new(&fd, 0, WORDS_BYTES).ok(),
+            (EXTENTS, Some(fd)) => held.extents = SharedMap::new(&fd, 0, EXTENTS_BYTES).ok(),
+            (MEMFD, Some(fd)) => {
+                held.memfds.insert(message.file, fd);
+            }
+            (STORE, Some(fd)) => {
+                held.stores.insert(message.file, fd);
+            }
+            (USERFAULT, Some(fd)) => {
+                held.userfaults.retain(|fd| {
+                    rustix::io::fcntl_dupfd_cloexec(fd, 0).is_ok_and(|copy| {
+                        pagekeeper_sys::userfault::Userfault::from_fd(copy).is_alive()
+                    })
+                });
+                held.userfaults.push(fd);
+            }
+            _ => {}
+        }
+    }
+    Ok(Some(held.rescue()))
+}
+
+impl Held {
+    fn rescue(mut self) -> Rescue {
+        let stopped = stop_programs(&self.tag);
+        let mut rescue = Rescue { stopped, ..Rescue::default() };
+        let (Some(words), Some(extents)) = (self.words.take(), self.extents.take()) else {
+            return rescue;
+        };
+        let table = table(words, extents);
+        let stores: HashMap<u32, Store> = self
+            .stores
+            .drain()
+            .filter_map(|(no, fd)| Some((no, Store::adopt(fd).ok()?)))
+            .collect();
+        let mut dirty: Vec<_> = table.dirty().collect();
+        dirty.sort_unstable();
+        let mut rest = &dirty[..];
+        while let Some(first) = rest.first() {
+            let mut n = 1;
+            while n < rest.len().min(RUN_PAGES_MAX)
+                && rest[n].segment == first.segment
+                && rest[n].index == first.index + n as u64
+            {
+                n += 1;
+            }
+            let written = match (self.memfds.get(&first.segment.0), stores.get(&first.segment.0)) {
+                (Some(memfd), Some(store)) => {
+                    let mut data = vec![0u8; n * PAGE_BYTES as usize];
+                    let offset = first.index * PAGE_BYTES;
+                    read_all(memfd, &mut data, offset) && store.store(offset, &data).is_ok()
+                }
+                _ => false,
+            };
+            if written {
+                rescue.written_pages += n;
+            } else {
+                rescue.lost_pages += n;
+            }
+            rest = &rest[n..];
+        }
+        for store in stores.values() {
+            let _ = store.sync();
+        }
+        rescue
+    }
+}
+
+fn read_all(fd: &OwnedFd, data: &mut [u8], offset: u64) -> bool {
+    let mut done = 0;
+    while done < data.len() {
+        let mut bufs = [std::io::IoSliceMut::new(&mut data[done..])];
+        match file::read_at(fd, &mut bufs, offset + done as u64, TransferFlags::empty()) {
+            Ok(0) | Err(_) => return false,
+            Ok(n) => done += n,
+        }
+    }
+    true
+}
+
+/// Kills every process that has the tag in its environment, until none is left.
+fn stop_programs(tag: &[u8]) -> usize {
+    let start = Instant::now();
+    let me = std::process::id();
+    let mut stopped = 0;
+    while !tag.is_empty() && start.elapsed() < STOP_MAX {
+        let mut found = 0;
+        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
+                continue;
+            };
+            let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
+            if pid == me || !environ.windows(tag.len()).any(|w| w == tag) {
+                continue;
+            }
+            if process::pidfd_open(pid)
+                .and_then(|fd| process::send_signal(fd.as_fd(), libc::SIGKILL))
+                .is_ok()
+            {
+                found += 1;
+            }
+        }
+        if found == 0 {
+            break;
+        }
+        stopped += found;
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    stopped
+}

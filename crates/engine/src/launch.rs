@@ -1,0 +1,330 @@
+//! Runs an unmodified program under a manager.
+
+use crate::engine::Engine;
+use crate::holder::Holder;
+use crate::live::LivePort;
+use crate::manager::Manager;
+use crate::port::PAGE_BYTES;
+use crate::recorder::{self, Content};
+use crate::selection::Selection;
+use crate::stats::Stats;
+use crate::table::Table;
+use pagekeeper_frames::{Config, MIN_FRAMES};
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::socket::Listener;
+use pagekeeper_trace::TraceError;
+use pagekeeper_wire as wire;
+use std::ffi::OsString;
+use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
+use std::process::{Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use thiserror::Error;
+
+/// Threads that serve faults beside the event thread, and fetch ahead.
+const WORKERS: usize = 6;
+/// Most of the budget that goes to I/O buffers.
+const BUFFERS_BYTES_MAX: u64 = 2 << 20;
+/// Smallest budget: the frames that one instruction needs, and a little.
+pub const MEMORY_BYTES_MIN: u64 = 64 << 10;
+/// How often dirty pages are written back, so that little is lost when the machine dies.
+const WRITE_BACK_EVERY: Duration = Duration::from_secs(5);
+/// A call into storage or the kernel that takes longer is reported.
+const STUCK_AFTER: Duration = Duration::from_secs(10);
+
+/// How to run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The program.
+    pub program: OsString,
+    /// Its arguments.
+    pub arguments: Vec<OsString>,
+    /// Which policy.
+    pub policy: PolicySpec,
+    /// Budget for everything of ours: frames, private copies, per-page state, buffers.
+    pub memory_bytes: u64,
+    /// Which files.
+    pub selection: Selection,
+    /// Where to record, and whether with the brain's inputs.
+    pub record: Option<(PathBuf, bool)>,
+    /// See nearly every reference: only so many pages stay mapped. For recording; slow.
+    pub window_pages: Option<u32>,
+    /// The preload library.
+    pub preload: PathBuf,
+    /// This program with the arguments that make it a holder.
+    pub holder: Vec<OsString>,
+    /// Seed of random policies.
+    pub seed: u64,
+}
+
+/// Why a program could not be run, or not to its end.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// The program cannot be started.
+    #[error("cannot start {program}: {reason}")]
+    Start {
+        /// Which program.
+        program: String,
+        /// Why.
+        reason: String,
+    },
+    /// The machine lacks something.
+    #[error("{0}")]
+    Machine(String),
+    /// The policy does not fit.
+    #[error("{0}")]
+    Policy(String),
+    /// The budget is too small.
+    #[error("--memory {given} bytes is too small: the least is {MEMORY_BYTES_MIN} bytes")]
+    Memory {
+        /// What was asked for.
+        given: u64,
+    },
+    /// The recording failed.
+    #[error("recording to {path}: {source}")]
+    Record {
+        /// Where to.
+        path: PathBuf,
+        /// Why.
+        source: TraceError,
+    },
+}
+
+/// How it ended.
+#[derive(Debug)]
+pub struct Outcome {
+    /// The program's exit status.
+    pub status: ExitStatus,
+    /// What was counted.
+    pub stats: Stats,
+    /// Files whose dirty pages could not all be written, with the reason.
+    pub unwritten: Vec<(String, String)>,
+    /// Records in the trace, if one was written.
+    pub recorded: Option<Result<u64, TraceError>>,
+}
+
+fn machine(what: &str) -> impl Fn(pagekeeper_sys::Errno) -> RunError {
+    let what = what.to_owned();
+    move |e| RunError::Machine(format!("{what}: {e} (try: pagekeeper doctor)"))
+}
+
+/// The bytes of a budget that frames and per-page state share; the rest is for buffers.
+pub fn frames_budget_bytes(memory_bytes: u64) -> u64 {
+    memory_bytes - BUFFERS_BYTES_MAX.min(memory_bytes / 32)
+}
+
+/// Frames at the start of a run with this budget.
+pub fn frames(memory_bytes: u64) -> u32 {
+    let frames = frames_budget_bytes(memory_bytes) / PAGE_BYTES;
+    u32::try_from(frames).unwrap_or(u32::MAX).max(MIN_FRAMES)
+}
+
+/// Runs a program under a manager of its own, until it and every process it left behind that uses
+/// managed files have ended, and everything is written back.
+///
+/// # Errors
+/// It could not be started; nothing was changed.
+pub fn run(options: &Options) -> Result<Outcome, RunError> {
+    if options.memory_bytes < MEMORY_BYTES_MIN {
+        return Err(RunError::Memory { given: options.memory_bytes });
+    }
+    let frames = frames(options.memory_bytes);
+    let policy =
+        options.policy.build(frames, options.seed).map_err(|e| RunError::Policy(e.to_string()))?;
+    let config = match options.window_pages {
+        Some(pages) => Config::recording(frames, pages),
+        None => Config::live(frames),
+    };
+    let secret = random_bytes().map_err(|e| RunError::Machine(format!("/dev/urandom: {e}")))?;
+    let name = format!("pagekeeper-{}-{}", std::process::id(), hex(&secret[..8]));
+    let tag = format!("{}={name}:{}", wire::ENV_SOCKET, hex(&secret));
+
+    let mut holder = Command::new(&options.holder[0]);
+    holder.args(&options.holder[1..]);
+    let (holder, table) = Holder::start(holder, &tag)
+        .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
+    let holder = Arc::new(holder);
+    let result = run_held(options, Box::new(policy), config, secret, &name, &tag, table, &holder);
+    holder.done();
+    result
+}
+
+#[allow(clippy::too_many_arguments)]
+fn run_held(
+    options: &Options,
+    policy: Box<Box<dyn pagekeeper_policy::Policy>>,
+    config: Config,
+    secret: [u8; 16],
+    name: &str,
+    tag: &str,
+    table: Table,
+    holder: &Arc<Holder>,
+) -> Result<Outcome, RunError> {
+    let budget = frames_budget_bytes(options.memory_bytes);
+    let engine = Engine::new(LivePort::new(), *policy, config, table, budget);
+    let writing = match &options.record {
+        Some((path, inputs)) => {
+            let header = header(options);
+            let sampling = match options.window_pages {
+                Some(mapped_pages) => pagekeeper_trace::Sampling::Window { mapped_pages },
+                None => pagekeeper_trace::Sampling::Window { mapped_pages: config.frames },
+            };
+            let content = Content { sampling, inputs: *inputs };
+            let (recorder, writing) = recorder::start(path, header, content)
+                .map_err(|source| RunError::Record { path: path.clone(), source })?;
+            engine.set_log(Box::new(recorder));
+            Some(writing)
+        }
+        None => None,
+    };
+    let manager = Manager::new(engine, options.selection.clone(), secret)
+        .map_err(machine("the manager cannot be set up"))?;
+    manager.set_witness(Box::new(holder.clone()));
+    let listener = Listener::bind(name.as_bytes(), false).map_err(machine("no socket"))?;
+
+    let (_, value) = tag.split_once('=').expect("a tag is an assignment");
+    let mut command = Command::new(&options.program);
+    command
+        .args(&options.arguments)
+        .env("LD_PRELOAD", preload_list(&options.preload))
+        .env(wire::ENV_SOCKET, value);
+    let started = Instant::now();
+    let mut child = command.spawn().map_err(|e| RunError::Start {
+        program: options.program.to_string_lossy().into_owned(),
+        reason: e.to_string(),
+    })?;
+    // After the start: the program keeps the limit that it would have had.
+    pagekeeper_sys::launch::raise_open_files_limit();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = start_threads(&manager, listener, &stop);
+    let status = wait(&manager, &mut child);
+    let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
+
+    let unwritten: Vec<(String, String)> = manager
+        .engine
+        .flush_all()
+        .into_iter()
+        .map(|(name, error)| (name, error.to_string()))
+        .collect();
+    stop.store(true, Ordering::SeqCst);
+    let _ = manager.kick.notify();
+    manager.workers.close();
+    for thread in threads {
+        let _ = thread.join();
+    }
+    drop(manager.engine.take_log());
+    let recorded = writing.map(recorder::Writing::finish);
+    let mut stats = manager.engine.stats();
+    stats.policy = options.policy.to_string();
+    stats.memory_bytes = options.memory_bytes;
+    stats.elapsed_ns = elapsed_ns;
+    (stats.notes, stats.passed_through) = manager.remarks();
+    Ok(Outcome { status, stats, unwritten, recorded })
+}
+
+fn header(options: &Options) -> pagekeeper_trace::Header {
+    let now = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
+    let mut header = pagekeeper_trace::Header::new(PAGE_BYTES as u32);
+    header.creator = concat!("pagekeeper ", env!("CARGO_PKG_VERSION")).to_owned();
+    header.created_unix_ns = now;
+    let mut command = options.program.to_string_lossy().into_owned();
+    for argument in &options.arguments {
+        command.push(' ');
+        command.push_str(&argument.to_string_lossy());
+    }
+    header
+        .with("policy", options.policy.to_string())
+        .with("memory_bytes", options.memory_bytes.to_string())
+        .with("command", command)
+}
+
+fn start_threads(
+    manager: &Arc<Manager>,
+    listener: Listener,
+    stop: &Arc<AtomicBool>,
+) -> Vec<std::thread::JoinHandle<()>> {
+    let spawn = |name: &str, f: Box<dyn FnOnce() + Send>| {
+        std::thread::Builder::new().name(name.into()).spawn(f).expect("a thread can be started")
+    };
+    let mut threads = Vec::new();
+    let (m, s) = (manager.clone(), stop.clone());
+    threads.push(spawn(
+        "pk-events",
+        Box::new(move || m.event_loop(&|| s.load(Ordering::SeqCst))),
+    ));
+    for _ in 0..WORKERS {
+        let m = manager.clone();
+        threads.push(spawn("pk-worker", Box::new(move || m.work_loop())));
+    }
+    let (m, s) = (manager.clone(), stop.clone());
+    threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &s))));
+    // The listener's thread ends with the process: nothing wakes an accept.
+    let m = manager.clone();
+    drop(spawn("pk-accept", Box::new(move || m.accept_loop(&listener))));
+    threads
+}
+
+/// Writes dirty pages back from time to time, and names what is stuck.
+fn write_behind(manager: &Manager, stop: &AtomicBool) {
+    let mut last = Instant::now();
+    while !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(100));
+        for stuck in manager.engine.stuck(STUCK_AFTER) {
+            eprintln!("pagekeeper: {stuck}");
+        }
+        if last.elapsed() >= WRITE_BACK_EVERY {
+            manager.engine.write_behind();
+            last = Instant::now();
+        }
+    }
+}
+
+/// Waits for the program, and then for whatever it left behind that uses managed files.
+fn wait(manager: &Manager, child: &mut std::process::Child) -> ExitStatus {
+    let status = loop {
+        match child.wait() {
+            Ok(status) => break status,
+            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
+            Err(_) => break ExitStatus::from_raw(1 << 8),
+        }
+    };
+    let start = Instant::now();
+    let mut told = false;
+    while manager.in_use() {
+        std::thread::sleep(Duration::from_millis(2));
+        if !told && start.elapsed() > Duration::from_secs(3) {
+            told = true;
+            eprintln!(
+                "pagekeeper: the program ended; waiting for processes it left behind that use \
+                 managed files"
+            );
+        }
+    }
+    status
+}
+
+fn preload_list(library: &std::path::Path) -> OsString {
+    let mut list = library.as_os_str().to_owned();
+    if let Some(others) = std::env::var_os("LD_PRELOAD")
+        && !others.is_empty()
+    {
+        list.push(":");
+        list.push(others);
+    }
+    list
+}
+
+fn random_bytes() -> std::io::Result<[u8; 16]> {
+    use std::io::Read;
+    let mut bytes = [0u8; 16];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

@@ -1,0 +1,312 @@
+//! The live port: memfds for frames, userfaultfds for mappings, files for storage.
+
+use crate::engine::Deferred;
+use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::spaces::Region;
+use crate::store::Store;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::process;
+use pagekeeper_sys::userfault::Userfault;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, OnceLock, RwLock};
+
+/// A managed file's frames and storage.
+#[derive(Debug)]
+pub struct LiveFile {
+    /// Where its pages are while they are in memory; offset in it = offset in the file.
+    pub memfd: Memfd,
+    /// The memfd's device and inode, as `/proc/PID/maps` shows it.
+    pub memfd_ino: u64,
+    /// What is behind it.
+    pub store: Store,
+}
+
+/// A process image's descriptors.
+#[derive(Debug)]
+pub struct LiveSpace {
+    /// Its faults.
+    pub userfault: Userfault,
+    /// Its process id and descriptor, once known.
+    pub process: OnceLock<(u32, Option<OwnedFd>)>,
+}
+
+/// What the manager lends to the port: the queue of its workers, and the noticing of events.
+pub trait Hands: Send + Sync {
+    /// Takes deferred work, or gives it back.
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred>;
+    /// Notices pending changes of address spaces.
+    fn again(&self);
+}
+
+/// Descriptors by number.
+#[derive(Default)]
+pub struct LivePort {
+    files: RwLock<Vec<Option<Arc<LiveFile>>>>,
+    spaces: RwLock<Vec<Option<Arc<LiveSpace>>>>,
+    by_memfd_ino: RwLock<HashMap<u64, FileNo>>,
+    hands: OnceLock<Arc<dyn Hands>>,
+}
+
+impl LivePort {
+    /// A port without files or spaces.
+    pub fn new() -> LivePort {
+        LivePort::default()
+    }
+
+    /// Connects the port to the manager's threads. Once.
+    pub fn set_hands(&self, hands: Arc<dyn Hands>) {
+        let _ = self.hands.set(hands);
+    }
+
+    /// Makes a file known.
+    pub fn put_file(&self, no: FileNo, file: Arc<LiveFile>) {
+        let ino = file.memfd_ino;
+        put(&self.files, no, Some(file));
+        self.by_memfd_ino.write().expect("lock").insert(ino, no);
+    }
+
+    /// Forgets a file.
+    pub fn remove_file(&self, no: FileNo) {
+        if let Some(file) = take(&self.files, no) {
+            self.by_memfd_ino.write().expect("lock").remove(&file.memfd_ino);
+        }
+    }
+
+    /// A file's descriptors.
+    pub fn file(&self, no: FileNo) -> Option<Arc<LiveFile>> {
+        self.files.read().expect("lock").get(no as usize)?.clone()
+    }
+
+    /// Makes a space known; returns its number.
+    pub fn put_space(&self, space: Arc<LiveSpace>) -> SpaceNo {
+        let mut spaces = self.spaces.write().expect("lock");
+        let at = spaces.iter().position(Option::is_none).unwrap_or(spaces.len());
+        if at == spaces.len() {
+            spaces.push(None);
+        }
+        spaces[at] = Some(space);
+        at as SpaceNo
+    }
+
+    /// Forgets a space.
+    pub fn remove_space(&self, no: SpaceNo) -> Option<Arc<LiveSpace>> {
+        take(&self.spaces, no)
+    }
+
+    /// A space's descriptors.
+    pub fn space(&self, no: SpaceNo) -> Option<Arc<LiveSpace>> {
+        self.spaces.read().expect("lock").get(no as usize)?.clone()
+    }
+
+    /// The spaces there are.
+    pub fn space_numbers(&self) -> Vec<SpaceNo> {
+        let spaces = self.spaces.read().expect("lock");
+        (0..spaces.len()).filter(|&i| spaces[i].is_some()).map(|i| i as SpaceNo).collect()
+    }
+
+    fn need_file(&self, no: FileNo) -> Result<Arc<LiveFile>, PortError> {
+        self.file(no).ok_or(PortError::Missing)
+    }
+
+    fn need_space(&self, no: SpaceNo) -> Result<Arc<LiveSpace>, PortError> {
+        self.space(no).ok_or(PortError::Gone)
+    }
+}
+
+fn put<T>(list: &RwLock<Vec<Option<T>>>, no: u32, value: Option<T>) {
+    let mut list = list.write().expect("lock");
+    if list.len() <= no as usize {
+        list.resize_with(no as usize + 1, || None);
+    }
+    list[no as usize] = value;
+}
+
+fn take<T>(list: &RwLock<Vec<Option<T>>>, no: u32) -> Option<T> {
+    list.write().expect("lock").get_mut(no as usize)?.take()
+}
+
+/// A mapping of a process, without its path.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Found {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    pub(crate) offset: u64,
+    pub(crate) ino: u64,
+    pub(crate) shared: bool,
+}
+
+/// What `/proc/PID/maps` says about an address.
+pub(crate) fn mapping_at(pid: u32, addr: u64) -> Option<Found> {
+    let mut found = None;
+    process::for_each_mapping(pid, |m| {
+        if (m.start..m.end).contains(&addr) {
+            found = Some(Found {
+                start: m.start,
+                end: m.end,
+                offset: m.offset,
+                ino: m.inode,
+                shared: m.shared,
+            });
+        }
+        found.is_none() && m.start <= addr
+    })
+    .ok()?;
+    found
+}
+
+/// What an error of a userfault operation means for the engine.
+fn userfault_error(errno: Errno) -> PortError {
+    match errno {
+        Errno::AGAIN => PortError::Again,
+        // Not registered: unmapped meanwhile. The program cannot be waiting there.
+        Errno::SRCH | Errno::NOENT => PortError::Gone,
+        Errno::FAULT | Errno::INVAL => PortError::Missing,
+        other => PortError::Io(other.raw_os_error()),
+    }
+}
+
+impl Port for LivePort {
+    fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        Ok(self.need_file(file)?.memfd.write_at(data, index * PAGE_BYTES)?)
+    }
+
+    fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
+        Ok(self.need_file(file)?.memfd.read_at(data, index * PAGE_BYTES)?)
+    }
+
+    fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError> {
+        Ok(self.need_file(file)?.memfd.write_at(data, offset_bytes)?)
+    }
+
+    fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        Ok(self.need_file(file)?.memfd.punch(index * PAGE_BYTES, pages * PAGE_BYTES)?)
+    }
+
+    fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
+        Ok(pagekeeper_sys::file::set_len(&self.need_file(file)?.memfd, pages * PAGE_BYTES)?)
+    }
+
+    fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        self.need_file(file)?.store.load(index * PAGE_BYTES, data)
+    }
+
+    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        self.need_file(file)?.store.store(index * PAGE_BYTES, data)
+    }
+
+    fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        self.need_file(file)?.store.reserve(index * PAGE_BYTES, pages * PAGE_BYTES)
+    }
+
+    fn version(&self, file: FileNo) -> Result<Version, PortError> {
+        self.need_file(file)?.store.version()
+    }
+
+    fn map(
+        &self,
+        space: SpaceNo,
+        addr: u64,
+        pages: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError> {
+        let space = self.need_space(space)?;
+        let end = addr + pages * PAGE_BYTES;
+        let mut at = addr;
+        let mut existed = false;
+        while at < end {
+            let Err(stopped) = space.userfault.cont(at, end - at, protect, false) else { break };
+            at += stopped.done_bytes;
+            match stopped.errno {
+                Errno::EXIST => {
+                    existed = true;
+                    space.userfault.wake(at, PAGE_BYTES).map_err(userfault_error)?;
+                    at += PAGE_BYTES;
+                }
+                Errno::AGAIN if stopped.done_bytes > 0 => {}
+                errno => return Err(userfault_error(errno)),
+            }
+        }
+        Ok(Mapped { existed })
+    }
+
+    fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let space = self.need_space(space)?;
+        space
+            .userfault
+            .write_protect(addr, pages * PAGE_BYTES, true, false)
+            .map_err(userfault_error)
+    }
+
+    fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let space = self.need_space(space)?;
+        space
+            .userfault
+            .write_protect(addr, pages * PAGE_BYTES, false, false)
+            .map_err(userfault_error)
+    }
+
+    fn wake(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let space = self.need_space(space)?;
+        space.userfault.wake(addr, pages * PAGE_BYTES).map_err(userfault_error)
+    }
+
+    fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError> {
+        let space = self.need_space(space)?;
+        match space.userfault.poison(addr, PAGE_BYTES, false) {
+            Ok(_) => Ok(()),
+            Err(stopped) => Err(userfault_error(stopped.errno)),
+        }
+    }
+
+    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError> {
+        let space = self.need_space(space)?;
+        let Some(&(pid, _)) = space.process.get() else { return Err(PortError::Gone) };
+        pagekeeper_sys::signal::send_to_thread(pid, tid, libc::SIGBUS).map_err(userfault_error)
+    }
+
+    fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]) {
+        let Some(space) = self.space(space) else { return };
+        let Some((_, Some(pidfd))) = space.process.get() else { return };
+        let bytes: Vec<(u64, u64)> = ranges.iter().map(|&(a, p)| (a, p * PAGE_BYTES)).collect();
+        for part in bytes.chunks(512) {
+            // Best effort: a page that stays mapped is a page whose touches are not seen.
+            let _ = process::zap(pidfd.as_fd(), part);
+        }
+    }
+
+    fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)> {
+        let live = self.space(space)?;
+        let &(pid, _) = live.process.get()?;
+        let found = mapping_at(pid, addr)?;
+        let file = *self.by_memfd_ino.read().expect("lock").get(&found.ino)?;
+        let writable = self.file(file)?.store.writable();
+        let region = Region {
+            file,
+            bias: found.offset.wrapping_sub(found.start),
+            shared: found.shared,
+            read_only: !found.shared && !writable,
+        };
+        Some((found.start..found.end, region))
+    }
+
+    fn defer(&self) -> bool {
+        self.hands.get().is_some()
+    }
+
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred> {
+        match self.hands.get() {
+            Some(hands) => hands.hand_over(work),
+            None => Err(work),
+        }
+    }
+
+    fn again(&self) {
+        match self.hands.get() {
+            Some(hands) => hands.again(),
+            None => std::thread::yield_now(),
+        }
+    }
+}

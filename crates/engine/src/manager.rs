@@ -1,0 +1,453 @@
+//! The manager: one engine, the files it manages, the processes that use them.
+
+use crate::engine::{Deferred, Engine};
+use crate::live::{Hands, LiveFile, LivePort, LiveSpace};
+use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use crate::selection::Selection;
+use crate::spaces::{Region, Space};
+use crate::stats::PassedThrough;
+use crate::store::Store;
+use crate::work::Workers;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::event::{Epoll, EventFd, Interest};
+use pagekeeper_sys::file::{self, FileId};
+use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::process;
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::userfault::{Track, Userfault};
+use pagekeeper_wire as wire;
+use std::collections::HashMap;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// Most files with a slot in one run.
+pub const SLOTS_MAX: usize = 1 << 22;
+/// How long an activation waits for plain system calls that are in flight.
+const RAW_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// What a slot stands for.
+#[derive(Debug)]
+struct Slot {
+    name: String,
+    id: FileId,
+    active: bool,
+    /// Passed through for good.
+    refused: bool,
+}
+
+#[derive(Default)]
+struct Slots {
+    by_id: HashMap<FileId, FileNo>,
+    list: Vec<Slot>,
+    passed: Vec<PassedThrough>,
+    notes: Vec<String>,
+}
+
+/// The state of a client process, beside its address space.
+#[derive(Default)]
+pub(crate) struct Client {
+    pub(crate) connections: u32,
+    pub(crate) raw: Option<SharedMap>,
+    /// Open changes: ticket and slot.
+    pub(crate) changes: Vec<(u64, FileNo)>,
+}
+
+/// Told when files become managed and processes appear, so that another process can hold on to
+/// what must not be lost with this one.
+pub trait Witness: Send + Sync {
+    /// A file became managed, or writable.
+    fn file(&self, no: FileNo, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>);
+    /// A process's faults.
+    fn space(&self, userfault: BorrowedFd<'_>);
+}
+
+/// One run's manager.
+pub struct Manager {
+    /// The page cache.
+    pub engine: Engine<LivePort>,
+    selection: Selection,
+    slots: Mutex<Slots>,
+    flags_memfd: Memfd,
+    flags: SharedMap,
+    probe: Memfd,
+    registry: Option<OwnedFd>,
+    pub(crate) clients: Mutex<HashMap<u32, Client>>,
+    /// Held while events are read and applied, and while a mapping is added: a munmap that the
+    /// program saw finished must not be applied after the mmap that followed it.
+    pub(crate) mapping_order: Mutex<()>,
+    pub(crate) workers: Workers,
+    pub(crate) epoll: Epoll,
+    pub(crate) kick: EventFd,
+    pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
+    witness: OnceLock<Box<dyn Witness>>,
+    pub(crate) secret: [u8; 16],
+    pub(crate) handlers_busy: AtomicU32,
+}
+
+impl Manager {
+    /// A manager over an engine that has no file yet.
+    ///
+    /// # Errors
+    /// Descriptors or shared memory cannot be made.
+    pub fn new(
+        engine: Engine<LivePort>,
+        selection: Selection,
+        secret: [u8; 16],
+    ) -> Result<Arc<Manager>, Errno> {
+        let (flags_memfd, flags) = SharedMap::create("pagekeeper-flags", SLOTS_MAX)?;
+        let probe = Memfd::create("pagekeeper-probe", PAGE_BYTES, false)?;
+        let manager = Arc::new(Manager {
+            engine,
+            selection,
+            slots: Mutex::new(Slots::default()),
+            flags_memfd,
+            flags,
+            probe,
+            registry: crate::registry::open(),
+            clients: Mutex::new(HashMap::new()),
+            mapping_order: Mutex::new(()),
+            workers: Workers::new(),
+            epoll: Epoll::new()?,
+            kick: EventFd::new()?,
+            event_thread: OnceLock::new(),
+            witness: OnceLock::new(),
+            secret,
+            handlers_busy: AtomicU32::new(0),
+        });
+        manager.engine.port().set_hands(Arc::new(Link(Arc::downgrade(&manager))));
+        Ok(manager)
+    }
+
+    /// Someone who holds on to descriptors. Once.
+    pub fn set_witness(&self, witness: Box<dyn Witness>) {
+        let _ = self.witness.set(witness);
+    }
+
+    /// The flags table, read-only, for a client.
+    pub(crate) fn flags_for_client(&self) -> Result<OwnedFd, Errno> {
+        self.flags_memfd.reopen_read_only()
+    }
+
+    /// The probe page's memfd.
+    pub(crate) fn probe_for_client(&self) -> Result<OwnedFd, Errno> {
+        self.probe.reopen_writable()
+    }
+
+    /// Something worth telling the user, once.
+    pub fn note(&self, text: impl Into<String>) {
+        let text = text.into();
+        let mut slots = self.slots.lock().expect("lock");
+        if !slots.notes.contains(&text) && slots.notes.len() < 100 {
+            slots.notes.push(text);
+        }
+    }
+
+    /// Notes so far, and files passed through.
+    pub fn remarks(&self) -> (Vec<String>, Vec<PassedThrough>) {
+        let slots = self.slots.lock().expect("lock");
+        (slots.notes.clone(), slots.passed.clone())
+    }
+
+    // ---- files ------------------------------------------------------------------------------
+
+    /// A client opened a regular file: its slot, if it may be managed.
+    pub(crate) fn opened(&self, fd: BorrowedFd<'_>, open_flags: i32) -> Option<FileNo> {
+        let stat = file::stat(fd).ok()?;
+        if !stat.is_regular() {
+            return None;
+        }
+        let known = self.slots.lock().expect("lock").by_id.get(&stat.id).copied();
+        let no = match known {
+            Some(no) => no,
+            None => {
+                let name = path_of(fd);
+                if !self.selection.matches(&name) {
+                    return None;
+                }
+                let mut slots = self.slots.lock().expect("lock");
+                let no = slots.list.len();
+                if no == SLOTS_MAX {
+                    return None;
+                }
+                slots.list.push(Slot { name, id: stat.id, active: false, refused: false });
+                slots.by_id.insert(stat.id, no as FileNo);
+                no as FileNo
+            }
+        };
+        if self.slots.lock().expect("lock").list[no as usize].refused {
+            return None;
+        }
+        if self.is_active(no) {
+            // Somebody outside may have changed it since.
+            self.engine.refresh_size(no, false);
+            self.allow_writes(no, fd, open_flags);
+        } else if stat.version.size_bytes >= self.selection.min_size_bytes.max(1)
+            && self.activate(no, fd, open_flags).is_err()
+        {
+            return None;
+        }
+        Some(no)
+    }
+
+    pub(crate) fn is_active(&self, no: FileNo) -> bool {
+        self.slots.lock().expect("lock").list.get(no as usize).is_some_and(|s| s.active)
+    }
+
+    pub(crate) fn min_size_bytes(&self) -> u64 {
+        self.selection.min_size_bytes
+    }
+
+    /// Passes a file through for good, and says why.
+    fn refuse(&self, no: FileNo, reason: impl Into<String>) {
+        let mut slots = self.slots.lock().expect("lock");
+        let slot = &mut slots.list[no as usize];
+        slot.refused = true;
+        let passed = PassedThrough { name: slot.name.clone(), reason: reason.into() };
+        slots.passed.push(passed);
+    }
+
+    /// Starts to manage a file.
+    pub(crate) fn activate(
+        &self,
+        no: FileNo,
+        fd: BorrowedFd<'_>,
+        open_flags: i32,
+    ) -> Result<(), ()> {
+        let (name, id) = {
+            let slots = self.slots.lock().expect("lock");
+            let slot = &slots.list[no as usize];
+            if slot.active {
+                return Ok(());
+            }
+            if slot.refused {
+                return Err(());
+            }
+            (slot.name.clone(), slot.id)
+        };
+        let store = Store::open(fd).map_err(|e| {
+            self.refuse(no, format!("cannot be opened again for reading: {e}"));
+        })?;
+        if let Some(registry) = &self.registry
+            && crate::registry::claim(registry, id).is_err()
+        {
+            self.refuse(no, "another pagekeeper run manages it".to_owned());
+            return Err(());
+        }
+        let version = store.version().map_err(|_| ())?;
+        let pages = version.size_bytes.div_ceil(PAGE_BYTES);
+        let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
+            .map_err(|e| self.refuse(no, format!("no memory file: {e}")))?;
+        // A client that is handed a read-only descriptor must not make a writable one of it.
+        let _ = memfd.set_mode(0o400);
+        let memfd_ino = file::stat(&memfd).map_err(|_| ())?.id.ino;
+        let sparse = store.sparse();
+        let live = Arc::new(LiveFile { memfd, memfd_ino, store });
+        {
+            let mut slots = self.slots.lock().expect("lock");
+            if slots.list[no as usize].active {
+                return Ok(());
+            }
+            slots.list[no as usize].active = true;
+            self.engine.port().put_file(no, live);
+            self.engine.open_file(no, &name, version, sparse);
+        }
+        self.flags.words::<AtomicU8>(no as usize, 1)[0].store(wire::SLOT_ACTIVE, Ordering::SeqCst);
+        self.wait_for_raw_calls();
+        self.engine.refresh_size(no, true);
+        self.allow_writes(no, fd, open_flags);
+        self.tell_witness(no);
+        Ok(())
+    }
+
+    /// Plain system calls that began before a slot became active must have ended before anything
+    /// of the file is cached.
+    fn wait_for_raw_calls(&self) {
+        let start = Instant::now();
+        loop {
+            let busy = self.clients.lock().expect("lock").values().any(|c| {
+                c.raw.as_ref().is_some_and(|m| {
+                    m.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0
+                })
+            });
+            if !busy || start.elapsed() > RAW_WAIT_MAX {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+
+    fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
+        let writes = open_flags & libc::O_ACCMODE != libc::O_RDONLY;
+        let Some(live) = self.engine.port().file(no) else { return };
+        if writes && !live.store.writable() {
+            match live.store.allow_writes(fd) {
+                Ok(()) => self.tell_witness(no),
+                Err(e) => self.note(format!(
+                    "{}: cannot be opened again for writing ({e}); it may be read, but not mapped \
+                     shared and writable",
+                    path_of(fd)
+                )),
+            }
+        }
+    }
+
+    fn tell_witness(&self, no: FileNo) {
+        if let (Some(witness), Some(live)) = (self.witness.get(), self.engine.port().file(no)) {
+            witness.file(no, live.memfd.as_fd(), live.store.descriptor());
+        }
+    }
+
+    // ---- spaces -----------------------------------------------------------------------------
+
+    /// A process image appeared with its userfaultfd.
+    pub(crate) fn add_space(
+        &self,
+        userfault: Userfault,
+        pid: u32,
+        mut content: Space,
+    ) -> Result<SpaceNo, Errno> {
+        if let Some(witness) = self.witness.get() {
+            witness.space(userfault.as_fd());
+        }
+        let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
+        if pid != 0 {
+            let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
+        }
+        content.pid = pid;
+        let no = self.engine.port().put_space(live.clone());
+        self.engine.open_space(no, content);
+        self.epoll.add(&live.userfault, u64::from(no), Interest::READ)?;
+        Ok(no)
+    }
+
+    /// The space of a process; the newest, if it executed several programs.
+    pub(crate) fn space_of(&self, pid: u32) -> Option<SpaceNo> {
+        let port = self.engine.port();
+        let mut numbers = port.space_numbers();
+        numbers.reverse();
+        numbers.into_iter().find(|&no| {
+            port.space(no).is_some_and(|s| {
+                s.process.get().is_some_and(|p| p.0 == pid) && s.userfault.is_alive()
+            })
+        })
+    }
+
+    /// Registers the probe page of a space.
+    pub(crate) fn set_probe(&self, space: SpaceNo, addr: u64) -> Result<(), Errno> {
+        let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
+        live.userfault.register(addr, PAGE_BYTES, Track::MISSING | Track::MINOR)?;
+        self.engine.with_space(space, |s| s.probe = addr);
+        Ok(())
+    }
+
+    /// A mapping of an active file is about to be made: the memfd and the mapping type for it.
+    pub(crate) fn map_prepare(
+        &self,
+        no: FileNo,
+        offset: u64,
+        len: u64,
+        flags: i32,
+        open_flags: i32,
+    ) -> Option<(OwnedFd, i32)> {
+        let live = self.engine.port().file(no)?;
+        if !offset.is_multiple_of(PAGE_BYTES) || len == 0 {
+            return None;
+        }
+        self.engine.refresh_size(no, false);
+        let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
+        let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
+        if shared && may_write {
+            if !live.store.writable() {
+                return None;
+            }
+            return Some((rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0).ok()?, libc::MAP_SHARED));
+        }
+        Some((live.memfd.reopen_read_only().ok()?, libc::MAP_PRIVATE))
+    }
+
+    /// The mapping exists, without access: registers it.
+    pub(crate) fn map_commit(
+        &self,
+        pid: u32,
+        no: FileNo,
+        offset: u64,
+        len: u64,
+        addr: u64,
+        flags: i32,
+        shared: bool,
+    ) -> Result<(), Errno> {
+        let space = self.space_of(pid).ok_or(Errno::SRCH)?;
+        let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
+        let len = len.div_ceil(PAGE_BYTES) * PAGE_BYTES;
+        let asked_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
+        let region = Region {
+            file: no,
+            bias: offset.wrapping_sub(addr),
+            shared,
+            read_only: asked_shared && !shared,
+        };
+        let _order = self.mapping_order.lock().expect("lock");
+        live.userfault.register(addr, len, Track::MISSING | Track::MINOR | Track::WRITE_PROTECT)?;
+        self.engine.add_region(space, addr..addr + len, region);
+        Ok(())
+    }
+
+    /// Ends what a process left open.
+    pub(crate) fn client_gone(&self, pid: u32) {
+        let client = self.clients.lock().expect("lock").remove(&pid);
+        for (ticket, file) in client.into_iter().flat_map(|c| c.changes) {
+            self.end_abandoned_change(file, ticket);
+        }
+        let _ = self.kick.notify();
+    }
+
+    /// Whether any process may still use managed files.
+    pub(crate) fn in_use(&self) -> bool {
+        let port = self.engine.port();
+        !self.clients.lock().expect("lock").is_empty()
+            || port.space_numbers().into_iter().any(|no| {
+                port.space(no).is_some_and(|s| s.userfault.is_alive())
+            })
+    }
+
+    fn end_abandoned_change(&self, file: FileNo, ticket: u64) {
+        // Nobody knows how much was written: forget what is cached of the range and clean.
+        type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+        self.engine.change_end(file, ticket, 0, 0, None::<Bytes>);
+        self.engine.refresh_size(file, false);
+    }
+}
+
+/// A file's path as the kernel knows it now.
+pub(crate) fn path_of(fd: BorrowedFd<'_>) -> String {
+    use std::os::fd::AsRawFd;
+    std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
+        .map(|p| p.to_string_lossy().into_owned())
+        .unwrap_or_else(|_| "?".to_owned())
+}
+
+/// The port's way back to the manager.
+struct Link(std::sync::Weak<Manager>);
+
+impl Hands for Link {
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred> {
+        match self.0.upgrade() {
+            Some(manager) => {
+                manager.workers.push(crate::work::Work::Deferred(work));
+                Ok(())
+            }
+            None => Err(work),
+        }
+    }
+
+    fn again(&self) {
+        let Some(manager) = self.0.upgrade() else { return };
+        if manager.event_thread.get() == Some(&std::thread::current().id()) {
+            manager.pump();
+        } else {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}

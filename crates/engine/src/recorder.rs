@@ -1,0 +1,185 @@
+//! Writes what a run sees into a trace. The engine appends under its lock; a thread of ours
+//! compresses and writes.
+
+use crate::core::Log;
+use pagekeeper_frames::{Input, Segment};
+use pagekeeper_trace as trace;
+use pagekeeper_trace::{TraceError, TraceWriter};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+use std::time::Instant;
+
+/// Records handed to the writing thread at a time.
+const BATCH_RECORDS: usize = 8192;
+/// Batches that may wait before the engine has to.
+const BATCHES_WAITING_MAX: usize = 64;
+
+/// What of a run is recorded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Content {
+    /// How references were seen.
+    pub sampling: trace::Sampling,
+    /// Also every input of the brain, for exact replay.
+    pub inputs: bool,
+}
+
+/// The engine's side: appends to memory, hands batches over.
+pub struct Recorder {
+    batch: Vec<trace::Record>,
+    sender: SyncSender<Vec<trace::Record>>,
+    start: Instant,
+    content: Content,
+    inputs: u64,
+    digest: u64,
+    known: HashSet<u32>,
+}
+
+/// The writing side, to be finished at the end.
+pub struct Writing {
+    thread: JoinHandle<Result<u64, TraceError>>,
+}
+
+/// Starts recording into a file.
+///
+/// # Errors
+/// The file cannot be made or written.
+pub fn start(
+    path: &Path,
+    header: trace::Header,
+    content: Content,
+) -> Result<(Recorder, Writing), TraceError> {
+    let file = File::create(path).map_err(|e| TraceError::Write { source: e, offset: 0 })?;
+    let mut writer = TraceWriter::new(BufWriter::new(file), header)?;
+    writer.sampling(content.sampling)?;
+    let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
+    let thread = std::thread::Builder::new()
+        .name("pk-recorder".into())
+        .spawn(move || write_all(writer, receiver))
+        .expect("a thread can be started");
+    let recorder = Recorder {
+        batch: Vec::with_capacity(BATCH_RECORDS),
+        sender,
+        start: Instant::now(),
+        content,
+        inputs: 0,
+        digest: 0,
+        known: HashSet::new(),
+    };
+    Ok((recorder, Writing { thread }))
+}
+
+fn write_all(
+    mut writer: TraceWriter<BufWriter<File>>,
+    receiver: Receiver<Vec<trace::Record>>,
+) -> Result<u64, TraceError> {
+    let mut records = 0;
+    for batch in receiver {
+        for record in &batch {
+            writer.record(record)?;
+        }
+        records += batch.len() as u64;
+    }
+    writer.finish()?;
+    Ok(records)
+}
+
+impl Writing {
+    /// Waits until all is written; call after the recorder was dropped. Returns the records.
+    ///
+    /// # Errors
+    /// The trace could not be written to its end; what came before is readable.
+    pub fn finish(self) -> Result<u64, TraceError> {
+        self.thread.join().expect("the recording thread does not panic")
+    }
+}
+
+impl Recorder {
+    fn push(&mut self, record: trace::Record) {
+        self.batch.push(record);
+        if self.batch.len() == BATCH_RECORDS {
+            let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_RECORDS));
+            // The thread is gone only after a write error, which it reports at the end.
+            let _ = self.sender.send(batch);
+        }
+    }
+
+    fn touch(&mut self, time_ns: u64, place: pagekeeper_frames::Place, write: bool) {
+        self.push(trace::Record::Reference(trace::Reference {
+            time_ns,
+            process: 0,
+            segment: place.segment.0,
+            page: place.index,
+            write,
+        }));
+    }
+
+    fn fault(&mut self, time_ns: u64, place: pagekeeper_frames::Place, kind: trace::FaultKind) {
+        self.push(trace::Record::Fault(trace::Fault {
+            time_ns,
+            process: 0,
+            segment: place.segment.0,
+            page: place.index,
+            kind,
+        }));
+    }
+}
+
+impl Log for Recorder {
+    fn input(&mut self, input: Input, digest: u64) {
+        let time_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        if self.content.inputs {
+            let (code, a, b) = input.encode();
+            self.push(trace::Record::Input(trace::Input { time_ns, code, a, b }));
+            self.inputs += 1;
+            self.digest = digest;
+        }
+        match input {
+            Input::Major { place, want, write, .. } => {
+                for i in 0..u64::from(want) {
+                    let place = pagekeeper_frames::Place { index: place.index + i, ..place };
+                    self.touch(time_ns, place, write);
+                }
+                self.fault(time_ns, place, trace::FaultKind::Major);
+            }
+            Input::Touch { place, write, map } => {
+                self.touch(time_ns, place, write);
+                if map {
+                    self.fault(time_ns, place, trace::FaultKind::Minor);
+                }
+            }
+            Input::Write { place } => {
+                self.touch(time_ns, place, true);
+                self.fault(time_ns, place, trace::FaultKind::Write);
+            }
+            Input::Segment { segment, pages } if self.known.contains(&segment.0) => {
+                let bytes = pages * crate::port::PAGE_BYTES;
+                self.push(trace::Record::Resize(trace::Resize { segment: segment.0, bytes }));
+            }
+            _ => {}
+        }
+    }
+
+    fn segment(&mut self, segment: Segment, name: &str, bytes: u64) {
+        self.known.insert(segment.0);
+        self.push(trace::Record::Segment(trace::Segment {
+            segment: segment.0,
+            kind: trace::SegmentKind::File,
+            bytes,
+            name: name.as_bytes().to_vec(),
+        }));
+    }
+}
+
+impl Drop for Recorder {
+    fn drop(&mut self) {
+        if self.content.inputs {
+            let digest = trace::Digest { after_inputs: self.inputs, value: self.digest };
+            self.push(trace::Record::Digest(digest));
+        }
+        let _ = self.sender.send(std::mem::take(&mut self.batch));
+    }
+}

@@ -1,0 +1,25 @@
+//! One manager per file: an exclusive registration among the runs of one user.
+//!
+//! Runs share one small file; a run that manages a file holds an open-file-description lock on the
+//! byte of it that the file's identity hashes to. The kernel drops the lock when the run dies.
+
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::{self, FileId, RangeLock};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::OwnedFd;
+
+/// Opens the registry of this user; `None` if there is no place for one.
+pub(crate) fn open() -> Option<OwnedFd> {
+    let uid = rustix::process::geteuid().as_raw();
+    ["/dev/shm", "/tmp"].iter().find_map(|dir| {
+        let path = format!("{dir}/pagekeeper-{uid}.registry");
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+        rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+    })
+}
+
+/// Registers a file for as long as the registry's descriptor lives.
+pub(crate) fn claim(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
+    let mixed = (id.ino ^ id.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    file::lock_range(registry, RangeLock::Exclusive, mixed >> 2, 1, false)
+}

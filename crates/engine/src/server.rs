@@ -1,0 +1,401 @@
+//! Answers the preload library's requests. One thread a connection: a read may wait for storage.
+
+use crate::manager::{Client, Manager};
+use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
+use crate::spaces::Space;
+use crate::transfer::Change;
+use crate::work::Work;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::elf;
+use pagekeeper_sys::process;
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::socket::{self, Listener};
+use pagekeeper_sys::userfault::Userfault;
+use pagekeeper_wire::{self as wire, Op, Reply, Request};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+use zerocopy::{FromBytes, IntoBytes};
+
+/// One connection.
+struct Connection {
+    manager: Arc<Manager>,
+    socket: socket::Connection,
+    pid: u32,
+}
+
+/// What goes back.
+#[derive(Default)]
+struct Answer {
+    reply: Reply,
+    fd: Option<OwnedFd>,
+}
+
+type Handled = Result<Answer, Errno>;
+
+fn value(r0: u64) -> Handled {
+    Ok(Answer { reply: Reply { r0, ..Reply::default() }, fd: None })
+}
+
+fn values(r0: u64, r1: u64) -> Handled {
+    Ok(Answer { reply: Reply { r0, r1, ..Reply::default() }, fd: None })
+}
+
+fn errno_of(error: PortError) -> Errno {
+    match error {
+        PortError::Io(errno) => Errno::from_raw_os_error(errno),
+        PortError::Again => Errno::AGAIN,
+        PortError::Gone => Errno::SRCH,
+        PortError::Missing => Errno::FAULT,
+    }
+}
+
+impl Manager {
+    /// Accepts connections until the listener fails. Runs on a thread of its own.
+    pub(crate) fn accept_loop(self: &Arc<Self>, listener: &Listener) {
+        while let Ok(socket) = listener.accept(false) {
+            let Some(socket) = socket else { continue };
+            let manager = self.clone();
+            let thread = std::thread::Builder::new()
+                .name("pk-client".into())
+                .stack_size(256 << 10)
+                .spawn(move || serve(manager, socket));
+            if thread.is_err() {
+                self.note("a program's connection was refused: no more threads");
+            }
+        }
+    }
+}
+
+fn serve(manager: Arc<Manager>, socket: socket::Connection) {
+    let Ok(peer) = socket.peer() else { return };
+    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid };
+    if connection.greet().is_err() {
+        return;
+    }
+    manager.clients.lock().expect("lock").entry(peer.pid).or_default().connections += 1;
+    connection.run();
+    let last = {
+        let mut clients = manager.clients.lock().expect("lock");
+        clients.get_mut(&peer.pid).is_none_or(|c: &mut Client| {
+            c.connections -= 1;
+            c.connections == 0
+        })
+    };
+    if last {
+        manager.client_gone(peer.pid);
+    }
+}
+
+impl Connection {
+    /// The first message has to be a hello with the secret.
+    fn greet(&self) -> Result<(), Errno> {
+        let mut bytes = [0u8; size_of::<Request>()];
+        let got = self.socket.recv(&mut bytes)?.ok_or(Errno::PROTO)?;
+        let request = Request::read_from_bytes(&bytes[..got.bytes]).map_err(|_| Errno::PROTO)?;
+        let secret = u128::from_be_bytes(self.manager.secret);
+        let given = (u128::from(request.b) << 64) | u128::from(request.c);
+        if Op::from_u32(request.op) != Some(Op::Hello)
+            || request.a != u64::from(wire::VERSION)
+            || given != secret
+        {
+            let reply = Reply { status: -Errno::ACCESS.raw_os_error(), ..Reply::default() };
+            self.socket.send(reply.as_bytes(), None)?;
+            return Err(Errno::ACCESS);
+        }
+        let flags = self.manager.flags_for_client()?;
+        let reply = Reply { r0: crate::manager::SLOTS_MAX as u64, ..Reply::default() };
+        self.socket.send(reply.as_bytes(), Some(flags.as_fd()))
+    }
+
+    fn run(&self) {
+        let mut bytes = [0u8; size_of::<Request>() + wire::TEXT_BYTES];
+        loop {
+            let Ok(Some(got)) = self.socket.recv(&mut bytes) else { return };
+            let (len, fd) = (got.bytes, got.fd);
+            if len < size_of::<Request>() {
+                return;
+            }
+            let (head, text) = bytes[..len].split_at(size_of::<Request>());
+            let Ok(request) = Request::read_from_bytes(head) else { return };
+            let Some(op) = Op::from_u32(request.op) else { return };
+            let answer = self.handle(op, request, text, fd);
+            if !op.has_reply() {
+                continue;
+            }
+            let answer = answer.unwrap_or_else(|errno| Answer {
+                reply: Reply { status: -errno.raw_os_error(), ..Reply::default() },
+                fd: None,
+            });
+            let fd = answer.fd.as_ref().map(|fd| fd.as_fd());
+            if self.socket.send(answer.reply.as_bytes(), fd).is_err() {
+                return;
+            }
+        }
+    }
+
+    fn slot(&self, number: u64) -> Result<FileNo, Errno> {
+        let no = u32::try_from(number).map_err(|_| Errno::INVAL)?;
+        if self.manager.is_active(no) { Ok(no) } else { Err(Errno::BADF) }
+    }
+
+    fn handle(&self, op: Op, r: Request, text: &[u8], fd: Option<OwnedFd>) -> Handled {
+        let manager = &self.manager;
+        match op {
+            Op::Hello => Err(Errno::PROTO),
+            Op::Probe => {
+                Ok(Answer { reply: Reply::default(), fd: Some(manager.probe_for_client()?) })
+            }
+            Op::Userfault => {
+                let fd = fd.ok_or(Errno::BADF)?;
+                let space =
+                    manager.add_space(Userfault::from_fd(fd), self.pid, Space::default())?;
+                if r.a != 0 {
+                    manager.set_probe(space, r.a)?;
+                }
+                value(0)
+            }
+            Op::RawWord => {
+                let (memfd, map) =
+                    SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
+                let mut clients = manager.clients.lock().expect("lock");
+                clients.entry(self.pid).or_default().raw = Some(map);
+                Ok(Answer {
+                    reply: Reply::default(),
+                    fd: Some(rustix::io::fcntl_dupfd_cloexec(&memfd, 0)?),
+                })
+            }
+            Op::Opened => {
+                let fd = fd.ok_or(Errno::BADF)?;
+                value(manager.opened(fd.as_fd(), r.a as i32).map_or(0, |no| u64::from(no) + 1))
+            }
+            Op::Closed => value(0),
+            Op::MapPrepare => self.map_prepare(r, fd),
+            Op::MapCommit => {
+                let no = self.slot(r.a)?;
+                // The kernel checked the program's rights when the descriptor was opened; which
+                // mapping type was prepared follows from the memfd the client was given.
+                let shared = self.prepared_shared(no, r)?;
+                manager.map_commit(self.pid, no, r.b, r.c, r.d, r.f as i32, shared)?;
+                value(0)
+            }
+            Op::Protect => self.protect(r),
+            Op::Sync => self.sync(r),
+            Op::Flush => self.flush(r),
+            Op::Read => self.read(r),
+            Op::ChangeBegin => self.change_begin(r),
+            Op::ChangeEnd => self.change_end(r),
+            Op::Advise => self.advise(r),
+            Op::Exec => {
+                self.exec(text);
+                value(0)
+            }
+            Op::Note => {
+                manager.note(String::from_utf8_lossy(text).into_owned());
+                value(0)
+            }
+        }
+    }
+
+    fn map_prepare(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
+        let manager = &self.manager;
+        let no = u32::try_from(r.a).map_err(|_| Errno::INVAL)?;
+        if !manager.is_active(no) {
+            let Some(fd) = fd else { return value(0) };
+            let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
+            if size < manager.min_size_bytes().max(1)
+                || manager.activate(no, fd.as_fd(), r.f as i32).is_err()
+            {
+                return value(0);
+            }
+        }
+        match manager.map_prepare(no, r.b, r.c, r.e as i32, r.f as i32) {
+            Some((memfd, kind)) => Ok(Answer {
+                reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
+                fd: Some(memfd),
+            }),
+            None => value(0),
+        }
+    }
+
+    /// Whether the mapping at the address is a shared one of the memfd.
+    fn prepared_shared(&self, no: FileNo, r: Request) -> Result<bool, Errno> {
+        let live = self.manager.engine.port().file(no).ok_or(Errno::BADF)?;
+        let found = crate::live::mapping_at(self.pid, r.d).ok_or(Errno::FAULT)?;
+        // The kernel merges neighbours: the offset at the address counts, not the one at the start.
+        if found.ino != live.memfd_ino || found.offset + (r.d - found.start) != r.b {
+            return Err(Errno::INVAL);
+        }
+        Ok(found.shared)
+    }
+
+    fn space_regions(&self, addr: u64, len: u64) -> Vec<(u64, u64, crate::spaces::Region)> {
+        let Some(no) = self.manager.space_of(self.pid) else { return Vec::new() };
+        let range = addr..addr.saturating_add(len.max(1));
+        self.manager
+            .engine
+            .with_space(no, |s| {
+                s.regions
+                    .overlapping(&range)
+                    .map(|(r, v)| (r.start.max(range.start), r.end.min(range.end), *v))
+                    .collect()
+            })
+            .unwrap_or_default()
+    }
+
+    fn protect(&self, r: Request) -> Handled {
+        let writes = r.c as i32 & libc::PROT_WRITE != 0;
+        let refused = writes && self.space_regions(r.a, r.b).iter().any(|(_, _, v)| v.read_only);
+        if refused { Err(Errno::ACCESS) } else { value(0) }
+    }
+
+    fn sync(&self, r: Request) -> Handled {
+        let wait = r.c as i32 & libc::MS_ASYNC == 0;
+        let mut first_error = None;
+        for (start, end, region) in self.space_regions(r.a, r.b) {
+            if !region.shared {
+                continue;
+            }
+            let engine = &self.manager.engine;
+            engine.refresh_size(region.file, false);
+            if !wait {
+                self.manager.workers.push(Work::Flush(region.file));
+                continue;
+            }
+            let pages = region.index(start)..region.index(end - 1) + 1;
+            let result = engine.flush(region.file, pages).and_then(|()| {
+                match engine.port().file(region.file) {
+                    Some(live) => live.store.sync(),
+                    None => Ok(()),
+                }
+            });
+            if let Err(error) = result {
+                first_error.get_or_insert(errno_of(error));
+            }
+        }
+        match first_error {
+            Some(errno) => Err(errno),
+            None => value(0),
+        }
+    }
+
+    fn flush(&self, r: Request) -> Handled {
+        let engine = &self.manager.engine;
+        if r.a == u64::MAX {
+            return match engine.flush_all().into_iter().next() {
+                Some((_, error)) => Err(errno_of(error)),
+                None => value(0),
+            };
+        }
+        let Ok(no) = self.slot(r.a) else { return value(0) };
+        if r.d == 0 {
+            self.manager.workers.push(Work::Flush(no));
+            return value(0);
+        }
+        let first = r.b / PAGE_BYTES;
+        let end = if r.c == 0 {
+            u64::MAX
+        } else {
+            r.b.saturating_add(r.c).div_ceil(PAGE_BYTES)
+        };
+        engine.flush(no, first..end).map_err(errno_of)?;
+        value(0)
+    }
+
+    fn read(&self, r: Request) -> Handled {
+        let no = self.slot(r.a)?;
+        let copied = self.manager.engine.read(no, r.b, r.c, |bytes, done| {
+            match process::process_vm_write(self.pid, r.d + done, bytes) {
+                Ok(n) if n == bytes.len() => Ok(()),
+                Ok(_) => Err(PortError::Io(libc::EFAULT)),
+                Err(errno) => Err(errno.into()),
+            }
+        });
+        value(copied.map_err(errno_of)?)
+    }
+
+    fn change_begin(&self, r: Request) -> Handled {
+        let no = self.slot(r.a)?;
+        let engine = &self.manager.engine;
+        let change = match r.e {
+            wire::CHANGE_WRITE => Change::Write,
+            wire::CHANGE_TRUNCATE => Change::Truncate,
+            _ => Change::Other,
+        };
+        let (offset, len) = if r.b == wire::AT_END {
+            let size = engine.port().version(no).map_err(errno_of)?.size_bytes;
+            (size, u64::MAX - size)
+        } else {
+            (r.b, r.c)
+        };
+        let managed = r.d != 0 && !self.space_regions(r.d, r.c.min(1 << 40)).is_empty();
+        let ticket = engine.change_begin(no, offset, len, change).map_err(errno_of)?;
+        let mut clients = self.manager.clients.lock().expect("lock");
+        clients.entry(self.pid).or_default().changes.push((ticket, no));
+        values(ticket, u64::from(managed))
+    }
+
+    fn change_end(&self, r: Request) -> Handled {
+        let no = self.slot(r.a)?;
+        {
+            let mut clients = self.manager.clients.lock().expect("lock");
+            if let Some(client) = clients.get_mut(&self.pid) {
+                client.changes.retain(|c| *c != (r.b, no));
+            }
+        }
+        let bytes = (r.e != 0).then_some(|at: u64, buffer: &mut [u8]| {
+            match process::process_vm_read(self.pid, r.e + at, buffer) {
+                Ok(n) if n == buffer.len() => Ok(()),
+                Ok(_) => Err(PortError::Io(libc::EFAULT)),
+                Err(errno) => Err(errno.into()),
+            }
+        });
+        self.manager.engine.change_end(no, r.b, r.c, r.d, bytes);
+        value(0)
+    }
+
+    fn advise(&self, r: Request) -> Handled {
+        let engine = &self.manager.engine;
+        let regions = self.space_regions(r.a, r.b);
+        match r.c as i32 {
+            libc::MADV_WILLNEED => {
+                for (start, end, region) in regions {
+                    engine.prefetch(region.file, region.index(start), (end - start) / PAGE_BYTES);
+                }
+                value(1)
+            }
+            libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM => value(1),
+            libc::MADV_REMOVE => {
+                for (start, end, region) in regions {
+                    if !region.shared {
+                        return Err(Errno::INVAL);
+                    }
+                    let (offset, len) = (start.wrapping_add(region.bias), end - start);
+                    let live = engine.port().file(region.file).ok_or(Errno::BADF)?;
+                    let ticket = engine
+                        .change_begin(region.file, offset, len, Change::Other)
+                        .map_err(errno_of)?;
+                    let punched = live.store.punch(offset, len);
+                    type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+                    engine.change_end(region.file, ticket, offset, len, None::<Bytes>);
+                    punched.map_err(errno_of)?;
+                }
+                value(1)
+            }
+            _ => value(0),
+        }
+    }
+
+    /// Another program follows in this process or a child: if the library cannot follow into it,
+    /// it must find everything in the files.
+    fn exec(&self, text: &[u8]) {
+        let path = String::from_utf8_lossy(text).into_owned();
+        let program = elf::inspect(Path::new(&path));
+        if let Some(reason) = program.reasons.first() {
+            self.manager.note(format!(
+                "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"
+            ));
+            self.manager.engine.flush_all();
+        }
+    }
+}

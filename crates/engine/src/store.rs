@@ -1,0 +1,236 @@
+//! A file on storage, read and written past the kernel's page cache where that is possible.
+
+use crate::port::{PAGE_BYTES, PortError, Version};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::{self, FallocateFlags, TransferFlags};
+use rustix::fs::OFlags;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Descriptors of one file for one kind of access.
+#[derive(Debug)]
+struct Access {
+    plain: OwnedFd,
+    /// With O_DIRECT, where the file system has it.
+    direct: Option<OwnedFd>,
+}
+
+/// The storage behind a managed file.
+#[derive(Debug)]
+pub struct Store {
+    read: Access,
+    write: OnceLock<Access>,
+    /// Direct I/O turned out not to work after all.
+    buffered: AtomicBool,
+}
+
+impl From<Errno> for PortError {
+    fn from(errno: Errno) -> PortError {
+        match errno {
+            Errno::AGAIN => PortError::Again,
+            Errno::SRCH => PortError::Gone,
+            other => PortError::Io(other.raw_os_error()),
+        }
+    }
+}
+
+fn direct(fd: impl AsFd, writable: bool) -> Option<OwnedFd> {
+    let alignment = file::direct_alignment(&fd).ok().flatten();
+    if alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES) {
+        return None;
+    }
+    file::reopen_direct(fd, writable).ok()
+}
+
+impl Store {
+    /// Storage of the file behind a descriptor, for reading. The descriptor itself is not kept:
+    /// its open file description is the program's, with its locks.
+    ///
+    /// # Errors
+    /// The file cannot be opened again for reading.
+    pub fn open(fd: BorrowedFd<'_>) -> Result<Store, Errno> {
+        let plain = file::reopen(fd, OFlags::RDONLY)?;
+        let direct = direct(&plain, false);
+        Ok(Store {
+            read: Access { plain, direct },
+            write: OnceLock::new(),
+            buffered: AtomicBool::new(false),
+        })
+    }
+
+    /// Makes it writable, given a descriptor that is.
+    ///
+    /// # Errors
+    /// The file cannot be opened again for writing.
+    pub fn allow_writes(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        if self.write.get().is_some() {
+            return Ok(());
+        }
+        let plain = file::reopen(fd, OFlags::RDWR)?;
+        let direct = direct(&plain, true);
+        let _ = self.write.set(Access { plain, direct });
+        Ok(())
+    }
+
+    /// Adopts a descriptor as it is (for the holder, which is given the manager's own).
+    pub fn adopt(plain: OwnedFd) -> Result<Store, Errno> {
+        let read = rustix::io::dup(&plain)?;
+        let store = Store {
+            read: Access { plain: read, direct: None },
+            write: OnceLock::new(),
+            buffered: AtomicBool::new(true),
+        };
+        let _ = store.write.set(Access { plain, direct: None });
+        Ok(store)
+    }
+
+    /// Whether it may be written.
+    pub fn writable(&self) -> bool {
+        self.write.get().is_some()
+    }
+
+    /// A descriptor for the holder: writable if the store is.
+    pub fn descriptor(&self) -> BorrowedFd<'_> {
+        self.write.get().map_or(self.read.plain.as_fd(), |w| w.plain.as_fd())
+    }
+
+    /// The file as it is now.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn version(&self) -> Result<Version, PortError> {
+        let stat = file::stat(&self.read.plain)?;
+        Ok(Version {
+            size_bytes: stat.version.size_bytes,
+            mtime_ns: stat.version.mtime_ns,
+            ctime_ns: stat.version.ctime_ns,
+        })
+    }
+
+    /// Whether parts of it may have no blocks on storage.
+    pub fn sparse(&self) -> bool {
+        file::stat(&self.read.plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
+    }
+
+    /// Reads whole pages; what the file does not have is zero. Returns the file's own bytes.
+    ///
+    /// # Errors
+    /// As `pread(2)`.
+    pub fn load(&self, offset: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        let use_direct = !self.buffered.load(Ordering::Relaxed);
+        let fd = match &self.read.direct {
+            Some(fd) if use_direct => fd,
+            _ => &self.read.plain,
+        };
+        let mut done = 0;
+        while done < data.len() {
+            let mut bufs = [IoSliceMut::new(&mut data[done..])];
+            match file::read_at(fd, &mut bufs, offset + done as u64, TransferFlags::empty()) {
+                Ok(0) => break,
+                Ok(n) => {
+                    done += n;
+                    // A direct read that ends inside a page has met the end of the file; asking
+                    // on from there would be unaligned.
+                    if !(done as u64).is_multiple_of(PAGE_BYTES) {
+                        break;
+                    }
+                }
+                Err(Errno::INVAL) if use_direct && self.read.direct.is_some() => {
+                    self.buffered.store(true, Ordering::Relaxed);
+                    return self.load(offset, data);
+                }
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if self.read.direct.is_none() || !use_direct {
+            // The kernel's copy would be memory that no budget counts.
+            let _ = file::advise(&self.read.plain, offset, data.len() as u64, false);
+        }
+        data[done..].fill(0);
+        Ok(done as u64)
+    }
+
+    /// Writes whole pages, but nothing beyond the file's present end: a page that somebody
+    /// truncated away must not bring the old length back.
+    ///
+    /// # Errors
+    /// As `pwrite(2)`; EBADF if the store is not writable.
+    pub fn store(&self, offset: u64, data: &[u8]) -> Result<(), PortError> {
+        let Some(write) = self.write.get() else {
+            return Err(PortError::Io(Errno::BADF.raw_os_error()));
+        };
+        let size = self.version()?.size_bytes;
+        let len = (size.saturating_sub(offset)).min(data.len() as u64) as usize;
+        let whole = len - len % PAGE_BYTES as usize;
+        let mut done = 0;
+        if let Some(direct) = &write.direct
+            && !self.buffered.load(Ordering::Relaxed)
+        {
+            match write_all(direct, &data[..whole], offset) {
+                Ok(()) => done = whole,
+                Err(Errno::INVAL) => self.buffered.store(true, Ordering::Relaxed),
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+        if done < len {
+            // The last, partial page at its exact length; or a file system without direct I/O.
+            write_all(&write.plain, &data[done..len], offset + done as u64)?;
+            let _ = file::sync_range(&write.plain, offset + done as u64, (len - done) as u64, false);
+        }
+        Ok(())
+    }
+
+    /// Gives storage to a range that has none yet, so that writing it back cannot run out of space.
+    ///
+    /// # Errors
+    /// ENOSPC, EDQUOT and others of `fallocate(2)`.
+    pub fn reserve(&self, offset: u64, len: u64) -> Result<(), PortError> {
+        let Some(write) = self.write.get() else { return Ok(()) };
+        let size = self.version()?.size_bytes;
+        let len = len.min(size.saturating_sub(offset));
+        if len == 0 || !file::has_hole(&write.plain, offset, len).unwrap_or(true) {
+            return Ok(());
+        }
+        match file::allocate(&write.plain, FallocateFlags::KEEP_SIZE, offset, len) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+
+    /// Punches a hole (`madvise(2)` MADV_REMOVE on a mapping of the file).
+    ///
+    /// # Errors
+    /// As `fallocate(2)`.
+    pub fn punch(&self, offset: u64, len: u64) -> Result<(), PortError> {
+        let Some(write) = self.write.get() else {
+            return Err(PortError::Io(Errno::ACCESS.raw_os_error()));
+        };
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(file::allocate(&write.plain, flags, offset, len)?)
+    }
+
+    /// Makes what was written durable.
+    ///
+    /// # Errors
+    /// As `fdatasync(2)`.
+    pub fn sync(&self) -> Result<(), PortError> {
+        match self.write.get() {
+            Some(write) => Ok(file::sync(&write.plain, true)?),
+            None => Ok(()),
+        }
+    }
+}
+
+fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < data.len() {
+        let bufs = [IoSlice::new(&data[done..])];
+        match file::write_at(fd, &bufs, offset + done as u64, TransferFlags::empty())? {
+            0 => return Err(Errno::IO),
+            n => done += n,
+        }
+    }
+    Ok(())
+}
