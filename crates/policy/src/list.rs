@@ -220,3 +220,82 @@ impl Links {
         node
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn check(links: &Links, list: &List, model: &VecDeque<u32>) {
+        let pages: Vec<u32> = links.iter(list).map(|page| page.0).collect();
+        assert_eq!(model, &pages);
+        assert_eq!(list.len() as usize, model.len());
+        assert_eq!(list.is_empty(), model.is_empty());
+        assert_eq!(list.front().map(|page| page.0), model.front().copied());
+        assert_eq!(list.back().map(|page| page.0), model.back().copied());
+        let back: Vec<u32> =
+            std::iter::successors(list.back(), |page| links.before(*page)).map(|p| p.0).collect();
+        assert!(back.iter().eq(model.iter().rev()));
+    }
+
+    proptest! {
+        /// Two lists over the same nodes, against two queues.
+        #[test]
+        fn lists_are_queues(steps in prop::collection::vec((0..6_u8, 0..2_usize, 0..12_u32), 0..200)) {
+            let mut links = Links::new();
+            let mut lists = [List::new(), List::new()];
+            let mut models = [VecDeque::new(), VecDeque::new()];
+            for (operation, which, number) in steps {
+                let page = Page(number * 999);
+                let home = models.iter().position(|model| model.contains(&page.0));
+                assert_eq!(links.is_linked(page), home.is_some());
+                match (operation, home) {
+                    (0, None) => {
+                        links.push_back(&mut lists[which], page);
+                        models[which].push_back(page.0);
+                    }
+                    (1, None) => {
+                        links.push_front(&mut lists[which], page);
+                        models[which].push_front(page.0);
+                    }
+                    (2, _) => {
+                        let page = links.pop_front(&mut lists[which]);
+                        assert_eq!(page.map(|page| page.0), models[which].pop_front());
+                    }
+                    (3, _) => {
+                        let page = links.pop_back(&mut lists[which]);
+                        assert_eq!(page.map(|page| page.0), models[which].pop_back());
+                    }
+                    (4, Some(home)) => {
+                        links.move_to_back(&mut lists[home], page);
+                        models[home].retain(|other| *other != page.0);
+                        models[home].push_back(page.0);
+                    }
+                    (_, Some(home)) => {
+                        links.remove(&mut lists[home], page);
+                        models[home].retain(|other| *other != page.0);
+                    }
+                    _ => {}
+                }
+                (0..2).for_each(|which| check(&links, &lists[which], &models[which]));
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "page 3 is resident in this policy already")]
+    fn a_page_is_in_one_list_at_a_time() {
+        let mut links = Links::new();
+        links.push_back(&mut List::new(), Page(3));
+        links.push_back(&mut List::new(), Page(3));
+    }
+
+    #[test]
+    #[should_panic(expected = "page 4294967294 is above Page::MAX")]
+    fn the_marks_are_no_pages() {
+        Links::new().push_back(&mut List::new(), Page(u32::MAX - 1));
+    }
+}

@@ -21,9 +21,9 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "references are seen only near eviction, as under memory mappings; general use",
     hurts: "loops and scans larger than memory; how often an active page is used is not known",
     source: Source {
-        title: "P. C. H. Lee, M. C. Chen, R. C. Chang: HiPEC: A System for \
+        title: "P. C. H. Lee, R. C. Chang, M. C. Chen: HiPEC: A System for \
                 Application-customized Virtual-memory Caching Management, \
-                Software: Practice and Experience 27(5), 1997; after R. P. Draves: Page \
+                Software: Practice and Experience, 1997; after R. P. Draves: Page \
                 Replacement and Reference Bit Emulation in Mach, USENIX Mach Symposium 1991",
         section: "Figure 3 (Replace), Figure 4 (the two queues)",
     },

@@ -21,9 +21,9 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "loops over more data than memory: repeated scans, nested-loop joins, training epochs",
     hurts: "anything with a moving working set: old pages never leave",
     source: Source {
-        title: "P. C. H. Lee, M. C. Chen, R. C. Chang: HiPEC: A System for \
+        title: "P. C. H. Lee, R. C. Chang, M. C. Chen: HiPEC: A System for \
                 Application-customized Virtual-memory Caching Management, \
-                Software: Practice and Experience 27(5), 1997",
+                Software: Practice and Experience, 1997",
         section: "Performance evaluation, nested-loop join",
     },
     cost: "O(1) per reference, admission and eviction",
