@@ -23,6 +23,8 @@ pub(crate) struct Stream {
     window: u32,
     /// The unmapped page whose touch starts the next window.
     pub(crate) marker: Option<u64>,
+    /// When it was last continued, on the brain's clock of steps.
+    step: u64,
     /// Pages fetched ahead and not known to be used, in file order.
     pub(crate) pending: VecDeque<u64>,
 }
@@ -43,7 +45,7 @@ pub(crate) struct Step {
 impl Streams {
     /// A fault on an absent page that wants `want` pages from `index` on. The stream it belongs to
     /// is the last one afterwards.
-    pub(crate) fn fault(&mut self, index: u64, want: u32, window_max: u32) -> Step {
+    pub(crate) fn fault(&mut self, index: u64, want: u32, window_max: u32, now: u64) -> Step {
         let mut abandoned = VecDeque::new();
         let pages = match self.0.iter().position(|s| s.next == index) {
             Some(at) => {
@@ -54,6 +56,7 @@ impl Streams {
                     stream.window.saturating_mul(4)
                 }
                 .min(window_max.max(1));
+                stream.step = now;
                 let pages = stream.window;
                 self.0.push(stream);
                 pages
@@ -62,7 +65,13 @@ impl Streams {
                 if self.0.len() == STREAMS_PER_SEGMENT {
                     abandoned = self.0.remove(0).pending;
                 }
-                self.0.push(Stream { next: index, window: 1, marker: None, pending: VecDeque::new() });
+                self.0.push(Stream {
+                    next: index,
+                    window: 1,
+                    marker: None,
+                    step: now,
+                    pending: VecDeque::new(),
+                });
                 1
             }
         };
@@ -76,11 +85,12 @@ impl Streams {
 
     /// If `index` is a stream's marker: makes that stream the last one and returns the pages to
     /// fetch from its `next` on.
-    pub(crate) fn marker(&mut self, index: u64, window_max: u32) -> Option<u32> {
+    pub(crate) fn marker(&mut self, index: u64, window_max: u32, now: u64) -> Option<u32> {
         let at = self.0.iter().position(|s| s.marker == Some(index))?;
         let mut stream = self.0.remove(at);
         stream.marker = None;
         stream.window = stream.window.saturating_mul(4).clamp(1, window_max.max(1));
+        stream.step = now;
         let pages = stream.window;
         self.0.push(stream);
         Some(pages)
@@ -96,9 +106,9 @@ impl Streams {
         }
     }
 
-    /// The oldest page fetched ahead and not known to be used.
-    pub(crate) fn oldest_pending(&mut self) -> Option<u64> {
-        self.0.iter_mut().find_map(|s| s.pending.pop_front())
+    /// When the stream that fetched this page ahead was last continued.
+    pub(crate) fn last_step(&self, index: u64) -> Option<u64> {
+        self.0.iter().find(|s| s.pending.binary_search(&index).is_ok()).map(|s| s.step)
     }
 }
 
@@ -112,14 +122,14 @@ mod tests {
         let mut next = 10;
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let step = streams.fault(next, 1, 64);
+            let step = streams.fault(next, 1, 64, 0);
             seen.push(step.pages);
             next += u64::from(step.pages);
             streams.last().next = next;
         }
         assert_eq!(seen, [1, 4, 16, 64, 64]);
         for i in 0..20 {
-            assert_eq!(streams.fault(1000 + i * 7, 1, 64).pages, 1);
+            assert_eq!(streams.fault(1000 + i * 7, 1, 64, 0).pages, 1);
             streams.last().next = 1001 + i * 7;
         }
     }

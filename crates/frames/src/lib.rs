@@ -8,14 +8,18 @@
 
 mod ahead;
 mod brain;
-mod fifo;
+mod config;
 mod pages;
 mod plan;
+#[cfg(test)]
+mod properties;
+mod room;
+mod sample;
 
 pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
-pub use brain::{
-    Brain, CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, NEWCOMERS_MAX, Sampling,
-    WINDOW_PAGES_MAX,
+pub use brain::Brain;
+pub use config::{
+    CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, NEWCOMERS_MAX, Sampling, WINDOW_PAGES_MAX,
 };
 pub use pages::{EXTENT_PAGES, PageMap, Place, Segment};
 pub use plan::{Input, Plan, Run, Victim};

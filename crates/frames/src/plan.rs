@@ -58,8 +58,15 @@ pub enum Input {
         /// Which page.
         place: Place,
     },
-    /// A victim could not be written back: it stays resident and dirty, outside the policy.
+    /// A victim cannot leave now: it stays resident and dirty, outside the policy, until
+    /// [`Input::Cleaned`] or [`Input::Released`]. Or a neighbour of a victim was not written along:
+    /// it is still dirty.
     Kept {
+        /// Which page.
+        place: Place,
+    },
+    /// What kept a victim from leaving is over.
+    Released {
         /// Which page.
         place: Place,
     },
@@ -100,7 +107,9 @@ impl Input {
         match self {
             Input::Segment { segment, pages } => (1, u64::from(segment.0), pages),
             Input::Close { segment } => (2, u64::from(segment.0), 0),
-            Input::Drop { segment, first, pages } => (3, at(Place { segment, index: first }), pages),
+            Input::Drop { segment, first, pages } => {
+                (3, at(Place { segment, index: first }), pages)
+            }
             Input::Major { place, want, write, map } => {
                 (4, at(place), u64::from(want) | flags(write, map))
             }
@@ -109,6 +118,7 @@ impl Input {
             Input::Cleaned { place } => (7, at(place), 0),
             Input::Kept { place } => (8, at(place), 0),
             Input::Failed { place } => (9, at(place), 0),
+            Input::Released { place } => (13, at(place), 0),
             Input::Frames { frames } => (10, u64::from(frames), 0),
             Input::Reserved { frames } => (11, u64::from(frames), 0),
             Input::Ahead { segment, first, pages } => {
@@ -135,6 +145,7 @@ impl Input {
             10 => Input::Frames { frames: u32::try_from(a).ok()? },
             11 => Input::Reserved { frames: u32::try_from(a).ok()? },
             12 => Input::Ahead { segment, first: place.index, pages: u32::try_from(b).ok()? },
+            13 => Input::Released { place },
             _ => return None,
         })
     }
@@ -178,7 +189,10 @@ pub struct Plan {
 impl Plan {
     /// Nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.evict.is_empty() && self.fetch.is_empty() && self.unmap.is_empty()
+        self.evict.is_empty()
+            && self.clean.is_empty()
+            && self.fetch.is_empty()
+            && self.unmap.is_empty()
     }
 
     pub(crate) fn clear(&mut self) {

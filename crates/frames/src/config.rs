@@ -1,0 +1,91 @@
+//! What a brain is built with, and what it counts.
+
+/// Fewest frames that can make progress: the pages of one instruction, and some.
+pub const MIN_FRAMES: u32 = 8;
+/// Most pages fetched by one read-ahead step: 1 MiB.
+pub const WINDOW_PAGES_MAX: u32 = 256;
+/// Most demand-faulted pages that are kept from the policy.
+pub const NEWCOMERS_MAX: u32 = 16;
+/// Most dirty neighbours written back along with a dirty victim, itself included.
+pub const CLEAN_RUN_PAGES_MAX: u32 = 32;
+
+/// How touches of mapped pages are made visible.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sampling {
+    /// Not at all: the policy learns of faults only.
+    Off,
+    /// The pages mapped longest ago are unmapped as evictions happen, until a share of the resident
+    /// pages is unmapped; a touch of one is a minor fault. No evictions, no cost. At most
+    /// `per_eviction` pages are unmapped for each page evicted, which bounds the cost.
+    OnEviction {
+        /// Pages unmapped per page evicted, at the most.
+        per_eviction: u32,
+        /// Unmapped share of the resident pages that is aimed at, in percent.
+        share_percent: u32,
+    },
+    /// Only so many pages stay mapped, in the order of being mapped: every other touch is seen.
+    /// For recording; slow where the program's hot pages are more than this.
+    Window {
+        /// Mapped pages.
+        mapped_pages: u32,
+    },
+}
+
+/// What a brain is built with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Config {
+    /// Frames of 4 KiB at the start.
+    pub frames: u32,
+    /// How touches are sampled.
+    pub sampling: Sampling,
+    /// Largest read-ahead window in pages; 1 switches read-ahead off.
+    pub window_pages_max: u32,
+    /// Pages fetched ahead are mapped at once, but for the marker. Off while recording.
+    pub map_ahead: bool,
+}
+
+impl Config {
+    /// The settings of a live run.
+    pub fn live(frames: u32) -> Config {
+        Config {
+            frames,
+            sampling: Sampling::OnEviction { per_eviction: 2, share_percent: 33 },
+            window_pages_max: WINDOW_PAGES_MAX,
+            map_ahead: true,
+        }
+    }
+
+    /// The settings of a recording run: every touch is seen, but for the last `mapped_pages`
+    /// mapped pages.
+    pub fn recording(frames: u32, mapped_pages: u32) -> Config {
+        Config {
+            frames,
+            sampling: Sampling::Window { mapped_pages },
+            window_pages_max: WINDOW_PAGES_MAX,
+            map_ahead: false,
+        }
+    }
+}
+
+/// Counts since the start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Pages fetched because a reference needed them.
+    pub major_faults: u64,
+    /// Major faults on pages that were evicted before.
+    pub refaults: u64,
+    /// Touches of resident, unmapped pages.
+    pub minor_faults: u64,
+    /// First writes to clean, mapped pages.
+    pub write_faults: u64,
+    /// Pages fetched ahead.
+    pub prefetched_pages: u64,
+    /// Pages fetched ahead that left memory without being known to be used.
+    pub prefetch_wasted_pages: u64,
+    /// Pages evicted.
+    pub evictions: u64,
+    /// Evicted pages that were dirty, and dirty neighbours written along with them.
+    pub write_backs: u64,
+    /// Pages unmapped for sampling.
+    pub unmapped_pages: u64,
+}
