@@ -156,6 +156,15 @@ impl Brain {
         self.pages.len()
     }
 
+    /// Resident pages of a segment that are dirty.
+    pub fn dirty_pages(&self, segment: Segment) -> u64 {
+        let extents = self.pages.numbered(segment, 0, u64::MAX);
+        let pages = extents.into_iter().flat_map(|(base, _)| {
+            (0..crate::pages::EXTENT_PAGES).map(move |i| base.index() + i as usize)
+        });
+        pages.filter(|&at| self.flags.get(at).is_some_and(|f| f & DIRTY != 0)).count() as u64
+    }
+
     /// Numbered extents of a segment that overlap a page range, as (first page, its place).
     pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
         self.pages.numbered(segment, first, pages)

@@ -8,6 +8,7 @@
 
 mod ahead;
 mod brain;
+mod budget;
 mod config;
 mod pages;
 mod plan;
@@ -18,6 +19,7 @@ mod sample;
 
 pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
 pub use brain::Brain;
+pub use budget::{BUFFERS_BYTES_MAX, Budget, FRAME_BYTES, STATE_BYTES_PER_PAGE};
 pub use config::{
     CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, NEWCOMERS_MAX, Sampling, WINDOW_PAGES_MAX,
 };
