@@ -1,0 +1,78 @@
+//! One block per line; the importer `text` reads both forms.
+
+use std::io::Write;
+
+use super::lines::{export_lines, put_decimal};
+use super::{ExportSummary, Exporter, SEGMENT_SHIFT};
+use crate::error::ExportError;
+use crate::record::Reference;
+use crate::source::Source;
+
+/// One block per line, and nothing else.
+pub(super) const TEXT: Text = Text { marks_writes: false };
+/// One block per line, with `R` or `W` behind it.
+pub(super) const TEXT_RW: Text = Text { marks_writes: true };
+
+/// One block per line.
+pub(super) struct Text {
+    marks_writes: bool,
+}
+
+impl Exporter for Text {
+    fn name(&self) -> &'static str {
+        if self.marks_writes { "text-rw" } else { "text" }
+    }
+
+    fn summary(&self) -> &'static str {
+        if self.marks_writes {
+            "one decimal block number per line, followed by R or W"
+        } else {
+            "one decimal block number per line"
+        }
+    }
+
+    fn export(
+        &self,
+        source: &mut dyn Source,
+        output: &mut dyn Write,
+    ) -> Result<ExportSummary, ExportError> {
+        let format = self.name();
+        let mut unmarked_writes = 0;
+        let mut blocks = Blocks::default();
+        let summary = export_lines(format, source, output, b"", |text, reference| {
+            put_decimal(text, blocks.number(format, reference)?);
+            text.extend_from_slice(match (self.marks_writes, reference.write) {
+                (false, _) => b"\n",
+                (true, false) => b" R\n",
+                (true, true) => b" W\n",
+            });
+            unmarked_writes += u64::from(reference.write && !self.marks_writes);
+            Ok(())
+        })?;
+        Ok(ExportSummary { unmarked_writes, ..summary })
+    }
+}
+
+/// Gives references their block numbers.
+#[derive(Default)]
+struct Blocks {
+    /// A page of segment 0 took a number that belongs to another segment.
+    took_others: bool,
+    /// A segment other than 0 was seen.
+    others: bool,
+}
+
+impl Blocks {
+    /// The block number of a reference. While segment 0 is alone, it keeps all its numbers.
+    fn number(&mut self, format: &'static str, reference: Reference) -> Result<u64, ExportError> {
+        let Reference { segment, page, .. } = reference;
+        let large = page >> SEGMENT_SHIFT != 0;
+        self.others |= segment != 0;
+        self.took_others |= large;
+        let out_of_range = u64::from(segment) >> (64 - SEGMENT_SHIFT) != 0;
+        if out_of_range || (self.others && self.took_others) {
+            return Err(ExportError::NoBlockNumber { format, segment, page });
+        }
+        Ok((u64::from(segment) << SEGMENT_SHIFT) + page)
+    }
+}
