@@ -92,7 +92,7 @@ fn a_reference_costs_few_bytes() {
     println!("{sequential} {sequential_jitter} {random} {random_jitter}");
     assert!(sequential < 0.1, "{sequential}");
     assert!(sequential_jitter < 2.0, "{sequential_jitter}");
-    assert!(random < 3.0, "{random}");
+    assert!(random < 3.5, "{random}");
     assert!(random_jitter < 5.0, "{random_jitter}");
 }
 
