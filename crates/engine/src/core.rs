@@ -7,13 +7,10 @@ use crate::spaces::{Mapping, Region, Space};
 use crate::stats::FileCounts;
 use crate::table::Table;
 use crate::word::{State, WordRef};
-use pagekeeper_frames::{Brain, Input, Place, Plan, Run, Segment, Victim};
+use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
 use pagekeeper_policy::Page;
 use std::collections::HashMap;
 use std::ops::Range;
-
-/// Bytes kept per numbered page: word, brain flags and links, and a policy's links.
-pub(crate) const STATE_BYTES_PER_PAGE: u64 = 32;
 
 /// A fault as the kernel reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -96,13 +93,11 @@ pub(crate) struct Core {
     pub(crate) private_pages: u32,
     pub(crate) next_ticket: u64,
     pub(crate) log: Option<Box<dyn Log>>,
-    /// Bytes for frames and per-page state together.
-    pub(crate) budget_bytes: u64,
-    counted_pages: u32,
+    pub(crate) budget: Budget,
 }
 
 impl Core {
-    pub(crate) fn new(brain: Brain, table: Table, budget_bytes: u64) -> Core {
+    pub(crate) fn new(brain: Brain, table: Table, budget: Budget) -> Core {
         Core {
             brain,
             table,
@@ -112,8 +107,7 @@ impl Core {
             private_pages: 0,
             next_ticket: 1,
             log: None,
-            budget_bytes,
-            counted_pages: 0,
+            budget,
         }
     }
 
@@ -197,20 +191,10 @@ impl Core {
 
     /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.
     fn charge_state(&mut self, job: &mut Job) {
-        let numbered = self.brain.numbered_pages();
-        if numbered >= self.counted_pages + 4096 {
-            self.counted_pages = numbered;
-            let frames = self.frames();
+        if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
             let plan = self.ask(Input::Frames { frames });
             self.claim(plan, job);
         }
-    }
-
-    /// Frames that the budget allows now.
-    pub(crate) fn frames(&self) -> u32 {
-        let state_bytes = u64::from(self.brain.numbered_pages()) * STATE_BYTES_PER_PAGE;
-        let bytes = self.budget_bytes.saturating_sub(state_bytes);
-        u32::try_from(bytes / crate::port::PAGE_BYTES).unwrap_or(u32::MAX)
     }
 
     fn claim(&mut self, plan: Plan, job: &mut Job) {

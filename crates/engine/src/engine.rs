@@ -10,7 +10,7 @@ use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, FileReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::word::State;
-use pagekeeper_frames::{Brain, Config, Input, Place, Run, Segment, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Brain, Budget, Config, Input, Place, Run, Segment, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Policy;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -42,18 +42,18 @@ pub struct Engine<P: Port> {
 pub(crate) type Buffer = pagekeeper_sys::buffer::Buffer;
 
 impl<P: Port> Engine<P> {
-    /// An engine with `budget_bytes` for frames and per-page state.
+    /// An engine with a budget for frames and per-page state.
     pub fn new(
         port: P,
         policy: Box<dyn Policy>,
         config: Config,
         table: Table,
-        budget_bytes: u64,
+        budget: Budget,
     ) -> Engine<P> {
         let exact = matches!(config.sampling, pagekeeper_frames::Sampling::Window { .. });
         Engine {
             port,
-            core: Mutex::new(Core::new(Brain::new(policy, config), table, budget_bytes)),
+            core: Mutex::new(Core::new(Brain::new(policy, config), table, budget)),
             table,
             rest: Condvar::new(),
             sleepers: AtomicU32::new(0),
@@ -223,10 +223,10 @@ impl<P: Port> Engine<P> {
     }
 
     /// Changes the budget for frames and state.
-    pub fn set_budget(&self, budget_bytes: u64) {
+    pub fn set_budget(&self, budget: Budget) {
         let mut core = self.lock();
-        core.budget_bytes = budget_bytes;
-        let frames = core.frames();
+        core.budget = budget;
+        let frames = budget.frames(core.brain.numbered_pages());
         let job = self.decide(&mut core, Input::Frames { frames });
         drop(core);
         self.finish(job);

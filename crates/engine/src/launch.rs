@@ -9,7 +9,7 @@ use crate::recorder::{self, Content};
 use crate::selection::Selection;
 use crate::stats::Stats;
 use crate::table::Table;
-use pagekeeper_frames::{Config, MIN_FRAMES};
+use pagekeeper_frames::{Budget, Config};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::socket::Listener;
 use pagekeeper_trace::TraceError;
@@ -25,8 +25,6 @@ use thiserror::Error;
 
 /// Threads that serve faults beside the event thread, and fetch ahead.
 const WORKERS: usize = 6;
-/// Most of the budget that goes to I/O buffers.
-const BUFFERS_BYTES_MAX: u64 = 2 << 20;
 /// Smallest budget: the frames that one instruction needs, and a little.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// How often dirty pages are written back, so that little is lost when the machine dies.
@@ -110,17 +108,6 @@ fn machine(what: &str) -> impl Fn(pagekeeper_sys::Errno) -> RunError {
     move |e| RunError::Machine(format!("{what}: {e} (try: pagekeeper doctor)"))
 }
 
-/// The bytes of a budget that frames and per-page state share; the rest is for buffers.
-pub fn frames_budget_bytes(memory_bytes: u64) -> u64 {
-    memory_bytes - BUFFERS_BYTES_MAX.min(memory_bytes / 32)
-}
-
-/// Frames at the start of a run with this budget.
-pub fn frames(memory_bytes: u64) -> u32 {
-    let frames = frames_budget_bytes(memory_bytes) / PAGE_BYTES;
-    u32::try_from(frames).unwrap_or(u32::MAX).max(MIN_FRAMES)
-}
-
 /// Runs a program under a manager of its own, until it and every process it left behind that uses
 /// managed files have ended, and everything is written back.
 ///
@@ -130,7 +117,8 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.memory_bytes < MEMORY_BYTES_MIN {
         return Err(RunError::Memory { given: options.memory_bytes });
     }
-    let frames = frames(options.memory_bytes);
+    let budget = Budget::new(options.memory_bytes);
+    let frames = budget.frames(0);
     let policy =
         options.policy.build(frames, options.seed).map_err(|e| RunError::Policy(e.to_string()))?;
     let config = match options.window_pages {
@@ -146,7 +134,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     let (holder, table) = Holder::start(holder, &tag)
         .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
     let holder = Arc::new(holder);
-    let result = run_held(options, Box::new(policy), config, secret, &name, &tag, table, &holder);
+    let result = run_held(options, policy, config, secret, &name, &tag, table, &holder);
     holder.done();
     result
 }
@@ -154,7 +142,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
 #[allow(clippy::too_many_arguments)]
 fn run_held(
     options: &Options,
-    policy: Box<Box<dyn pagekeeper_policy::Policy>>,
+    policy: Box<dyn pagekeeper_policy::Policy>,
     config: Config,
     secret: [u8; 16],
     name: &str,
@@ -162,11 +150,11 @@ fn run_held(
     table: Table,
     holder: &Arc<Holder>,
 ) -> Result<Outcome, RunError> {
-    let budget = frames_budget_bytes(options.memory_bytes);
-    let engine = Engine::new(LivePort::new(), *policy, config, table, budget);
+    let budget = Budget::new(options.memory_bytes);
+    let engine = Engine::new(LivePort::new(), policy, config, table, budget);
     let writing = match &options.record {
         Some((path, inputs)) => {
-            let header = header(options);
+            let header = header(options, config.frames);
             let sampling = match options.window_pages {
                 Some(mapped_pages) => pagekeeper_trace::Sampling::Window { mapped_pages },
                 None => pagekeeper_trace::Sampling::Window { mapped_pages: config.frames },
@@ -224,7 +212,7 @@ fn run_held(
     Ok(Outcome { status, stats, unwritten, recorded })
 }
 
-fn header(options: &Options) -> pagekeeper_trace::Header {
+fn header(options: &Options, frames: u32) -> pagekeeper_trace::Header {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
@@ -239,6 +227,9 @@ fn header(options: &Options) -> pagekeeper_trace::Header {
     header
         .with("policy", options.policy.to_string())
         .with("memory_bytes", options.memory_bytes.to_string())
+        .with("frames", frames.to_string())
+        .with("window_pages", options.window_pages.unwrap_or(0).to_string())
+        .with("seed", options.seed.to_string())
         .with("command", command)
 }
 

@@ -18,12 +18,14 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! The simulation here is exact demand paging: every reference is seen by the policy, a fault
-//! fetches one page, and the victim leaves when the fault needs its frame.
+//! [`sweep`] and [`replay`] are exact demand paging: every reference is seen by the policy, a fault
+//! fetches one page, and the victim leaves when the fault needs its frame. [`simulate_live`]
+//! emulates what the live engine does besides: sampling, read-ahead, memory paid for state.
 #![deny(unsafe_code)]
 
 mod cost;
 mod error;
+mod live;
 mod opt;
 mod outcome;
 mod references;
@@ -32,6 +34,7 @@ mod sweep;
 
 pub use cost::{CostModel, PredictedTime};
 pub use error::SimError;
+pub use live::{LiveOptions, simulate_live, sweep_live};
 pub use opt::{NextUses, Opt};
 pub use outcome::{Counts, Outcome, SegmentOutcome};
 pub use references::{

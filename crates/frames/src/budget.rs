@@ -1,0 +1,49 @@
+//! What a memory budget buys: frames, after buffers and per-page state are paid.
+
+use crate::config::MIN_FRAMES;
+
+/// Bytes in a frame.
+pub const FRAME_BYTES: u64 = 4096;
+/// Bytes kept per numbered page: the engine's word, the brain's flags and links, a policy's links.
+pub const STATE_BYTES_PER_PAGE: u64 = 32;
+/// Most of a budget that goes to I/O buffers.
+pub const BUFFERS_BYTES_MAX: u64 = 2 << 20;
+/// Page numbers given out between two corrections of the number of frames.
+const STEP_PAGES: u32 = 4096;
+
+/// A budget, and what was counted against it. The engine and the simulator both live by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    memory_bytes: u64,
+    counted_pages: u32,
+}
+
+impl Budget {
+    /// So many bytes for everything of ours.
+    pub fn new(memory_bytes: u64) -> Budget {
+        Budget { memory_bytes, counted_pages: 0 }
+    }
+
+    /// The bytes that were given.
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory_bytes
+    }
+
+    /// Frames when so many pages have numbers.
+    pub fn frames(&self, numbered_pages: u32) -> u32 {
+        let buffers = BUFFERS_BYTES_MAX.min(self.memory_bytes / 32);
+        let state = u64::from(numbered_pages) * STATE_BYTES_PER_PAGE;
+        let bytes = self.memory_bytes.saturating_sub(buffers + state);
+        u32::try_from(bytes / FRAME_BYTES).unwrap_or(u32::MAX).max(MIN_FRAMES)
+    }
+
+    /// The corrected number of frames, when enough page numbers were given out since the last
+    /// correction.
+    pub fn correct(&mut self, numbered_pages: u32) -> Option<u32> {
+        if numbered_pages < self.counted_pages + STEP_PAGES {
+            return None;
+        }
+        self.counted_pages = numbered_pages;
+        Some(self.frames(numbered_pages))
+    }
+}

@@ -1,0 +1,202 @@
+//! Emulates the live engine: the same brain (sampling, read-ahead, newcomers) that decides on live
+//! memory, driven by a recorded reference string.
+//!
+//! What exact demand paging leaves out decides live counts: touches of mapped pages are not seen,
+//! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
+//! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
+use pagekeeper_frames::{Brain, Budget, Config, Input, MIN_FRAMES, Place, Plan, Segment};
+use pagekeeper_policy::PolicySpec;
+use rayon::prelude::*;
+
+use crate::{Counts, Outcome, References, SegmentOutcome, SimError, SweepOptions};
+
+/// What a live run is given.
+#[derive(Clone, Copy, Debug)]
+pub struct LiveOptions {
+    /// The budget in bytes, as `--memory` takes it.
+    pub memory_bytes: u64,
+    /// Read-ahead on, as live.
+    pub read_ahead: bool,
+    /// Everything else as for a sweep.
+    pub sweep: SweepOptions,
+}
+
+impl LiveOptions {
+    /// A live run with this budget and the engine's settings.
+    pub fn new(memory_bytes: u64) -> Self {
+        Self { memory_bytes, read_ahead: true, sweep: SweepOptions::default() }
+    }
+
+    fn config(&self) -> Config {
+        let frames = Budget::new(self.memory_bytes).frames(0);
+        let config = Config::live(frames);
+        if self.read_ahead { config } else { Config { window_pages_max: 1, ..config } }
+    }
+}
+
+/// What a live run of the recorded program would count under a policy.
+///
+/// # Errors
+/// The policy cannot be built for this memory, or exists in the simulator only.
+pub fn simulate_live(
+    references: &References,
+    policy: &PolicySpec,
+    options: &LiveOptions,
+) -> Result<Outcome, SimError> {
+    let config = options.config();
+    let built = policy.build(config.frames.max(MIN_FRAMES), options.sweep.seed)?;
+    let mut run = Run {
+        brain: Brain::new(built, config),
+        budget: Budget::new(options.memory_bytes),
+        faults: vec![0; references.segments().len()],
+        segment_references: vec![0; references.segments().len()],
+        requests: 0,
+    };
+    for (at, segment) in references.segments().iter().enumerate() {
+        run.brain.apply(Input::Segment { segment: Segment(at as u32), pages: segment.pages });
+    }
+    let regions = references.regions(options.sweep.regions_per_segment);
+    let mut region_faults = vec![0u64; regions.total()];
+    for (page, write) in references.iter() {
+        let (segment, index) = references.place(page);
+        let place = Place { segment: Segment(segment as u32), index };
+        run.segment_references[segment] += 1;
+        if run.reference(place, write) {
+            run.faults[segment] += 1;
+            region_faults[regions.of(page)] += 1;
+        }
+    }
+    let brain = run.brain.counts();
+    let total = references.len() as u64;
+    let faults = brain.major_faults;
+    let counts = Counts {
+        references: total,
+        writes: references.writes(),
+        hits: total - faults,
+        faults,
+        cold_faults: faults - brain.refaults,
+        refaults: brain.refaults,
+        evictions: brain.evictions,
+        write_backs: brain.write_backs,
+        dirty_at_end: references
+            .segments()
+            .iter()
+            .enumerate()
+            .map(|(at, _)| run.brain.dirty_pages(Segment(at as u32)))
+            .sum(),
+        minor_faults: brain.minor_faults,
+        write_faults: brain.write_faults,
+        read_requests: run.requests,
+        pages_read: brain.major_faults + brain.prefetched_pages,
+        prefetched_pages: brain.prefetched_pages,
+    };
+    let per = regions.per_segment() as usize;
+    Ok(Outcome {
+        policy: policy.to_string(),
+        frames: config.frames,
+        counts,
+        predicted: options.sweep.cost.predict(&counts),
+        segments: references
+            .segments()
+            .iter()
+            .enumerate()
+            .map(|(at, s)| SegmentOutcome {
+                segment: s.id,
+                name: s.name.clone(),
+                pages: s.pages,
+                references: run.segment_references[at],
+                faults: run.faults[at],
+                region_faults: region_faults[at * per..(at + 1) * per].to_vec(),
+            })
+            .collect(),
+    })
+}
+
+/// [`simulate_live`] for policies × budgets, on all cores; policies in order, budgets within.
+///
+/// # Errors
+/// As for [`simulate_live`].
+pub fn sweep_live(
+    references: &References,
+    policies: &[PolicySpec],
+    memory_bytes: &[u64],
+    options: &LiveOptions,
+) -> Result<Vec<Outcome>, SimError> {
+    let cells: Vec<(&PolicySpec, u64)> =
+        policies.iter().flat_map(|p| memory_bytes.iter().map(move |m| (p, *m))).collect();
+    cells
+        .into_par_iter()
+        .map(|(policy, memory_bytes)| {
+            simulate_live(references, policy, &LiveOptions { memory_bytes, ..*options })
+        })
+        .collect()
+}
+
+struct Run {
+    brain: Brain,
+    budget: Budget,
+    faults: Vec<u64>,
+    segment_references: Vec<u64>,
+    requests: u64,
+}
+
+impl Run {
+    /// One reference of the program; true if it has to wait for a fetch.
+    fn reference(&mut self, place: Place, write: bool) -> bool {
+        if !self.brain.is_resident(place) {
+            self.apply(Input::Major { place, want: 1, write, map: true });
+            return true;
+        }
+        if !self.brain.is_mapped(place) {
+            self.apply(Input::Touch { place, write, map: true });
+        } else if write && !self.brain.is_dirty(place) {
+            self.apply(Input::Write { place });
+        }
+        false
+    }
+
+    fn apply(&mut self, input: Input) {
+        let plan = self.brain.apply(input).clone();
+        self.carry_out(plan);
+        if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
+            let plan = self.brain.apply(Input::Frames { frames }).clone();
+            self.carry_out(plan);
+        }
+    }
+
+    fn carry_out(&mut self, plan: Plan) {
+        self.requests += plan.fetch.len() as u64;
+        for run in plan.clean {
+            for i in 0..u64::from(run.pages) {
+                let place = Place { index: run.place.index + i, ..run.place };
+                self.brain.apply(Input::Cleaned { place });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looped(pages: u64, passes: u64) -> References {
+        References::collect((0..passes).flat_map(|_| (0..pages).map(|i| (0u32, i, false, 0u64))))
+            .unwrap()
+    }
+
+    #[test]
+    fn a_loop_reads_everything_under_lru_and_little_under_mru() {
+        let memory = 64 << 20;
+        let pages = (memory / 4096) * 5 / 4;
+        let refs = looped(pages, 5);
+        let read = |policy: &str| {
+            let spec = PolicySpec::parse(policy).unwrap();
+            let out = simulate_live(&refs, &spec, &LiveOptions::new(memory)).unwrap();
+            assert_eq!(out.counts.hits + out.counts.faults, out.counts.references);
+            out.counts.pages_read
+        };
+        assert!(read("lru") >= 5 * pages * 98 / 100, "every pass reads nearly the whole file");
+        let per_pass = (read("mru") - pages) as f64 / 4.0 / pages as f64;
+        assert!(per_pass <= 0.27, "MRU read {per_pass:.3} of the file per pass");
+    }
+}
