@@ -55,6 +55,18 @@ pub struct Options {
     pub holder: Vec<OsString>,
     /// Seed of random policies.
     pub seed: u64,
+    /// What the caller does around the program's start.
+    pub hooks: Hooks,
+}
+
+/// What the caller of [`run`] does around the program's start.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hooks {
+    /// With the command, before it is started: sets up signals, enters a cgroup.
+    pub prepare: Option<fn(&mut Command)>,
+    /// With the program's process id, which is not reused before this returns:
+    /// forwards signals.
+    pub started: Option<fn(u32)>,
 }
 
 /// Why a program could not be run, or not to its end.
@@ -178,11 +190,17 @@ fn run_held(
         .args(&options.arguments)
         .env("LD_PRELOAD", preload_list(&options.preload))
         .env(wire::ENV_SOCKET, value);
+    if let Some(prepare) = options.hooks.prepare {
+        prepare(&mut command);
+    }
     let started = Instant::now();
     let mut child = command.spawn().map_err(|e| RunError::Start {
         program: options.program.to_string_lossy().into_owned(),
         reason: e.to_string(),
     })?;
+    if let Some(started) = options.hooks.started {
+        started(child.id());
+    }
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));
