@@ -1,1 +1,254 @@
-//! (being written)
+//! What this kernel, container and user can do, found out by doing it.
+//!
+//! [`probe`] exercises every [`Capability`] on scratch memory, a scratch file and a child process;
+//! version numbers are not consulted. A capability that the [`mask`] hides reports as missing.
+
+use core::fmt;
+use std::path::Path;
+
+use crate::mask::{self, Capability};
+
+mod probes;
+
+/// Whether something can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// It was done and had the right effect.
+    Works,
+    /// The kernel or the file system does not have it, or it is masked.
+    Missing,
+    /// It is there, and this user or container may not use it.
+    Denied,
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Status::Works => "works",
+            Status::Missing => "missing",
+            Status::Denied => "denied",
+        })
+    }
+}
+
+/// What was found out about one capability.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// Which.
+    pub capability: Capability,
+    /// Whether it can be used.
+    pub status: Status,
+    /// How it works, or why not.
+    pub reason: String,
+    /// The exact command that grants it, where there is one.
+    pub remedy: Option<String>,
+}
+
+/// A way to use the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// Recorded traces are simulated.
+    Simulate,
+    /// Unmodified programs run with their files managed by the launcher (`run`, `record`, `tune`).
+    Run,
+    /// References under a mapping are sampled during such a run.
+    Sampling,
+    /// The kernel is measured under the same memory limit, for comparison.
+    Compare,
+}
+
+impl Mode {
+    /// All of them.
+    pub const ALL: [Mode; 4] = [Mode::Simulate, Mode::Run, Mode::Sampling, Mode::Compare];
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mode::Simulate => "simulate",
+            Mode::Run => "run",
+            Mode::Sampling => "sampling",
+            Mode::Compare => "compare",
+        }
+    }
+
+    /// What it cannot do without.
+    fn needs(self) -> &'static [Capability] {
+        use Capability::{
+            AbstractSockets, EventFork, MemoryCgroup, MinorShmem, PageSize, ProcessVm, RemoteZap,
+            Userfault, WpShmem,
+        };
+        match self {
+            Mode::Simulate => &[],
+            Mode::Run => {
+                &[PageSize, Userfault, EventFork, MinorShmem, WpShmem, ProcessVm, AbstractSockets]
+            }
+            Mode::Sampling => &[
+                PageSize,
+                Userfault,
+                EventFork,
+                MinorShmem,
+                WpShmem,
+                ProcessVm,
+                AbstractSockets,
+                RemoteZap,
+            ],
+            Mode::Compare => &[MemoryCgroup],
+        }
+    }
+
+    /// What it does without, and what that costs.
+    fn likes(self) -> &'static [(Capability, &'static str)] {
+        match self {
+            Mode::Run => &[
+                (
+                    Capability::Poison,
+                    "a page that cannot be read kills the program with a message instead of \
+                     raising SIGBUS",
+                ),
+                (Capability::RemoteZap, "references are not sampled; policies see faults only"),
+                (
+                    Capability::DirectIo,
+                    "fills and write-backs pass through the kernel's page cache, which is dropped \
+                     after each",
+                ),
+                (
+                    Capability::DontCache,
+                    "where direct I/O is impossible, the page cache is dropped after each transfer",
+                ),
+                (
+                    Capability::Leases,
+                    "a file that somebody else changes is noticed at the next check only",
+                ),
+                (
+                    Capability::MemfdSeals,
+                    "a program that attacks the manager can shrink shared state and end the run",
+                ),
+                (Capability::OpenFiles, "fewer files can be managed at once"),
+                (
+                    Capability::NoSwap,
+                    "the kernel may swap managed pages out, behind the policy's back",
+                ),
+            ],
+            Mode::Simulate | Mode::Sampling | Mode::Compare => &[],
+        }
+    }
+}
+
+/// Whether a way to use the product is open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verdict {
+    /// Which.
+    pub mode: Mode,
+    /// Whether it works at all.
+    pub works: bool,
+    /// If it does not: each capability that is missing, with the reason; if it does: what is done
+    /// without.
+    pub notes: Vec<String>,
+}
+
+/// The doctor's report.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The kernel's name and release.
+    pub kernel: String,
+    /// A finding for every capability, in the order of [`Capability::ALL`].
+    pub findings: Vec<Finding>,
+}
+
+impl Report {
+    /// The finding on one capability.
+    pub fn finding(&self, capability: Capability) -> Option<&Finding> {
+        self.findings.iter().find(|f| f.capability == capability)
+    }
+
+    /// Whether one capability can be used.
+    pub fn works(&self, capability: Capability) -> bool {
+        self.finding(capability).is_some_and(|f| f.status == Status::Works)
+    }
+
+    /// Whether a way to use the product is open.
+    pub fn verdict(&self, mode: Mode) -> Verdict {
+        let lacking = |c: &Capability| !self.works(*c);
+        let missing: Vec<String> = mode
+            .needs()
+            .iter()
+            .filter(|c| lacking(c))
+            .map(|c| match self.finding(*c) {
+                Some(Finding { reason, remedy: Some(remedy), .. }) => {
+                    format!("{c}: {reason}; to grant it: {remedy}")
+                }
+                Some(Finding { reason, .. }) => format!("{c}: {reason}"),
+                None => format!("{c}: not probed"),
+            })
+            .collect();
+        if !missing.is_empty() {
+            return Verdict { mode, works: false, notes: missing };
+        }
+        let without = mode.likes().iter().filter(|(c, _)| lacking(c));
+        let notes = without.map(|(c, cost)| format!("without {c}: {cost}")).collect();
+        Verdict { mode, works: true, notes }
+    }
+}
+
+/// Finds out what can be done. `directory` is where files would be managed; a scratch file is made
+/// and removed there.
+///
+/// Forks short-lived children; takes some ten milliseconds.
+pub fn probe(directory: &Path) -> Report {
+    let uname = rustix::system::uname();
+    let kernel =
+        format!("{} {}", uname.sysname().to_string_lossy(), uname.release().to_string_lossy());
+    let findings = Capability::ALL
+        .iter()
+        .map(|&capability| {
+            if !mask::allows(capability) {
+                let reason = format!("hidden by a mask ({} or --mask)", mask::ENV_MASK);
+                return Finding { capability, status: Status::Missing, reason, remedy: None };
+            }
+            let probes::Outcome { status, reason, remedy } = probes::run(capability, directory);
+            Finding { capability, status, reason, remedy }
+        })
+        .collect();
+    Report { kernel, findings }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(lacking: &[Capability]) -> Report {
+        let findings = Capability::ALL
+            .iter()
+            .map(|&capability| {
+                let lacks = lacking.contains(&capability);
+                Finding {
+                    capability,
+                    status: if lacks { Status::Denied } else { Status::Works },
+                    reason: "because".into(),
+                    remedy: lacks.then(|| "do this".into()),
+                }
+            })
+            .collect();
+        Report { kernel: String::new(), findings }
+    }
+
+    #[test]
+    fn verdicts_follow_the_needs() {
+        assert_eq!(report(&[]).verdict(Mode::Run).notes, Vec::<String>::new());
+        for needed in Mode::Run.needs() {
+            let report = report(&[*needed]);
+            let verdict = report.verdict(Mode::Run);
+            assert!(!verdict.works);
+            assert_eq!(verdict.notes, [format!("{needed}: because; to grant it: do this")]);
+            assert!(!report.verdict(Mode::Sampling).works);
+            assert!(report.verdict(Mode::Simulate).works);
+        }
+        for (liked, cost) in Mode::Run.likes() {
+            let verdict = report(&[*liked]).verdict(Mode::Run);
+            assert!(verdict.works);
+            assert_eq!(verdict.notes, [format!("without {liked}: {cost}")]);
+        }
+        assert!(!report(&[Capability::RemoteZap]).verdict(Mode::Sampling).works);
+        assert!(!report(&[Capability::MemoryCgroup]).verdict(Mode::Compare).works);
+    }
+}

@@ -80,8 +80,8 @@ pub fn send_signal(pidfd: impl AsFd, signal: i32) -> Result<()> {
 ///
 /// Where there is no swap this removes the mappings of shared memfd pages; the pages stay in the
 /// memfd and userfaultfd write-protection markers stay too. The next touch is a minor fault.
-/// A page that several processes map loses all its mappings (the kernel skips it on older
-/// kernels). Ranges are `(address, bytes)`, page-aligned; any number of them.
+/// A page that is mapped more than once (by another process, or by a second mapping anywhere) is
+/// skipped, *and counted as done*: `/proc/PID/pagemap` tells what was really unmapped. Ranges are `(address, bytes)`, page-aligned; any number of them.
 ///
 /// # Errors
 /// Stops at the first range that fails, with the bytes of the ranges before it:

@@ -299,7 +299,8 @@ impl Userfault {
     ///
     /// # Errors
     /// [`Errno::INVAL`]: the kernel lacks a feature, or the descriptor was set up before;
-    /// [`Errno::PERM`]: [`Features::EVENT_FORK`] needs CAP_SYS_PTRACE.
+    /// [`Errno::PERM`]: [`Features::EVENT_FORK`] needs CAP_SYS_PTRACE of whoever calls this, who
+    /// may be the receiver of the descriptor instead of its maker.
     pub fn api(&self, features: Features) -> Result<Features> {
         let masked = masked_features();
         if features.intersects(masked) {

@@ -1,0 +1,44 @@
+//! The doctor on the machine at hand, with each capability masked in turn. One test function: the
+//! mask is the process's.
+
+use std::path::Path;
+
+use pagekeeper_sys::doctor::{Mode, Status, probe};
+use pagekeeper_sys::mask::{self, Capability, Mask};
+
+#[test]
+fn every_capability_is_probed_and_can_be_masked() {
+    let directory = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    mask::set(Mask::NONE);
+    let full = probe(directory);
+    assert!(full.findings.iter().map(|f| f.capability).eq(Capability::ALL.iter().copied()));
+    for f in &full.findings {
+        println!("{:<22} {:<8} {} {:?}", f.capability, f.status, f.reason, f.remedy);
+        assert!(!f.reason.is_empty());
+        assert!(f.status != Status::Denied || f.remedy.is_some() || f.reason.contains("; run"));
+    }
+    assert!(full.verdict(Mode::Simulate).works);
+
+    for &hidden in Capability::ALL {
+        mask::set(Mask::NONE.with(hidden));
+        let report = probe(directory);
+        let finding = report.finding(hidden).unwrap();
+        assert_eq!(finding.status, Status::Missing, "{hidden}");
+        assert!(finding.reason.contains("mask"), "{hidden}");
+        // Nothing else may be lost, save what builds on it.
+        for f in &full.findings {
+            // A user-mode descriptor does for all other probes; WP_ASYNC is asked of shared memory.
+            let builds_on = f.capability == hidden
+                || (f.capability == Capability::WpAsync && hidden == Capability::WpShmem);
+            if f.status == Status::Works && !builds_on {
+                assert!(report.works(f.capability), "{} without {hidden}", f.capability);
+            }
+        }
+    }
+    let left = std::fs::read_dir(directory).unwrap().filter_map(Result::ok);
+    let scratch = left.filter(|e| e.file_name().to_string_lossy().starts_with(".pagekeeper"));
+    assert_eq!(scratch.count(), 0, "scratch files were left");
+    mask::set(Mask::NONE);
+    let nowhere = probe(Path::new("/nonexistent"));
+    assert!(!nowhere.works(Capability::DirectIo));
+}
