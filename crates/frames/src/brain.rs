@@ -13,6 +13,8 @@ use crate::plan::{Input, Plan, Run};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy};
 
+/// Most pages mapped along with a touched one.
+const MAP_WINDOW_PAGES_MAX: u32 = 64;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
 /// are in the way of others.
 const IDLE_STEPS_MAX: u64 = 256;
@@ -47,6 +49,8 @@ pub struct Brain {
     pub(crate) unmap_credit: u32,
     pub(crate) streams: Vec<Streams>,
     /// Read-ahead steps taken so far: the clock of streams.
+    /// Sequential touches of unmapped pages.
+    touches: Vec<Streams>,
     steps: u64,
     pub(crate) plan: Plan,
     pub(crate) counts: Counts,
@@ -76,6 +80,7 @@ impl Brain {
             mapped_links: Links::default(),
             unmap_credit: 0,
             streams: Vec::new(),
+            touches: Vec::new(),
             steps: 0,
             plan: Plan::default(),
             counts: Counts::default(),
@@ -91,6 +96,7 @@ impl Brain {
                 self.pages.set_pages(segment, pages);
                 if self.streams.len() <= segment.0 as usize {
                     self.streams.resize_with(segment.0 as usize + 1, Streams::default);
+                    self.touches.resize_with(segment.0 as usize + 1, Streams::default);
                 }
             }
             Input::Close { segment } => self.close(segment),
@@ -339,7 +345,33 @@ impl Brain {
             self.next_window(place);
         }
         self.saw_use(page, place);
+        if map && self.config.map_ahead {
+            self.map_behind(place);
+        }
         self.sample();
+    }
+
+    /// Unmapped pages behind a touched one are mapped along when touches go on sequentially, as
+    /// read-ahead does for absent ones: one fault then stands for a window of touches.
+    fn map_behind(&mut self, place: Place) {
+        let streams = &mut self.touches[place.segment.0 as usize];
+        let pages = streams.fault(place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let from = Place { index: place.index + 1, ..place };
+        let mut run = 0;
+        while run + 1 < pages {
+            let at = Place { index: from.index + u64::from(run), ..place };
+            let Some(page) = self.pages.find(at) else { break };
+            if self.flags[page.index()] & (RESIDENT | MAPPED | MARKER) != RESIDENT {
+                break;
+            }
+            self.map(page);
+            self.saw_use(page, at);
+            run += 1;
+        }
+        self.touches[place.segment.0 as usize].last().next = from.index + u64::from(run);
+        if run > 0 {
+            self.plan.map.push(Run { place: from, pages: run, demanded: 0 });
+        }
     }
 
     /// The policy hears of a touch, or, for a page fetched ahead, of its admission.
@@ -519,7 +551,7 @@ impl Brain {
         for v in &self.plan.evict {
             mix(u64::from(v.page.0) << 1 | u64::from(v.dirty));
         }
-        for r in self.plan.fetch.iter().chain(&self.plan.clean) {
+        for r in self.plan.fetch.iter().chain(&self.plan.clean).chain(&self.plan.map) {
             mix(r.place.index ^ (u64::from(r.place.segment.0) << 40));
             mix(u64::from(r.pages) << 32 | u64::from(r.demanded));
         }

@@ -173,7 +173,7 @@ pub struct Victim {
     pub dirty: bool,
 }
 
-/// What to do, in this order: clean and evict, then fetch, then unmap.
+/// What to do, in this order: clean and evict, then fetch, then map, then unmap.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// Leave memory (after write-back if dirty).
@@ -182,6 +182,8 @@ pub struct Plan {
     pub clean: Vec<Run>,
     /// To be fetched; absent until now.
     pub fetch: Vec<Run>,
+    /// Resident pages to be mapped along with the touched one, in the space that touched it.
+    pub map: Vec<Run>,
     /// To be unmapped from every address space, so that their next touch is seen.
     pub unmap: Vec<Page>,
 }
@@ -192,6 +194,7 @@ impl Plan {
         self.evict.is_empty()
             && self.clean.is_empty()
             && self.fetch.is_empty()
+            && self.map.is_empty()
             && self.unmap.is_empty()
     }
 
@@ -199,6 +202,7 @@ impl Plan {
         self.evict.clear();
         self.clean.clear();
         self.fetch.clear();
+        self.map.clear();
         self.unmap.clear();
     }
 }
