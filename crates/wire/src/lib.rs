@@ -31,12 +31,14 @@ pub enum Op {
     /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
     /// [`HELLO_FORKED`]. Reply: `r0` = number of bytes of the flags table; the descriptor that rides
     /// along is the table, to be mapped read-only (one byte a file slot, see [`SLOT_ACTIVE`]).
-    /// A forked child of a process that had sent [`Op::Userfault`] first touches the inherited
-    /// probe page and then sends `HELLO_FORKED`, so that the manager knows which memory is whose.
+    /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
+    /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
+    /// that the manager knows which memory is whose. All later connections of that process say
+    /// `HELLO_FORKED` too.
     Hello = 1,
     /// The process's userfaultfd rides along; sent once before the first [`Op::MapPrepare`].
     /// `a` = address of the probe page (one page of the memfd that rides back, mapped shared and
-    /// PROT_NONE by [`Op::Probe`] below).
+    /// PROT_NONE by [`Op::Probe`] below), `b` = the feature bits agreed with the kernel.
     Userfault = 2,
     /// Asks for the probe page's memfd (rides back). The client maps one page of it `PROT_NONE`,
     /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
@@ -46,7 +48,9 @@ pub enum Op {
     /// While the slot's byte lacks [`SLOT_ACTIVE`], the client uses plain system calls, counted in
     /// its raw-operations word (see [`Op::RawWord`]).
     Opened = 4,
-    /// A descriptor of a file with a slot was closed (no reply is sent). `a` = slot.
+    /// A descriptor of a file with a slot was closed (no reply is sent). `a` = slot, `b` = number
+    /// of descriptors that this process still has of the file. A forked child announces what it
+    /// inherited with [`Op::Opened`] at its first managed call, and nothing if it makes none.
     Closed = 5,
     /// Before a mapping; a descriptor of the file rides along. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
     /// `f` = `open(2)` flags of the descriptor (from `F_GETFL`). Reply: `r0` = 1 and the memfd
@@ -64,7 +68,7 @@ pub enum Op {
     /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).
     Sync = 9,
     /// Write dirty pages of a file range back: `a` = slot, `b` = offset, `c` = length (0: to the
-    /// end), `d` = 1 to wait. The client then issues its own fsync or whatever needed it.
+    /// end), `d` = 1 to wait; slot [`ALL_FILES`] means every managed file. The client then issues its own fsync or whatever needed it.
     Flush = 10,
     /// Copies file content into the caller's memory: `a` = slot, `b` = offset, `c` = length,
     /// `d` = address. Reply: `r0` = bytes copied (0 at end of file).
@@ -78,7 +82,8 @@ pub enum Op {
     ChangeBegin = 12,
     /// The system call returned. `a` = slot, `b` = ticket, `c` = offset where it took effect,
     /// `d` = bytes, `e` = the (unmanaged) address of the bytes written, or 0 to have the cached
-    /// pages dropped and read again.
+    /// pages dropped and read again. `d` = 0 says that nothing changed (the call failed, or was not
+    /// made because the buffer must be copied first); a successful truncation has `d` = [`TO_END`].
     ChangeEnd = 13,
     /// `madvise(2)` on managed memory: `a` = address, `b` = length, `c` = advice.
     /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it.
@@ -102,6 +107,8 @@ pub const HELLO_FORKED: u64 = 1;
 pub const SLOT_ACTIVE: u8 = 1;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
+/// [`Op::Flush`]: every managed file.
+pub const ALL_FILES: u64 = u64::MAX;
 /// [`Op::ChangeBegin`]: from the offset to the end of the file and beyond.
 pub const TO_END: u64 = u64::MAX;
 /// [`Op::ChangeBegin`] kind: bytes are overwritten; cached pages are patched at the end.

@@ -1,0 +1,189 @@
+//! Other calls that change a managed file, and those that need its dirty pages written first.
+
+use crate::connection::ask;
+use crate::files::{self, File, Served};
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, View};
+use crate::{raw_call, table};
+use libc::{c_char, c_int};
+use pagekeeper_wire::{ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, Op, Request, TO_END};
+
+/// A range of a file: offset and bytes, [`TO_END`] for all behind.
+pub(crate) type Range = (u64, u64);
+
+/// Makes a system call that changes `range` of a managed file. The file's cached pages there are
+/// dropped if the call took effect.
+fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) -> isize {
+    let _held = SignalsHeld::new();
+    let mut begin = file.request(Op::ChangeBegin);
+    (begin.b, begin.c, begin.e) = (range.0, range.1, kind);
+    let reply = match ask(file.state, &begin) {
+        Ok(reply) => reply,
+        Err(errno) => return errno as isize,
+    };
+    let result = plain();
+    let mut end = file.request(Op::ChangeEnd);
+    (end.b, end.c) = (reply.r0, range.0);
+    // Zero says that nothing happened.
+    end.d = if result >= 0 { range.1 } else { 0 };
+    let _ = ask(file.state, &end);
+    result
+}
+
+/// Makes a changing call on a descriptor, however the file is served; none if it is not managed.
+pub(crate) fn change(fd: c_int, range: Range, plain: impl FnOnce() -> isize) -> Option<isize> {
+    let file = files::managed(fd)?;
+    Some(match file.enter() {
+        Served::Kernel(_guard) => plain(),
+        Served::Managed => bracket(&file, range, CHANGE_OTHER, plain),
+    })
+}
+
+/// `ftruncate(2)`; none if the descriptor is not managed.
+pub(crate) fn truncate(fd: c_int, bytes: i64, plain: impl FnOnce() -> isize) -> Option<isize> {
+    let file = files::managed(fd)?;
+    Some(match file.enter() {
+        Served::Kernel(_guard) => plain(),
+        Served::Managed if bytes < 0 => plain(),
+        Served::Managed => bracket(&file, (bytes as u64, TO_END), CHANGE_TRUNCATE, plain),
+    })
+}
+
+/// The file was cut to nothing by a call that could not be bracketed.
+pub(crate) fn dropped(file: &File) {
+    if table::is_active(file.entry.slot()) {
+        bracket(file, (0, TO_END), CHANGE_TRUNCATE, || 0);
+    }
+}
+
+/// `truncate(2)` of a path; none if no managed file is there.
+pub(crate) fn truncate_path(
+    path: *const c_char,
+    bytes: i64,
+    plain: impl Fn() -> isize,
+) -> Option<isize> {
+    let View::Ready(_) = state::view() else { return None };
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    if raw_call!(libc::SYS_newfstatat, libc::AT_FDCWD, path, stat.as_mut_ptr(), 0) < 0 {
+        return None;
+    }
+    // SAFETY: all zero is valid, and the kernel filled it.
+    let stat = unsafe { stat.assume_init() };
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
+        return None;
+    }
+    // A descriptor that the program has: opening and closing another one of the same file would
+    // drop the program's record locks.
+    let known = table::entries(0, u32::MAX).find(|(_, entry)| table::is_file(entry.slot(), &stat));
+    if let Some((fd, _)) = known {
+        return truncate(fd, bytes, plain);
+    }
+    let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+    if fd < 0 {
+        return None;
+    }
+    let fd = fd as c_int;
+    files::classify(fd, flags);
+    let result = truncate(fd, bytes, plain);
+    files::close(fd, || {
+        raw::close(fd);
+        0
+    });
+    result
+}
+
+/// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.
+pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
+    if !table::is_active(file.entry.slot()) {
+        return 0;
+    }
+    let mut request = file.request(Op::Flush);
+    (request.b, request.c, request.d) = (offset, bytes, 1);
+    ask(file.state, &request).map_or_else(|errno| errno as isize, |_| 0)
+}
+
+/// [`flush`] of the whole file behind a descriptor; negative if it failed.
+pub(crate) fn flush_descriptor(fd: c_int) -> isize {
+    files::managed(fd).map_or(0, |file| flush(&file, 0, 0))
+}
+
+/// [`flush`] of a range of the file behind a descriptor (`bytes` 0: to the end); negative if it
+/// failed.
+pub(crate) fn flush_range(fd: c_int, offset: i64, bytes: i64) -> isize {
+    if offset < 0 || bytes < 0 {
+        return 0;
+    }
+    files::managed(fd).map_or(0, |file| flush(&file, offset as u64, bytes as u64))
+}
+
+/// Has every managed file's dirty pages written back.
+pub(crate) fn flush_all() -> isize {
+    let View::Ready(state) = state::view() else { return 0 };
+    let mut request = Request::new(Op::Flush);
+    (request.a, request.d) = (ALL_FILES, 1);
+    ask(state, &request).map_or_else(|errno| errno as isize, |_| 0)
+}
+
+/// A call that moves bytes from one descriptor to another inside the kernel. The source's dirty
+/// pages are written back first, the destination's cached pages dropped afterwards. None if
+/// neither is managed.
+pub(crate) fn copy(
+    from: c_int,
+    to: c_int,
+    to_offset: impl FnOnce() -> Option<i64>,
+    bytes: usize,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
+    if table::is_plain(from) && table::is_plain(to) {
+        return None;
+    }
+    let flushed = flush_descriptor(from);
+    if flushed < 0 {
+        return Some(flushed);
+    }
+    if table::is_plain(to) {
+        return Some(plain());
+    }
+    let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
+    let offset = to_offset().unwrap_or_else(|| raw::lseek(to, 0, libc::SEEK_CUR));
+    let range = if append || offset < 0 { (0, TO_END) } else { (offset as u64, bytes as u64) };
+    if bytes == 0 {
+        return Some(plain());
+    }
+    let mut plain = Some(plain);
+    let mut call = || plain.take().map_or(-libc::EIO as isize, |plain| plain());
+    change(to, range, &mut call).or_else(|| Some(call()))
+}
+
+/// `splice(2)`; none if no managed file takes part.
+pub(crate) fn splice(
+    from: c_int,
+    from_at: *mut i64,
+    to: c_int,
+    to_at: *mut i64,
+    bytes: usize,
+    flags: u32,
+) -> Option<isize> {
+    let plain = |flags: u32| raw_call!(libc::SYS_splice, from, from_at, to, to_at, bytes, flags);
+    // SAFETY: null, or the program's own variable.
+    let to_offset = || unsafe { to_at.as_ref() }.copied();
+    if table::is_plain(to) {
+        return copy(from, to, to_offset, bytes, || plain(flags));
+    }
+    // The source is a pipe. A writer that takes its time must not keep the file's pages waiting:
+    // move only what is there already.
+    loop {
+        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
+        if flags & libc::SPLICE_F_NONBLOCK == 0 {
+            let r = raw_call!(libc::SYS_ppoll, &raw mut wait, 1, 0, 0, 0);
+            if r < 0 {
+                return Some(r);
+            }
+        }
+        let result = copy(from, to, to_offset, bytes, || plain(flags | libc::SPLICE_F_NONBLOCK))?;
+        if result != -libc::EAGAIN as isize || flags & libc::SPLICE_F_NONBLOCK != 0 {
+            return Some(result);
+        }
+    }
+}

@@ -1,0 +1,357 @@
+//! Connections to the manager: a pool without locks, filled as threads need it.
+//!
+//! A thread takes a free slot with one compare-and-swap and has it to itself for one request and
+//! its reply. The descriptors sit at high numbers, away from the program's; the program may still
+//! close them (raw system calls, `closefrom` in a library of its own), so each use first checks
+//! that the descriptor is still the socket that was opened, and connects anew if it is not.
+
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, CONNECTIONS_MAX, State};
+use crate::{environment, raw_call, table};
+use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{Op, Reply, Request, TEXT_BYTES, VERSION};
+use zerocopy::IntoBytes;
+
+/// A pool slot. All zero: free and not connected.
+#[repr(C)]
+pub(crate) struct Connection {
+    busy: AtomicU32,
+    socket: Socket,
+}
+
+/// A descriptor and what it must still be.
+#[repr(C)]
+struct Socket {
+    /// The descriptor plus one, or 0.
+    fd_and_one: AtomicI32,
+    inode: AtomicU64,
+    device: AtomicU64,
+}
+
+/// The same numbers in memory that a forked child inherits, so that it can close its copies.
+static INHERITED: [Socket; CONNECTIONS_MAX] = [const {
+    Socket { fd_and_one: AtomicI32::new(0), inode: AtomicU64::new(0), device: AtomicU64::new(0) }
+}; CONNECTIONS_MAX];
+
+impl Socket {
+    fn set(&self, fd: c_int, stat: &libc::stat) {
+        self.inode.store(stat.st_ino, Ordering::Relaxed);
+        self.device.store(stat.st_dev, Ordering::Relaxed);
+        self.fd_and_one.store(fd + 1, Ordering::Release);
+    }
+
+    /// The descriptor, if it is still this socket.
+    fn verified(&self) -> Option<c_int> {
+        let fd = self.fd_and_one.load(Ordering::Acquire) - 1;
+        if fd < 0 {
+            return None;
+        }
+        let stat = raw::fstat(fd).ok()?;
+        (stat.st_ino == self.inode.load(Ordering::Relaxed)
+            && stat.st_dev == self.device.load(Ordering::Relaxed))
+        .then_some(fd)
+    }
+}
+
+/// In a forked child: closes the copies of the parent's connections.
+pub(crate) fn forget_inherited() {
+    for socket in &INHERITED {
+        let Some(fd) = socket.verified() else { continue };
+        raw::close(fd);
+        table::unmark_connection(fd);
+        socket.fd_and_one.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Whether this descriptor is a connection of ours right now.
+pub(crate) fn is_ours(state: &State, fd: c_int) -> bool {
+    table::is_connection(fd)
+        && state.connections.iter().any(|connection| {
+            connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1
+                && connection.socket.verified().is_some()
+        })
+}
+
+/// The lowest descriptor of ours at or above this one.
+pub(crate) fn next_ours(state: &State, from: u32) -> Option<c_int> {
+    state
+        .connections
+        .iter()
+        .filter_map(|connection| connection.socket.verified())
+        .filter(|&fd| fd as u32 >= from)
+        .min()
+}
+
+/// Gives up a descriptor number that the program wants for itself.
+pub(crate) fn evict(state: &State, fd: c_int) {
+    for (index, connection) in state.connections.iter().enumerate() {
+        if connection.socket.fd_and_one.load(Ordering::Acquire) != fd + 1 {
+            continue;
+        }
+        let _held = SignalsHeld::new();
+        while connection.busy.swap(1, Ordering::Acquire) != 0 {
+            raw::yield_now();
+        }
+        if connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1 {
+            connection.socket.fd_and_one.store(0, Ordering::Release);
+            INHERITED[index].fd_and_one.store(0, Ordering::Release);
+            table::unmark_connection(fd);
+        }
+        release(state, connection);
+    }
+}
+
+fn release(state: &State, connection: &Connection) {
+    connection.busy.store(0, Ordering::Release);
+    if state.waiters.load(Ordering::SeqCst) != 0 {
+        state.freed.fetch_add(1, Ordering::SeqCst);
+        raw::futex_wake(&state.freed);
+    }
+}
+
+/// Takes a slot; `connected` asks for one that has a connection.
+fn take(state: &State, connected: bool) -> Option<(usize, &Connection)> {
+    state.connections.iter().enumerate().find(|(_, connection)| {
+        (!connected || connection.socket.fd_and_one.load(Ordering::Relaxed) != 0)
+            && connection.busy.load(Ordering::Relaxed) == 0
+            && connection.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// A reply and the descriptor that rode along, or -1.
+pub(crate) type Answer = (Reply, c_int);
+
+/// One request without attachments.
+pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {
+    ask_with(state, request, &[], -1).map(|(reply, fd)| {
+        if fd >= 0 {
+            raw::close(fd);
+        }
+        reply
+    })
+}
+
+/// One request, with a text and a descriptor (or -1). Errors are negated errno: the manager's
+/// `status`, or `-EIO` when nothing could be asked.
+pub(crate) fn ask_with(
+    state: &State,
+    request: &Request,
+    text: &[u8],
+    send_fd: c_int,
+) -> Result<Answer, i32> {
+    let _held = SignalsHeld::new();
+    let mut only_connected = false;
+    loop {
+        let Some((index, connection)) = take(state, only_connected) else {
+            if only_connected
+                && !state
+                    .connections
+                    .iter()
+                    .any(|c| c.socket.fd_and_one.load(Ordering::Relaxed) != 0)
+            {
+                // No descriptor to be had, and no connection that could become free.
+                return Err(-libc::EIO);
+            }
+            state.waiters.fetch_add(1, Ordering::SeqCst);
+            let seen = state.freed.load(Ordering::SeqCst);
+            let any_free = state.connections.iter().any(|c| c.busy.load(Ordering::SeqCst) == 0);
+            if !any_free || only_connected {
+                raw::futex_wait(&state.freed, seen);
+            }
+            state.waiters.fetch_sub(1, Ordering::SeqCst);
+            continue;
+        };
+        let fd = match connection.socket.verified() {
+            Some(fd) => Ok(fd),
+            None => connect(state, index, connection),
+        };
+        let result = match fd {
+            Ok(fd) => exchange(fd, request, text, send_fd),
+            Err(errno) => Err(errno),
+        };
+        release(state, connection);
+        match result {
+            Ok((reply, fd)) if reply.status < 0 => {
+                if fd >= 0 {
+                    raw::close(fd);
+                }
+                return Err(reply.status);
+            }
+            Ok(answer) => return Ok(answer),
+            Err(errno) if matches!(-errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
+                only_connected = true;
+            }
+            Err(errno) if matches!(-errno, libc::EBADF | libc::ENOTSOCK | libc::ETOOMANYREFS) => {
+                // Another thread of the program closed one of the two; without a descriptor of the
+                // program's it was ours, and the next round connects anew.
+                if send_fd >= 0 {
+                    return Err(errno);
+                }
+            }
+            Err(errno) if errno == -libc::EPROTO => {
+                state::refused(state);
+                return Err(-libc::EIO);
+            }
+            Err(_) => {
+                state::manager_gone(state);
+                return Err(-libc::EIO);
+            }
+        }
+    }
+}
+
+/// Connects the first slot now, so that the manager hears of this process.
+pub(crate) fn connect_first(state: &State) {
+    if let Some((index, connection)) = take(state, false) {
+        let _ = connect(state, index, connection);
+        release(state, connection);
+    }
+}
+
+/// Moves a descriptor out of the program's way.
+fn move_high(fd: c_int) -> c_int {
+    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
+    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
+    let limit = limit.rlim_cur.min(table::DESCRIPTORS_MAX as u64);
+    for reserve in [2 * CONNECTIONS_MAX as u64, limit / 2] {
+        let base = limit.saturating_sub(reserve);
+        let moved = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, base as usize);
+        if moved >= 0 {
+            raw::close(fd);
+            return moved as c_int;
+        }
+    }
+    fd
+}
+
+/// Connects a slot that the caller has taken.
+fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let fd = raw_call!(libc::SYS_socket, libc::AF_UNIX, kind, 0);
+    if fd < 0 {
+        return Err(fd as i32);
+    }
+    let fd = move_high(fd as c_int);
+    let stat = raw::fstat(fd)?;
+    INHERITED[index].set(fd, &stat);
+    table::mark_connection(fd);
+    let result = hello(state, fd);
+    if result.is_ok() {
+        connection.socket.set(fd, &stat);
+        return Ok(fd);
+    }
+    INHERITED[index].fd_and_one.store(0, Ordering::Relaxed);
+    table::unmark_connection(fd);
+    raw::close(fd);
+    result
+}
+
+fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
+    let door = environment::door();
+    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+    for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
+        *to = *from as libc::c_char;
+    }
+    let bytes = size_of::<libc::sa_family_t>() + 1 + door.name().len();
+    loop {
+        let r = raw_call!(libc::SYS_connect, fd, &raw const address, bytes);
+        if r >= 0 {
+            break;
+        }
+        if r != -libc::EAGAIN as isize && r != -libc::EINTR as isize {
+            return Err(r as i32);
+        }
+        raw::yield_now();
+    }
+    let mut request = Request::new(Op::Hello);
+    request.a = VERSION as u64;
+    (request.b, request.c) = door.secret;
+    request.d = raw::gettid() as u64;
+    request.e = state.hello_kind.load(Ordering::Relaxed) as u64;
+    let (reply, flags_fd) = exchange(fd, &request, &[], -1)?;
+    if reply.status < 0 {
+        raw::complain(b"the manager process refuses this program; it runs unmanaged");
+        return Err(-libc::EPROTO);
+    }
+    let usable = table::adopt_flags(flags_fd, reply.r0 as usize);
+    raw::close(flags_fd);
+    if usable { Ok(fd) } else { Err(-libc::EPROTO) }
+}
+
+/// Room for one descriptor in a control message.
+#[repr(C, align(8))]
+struct Control {
+    header: libc::cmsghdr,
+    fd: c_int,
+    padding: c_int,
+}
+
+/// Length of a control message with one descriptor, without padding.
+const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
+
+/// Sends a request and waits for its reply, if it has one.
+fn exchange(fd: c_int, request: &Request, text: &[u8], send_fd: c_int) -> Result<Answer, i32> {
+    let text = &text[..text.len().min(TEXT_BYTES)];
+    let bytes = request.as_bytes();
+    let mut parts = [
+        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },
+        libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
+    ];
+    let mut control = Control {
+        header: libc::cmsghdr {
+            cmsg_len: CONTROL_BYTES,
+            cmsg_level: libc::SOL_SOCKET,
+            cmsg_type: libc::SCM_RIGHTS,
+        },
+        fd: send_fd,
+        padding: 0,
+    };
+    // SAFETY: all zero is a valid, empty message header.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = if text.is_empty() { 1 } else { 2 };
+    if send_fd >= 0 {
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Control>();
+    }
+    retry(|| raw_call!(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL))?;
+    let mut reply = Reply::default();
+    if !Op::from_u32(request.op).is_some_and(Op::has_reply) {
+        return Ok((reply, -1));
+    }
+    parts[0] = libc::iovec { iov_base: (&raw mut reply).cast(), iov_len: size_of::<Reply>() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = 1;
+    message.msg_control = (&raw mut control).cast();
+    message.msg_controllen = size_of::<Control>();
+    control.fd = -1;
+    control.header.cmsg_len = 0;
+    let got = retry(|| raw_call!(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_CMSG_CLOEXEC))?;
+    if got != size_of::<Reply>() {
+        return Err(-libc::EPIPE);
+    }
+    let came = message.msg_controllen >= CONTROL_BYTES
+        && control.header.cmsg_len == CONTROL_BYTES
+        && control.header.cmsg_type == libc::SCM_RIGHTS;
+    Ok((reply, if came { control.fd } else { -1 }))
+}
+
+fn retry(mut call: impl FnMut() -> isize) -> Result<usize, i32> {
+    loop {
+        let r = call();
+        if r >= 0 {
+            return Ok(r as usize);
+        }
+        if r != -libc::EINTR as isize {
+            return Err(r as i32);
+        }
+    }
+}
+
+/// Tells the manager something that the user should know.
+pub(crate) fn note(state: &State, text: &[u8]) {
+    let mut request = Request::new(Op::Note);
+    request.a = text.len().min(TEXT_BYTES) as u64;
+    let _ = ask_with(state, &request, text, -1);
+}

@@ -1,0 +1,303 @@
+//! The environment: where the manager is, and how executed programs find it too.
+
+use crate::connection::ask_with;
+use crate::raw::{self, Arena};
+use crate::state::{self, View};
+use core::cell::UnsafeCell;
+use core::ffi::CStr;
+use libc::{c_char, c_int};
+use pagekeeper_wire::{ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES};
+
+/// File name of this library, to find its own entry in LD_PRELOAD.
+const LIBRARY: &[u8] = b"libpagekeeper_preload.so";
+const LD_PRELOAD: &[u8] = b"LD_PRELOAD";
+/// Longest socket name: `sun_path` without the leading NUL.
+const NAME_BYTES_MAX: usize = 107;
+/// Longest path of this library.
+const PATH_BYTES_MAX: usize = 4096;
+
+/// Where the manager listens.
+pub(crate) struct Door {
+    name: [u8; NAME_BYTES_MAX],
+    name_bytes: usize,
+    /// The secret as two big-endian integers.
+    pub(crate) secret: (u64, u64),
+    /// `PAGEKEEPER_SOCKET=…` with its NUL, as executed programs get it.
+    variable: [u8; 256],
+    /// Path of this library.
+    library: [u8; PATH_BYTES_MAX],
+    library_bytes: usize,
+}
+
+impl Door {
+    /// Name of the abstract socket.
+    pub(crate) fn name(&self) -> &[u8] {
+        &self.name[..self.name_bytes]
+    }
+}
+
+struct Place(UnsafeCell<Door>);
+// SAFETY: written once, by `read` in the constructor, before the state exists that leads here.
+unsafe impl Sync for Place {}
+
+static DOOR: Place = Place(UnsafeCell::new(Door {
+    name: [0; NAME_BYTES_MAX],
+    name_bytes: 0,
+    secret: (0, 0),
+    variable: [0; 256],
+    library: [0; PATH_BYTES_MAX],
+    library_bytes: 0,
+}));
+
+/// Where the manager listens; meaningful once the library is active.
+pub(crate) fn door() -> &'static Door {
+    // SAFETY: only `read` writes, before anybody reads.
+    unsafe { &*DOOR.0.get() }
+}
+
+unsafe extern "C" {
+    static environ: *const *const c_char;
+}
+
+/// The program's present environment.
+pub(crate) fn present() -> *const *const c_char {
+    // SAFETY: libc's own variable.
+    unsafe { environ }
+}
+
+/// The variables of an environment; empty for a null pointer.
+fn variables<'a>(env: *const *const c_char) -> impl Iterator<Item = &'a [u8]> {
+    let mut at = env;
+    core::iter::from_fn(move || {
+        if at.is_null() {
+            return None;
+        }
+        // SAFETY: an environment is a null-terminated array of C strings.
+        unsafe {
+            if (*at).is_null() {
+                return None;
+            }
+            let text = CStr::from_ptr(*at).to_bytes();
+            at = at.add(1);
+            Some(text)
+        }
+    })
+}
+
+fn value<'a>(variable: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    variable.strip_prefix(name)?.strip_prefix(b"=")
+}
+
+fn find(name: &[u8]) -> Option<&'static [u8]> {
+    variables(present()).find_map(|variable| value(variable, name))
+}
+
+/// Reads the environment at start; false if this library is to stay inactive.
+pub(crate) fn read() -> bool {
+    let Some(socket) = find(ENV_SOCKET.as_bytes()) else { return false };
+    if find(ENV_DISABLE.as_bytes()) == Some(b"1") {
+        return false;
+    }
+    // SAFETY: the constructor runs once, before any other use.
+    let door = unsafe { &mut *DOOR.0.get() };
+    parse(door, socket) && find_library(door)
+}
+
+fn parse(door: &mut Door, socket: &[u8]) -> bool {
+    let Some(colon) = socket.iter().rposition(|&c| c == b':') else { return false };
+    let (name, secret) = (&socket[..colon], &socket[colon + 1..]);
+    if name.is_empty() || name.len() > NAME_BYTES_MAX || secret.len() != SECRET_HEX_CHARS {
+        return false;
+    }
+    let mut halves = [0u64; 2];
+    for (half, digits) in halves.iter_mut().zip(secret.chunks(SECRET_HEX_CHARS / 2)) {
+        for &digit in digits {
+            let Some(n) = (digit as char).to_digit(16) else { return false };
+            *half = *half << 4 | n as u64;
+        }
+    }
+    door.secret = (halves[0], halves[1]);
+    door.name[..name.len()].copy_from_slice(name);
+    door.name_bytes = name.len();
+    let whole = [ENV_SOCKET.as_bytes(), b"=", socket];
+    let mut at = 0;
+    for part in whole {
+        door.variable[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    true
+}
+
+fn find_library(door: &mut Door) -> bool {
+    let named = find(LD_PRELOAD).and_then(|list| entries(list).find(|path| is_library(path)));
+    let path = match named {
+        Some(path) => path,
+        None => {
+            let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+            // SAFETY: any address may be asked about; the result is filled when it says so.
+            unsafe {
+                if libc::dladdr((&raw const DOOR).cast(), info.as_mut_ptr()) == 0 {
+                    return false;
+                }
+                CStr::from_ptr(info.assume_init().dli_fname).to_bytes()
+            }
+        }
+    };
+    if path.len() > PATH_BYTES_MAX {
+        return false;
+    }
+    door.library[..path.len()].copy_from_slice(path);
+    door.library_bytes = path.len();
+    true
+}
+
+/// The paths in a value of LD_PRELOAD.
+fn entries(list: &[u8]) -> impl Iterator<Item = &[u8]> {
+    list.split(|&c| c == b':' || c == b' ').filter(|path| !path.is_empty())
+}
+
+fn is_library(path: &[u8]) -> bool {
+    path.rsplit(|&c| c == b'/').next() == Some(LIBRARY)
+}
+
+/// Calls `with` with an environment like `env` in which executed programs find this library and
+/// the manager. Allocates on the stack if it can: a vfork child shares its parent's heap.
+pub(crate) fn follow<R>(
+    env: *const *const c_char,
+    with: impl FnOnce(*const *const c_char) -> R,
+) -> R {
+    if !state::active() {
+        return with(env);
+    }
+    let mut count = 0;
+    let mut preload: Option<(usize, &[u8])> = None;
+    let mut has_socket = false;
+    for variable in variables(env) {
+        if let Some(list) = value(variable, LD_PRELOAD)
+            && preload.is_none()
+        {
+            preload = Some((count, list));
+        }
+        has_socket |= value(variable, ENV_SOCKET.as_bytes()).is_some();
+        count += 1;
+    }
+    let door = door();
+    let has_library = preload.is_some_and(|(_, list)| entries(list).any(is_library));
+    if has_library && has_socket {
+        return with(env);
+    }
+    let others = preload.map_or(&[][..], |(_, list)| list);
+    let pointers_bytes = (count + 3) * size_of::<usize>();
+    let bytes = pointers_bytes + LD_PRELOAD.len() + 3 + door.library_bytes + others.len();
+    let build = |memory: *mut u8| {
+        let pointers = memory.cast::<*const c_char>();
+        // SAFETY: `memory` has `bytes` bytes, aligned for pointers: count + 3 pointers, then the
+        // text; `env` has `count` entries.
+        unsafe {
+            for i in 0..count {
+                pointers.add(i).write(*env.add(i));
+            }
+            let mut end = count;
+            if !has_library {
+                let mut text = memory.add(pointers_bytes);
+                let index = preload.map_or(count, |(index, _)| index);
+                pointers.add(index).write(text.cast());
+                end += usize::from(index == count);
+                let separator: &[u8] = if others.is_empty() { b"" } else { b":" };
+                let library = &door.library[..door.library_bytes];
+                for part in [LD_PRELOAD, b"=", library, separator, others, b"\0"] {
+                    text.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                    text = text.add(part.len());
+                }
+            }
+            if !has_socket {
+                pointers.add(end).write(door.variable.as_ptr().cast());
+                end += 1;
+            }
+            pointers.add(end).write(core::ptr::null());
+        }
+        pointers.cast_const()
+    };
+    let mut small = core::mem::MaybeUninit::<[usize; 2048]>::uninit();
+    if bytes <= size_of_val(&small) {
+        return with(build(small.as_mut_ptr().cast()));
+    }
+    match Arena::new(bytes) {
+        Some(arena) => with(build(arena.addr as *mut u8)),
+        None => with(env),
+    }
+}
+
+/// Tells the manager that a program is about to be executed. A vfork child tells nothing.
+pub(crate) fn announce_exec(path: *const c_char) {
+    if path.is_null() || matches!(state::view(), View::Foreign) {
+        return;
+    }
+    let Some(state) = state::current() else { return };
+    // SAFETY: the program's own path.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    send_exec(state, path);
+}
+
+/// [`announce_exec`] for a name that is searched for in PATH.
+pub(crate) fn announce_exec_search(file: *const c_char) {
+    if file.is_null() || matches!(state::view(), View::Foreign) {
+        return;
+    }
+    // SAFETY: the program's own string.
+    let name = unsafe { CStr::from_ptr(file) }.to_bytes();
+    if name.contains(&b'/') {
+        return announce_exec(file);
+    }
+    let list = find(b"PATH").unwrap_or(b"/bin:/usr/bin");
+    for dir in list.split(|&c| c == b':') {
+        let dir = if dir.is_empty() { b"." } else { dir };
+        let mut path = [0u8; TEXT_BYTES];
+        if dir.len() + 1 + name.len() >= path.len() {
+            continue;
+        }
+        path[..dir.len()].copy_from_slice(dir);
+        path[dir.len()] = b'/';
+        path[dir.len() + 1..][..name.len()].copy_from_slice(name);
+        let found = crate::raw_call!(
+            libc::SYS_faccessat,
+            libc::AT_FDCWD,
+            path.as_ptr(),
+            libc::X_OK as c_int
+        );
+        if found >= 0 {
+            return announce_exec(path.as_ptr().cast());
+        }
+    }
+}
+
+/// [`announce_exec`] for a program that is open.
+pub(crate) fn announce_exec_descriptor(fd: c_int) {
+    let View::Ready(_) = state::view() else { return };
+    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
+    let mut digits = [0u8; 12];
+    let digits = raw::decimal(fd.max(0) as u64, &mut digits);
+    let digits = &digits[..digits.len().min(11)];
+    path[14..14 + digits.len()].copy_from_slice(digits);
+    let mut target = [0u8; TEXT_BYTES];
+    let got = crate::raw_call!(
+        libc::SYS_readlinkat,
+        libc::AT_FDCWD,
+        path.as_ptr(),
+        target.as_mut_ptr(),
+        target.len()
+    );
+    if got > 0
+        && let Some(state) = state::current()
+    {
+        send_exec(state, &target[..got as usize]);
+    }
+}
+
+fn send_exec(state: &state::State, path: &[u8]) {
+    let mut request = Request::new(Op::Exec);
+    request.a = path.len().min(TEXT_BYTES) as u64;
+    if let Ok((_, fd)) = ask_with(state, &request, path, -1) {
+        raw::close(fd);
+    }
+}

@@ -1,0 +1,252 @@
+//! Opening, closing and duplicating descriptors, and those that arrive in messages.
+
+use crate::raw::{self, ret};
+use crate::{change, files, raw_call, real, table};
+use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, ssize_t};
+
+fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+    files::open(flags, |flags| real::openat(dir, path, flags, mode))
+}
+
+export! {
+    as open, open64, __open, __open64;
+    fn (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_at(libc::AT_FDCWD, path, flags, mode)
+    }
+}
+
+export! {
+    as __open_2, __open64_2;
+    fn (path: *const c_char, flags: c_int) -> c_int {
+        open_at(libc::AT_FDCWD, path, flags, 0)
+    }
+}
+
+export! {
+    as openat, openat64;
+    fn (dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        open_at(dir, path, flags, mode)
+    }
+}
+
+export! {
+    as __openat_2, __openat64_2;
+    fn (dir: c_int, path: *const c_char, flags: c_int) -> c_int {
+        open_at(dir, path, flags, 0)
+    }
+}
+
+export! {
+    as creat, creat64;
+    fn (path: *const c_char, mode: mode_t) -> c_int {
+        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+        open_at(libc::AT_FDCWD, path, flags, mode)
+    }
+}
+
+fn made(fd: c_int, flags: c_int) -> c_int {
+    if fd >= 0 {
+        files::classify(fd, flags);
+    }
+    fd
+}
+
+fn make_temporary(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+    made(real::mkostemps(template, suffix, flags), flags | libc::O_RDWR | libc::O_CREAT)
+}
+
+export! {
+    as mkstemp, mkstemp64;
+    fn (template: *mut c_char) -> c_int { make_temporary(template, 0, 0) }
+}
+
+export! {
+    as mkostemp, mkostemp64;
+    fn (template: *mut c_char, flags: c_int) -> c_int { make_temporary(template, 0, flags) }
+}
+
+export! {
+    as mkstemps, mkstemps64;
+    fn (template: *mut c_char, suffix: c_int) -> c_int { make_temporary(template, suffix, 0) }
+}
+
+export! {
+    as mkostemps, mkostemps64;
+    fn (template: *mut c_char, suffix: c_int, flags: c_int) -> c_int {
+        make_temporary(template, suffix, flags)
+    }
+}
+
+export! {
+    as shm_open;
+    fn (name: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+        made(real::shm_open(name, flags, mode), flags)
+    }
+}
+
+export! {
+    as open_by_handle_at;
+    fn (mount: c_int, handle: *mut c_void, flags: c_int) -> c_int {
+        made(real::open_by_handle_at(mount, handle, flags), flags)
+    }
+}
+
+export! {
+    as close, __close;
+    fn (fd: c_int) -> c_int { files::close(fd, || real::close(fd)) }
+}
+
+export! {
+    as close_range;
+    fn (first: c_uint, last: c_uint, flags: c_int) -> c_int {
+        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
+            // Nothing is closed now, and ours are so already.
+            return real::close_range(first, last, flags);
+        }
+        ret(files::close_range(first, last, |first, last| {
+            match real::close_range(first, last, flags) {
+                -1 => -raw::errno() as isize,
+                done => done as isize,
+            }
+        })) as c_int
+    }
+}
+
+export! {
+    as closefrom;
+    fn (first: c_int) {
+        let first = first.max(0) as c_uint;
+        let done = files::close_range(first, c_uint::MAX, |first, last| {
+            raw_call!(libc::SYS_close_range, first, last, 0)
+        });
+        if done < 0 {
+            // No close_range in this kernel; ours are verified at their next use.
+            real::closefrom(first as c_int);
+        }
+    }
+}
+
+export! {
+    as dup;
+    fn (old: c_int) -> c_int {
+        let new = real::dup(old);
+        files::duplicated(old, new);
+        new
+    }
+}
+
+export! {
+    as dup2, __dup2;
+    fn (old: c_int, new: c_int) -> c_int {
+        files::before_replacing(new);
+        let result = real::dup2(old, new);
+        files::duplicated(old, result);
+        result
+    }
+}
+
+export! {
+    as dup3;
+    fn (old: c_int, new: c_int, flags: c_int) -> c_int {
+        files::before_replacing(new);
+        let result = real::dup3(old, new, flags);
+        files::duplicated(old, result);
+        result
+    }
+}
+
+export! {
+    as fcntl, fcntl64, __fcntl;
+    fn (fd: c_int, command: c_int, argument: usize) -> c_int {
+        let result = real::fcntl(fd, command, argument);
+        if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
+            files::duplicated(fd, result);
+        }
+        result
+    }
+}
+
+export! {
+    as ioctl;
+    fn (fd: c_int, request: usize, argument: usize) -> c_int {
+        match clone_range(fd, request as u32, argument) {
+            Some(result) => ret(result) as c_int,
+            None => real::ioctl(fd, request, argument),
+        }
+    }
+}
+
+/// `FICLONE`, `FICLONERANGE`: the kernel puts one file's blocks into another. None if the call is
+/// no such thing, or no managed file takes part.
+pub(crate) fn clone_range(fd: c_int, request: u32, argument: usize) -> Option<isize> {
+    const FICLONE: u32 = 0x4004_9409;
+    const FICLONERANGE: u32 = 0x4020_940d;
+    let from = match request {
+        FICLONE => argument as c_int,
+        // SAFETY: the program's own `struct file_clone_range`, whose first field this is.
+        FICLONERANGE if argument != 0 => unsafe { *(argument as *const i64) as c_int },
+        _ => return None,
+    };
+    if table::is_plain(from) && table::is_plain(fd) {
+        return None;
+    }
+    let flushed = change::flush_descriptor(from);
+    if flushed < 0 {
+        return Some(flushed);
+    }
+    change::change(fd, (0, pagekeeper_wire::TO_END), || {
+        raw_call!(libc::SYS_ioctl, fd, request, argument)
+    })
+}
+
+/// Descriptors may have come with a message.
+pub(crate) fn received(message: &msghdr) {
+    if message.msg_controllen <= size_of::<libc::cmsghdr>()
+        || !crate::state::active()
+        || message.msg_control.is_null()
+    {
+        return;
+    }
+    // SAFETY: the kernel filled the program's control buffer, and says how far.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while !header.is_null() {
+            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
+                let data = libc::CMSG_DATA(header).cast::<c_int>();
+                let bytes = (*header).cmsg_len - (data as usize - header as usize);
+                for i in 0..bytes / size_of::<c_int>() {
+                    let fd = data.add(i).read_unaligned();
+                    files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+                }
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+}
+
+export! {
+    as recvmsg;
+    fn (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+        let result = real::recvmsg(fd, message, flags);
+        if result >= 0 && !message.is_null() {
+            // SAFETY: the call succeeded with it.
+            received(unsafe { &*message });
+        }
+        result
+    }
+}
+
+export! {
+    as recvmmsg;
+    fn (
+        fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int,
+        timeout: *mut libc::timespec
+    ) -> c_int {
+        let result = real::recvmmsg(fd, messages, count, flags, timeout);
+        for i in 0..result.max(0) as usize {
+            // SAFETY: the call filled so many of them.
+            received(unsafe { &(*messages.add(i)).msg_hdr });
+        }
+        result
+    }
+}

@@ -1,0 +1,31 @@
+//! The functions that programs call instead of libc's.
+//!
+//! Each asks the module that knows whether the call concerns us, and otherwise makes the real
+//! call. Variadic functions are given fixed integer arguments, which is how variadic integers
+//! arrive on x86-64 and AArch64 Linux.
+
+/// Defines one exported function under several names.
+macro_rules! export {
+    (as; fn $args:tt $(-> $ret:ty)? $body:block) => {};
+    (
+        as $first:ident $(, $rest:ident)*;
+        fn ($($arg:ident : $ty:ty),* $(,)?) $(-> $ret:ty)? $body:block
+    ) => {
+        #[unsafe(no_mangle)]
+        extern "C" fn $first($($arg: $ty),*) $(-> $ret)? $body
+
+        export! { as $($rest),*; fn ($($arg: $ty),*) $(-> $ret)? $body }
+    };
+}
+
+mod descriptors;
+mod memory;
+mod processes;
+mod streams;
+mod syscalls;
+mod transfers;
+
+pub(crate) use descriptors::{clone_range, received};
+pub(crate) use memory::{lock_all_flags, lock_memory};
+pub(crate) use processes::announce_exec_at;
+pub(crate) use transfers::{fallocate_range, offset_at};

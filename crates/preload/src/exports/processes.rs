@@ -1,0 +1,116 @@
+//! Starting other programs, and `vfork`.
+
+use crate::{environment, real};
+use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
+use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+
+type Strings = *const *const c_char;
+
+export! {
+    as execve;
+    fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
+        announce_exec(path);
+        follow(env, |env| real::execve(path, argv, env))
+    }
+}
+
+export! {
+    as execv;
+    fn (path: *const c_char, argv: Strings) -> c_int {
+        announce_exec(path);
+        follow(environment::present(), |env| real::execve(path, argv, env))
+    }
+}
+
+export! {
+    as execvpe;
+    fn (file: *const c_char, argv: Strings, env: Strings) -> c_int {
+        announce_exec_search(file);
+        follow(env, |env| real::execvpe(file, argv, env))
+    }
+}
+
+export! {
+    as execvp;
+    fn (file: *const c_char, argv: Strings) -> c_int {
+        announce_exec_search(file);
+        follow(environment::present(), |env| real::execvpe(file, argv, env))
+    }
+}
+
+export! {
+    as fexecve;
+    fn (fd: c_int, argv: Strings, env: Strings) -> c_int {
+        announce_exec_descriptor(fd);
+        follow(env, |env| real::fexecve(fd, argv, env))
+    }
+}
+
+export! {
+    as execveat;
+    fn (dir: c_int, path: *const c_char, argv: Strings, env: Strings, flags: c_int) -> c_int {
+        announce_exec_at(dir, path);
+        follow(env, |env| real::execveat(dir, path, argv, env, flags))
+    }
+}
+
+/// Tells the manager of a program named relative to a directory, or by descriptor alone.
+pub(crate) fn announce_exec_at(dir: c_int, path: *const c_char) {
+    // SAFETY: null, or the program's own string, which has at least its NUL.
+    match unsafe { path.as_ref() } {
+        Some(0) => announce_exec_descriptor(dir),
+        _ => announce_exec(path),
+    }
+}
+
+export! {
+    as posix_spawn;
+    fn (
+        pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
+    ) -> c_int {
+        announce_exec(path);
+        follow(env, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
+    }
+}
+
+export! {
+    as posix_spawnp;
+    fn (
+        pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
+        attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
+    ) -> c_int {
+        announce_exec_search(file);
+        follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
+    }
+}
+
+macro_rules! vfork {
+    ($($name:ident),*) => {$(
+        /// Returns twice from one frame, so it may only jump to the real one; before that, the
+        /// state that parent and child will share is made the parent's.
+        #[unsafe(no_mangle)]
+        #[unsafe(naked)]
+        extern "C" fn $name() -> c_int {
+            #[cfg(target_arch = "x86_64")]
+            core::arch::naked_asm!(
+                "sub rsp, 8",
+                "call {before}",
+                "add rsp, 8",
+                "jmp rax",
+                before = sym crate::state::before_vfork,
+            );
+            #[cfg(target_arch = "aarch64")]
+            core::arch::naked_asm!(
+                "stp x29, x30, [sp, #-16]!",
+                "bl {before}",
+                "ldp x29, x30, [sp], #16",
+                "mov x16, x0",
+                "br x16",
+                before = sym crate::state::before_vfork,
+            );
+        }
+    )*};
+}
+
+vfork! { vfork, __vfork }

@@ -1,0 +1,359 @@
+//! From a descriptor to a managed file: what is opened is shown to the manager, and a call on a
+//! descriptor learns whether the manager or the kernel serves it.
+
+use crate::connection::{ask, ask_with};
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, State, View};
+use crate::table::{self, Entry};
+use crate::{change, connection, raw_call, real};
+use core::sync::atomic::{AtomicU32, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{Op, PAGE_BYTES, Request};
+
+/// File systems whose files are made by the kernel on reading: never managed, and not worth a
+/// question.
+const SYNTHETIC: [i64; 9] = [
+    0x9fa0,      // proc
+    0x6265_6572, // sysfs
+    0x6367_7270, // cgroup2
+    0x0027_e0eb, // cgroup
+    0x6462_6720, // debugfs
+    0x7472_6163, // tracefs
+    0x7363_6673, // securityfs
+    0xcafe_4a11, // bpf
+    0x1cd1,      // devpts
+];
+
+/// A descriptor of a file with a slot, in a process that talks to the manager.
+pub(crate) struct File {
+    pub(crate) state: &'static State,
+    pub(crate) fd: c_int,
+    pub(crate) entry: Entry,
+}
+
+/// Who serves a call.
+pub(crate) enum Served {
+    /// The manager.
+    Managed,
+    /// The kernel. Keep this while the system call runs: the manager waits for such calls before
+    /// it takes the file over.
+    Kernel(RawGuard),
+}
+
+/// Counts one plain system call in flight on a file with a slot.
+pub(crate) struct RawGuard(Option<&'static AtomicU32>);
+
+impl Drop for RawGuard {
+    fn drop(&mut self) {
+        if let Some(word) = self.0 {
+            word.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// The managed file behind a descriptor, if there is one. Costs one look-up otherwise.
+pub(crate) fn managed(fd: c_int) -> Option<File> {
+    if table::is_plain(fd) {
+        return None;
+    }
+    let state = state::current()?;
+    let entry = table::get(fd)?;
+    let stat = raw::fstat(fd).ok();
+    if stat.is_some_and(|stat| table::is_file(entry.slot(), &stat)) {
+        return Some(File { state, fd, entry });
+    }
+    // Closed, and perhaps reused, by a call that this library does not see.
+    forget(state, fd);
+    if stat.is_some() {
+        let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
+        classify(fd, flags);
+        return table::get(fd).map(|entry| File { state, fd, entry });
+    }
+    None
+}
+
+impl File {
+    /// The file's slot.
+    pub(crate) fn slot(&self) -> u64 {
+        self.entry.slot() as u64
+    }
+
+    /// Decides who serves the next call.
+    pub(crate) fn enter(&self) -> Served {
+        let slot = self.entry.slot();
+        if table::is_active(slot) {
+            return Served::Managed;
+        }
+        let Some(word) = raw_word(self.state) else { return Served::Kernel(RawGuard(None)) };
+        word.fetch_add(1, Ordering::SeqCst);
+        let guard = RawGuard(Some(word));
+        // The manager sets the flag first and then waits for the word: one of us sees the other.
+        if table::is_active(slot) { Served::Managed } else { Served::Kernel(guard) }
+    }
+
+    /// A request about this file.
+    pub(crate) fn request(&self, op: Op) -> Request {
+        let mut request = Request::new(op);
+        request.a = self.slot();
+        request
+    }
+}
+
+fn raw_word(state: &State) -> Option<&'static AtomicU32> {
+    let mut word = state.raw_word.load(Ordering::Acquire);
+    if word.is_null() {
+        let _held = SignalsHeld::new();
+        let _lock = state.set_up.lock();
+        word = state.raw_word.load(Ordering::Acquire);
+        if word.is_null() {
+            let (_, fd) = ask_with(state, &Request::new(Op::RawWord), &[], -1).ok()?;
+            let bytes = PAGE_BYTES as usize;
+            let prot = libc::PROT_READ | libc::PROT_WRITE;
+            let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0);
+            raw::close(fd);
+            if addr < 0 {
+                return None;
+            }
+            // A forked child counts in a word of its own.
+            raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTFORK);
+            word = addr as *mut AtomicU32;
+            state.raw_word.store(word, Ordering::Release);
+        }
+    }
+    // SAFETY: a shared page that stays mapped for the life of this process.
+    unsafe { word.as_ref() }
+}
+
+/// A descriptor came into being: if it is a regular file's, the manager is asked about it.
+/// `flags` are those of `open(2)`.
+pub(crate) fn classify(fd: c_int, flags: c_int) {
+    if !state::active() || fd < 0 || fd as u32 >= table::DESCRIPTORS_MAX {
+        return;
+    }
+    // An O_PATH descriptor can do nothing that concerns us.
+    if flags & libc::O_PATH != 0 {
+        return;
+    }
+    let Ok(stat) = raw::fstat(fd) else { return };
+    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || is_synthetic(fd, &stat) {
+        return;
+    }
+    let Some(state) = state::current() else { return };
+    let mut request = Request::new(Op::Opened);
+    request.a = flags as u32 as u64;
+    let Ok((reply, came)) = ask_with(state, &request, &[], fd) else { return };
+    raw::close(came);
+    let Some(slot) = reply.r0.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()) else {
+        return;
+    };
+    if table::identify(slot, &stat)
+        && let Some(old) = table::set(fd, Entry::new(slot, fd))
+    {
+        closed(state, old);
+    }
+}
+
+fn is_synthetic(fd: c_int, stat: &libc::stat) -> bool {
+    // Synthetic file systems have no block device, so no major number.
+    if libc::major(stat.st_dev) != 0 {
+        return false;
+    }
+    let mut fs = core::mem::MaybeUninit::<libc::statfs>::zeroed();
+    if raw_call!(libc::SYS_fstatfs, fd, fs.as_mut_ptr()) < 0 {
+        return false;
+    }
+    // SAFETY: all zero is valid, and the kernel filled it.
+    let kind = unsafe { fs.assume_init() }.f_type;
+    #[allow(clippy::unnecessary_cast, reason = "the type differs between architectures")]
+    SYNTHETIC.contains(&(kind as i64))
+}
+
+/// Shows the manager all regular files that this process inherited from the program that executed
+/// it.
+pub(crate) fn announce_executed() {
+    let dir = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let path = c"/proc/self/fd".as_ptr();
+    let list = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, dir);
+    if list < 0 {
+        return;
+    }
+    /// `struct linux_dirent64` up to its name.
+    const NAME_AT: usize = 19;
+    let mut buffer = [0u64; 256];
+    loop {
+        let bytes = size_of_val(&buffer);
+        let got = raw_call!(libc::SYS_getdents64, list, buffer.as_mut_ptr(), bytes);
+        if got <= 0 {
+            break;
+        }
+        // SAFETY: the kernel wrote `got` bytes, at most the buffer's size.
+        let records =
+            unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
+        let mut at = 0;
+        while at + NAME_AT < records.len() {
+            let length = u16::from_ne_bytes([records[at + 16], records[at + 17]]) as usize;
+            let name = &records[at + NAME_AT..(at + length).min(records.len())];
+            let digits = name.iter().take_while(|c| c.is_ascii_digit());
+            let fd = digits.fold(0i64, |n, c| n * 10 + (c - b'0') as i64) as c_int;
+            if name.first().is_some_and(u8::is_ascii_digit) && fd != list as c_int {
+                classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+            }
+            at += length.max(1);
+        }
+    }
+    raw::close(list as c_int);
+}
+
+/// Shows the manager all managed files that a forked child inherited.
+pub(crate) fn announce_inherited() {
+    for (fd, entry) in table::entries(0, u32::MAX) {
+        if table::clear(fd).is_some() {
+            table::drop_count(entry);
+        }
+        let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+        if flags >= 0 {
+            classify(fd, flags as c_int);
+        }
+    }
+}
+
+fn closed(state: &State, entry: Entry) {
+    let mut request = Request::new(Op::Closed);
+    request.a = entry.slot() as u64;
+    request.b = table::drop_count(entry) as u64;
+    let _ = ask(state, &request);
+}
+
+/// Forgets a descriptor that is closed already.
+pub(crate) fn forget(state: &State, fd: c_int) {
+    if let Some(entry) = table::clear(fd) {
+        closed(state, entry);
+    }
+}
+
+/// Closes one descriptor through `close`, which returns libc's result.
+pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
+    if table::is_plain(fd) {
+        return close();
+    }
+    match state::view() {
+        View::Foreign => close(),
+        View::Fresh => {
+            // The manager does not know of this process yet: nothing to tell it.
+            if let Some(entry) = table::clear(fd) {
+                table::drop_count(entry);
+            }
+            close()
+        }
+        View::Ready(state) => {
+            if connection::is_ours(state, fd) {
+                raw::set_errno(libc::EBADF);
+                return -1;
+            }
+            // Cleared first: after the close the number may be another thread's new file.
+            let entry = table::clear(fd);
+            let result = close();
+            if let Some(entry) = entry {
+                closed(state, entry);
+            }
+            result
+        }
+    }
+}
+
+/// Closes a range of descriptors, all but ours; `raw` closes a range.
+pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isize) -> isize {
+    let state = match state::view() {
+        View::Foreign => return close(first, last),
+        View::Fresh => {
+            for (fd, entry) in table::entries(first, last) {
+                if table::clear(fd).is_some() {
+                    table::drop_count(entry);
+                }
+            }
+            return close(first, last);
+        }
+        View::Ready(state) => state,
+    };
+    if first > last {
+        return close(first, last);
+    }
+    // Cleared first: after the close a number may be another thread's new file.
+    for (fd, _) in table::entries(first, last) {
+        forget(state, fd);
+    }
+    let mut from = first;
+    loop {
+        let ours = connection::next_ours(state, from).map(|fd| fd as u32).filter(|&fd| fd <= last);
+        let Some(ours) = ours else {
+            // An empty remainder behind one of ours is nothing to close.
+            return if from > last { 0 } else { close(from, last) };
+        };
+        if ours > from {
+            let result = close(from, ours - 1);
+            if result < 0 {
+                return result;
+            }
+        }
+        from = ours + 1;
+    }
+}
+
+/// A descriptor was duplicated; `new` is the result of the call.
+pub(crate) fn duplicated(old: c_int, new: c_int) {
+    if new < 0 || old == new || (table::is_plain(old) && table::is_plain(new)) {
+        return;
+    }
+    let Some(state) = state::current() else { return };
+    match table::get(old) {
+        Some(entry) => {
+            if let Some(old) = table::set(new, entry) {
+                closed(state, old);
+            }
+        }
+        None => forget(state, new),
+    }
+}
+
+/// Before a call that closes `new` to put something else there.
+pub(crate) fn before_replacing(new: c_int) {
+    if table::is_connection(new)
+        && let View::Ready(state) = state::view()
+    {
+        connection::evict(state, new);
+    }
+}
+
+/// Opens a file: `open` makes the call with the flags that it gets and returns libc's result.
+///
+/// Truncation on opening is made a call of its own, because only the opened descriptor tells whose
+/// file it is.
+pub(crate) fn open(flags: c_int, open: impl FnOnce(c_int) -> c_int) -> c_int {
+    if matches!(state::view(), View::Foreign) {
+        return open(flags);
+    }
+    let created = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
+    let truncates = flags & libc::O_TRUNC != 0 && !created && flags & libc::O_PATH == 0;
+    let splits = truncates && flags & libc::O_ACCMODE != libc::O_RDONLY;
+    let fd = open(if splits { flags & !libc::O_TRUNC } else { flags });
+    if fd < 0 {
+        return fd;
+    }
+    classify(fd, flags);
+    if splits {
+        let regular = raw::fstat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
+        if regular {
+            let plain = || raw_call!(libc::SYS_ftruncate, fd, 0);
+            let result = change::truncate(fd, 0, plain).unwrap_or_else(plain);
+            if result < 0 {
+                close(fd, || real::close(fd));
+                raw::set_errno(-result as c_int);
+                return -1;
+            }
+        }
+    } else if truncates && let Some(file) = managed(fd) {
+        // O_RDONLY|O_TRUNC truncates on Linux, and cannot be split.
+        change::dropped(&file);
+    }
+    fd
+}

@@ -1,0 +1,230 @@
+//! Mappings of managed files, and the calls that act on them.
+//!
+//! The kernel makes the program's mapping first, from the program's own file and arguments: so all
+//! checks, errors and the choice of address are the kernel's. Only then is the manager's memory
+//! put in its place, without access; it gets the program's protection once the manager watches it.
+//! Whatever fails on the way puts the plain mapping back.
+
+use crate::connection::{ask, ask_with};
+use crate::files::{self, File};
+use crate::raw::{self, SignalsHeld};
+use crate::state;
+use crate::userfault;
+use crate::{change, raw_call};
+use core::sync::atomic::{AtomicUsize, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{Op, PAGE_BYTES, Request};
+
+/// Lowest and one above the highest managed address this image ever had: a quick test, not a list.
+static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
+static HIGHEST: AtomicUsize = AtomicUsize::new(0);
+
+fn widen(addr: usize, bytes: usize) {
+    LOWEST.fetch_min(addr, Ordering::AcqRel);
+    HIGHEST.fetch_max(addr + bytes, Ordering::AcqRel);
+}
+
+/// Whether some of a range may be managed.
+#[inline(always)]
+pub(crate) fn may_be_managed(addr: usize, bytes: usize) -> bool {
+    addr < HIGHEST.load(Ordering::Relaxed)
+        && addr.saturating_add(bytes) > LOWEST.load(Ordering::Relaxed)
+}
+
+/// Whether this image ever had a managed mapping.
+pub(crate) fn any() -> bool {
+    HIGHEST.load(Ordering::Relaxed) != 0
+}
+
+/// The program's arguments of `mmap(2)`.
+#[derive(Clone, Copy)]
+pub(crate) struct Mmap {
+    pub(crate) addr: usize,
+    pub(crate) bytes: usize,
+    pub(crate) prot: c_int,
+    pub(crate) flags: c_int,
+    pub(crate) fd: c_int,
+    pub(crate) offset: i64,
+}
+
+impl Mmap {
+    /// The call as it is.
+    pub(crate) fn plain(&self) -> isize {
+        raw::mmap(self.addr, self.bytes, self.prot, self.flags, self.fd, self.offset)
+    }
+
+    /// The plain mapping in place of whatever is at this address.
+    fn plain_at(&self, addr: usize) -> isize {
+        let flags = (self.flags & !libc::MAP_FIXED_NOREPLACE) | libc::MAP_FIXED;
+        raw::mmap(addr, self.bytes, self.prot, flags, self.fd, self.offset)
+    }
+}
+
+/// Maps a file with a slot; none if the call does not concern us.
+pub(crate) fn mmap(call: Mmap) -> Option<isize> {
+    /// Mappings that only the kernel can make.
+    const KERNEL_ONLY: c_int = libc::MAP_HUGETLB | libc::MAP_SYNC | libc::MAP_GROWSDOWN;
+    if call.flags & libc::MAP_ANONYMOUS != 0 {
+        return None;
+    }
+    let file = files::managed(call.fd)?;
+    if call.prot & libc::PROT_EXEC != 0
+        || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0
+    {
+        change::flush(&file, 0, 0);
+        return Some(call.plain());
+    }
+    let _held = SignalsHeld::new();
+    if !userfault::ensure(file.state) {
+        return Some(call.plain());
+    }
+    Some(map(&file, &call))
+}
+
+/// MAP_SYNC counts only with MAP_SHARED_VALIDATE; elsewhere the kernel ignores the bit.
+fn map_type_sync(flags: c_int) -> c_int {
+    if flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE { 0 } else { libc::MAP_SYNC }
+}
+
+fn map(file: &File, call: &Mmap) -> isize {
+    let eager = libc::MAP_POPULATE | libc::MAP_LOCKED;
+    let trial = Mmap { flags: call.flags & !eager, ..*call };
+    let fixed = call.flags & libc::MAP_FIXED != 0
+        && call.flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    let addr = if fixed {
+        // What is there stays until the replacement is ready: try elsewhere.
+        if !call.addr.is_multiple_of(PAGE_BYTES as usize) {
+            return call.plain();
+        }
+        let elsewhere = Mmap { addr: 0, flags: trial.flags & !libc::MAP_FIXED, ..trial }.plain();
+        if elsewhere < 0 {
+            return elsewhere;
+        }
+        raw::munmap(elsewhere as usize, call.bytes);
+        call.addr
+    } else {
+        let addr = trial.plain();
+        if addr < 0 {
+            return addr;
+        }
+        addr as usize
+    };
+    match replace(file, call, addr) {
+        Ok(()) => {
+            if call.flags & libc::MAP_POPULATE != 0 {
+                advise_manager(file.state, addr, call.bytes, libc::MADV_WILLNEED);
+            }
+            addr as isize
+        }
+        // Nothing was changed: the trial mapping is what the program wanted, or nearly.
+        Err(false) if !fixed && call.flags & eager == 0 => addr as isize,
+        Err(_) => call.plain_at(addr),
+    }
+}
+
+/// Puts the manager's memory at an address. The error says whether the address was touched.
+fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), bool> {
+    let mut request = file.request(Op::MapPrepare);
+    request.b = call.offset as u64;
+    request.c = call.bytes as u64;
+    request.d = call.prot as u64;
+    request.e = call.flags as u32 as u64;
+    request.f = raw::fcntl(call.fd, libc::F_GETFL, 0) as u64;
+    let (reply, memfd) = ask_with(file.state, &request, &[], -1).map_err(|_| false)?;
+    if reply.r0 == 0 || memfd < 0 {
+        raw::close(memfd);
+        return Err(false);
+    }
+    // Program's modifiers that the replacement shares; its type is the manager's to choose.
+    let modifiers = call.flags & (libc::MAP_NORESERVE | libc::MAP_STACK);
+    let flags = reply.r1 as c_int | modifiers | libc::MAP_FIXED;
+    let mapped = raw::mmap(addr, call.bytes, libc::PROT_NONE, flags, memfd, call.offset);
+    raw::close(memfd);
+    if mapped < 0 {
+        return Err(true);
+    }
+    let mut request = file.request(Op::MapCommit);
+    request.b = call.offset as u64;
+    request.c = call.bytes as u64;
+    request.d = addr as u64;
+    request.e = call.prot as u64;
+    request.f = call.flags as u32 as u64;
+    ask(file.state, &request).map_err(|_| true)?;
+    widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
+    if raw_call!(libc::SYS_mprotect, addr, call.bytes, call.prot) < 0 {
+        return Err(true);
+    }
+    Ok(())
+}
+
+/// After a successful `mremap(2)`: the kernel tells the manager, we only keep the quick test true.
+pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usize) {
+    if may_be_managed(old, old_bytes.max(1)) {
+        widen(new, new_bytes.next_multiple_of(PAGE_BYTES as usize));
+    }
+}
+
+/// Asks whether a range may get a protection; an error is to be returned to the program.
+pub(crate) fn may_protect(addr: usize, bytes: usize, prot: c_int) -> Result<(), isize> {
+    if !may_be_managed(addr, bytes) {
+        return Ok(());
+    }
+    let Some(state) = state::current() else { return Ok(()) };
+    let mut request = Request::new(Op::Protect);
+    (request.a, request.b, request.c) = (addr as u64, bytes as u64, prot as u64);
+    match ask(state, &request) {
+        Err(errno) if errno == -libc::EACCES => Err(errno as isize),
+        _ => Ok(()),
+    }
+}
+
+/// `msync(2)`, if the range may be managed.
+pub(crate) fn msync(addr: usize, bytes: usize, flags: c_int) -> Option<isize> {
+    if !may_be_managed(addr, bytes) {
+        return None;
+    }
+    let state = state::current()?;
+    // Checks the arguments; writes back what else lies in the range.
+    let result = raw_call!(libc::SYS_msync, addr, bytes, flags);
+    if result < 0 {
+        return Some(result);
+    }
+    let mut request = Request::new(Op::Sync);
+    (request.a, request.b, request.c) = (addr as u64, bytes as u64, flags as u64);
+    Some(ask(state, &request).map_or_else(|errno| errno as isize, |_| 0))
+}
+
+/// `madvise(2)`: the result if the manager carried it out.
+pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize> {
+    /// `MADV_COLLAPSE`
+    const COLLAPSE: c_int = 25;
+    let concerns = matches!(
+        advice,
+        libc::MADV_NORMAL
+            | libc::MADV_RANDOM
+            | libc::MADV_SEQUENTIAL
+            | libc::MADV_WILLNEED
+            | libc::MADV_FREE
+            | libc::MADV_REMOVE
+            | libc::MADV_HUGEPAGE
+            | COLLAPSE
+    );
+    if !concerns || !may_be_managed(addr, bytes) {
+        return None;
+    }
+    let state = state::current()?;
+    advise_manager(state, addr, bytes, advice).then_some(0)
+}
+
+fn advise_manager(state: &state::State, addr: usize, bytes: usize, advice: c_int) -> bool {
+    let mut request = Request::new(Op::Advise);
+    (request.a, request.b, request.c) = (addr as u64, bytes as u64, advice as u64);
+    ask(state, &request).is_ok_and(|reply| reply.r0 != 0)
+}
+
+/// The flag that `mlock2(2)` needs so that nothing managed is brought in at once: under a budget
+/// residency is the policy's, and locking a range larger than the budget would only thrash. Ranges
+/// without managed memory are locked as asked.
+pub(crate) fn lock_on_fault(addr: usize, bytes: usize) -> bool {
+    may_be_managed(addr, bytes) && state::current().is_some()
+}

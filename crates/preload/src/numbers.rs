@@ -1,0 +1,170 @@
+//! System calls by number, for `syscall(2)`.
+
+use crate::mapping::{self, Mmap};
+use crate::transfer::{self, Vectors, one};
+use crate::{change, environment, exports, files, raw, raw_call, state, table};
+use libc::{c_char, c_int, c_long, iovec};
+use raw::forward;
+
+/// `fallocate`, `copy_file_range` and such, and all others of one descriptor: what the exported
+/// functions do, with the kernel's result. None if the call does not concern us.
+pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
+    if !state::active() {
+        return None;
+    }
+    let plain = || forward(number, args);
+    let [a, b, c, d, e, f] = args;
+    let fd = a as c_int;
+    #[cfg(target_arch = "x86_64")]
+    match number {
+        libc::SYS_open => {
+            return Some(open(b as c_int, |flags| {
+                forward(number, [a, flags as usize, c, 0, 0, 0])
+            }));
+        }
+        libc::SYS_creat => {
+            let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+            return Some(open(flags, |flags| raw_call!(libc::SYS_open, a, flags, b)));
+        }
+        libc::SYS_dup2 => {
+            files::before_replacing(b as c_int);
+            return Some(duplicated(fd, plain()));
+        }
+        _ => {}
+    }
+    Some(match number {
+        libc::SYS_read => transfer::read(fd, one(b, c), None, plain)?,
+        libc::SYS_pread64 => transfer::read(fd, one(b, c), Some(d as i64), plain)?,
+        libc::SYS_readv => transfer::read(fd, list(b, c), None, plain)?,
+        libc::SYS_preadv => transfer::read(fd, list(b, c), Some(d as i64), plain)?,
+        libc::SYS_preadv2 => transfer::read(fd, list(b, c), position(d), plain)?,
+        libc::SYS_write => transfer::write(fd, one(b, c), None, 0, plain)?,
+        libc::SYS_pwrite64 => transfer::write(fd, one(b, c), Some(d as i64), 0, plain)?,
+        libc::SYS_writev => transfer::write(fd, list(b, c), None, 0, plain)?,
+        libc::SYS_pwritev => transfer::write(fd, list(b, c), Some(d as i64), 0, plain)?,
+        libc::SYS_pwritev2 => transfer::write(fd, list(b, c), position(d), f as c_int, plain)?,
+
+        libc::SYS_openat => {
+            open(c as c_int, |flags| forward(number, [a, b, flags as usize, d, 0, 0]))
+        }
+        libc::SYS_openat2 => {
+            let fd = plain();
+            if fd >= 0 {
+                let flags = raw::fcntl(fd as c_int, libc::F_GETFL, 0);
+                files::classify(fd as c_int, flags as c_int);
+            }
+            fd
+        }
+        libc::SYS_close if table::is_plain(fd) => return None,
+        libc::SYS_close => kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
+        libc::SYS_close_range if c as u32 & libc::CLOSE_RANGE_CLOEXEC != 0 => return None,
+        libc::SYS_close_range => {
+            files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
+        }
+        libc::SYS_dup => duplicated(fd, plain()),
+        libc::SYS_dup3 => {
+            files::before_replacing(b as c_int);
+            duplicated(fd, plain())
+        }
+        libc::SYS_fcntl if matches!(b as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
+            duplicated(fd, plain())
+        }
+        libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
+        libc::SYS_recvmsg => {
+            let result = plain();
+            if result >= 0 {
+                // SAFETY: the call succeeded with the program's message.
+                exports::received(unsafe { &*(b as *const libc::msghdr) });
+            }
+            result
+        }
+
+        libc::SYS_mmap if table::is_plain(e as c_int) => return None,
+        libc::SYS_mmap => mapping::mmap(Mmap {
+            addr: a,
+            bytes: b,
+            prot: c as c_int,
+            flags: d as c_int,
+            fd: e as c_int,
+            offset: f as i64,
+        })?,
+        libc::SYS_mremap => {
+            let result = plain();
+            if result >= 0 {
+                mapping::remapped(a, b, result as usize, c);
+            }
+            result
+        }
+        libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
+            mapping::may_protect(a, b, c as c_int).map_or_else(|errno| errno, |()| plain())
+        }
+        libc::SYS_msync => mapping::msync(a, b, c as c_int)?,
+        libc::SYS_madvise => mapping::madvise(a, b, c as c_int)?,
+        libc::SYS_mlock => exports::lock_memory(a, b, 0)?,
+        libc::SYS_mlock2 => exports::lock_memory(a, b, c as u32)?,
+        libc::SYS_mlockall => raw_call!(number, exports::lock_all_flags(a as c_int)),
+
+        libc::SYS_ftruncate => change::truncate(fd, b as i64, plain)?,
+        libc::SYS_truncate => change::truncate_path(a as *const c_char, b as i64, plain)?,
+        libc::SYS_fallocate => {
+            let range = exports::fallocate_range(b as c_int, c as i64, d as i64);
+            change::change(fd, range, plain)?
+        }
+        libc::SYS_copy_file_range => {
+            let to_offset = || exports::offset_at(d as *const i64);
+            change::copy(fd, c as c_int, to_offset, e, plain)?
+        }
+        libc::SYS_sendfile => change::copy(b as c_int, fd, || None, d, plain)?,
+        libc::SYS_splice => {
+            change::splice(fd, b as *mut i64, c as c_int, d as *mut i64, e, f as u32)?
+        }
+        libc::SYS_fsync | libc::SYS_fdatasync => after(change::flush_descriptor(fd), plain),
+        libc::SYS_sync_file_range => after(change::flush_range(fd, b as i64, c as i64), plain),
+        libc::SYS_syncfs | libc::SYS_sync => after(change::flush_all(), plain),
+        libc::SYS_fadvise64 => {
+            if d as c_int == libc::POSIX_FADV_DONTNEED {
+                let _ = change::flush_range(fd, b as i64, c as i64);
+            }
+            plain()
+        }
+
+        libc::SYS_execve => {
+            environment::announce_exec(a as *const c_char);
+            environment::follow(c as *const *const c_char, |env| raw_call!(number, a, b, env))
+        }
+        libc::SYS_execveat => {
+            exports::announce_exec_at(fd, b as *const c_char);
+            environment::follow(d as *const *const c_char, |env| raw_call!(number, a, b, c, env, e))
+        }
+
+        // Its reads and writes on managed files could not be seen; programs fall back.
+        libc::SYS_io_uring_setup if state::current().is_some() => -libc::ENOSYS as isize,
+        _ => return None,
+    })
+}
+
+fn list(iov: usize, count: usize) -> Vectors {
+    Vectors(iov as *const iovec, count as c_int)
+}
+
+fn position(offset: usize) -> Option<i64> {
+    (offset as i64 != -1).then_some(offset as i64)
+}
+
+fn after(flushed: isize, plain: impl FnOnce() -> isize) -> isize {
+    if flushed < 0 { flushed } else { plain() }
+}
+
+fn duplicated(old: c_int, new: isize) -> isize {
+    files::duplicated(old, new as c_int);
+    new
+}
+
+/// A libc result (-1 and errno) as the kernel's.
+fn kernel(result: isize) -> isize {
+    if result == -1 { -raw::errno() as isize } else { result }
+}
+
+fn open(flags: c_int, open: impl FnOnce(c_int) -> isize) -> isize {
+    kernel(files::open(flags, |flags| raw::ret(open(flags)) as c_int) as isize)
+}

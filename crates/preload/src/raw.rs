@@ -1,0 +1,330 @@
+//! System calls without libc: they touch neither `errno` nor any interposed function.
+//!
+//! Results follow the kernel: negative errno on failure.
+
+use core::arch::asm;
+use core::sync::atomic::{AtomicU32, Ordering};
+use libc::{c_int, c_long};
+
+/// One system call.
+///
+/// # Safety
+/// The arguments must not make the kernel break memory that Rust code relies on.
+#[cfg(target_arch = "x86_64")]
+pub(crate) unsafe fn syscall(number: c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; the caller answers for the effect.
+    unsafe {
+        asm!(
+            "syscall",
+            inlateout("rax") number as isize => result,
+            in("rdi") args[0], in("rsi") args[1], in("rdx") args[2],
+            in("r10") args[3], in("r8") args[4], in("r9") args[5],
+            lateout("rcx") _, lateout("r11") _,
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// One system call.
+///
+/// # Safety
+/// The arguments must not make the kernel break memory that Rust code relies on.
+#[cfg(target_arch = "aarch64")]
+pub(crate) unsafe fn syscall(number: c_long, args: [usize; 6]) -> isize {
+    let result: isize;
+    // SAFETY: the kernel's calling convention; the caller answers for the effect.
+    unsafe {
+        asm!(
+            "svc 0",
+            in("x8") number,
+            inlateout("x0") args[0] => result,
+            in("x1") args[1], in("x2") args[2], in("x3") args[3],
+            in("x4") args[4], in("x5") args[5],
+            options(nostack),
+        );
+    }
+    result
+}
+
+/// A system call that the program asked for, with the program's own arguments, or one of ours that
+/// touches no memory of Rust's (descriptors, ids).
+pub(crate) fn forward(number: c_long, args: [usize; 6]) -> isize {
+    // SAFETY: the program makes this call; what it does to the program's memory is the program's
+    // wish, and the statics of this library are unknown to the program.
+    unsafe { syscall(number, args) }
+}
+
+/// Builds the argument array of a system call from values of any integer or pointer type.
+#[macro_export]
+macro_rules! raw_call {
+    ($number:expr $(, $arg:expr)* $(,)?) => {
+        $crate::raw::forward($number, $crate::raw::pad(&[$($arg as usize),*]))
+    };
+}
+
+/// Arguments padded with zeros.
+#[inline(always)]
+pub(crate) fn pad(args: &[usize]) -> [usize; 6] {
+    let mut all = [0; 6];
+    let mut i = 0;
+    while i < args.len() && i < 6 {
+        all[i] = args[i];
+        i += 1;
+    }
+    all
+}
+
+/// Turns a kernel result into libc's: -1 and `errno`, or the value.
+pub(crate) fn ret(result: isize) -> isize {
+    if (-4095..0).contains(&result) {
+        set_errno(-result as c_int);
+        -1
+    } else {
+        result
+    }
+}
+
+/// Sets the calling thread's `errno`.
+pub(crate) fn set_errno(errno: c_int) {
+    // SAFETY: libc's own location of the calling thread's errno.
+    unsafe { *libc::__errno_location() = errno }
+}
+
+/// The calling thread's `errno`.
+pub(crate) fn errno() -> c_int {
+    // SAFETY: libc's own location of the calling thread's errno.
+    unsafe { *libc::__errno_location() }
+}
+
+/// The process's id, from the kernel: a vfork child answers with its own.
+pub(crate) fn getpid() -> i32 {
+    raw_call!(libc::SYS_getpid) as i32
+}
+
+/// The thread's id.
+pub(crate) fn gettid() -> i32 {
+    raw_call!(libc::SYS_gettid) as i32
+}
+
+/// `close(2)`.
+pub(crate) fn close(fd: c_int) {
+    raw_call!(libc::SYS_close, fd);
+}
+
+/// What `fstat(2)` says, or a negated errno.
+pub(crate) fn fstat(fd: c_int) -> Result<libc::stat, i32> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    let r = raw_call!(libc::SYS_fstat, fd, stat.as_mut_ptr());
+    if r < 0 {
+        return Err(r as i32);
+    }
+    // SAFETY: all zero is a valid `stat`, and the kernel filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
+/// `fcntl(2)` with an integer argument.
+pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
+    raw_call!(libc::SYS_fcntl, fd, command, argument)
+}
+
+/// `lseek(2)`.
+pub(crate) fn lseek(fd: c_int, offset: i64, whence: c_int) -> i64 {
+    raw_call!(libc::SYS_lseek, fd, offset, whence) as i64
+}
+
+/// `mmap(2)`; a negative result is an errno.
+pub(crate) fn mmap(
+    addr: usize,
+    bytes: usize,
+    prot: c_int,
+    flags: c_int,
+    fd: c_int,
+    offset: i64,
+) -> isize {
+    raw_call!(libc::SYS_mmap, addr, bytes, prot, flags, fd, offset)
+}
+
+/// Fresh private memory, lazily committed; 0 if there is none.
+pub(crate) fn reserve(bytes: usize) -> usize {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
+    let r = mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+    if r < 0 { 0 } else { r as usize }
+}
+
+/// `munmap(2)`.
+pub(crate) fn munmap(addr: usize, bytes: usize) {
+    raw_call!(libc::SYS_munmap, addr, bytes);
+}
+
+/// Gives up the processor.
+pub(crate) fn yield_now() {
+    raw_call!(libc::SYS_sched_yield);
+}
+
+/// Sleeps while `word` is `expected`, at most a tenth of a second.
+pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    raw_call!(libc::SYS_futex, word.as_ptr(), op, expected, &raw const limit);
+}
+
+/// Wakes one sleeper.
+pub(crate) fn futex_wake(word: &AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    raw_call!(libc::SYS_futex, word.as_ptr(), op, 1);
+}
+
+/// Ends the whole process at once.
+pub(crate) fn exit_group(code: c_int) -> ! {
+    loop {
+        raw_call!(libc::SYS_exit_group, code);
+    }
+}
+
+/// Writes one line to standard error.
+pub(crate) fn complain(text: &[u8]) {
+    let parts: [&[u8]; 3] = [b"pagekeeper: ", text, b"\n"];
+    let iov = parts
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    raw_call!(libc::SYS_writev, 2, iov.as_ptr(), iov.len());
+}
+
+/// A number in decimal digits.
+pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 12]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 || at == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// All signals but those that a thread raises by its own fault are held back while this lives: a
+/// handler that jumps away would otherwise leave a request half done or a lock taken.
+pub(crate) struct SignalsHeld {
+    old: u64,
+}
+
+impl SignalsHeld {
+    /// Holds signals back in the calling thread.
+    pub(crate) fn new() -> SignalsHeld {
+        const OWN_FAULTS: [c_int; 6] =
+            [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
+        let mut mask = !0u64;
+        let mut i = 0;
+        while i < OWN_FAULTS.len() {
+            mask &= !(1 << (OWN_FAULTS[i] - 1));
+            i += 1;
+        }
+        let mut old = 0u64;
+        raw_call!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_BLOCK,
+            &raw const mask,
+            &raw mut old,
+            size_of::<u64>()
+        );
+        SignalsHeld { old }
+    }
+}
+
+impl Drop for SignalsHeld {
+    fn drop(&mut self) {
+        raw_call!(
+            libc::SYS_rt_sigprocmask,
+            libc::SIG_SETMASK,
+            &raw const self.old,
+            0,
+            size_of::<u64>()
+        );
+    }
+}
+
+/// A lock for threads of one process; hold signals back while it is taken. All zero is unlocked.
+#[repr(transparent)]
+pub(crate) struct Lock(AtomicU32);
+
+impl Lock {
+    /// Waits for the lock.
+    pub(crate) fn lock(&self) -> LockGuard<'_> {
+        if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+            while self.0.swap(2, Ordering::Acquire) != 0 {
+                futex_wait(&self.0, 2);
+            }
+        }
+        LockGuard(&self.0)
+    }
+}
+
+/// Unlocks when dropped.
+pub(crate) struct LockGuard<'a>(&'a AtomicU32);
+
+impl Drop for LockGuard<'_> {
+    fn drop(&mut self) {
+        if self.0.swap(0, Ordering::Release) == 2 {
+            futex_wake(self.0);
+        }
+    }
+}
+
+/// Temporary private memory, unmapped when dropped. Never managed, so the kernel and the manager
+/// may read it at any moment.
+pub(crate) struct Arena {
+    /// Where it starts.
+    pub(crate) addr: usize,
+    bytes: usize,
+}
+
+impl Arena {
+    /// Memory of at least this size.
+    pub(crate) fn new(bytes: usize) -> Option<Arena> {
+        let bytes = bytes.max(1).next_multiple_of(4096);
+        match reserve(bytes) {
+            0 => None,
+            addr => Some(Arena { addr, bytes }),
+        }
+    }
+
+    /// Gathers the program's buffers from the start of the arena; returns the bytes gathered or a
+    /// negated errno. Copied by the kernel, so that a bad address is EFAULT and not a signal.
+    pub(crate) fn gather(&self, sources: &[libc::iovec], total: usize) -> isize {
+        let to = libc::iovec { iov_base: self.addr as *mut _, iov_len: total.min(self.bytes) };
+        let r = raw_call!(
+            libc::SYS_process_vm_readv,
+            getpid(),
+            &raw const to,
+            1,
+            sources.as_ptr(),
+            sources.len(),
+            0
+        );
+        if r != -libc::EPERM as isize && r != -libc::ENOSYS as isize {
+            return r;
+        }
+        let mut done = 0;
+        for source in sources {
+            let bytes = source.iov_len.min(to.iov_len - done);
+            // SAFETY: the program handed these bytes to a write; the arena is ours and disjoint.
+            unsafe {
+                core::ptr::copy_nonoverlapping(
+                    source.iov_base.cast::<u8>(),
+                    (self.addr + done) as *mut u8,
+                    bytes,
+                );
+            }
+            done += bytes;
+        }
+        done as isize
+    }
+}
+
+impl Drop for Arena {
+    fn drop(&mut self) {
+        munmap(self.addr, self.bytes);
+    }
+}

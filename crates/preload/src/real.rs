@@ -1,0 +1,192 @@
+//! The functions behind ours: libc's own, or those of another library preloaded after this one.
+//!
+//! They are looked up once, by [`resolve`] in the constructor. Before that (an allocator's or
+//! another library's constructor may run first, and a look-up may allocate) functions that are
+//! plain system calls are made as such.
+
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, Ordering};
+use libc::{
+    FILE, c_char, c_int, c_long, c_uint, c_void, iovec, loff_t, mode_t, msghdr, off_t, size_t,
+    ssize_t,
+};
+
+fn look_up(name: &CStr) -> *mut c_void {
+    // SAFETY: a NUL-terminated name; RTLD_NEXT asks for the next definition after this library.
+    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+}
+
+macro_rules! name_of {
+    ($name:ident) => {
+        match CStr::from_bytes_with_nul(concat!(stringify!($name), "\0").as_bytes()) {
+            Ok(name) => name,
+            Err(_) => c"",
+        }
+    };
+}
+
+macro_rules! real_functions {
+    (
+        system_calls { $($call:ident = $number:ident ( $($carg:ident : $cty:ty),* ) -> $cret:ty;)* }
+        functions { $($name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty, otherwise $missing:expr;)* }
+    ) => {
+        #[allow(non_upper_case_globals)]
+        mod place {
+            use super::*;
+            $(pub(super) static $call: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        }
+
+        /// Looks all of them up.
+        pub(crate) fn resolve() {
+            $(place::$call.store(look_up(name_of!($call)), Ordering::Relaxed);)*
+            $(place::$name.store(look_up(name_of!($name)), Ordering::Relaxed);)*
+        }
+
+        $(
+            /// The real function; a raw system call while it is not looked up yet.
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn $call($($carg: $cty),*) -> $cret {
+                let place = place::$call.load(Ordering::Relaxed);
+                if place.is_null() {
+                    return crate::raw::ret(crate::raw_call!(libc::$number $(, $carg)*)) as $cret;
+                }
+                // SAFETY: libc's function of this name has this signature; the arguments are the
+                // program's own.
+                unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($cty),*) -> $cret>(
+                        place,
+                    )($($carg),*)
+                }
+            }
+        )*
+        $(
+            /// The real function.
+            pub(crate) fn $name($($arg: $ty),*) -> $ret {
+                let mut place = place::$name.load(Ordering::Relaxed);
+                if place.is_null() {
+                    place = look_up(name_of!($name));
+                    if place.is_null() {
+                        crate::raw::set_errno(libc::ENOSYS);
+                        return $missing;
+                    }
+                    place::$name.store(place, Ordering::Relaxed);
+                }
+                // SAFETY: libc's function of this name has this signature; the arguments are the
+                // program's own.
+                unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($ty),*) -> $ret>(
+                        place,
+                    )($($arg),*)
+                }
+            }
+        )*
+    };
+}
+
+type Argv = *const *const c_char;
+
+real_functions! {
+    system_calls {
+        openat = SYS_openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
+        close = SYS_close(fd: c_int) -> c_int;
+        close_range = SYS_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
+        dup = SYS_dup(fd: c_int) -> c_int;
+        dup3 = SYS_dup3(old: c_int, new: c_int, flags: c_int) -> c_int;
+        fcntl = SYS_fcntl(fd: c_int, command: c_int, argument: usize) -> c_int;
+        ioctl = SYS_ioctl(fd: c_int, request: usize, argument: usize) -> c_int;
+        recvmsg = SYS_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
+        recvmmsg = SYS_recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint,
+            flags: c_int, timeout: *mut libc::timespec) -> c_int;
+        read = SYS_read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
+        readv = SYS_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+        pread64 = SYS_pread64(fd: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t)
+            -> ssize_t;
+        write = SYS_write(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t;
+        writev = SYS_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
+        pwrite64 = SYS_pwrite64(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t)
+            -> ssize_t;
+        ftruncate = SYS_ftruncate(fd: c_int, bytes: off_t) -> c_int;
+        truncate = SYS_truncate(path: *const c_char, bytes: off_t) -> c_int;
+        fallocate = SYS_fallocate(fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int;
+        copy_file_range = SYS_copy_file_range(from: c_int, from_at: *mut loff_t, to: c_int,
+            to_at: *mut loff_t, bytes: size_t, flags: c_uint) -> ssize_t;
+        sendfile = SYS_sendfile(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t;
+        splice = SYS_splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t,
+            bytes: size_t, flags: c_uint) -> ssize_t;
+        fsync = SYS_fsync(fd: c_int) -> c_int;
+        fdatasync = SYS_fdatasync(fd: c_int) -> c_int;
+        sync_file_range = SYS_sync_file_range(fd: c_int, offset: off_t, bytes: off_t,
+            flags: c_uint) -> c_int;
+        syncfs = SYS_syncfs(fd: c_int) -> c_int;
+        mmap = SYS_mmap(addr: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int,
+            offset: off_t) -> *mut c_void;
+        mremap = SYS_mremap(old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int,
+            new: *mut c_void) -> *mut c_void;
+        mprotect = SYS_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int) -> c_int;
+        pkey_mprotect = SYS_pkey_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int,
+            key: c_int) -> c_int;
+        msync = SYS_msync(addr: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
+        madvise = SYS_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
+        mlock = SYS_mlock(addr: *const c_void, bytes: size_t) -> c_int;
+        mlock2 = SYS_mlock2(addr: *const c_void, bytes: size_t, flags: c_uint) -> c_int;
+        mlockall = SYS_mlockall(flags: c_int) -> c_int;
+        execve = SYS_execve(path: *const c_char, argv: Argv, env: Argv) -> c_int;
+        execveat = SYS_execveat(dir: c_int, path: *const c_char, argv: Argv, env: Argv,
+            flags: c_int) -> c_int;
+    }
+    functions {
+        dup2(old: c_int, new: c_int) -> c_int, otherwise -1;
+        closefrom(first: c_int) -> (), otherwise Default::default();
+        preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
+            otherwise -1;
+        pwritev64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
+            otherwise -1;
+        preadv64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
+            -> ssize_t, otherwise -1;
+        pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
+            -> ssize_t, otherwise -1;
+        posix_fallocate(fd: c_int, offset: off_t, bytes: off_t) -> c_int, otherwise libc::ENOSYS;
+        posix_fadvise(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int,
+            otherwise libc::ENOSYS;
+        posix_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int,
+            otherwise libc::ENOSYS;
+        sync() -> (), otherwise Default::default();
+        fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
+            otherwise core::ptr::null_mut();
+        fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, otherwise core::ptr::null_mut();
+        freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE,
+            otherwise core::ptr::null_mut();
+        fclose(stream: *mut FILE) -> c_int, otherwise -1;
+        fflush(stream: *mut FILE) -> c_int, otherwise -1;
+        fileno(stream: *mut FILE) -> c_int, otherwise -1;
+        fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::stdio::CookieCalls)
+            -> *mut FILE, otherwise core::ptr::null_mut();
+        setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, bytes: size_t) -> c_int,
+            otherwise -1;
+        mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int, otherwise -1;
+        shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
+        execvpe(file: *const c_char, argv: Argv, env: Argv) -> c_int, otherwise -1;
+        fexecve(fd: c_int, argv: Argv, env: Argv) -> c_int, otherwise -1;
+        posix_spawn(pid: *mut libc::pid_t, path: *const c_char,
+            actions: *const libc::posix_spawn_file_actions_t,
+            attributes: *const libc::posix_spawnattr_t, argv: Argv, env: Argv) -> c_int,
+            otherwise libc::ENOSYS;
+        posix_spawnp(pid: *mut libc::pid_t, file: *const c_char,
+            actions: *const libc::posix_spawn_file_actions_t,
+            attributes: *const libc::posix_spawnattr_t, argv: Argv, env: Argv) -> c_int,
+            otherwise libc::ENOSYS;
+        open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int, otherwise -1;
+        syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
+            -> c_long, otherwise -1;
+    }
+}
+
+/// Where the real `vfork` is: it must be jumped to, not called.
+pub(crate) fn vfork_address() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    if PLACE.load(Ordering::Relaxed).is_null() {
+        PLACE.store(look_up(c"vfork"), Ordering::Relaxed);
+    }
+    PLACE.load(Ordering::Relaxed)
+}

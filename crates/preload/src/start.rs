@@ -1,0 +1,23 @@
+//! What happens when the library is loaded.
+
+use crate::{environment, files, raw_call, real, state, stdio, table};
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static START: extern "C" fn() = start;
+
+/// The constructor. Everything stays plain unless `pagekeeper run` says where the manager is.
+extern "C" fn start() {
+    real::resolve();
+    // A program with more rights than its user must not hear of a stranger's manager.
+    // SAFETY: reads the auxiliary vector.
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read() {
+        return;
+    }
+    if raw_call!(libc::SYS_getpid) <= 0 || !table::allocate() || !state::allocate() {
+        return;
+    }
+    let _ = state::current();
+    files::announce_executed();
+    stdio::adopt_standard_streams();
+}

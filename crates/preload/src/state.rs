@@ -1,0 +1,151 @@
+//! What this process has going on with the manager, and how a forked child notices that none of it
+//! is its own.
+
+use crate::connection::Connection;
+use crate::raw::{self, Lock, SignalsHeld};
+use crate::{connection, files, raw_call, table, userfault};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+
+/// Connections a process may have: so many threads can wait for the manager at once.
+pub(crate) const CONNECTIONS_MAX: usize = 64;
+/// Locks for calls that use a descriptor's own offset; descriptors share them by
+/// [`table::Entry::lock_index`].
+pub(crate) const OFFSET_LOCKS: usize = 1024;
+
+/// [`State::phase`]: all zero, so nobody has begun: a new image, or a forked child.
+const FRESH: u32 = 0;
+/// One thread is beginning.
+const BEGINNING: u32 = 1;
+/// In use.
+const READY: u32 = 2;
+/// The manager is gone and nothing of it was in use: everything passes through.
+const GONE: u32 = 3;
+
+/// Per-process state, in memory that the kernel wipes in a forked child; all zero is its beginning.
+#[repr(C)]
+pub(crate) struct State {
+    phase: AtomicU32,
+    /// The process whose state it is; a vfork child sees somebody else's.
+    pid: AtomicI32,
+    /// What [`pagekeeper_wire::Op::Hello`] says about this process.
+    pub(crate) hello_kind: AtomicU32,
+    /// One of the constants of [`userfault`].
+    pub(crate) userfault: AtomicU32,
+    /// The shared count of plain system calls in flight, once it was asked for.
+    pub(crate) raw_word: AtomicPtr<AtomicU32>,
+    /// Held while one of the two above is set up.
+    pub(crate) set_up: Lock,
+    /// Changes whenever a connection becomes free.
+    pub(crate) freed: AtomicU32,
+    /// Threads that wait for a free connection.
+    pub(crate) waiters: AtomicU32,
+    pub(crate) connections: [Connection; CONNECTIONS_MAX],
+    pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
+}
+
+/// Null while this library is inactive.
+static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
+/// Some process of this image has begun: a fresh [`State`] then belongs to a forked child.
+static BEGAN: AtomicBool = AtomicBool::new(false);
+
+/// Whose state it is.
+pub(crate) enum View {
+    /// The library is inactive, or the memory is shared with another process (a vfork child):
+    /// plain system calls, and no table may change.
+    Foreign,
+    /// A forked child (or a new image) that did nothing managed so far.
+    Fresh,
+    /// Ours, in use.
+    Ready(&'static State),
+}
+
+/// Makes the library active: maps the state. False if there is no memory for it.
+pub(crate) fn allocate() -> bool {
+    let bytes = size_of::<State>().next_multiple_of(4096);
+    let addr = raw::reserve(bytes);
+    if addr == 0 || raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_WIPEONFORK) < 0 {
+        return false;
+    }
+    STATE.store(addr as *mut State, Ordering::Release);
+    true
+}
+
+/// Whether the library is active at all.
+pub(crate) fn active() -> bool {
+    !STATE.load(Ordering::Relaxed).is_null()
+}
+
+fn state() -> Option<&'static State> {
+    let state = STATE.load(Ordering::Acquire);
+    // SAFETY: null, or mapped by `allocate`, never unmapped; all zero is valid, all fields atomic.
+    unsafe { state.as_ref() }
+}
+
+/// Whose state it is, without beginning anything.
+pub(crate) fn view() -> View {
+    let Some(state) = state() else { return View::Foreign };
+    match state.phase.load(Ordering::Acquire) {
+        READY if state.pid.load(Ordering::Relaxed) == raw::getpid() => View::Ready(state),
+        FRESH => View::Fresh,
+        _ => View::Foreign,
+    }
+}
+
+/// The state, begun if need be; none if everything is to pass through.
+pub(crate) fn current() -> Option<&'static State> {
+    let state = state()?;
+    loop {
+        match state.phase.load(Ordering::Acquire) {
+            READY => return (state.pid.load(Ordering::Relaxed) == raw::getpid()).then_some(state),
+            GONE => return None,
+            BEGINNING => raw::yield_now(),
+            _ => begin(state),
+        }
+    }
+}
+
+fn begin(state: &'static State) {
+    let _held = SignalsHeld::new();
+    if state.phase.compare_exchange(FRESH, BEGINNING, Ordering::Acquire, Ordering::Relaxed).is_err()
+    {
+        return;
+    }
+    state.pid.store(raw::getpid(), Ordering::Relaxed);
+    if !BEGAN.swap(true, Ordering::Relaxed) {
+        state.phase.store(READY, Ordering::Release);
+        return;
+    }
+    // A forked child. The connections it inherited are its parent's.
+    connection::forget_inherited();
+    userfault::announce_inherited(state);
+    state.phase.store(READY, Ordering::Release);
+    if state.userfault.load(Ordering::Relaxed) == userfault::SENT {
+        // The manager is waiting to hear whose memory the probe page's fault told it of.
+        connection::connect_first(state);
+    }
+    files::announce_inherited();
+}
+
+/// The manager does not answer any more. Ends the program if it uses managed memory or files:
+/// nobody can give it their content. Otherwise everything passes through from here on.
+pub(crate) fn manager_gone(state: &State) {
+    if crate::mapping::any() || table::any_active() {
+        raw::complain(
+            b"the manager process is gone, and with it this program's managed memory and files; \
+              the program ends (exit code 70)",
+        );
+        raw::exit_group(70);
+    }
+    state.phase.store(GONE, Ordering::Release);
+}
+
+/// The manager refuses this process: everything passes through.
+pub(crate) fn refused(state: &State) {
+    state.phase.store(GONE, Ordering::Release);
+}
+
+/// Called right before `vfork`: the child shares this memory, and must find it begun by its parent.
+pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
+    let _ = current();
+    crate::real::vfork_address()
+}

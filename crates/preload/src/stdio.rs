@@ -1,0 +1,310 @@
+//! stdio on managed files.
+//!
+//! glibc's streams call its own read and write, which no preloaded library sees. So a stream on a
+//! file with a slot is one of `fopencookie(3)`, whose calls come here. Limits that follow: such a
+//! stream has no wide-character orientation, and `freopen(3)` onto a managed file keeps glibc's own
+//! calls (the file's dirty pages are written back before).
+
+use crate::files;
+use crate::raw;
+use crate::table;
+use crate::transfer;
+use crate::{change, raw_call, real, state};
+use core::ffi::CStr;
+use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
+
+/// `cookie_io_functions_t`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct CookieCalls {
+    read: extern "C" fn(*mut c_void, *mut c_char, size_t) -> ssize_t,
+    write: extern "C" fn(*mut c_void, *const c_char, size_t) -> ssize_t,
+    seek: extern "C" fn(*mut c_void, *mut i64, c_int) -> c_int,
+    close: extern "C" fn(*mut c_void) -> c_int,
+}
+
+const CALLS: CookieCalls =
+    CookieCalls { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
+
+/// The stream of each descriptor that has one of ours.
+static STREAMS: AtomicPtr<AtomicPtr<FILE>> = AtomicPtr::new(core::ptr::null_mut());
+/// One above the highest descriptor that ever had one.
+static STREAMS_USED: AtomicU32 = AtomicU32::new(0);
+
+fn stream_of(fd: c_int) -> Option<&'static AtomicPtr<FILE>> {
+    let streams = STREAMS.load(Ordering::Acquire);
+    if streams.is_null() || fd as u32 >= table::DESCRIPTORS_MAX {
+        return None;
+    }
+    // SAFETY: mapped for DESCRIPTORS_MAX pointers, never unmapped; zero is valid.
+    Some(unsafe { &*streams.add(fd as usize) })
+}
+
+/// The descriptor of a stream of ours.
+pub(crate) fn descriptor(stream: *mut FILE) -> Option<c_int> {
+    (0..STREAMS_USED.load(Ordering::Acquire) as c_int)
+        .find(|&fd| stream_of(fd).is_some_and(|known| known.load(Ordering::Acquire) == stream))
+}
+
+fn remember(fd: c_int, stream: *mut FILE) -> bool {
+    if STREAMS.load(Ordering::Acquire).is_null() {
+        let bytes = table::DESCRIPTORS_MAX as usize * size_of::<AtomicPtr<FILE>>();
+        let addr = raw::reserve(bytes);
+        if addr == 0 {
+            return false;
+        }
+        let null = core::ptr::null_mut();
+        let streams = addr as *mut AtomicPtr<FILE>;
+        let first = STREAMS.compare_exchange(null, streams, Ordering::AcqRel, Ordering::Acquire);
+        if first.is_err() {
+            raw::munmap(addr, bytes);
+        }
+    }
+    STREAMS_USED.fetch_max(fd as u32 + 1, Ordering::AcqRel);
+    stream_of(fd).map(|known| known.store(stream, Ordering::Release)).is_some()
+}
+
+extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, bytes: size_t) -> ssize_t {
+    let fd = cookie as usize as c_int;
+    let plain = || raw_call!(libc::SYS_read, fd, buffer, bytes);
+    let iov = transfer::one(buffer as usize, bytes);
+    raw::ret(transfer::read(fd, iov, None, plain).unwrap_or_else(plain))
+}
+
+extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
+    let fd = cookie as usize as c_int;
+    let mut done = 0;
+    while done < bytes {
+        let from = buffer as usize + done;
+        let plain = || raw_call!(libc::SYS_write, fd, from, bytes - done);
+        let iov = transfer::one(from, bytes - done);
+        let wrote = transfer::write(fd, iov, None, 0, plain).unwrap_or_else(plain);
+        if raw::ret(wrote) < 0 {
+            break;
+        }
+        done += wrote as usize;
+    }
+    // Fewer than asked for is an error to stdio; errno says which.
+    done as ssize_t
+}
+
+extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
+    let fd = cookie as usize as c_int;
+    // SAFETY: stdio hands its own variable.
+    let place = unsafe { &mut *offset };
+    let now = raw::lseek(fd, *place, whence);
+    if now < 0 {
+        raw::set_errno(-now as c_int);
+        return -1;
+    }
+    *place = now;
+    0
+}
+
+extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
+    let fd = cookie as usize as c_int;
+    if let Some(known) = stream_of(fd) {
+        known.store(core::ptr::null_mut(), Ordering::Release);
+    }
+    files::close(fd, || real::close(fd))
+}
+
+/// What a mode string asks of `open(2)`; none if it is not one.
+fn open_flags(mode: &[u8]) -> Option<c_int> {
+    let (access, create) = match mode.first()? {
+        b'r' => (libc::O_RDONLY, 0),
+        b'w' => (libc::O_WRONLY, libc::O_CREAT | libc::O_TRUNC),
+        b'a' => (libc::O_WRONLY, libc::O_CREAT | libc::O_APPEND),
+        _ => return None,
+    };
+    let mut flags = access | create;
+    // glibc looks at so many characters at most.
+    for letter in mode.iter().skip(1).take(6).take_while(|&&c| c != b',') {
+        match letter {
+            b'+' => flags = (flags & !libc::O_ACCMODE) | libc::O_RDWR,
+            b'x' => flags |= libc::O_EXCL,
+            b'e' => flags |= libc::O_CLOEXEC,
+            _ => {}
+        }
+    }
+    Some(flags)
+}
+
+/// A stream of ours on a descriptor with a slot.
+fn open_cookie(fd: c_int, flags: c_int) -> *mut FILE {
+    let updates = flags & libc::O_ACCMODE == libc::O_RDWR;
+    let appends = flags & libc::O_APPEND != 0;
+    let mode = match (appends, flags & libc::O_ACCMODE) {
+        (true, libc::O_RDWR) => c"a+",
+        (true, _) => c"a",
+        (false, libc::O_RDWR) => c"r+",
+        (false, libc::O_WRONLY) => c"w",
+        _ => c"r",
+    };
+    if appends && !updates {
+        // As glibc does, so that ftell tells where the next byte goes.
+        raw::lseek(fd, 0, libc::SEEK_END);
+    }
+    let stream = real::fopencookie(fd as usize as *mut c_void, mode.as_ptr(), CALLS);
+    if !stream.is_null() && !remember(fd, stream) {
+        // Without a table fileno would fail; everything else works.
+        raw::set_errno(0);
+    }
+    stream
+}
+
+/// `fopen(3)`.
+pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
+    if matches!(state::view(), state::View::Foreign) || path.is_null() || mode.is_null() {
+        return real::fopen(path, mode);
+    }
+    // SAFETY: the program's own string.
+    let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let Some(flags) = open_flags(letters) else { return real::fopen(path, mode) };
+    if letters.windows(5).any(|five| five == b",ccs=") {
+        // Only glibc's fopen converts characters.
+        let stream = real::fopen(path, mode);
+        reopened(stream);
+        return stream;
+    }
+    let fd = files::open(flags, |flags| real::openat(libc::AT_FDCWD, path, flags, 0o666));
+    if fd < 0 {
+        return core::ptr::null_mut();
+    }
+    let stream =
+        if table::get(fd).is_some() { open_cookie(fd, flags) } else { real::fdopen(fd, mode) };
+    if stream.is_null() {
+        let errno = raw::errno();
+        files::close(fd, || real::close(fd));
+        raw::set_errno(errno);
+    }
+    stream
+}
+
+/// `fdopen(3)`.
+pub(crate) fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
+    if files::managed(fd).is_none() || mode.is_null() {
+        return real::fdopen(fd, mode);
+    }
+    // SAFETY: the program's own string.
+    let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let Some(flags) = open_flags(letters) else { return real::fdopen(fd, mode) };
+    let had = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
+    let (want, have) = (flags & libc::O_ACCMODE, had & libc::O_ACCMODE);
+    if have != libc::O_RDWR && want != have {
+        raw::set_errno(libc::EINVAL);
+        return core::ptr::null_mut();
+    }
+    if flags & libc::O_APPEND != 0 && had & libc::O_APPEND == 0 {
+        raw::fcntl(fd, libc::F_SETFL, (had | libc::O_APPEND) as usize);
+    }
+    open_cookie(fd, flags)
+}
+
+/// `freopen(3)`.
+pub(crate) fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE {
+    if matches!(state::view(), state::View::Foreign) {
+        return real::freopen(path, mode, stream);
+    }
+    let old = descriptor(stream);
+    if let Some(fd) = old {
+        // glibc does not close what it did not open.
+        real::fflush(stream);
+        if let Some(known) = stream_of(fd) {
+            known.store(core::ptr::null_mut(), Ordering::Release);
+        }
+        let mut own = [0u8; 32];
+        let path = if path.is_null() { own_path(fd, &mut own) } else { path };
+        let result = real::freopen(path, mode, stream);
+        let errno = raw::errno();
+        files::close(fd, || real::close(fd));
+        raw::set_errno(errno);
+        reopened(result);
+        return result;
+    }
+    let before = real::fileno(stream);
+    if let (true, state::View::Ready(state)) = (before >= 0, state::view()) {
+        files::forget(state, before);
+    }
+    let result = real::freopen(path, mode, stream);
+    reopened(result);
+    result
+}
+
+/// `/proc/self/fd/N`.
+fn own_path(fd: c_int, path: &mut [u8; 32]) -> *const c_char {
+    const DIR: &[u8] = b"/proc/self/fd/";
+    let mut digits = [0u8; 12];
+    let digits = raw::decimal(fd as u64, &mut digits);
+    path[..DIR.len()].copy_from_slice(DIR);
+    path[DIR.len()..][..digits.len()].copy_from_slice(digits);
+    path.as_ptr().cast()
+}
+
+/// glibc's own stream is on a file that may be managed.
+fn reopened(stream: *mut FILE) {
+    if stream.is_null() {
+        return;
+    }
+    let errno = raw::errno();
+    let fd = real::fileno(stream);
+    if fd >= 0 {
+        files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+        change::flush_descriptor(fd);
+    }
+    raw::set_errno(errno);
+}
+
+/// `fclose(3)`.
+pub(crate) fn fclose(stream: *mut FILE) -> c_int {
+    if !state::active() || stream.is_null() {
+        return real::fclose(stream);
+    }
+    let errno = raw::errno();
+    let fd = real::fileno(stream);
+    raw::set_errno(errno);
+    if fd < 0 {
+        // One of ours (its close comes back to us), or one without a descriptor.
+        return real::fclose(stream);
+    }
+    files::close(fd, || real::fclose(stream))
+}
+
+/// `fileno(3)`.
+pub(crate) fn fileno(stream: *mut FILE) -> c_int {
+    let errno = raw::errno();
+    let fd = real::fileno(stream);
+    if fd >= 0 {
+        return fd;
+    }
+    match descriptor(stream) {
+        Some(fd) => {
+            raw::set_errno(errno);
+            fd
+        }
+        None => fd,
+    }
+}
+
+/// Gives the standard streams of a program that was started with managed files for them streams
+/// of ours. glibc's functions go through these variables.
+pub(crate) fn adopt_standard_streams() {
+    for (fd, name) in [(0, c"stdin"), (1, c"stdout"), (2, c"stderr")] {
+        if table::get(fd).is_none() {
+            continue;
+        }
+        // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.
+        let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
+        let stream = open_cookie(fd, flags);
+        if variable.is_null() || stream.is_null() {
+            continue;
+        }
+        if fd == 2 {
+            real::setvbuf(stream, core::ptr::null_mut(), libc::_IONBF, 0);
+        }
+        // SAFETY: as above; no other thread runs yet.
+        unsafe { *variable.cast::<*mut FILE>() = stream };
+    }
+}

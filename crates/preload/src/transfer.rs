@@ -1,0 +1,251 @@
+//! The read and write families on managed files.
+//!
+//! Reads are served by the manager, which copies into the program's buffers. Writes are made by
+//! this process on the program's own descriptor, so that offsets, O_APPEND, limits and errors are
+//! the kernel's, between two messages that keep the cached pages true.
+
+use crate::connection::ask;
+use crate::files::{self, File, Served};
+use crate::mapping;
+use crate::raw::{self, Arena, SignalsHeld};
+use crate::raw_call;
+use libc::{c_int, iovec};
+use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op};
+
+/// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
+const BYTES_MAX: usize = 0x7fff_f000;
+/// `UIO_MAXIOV`.
+const VECTORS_MAX: c_int = 1024;
+
+/// The buffers in the program's memory; an error is its negated errno.
+fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], isize> {
+    if !(0..=VECTORS_MAX).contains(&count) {
+        return Err(-libc::EINVAL as isize);
+    }
+    if count == 0 {
+        return Ok(&[]);
+    }
+    if iov.is_null() {
+        return Err(-libc::EFAULT as isize);
+    }
+    // SAFETY: the program says that so many are there.
+    let all = unsafe { core::slice::from_raw_parts(iov, count as usize) };
+    let sum = all.iter().try_fold(0usize, |sum, part| {
+        sum.checked_add(part.iov_len).filter(|&sum| sum <= isize::MAX as usize)
+    });
+    if sum.is_none() { Err(-libc::EINVAL as isize) } else { Ok(all) }
+}
+
+/// The buffers of a call, looked at only when the call turns out to concern us.
+pub(crate) trait Buffers {
+    /// The buffers, or the negated errno of a bad array.
+    fn get(&self) -> Result<&[iovec], isize>;
+}
+
+impl Buffers for [iovec; 1] {
+    fn get(&self) -> Result<&[iovec], isize> {
+        Ok(self)
+    }
+}
+
+/// The program's array of buffers: address and length.
+pub(crate) struct Vectors(pub(crate) *const iovec, pub(crate) c_int);
+
+impl Buffers for Vectors {
+    fn get(&self) -> Result<&[iovec], isize> {
+        vectors(self.0, self.1)
+    }
+}
+
+/// One buffer as an array of one.
+pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
+    [iovec { iov_base: buffer as *mut _, iov_len: bytes.min(BYTES_MAX) }]
+}
+
+/// A call of the read family; `position` is none for the descriptor's own. `plain` makes the
+/// system call itself. None if the descriptor is not managed.
+pub(crate) fn read(
+    fd: c_int,
+    iov: impl Buffers,
+    position: Option<i64>,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
+    let file = files::managed(fd)?;
+    match file.enter() {
+        Served::Kernel(_guard) => return Some(plain()),
+        Served::Managed => {}
+    }
+    let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+    if flags < 0 {
+        return Some(flags);
+    }
+    if flags as c_int & libc::O_ACCMODE == libc::O_WRONLY {
+        return Some(-libc::EBADF as isize);
+    }
+    let iov = match iov.get() {
+        Ok(iov) => iov,
+        Err(errno) => return Some(errno),
+    };
+    Some(match position {
+        Some(offset) if offset < 0 => -libc::EINVAL as isize,
+        Some(offset) => fetch(&file, iov, offset),
+        None => {
+            let _held = SignalsHeld::new();
+            let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
+            let offset = raw::lseek(fd, 0, libc::SEEK_CUR);
+            if offset < 0 {
+                return Some(offset as isize);
+            }
+            let done = fetch(&file, iov, offset);
+            if done > 0 {
+                raw::lseek(fd, offset + done as i64, libc::SEEK_SET);
+            }
+            done
+        }
+    })
+}
+
+fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
+    let mut done = 0usize;
+    for part in iov {
+        let mut at = 0;
+        let bytes = part.iov_len.min(BYTES_MAX - done.min(BYTES_MAX));
+        while at < bytes {
+            let mut request = file.request(Op::Read);
+            request.b = offset as u64;
+            request.c = (bytes - at) as u64;
+            request.d = part.iov_base as u64 + at as u64;
+            match ask(file.state, &request) {
+                Ok(reply) if reply.r0 > 0 => {
+                    let got = (reply.r0 as usize).min(bytes - at);
+                    at += got;
+                    done += got;
+                    offset += got as i64;
+                }
+                Err(errno) if done == 0 => return errno as isize,
+                _ => return done as isize,
+            }
+        }
+    }
+    done as isize
+}
+
+/// A call of the write family; `position` is none for the descriptor's own, `rwf` the `RWF_`
+/// flags. `plain` makes the system call itself. None if the descriptor is not managed.
+pub(crate) fn write(
+    fd: c_int,
+    iov: impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
+    let file = files::managed(fd)?;
+    match file.enter() {
+        Served::Kernel(_guard) => return Some(plain()),
+        Served::Managed => {}
+    }
+    let iov = match iov.get() {
+        Ok(iov) => iov,
+        Err(errno) => return Some(errno),
+    };
+    let total = iov.iter().map(|part| part.iov_len).sum::<usize>().min(BYTES_MAX);
+    let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+    let writable = flags >= 0 && flags as c_int & libc::O_ACCMODE != libc::O_RDONLY;
+    if total == 0 || !writable || position.is_some_and(|offset| offset < 0) {
+        // Nothing changes; the kernel finds the right answer.
+        return Some(plain());
+    }
+    let append = (flags as c_int & libc::O_APPEND != 0 && rwf & RWF_NOAPPEND == 0)
+        || rwf & libc::RWF_APPEND != 0;
+    let mut parts = iov.iter().filter(|part| part.iov_len > 0);
+    let single = match (parts.next(), parts.next()) {
+        (Some(part), None) => Some(part.iov_base as usize),
+        _ => None,
+    };
+    let call = Write { file: &file, position, rwf, append };
+    let _held = SignalsHeld::new();
+    let _lock = position.is_none().then(|| file.state.offset_locks[file.entry.lock_index()].lock());
+    if let Some(buffer) = single
+        && let Some(result) = call.from(buffer, total)
+    {
+        return Some(result);
+    }
+    // Several buffers, or one that lies in managed memory: its pages may have to be brought in,
+    // which cannot be while the change is open, and no partial write may come of it.
+    let Some(arena) = Arena::new(total) else { return Some(-libc::ENOMEM as isize) };
+    let gathered = arena.gather(iov, total);
+    if gathered <= 0 {
+        return Some(gathered);
+    }
+    Some(call.from(arena.addr, gathered as usize).unwrap_or(-libc::EFAULT as isize))
+}
+
+/// `RWF_NOAPPEND`
+const RWF_NOAPPEND: c_int = 0x20;
+
+struct Write<'a> {
+    file: &'a File,
+    position: Option<i64>,
+    rwf: c_int,
+    append: bool,
+}
+
+impl Write<'_> {
+    /// Writes one buffer. None if the manager says that it lies in managed memory.
+    fn from(&self, buffer: usize, bytes: usize) -> Option<isize> {
+        let fd = self.file.fd;
+        let start = match self.position {
+            _ if self.append => AT_END,
+            Some(offset) => offset as u64,
+            None => match raw::lseek(fd, 0, libc::SEEK_CUR) {
+                offset if offset < 0 => return Some(offset as isize),
+                offset => offset as u64,
+            },
+        };
+        let mut begin = self.file.request(Op::ChangeBegin);
+        (begin.b, begin.c, begin.d, begin.e) = (start, bytes as u64, buffer as u64, CHANGE_WRITE);
+        let reply = match ask(self.file.state, &begin) {
+            Ok(reply) => reply,
+            Err(errno) => return Some(errno as isize),
+        };
+        let mut end = self.file.request(Op::ChangeEnd);
+        end.b = reply.r0;
+        if reply.r1 != 0 && mapping::may_be_managed(buffer, bytes) {
+            end.c = if self.append { 0 } else { start };
+            let _ = ask(self.file.state, &end);
+            return None;
+        }
+        let result = self.system_call(buffer, bytes);
+        if result > 0 {
+            let place = match self.position {
+                // The kernel moved the descriptor's offset to the end of what it wrote.
+                None => Some(raw::lseek(fd, 0, libc::SEEK_CUR) - result as i64),
+                Some(offset) if !self.append => Some(offset),
+                // It went to the end of the file, wherever that was at the time.
+                Some(_) => None,
+            };
+            let size = || raw::fstat(fd).map_or(0, |stat| stat.st_size);
+            end.c = place.unwrap_or_else(|| size() - result as i64) as u64;
+            end.d = result as u64;
+            end.e = if place.is_some() { buffer as u64 } else { 0 };
+        } else {
+            end.c = if self.append { 0 } else { start };
+        }
+        // The bytes are in the file whatever the manager answers.
+        let _ = ask(self.file.state, &end);
+        Some(result)
+    }
+
+    fn system_call(&self, buffer: usize, bytes: usize) -> isize {
+        let fd = self.file.fd;
+        if self.rwf != 0 {
+            let iov = one(buffer, bytes);
+            let offset = self.position.unwrap_or(-1);
+            return raw_call!(libc::SYS_pwritev2, fd, iov.as_ptr(), 1, offset, 0, self.rwf);
+        }
+        match self.position {
+            Some(offset) => raw_call!(libc::SYS_pwrite64, fd, buffer, bytes, offset),
+            None => raw_call!(libc::SYS_write, fd, buffer, bytes),
+        }
+    }
+}

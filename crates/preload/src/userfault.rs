@@ -1,0 +1,182 @@
+//! The process's userfaultfd: made here, because it acts on the memory of the process that made
+//! it, and handed to the manager at once.
+
+use crate::connection::{ask_with, note};
+use crate::raw::{self, SignalsHeld};
+use crate::raw_call;
+use crate::state::State;
+use core::sync::atomic::{AtomicUsize, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{HELLO_FORKED, Op, PAGE_BYTES, Request};
+
+/// [`State::userfault`]: the manager has none from this process.
+pub(crate) const NONE: u32 = 0;
+/// [`State::userfault`]: the manager has it.
+pub(crate) const SENT: u32 = 1;
+/// [`State::userfault`]: the kernel or the manager refused; nothing is mapped through the manager.
+pub(crate) const REFUSED: u32 = 2;
+
+/// Address of the probe page once the manager has the userfaultfd; a forked child inherits both.
+static PROBE: AtomicUsize = AtomicUsize::new(0);
+
+/// `struct uffdio_api`.
+#[repr(C)]
+struct Api {
+    api: u64,
+    features: u64,
+    ioctls: u64,
+}
+const _: () = assert!(size_of::<Api>() == 24);
+
+/// `UFFD_API`.
+const API: u64 = 0xaa;
+/// `UFFDIO_API`.
+const IOCTL_API: u64 = 0xc018_aa3f;
+/// `USERFAULTFD_IOC_NEW`.
+const IOCTL_NEW: u64 = 0xaa00;
+
+const FEATURE_PAGEFAULT_FLAG_WP: u64 = 1 << 0;
+const FEATURE_EVENT_FORK: u64 = 1 << 1;
+const FEATURE_EVENT_REMAP: u64 = 1 << 2;
+const FEATURE_EVENT_REMOVE: u64 = 1 << 3;
+const FEATURE_MISSING_SHMEM: u64 = 1 << 5;
+const FEATURE_EVENT_UNMAP: u64 = 1 << 6;
+const FEATURE_THREAD_ID: u64 = 1 << 8;
+const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
+const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
+
+/// Without these, managed memory could show wrong bytes (a forked child's zeros, for one).
+const NEEDED: u64 = FEATURE_EVENT_FORK
+    | FEATURE_EVENT_REMAP
+    | FEATURE_EVENT_REMOVE
+    | FEATURE_EVENT_UNMAP
+    | FEATURE_MISSING_SHMEM
+    | FEATURE_MINOR_SHMEM;
+/// The manager finds its way without these.
+const WANTED: u64 = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_THREAD_ID;
+
+/// Sees to it that the manager has this process's userfaultfd; false if that cannot be.
+pub(crate) fn ensure(state: &State) -> bool {
+    match state.userfault.load(Ordering::Acquire) {
+        SENT => return true,
+        REFUSED => return false,
+        _ => {}
+    }
+    let _held = SignalsHeld::new();
+    let _lock = state.set_up.lock();
+    if state.userfault.load(Ordering::Acquire) == NONE {
+        let done = set_up(state);
+        if let Err(what) = done {
+            note(state, what);
+        }
+        state.userfault.store(if done.is_ok() { SENT } else { REFUSED }, Ordering::Release);
+    }
+    state.userfault.load(Ordering::Acquire) == SENT
+}
+
+fn set_up(state: &State) -> Result<(), &'static [u8]> {
+    let (fd, features) = create()?;
+    let result = hand_over(state, fd, features);
+    raw::close(fd);
+    result
+}
+
+/// The manager's side must exist before any range is registered, and the probe page before the
+/// manager hears of the userfaultfd.
+fn hand_over(state: &State, fd: c_int, features: u64) -> Result<(), &'static [u8]> {
+    let (_, memfd) = ask_with(state, &Request::new(Op::Probe), &[], -1)
+        .map_err(|_| b"mappings pass through: the manager gave no probe page".as_slice())?;
+    let bytes = PAGE_BYTES as usize;
+    let page = raw::mmap(0, bytes, libc::PROT_NONE, libc::MAP_SHARED, memfd, 0);
+    raw::close(memfd);
+    if page < 0 {
+        return Err(b"mappings pass through: the probe page cannot be mapped");
+    }
+    let mut request = Request::new(Op::Userfault);
+    (request.a, request.b) = (page as u64, features);
+    let sent = ask_with(state, &request, &[], fd).is_ok()
+        && raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) >= 0;
+    if !sent {
+        raw::munmap(page as usize, bytes);
+        return Err(b"mappings pass through: the manager refused the userfaultfd");
+    }
+    PROBE.store(page as usize, Ordering::Release);
+    Ok(())
+}
+
+fn open() -> c_int {
+    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let fd = raw_call!(libc::SYS_userfaultfd, flags);
+    if fd >= 0 {
+        return fd as c_int;
+    }
+    let path = c"/dev/userfaultfd".as_ptr();
+    let device = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC);
+    if device < 0 {
+        return fd as c_int;
+    }
+    let fd = raw_call!(libc::SYS_ioctl, device, IOCTL_NEW, flags);
+    raw::close(device as c_int);
+    fd as c_int
+}
+
+fn handshake(fd: c_int, features: u64) -> Result<u64, isize> {
+    let mut api = Api { api: API, features, ioctls: 0 };
+    let r = raw_call!(libc::SYS_ioctl, fd, IOCTL_API, &raw mut api);
+    if r < 0 { Err(r) } else { Ok(api.features) }
+}
+
+/// A userfaultfd with its features agreed on.
+fn create() -> Result<(c_int, u64), &'static [u8]> {
+    const REFUSED: &[u8] = b"mappings pass through: userfaultfd is not permitted to this program \
+        (run as root, grant CAP_SYS_PTRACE or access to /dev/userfaultfd)";
+    const TOO_OLD: &[u8] = b"mappings pass through: this kernel's userfaultfd lacks features";
+    let fd = open();
+    if fd < 0 {
+        return Err(REFUSED);
+    }
+    match handshake(fd, NEEDED | WANTED) {
+        Ok(_) => return Ok((fd, NEEDED | WANTED)),
+        Err(errno) if errno == -libc::EPERM as isize => {
+            raw::close(fd);
+            return Err(b"mappings pass through: this program may not follow its forks with \
+                userfaultfd (grant CAP_SYS_PTRACE)");
+        }
+        Err(_) => raw::close(fd),
+    }
+    // Unknown features are refused as a whole: ask a throw-away descriptor what there is.
+    let fd = open();
+    if fd < 0 {
+        return Err(REFUSED);
+    }
+    let known = handshake(fd, 0);
+    raw::close(fd);
+    let features = known.map_err(|_| TOO_OLD)? & (NEEDED | WANTED);
+    if features & NEEDED != NEEDED {
+        return Err(TOO_OLD);
+    }
+    let fd = open();
+    if fd < 0 {
+        return Err(REFUSED);
+    }
+    if handshake(fd, features).is_err() {
+        raw::close(fd);
+        return Err(TOO_OLD);
+    }
+    Ok((fd, features))
+}
+
+/// In a forked child of a process whose userfaultfd the manager has: a fault on the inherited
+/// probe page tells the manager which of the memories it serves is this process's.
+pub(crate) fn announce_inherited(state: &State) {
+    let page = PROBE.load(Ordering::Acquire);
+    if page == 0 {
+        return;
+    }
+    // The fork may have copied the page's mapping; without one, the read below must fault.
+    raw_call!(libc::SYS_madvise, page, PAGE_BYTES, libc::MADV_DONTNEED);
+    // SAFETY: the probe page is mapped readable since PROBE was set, and never unmapped by us.
+    let _ = unsafe { core::ptr::read_volatile(page as *const u8) };
+    state.hello_kind.store(HELLO_FORKED as u32, Ordering::Relaxed);
+    state.userfault.store(SENT, Ordering::Release);
+}
