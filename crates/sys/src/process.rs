@@ -81,7 +81,9 @@ pub fn send_signal(pidfd: impl AsFd, signal: i32) -> Result<()> {
 /// Where there is no swap this removes the mappings of shared memfd pages; the pages stay in the
 /// memfd and userfaultfd write-protection markers stay too. The next touch is a minor fault.
 /// A page that is mapped more than once (by another process, or by a second mapping anywhere) is
-/// skipped, *and counted as done*: `/proc/PID/pagemap` tells what was really unmapped. Ranges are `(address, bytes)`, page-aligned; any number of them.
+/// skipped, *and counted as done*; so is one of the last few pages (31 on Linux 6.18) that another
+/// processor put into memfds, until that processor's batch is full or zaps something itself.
+/// `/proc/PID/pagemap` tells what was really unmapped. Ranges are `(address, bytes)`, page-aligned; any number of them.
 ///
 /// # Errors
 /// Stops at the first range that fails, with the bytes of the ranges before it:

@@ -84,7 +84,9 @@ fn outcome(result: Result<String, Failed>, remedy: &str) -> Outcome {
         Err(Failed { step, errno }) => {
             let denied = matches!(errno, Errno::PERM | Errno::ACCESS);
             let status = if denied { Status::Denied } else { Status::Missing };
-            let remedy = denied.then(|| remedy.to_owned());
+            // No capability opens a directory that the user cannot write to.
+            let helps = denied && step != SCRATCH_FILE && !remedy.is_empty();
+            let remedy = helps.then(|| remedy.to_owned());
             Outcome { status, reason: format!("{step}: {errno}"), remedy }
         }
     }
@@ -138,7 +140,8 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
 fn grant(name: &str) -> String {
     if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
         return format!(
-            "docker run --cap-add {name} --security-opt seccomp=unconfined … (or podman, alike)"
+            "docker run --user 0 --cap-add {name} --security-opt seccomp=unconfined … (or podman, \
+             alike)"
         );
     }
     let program = std::env::current_exe().unwrap_or_else(|_| "pagekeeper".into());
@@ -447,14 +450,29 @@ fn remote_zap() -> Outcome {
             Ok(entries.first().is_some_and(|e| e.is_present()))
         };
         check(present()?, "the child's page is not mapped")?;
-        process::zap(&pidfd, &[(address, PAGE)]).step("process_madvise(MADV_PAGEOUT)")?;
+        // The call passes over pages in another processor's batch of new pages, and empties its
+        // own processor's: so it is made on each.
+        let processors = process::affinity().step("sched_getaffinity")?;
+        let mut zapped = Ok(0);
+        for &cpu in &processors {
+            let _ = process::set_affinity(cpu);
+            zapped = process::zap(&pidfd, &[(address, PAGE)]);
+            if zapped.is_err() || !present()? {
+                break;
+            }
+        }
+        let _ = process::set_affinity_to(&processors);
+        zapped.step("process_madvise(MADV_PAGEOUT)")?;
         check(!present()?, "process_madvise left the page mapped")?;
         let mut byte = [0];
         memfd.read_at(&mut byte, 0).step("pread")?;
         check(byte == [2], "the page was lost")?;
         Ok("a child's page was unmapped and kept its content".to_owned())
     };
-    outcome(probe(), &grant("SYS_NICE").replace("cap_sys_nice", "cap_sys_nice,cap_sys_ptrace"))
+    let remedy = grant("SYS_NICE")
+        .replace("cap_sys_nice", "cap_sys_nice,cap_sys_ptrace")
+        .replace("SYS_NICE", "SYS_NICE --cap-add SYS_PTRACE");
+    outcome(probe(), &remedy)
 }
 
 fn event_fork() -> Result<(), Failed> {
@@ -537,14 +555,15 @@ impl Drop for ScratchName {
     }
 }
 
+const SCRATCH_FILE: &str = "making a scratch file in the directory";
+
 /// Makes a scratch file in the directory.
 fn scratch_file(directory: &Path) -> Result<(ScratchName, OwnedFd), Failed> {
     let path = directory.join(format!(".pagekeeper-doctor-{}", std::process::id()));
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::CLOEXEC;
     // One may be left by a doctor that was killed.
     let _ = std::fs::remove_file(&path);
-    let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR)
-        .step("making a scratch file in the directory")?;
+    let fd = rustix::fs::open(&path, flags, Mode::RUSR | Mode::WUSR).step(SCRATCH_FILE)?;
     Ok((ScratchName(path), fd))
 }
 
