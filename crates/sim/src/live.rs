@@ -15,8 +15,12 @@ use crate::{Counts, Outcome, References, SegmentOutcome, SimError, SweepOptions}
 pub struct LiveOptions {
     /// The budget in bytes, as `--memory` takes it.
     pub memory_bytes: u64,
+    /// So many frames, whatever the budget, and none given up for per-page state.
+    pub frames: Option<u32>,
     /// Read-ahead on, as live.
     pub read_ahead: bool,
+    /// References are seen by sampling, as live; else every one, as on explicit reads.
+    pub sampled: bool,
     /// Everything else as for a sweep.
     pub sweep: SweepOptions,
 }
@@ -24,11 +28,12 @@ pub struct LiveOptions {
 impl LiveOptions {
     /// A live run with this budget and the engine's settings.
     pub fn new(memory_bytes: u64) -> Self {
-        Self { memory_bytes, read_ahead: true, sweep: SweepOptions::default() }
+        let sweep = SweepOptions::default();
+        Self { memory_bytes, frames: None, read_ahead: true, sampled: true, sweep }
     }
 
     fn config(&self) -> Config {
-        let frames = Budget::new(self.memory_bytes).frames(0);
+        let frames = self.frames.unwrap_or_else(|| Budget::new(self.memory_bytes).frames(0));
         let config = Config::live(frames);
         if self.read_ahead { config } else { Config { window_pages_max: 1, ..config } }
     }
@@ -47,7 +52,8 @@ pub fn simulate_live(
     let built = policy.build(config.frames.max(MIN_FRAMES), options.sweep.seed)?;
     let mut run = Run {
         brain: Brain::new(built, config),
-        budget: Budget::new(options.memory_bytes),
+        budget: options.frames.is_none().then(|| Budget::new(options.memory_bytes)),
+        sampled: options.sampled,
         faults: vec![0; references.segments().len()],
         segment_references: vec![0; references.segments().len()],
         requests: 0,
@@ -134,7 +140,9 @@ pub fn sweep_live(
 
 struct Run {
     brain: Brain,
-    budget: Budget,
+    /// None where the number of frames is fixed.
+    budget: Option<Budget>,
+    sampled: bool,
     faults: Vec<u64>,
     segment_references: Vec<u64>,
     requests: u64,
@@ -143,12 +151,14 @@ struct Run {
 impl Run {
     /// One reference of the program; true if it has to wait for a fetch.
     fn reference(&mut self, place: Place, write: bool) -> bool {
+        // What is never mapped is seen at every touch.
+        let map = self.sampled;
         if !self.brain.is_resident(place) {
-            self.apply(Input::Major { place, want: 1, write, map: true });
+            self.apply(Input::Major { place, want: 1, write, map });
             return true;
         }
-        if !self.brain.is_mapped(place) {
-            self.apply(Input::Touch { place, write, map: true });
+        if !map || !self.brain.is_mapped(place) {
+            self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {
             self.apply(Input::Write { place });
         }
@@ -158,7 +168,8 @@ impl Run {
     fn apply(&mut self, input: Input) {
         let plan = self.brain.apply(input).clone();
         self.carry_out(plan);
-        if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
+        let numbered_pages = self.brain.numbered_pages();
+        if let Some(frames) = self.budget.as_mut().and_then(|b| b.correct(numbered_pages)) {
             let plan = self.brain.apply(Input::Frames { frames }).clone();
             self.carry_out(plan);
         }
@@ -198,5 +209,16 @@ mod tests {
         assert!(read("lru") >= 5 * pages * 98 / 100, "every pass reads nearly the whole file");
         let per_pass = (read("mru") - pages) as f64 / 4.0 / pages as f64;
         assert!(per_pass <= 0.27, "MRU read {per_pass:.3} of the file per pass");
+    }
+    #[test]
+    fn frames_can_be_fixed_and_references_exact() {
+        let refs = looped(1000, 3);
+        let spec = PolicySpec::parse("lru").unwrap();
+        let options = LiveOptions { frames: Some(1100), ..LiveOptions::new(1 << 20) };
+        let sampled = simulate_live(&refs, &spec, &options).unwrap();
+        assert_eq!(sampled.counts.pages_read, 1000, "all fits, though not in the budget");
+        let exact = LiveOptions { sampled: false, read_ahead: false, ..options };
+        let exact = simulate_live(&refs, &spec, &exact).unwrap();
+        assert_eq!((exact.counts.faults, exact.counts.minor_faults), (1000, 0));
     }
 }
