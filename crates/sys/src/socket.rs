@@ -2,10 +2,11 @@
 //!
 //! The abstract name space has no files to clean up, and no permissions either: check
 //! [`Connection::peer`] or a secret.
+#![allow(unsafe_code)]
 
-use core::mem::MaybeUninit;
+use core::mem::{MaybeUninit, size_of};
 use std::io::{IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -135,14 +136,22 @@ impl Connection {
     /// # Errors
     /// As `getsockopt(2)`; [`Errno::SRCH`]: the peer is outside this pid name space.
     pub fn peer(&self) -> Result<Peer> {
-        let cred = rustix::net::sockopt::socket_peercred(&self.fd)?;
-        // The kernel reports a process outside the name space as 0, which rustix's type denies.
-        let pid = rustix::process::Pid::as_raw(Some(cred.pid));
-        Ok(Peer {
-            pid: u32::try_from(pid).ok().filter(|p| *p != 0).ok_or(Errno::SRCH)?,
-            uid: cred.uid.as_raw(),
-            gid: cred.gid.as_raw(),
-        })
+        // Not rustix's wrapper: its pid cannot be 0, which the kernel reports for a process outside
+        // the name space.
+        let mut cred = libc::ucred { pid: 0, uid: 0, gid: 0 };
+        let mut len = size_of::<libc::ucred>() as libc::socklen_t;
+        // SAFETY: the kernel writes at most `len` bytes to the live struct, all of it integers.
+        crate::check(unsafe {
+            libc::getsockopt(
+                self.fd.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERCRED,
+                (&raw mut cred).cast(),
+                &mut len,
+            )
+        })?;
+        let pid = u32::try_from(cred.pid).ok().filter(|p| *p != 0).ok_or(Errno::SRCH)?;
+        Ok(Peer { pid, uid: cred.uid, gid: cred.gid })
     }
 
     /// Sends one message, whole or not at all, without SIGPIPE.
