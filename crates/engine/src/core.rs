@@ -2,6 +2,7 @@
 //!
 //! Decisions are made and pages are claimed under the lock; nothing here does I/O.
 
+use crate::change::Change;
 use crate::port::{FileNo, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::FileCounts;
@@ -31,8 +32,12 @@ pub struct Fault {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Fence {
     pub(crate) ticket: u64,
+    pub(crate) change: Change,
     pub(crate) first: u64,
     pub(crate) end: u64,
+    /// Another change of some of these pages was open at the same time: only storage knows what
+    /// they hold.
+    pub(crate) overlapped: bool,
 }
 
 /// A managed file.
@@ -70,16 +75,28 @@ pub(crate) struct Job {
     pub(crate) clean: Vec<Run>,
     /// In state Filling.
     pub(crate) fetch: Vec<Run>,
+    /// To be mapped in the space whose fault led to this.
+    pub(crate) map: Vec<Run>,
     /// To be unmapped: address ranges (address, pages) per space.
     pub(crate) unmap: Vec<(SpaceNo, Vec<(u64, u64)>)>,
 }
 
 impl Job {
+    /// Takes over what another job has to do.
+    pub(crate) fn append(&mut self, mut other: Job) {
+        self.evict.append(&mut other.evict);
+        self.late.append(&mut other.late);
+        self.clean.append(&mut other.clean);
+        self.fetch.append(&mut other.fetch);
+        self.unmap.append(&mut other.unmap);
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.evict.is_empty()
             && self.late.is_empty()
             && self.clean.is_empty()
             && self.fetch.is_empty()
+            && self.map.is_empty()
             && self.unmap.is_empty()
     }
 }
@@ -91,6 +108,9 @@ pub(crate) struct Core {
     pub(crate) spaces: Vec<Option<Space>>,
     parked: HashMap<Place, Vec<Fault>>,
     pub(crate) private_pages: u32,
+    /// Victims that were busy when nobody could wait for them. Who brings them to rest evicts
+    /// them.
+    pub(crate) orphans: Vec<Victim>,
     pub(crate) next_ticket: u64,
     pub(crate) log: Option<Box<dyn Log>>,
     pub(crate) budget: Budget,
@@ -105,6 +125,7 @@ impl Core {
             spaces: Vec::new(),
             parked: HashMap::new(),
             private_pages: 0,
+            orphans: Vec::new(),
             next_ticket: 1,
             log: None,
             budget,
@@ -139,10 +160,25 @@ impl Core {
         self.spaces.get(space as usize)?.as_ref()?.region(addr)
     }
 
+    fn fences(&self, place: Place) -> impl Iterator<Item = &Fence> {
+        let fences = self.file(place.segment.0).map_or(&[][..], |f| &f.fences);
+        fences.iter().filter(move |fence| (fence.first..fence.end).contains(&place.index))
+    }
+
+    /// A change of the page is open: writing it back could undo the change.
     pub(crate) fn fenced(&self, place: Place) -> bool {
-        self.file(place.segment.0).is_some_and(|f| {
-            f.fences.iter().any(|fence| (fence.first..fence.end).contains(&place.index))
-        })
+        self.fences(place).next().is_some()
+    }
+
+    /// A change of the page is open after which it is read anew, so that it is not fetched before.
+    /// (A page fetched while bytes of it are overwritten is patched like any other.)
+    pub(crate) fn unfetchable(&self, place: Place) -> bool {
+        self.fences(place).any(|fence| fence.change != Change::Write)
+    }
+
+    /// A change of the page is open after which it is dropped, so that nobody may make it dirty.
+    pub(crate) fn unwritable(&self, place: Place) -> bool {
+        self.fences(place).any(|fence| fence.change == Change::Other)
     }
 
     pub(crate) fn park(&mut self, place: Place, fault: Fault) {
@@ -211,7 +247,10 @@ impl Core {
                 word.claim_leave();
                 job.evict.push(victim);
             } else {
-                word.doom();
+                // One that is being dropped leaves by itself.
+                if word.state() != State::Leaving {
+                    word.doom();
+                }
                 job.late.push(victim);
             }
         }
@@ -221,6 +260,7 @@ impl Core {
         for run in plan.fetch {
             self.claim_fill(run, job);
         }
+        job.map.extend(plan.map);
         if !plan.unmap.is_empty() {
             self.locate(&plan.unmap, job);
         }
@@ -242,9 +282,9 @@ impl Core {
                     }
                     _ => job.clean.push(Run { place, pages: 1, demanded: 0 }),
                 }
-            } else if word.dirty() {
+            } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
-                self.decide_into(Input::Write { place }, job);
+                self.decide_into(Input::Kept { place }, job);
             }
         }
     }
@@ -255,7 +295,7 @@ impl Core {
             let place = Place { index: run.place.index + u64::from(i), ..run.place };
             let page = self.brain.page(place).expect("pages of a plan are numbered");
             let word = self.table.word(page);
-            let free = word.state() == State::Absent && !self.fenced(place);
+            let free = word.state() == State::Absent && !self.unfetchable(place);
             if free && claimed == i {
                 self.table.assign(page, place);
                 word.claim_fill();
@@ -280,7 +320,9 @@ impl Core {
                 let Some((addr, pages)) = mapping.overlap(place.index, 1) else { continue };
                 let ranges = found.entry(mapping.space).or_default();
                 match ranges.last_mut() {
-                    Some(last) if last.0 + last.1 * crate::port::PAGE_BYTES == addr => last.1 += pages,
+                    Some(last) if last.0 + last.1 * crate::port::PAGE_BYTES == addr => {
+                        last.1 += pages
+                    }
                     _ => ranges.push((addr, pages)),
                 }
             }
@@ -311,15 +353,6 @@ impl Core {
             .collect()
     }
 
-    /// All mappings of one page, as (space, address).
-    pub(crate) fn mappings(&self, place: Place) -> Vec<(SpaceNo, u64)> {
-        let Some(file) = self.file(place.segment.0) else { return Vec::new() };
-        file.mappings
-            .iter()
-            .filter_map(|m| m.overlap(place.index, 1).map(|(addr, _)| (m.space, addr)))
-            .collect()
-    }
-
     /// Brings the files' lists of mappings up to date with a space.
     pub(crate) fn refresh_mappings(&mut self, space: SpaceNo, files: &[FileNo]) {
         for &no in files {
@@ -332,6 +365,19 @@ impl Core {
                 file.mappings.extend(of_space);
             }
         }
+    }
+
+    /// Whether some orphan could be evicted now.
+    pub(crate) fn orphan_at_rest(&self) -> bool {
+        self.orphans.iter().any(|v| self.word(v.page).doomed() && self.word(v.page).idle())
+    }
+
+    /// Whether a whole address range still maps what it did.
+    pub(crate) fn covers(&self, space: SpaceNo, range: Range<u64>, region: Region) -> bool {
+        self.spaces
+            .get(space as usize)
+            .and_then(Option::as_ref)
+            .is_some_and(|s| s.covers(range, region))
     }
 
     /// Recounts private copies and tells the brain when their number changed.
@@ -360,5 +406,12 @@ impl Core {
         }
         found.sort_unstable_by_key(|(_, p)| p.index);
         found
+    }
+
+    /// Something besides a page's being resident is going on in the range.
+    pub(crate) fn in_motion(&self, file: FileNo, range: Range<u64>) -> bool {
+        self.pages_in(file, range).iter().any(|&(page, _)| {
+            self.word(page).doomed() || self.word(page).state() != State::Resident
+        })
     }
 }

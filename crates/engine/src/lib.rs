@@ -5,11 +5,15 @@
 //! machine through a [`Port`](port::Port).
 #![deny(unsafe_code)]
 
+mod change;
 pub mod core;
 pub mod engine;
 mod events;
 mod evict;
+mod fault;
+mod flush;
 pub mod holder;
+mod job;
 pub mod launch;
 pub mod live;
 pub mod manager;

@@ -76,8 +76,13 @@ pub trait Port: Send + Sync + 'static {
 
     /// Maps resident frames at an address range, write-protected or not, and wakes who waits
     /// there.
-    fn map(&self, space: SpaceNo, addr: u64, pages: u64, protect: bool)
-    -> Result<Mapped, PortError>;
+    fn map(
+        &self,
+        space: SpaceNo,
+        addr: u64,
+        pages: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError>;
     /// Write-protects a range.
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
     /// Gives write access and wakes who waits.
@@ -88,7 +93,8 @@ pub trait Port: Send + Sync + 'static {
     fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError>;
     /// Raises SIGBUS in one thread.
     fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError>;
-    /// Unmaps pages (address, pages) without taking them out of memory. Best effort.
+    /// Unmaps pages (address, pages) without taking them out of memory. Best effort. Whatever the
+    /// addresses mean by now, no content may be lost by it.
     fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]);
 
     /// What the kernel says is mapped at an address, when the engine does not know.
@@ -96,9 +102,13 @@ pub trait Port: Send + Sync + 'static {
 
     /// Whether work that no fault waits for should go to another thread.
     fn defer(&self) -> bool;
-    /// Hands such work over; gives it back if nobody takes it.
+    /// Hands such work over, for a thread that calls
+    /// [`Engine::run_deferred`](crate::engine::Engine::run_deferred); gives it back if nobody takes
+    /// it.
     fn hand_over(&self, work: Deferred) -> Result<(), Deferred>;
 
-    /// Called without any lock after [`PortError::Again`]: lets pending changes be noticed.
+    /// Called without any lock (but with pages pinned) after [`PortError::Again`]: lets pending
+    /// changes be noticed. It may call the engine's `open_space`, `close_space`, `unmapped`,
+    /// `remapped` and `removed`, which wait for no page; nothing else of the engine.
     fn again(&self);
 }

@@ -70,6 +70,13 @@ impl Space {
         self.regions.get(&addr).copied()
     }
 
+    /// Whether this whole range is part of one region that equals `region`.
+    pub fn covers(&self, range: Range<u64>, region: Region) -> bool {
+        self.regions
+            .get_key_value(&range.start)
+            .is_some_and(|(known, what)| *what == region && range.end <= known.end)
+    }
+
     /// The mappings of one file in this space.
     pub fn mappings_of(&self, space: SpaceNo, file: FileNo) -> Vec<Mapping> {
         self.regions
@@ -90,7 +97,8 @@ impl Space {
         if range.is_empty() {
             return Vec::new();
         }
-        let mut files: Vec<FileNo> = self.regions.overlapping(&range).map(|(_, r)| r.file).collect();
+        let mut files: Vec<FileNo> =
+            self.regions.overlapping(&range).map(|(_, r)| r.file).collect();
         files.sort_unstable();
         files.dedup();
         self.regions.remove(range.clone());
@@ -115,6 +123,7 @@ impl Space {
             .map(|(r, v)| (r.start.max(old.start)..r.end.min(old.end), *v))
             .collect();
         let private: Vec<u64> = self.private.range(old.clone()).copied().collect();
+        let old_end = old.end;
         let mut files = self.unmap(old);
         files.extend(self.unmap(to..to + new_len));
         let shift = to.wrapping_sub(from);
@@ -123,7 +132,7 @@ impl Space {
             region.bias = region.bias.wrapping_sub(shift);
             let start = range.start.wrapping_add(shift);
             let mut end = range.end.wrapping_add(shift);
-            if i == last {
+            if i == last && range.end == old_end {
                 end = end.max(to + new_len);
             }
             files.push(region.file);

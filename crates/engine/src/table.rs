@@ -60,19 +60,22 @@ impl Table {
 
     /// Every dirty page.
     pub fn dirty(&self) -> impl Iterator<Item = Place> + '_ {
-        self.extents.iter().enumerate().filter_map(|(e, v)| {
-            let value = v.load(Ordering::Acquire);
-            (value != 0).then_some((e, value))
-        })
-        .flat_map(move |(e, value)| {
-            let segment = Segment((value >> INDEX_BITS) as u32 - 1);
-            let first = (value & ((1 << INDEX_BITS) - 1)) * u64::from(EXTENT_PAGES);
-            (0..EXTENT_PAGES).filter_map(move |i| {
-                let page = Page(e as u32 * EXTENT_PAGES + i);
-                self.word(page)
-                    .dirty()
-                    .then_some(Place { segment, index: first + u64::from(i) })
+        self.extents
+            .iter()
+            .enumerate()
+            .filter_map(|(e, v)| {
+                let value = v.load(Ordering::Acquire);
+                (value != 0).then_some((e, value))
             })
-        })
+            .flat_map(move |(e, value)| {
+                let segment = Segment((value >> INDEX_BITS) as u32 - 1);
+                let first = (value & ((1 << INDEX_BITS) - 1)) * u64::from(EXTENT_PAGES);
+                (0..EXTENT_PAGES).filter_map(move |i| {
+                    let page = Page(e as u32 * EXTENT_PAGES + i);
+                    self.word(page)
+                        .dirty()
+                        .then_some(Place { segment, index: first + u64::from(i) })
+                })
+            })
     }
 }

@@ -71,7 +71,9 @@ pub struct WordRef<'a>(&'a AtomicU32);
 
 impl WordRef<'_> {
     fn load(self) -> u32 {
-        self.0.load(Ordering::Acquire)
+        // Sequentially consistent with `unpin` and the engine's count of sleepers: either the last
+        // unpinner sees the sleeper, or the sleeper sees the page without pins.
+        self.0.load(Ordering::SeqCst)
     }
 
     /// What the page is doing.
@@ -193,7 +195,7 @@ impl WordRef<'_> {
 
     /// Takes a pin back; true if it was the last.
     pub fn unpin(self) -> bool {
-        let before = self.0.fetch_sub(PIN, Ordering::AcqRel);
+        let before = self.0.fetch_sub(PIN, Ordering::SeqCst);
         assert!(before >= PIN, "page word: unpinned without a pin");
         before / PIN == 1
     }

@@ -146,6 +146,16 @@ impl Brain {
         self.flag(place) & DIRTY != 0
     }
 
+    /// Whether the page could not leave when it was chosen to, and is kept from the policy.
+    pub fn is_stuck(&self, place: Place) -> bool {
+        self.flag(place) & STUCK != 0
+    }
+
+    /// A segment's length in pages; 0 when it is not declared.
+    pub fn pages(&self, segment: Segment) -> u64 {
+        self.pages.pages(segment)
+    }
+
     /// The page's number, if it ever had one.
     #[inline]
     pub fn page(&self, place: Place) -> Option<Page> {

@@ -1,0 +1,377 @@
+//! Faults: what a touched page needs, and who is told when it cannot be had.
+
+use crate::core::{Core, Fault, Job};
+use crate::engine::{Again, Engine};
+use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
+use crate::spaces::Region;
+use crate::stats::{FileCounts, Spent};
+use crate::word::State;
+use pagekeeper_frames::{Input, Place, Run, Segment};
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+/// Resident neighbours that are mapped along with a page that nobody samples.
+const FAULT_AROUND_PAGES: u64 = 16;
+
+const ENOSPC: i32 = 28;
+const EDQUOT: i32 = 122;
+
+impl<P: Port> Engine<P> {
+    /// Serves a fault, and every fault that waited for what it brought to rest.
+    pub fn serve(&self, fault: Fault) {
+        let mut queue = Again::from([fault]);
+        self.serve_all(&mut queue);
+    }
+
+    /// Serves faults until none is left, and evicts what they left behind.
+    pub fn serve_all(&self, queue: &mut Again) {
+        loop {
+            while let Some(fault) = queue.pop_front() {
+                self.serve_one(fault, queue);
+            }
+            self.adopt_orphans(queue);
+            self.run_unclaimed(queue);
+            if queue.is_empty() {
+                return;
+            }
+        }
+    }
+
+    fn serve_one(&self, fault: Fault, again: &mut Again) {
+        let mut reserved = None;
+        while let Some(place) = self.attempt(fault, reserved, again) {
+            // Storage may lack blocks for the page: a full disk is an error at the write, not
+            // at some later write-back.
+            if let Err(error) = self.port.reserve(place.segment.0, place.index, 1) {
+                self.fail(fault, error);
+                return;
+            }
+            reserved = Some(place);
+        }
+    }
+
+    /// Serves a fault, or says for which page storage has to be reserved first.
+    fn attempt(&self, fault: Fault, reserved: Option<Place>, again: &mut Again) -> Option<Place> {
+        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let mut core = self.lock();
+        let Some(region) = core.region(fault.space, addr) else {
+            drop(core);
+            self.stray(fault, again);
+            return None;
+        };
+        let place = Place { segment: Segment(region.file), index: region.index(addr) };
+        let Some(file) = core.file(region.file).filter(|f| place.index < f.pages) else {
+            // Beyond the end of the file: the next touch raises SIGBUS by itself.
+            drop(core);
+            let _ = self.port.wake(fault.space, addr, 1);
+            return None;
+        };
+        let holes = file.holes;
+        let (page, state) = core.state(place);
+        let wants_write = fault.write || fault.protected;
+        let shared_write = wants_write && region.shared;
+        let dirty = page.is_some_and(|p| core.word(p).dirty());
+        let doomed = page.is_some_and(|p| core.word(p).doomed());
+        let busy = matches!(state, State::Filling | State::Cleaning | State::Leaving);
+        if busy
+            || doomed
+            || (state == State::Absent && core.unfetchable(place))
+            || (shared_write && !dirty && core.unwritable(place))
+        {
+            let mut job = Job::default();
+            let seen = matches!(state, State::Filling | State::Cleaning) && !doomed;
+            if seen && !core.brain.is_mapped(place) {
+                // A marker's first touch must start the next window now, not when it arrives.
+                self.count(&mut core, region.file, |c| c.minor_faults += 1);
+                job = self.decide(&mut core, Input::Touch { place, write: false, map: true });
+            }
+            core.park(place, fault);
+            drop(core);
+            self.run(job, Some((fault.space, region)), again);
+            return None;
+        }
+        if shared_write && !dirty && holes && reserved != Some(place) {
+            return Some(place);
+        }
+        if wants_write
+            && !region.shared
+            && core.space_mut(fault.space).is_some_and(|s| s.private.insert(addr))
+        {
+            // A private copy is about to be made: it takes a frame of the budget.
+            let job = self.recount(&mut core);
+            drop(core);
+            self.run_waiting(job, None, again);
+            again.push_front(fault);
+            return None;
+        }
+        match state {
+            State::Absent => {
+                self.count(&mut core, region.file, |c| c.major_faults += 1);
+                let input = Input::Major { place, want: 1, write: shared_write, map: true };
+                let job = self.decide(&mut core, input);
+                drop(core);
+                self.fault_in(job, fault, region, place, shared_write, again);
+            }
+            State::Resident => self.fault_resident(core, fault, region, place, again),
+            _ => unreachable!("busy pages were parked"),
+        }
+        None
+    }
+
+    pub(crate) fn count(&self, core: &mut Core, file: FileNo, f: impl FnOnce(&mut FileCounts)) {
+        if let Some(file) = core.file_mut(file) {
+            f(&mut file.counts);
+        }
+    }
+
+    /// A major fault: makes room, fetches, maps.
+    fn fault_in(
+        &self,
+        mut job: Job,
+        fault: Fault,
+        region: Region,
+        place: Place,
+        write: bool,
+        again: &mut Again,
+    ) {
+        self.make_room(&mut job, true, again);
+        let mut answered = false;
+        for run in std::mem::take(&mut job.fetch) {
+            let demanded = run.place == place;
+            match self.fetch(run, demanded && write, demanded, again) {
+                Ok(fetched) => {
+                    let mapped = self.map_run(fetched, fault.space, region, demanded);
+                    answered |= demanded && mapped;
+                }
+                Err(error) if demanded => {
+                    self.fail(fault, error);
+                    answered = true;
+                }
+                Err(_) => {}
+            }
+        }
+        if !answered {
+            again.push_back(fault);
+        }
+        self.unmap(job);
+    }
+
+    /// A fault on a page that is in memory.
+    fn fault_resident<'a>(
+        &'a self,
+        mut core: MutexGuard<'a, Core>,
+        fault: Fault,
+        region: Region,
+        place: Place,
+        again: &mut Again,
+    ) {
+        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let page = core.brain.page(place).expect("resident pages are numbered");
+        let word = core.word(page);
+        let writes = (fault.write || fault.protected) && region.shared;
+        let hidden = core.brain.is_mapped(place);
+        word.pin();
+        let mut job = Job::default();
+        let first_write = writes && !word.dirty();
+        if first_write {
+            word.set_dirty();
+        }
+        if !hidden {
+            self.count(&mut core, region.file, |c| c.minor_faults += 1);
+            job = self.decide(&mut core, Input::Touch { place, write: writes, map: true });
+        } else if first_write {
+            self.count(&mut core, region.file, |c| c.write_faults += 1);
+            job = self.decide(&mut core, Input::Write { place });
+        }
+        let run = Run { place, pages: 1, demanded: 1 };
+        let around = if hidden && !fault.protected && !self.exact && !word.doomed() {
+            self.around(&core, fault.space, region, place, word.dirty())
+        } else {
+            run
+        };
+        let others: Vec<_> = (0..around.pages)
+            .map(|i| Place { index: around.place.index + u64::from(i), ..place })
+            .filter(|p| *p != place)
+            .filter_map(|p| core.brain.page(p))
+            .collect();
+        for &other in &others {
+            core.word(other).pin();
+        }
+        // Private mappings stay write-protected until their copy is counted.
+        let private_copy = !region.shared
+            && core.space_mut(fault.space).is_some_and(|s| s.private.contains(&addr));
+        let protect = if region.shared { !word.dirty() } else { !private_copy };
+        drop(core);
+        let space = fault.space;
+        let result = self.times.of(Spent::Kernel, || {
+            if fault.protected && !protect {
+                return self.unprotect(space, region, addr, 1);
+            }
+            let start = addr - (place.index - around.place.index) * PAGE_BYTES;
+            let mapped = self.map(space, region, start, u64::from(around.pages), protect)?;
+            if mapped.existed && !protect {
+                self.unprotect(space, region, addr, 1)?;
+            }
+            Ok(())
+        });
+        self.unpin(page);
+        for other in others {
+            self.unpin(other);
+        }
+        match result {
+            Ok(()) | Err(PortError::Gone) => {}
+            Err(PortError::Missing) if fault.protected => {
+                let _ = self.port.wake(space, addr, 1);
+            }
+            Err(PortError::Missing) => self.lost(place, again, fault),
+            Err(error) => self.fail(fault, error),
+        }
+        self.run(job, Some((space, region)), again);
+    }
+
+    /// Resident neighbours with the same protection that nobody samples, in one aligned window.
+    fn around(
+        &self,
+        core: &Core,
+        space: SpaceNo,
+        region: Region,
+        place: Place,
+        dirty: bool,
+    ) -> Run {
+        let fits = |index: u64| {
+            let at = Place { index, ..place };
+            let addr = (index * PAGE_BYTES).wrapping_sub(region.bias);
+            core.region(space, addr) == Some(region)
+                && core.brain.is_mapped(at)
+                && core.brain.page(at).is_some_and(|p| {
+                    let w = core.word(p);
+                    w.idle() && !w.doomed() && w.dirty() == dirty
+                })
+        };
+        let (mut first, mut end) = (place.index, place.index + 1);
+        if region.shared {
+            let low = place.index / FAULT_AROUND_PAGES * FAULT_AROUND_PAGES;
+            while first > low && fits(first - 1) {
+                first -= 1;
+            }
+            while end < low + FAULT_AROUND_PAGES && fits(end) {
+                end += 1;
+            }
+        }
+        Run { place: Place { index: first, ..place }, pages: (end - first) as u32, demanded: 1 }
+    }
+
+    /// The engine holds a page for resident, the kernel does not: somebody punched it out of the
+    /// frames. What storage holds is all there is.
+    fn lost(&self, place: Place, again: &mut Again, fault: Fault) {
+        again.push_back(fault);
+        let core = self.lock();
+        let (Some(page), State::Resident) = core.state(place) else { return };
+        let word = core.word(page);
+        if !word.idle() {
+            drop(core);
+            std::thread::yield_now();
+            return;
+        }
+        word.claim_leave();
+        drop(core);
+        let _ = self.port.discard(place.segment.0, place.index, 1);
+        let mut core = self.lock();
+        word.dropped();
+        let input = Input::Drop { segment: place.segment, first: place.index, pages: 1 };
+        self.decide(&mut core, input);
+        again.extend(core.unpark(place));
+        self.rested();
+    }
+
+    /// A fault at an address that no known region covers: the mapping grew or moved unseen, or is
+    /// gone already.
+    fn stray(&self, fault: Fault, again: &mut Again) {
+        match self.port.resolve(fault.space, fault.addr) {
+            Some((range, region)) => {
+                self.add_region(fault.space, range, region);
+                again.push_back(fault);
+            }
+            None => {
+                let _ = self.port.wake(fault.space, fault.addr & !(PAGE_BYTES - 1), 1);
+            }
+        }
+    }
+
+    /// A fault that cannot be served: SIGBUS, as under the kernel. Others who touch the page find
+    /// out by themselves: storage may serve them.
+    fn fail(&self, fault: Fault, error: PortError) {
+        self.failed_faults.fetch_add(1, Ordering::Relaxed);
+        let no_space = matches!(error, PortError::Io(ENOSPC | EDQUOT));
+        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let poisoned = if no_space || fault.protected {
+            Err(PortError::Missing)
+        } else {
+            self.until_settled(|| self.port.poison(fault.space, addr))
+        };
+        if poisoned == Err(PortError::Missing) {
+            let _ = self.port.sigbus(fault.space, fault.tid);
+        }
+    }
+
+    pub(crate) fn unpin(&self, page: pagekeeper_policy::Page) {
+        if self.table.word(page).unpin() {
+            self.tell_sleepers();
+        }
+    }
+
+    /// Calls the port until the address space holds still.
+    pub(crate) fn until_settled<T>(
+        &self,
+        mut call: impl FnMut() -> Result<T, PortError>,
+    ) -> Result<T, PortError> {
+        loop {
+            match call() {
+                Err(PortError::Again) => self.port.again(),
+                other => return other,
+            }
+        }
+    }
+
+    /// Calls the port for a range as long as it maps what it did when the pages were pinned. The
+    /// same address may be another file's by now, whose clean pages must not become writable.
+    fn where_it_was<T>(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        addr: u64,
+        pages: u64,
+        mut call: impl FnMut() -> Result<T, PortError>,
+    ) -> Result<T, PortError> {
+        self.until_settled(|| {
+            let _layout = self.layout.read().expect("layout");
+            if !self.lock().covers(space, addr..addr + pages * PAGE_BYTES, region) {
+                return Err(PortError::Gone);
+            }
+            call()
+        })
+    }
+
+    /// Maps pinned pages.
+    pub(crate) fn map(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        addr: u64,
+        pages: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError> {
+        self.where_it_was(space, region, addr, pages, || self.port.map(space, addr, pages, protect))
+    }
+
+    /// Gives write access to pinned pages.
+    pub(crate) fn unprotect(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        addr: u64,
+        pages: u64,
+    ) -> Result<(), PortError> {
+        self.where_it_was(space, region, addr, pages, || self.port.unprotect(space, addr, pages))
+    }
+}

@@ -1,0 +1,202 @@
+//! Writing dirty pages back on request, and dropping pages that nobody wants.
+
+use crate::core::{Core, Job};
+use crate::engine::{Again, Engine};
+use crate::port::{FileNo, Port, PortError};
+use pagekeeper_frames::{Input, Run, Segment};
+use std::ops::Range;
+
+/// Most pages written back in one request.
+const FLUSH_RUN_PAGES_MAX: u32 = 256;
+
+impl<P: Port> Engine<P> {
+    /// Writes the dirty pages of a file range back, and reports the first error, also one that an
+    /// earlier write-back met (once).
+    ///
+    /// # Errors
+    /// The errno of the write that failed; the pages stay dirty and in memory.
+    pub fn flush(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
+        let mut again = Again::new();
+        let mut first_error = None;
+        let mut next = pages.start;
+        while let Some(run) = self.claim_dirty(file, next..pages.end, &mut again) {
+            let end = run.place.index + u64::from(run.pages);
+            let mut more = Job::default();
+            match self.clean(run, &mut more, &mut again) {
+                Err(_) if run.pages > 1 => {
+                    // Write what can be written.
+                    for one in run.place.index..end {
+                        if let Some(run) = self.claim_dirty(file, one..one + 1, &mut again)
+                            && let Err(error) = self.clean(run, &mut more, &mut again)
+                        {
+                            first_error.get_or_insert(error);
+                        }
+                    }
+                }
+                Err(error) => {
+                    first_error.get_or_insert(error);
+                }
+                Ok(()) => {}
+            }
+            next = end;
+            self.run_waiting(more, None, &mut again);
+            self.serve_all(&mut again);
+        }
+        self.serve_all(&mut again);
+        let earlier = self.lock().file_mut(file).and_then(|f| f.error.take());
+        match first_error.or(earlier.map(PortError::Io)) {
+            Some(error) => Err(error),
+            None => Ok(()),
+        }
+    }
+
+    /// As [`flush`](Self::flush) over the whole file, but an error is kept for whoever asks next.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn flush_quietly(&self, file: FileNo) -> Result<(), PortError> {
+        let result = self.flush(file, 0..u64::MAX);
+        if let (Err(PortError::Io(errno)), Some(f)) = (result, self.lock().file_mut(file)) {
+            f.error = Some(errno);
+        }
+        result
+    }
+
+    /// Claims the next run of dirty pages, waiting for busy ones.
+    fn claim_dirty(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Option<Run> {
+        let claim = |core: &mut Core| {
+            let mut run: Option<Run> = None;
+            for (page, place) in core.pages_in(file, range.clone()) {
+                let word = core.word(page);
+                let ready = word.idle() && word.dirty() && !word.doomed() && !core.fenced(place);
+                match &mut run {
+                    Some(r) => {
+                        let next = place.index == r.place.index + u64::from(r.pages);
+                        if !ready || !next || r.pages == FLUSH_RUN_PAGES_MAX {
+                            break;
+                        }
+                        word.claim_clean();
+                        r.pages += 1;
+                    }
+                    None if ready => {
+                        word.claim_clean();
+                        run = Some(Run { place, pages: 1, demanded: 0 });
+                    }
+                    None if word.dirty() => return None,
+                    None => {}
+                }
+            }
+            Some(run)
+        };
+        self.wait_until(again, claim).1
+    }
+
+    /// Writes everything back.
+    ///
+    /// # Errors
+    /// Per file, the errno of the first write that failed.
+    pub fn flush_all(&self) -> Vec<(String, PortError)> {
+        let files: Vec<(FileNo, u64, String)> = {
+            let core = self.lock();
+            let named = |(no, f): (usize, &Option<crate::core::File>)| {
+                f.as_ref().map(|f| (no as FileNo, f.pages, f.name.clone()))
+            };
+            core.files.iter().enumerate().filter_map(named).collect()
+        };
+        let mut errors = Vec::new();
+        for (file, pages, name) in files {
+            if let Err(error) = self.flush(file, 0..pages) {
+                errors.push((name, error));
+            }
+        }
+        errors
+    }
+
+    /// Writes back what is dirty now, so that little is lost should the machine die. Errors stay
+    /// with their files.
+    pub fn write_behind(&self) {
+        let files: Vec<FileNo> = {
+            let core = self.lock();
+            (0..core.files.len()).map(|no| no as FileNo).collect()
+        };
+        for file in files {
+            if self.dirty_pages(file) > 0 {
+                let _ = self.flush_quietly(file);
+            }
+        }
+    }
+
+    /// Calls into storage or the kernel that have gone on for too long, in words.
+    pub fn stuck(&self, longer_than: std::time::Duration) -> Vec<String> {
+        let stuck = self.times.stuck(longer_than);
+        stuck
+            .into_iter()
+            .map(|(what, since)| {
+                format!(
+                    "a handler has been {what} for {} s; programs that wait for it stand still",
+                    since.as_secs()
+                )
+            })
+            .collect()
+    }
+
+    /// Pages of a file that are dirty now.
+    pub fn dirty_pages(&self, file: FileNo) -> u64 {
+        let core = self.lock();
+        let all = core.pages_in(file, 0..u64::MAX);
+        all.iter().filter(|(page, _)| core.word(*page).dirty()).count() as u64
+    }
+
+    /// Takes the resident pages of a range out of memory. Dirty ones only if `discard_dirty`
+    /// (their content is not wanted any more). Waits for pages in motion.
+    pub(crate) fn drop_pages(
+        &self,
+        file: FileNo,
+        range: Range<u64>,
+        discard_dirty: bool,
+        again: &mut Again,
+    ) {
+        let claim = |core: &mut Core| {
+            let mut claimed = Vec::new();
+            let mut busy = false;
+            for (page, place) in core.pages_in(file, range.clone()) {
+                let word = core.word(page);
+                if word.dirty() && !discard_dirty {
+                    continue;
+                }
+                if word.idle() && !word.doomed() {
+                    word.claim_leave();
+                    claimed.push((page, place));
+                } else {
+                    busy = true;
+                }
+            }
+            (!busy || !claimed.is_empty()).then_some((claimed, busy))
+        };
+        loop {
+            let (core, (claimed, busy)) = self.wait_until(again, claim);
+            drop(core);
+            let mut rest = &claimed[..];
+            while let Some(&(_, first)) = rest.first() {
+                let next = |(n, (_, p)): &(usize, &(_, pagekeeper_frames::Place))| {
+                    p.index == first.index + *n as u64
+                };
+                let pages = rest.iter().enumerate().take_while(next).count();
+                let _ = self.port.discard(file, first.index, pages as u64);
+                rest = &rest[pages..];
+            }
+            let mut core = self.lock();
+            for (page, place) in claimed {
+                core.word(page).dropped();
+                // Only now: the frame was in use until its page was out.
+                let input = Input::Drop { segment: Segment(file), first: place.index, pages: 1 };
+                self.decide(&mut core, input);
+                again.extend(core.unpark(place));
+            }
+            self.rested();
+            if !busy {
+                return;
+            }
+        }
+    }
+}

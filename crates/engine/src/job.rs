@@ -1,0 +1,445 @@
+//! Jobs: what a decision asks for, carried out.
+
+use crate::core::{Core, Job};
+use crate::engine::{Again, Buffer, Engine};
+use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
+use crate::spaces::Region;
+use crate::stats::Spent;
+use crate::word::State;
+use pagekeeper_frames::{Input, Place, Run, Victim, WINDOW_PAGES_MAX};
+use pagekeeper_policy::Page;
+use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
+
+/// Buffers kept for the next transfers.
+const BUFFERS_KEPT: usize = 4;
+
+/// Where fetched pages are mapped: who asked for them.
+type Asker = Option<(SpaceNo, Region)>;
+
+/// Jobs that no fault waits for, oldest first.
+#[derive(Default, Debug)]
+pub(crate) struct Queue {
+    jobs: VecDeque<(Job, Asker)>,
+    /// How many of them some thread has promised to carry out.
+    promised: usize,
+}
+
+/// A claim check for queued work. Who holds it calls [`Engine::run_deferred`]; a sleeper may have
+/// been faster.
+#[derive(Debug)]
+pub struct Deferred(());
+
+/// What became of a victim that was busy.
+enum Late {
+    /// It is claimed, and to be evicted.
+    Claimed,
+    /// It is gone already.
+    Gone,
+    /// It is busy still.
+    Busy,
+}
+
+impl<P: Port> Engine<P> {
+    /// Carries out a job that no fault waits for; what it fetches is mapped in the space that
+    /// asked. Never sleeps.
+    pub(crate) fn run(&self, job: Job, asker: Asker, again: &mut Again) {
+        if job.is_empty() {
+            return;
+        }
+        if job.fetch.is_empty() || !self.port.defer() {
+            self.run_here(job, asker, false, again);
+        } else {
+            self.run_later(job, asker);
+        }
+    }
+
+    /// Carries out a job on whose room a fault waits.
+    pub(crate) fn run_waiting(&self, job: Job, asker: Asker, again: &mut Again) {
+        if !job.is_empty() {
+            self.run_here(job, asker, true, again);
+        }
+    }
+
+    /// Carries out a job that no fault waits for, and what follows from it.
+    pub(crate) fn finish(&self, job: Job) {
+        if !job.is_empty() {
+            let mut again = Again::new();
+            let wait = job.fetch.is_empty();
+            self.run_here(job, None, wait, &mut again);
+            self.serve_all(&mut again);
+        }
+    }
+
+    /// Queues a job. If no thread takes it, the next one that has served faults does.
+    pub(crate) fn run_later(&self, job: Job, asker: Asker) {
+        if job.is_empty() {
+            return;
+        }
+        {
+            let mut queue = self.queue.lock().expect("queue");
+            queue.jobs.push_back((job, asker));
+            queue.promised += 1;
+        }
+        if !self.port.defer() || self.port.hand_over(Deferred(())).is_err() {
+            self.queue.lock().expect("queue").promised -= 1;
+        }
+        self.tell_sleepers();
+    }
+
+    /// Carries out a job that was handed over.
+    pub fn run_deferred(&self, deferred: Deferred) {
+        let Deferred(()) = deferred;
+        self.queue.lock().expect("queue").promised -= 1;
+        let mut again = Again::new();
+        self.run_queued(&mut again);
+        self.serve_all(&mut again);
+    }
+
+    pub(crate) fn has_queued(&self) -> bool {
+        !self.queue.lock().expect("queue").jobs.is_empty()
+    }
+
+    /// Carries out the oldest queued job, if there is one. Never sleeps.
+    pub(crate) fn run_queued(&self, again: &mut Again) {
+        let next = self.queue.lock().expect("queue").jobs.pop_front();
+        if let Some((job, asker)) = next {
+            self.run_here(job, asker, false, again);
+        }
+    }
+
+    /// Carries out the queued jobs that nobody promised to.
+    pub(crate) fn run_unclaimed(&self, again: &mut Again) {
+        loop {
+            let next = {
+                let mut queue = self.queue.lock().expect("queue");
+                if queue.jobs.len() <= queue.promised {
+                    return;
+                }
+                queue.jobs.pop_front()
+            };
+            let Some((job, asker)) = next else { return };
+            self.run_here(job, asker, false, again);
+        }
+    }
+
+    fn run_here(&self, mut job: Job, asker: Asker, wait: bool, again: &mut Again) {
+        self.make_room(&mut job, wait, again);
+        for run in std::mem::take(&mut job.fetch) {
+            if let Ok(run) = self.fetch(run, false, false, again)
+                && let Some((space, region)) = asker
+            {
+                self.map_run(run, space, region, false);
+            }
+        }
+        self.unmap(job);
+    }
+
+    /// Carries out a job whose fetches somebody waits for; reports their first error.
+    pub(crate) fn fetch_job(&self, mut job: Job, again: &mut Again) -> Result<(), PortError> {
+        self.make_room(&mut job, true, again);
+        let mut result = Ok(());
+        for run in std::mem::take(&mut job.fetch) {
+            if let Err(error) = self.fetch(run, false, false, again)
+                && run.demanded > 0
+            {
+                result = result.and(Err(error));
+            }
+        }
+        self.unmap(job);
+        result
+    }
+
+    // ---- room -------------------------------------------------------------------------------
+
+    /// Evicts and cleans what a job asks for. When room cannot be had without risking that two
+    /// jobs wait for each other, the job's fetches are given up: their pages are absent again.
+    pub(crate) fn make_room(&self, job: &mut Job, wait: bool, again: &mut Again) {
+        let mut more = Job::default();
+        self.clear_out(job, &mut more, again);
+        for victim in std::mem::take(&mut job.late) {
+            match self.late(victim, wait, again) {
+                Late::Claimed => self.evict(vec![victim], &mut more, again),
+                Late::Gone => {}
+                Late::Busy => more.late.push(victim),
+            }
+        }
+        // Victims in place of others that had to stay.
+        while !more.evict.is_empty() || !more.clean.is_empty() {
+            let mut next = Job {
+                evict: std::mem::take(&mut more.evict),
+                clean: std::mem::take(&mut more.clean),
+                ..Job::default()
+            };
+            self.clear_out(&mut next, &mut more, again);
+        }
+        if !more.late.is_empty() {
+            // These were chosen after this job's pages were claimed (or nobody may wait at all):
+            // their holders may be waiting for exactly those pages.
+            for run in job.fetch.drain(..).chain(more.fetch.drain(..)) {
+                self.abandon(run, 0, again);
+            }
+            self.orphan(std::mem::take(&mut more.late));
+        }
+        job.append(more);
+    }
+
+    /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
+    fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
+        for run in std::mem::take(&mut job.clean) {
+            let _ = self.clean(run, more, again);
+        }
+        self.evict(std::mem::take(&mut job.evict), more, again);
+    }
+
+    /// Claims a victim that was busy when it was chosen.
+    fn late(&self, victim: Victim, wait: bool, again: &mut Again) -> Late {
+        let look = |core: &mut Core| {
+            let word = core.word(victim.page);
+            match word.state() {
+                // Somebody else takes it out; room is there only afterwards.
+                State::Leaving => Late::Busy,
+                State::Absent => Late::Gone,
+                _ if !word.doomed() => Late::Gone,
+                State::Resident if word.idle() => {
+                    word.claim_leave();
+                    Late::Claimed
+                }
+                _ => Late::Busy,
+            }
+        };
+        if !wait {
+            return look(&mut self.lock());
+        }
+        let settled = |core: &mut Core| match look(core) {
+            Late::Busy => None,
+            settled => Some(settled),
+        };
+        self.wait_until(again, settled).1
+    }
+
+    /// Leaves busy victims to whoever brings them to rest.
+    fn orphan(&self, victims: Vec<Victim>) {
+        let mut core = self.lock();
+        core.orphans.extend(victims);
+        self.orphans.store(core.orphans.len(), Ordering::SeqCst);
+        self.rested();
+    }
+
+    /// Evicts orphans that have come to rest. Called by every thread that may have brought a page
+    /// to rest, after it did.
+    pub(crate) fn adopt_orphans(&self, again: &mut Again) {
+        if self.orphans.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut job = Job::default();
+        let mut core = self.lock();
+        let orphans = std::mem::take(&mut core.orphans);
+        for victim in orphans {
+            let word = core.word(victim.page);
+            let gone = matches!(word.state(), State::Absent | State::Leaving) || !word.doomed();
+            if !gone && word.idle() {
+                word.claim_leave();
+                job.evict.push(victim);
+            } else if !gone {
+                core.orphans.push(victim);
+            }
+        }
+        self.orphans.store(core.orphans.len(), Ordering::SeqCst);
+        drop(core);
+        self.make_room(&mut job, false, again);
+        self.unmap(job);
+    }
+
+    /// Makes pages' next touches visible.
+    pub(crate) fn unmap(&self, job: Job) {
+        if job.unmap.is_empty() {
+            return;
+        }
+        self.times.of(Spent::Kernel, || {
+            for (space, ranges) in &job.unmap {
+                self.port.zap(*space, ranges);
+            }
+        });
+    }
+
+    // ---- fetching ---------------------------------------------------------------------------
+
+    pub(crate) fn take_buffer(&self, bytes: usize) -> Result<Buffer, PortError> {
+        let mut pool = self.buffers.lock().expect("buffer pool");
+        if let Some(at) = pool.iter().position(|b| b.len() >= bytes) {
+            return Ok(pool.swap_remove(at));
+        }
+        drop(pool);
+        Buffer::new(bytes).map_err(|e| PortError::Io(e.raw_os_error()))
+    }
+
+    pub(crate) fn give_buffer(&self, buffer: Buffer) {
+        let mut pool = self.buffers.lock().expect("buffer pool");
+        if pool.len() < BUFFERS_KEPT {
+            pool.push(buffer);
+        }
+    }
+
+    /// Fetches a claimed run. Pages fetched ahead never make the demanded ones fail, and of
+    /// several demanded ones the later never make the first fail: the run may come back shorter.
+    /// With `pin` its first page comes back pinned.
+    pub(crate) fn fetch(
+        &self,
+        run: Run,
+        dirty: bool,
+        pin: bool,
+        again: &mut Again,
+    ) -> Result<Run, PortError> {
+        debug_assert!(run.pages <= WINDOW_PAGES_MAX.max(run.demanded));
+        let bytes = run.pages as usize * PAGE_BYTES as usize;
+        let mut buffer = match self.take_buffer(bytes) {
+            Ok(buffer) => buffer,
+            Err(error) => {
+                self.abandon(run, 0, again);
+                return Err(error);
+            }
+        };
+        let result = self.fetch_with(&mut buffer, run, dirty, pin, again);
+        self.give_buffer(buffer);
+        result
+    }
+
+    fn fetch_with(
+        &self,
+        buffer: &mut Buffer,
+        mut run: Run,
+        dirty: bool,
+        pin: bool,
+        again: &mut Again,
+    ) -> Result<Run, PortError> {
+        let file = run.place.segment.0;
+        let loaded = loop {
+            let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
+            let loaded = self.times.of(Spent::Io, || self.port.load(file, run.place.index, data));
+            let filled = loaded.and_then(|bytes| {
+                self.times
+                    .of(Spent::Kernel, || self.port.fill(file, run.place.index, data))
+                    .map(|()| bytes)
+            });
+            let keep = if run.pages > run.demanded { run.demanded } else { 1 };
+            match filled {
+                Err(_) if run.demanded > 0 && run.pages > keep => {
+                    self.abandon(run, keep, again);
+                    run.pages = keep;
+                    run.demanded = keep;
+                }
+                other => break other,
+            }
+        };
+        match loaded {
+            Ok(bytes) => {
+                let mut core = self.lock();
+                for i in 0..run.pages {
+                    let place = Place { index: run.place.index + u64::from(i), ..run.place };
+                    let page = core.brain.page(place).expect("claimed pages are numbered");
+                    core.word(page).filled(dirty && i < run.demanded);
+                    if pin && i == 0 {
+                        core.word(page).pin();
+                    }
+                    again.extend(core.unpark(place));
+                }
+                self.count(&mut core, file, |c| c.read_bytes += bytes);
+                self.rested();
+                Ok(run)
+            }
+            Err(error) => {
+                self.abandon(run, 0, again);
+                Err(error)
+            }
+        }
+    }
+
+    /// Gives up the claimed pages of a run from `keep` on.
+    pub(crate) fn abandon(&self, run: Run, keep: u32, again: &mut Again) {
+        // A fill that failed may have put some of the pages in.
+        let from = run.place.index + u64::from(keep);
+        let _ = self.port.discard(run.place.segment.0, from, u64::from(run.pages - keep));
+        let mut core = self.lock();
+        for i in keep..run.pages {
+            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+            let Some(page) = core.brain.page(place) else { continue };
+            let doomed = core.word(page).doomed();
+            core.word(page).fill_failed();
+            if !doomed {
+                self.decide(&mut core, Input::Failed { place });
+            }
+            again.extend(core.unpark(place));
+        }
+        self.rested();
+    }
+
+    /// Maps fetched pages in a space, but for those whose first touch is to be seen. With `pinned`
+    /// the first page was pinned by the fetch, is mapped in any case, and unpinned. Returns whether
+    /// the first page is mapped now, or need not be since the space has changed.
+    pub(crate) fn map_run(&self, run: Run, space: SpaceNo, region: Region, pinned: bool) -> bool {
+        let core = self.lock();
+        let mut parts: Vec<(u64, u64, bool, Vec<Page>)> = Vec::new();
+        let mut first = None;
+        for i in 0..run.pages {
+            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+            let addr = (place.index * PAGE_BYTES).wrapping_sub(region.bias);
+            let Some(page) = core.brain.page(place) else { continue };
+            let word = core.word(page);
+            let wanted = pinned && i == 0;
+            if wanted {
+                first = Some(page);
+            }
+            // The mapping may have been split or moved meanwhile.
+            if core.region(space, addr) != Some(region) {
+                continue;
+            }
+            let ready = word.state() == State::Resident && !word.doomed();
+            let unseen = ready && core.brain.is_mapped(place);
+            if !(wanted || unseen) {
+                continue;
+            }
+            let protect = if region.shared {
+                !word.dirty()
+            } else {
+                let space = core.spaces.get(space as usize).and_then(Option::as_ref);
+                !space.is_some_and(|s| s.private.contains(&addr))
+            };
+            if !wanted {
+                word.pin();
+            }
+            match parts.last_mut() {
+                Some((start, pages, p, pinned))
+                    if *p == protect && *start + *pages * PAGE_BYTES == addr =>
+                {
+                    *pages += 1;
+                    pinned.push(page);
+                }
+                _ => parts.push((addr, 1, protect, vec![page])),
+            }
+        }
+        drop(core);
+        let mut first_mapped = true;
+        for (addr, pages, protect, pinned) in parts {
+            let mapped: Result<(), PortError> = self.times.of(Spent::Kernel, || {
+                let mapped = self.map(space, region, addr, pages, protect)?;
+                if mapped == (Mapped { existed: true }) && !protect {
+                    self.unprotect(space, region, addr, pages)?;
+                }
+                Ok(())
+            });
+            for page in pinned {
+                if first == Some(page) {
+                    first = None;
+                    first_mapped = mapped.is_ok();
+                }
+                self.unpin(page);
+            }
+        }
+        if let Some(page) = first {
+            self.unpin(page);
+            first_mapped = false;
+        }
+        first_mapped
+    }
+}
