@@ -1,0 +1,34 @@
+# `make demo` and `make test` bring a fresh Debian-like machine from clone to done.
+SHELL := /bin/bash
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+.PHONY: help setup build demo test lint bench bench-predict clean
+
+help: ## What there is to make
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
+
+setup: ## Install what is needed: a Rust toolchain, a C compiler, sqlite3, python3 with numpy in .venv
+	@scripts/setup.sh
+
+build: setup ## Build the command and the preload library (target/release)
+	cargo build --release
+	cargo build --release -p pagekeeper-preload
+
+demo: build ## Run a SQLite join and numpy epochs under `pagekeeper tune`
+	@scripts/demo.sh
+
+test: build ## All tests: units, properties, and unmodified programs end to end
+	@scripts/test.sh
+
+lint: setup ## Formatting, clippy and documentation
+	@scripts/lint.sh
+
+bench: build ## Measure against the kernel, interleaved; results on the terminal and in target/bench
+	cargo run --release --manifest-path bench/Cargo.toml -- all
+
+bench-predict: build ## Predicted against measured faults, four workloads, four policies
+	cargo run --release --manifest-path bench/Cargo.toml -- predict
+
+clean: ## Remove what was built
+	cargo clean
+	rm -rf .venv

@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Formatting, lints and documentation, without warnings.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export PATH="$HOME/.cargo/bin:$PATH"
+cargo fmt --all --check
+cargo clippy --all-targets -- -D warnings
+cargo clippy --release -p pagekeeper-preload -- -D warnings
+RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
