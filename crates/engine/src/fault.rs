@@ -203,6 +203,10 @@ impl<P: Port> Engine<P> {
         let protect = if region.shared { !word.dirty() } else { !private_copy };
         drop(core);
         let space = fault.space;
+        // What comes along first: the program goes on as soon as its own page is mapped.
+        for run in std::mem::take(&mut job.map) {
+            self.map_run(run, space, region, false);
+        }
         let result = self.times.of(Spent::Kernel, || {
             if fault.protected && !protect {
                 return self.unprotect(space, region, addr, 1);

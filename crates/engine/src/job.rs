@@ -43,9 +43,14 @@ enum Late {
 impl<P: Port> Engine<P> {
     /// Carries out a job that no fault waits for; what it fetches is mapped in the space that
     /// asked. Never sleeps.
-    pub(crate) fn run(&self, job: Job, asker: Asker, again: &mut Again) {
+    pub(crate) fn run(&self, mut job: Job, asker: Asker, again: &mut Again) {
         if job.is_empty() {
             return;
+        }
+        if let Some((space, region)) = asker {
+            for run in std::mem::take(&mut job.map) {
+                self.map_run(run, space, region, false);
+            }
         }
         if job.fetch.is_empty() || !self.port.defer() {
             self.run_here(job, asker, false, again);
