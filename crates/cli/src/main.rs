@@ -1,2 +1,34 @@
 //! The `pagekeeper` command.
-fn main() {}
+//!
+//! One file a command in [`commands`]; what they share is beside them: what a user writes
+//! ([`size`], [`policy_list`], [`config`]), what a program needs to run ([`program`],
+//! [`signals`]), and what people read ([`report`], [`progress`]).
+#![deny(unsafe_code)]
+
+mod cli;
+mod commands;
+mod config;
+mod failure;
+mod job;
+mod policy_list;
+mod predict;
+mod program;
+mod progress;
+mod report;
+mod signals;
+mod size;
+mod trace_input;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let command = cli::Cli::parse().command;
+    match commands::run(command) {
+        Ok(code) => code,
+        Err(failure) => {
+            eprintln!("pagekeeper: {failure}");
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

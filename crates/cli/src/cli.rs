@@ -1,0 +1,76 @@
+//! The command line as a whole.
+
+use crate::commands::{
+    completions, doctor, export, import, man, policies, record, replay, run, simulate, tune,
+};
+use clap::{Parser, Subcommand};
+
+const ABOUT: &str = "Chooses a page replacement policy for a program, and runs it under that \
+                     policy";
+
+const AFTER: &str = "\
+Examples:
+  pagekeeper doctor
+  pagekeeper tune --memory 256M --files '*.db' -- sqlite3 shop.db < report.sql
+  pagekeeper run --policy mru --memory 256M --files '*.db' -- sqlite3 shop.db
+
+Sizes are binary: 64k, 64M, 1.5G. A policy is NAME or NAME:KEY=VALUE,…; see `pagekeeper policies`.
+
+Exit codes:
+  0   all is well
+  1   failure
+  2   usage: the command line or the configuration file is wrong
+  65  bad input: a trace is damaged or in an unknown format
+  69  the machine lacks something; see `pagekeeper doctor`
+  74  data could not be written
+`run` and `record` pass on the program's own exit code, or die of the signal that it died of; a
+program that cannot be run gives 126, one that is not found 127.";
+
+/// Chooses a page replacement policy for a program, and runs it under that policy.
+#[derive(Parser, Debug)]
+#[command(name = "pagekeeper", version, about = ABOUT, after_help = AFTER)]
+#[command(disable_help_subcommand = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    Tune(tune::Args),
+    Run(run::Args),
+    Record(record::Args),
+    Replay(replay::Args),
+    Simulate(simulate::Args),
+    Import(import::Args),
+    Export(export::Args),
+    Policies(policies::Args),
+    Doctor(doctor::Args),
+    #[command(hide = true)]
+    Completions(completions::Args),
+    #[command(hide = true)]
+    Man(man::Args),
+    /// Keeps what must not be lost with a manager; started by `run`.
+    #[command(hide = true)]
+    Holder,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent_and_every_command_has_an_example() {
+        let command = Cli::command();
+        command.clone().debug_assert();
+        for command in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(after.contains("Example"), "{} has no example", command.get_name());
+            assert!(command.get_about().is_some(), "{} has no text", command.get_name());
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{} {argument}", command.get_name());
+            }
+        }
+    }
+}

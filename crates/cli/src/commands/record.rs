@@ -1,0 +1,61 @@
+//! `pagekeeper record`: a program's reference string.
+
+use crate::failure::Failure;
+use crate::job::{self, JobArgs};
+use pagekeeper_policy::PolicySpec;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const AFTER: &str = "\
+Example:
+  pagekeeper record --memory 256M --files '*.db' -o shop.pkt -- sqlite3 shop.db 'SELECT …'
+  pagekeeper simulate shop.pkt --policy all --frames 128M,256M,512M
+
+To see references, only the pages touched last stay mapped (--window); every other touch is a
+fault of a few microseconds, so that a recorded run is slower than others. Traces hold file names.";
+
+/// Pages that stay mapped: a small share of the frames, so that what is not seen is what any
+/// policy keeps.
+const WINDOW_FRAMES_SHARE: u32 = 32;
+const WINDOW_PAGES_MIN: u32 = 16;
+const WINDOW_PAGES_MAX: u32 = 1024;
+
+/// Run a program and record which pages of its files it touches
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// The trace to write
+    #[arg(long, short, value_name = "OUT.pkt")]
+    output: PathBuf,
+    /// Policy of the recorded run: NAME or NAME:KEY=VALUE,… [default: lru]
+    #[arg(long, value_name = "P")]
+    policy: Option<PolicySpec>,
+    /// Pages whose touches are not seen [default: a 32nd of the memory, from 16 to 1024]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    window: Option<u32>,
+    /// Record every input of the decisions too, for `pagekeeper replay`
+    #[arg(long)]
+    inputs: bool,
+    /// Write what was counted to this file, as JSON
+    #[arg(long, value_name = "OUT.json")]
+    stats: Option<PathBuf>,
+    /// Say what was done, and name every file that was left to the kernel
+    #[arg(long, short)]
+    verbose: bool,
+    #[command(flatten)]
+    job: JobArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let mut options = args.job.resolve(args.policy, Some("lru"))?.options()?;
+    let window = args.window.unwrap_or_else(|| window_pages(options.memory_bytes));
+    options.window_pages = Some(window);
+    options.record = Some((args.output, args.inputs));
+    job::execute(&options, args.stats.as_deref(), args.verbose)
+}
+
+fn window_pages(memory_bytes: u64) -> u32 {
+    let frames = pagekeeper_frames::Budget::new(memory_bytes).frames(0);
+    (frames / WINDOW_FRAMES_SHARE).clamp(WINDOW_PAGES_MIN, WINDOW_PAGES_MAX)
+}

@@ -1,0 +1,172 @@
+//! `pagekeeper tune`: records a program, simulates every policy, recommends one, and measures
+//! whether it was right.
+//!
+//! Every run of the program is a process of its own (`pagekeeper record`, `pagekeeper run`, or the
+//! program itself for the kernel), so that one cgroup holds a contender whole: the program, its
+//! manager, and the frames.
+
+mod contender;
+mod findings;
+mod forecast;
+mod input;
+mod output;
+mod peak;
+
+use crate::failure::{Failure, Kind};
+use crate::job::{Job, JobArgs};
+use crate::policy_list::{self, PolicyList};
+use crate::progress::Waiting;
+use crate::report::{self, Format};
+use crate::size::Size;
+use crate::trace_input::{self, InputArgs};
+use contender::{Contender, Ended, Runner};
+use findings::{Findings, Measured, Row};
+use forecast::Forecast;
+use pagekeeper_policy::PolicySpec;
+use std::process::ExitCode;
+
+const AFTER: &str = "\
+Example:
+  pagekeeper tune --memory 256M --files '*.db' -- sqlite3 shop.db < report.sql
+
+PROG is run up to four times, and should do the same each time:
+  1. recorded, under --record-policy
+  2. under the recommended policy
+  3. under lru
+  4. by the kernel alone, if a memory cgroup can be made
+Before each, the files' pages are dropped from the kernel's page cache. If a memory cgroup can be
+made, all runs but the first are in one of the same limit: --memory, and an allowance for the
+program itself and its manager.
+
+Standard input, if it is a file or a pipe, is given to every run; from a terminal, to none. The
+standard output of the first run is shown (with --format json, on standard error); that of the
+others is compared with it, and a difference is reported. Their standard error is shown only if
+they fail.
+
+Recommended is the policy that should read least from storage, of those that should take no more
+than a tenth longer than the fastest; lru, if none is better by 2%.";
+
+/// Find the best policy for a program: record it, simulate every policy, run the best
+#[derive(clap::Args, Debug)]
+#[command(after_help = AFTER)]
+pub(crate) struct Args {
+    /// Policies to choose from; may be repeated [default: all]
+    #[arg(long, value_name = "P[,P…]")]
+    policy: Vec<PolicyList>,
+    /// Policy of the recorded run
+    #[arg(long, value_name = "P", default_value = "lru")]
+    record_policy: PolicySpec,
+    /// Compare the outputs of all runs byte for byte; exit with 1 if they differ
+    #[arg(long)]
+    check: bool,
+    /// Keep the recording in this file
+    #[arg(long, value_name = "OUT.pkt")]
+    record: Option<std::path::PathBuf>,
+    /// For people or for programs
+    #[arg(long, value_enum, default_value_t = Format::Table)]
+    format: Format,
+    #[command(flatten)]
+    job: JobArgs,
+}
+
+/// Runs the command.
+pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let policies = policies(&args.policy)?;
+    let job = args.job.resolve(Some(args.record_policy), None)?;
+    let format = args.format;
+    let mut runner = Runner::new(&job, args.check, format == Format::Json)?;
+
+    say(&format!("1. recording the program under {} in {}", job.policy, job.memory));
+    let trace = args.record.unwrap_or_else(|| runner.scratch("recording.pkt"));
+    let recorded = runner.run(&Contender::Recorded(trace.clone()))?;
+    let stats = recorded.stats.as_ref().expect("a recorded run has statistics");
+
+    say(&format!("2. simulating {} policies", policies.len()));
+    let any = InputArgs { format: None, page_bytes: None };
+    let loaded = trace_input::load(&trace, &any)?;
+    let waiting = Waiting::for_end_of("simulating");
+    let forecast = Forecast::new(&loaded, &policies, job.memory.0, stats)?;
+    drop(waiting);
+    if loaded.references.is_empty() {
+        return Err(nothing_managed(&job));
+    }
+
+    runner.set_limit(recorded.peak_program_bytes);
+    let mut findings = Findings::new(&job, &runner, &recorded, &forecast);
+    let best = forecast.best();
+    let mut contenders = vec![Contender::Policy(best.clone())];
+    let lru = forecast::lru();
+    if best != lru {
+        contenders.push(Contender::Policy(lru));
+    }
+    match runner.no_limit_reason() {
+        None => contenders.push(Contender::Kernel),
+        Some(reason) => findings.kernel_skipped = Some(reason.to_owned()),
+    }
+    for (place, contender) in contenders.iter().enumerate() {
+        let what = format!("running under {contender}");
+        say(&format!("{}. {what}", place + 3));
+        let waiting = Waiting::for_end_of(what);
+        let ended = runner.run(contender)?;
+        drop(waiting);
+        findings.rows.push(row(contender, &forecast, &recorded, &ended));
+    }
+    let same = findings.rows.iter().all(|row| row.difference.is_none());
+    findings.same_output = same;
+    match format {
+        Format::Json => report::print_json(&findings)?,
+        Format::Table => report::print(&findings.as_text())?,
+    }
+    Ok(if args.check && !same { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn say(text: &str) {
+    eprintln!("pagekeeper: {text}");
+}
+
+/// What there is to choose from; lru is always among them, to compare with.
+fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
+    let mut policies = match lists {
+        [] => policy_list::flatten(&["all".parse::<PolicyList>()?], true),
+        lists => policy_list::flatten(lists, true),
+    };
+    if let Some(spec) = policies.iter().find(|spec| !spec.info().runs_live()) {
+        let text = format!("policy `{spec}` runs in the simulator alone and cannot be recommended");
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    if !policies.contains(&forecast::lru()) {
+        policies.push(forecast::lru());
+    }
+    Ok(policies)
+}
+
+fn nothing_managed(job: &Job) -> Failure {
+    let program = job.command[0].to_string_lossy();
+    let least = Size(job.min_size.0);
+    let text = format!(
+        "{program} mapped or read no file of {least} or more{}: there is nothing to choose a \
+         policy for. Name its files with --files, or lower --min-size; `pagekeeper run -v` says \
+         which files were left to the kernel, and why",
+        match job.files.as_slice() {
+            [] => String::new(),
+            files => format!(" that matches {}", files.join(" or ")),
+        }
+    );
+    Failure::new(Kind::Failure, text)
+}
+
+fn row(contender: &Contender, forecast: &Forecast, recorded: &Ended, ended: &Ended) -> Row {
+    let mut difference = recorded.output.difference(&ended.output);
+    if difference.is_none() && recorded.status != ended.status {
+        difference = Some(format!("it ended with {}, not {}", ended.status, recorded.status));
+    }
+    Row {
+        name: contender.to_string(),
+        predicted: match contender {
+            Contender::Policy(spec) => forecast.of(spec),
+            _ => None,
+        },
+        measured: Measured::of(ended),
+        difference,
+    }
+}

@@ -1,0 +1,209 @@
+//! A program to run under a policy: from the command line and the configuration to the engine.
+
+use crate::config::{Config, ProgramPaths, Settings};
+use crate::failure::{Failure, Kind};
+use crate::size::Size;
+use crate::{program, report, signals};
+use pagekeeper::launch::{self, Hooks, Options, Outcome};
+use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
+use pagekeeper::stats::Stats;
+use pagekeeper_policy::PolicySpec;
+use std::ffi::OsString;
+use std::io::Write;
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// Files passed through that are named on stderr; all are in the statistics.
+const PASSED_THROUGH_SHOWN_MAX: usize = 5;
+
+/// What `run`, `record` and `tune` are told alike.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct JobArgs {
+    /// Memory for the program's files: a bound on everything of ours
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Manage files of this name or path, as '*.db' or '/data/**'; may be repeated [default: every
+    /// file of the least size]
+    #[arg(long, value_name = "GLOB")]
+    pub(crate) files: Vec<String>,
+    /// Manage only files of at least this size [default: 1M]
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) min_size: Option<Size>,
+    /// Read this configuration, and not the user's and the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    /// The program and its arguments
+    #[arg(required = true, trailing_var_arg = true, value_name = "PROG ARGS")]
+    pub(crate) command: Vec<OsString>,
+}
+
+/// A run, with nothing left open.
+#[derive(Debug)]
+pub(crate) struct Job {
+    pub(crate) policy: PolicySpec,
+    pub(crate) memory: Size,
+    pub(crate) files: Vec<String>,
+    pub(crate) min_size: Size,
+    pub(crate) command: Vec<OsString>,
+}
+
+impl JobArgs {
+    /// Completes the command line from the configuration.
+    ///
+    /// # Errors
+    /// The program cannot be found or reached; the configuration is wrong; or neither says which
+    /// policy or how much memory.
+    pub(crate) fn resolve(
+        self,
+        policy: Option<PolicySpec>,
+        policy_default: Option<&str>,
+    ) -> Result<Job, Failure> {
+        let config = Config::load(self.config.as_deref())?;
+        let path = program::find(&self.command[0])?;
+        program::check_reachable(&path)?;
+        let path = std::path::absolute(&path).unwrap_or(path);
+        let resolved = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let given = Settings {
+            policy,
+            memory: self.memory,
+            files: (!self.files.is_empty()).then_some(self.files),
+            min_size: self.min_size,
+        };
+        let settings =
+            given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
+        let default = policy_default.map(PolicySpec::parse).transpose()?;
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let missing = |what: &str, option: &str| {
+            let places: Vec<String> =
+                config.places.iter().map(|place| place.display().to_string()).collect();
+            let text = format!(
+                "no {what} is given for {name}: use {option}, or write an entry [program.{name}] \
+                 or [program.all] into {}",
+                places.join(" or ")
+            );
+            Failure::new(Kind::Usage, text)
+        };
+        Ok(Job {
+            policy: settings
+                .policy
+                .or(default)
+                .ok_or_else(|| missing("policy", "--policy lru (see pagekeeper policies)"))?,
+            memory: settings.memory.ok_or_else(|| missing("memory", "--memory 256M"))?,
+            files: settings.files.unwrap_or_default(),
+            min_size: settings.min_size.unwrap_or(Size(MIN_SIZE_BYTES_DEFAULT)),
+            command: self.command,
+        })
+    }
+}
+
+impl Job {
+    /// The same for the engine.
+    ///
+    /// # Errors
+    /// A pattern is wrong, or the preload library is missing.
+    pub(crate) fn options(&self) -> Result<Options, Failure> {
+        let (program, arguments) = self.command.split_first().expect("clap requires a program");
+        let holder = program::own_executable()?.into_os_string();
+        Ok(Options {
+            program: program.clone(),
+            arguments: arguments.to_vec(),
+            policy: self.policy.clone(),
+            memory_bytes: self.memory.0,
+            selection: Selection::new(&self.files, self.min_size.0)?,
+            record: None,
+            window_pages: None,
+            preload: program::preload()?,
+            holder: vec![holder, "holder".into()],
+            seed: 0,
+            hooks: Hooks { prepare: Some(signals::prepare), started: Some(signals::forward_to) },
+        })
+    }
+}
+
+/// Runs the program, reports on stderr what the user must know, and gives the program's exit code
+/// or dies of the signal that ended it.
+///
+/// # Errors
+/// It could not be started; or it succeeded, and data of it or of ours could not be written.
+pub(crate) fn execute(
+    options: &Options,
+    stats_path: Option<&Path>,
+    verbose: bool,
+) -> Result<ExitCode, Failure> {
+    signals::take_over();
+    let outcome = launch::run(options)?;
+    tell(&outcome, verbose);
+    let mut unwritten = None;
+    if !outcome.unwritten.is_empty() {
+        for (file, reason) in &outcome.unwritten {
+            say(&format!("{file}: written data could not be stored: {reason}"));
+        }
+        let text = "the files named above do not hold all that the program wrote";
+        unwritten = Some(Failure::new(Kind::Output, text));
+    }
+    if let (Some(Err(error)), Some((path, _))) = (&outcome.recorded, &options.record) {
+        let text = format!("recording to {}: {error}", path.display());
+        unwritten = Some(Failure::new(Kind::Output, text));
+    }
+    if let Some(path) = stats_path
+        && let Err(error) = std::fs::write(path, report::json(&outcome.stats))
+    {
+        unwritten = Some(Failure::write(format!("the statistics to {}", path.display()), &error));
+    }
+    let status = outcome.status;
+    match unwritten {
+        Some(failure) if status.success() => return Err(failure),
+        Some(failure) => say(&failure.to_string()),
+        None => {}
+    }
+    Ok(match (status.code(), status.signal()) {
+        (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
+        (None, Some(signal)) => signals::die_of(signal),
+        (None, None) => ExitCode::FAILURE,
+    })
+}
+
+/// A line on stderr. That it cannot be written must not change what the program's user sees.
+fn say(text: &str) {
+    let _ = writeln!(std::io::stderr(), "pagekeeper: {text}");
+}
+
+fn tell(outcome: &Outcome, verbose: bool) {
+    let stats = &outcome.stats;
+    let shown = if verbose { usize::MAX } else { PASSED_THROUGH_SHOWN_MAX };
+    for file in stats.passed_through.iter().take(shown) {
+        say(&format!("{} was left to the kernel: {}", file.name, file.reason));
+    }
+    let more = stats.passed_through.len().saturating_sub(shown);
+    if more > 0 {
+        say(&format!("{more} more files were left to the kernel (-v or --stats names them)"));
+    }
+    for note in &stats.notes {
+        say(note);
+    }
+    if verbose {
+        tell_counts(stats);
+        if let Some(Ok(records)) = &outcome.recorded {
+            say(&format!("recorded {} events", report::count(*records)));
+        }
+    }
+}
+
+fn tell_counts(stats: &Stats) {
+    let total = &stats.total;
+    say(&format!(
+        "{} in {}: {} in {} managed files; major faults {}, minor {}, write {}; evictions {}; read \
+         {}, written {}",
+        stats.policy,
+        Size(stats.memory_bytes),
+        report::duration(stats.elapsed_ns as f64),
+        stats.files.len(),
+        report::count(total.major_faults),
+        report::count(total.minor_faults),
+        report::count(total.write_faults),
+        report::count(total.evictions),
+        Size(total.read_bytes),
+        Size(total.written_bytes),
+    ));
+}

@@ -1,0 +1,92 @@
+//! What the manager does with signals while a program runs: it must outlive the program, which the
+//! signals are meant for.
+//!
+//! They are blocked and read from a descriptor, so that no disposition changes and the program
+//! starts with those that the user's shell gave. A terminal sends its signals to the whole process
+//! group, the program included; signals sent to the manager alone are passed on.
+
+use pagekeeper_sys::launch::ChildSetup;
+use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
+use pagekeeper_sys::{Errno, process};
+use rustix::event::{PollFd, PollFlags, poll};
+use std::os::fd::AsFd;
+use std::process::{Command, ExitCode};
+
+/// Signals that users and service managers send to stop, reload or tell a program something.
+const TAKEN: [i32; 6] =
+    [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+
+/// Blocks the signals. Call before there are threads.
+pub(crate) fn take_over() {
+    // Blocking these cannot fail; if it did, signals would end the manager as they end others.
+    let _ = signal::block(&SignalSet::of(&TAKEN));
+}
+
+/// Before the program is started: it gets them unblocked.
+pub(crate) fn prepare(command: &mut Command) {
+    ChildSetup { unblock_signals: true, ..ChildSetup::default() }.apply(command);
+}
+
+/// After the program was started: passes signals on for as long as this process lives.
+pub(crate) fn forward_to(pid: u32) {
+    // By descriptor: the number may be another process's once the program has ended.
+    let (Ok(program), Ok(arrivals)) =
+        (process::pidfd_open(pid), SignalFd::new(&SignalSet::of(&TAKEN)))
+    else {
+        eprintln!("pagekeeper: out of descriptors: signals will not reach the program");
+        return;
+    };
+    let forward = move || {
+        loop {
+            match arrivals.read() {
+                // The kernel sent it for the terminal, to the program as well.
+                Ok(Some(arrived)) if arrived.sender_pid == 0 => {}
+                Ok(Some(arrived)) => {
+                    let _ = process::send_signal(program.as_fd(), arrived.signal);
+                }
+                Ok(None) => {
+                    let _ = poll(&mut [PollFd::new(&arrivals, PollFlags::IN)], None);
+                }
+                Err(Errno::INTR) => {}
+                Err(_) => return,
+            }
+        }
+    };
+    let thread = std::thread::Builder::new().name("pk-signals".into());
+    drop(thread.spawn(forward).expect("a thread can be started"));
+}
+
+/// Ends this process by the signal that ended the program, so that whoever waits sees what it
+/// would have seen; without a core file of ours. The code is for signals that do not kill.
+pub(crate) fn die_of(number: i32) -> ExitCode {
+    let _ = rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable);
+    let _ = signal::ignore(number, false);
+    let _ = signal::set_mask(&SignalSet::of(&[]));
+    let _ = signal::send(std::process::id(), number);
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+}
+
+/// Lets interrupts from the terminal end a child and not us, for as long as it lives: who has
+/// something to clean up learns of the interrupt from the child's end.
+pub(crate) struct InterruptsIgnored(());
+
+impl InterruptsIgnored {
+    pub(crate) fn new() -> InterruptsIgnored {
+        let _ = signal::ignore(libc::SIGINT, true);
+        let _ = signal::ignore(libc::SIGQUIT, true);
+        InterruptsIgnored(())
+    }
+
+    /// Undoes it for a child.
+    pub(crate) fn setup() -> ChildSetup {
+        let default_signals = vec![libc::SIGINT, libc::SIGQUIT];
+        ChildSetup { default_signals, ..ChildSetup::default() }
+    }
+}
+
+impl Drop for InterruptsIgnored {
+    fn drop(&mut self) {
+        let _ = signal::ignore(libc::SIGINT, false);
+        let _ = signal::ignore(libc::SIGQUIT, false);
+    }
+}
