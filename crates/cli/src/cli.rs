@@ -61,6 +61,23 @@ mod tests {
     use clap::CommandFactory;
 
     #[test]
+    fn arguments_of_the_program_are_its_own() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = std::ffi::OsString::from_vec(vec![b'-', 0xff]);
+        for separator in [Some("--".into()), None] {
+            let mut line: Vec<std::ffi::OsString> =
+                ["pagekeeper", "run", "--policy", "lru", "--memory", "1M"].map(Into::into).into();
+            line.extend(separator);
+            line.extend(["cat".into(), "--policy".into(), "-v".into(), "--".into(), odd.clone()]);
+            let Command::Run(args) = Cli::try_parse_from(line).unwrap().command else { panic!() };
+            let expected = ["cat", "--policy", "-v", "--"].map(Into::into).into_iter();
+            assert_eq!(args.job.command, expected.chain([odd.clone()]).collect::<Vec<_>>());
+        }
+        let mistaken = ["pagekeeper", "run", "--polcy", "lru", "--", "cat"];
+        assert!(Cli::try_parse_from(mistaken).unwrap_err().to_string().contains("--policy"));
+    }
+
+    #[test]
     fn the_command_line_is_consistent_and_every_command_has_an_example() {
         let command = Cli::command();
         command.clone().debug_assert();

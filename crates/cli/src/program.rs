@@ -19,7 +19,11 @@ pub(crate) fn find(name: &OsStr) -> Result<PathBuf, Failure> {
     let path_list = std::env::var_os("PATH").unwrap_or_else(|| OsString::from(PATH_DEFAULT));
     elf::find(Path::new(name), &path_list).ok_or_else(|| {
         let shown = Path::new(name).display();
-        if Path::new(name).exists() && name.as_encoded_bytes().contains(&b'/') {
+        let given = name.as_encoded_bytes().contains(&b'/').then(|| Path::new(name));
+        if given.is_some_and(|path| path.exists() && !path.is_file()) {
+            return Failure::new(Kind::NotRunnable, format!("{shown} is no program"));
+        }
+        if given.is_some_and(Path::exists) {
             let text = format!("{shown} is not executable; if it is a script: chmod +x {shown}");
             return Failure::new(Kind::NotRunnable, text);
         }

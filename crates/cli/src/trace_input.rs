@@ -4,13 +4,13 @@ use crate::failure::{Failure, Kind};
 use crate::progress::Waiting;
 use crate::size::Size;
 use pagekeeper_sim::{Reference, References, SimError};
-use pagekeeper_trace::{Header, ImportOptions, Record, Source, for_each_record};
+use pagekeeper_trace::{Header, ImportOptions, Record, Source, for_each_record, importers};
 use std::path::{Path, PathBuf};
 
 /// How a trace is read.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct InputArgs {
-    /// Format of the traces, where it is not recognised: pagekeeper, csv, text
+    /// Format of the trace, where it is not recognised; the formats are listed below
     #[arg(id = "trace_format", long = "as", value_name = "FORMAT")]
     pub(crate) format: Option<String>,
     /// Bytes in a page or block, for traces that do not tell [default: 4096]; for others, a
@@ -25,6 +25,12 @@ fn page_bytes(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|bytes| *bytes > 0)
         .ok_or_else(|| format!("a page has 1 to {} bytes", u32::MAX))
+}
+
+/// The formats, for `--help`.
+pub(crate) fn formats() -> String {
+    let lines = importers().iter().map(|i| format!("\n  {:<11} {}", i.name(), i.summary()));
+    format!("Trace formats (--as):{}", lines.collect::<String>())
 }
 
 /// A trace in memory.

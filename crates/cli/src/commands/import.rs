@@ -13,11 +13,13 @@ Examples:
   pagekeeper import cut-short.pkt -o whole.pkt
 
 Of a trace that is damaged, everything before the damage is written; the damage is reported and
-the exit code is 65.";
+the exit code is 65.
+
+";
 
 /// Convert a trace of any known format to our own
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER.to_owned() + &trace_input::formats())]
 pub(crate) struct Args {
     /// The trace to read
     trace: PathBuf,

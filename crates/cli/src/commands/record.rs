@@ -22,7 +22,7 @@ const WINDOW_PAGES_MAX: u32 = 1024;
 
 /// Run a program and record which pages of its files it touches
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, override_usage = "pagekeeper record [OPTIONS] --output <OUT.pkt> -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
     /// The trace to write
     #[arg(long, short, value_name = "OUT.pkt")]

@@ -28,7 +28,7 @@ PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 
 /// Run a program with its files in memory that a policy manages
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, override_usage = "pagekeeper run [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
     /// Which pages leave memory: NAME or NAME:KEY=VALUE,…
     #[arg(long, value_name = "P")]
@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
-    job: JobArgs,
+    pub(crate) job: JobArgs,
 }
 
 /// Runs the command.

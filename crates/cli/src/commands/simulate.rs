@@ -8,7 +8,6 @@ use crate::report;
 use crate::size::Frames;
 use crate::trace_input::{self, InputArgs, Loaded};
 use pagekeeper_sim::{CostModel, Outcome, SimError, SweepOptions};
-use pagekeeper_trace::importers;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -86,16 +85,14 @@ pub(crate) struct Args {
 }
 
 fn after_help() -> String {
-    let formats: Vec<String> =
-        importers().iter().map(|i| format!("\n  {:<11} {}", i.name(), i.summary())).collect();
     format!(
         "Examples:\n  \
          pagekeeper simulate shop.pkt --policy lru,fifo2:inactive=1/2,opt --frames 64M,128M\n  \
          pagekeeper simulate *.trace --policy all --frames 1000,2000 --format csv\n\n\
          Without --readahead, faults = references − hits. CSV columns: trace, policy, frames, \
          references, hits, faults, write_backs, hit_ratio, and pages_read with --readahead.\n\n\
-         Trace formats (--as):{}\n\nCosts (--cost): {}",
-        formats.concat(),
+         {}\n\nCosts (--cost): {}",
+        trace_input::formats(),
         CostModel::KEYS.join(", ")
     )
 }

@@ -48,7 +48,7 @@ than a tenth longer than the fastest; lru, if none is better by 2%.";
 
 /// Find the best policy for a program: record it, simulate every policy, run the best
 #[derive(clap::Args, Debug)]
-#[command(after_help = AFTER)]
+#[command(after_help = AFTER, override_usage = "pagekeeper tune [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
     /// Policies to choose from; may be repeated [default: all]
     #[arg(long, value_name = "P[,P…]")]
