@@ -7,7 +7,7 @@
 //! pages, newcomers and stuck pages go only when the policy has none.
 
 use crate::ahead::Streams;
-use crate::config::{Config, Counts, MIN_FRAMES, NEWCOMERS_MAX};
+use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE};
 use crate::pages::{PageMap, Place, Segment};
 use crate::plan::{Input, Plan, Run};
 use pagekeeper_policy::list::{Links, List};
@@ -46,6 +46,10 @@ pub struct Brain {
     /// Mapped pages, in the order in which they were mapped.
     pub(crate) mapped: List,
     pub(crate) mapped_links: Links,
+    /// Counts uses; wraps.
+    uses: u32,
+    /// Per page: the count at its last use.
+    stamps: Vec<u32>,
     pub(crate) unmap_credit: u32,
     pub(crate) streams: Vec<Streams>,
     /// Read-ahead steps taken so far: the clock of streams.
@@ -78,6 +82,8 @@ impl Brain {
             stuck: List::new(),
             mapped: List::new(),
             mapped_links: Links::default(),
+            uses: 0,
+            stamps: Vec::new(),
             unmap_credit: 0,
             streams: Vec::new(),
             touches: Vec::new(),
@@ -219,8 +225,41 @@ impl Brain {
         self.frames.saturating_sub(self.reserved).max(MIN_FRAMES)
     }
 
+    /// Uses that a page counts as recent for.
+    fn recent_uses(&self) -> u32 {
+        (self.limit() / RECENT_SHARE).max(2)
+    }
+
+    /// Most newcomers: demand-faulted pages, and recent ones that the policy wanted to give up.
     fn newcomers_max(&self) -> u32 {
-        NEWCOMERS_MAX.min(self.limit() / 4).max(2)
+        2 * self.recent_uses()
+    }
+
+    /// Notes a use, for [`is_recent`](Self::is_recent).
+    fn stamp(&mut self, page: Page) {
+        self.uses = self.uses.wrapping_add(1);
+        if self.stamps.len() <= page.index() {
+            self.stamps.resize(self.flags.len().max(page.index() + 1), 0);
+        }
+        self.stamps[page.index()] = self.uses;
+    }
+
+    /// Whether the page was used so lately that it must not leave.
+    fn is_recent(&self, page: Page) -> bool {
+        let stamp = self.stamps.get(page.index()).copied().unwrap_or(0);
+        stamp != 0 && self.uses.wrapping_sub(stamp) < self.recent_uses()
+    }
+
+    /// The policy's next victim. Recent pages that it gives up become newcomers instead.
+    pub(crate) fn next_victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        loop {
+            let page = self.policy.victim(incoming)?;
+            if !self.is_recent(page) {
+                return Some(page);
+            }
+            self.flags[page.index()] &= !IN_POLICY;
+            self.beside.push_back(&mut self.newcomers, page);
+        }
     }
 
     /// The largest window that leaves the policy most of the frames. Pages that dead streams left
@@ -239,7 +278,8 @@ impl Brain {
         }
         self.config
             .window_pages_max
-            .min(share / 2)
+            // Two windows are under way at a time; they should cost the policy little.
+            .min((self.limit() / 128).max(share.min(32) / 4))
             .min(share.saturating_sub(self.pending.len()) + 1)
             .max(1)
     }
@@ -274,6 +314,7 @@ impl Brain {
             if map {
                 self.map(page);
             }
+            self.stamp(page);
             self.beside.push_back(&mut self.newcomers, page);
         }
         self.age_newcomers(self.newcomers_max());
@@ -390,8 +431,11 @@ impl Brain {
         if flags & PENDING != 0 {
             self.streams[place.segment.0 as usize].used(place.index);
             self.admit_pending(place, Admission::Demand);
-        } else if flags & IN_POLICY != 0 {
-            self.policy.referenced(page);
+        } else {
+            self.stamp(page);
+            if flags & IN_POLICY != 0 {
+                self.policy.referenced(page);
+            }
         }
     }
 
@@ -430,6 +474,9 @@ impl Brain {
         }
         *flags &= !(PENDING | MARKER);
         self.beside.remove(&mut self.pending, page);
+        if how == Admission::Demand {
+            self.stamp(page);
+        }
         self.admit(page, how);
     }
 

@@ -4,8 +4,10 @@
 pub const MIN_FRAMES: u32 = 8;
 /// Most pages fetched by one read-ahead step: 1 MiB.
 pub const WINDOW_PAGES_MAX: u32 = 256;
-/// Most demand-faulted pages that are kept from the policy.
-pub const NEWCOMERS_MAX: u32 = 16;
+/// Pages used within the last frames ÷ this many uses are recent: no policy may evict them. A
+/// recording sees no reuse that is closer, so no prediction could know what it costs; and an
+/// instruction that touches two pages must not lose one to the other.
+pub const RECENT_SHARE: u32 = 128;
 /// Most dirty neighbours written back along with a dirty victim, itself included.
 pub const CLEAN_RUN_PAGES_MAX: u32 = 32;
 
@@ -53,6 +55,11 @@ impl Config {
             window_pages_max: WINDOW_PAGES_MAX,
             map_ahead: true,
         }
+    }
+
+    /// The window of a recording run that suits a live run with so many frames.
+    pub fn recording_window(frames: u32) -> u32 {
+        (frames / RECENT_SHARE).clamp(MIN_FRAMES, 1024)
     }
 
     /// The settings of a recording run: every touch is seen, but for the last `mapped_pages`

@@ -21,7 +21,7 @@ pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
 pub use brain::Brain;
 pub use budget::{BUFFERS_BYTES_MAX, Budget, FRAME_BYTES, STATE_BYTES_PER_PAGE};
 pub use config::{
-    CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, NEWCOMERS_MAX, Sampling, WINDOW_PAGES_MAX,
+    CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling, WINDOW_PAGES_MAX,
 };
 pub use pages::{EXTENT_PAGES, PageMap, Place, Segment};
 pub use plan::{Input, Plan, Run, Victim};

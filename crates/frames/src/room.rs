@@ -13,7 +13,7 @@ impl Brain {
         let incoming = incoming.map(|place| self.number(place));
         let mut retried = false;
         while self.resident + pages > self.limit() {
-            if let Some(page) = self.policy.victim(incoming) {
+            if let Some(page) = self.next_victim(incoming) {
                 self.evict(page);
             } else if let Some(page) = self.held_longest() {
                 self.evict(page);
@@ -31,7 +31,7 @@ impl Brain {
     /// Evicts what is beyond the limit, as far as it can leave.
     pub(crate) fn shed(&mut self) {
         while self.resident > self.limit() {
-            let Some(page) = self.policy.victim(None).or_else(|| self.held_longest()) else {
+            let Some(page) = self.next_victim(None).or_else(|| self.held_longest()) else {
                 return;
             };
             self.evict(page);

@@ -1,7 +1,7 @@
 //! Making touches visible: mapped pages are unmapped again, so that their next touch is a fault.
 
 use crate::brain::{Brain, IN_POLICY, MAPPED, PENDING, STUCK};
-use crate::config::{MIN_FRAMES, NEWCOMERS_MAX, Sampling};
+use crate::config::{MIN_FRAMES, Sampling};
 
 /// Most pages unmapped at once.
 const UNMAP_BATCH_PAGES: u32 = 64;
@@ -33,7 +33,7 @@ impl Brain {
         let mut left = wanted;
         // Newcomers stay mapped, wherever they stand in the order: the instruction that needed
         // them may not have finished.
-        let mut tries = wanted + NEWCOMERS_MAX;
+        let mut tries = wanted + self.newcomers.len();
         while left > 0 && tries > 0 {
             tries -= 1;
             let Some(page) = self.mapped.front() else { break };

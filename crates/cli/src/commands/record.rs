@@ -14,12 +14,6 @@ Example:
 To see references, only the pages touched last stay mapped (--window); every other touch is a
 fault of a few microseconds, so that a recorded run is slower than others. Traces hold file names.";
 
-/// Pages that stay mapped: a small share of the frames, so that what is not seen is what any
-/// policy keeps.
-const WINDOW_FRAMES_SHARE: u32 = 32;
-const WINDOW_PAGES_MIN: u32 = 16;
-const WINDOW_PAGES_MAX: u32 = 1024;
-
 /// Run a program and record which pages of its files it touches
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER, override_usage = "pagekeeper record [OPTIONS] --output <OUT.pkt> -- <PROG> [ARGS]...")]
@@ -30,7 +24,7 @@ pub(crate) struct Args {
     /// Policy of the recorded run: NAME or NAME:KEY=VALUE,… [default: lru]
     #[arg(long, value_name = "P")]
     policy: Option<PolicySpec>,
-    /// Pages whose touches are not seen [default: a 32nd of the memory, from 16 to 1024]
+    /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     window: Option<u32>,
     /// Record every input of the decisions too, for `pagekeeper replay`
@@ -57,5 +51,5 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 
 fn window_pages(memory_bytes: u64) -> u32 {
     let frames = pagekeeper_frames::Budget::new(memory_bytes).frames(0);
-    (frames / WINDOW_FRAMES_SHARE).clamp(WINDOW_PAGES_MIN, WINDOW_PAGES_MAX)
+    pagekeeper_frames::Config::recording_window(frames)
 }
