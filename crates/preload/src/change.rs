@@ -51,7 +51,7 @@ pub(crate) fn truncate(fd: c_int, bytes: i64, plain: impl FnOnce() -> isize) -> 
 
 /// The file was cut to nothing by a call that could not be bracketed.
 pub(crate) fn dropped(file: &File) {
-    if table::is_active(file.entry.slot()) {
+    if table::is_active(file.entry.slot()) && file.state.is_own() {
         bracket(file, (0, TO_END), CHANGE_TRUNCATE, || 0);
     }
 }
@@ -78,13 +78,15 @@ pub(crate) fn truncate_path(
     if let Some((fd, _)) = known {
         return truncate(fd, bytes, plain);
     }
-    let flags = libc::O_WRONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    // The program may hold locks by a descriptor that is unknown here; closing one of this kind
+    // does not drop them.
+    let flags = libc::O_PATH | libc::O_CLOEXEC;
     let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
     if fd < 0 {
         return None;
     }
     let fd = fd as c_int;
-    files::classify(fd, flags);
+    files::announce(fd, flags);
     let result = truncate(fd, bytes, plain);
     files::close(fd, || {
         raw::close(fd);
@@ -95,7 +97,7 @@ pub(crate) fn truncate_path(
 
 /// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.
 pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
-    if !table::is_active(file.entry.slot()) {
+    if !table::is_active(file.entry.slot()) || !file.state.is_own() {
         return 0;
     }
     let mut request = file.request(Op::Flush);

@@ -40,12 +40,16 @@ pub(crate) enum Served {
     Kernel(RawGuard),
 }
 
-/// Counts one plain system call in flight on a file with a slot.
-pub(crate) struct RawGuard(Option<&'static AtomicU32>);
+/// Counts one plain system call in flight on a file with a slot. Signals are held back meanwhile:
+/// a handler that jumps away would leave the call counted for ever.
+pub(crate) struct RawGuard {
+    word: Option<&'static AtomicU32>,
+    _held: SignalsHeld,
+}
 
 impl Drop for RawGuard {
     fn drop(&mut self) {
-        if let Some(word) = self.0 {
+        if let Some(word) = self.word {
             word.fetch_sub(1, Ordering::SeqCst);
         }
     }
@@ -56,11 +60,14 @@ pub(crate) fn managed(fd: c_int) -> Option<File> {
     if table::is_plain(fd) {
         return None;
     }
-    let state = state::current()?;
+    let state = state::glance()?;
     let entry = table::get(fd)?;
     let stat = raw::fstat(fd).ok();
     if stat.is_some_and(|stat| table::is_file(entry.slot(), &stat)) {
         return Some(File { state, fd, entry });
+    }
+    if !state.is_own() {
+        return None;
     }
     // Closed, and perhaps reused, by a call that this library does not see.
     forget(state, fd);
@@ -82,13 +89,22 @@ impl File {
     pub(crate) fn enter(&self) -> Served {
         let slot = self.entry.slot();
         if table::is_active(slot) {
+            return self.enter_active();
+        }
+        let guard = RawGuard { _held: SignalsHeld::new(), word: raw_word(self.state) };
+        if let Some(word) = guard.word {
+            word.fetch_add(1, Ordering::SeqCst);
+        }
+        // The manager sets the flag first and then waits for the word: one of us sees the other.
+        if table::is_active(slot) { self.enter_active() } else { Served::Kernel(guard) }
+    }
+
+    fn enter_active(&self) -> Served {
+        if self.state.is_own() {
             return Served::Managed;
         }
-        let Some(word) = raw_word(self.state) else { return Served::Kernel(RawGuard(None)) };
-        word.fetch_add(1, Ordering::SeqCst);
-        let guard = RawGuard(Some(word));
-        // The manager sets the flag first and then waits for the word: one of us sees the other.
-        if table::is_active(slot) { Served::Managed } else { Served::Kernel(guard) }
+        // A vfork child may not use its parent's connections.
+        Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None })
     }
 
     /// A request about this file.
@@ -130,10 +146,14 @@ pub(crate) fn classify(fd: c_int, flags: c_int) {
     if !state::active() || fd < 0 || fd as u32 >= table::DESCRIPTORS_MAX {
         return;
     }
-    // An O_PATH descriptor can do nothing that concerns us.
-    if flags & libc::O_PATH != 0 {
-        return;
+    // The program's O_PATH descriptors can do nothing that concerns us.
+    if flags & libc::O_PATH == 0 {
+        announce(fd, flags);
     }
+}
+
+/// [`classify`] for a descriptor of any kind, in an active process.
+pub(crate) fn announce(fd: c_int, flags: c_int) {
     let Ok(stat) = raw::fstat(fd) else { return };
     if stat.st_mode & libc::S_IFMT != libc::S_IFREG || is_synthetic(fd, &stat) {
         return;

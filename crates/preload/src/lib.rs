@@ -11,6 +11,23 @@
 //! of inherited memory and descriptors), and one page range that the kernel wipes in a forked
 //! child ([`state::State`]: connections, locks), so that the child notices and starts afresh.
 //!
+//! What differs from libc and the kernel, on managed files only:
+//! - reads and writes on a managed file are no cancellation points; signals wait while one is
+//!   served;
+//! - two processes that *read* through one shared file offset at the same time may read the same
+//!   bytes;
+//! - streams have no wide orientation; a stream of glibc's own that `freopen` puts on a managed
+//!   file reads and writes it beside the manager (its dirty pages are written back first);
+//! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
+//!   not checked on reading;
+//! - mappings with PROT_EXEC, MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN are the kernel's, made after
+//!   dirty pages are written back;
+//! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program.
+//!
+//! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
+//! libc's internal calls (`aio_*`, `execl*`, `system` and `popen` are followed only through the
+//! environment), and programs in another network namespace, where the manager's socket is not.
+//!
 //! Built on its own: `cargo build -p pagekeeper-preload --profile preload`. With `panic = "abort"`
 //! it is `no_std` and imports libc only; in other profiles std comes along for its panic handler,
 //! and nothing else of it is used.

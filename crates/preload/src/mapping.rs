@@ -3,14 +3,15 @@
 //! The kernel makes the program's mapping first, from the program's own file and arguments: so all
 //! checks, errors and the choice of address are the kernel's. Only then is the manager's memory
 //! put in its place, without access; it gets the program's protection once the manager watches it.
-//! Whatever fails on the way puts the plain mapping back.
+//! Whatever fails on the way leaves the plain mapping, or an error where a plain mapping would show
+//! other bytes than the manager's.
 
-use crate::connection::{ask, ask_with};
+use crate::connection::{ask, ask_with, note};
 use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state;
 use crate::userfault;
-use crate::{change, raw_call};
+use crate::{change, raw_call, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Request};
@@ -68,6 +69,9 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
         return None;
     }
     let file = files::managed(call.fd)?;
+    if !file.state.is_own() {
+        return None;
+    }
     if call.prot & libc::PROT_EXEC != 0
         || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0
     {
@@ -75,9 +79,6 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
         return Some(call.plain());
     }
     let _held = SignalsHeld::new();
-    if !userfault::ensure(file.state) {
-        return Some(call.plain());
-    }
     Some(map(&file, &call))
 }
 
@@ -109,31 +110,53 @@ fn map(file: &File, call: &Mmap) -> isize {
         }
         addr as usize
     };
-    match replace(file, call, addr) {
+    let outcome =
+        if userfault::ensure(file.state) { replace(file, call, addr) } else { Err(Stop::Failed) };
+    match outcome {
         Ok(()) => {
             if call.flags & libc::MAP_POPULATE != 0 {
                 advise_manager(file.state, addr, call.bytes, libc::MADV_WILLNEED);
             }
             addr as isize
         }
-        // Nothing was changed: the trial mapping is what the program wanted, or nearly.
-        Err(false) if !fixed && call.flags & eager == 0 => addr as isize,
+        Err(Stop::Failed | Stop::FailedHalfway) if table::is_active(file.entry.slot()) => {
+            // Others work on the manager's copy of this file: a plain mapping would show, and
+            // keep, something else. An error is the lesser evil.
+            note(file.state, b"a mapping of a managed file failed and was refused (ENOMEM)");
+            if !fixed || matches!(outcome, Err(Stop::FailedHalfway)) {
+                raw::munmap(addr, call.bytes);
+            }
+            -libc::ENOMEM as isize
+        }
+        // The trial mapping is what the program wanted.
+        Err(Stop::PassThrough | Stop::Failed) if !fixed && call.flags & eager == 0 => addr as isize,
         Err(_) => call.plain_at(addr),
     }
 }
 
-/// Puts the manager's memory at an address. The error says whether the address was touched.
-fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), bool> {
+/// Why a mapping is not the manager's.
+#[derive(Clone, Copy)]
+enum Stop {
+    /// The manager wants it plain.
+    PassThrough,
+    /// Something failed; the address was not touched.
+    Failed,
+    /// Something failed when the manager's memory was at the address already.
+    FailedHalfway,
+}
+
+/// Puts the manager's memory at an address.
+fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
     let mut request = file.request(Op::MapPrepare);
     request.b = call.offset as u64;
     request.c = call.bytes as u64;
     request.d = call.prot as u64;
     request.e = call.flags as u32 as u64;
     request.f = raw::fcntl(call.fd, libc::F_GETFL, 0) as u64;
-    let (reply, memfd) = ask_with(file.state, &request, &[], -1).map_err(|_| false)?;
+    let (reply, memfd) = ask_with(file.state, &request, &[], -1).map_err(|_| Stop::Failed)?;
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);
-        return Err(false);
+        return Err(if reply.r0 == 0 { Stop::PassThrough } else { Stop::Failed });
     }
     // Program's modifiers that the replacement shares; its type is the manager's to choose.
     let modifiers = call.flags & (libc::MAP_NORESERVE | libc::MAP_STACK);
@@ -141,7 +164,7 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), bool> {
     let mapped = raw::mmap(addr, call.bytes, libc::PROT_NONE, flags, memfd, call.offset);
     raw::close(memfd);
     if mapped < 0 {
-        return Err(true);
+        return Err(Stop::FailedHalfway);
     }
     let mut request = file.request(Op::MapCommit);
     request.b = call.offset as u64;
@@ -149,10 +172,10 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), bool> {
     request.d = addr as u64;
     request.e = call.prot as u64;
     request.f = call.flags as u32 as u64;
-    ask(file.state, &request).map_err(|_| true)?;
+    ask(file.state, &request).map_err(|_| Stop::FailedHalfway)?;
     widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
     if raw_call!(libc::SYS_mprotect, addr, call.bytes, call.prot) < 0 {
-        return Err(true);
+        return Err(Stop::FailedHalfway);
     }
     Ok(())
 }

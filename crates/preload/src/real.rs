@@ -158,6 +158,8 @@ real_functions! {
         freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE,
             otherwise core::ptr::null_mut();
         fclose(stream: *mut FILE) -> c_int, otherwise -1;
+        __fpurge(stream: *mut FILE) -> (), otherwise Default::default();
+        fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int, otherwise -1;
         fflush(stream: *mut FILE) -> c_int, otherwise -1;
         fileno(stream: *mut FILE) -> c_int, otherwise -1;
         fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::stdio::CookieCalls)

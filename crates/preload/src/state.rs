@@ -85,7 +85,7 @@ fn state() -> Option<&'static State> {
 pub(crate) fn view() -> View {
     let Some(state) = state() else { return View::Foreign };
     match state.phase.load(Ordering::Acquire) {
-        READY if state.pid.load(Ordering::Relaxed) == raw::getpid() => View::Ready(state),
+        READY if state.is_own() => View::Ready(state),
         FRESH => View::Fresh,
         _ => View::Foreign,
     }
@@ -96,11 +96,25 @@ pub(crate) fn current() -> Option<&'static State> {
     let state = state()?;
     loop {
         match state.phase.load(Ordering::Acquire) {
-            READY => return (state.pid.load(Ordering::Relaxed) == raw::getpid()).then_some(state),
+            READY => return state.is_own().then_some(state),
             GONE => return None,
             BEGINNING => raw::yield_now(),
             _ => begin(state),
         }
+    }
+}
+
+/// [`current`] without the system call that tells a vfork child from its parent: the caller asks
+/// [`State::is_own`] before it does more than count plain system calls.
+pub(crate) fn glance() -> Option<&'static State> {
+    let state = state()?;
+    if state.phase.load(Ordering::Acquire) == READY { Some(state) } else { current() }
+}
+
+impl State {
+    /// Whether it is the calling process's: a vfork child sees its parent's.
+    pub(crate) fn is_own(&self) -> bool {
+        self.pid.load(Ordering::Relaxed) == raw::getpid()
     }
 }
 

@@ -131,9 +131,15 @@ fn open_flags(mode: &[u8]) -> Option<c_int> {
     Some(flags)
 }
 
+/// As glibc does on opening, so that ftell tells where the next byte goes.
+fn seek_to_append(fd: c_int, flags: c_int) {
+    if flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDWR {
+        raw::lseek(fd, 0, libc::SEEK_END);
+    }
+}
+
 /// A stream of ours on a descriptor with a slot.
 fn open_cookie(fd: c_int, flags: c_int) -> *mut FILE {
-    let updates = flags & libc::O_ACCMODE == libc::O_RDWR;
     let appends = flags & libc::O_APPEND != 0;
     let mode = match (appends, flags & libc::O_ACCMODE) {
         (true, libc::O_RDWR) => c"a+",
@@ -142,10 +148,7 @@ fn open_cookie(fd: c_int, flags: c_int) -> *mut FILE {
         (false, libc::O_WRONLY) => c"w",
         _ => c"r",
     };
-    if appends && !updates {
-        // As glibc does, so that ftell tells where the next byte goes.
-        raw::lseek(fd, 0, libc::SEEK_END);
-    }
+    seek_to_append(fd, flags);
     let stream = real::fopencookie(fd as usize as *mut c_void, mode.as_ptr(), CALLS);
     if !stream.is_null() && !remember(fd, stream) {
         // Without a table fileno would fail; everything else works.
@@ -172,8 +175,12 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if fd < 0 {
         return core::ptr::null_mut();
     }
-    let stream =
-        if table::get(fd).is_some() { open_cookie(fd, flags) } else { real::fdopen(fd, mode) };
+    let stream = if table::get(fd).is_some() {
+        open_cookie(fd, flags)
+    } else {
+        seek_to_append(fd, flags);
+        real::fdopen(fd, mode)
+    };
     if stream.is_null() {
         let errno = raw::errno();
         files::close(fd, || real::close(fd));
@@ -209,19 +216,7 @@ pub(crate) fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
     }
     let old = descriptor(stream);
     if let Some(fd) = old {
-        // glibc does not close what it did not open.
-        real::fflush(stream);
-        if let Some(known) = stream_of(fd) {
-            known.store(core::ptr::null_mut(), Ordering::Release);
-        }
-        let mut own = [0u8; 32];
-        let path = if path.is_null() { own_path(fd, &mut own) } else { path };
-        let result = real::freopen(path, mode, stream);
-        let errno = raw::errno();
-        files::close(fd, || real::close(fd));
-        raw::set_errno(errno);
-        reopened(result);
-        return result;
+        return reopen_cookie(fd, path, mode, stream);
     }
     let before = real::fileno(stream);
     if let (true, state::View::Ready(state)) = (before >= 0, state::view()) {
@@ -230,6 +225,60 @@ pub(crate) fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
     let result = real::freopen(path, mode, stream);
     reopened(result);
     result
+}
+
+/// [`freopen`] of a stream of ours, which glibc's cannot: the descriptor keeps its number and gets
+/// another file, of whatever kind, behind it.
+fn reopen_cookie(
+    fd: c_int,
+    path: *const c_char,
+    mode: *const c_char,
+    stream: *mut FILE,
+) -> *mut FILE {
+    // `_flags` of `struct _IO_FILE`, whose layout is part of glibc's ABI.
+    const UNBUFFERED_STATE: c_int = 0x10 | 0x20 | 0x800; // end of file, error, writing
+    const NO_READS: c_int = 0x4;
+    const NO_WRITES: c_int = 0x8;
+    const APPENDS: c_int = 0x1000;
+    real::fflush(stream);
+    // SAFETY: the program's own string.
+    let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
+    let mut own = [0u8; 32];
+    let path = if path.is_null() { own_path(fd, &mut own) } else { path };
+    let opened = match open_flags(letters) {
+        Some(flags) => files::open(flags, |flags| real::openat(libc::AT_FDCWD, path, flags, 0o666)),
+        None => {
+            raw::set_errno(libc::EINVAL);
+            -1
+        }
+    };
+    let Some(flags) = open_flags(letters).filter(|_| opened >= 0) else {
+        let errno = raw::errno();
+        real::fclose(stream);
+        raw::set_errno(errno);
+        return core::ptr::null_mut();
+    };
+    files::before_replacing(fd);
+    let replaced = real::dup3(opened, fd, flags & libc::O_CLOEXEC);
+    files::duplicated(opened, replaced);
+    files::close(opened, || real::close(opened));
+    real::__fpurge(stream);
+    let access = match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => NO_WRITES,
+        libc::O_WRONLY => NO_READS,
+        _ => 0,
+    } | if flags & libc::O_APPEND != 0 { APPENDS } else { 0 };
+    let errno = raw::errno();
+    // SAFETY: a stream of ours; the program reopens it, so no other thread uses it.
+    unsafe {
+        let word = stream.cast::<c_int>();
+        *word = (*word & !(UNBUFFERED_STATE | NO_READS | NO_WRITES | APPENDS)) | access;
+    }
+    // Makes stdio forget the old file's position.
+    let end = flags & libc::O_APPEND != 0 && access & NO_READS != 0;
+    real::fseeko(stream, 0, if end { libc::SEEK_END } else { libc::SEEK_SET });
+    raw::set_errno(errno);
+    stream
 }
 
 /// `/proc/self/fd/N`.

@@ -193,47 +193,54 @@ struct Write<'a> {
 impl Write<'_> {
     /// Writes one buffer. None if the manager says that it lies in managed memory.
     fn from(&self, buffer: usize, bytes: usize) -> Option<isize> {
-        let fd = self.file.fd;
-        let start = match self.position {
-            _ if self.append => AT_END,
-            Some(offset) => offset as u64,
-            None => match raw::lseek(fd, 0, libc::SEEK_CUR) {
-                offset if offset < 0 => return Some(offset as isize),
-                offset => offset as u64,
-            },
-        };
-        let mut begin = self.file.request(Op::ChangeBegin);
-        (begin.b, begin.c, begin.d, begin.e) = (start, bytes as u64, buffer as u64, CHANGE_WRITE);
-        let reply = match ask(self.file.state, &begin) {
-            Ok(reply) => reply,
-            Err(errno) => return Some(errno as isize),
-        };
-        let mut end = self.file.request(Op::ChangeEnd);
-        end.b = reply.r0;
-        if reply.r1 != 0 && mapping::may_be_managed(buffer, bytes) {
-            end.c = if self.append { 0 } else { start };
-            let _ = ask(self.file.state, &end);
-            return None;
-        }
-        let result = self.system_call(buffer, bytes);
-        if result > 0 {
-            let place = match self.position {
-                // The kernel moved the descriptor's offset to the end of what it wrote.
-                None => Some(raw::lseek(fd, 0, libc::SEEK_CUR) - result as i64),
-                Some(offset) if !self.append => Some(offset),
-                // It went to the end of the file, wherever that was at the time.
-                Some(_) => None,
+        let state = self.file.state;
+        loop {
+            let start = match self.start() {
+                Ok(start) => start,
+                Err(errno) => return Some(errno),
             };
-            let size = || raw::fstat(fd).map_or(0, |stat| stat.st_size);
-            end.c = place.unwrap_or_else(|| size() - result as i64) as u64;
-            end.d = result as u64;
-            end.e = if place.is_some() { buffer as u64 } else { 0 };
-        } else {
-            end.c = if self.append { 0 } else { start };
+            let mut begin = self.file.request(Op::ChangeBegin);
+            begin.b = if self.append { AT_END } else { start };
+            (begin.c, begin.d, begin.e) = (bytes as u64, buffer as u64, CHANGE_WRITE);
+            let reply = match ask(state, &begin) {
+                Ok(reply) => reply,
+                Err(errno) => return Some(errno as isize),
+            };
+            let mut end = self.file.request(Op::ChangeEnd);
+            (end.b, end.c) = (reply.r0, start);
+            if reply.r1 != 0 && mapping::may_be_managed(buffer, bytes) {
+                let _ = ask(state, &end);
+                return None;
+            }
+            // From here on no other managed change can reach this range: where the write goes is
+            // settled now. Another process that shares the descriptor's offset, or appends, may
+            // have been faster.
+            let settled = self.start();
+            if settled != Ok(start) && !self.append {
+                let _ = ask(state, &end);
+                continue;
+            }
+            let result = self.system_call(buffer, bytes);
+            if result > 0 {
+                end.c = settled.unwrap_or(start);
+                (end.d, end.e) = (result as u64, buffer as u64);
+            }
+            // The bytes are in the file whatever the manager answers.
+            let _ = ask(state, &end);
+            return Some(result);
         }
-        // The bytes are in the file whatever the manager answers.
-        let _ = ask(self.file.state, &end);
-        Some(result)
+    }
+
+    /// Where a write made now would go; an error is its negated errno.
+    fn start(&self) -> Result<u64, isize> {
+        let offset = match self.position {
+            _ if self.append => {
+                raw::fstat(self.file.fd).map(|stat| stat.st_size).map_err(|errno| errno as isize)?
+            }
+            Some(offset) => offset,
+            None => raw::lseek(self.file.fd, 0, libc::SEEK_CUR),
+        };
+        if offset < 0 { Err(offset as isize) } else { Ok(offset as u64) }
     }
 
     fn system_call(&self, buffer: usize, bytes: usize) -> isize {

@@ -76,7 +76,9 @@ pub enum Op {
     /// The client is about to change the file by a system call of its own (write family,
     /// truncate, fallocate, copy_file_range …). `a` = slot, `b` = offset ([`AT_END`] when only the
     /// kernel knows: append), `c` = length ([`TO_END`]: all behind), `d` = buffer address or 0,
-    /// `e` = a [`CHANGE_WRITE`]-like kind. While open, nobody fills or writes back these pages.
+    /// `e` = a [`CHANGE_WRITE`]-like kind. While open, nobody fills or writes back these pages,
+    /// and the reply to another change of an overlapping range waits: the client finds out where
+    /// an append goes, and whether a shared file offset moved, after the reply.
     /// Reply: `r0` = ticket, `r1` = 1 if the buffer lies in managed memory and must be copied to
     /// unmanaged memory first.
     ChangeBegin = 12,

@@ -1,0 +1,347 @@
+#!/usr/bin/env python3
+"""A manager process for testing the preload library: it answers the whole protocol without paging.
+
+    fake_manager.py --library SO [--log JSON] [--die-after N] -- PROGRAM ARGS…
+
+Files named *.dat get an active slot, *.raw a slot that never becomes active; all others pass
+through. The content of a mapped file lives in one memfd, filled when the file is first mapped, so
+that shared mappings are coherent without userfaultfd being read. Every request is checked; what
+is wrong is printed and makes the exit code 99. The log has a count of every operation.
+"""
+import argparse, array, collections, ctypes, json, mmap, os, secrets, socket, struct, subprocess, sys
+import threading
+
+REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
+OPS = ("hello userfault probe opened closed map_prepare map_commit protect sync flush read "
+       "change_begin change_end advise exec note raw_word").split()
+HAS_TEXT, NO_REPLY = {"exec", "note"}, {"closed", "note"}
+FULL, PAGE, TABLE_BYTES = 2**64 - 1, 4096, 4096
+EACCES, EPERM = 13, 1
+MAP_TYPE, MAP_SHARED = 0xf, 1
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--library", required=True)
+parser.add_argument("--log")
+parser.add_argument("--die-after", type=int, default=0, help="stop answering, as a dead manager, after this many requests")
+parser.add_argument("--refuse", choices=OPS, help="answer this operation with ENOMEM")
+parser.add_argument("command", nargs="+")
+args = parser.parse_args()
+
+lock = threading.RLock()
+ended = threading.Condition(lock)
+counts, problems, executed, notes = collections.Counter(), [], [], []
+slots, by_file = [], {}
+tickets, next_ticket = {}, [1]
+mappings = []            # (pid, address, length, slot)
+words = []
+flags_fd = os.memfd_create("flags")
+os.ftruncate(flags_fd, TABLE_BYTES)
+flags = mmap.mmap(flags_fd, TABLE_BYTES)
+probe_fd = os.memfd_create("probe")
+os.ftruncate(probe_fd, PAGE)
+
+
+class Slot:
+    def __init__(self, index, path, fd):
+        self.index, self.path = index, path
+        # Reopened: a lock on the program's open file description must not be kept by us.
+        try:
+            self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDWR)
+        except OSError:
+            self.fd = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY)
+        self.memfd = None
+
+    def size(self):
+        return os.fstat(self.fd).st_size
+
+    def fit(self):
+        if self.memfd is None:
+            self.memfd = os.memfd_create(os.path.basename(self.path))
+            self.pull(0, self.size())
+        have, want = os.fstat(self.memfd).st_size, -(-self.size() // PAGE) * PAGE
+        if have < want:
+            os.ftruncate(self.memfd, want)
+
+    def pull(self, offset, length):
+        """From the file into the memfd."""
+        end = min(offset + length, self.size())
+        want = -(-self.size() // PAGE) * PAGE
+        if os.fstat(self.memfd).st_size < want:
+            os.ftruncate(self.memfd, want)
+        while offset < end:
+            data = os.pread(self.fd, min(1 << 20, end - offset), offset)
+            if not data:
+                break
+            offset += os.pwrite(self.memfd, data, offset)
+
+    def push(self):
+        """From the memfd into the file, if it differs: nothing else may be written there."""
+        if self.memfd is None:
+            return
+        size, offset = self.size(), 0
+        while offset < size:
+            data = os.pread(self.memfd, min(1 << 20, size - offset), offset)
+            if not data:
+                break
+            if os.pread(self.fd, len(data), offset) != data:
+                os.pwrite(self.fd, data, offset)
+            offset += len(data)
+
+
+def problem(text):
+    problems.append(text)
+    print("fake manager:", text, file=sys.stderr, flush=True)
+
+
+def extent(slot, offset, length):
+    first = slot.size() if offset == FULL else offset
+    return first, FULL if offset == FULL or length == FULL else first + length
+
+
+def memory(pid, write=False):
+    return os.open(f"/proc/{pid}/mem", os.O_RDWR if write else os.O_RDONLY)
+
+
+def answer(pid, op, a, b, c, d, e, f, text, fd, who):
+    """The reply's (status, r0, r1, descriptor)."""
+    if op == "hello":
+        secret = SECRET.to_bytes(16, "big")
+        want = (1, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        if (a, b, c) != want:
+            problem("hello: wrong version or secret")
+            return -EPERM, 0, 0, -1
+        counts["hello_forked"] += e
+        if not os.path.exists(f"/proc/{pid}/task/{d}"):
+            problem(f"hello: thread {d} is not of process {pid}")
+        return 0, TABLE_BYTES, 0, flags_fd
+    if op == "probe":
+        return 0, 0, 0, probe_fd
+    if op == "userfault":
+        if fd is None or "userfaultfd" not in os.readlink(f"/proc/self/fd/{fd}"):
+            problem("userfault: no userfaultfd came along")
+        if a % PAGE or not a or not b:
+            problem("userfault: bad probe page or features")
+        words.append(fd)
+        return 0, 0, 0, -1
+    if op == "raw_word":
+        word = os.memfd_create("word")
+        os.ftruncate(word, PAGE)
+        words.append(word)
+        counts["words"] += 1
+        raw_words.append(mmap.mmap(word, PAGE))
+        return 0, 0, 0, word
+    if op == "opened":
+        if fd is None:
+            problem("opened: no descriptor came along")
+            return -EPERM, 0, 0, -1
+        status = os.fstat(fd)
+        path = os.readlink(f"/proc/self/fd/{fd}")
+        name = path.removesuffix(" (deleted)")
+        key = (status.st_dev, status.st_ino)
+        try:
+            if not name.endswith((".dat", ".raw")):
+                return 0, 0, 0, -1
+            if key not in by_file:
+                by_file[key] = len(slots)
+                slots.append(Slot(len(slots), path, fd))
+                if name.endswith(".dat"):
+                    flags[by_file[key]] = 1
+            return 0, by_file[key] + 1, 0, -1
+        finally:
+            os.close(fd)
+    if op in ("protect", "sync", "advise"):
+        mine = [m for m in mappings if m[1] < a + b and a < m[1] + m[2]]
+        if op == "sync":
+            for m in mine:
+                slots[m[3]].push()
+        if op == "protect" and c & 2 and any(m[4] for m in mine if m[0] == pid):
+            return -EACCES, 0, 0, -1
+        return 0, int(op == "advise" and bool(mine)), 0, -1
+    if op == "exec":
+        executed.append(text.decode())
+        return 0, 0, 0, -1
+    if op == "note":
+        notes.append(text.decode())
+        return 0, 0, 0, -1
+    if op == "flush" and a == FULL:
+        for slot in slots:
+            slot.push()
+        return 0, 0, 0, -1
+    if a >= len(slots):
+        problem(f"{op}: no slot {a}")
+        return -EPERM, 0, 0, -1
+    slot = slots[a]
+    if op == "flush":
+        slot.push()
+    elif op == "map_prepare":
+        if not flags[a]:
+            return 0, 0, 0, -1
+        slot.fit()
+        return 0, 1, 1 if e & MAP_TYPE in (1, 3) else 2, slot.memfd
+    elif op == "map_commit":
+        if d % PAGE:
+            problem("map_commit: address is not of a page")
+        with open(f"/proc/{pid}/maps") as maps:
+            line = next((l for l in maps if l.startswith(f"{d:x}-") or
+                         int(l.split("-")[0], 16) <= d < int(l.split("-")[1].split()[0], 16)), "")
+        if "memfd:" not in line or " ---" not in line:
+            problem(f"map_commit: not mapped without access: {line}")
+        mappings.append((pid, d, -(-c // PAGE) * PAGE, a, False))
+    elif op == "read":
+        if not flags[a]:
+            problem("read: slot is not active")
+        size = slot.size()
+        length = min(c, max(0, size - b), 300_000)
+        data = b""
+        if length:
+            data = os.pread(slot.fd if slot.memfd is None else slot.memfd, length, b)
+        target = memory(pid, True)
+        try:
+            done = os.pwrite(target, data, d) if data else 0
+        except (OSError, OverflowError):
+            return -14, 0, 0, -1
+        finally:
+            os.close(target)
+        return 0, done, 0, -1
+    elif op == "change_begin":
+        if not flags[a]:
+            problem("change_begin: slot is not active")
+        first, last = extent(slot, b, c)
+        ended.wait_for(lambda: not any(t[0] == a and t[6] < last and first < t[7]
+                                       for t in tickets.values()))
+        ticket = next_ticket[0]
+        next_ticket[0] += 1
+        managed = d != 0 and any(m[1] < d + c and d < m[1] + m[2] for m in mappings)
+        tickets[ticket] = (a, b, c, d, e, who, *extent(slot, b, c))
+        if e == 2:
+            slot.push()
+        return 0, ticket, int(managed), -1
+    elif op == "change_end":
+        begun = tickets.pop(b, None)
+        if begun is None or begun[0] != a:
+            problem(f"change_end: ticket {b} is not open")
+            return -EPERM, 0, 0, -1
+        _, start, length, buffer, kind, *_ = begun
+        ended.notify_all()
+        if kind == 0 and start != FULL and d and not (start <= c and c + d <= start + length):
+            problem("change_end: outside of what was announced")
+        if slot.memfd is not None and d:
+            if kind == 1:
+                size = slot.size()
+                os.ftruncate(slot.memfd, size)
+                os.ftruncate(slot.memfd, -(-size // PAGE) * PAGE)
+            elif e:
+                source = memory(pid)
+                data = os.pread(source, d, e)
+                os.close(source)
+                if os.pread(slot.fd, d, c) != data:
+                    problem("change_end: the bytes named are not the bytes written")
+                slot.fit()
+                os.pwrite(slot.memfd, data, c)
+            else:
+                slot.fit()
+                slot.pull(c, min(d, max(0, slot.size() - c)))
+    elif op != "closed":
+        problem(f"unexpected {op}")
+    return 0, 0, 0, -1
+
+
+def serve(connection):
+    pid = struct.unpack("iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))[0]
+    greeted = False
+    with connection:
+        while True:
+            try:
+                data, control, _, _ = connection.recvmsg(2048, 64, socket.MSG_CMSG_CLOEXEC)
+            except OSError:
+                break
+            if not data:
+                break
+            fd = None
+            for level, kind, payload in control:
+                if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+                    fd = array.array("i", payload[:4])[0]
+            number, reserved, *arguments = REQUEST.unpack(data[:REQUEST.size])
+            op, text = OPS[number - 1], data[REQUEST.size:]
+            with lock:
+                counts[op] += 1
+                if args.die_after and sum(counts.values()) > args.die_after:
+                    die()
+                    return
+                if not greeted and op != "hello" or reserved:
+                    problem(f"{op}: before hello, or reserved is not zero")
+                greeted = True
+                if text and (op not in HAS_TEXT or arguments[0] != len(text)):
+                    problem(f"{op}: unexpected text")
+                try:
+                    refused = op == args.refuse
+                    status, r0, r1, give = (-12, 0, 0, -1) if refused else answer(
+                        pid, op, *arguments, text, fd, connection)
+                except Exception as error:
+                    import traceback
+                    traceback.print_exc()
+                    problem(f"{op}: {error!r}")
+                    status, r0, r1, give = -5, 0, 0, -1
+                if op not in NO_REPLY:
+                    reply = REPLY.pack(status, 0, r0, r1, 0, 0)
+                    try:
+                        if give >= 0:
+                            socket.send_fds(connection, [reply], [give])
+                        else:
+                            connection.send(reply)
+                    except OSError:
+                        break
+    with lock:
+        for ticket, begun in list(tickets.items()) if not args.die_after else []:
+            if begun[5] is connection:
+                problem(f"connection lost with a change open on slot {begun[0]}")
+
+
+def die():
+    """To the program it is as if this process were killed."""
+    listener.shutdown(socket.SHUT_RDWR)
+    listener.close()
+    for connection in connections:
+        try:
+            connection.shutdown(socket.SHUT_RDWR)
+        except OSError:
+            pass
+
+
+connections = []
+raw_words = []
+SECRET = secrets.randbits(128)
+NAME = f"pagekeeper-fake-{os.getpid()}"
+listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+listener.bind("\0" + NAME)
+listener.listen(128)
+
+
+def listen():
+    while True:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return
+        connections.append(connection)
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+
+threading.Thread(target=listen, daemon=True).start()
+environment = dict(os.environ, PAGEKEEPER_SOCKET=f"{NAME}:{SECRET:032x}", LD_PRELOAD=args.library)
+try:
+    code = subprocess.run(args.command, env=environment).returncode
+except KeyboardInterrupt:
+    code = 130
+with lock:
+    for slot in slots:
+        slot.push()
+    for word in raw_words if not args.die_after else []:
+        if int.from_bytes(word[:4], "little"):
+            problem("a process left plain system calls counted")
+    if args.log:
+        with open(args.log, "w") as log:
+            json.dump({"counts": counts, "executed": executed, "notes": notes,
+                       "problems": problems}, log, indent=1)
+sys.stdout.flush()
+os._exit(99 if problems else code if code >= 0 else 128 - code)
