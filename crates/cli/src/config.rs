@@ -158,8 +158,8 @@ impl Config {
     /// # Errors
     /// A file cannot be read, or is wrong: the message has the line and the column.
     pub(crate) fn load(given: Option<&Path>) -> Result<Config, Failure> {
-        let mut config = Config::default();
-        config.places = given.map_or_else(usual_places, |path| vec![path.to_owned()]);
+        let places = given.map_or_else(usual_places, |path| vec![path.to_owned()]);
+        let mut config = Config { files: Vec::new(), places };
         for path in &config.places {
             let text = match std::fs::read_to_string(path) {
                 Ok(text) => text,

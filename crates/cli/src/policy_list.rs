@@ -52,7 +52,8 @@ pub(crate) fn flatten(lists: &[PolicyList], live_only: bool) -> Vec<PolicySpec> 
     let mut specs: Vec<PolicySpec> = Vec::new();
     for list in lists {
         for spec in &list.specs {
-            if !specs.contains(spec) && !(list.has_all && live_only && !spec.info().runs_live()) {
+            let left_out = list.has_all && live_only && !spec.info().runs_live();
+            if !left_out && !specs.contains(spec) {
                 specs.push(spec.clone());
             }
         }

@@ -8,6 +8,7 @@ use crate::failure::{Failure, Kind};
 use crate::job::Job;
 use crate::program;
 use crate::signals::InterruptsIgnored;
+use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::counters::{BlockDevice, ProcessIo, drop_page_cache};
@@ -22,8 +23,11 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 /// For what is charged to a cgroup besides anonymous memory and frames: page tables and other
-/// kernel memory, the program's text, the manager's fixed tables.
-const ALLOWANCE_FIXED_BYTES: u64 = 24 << 20;
+/// kernel memory, the program's text.
+const ALLOWANCE_FIXED_BYTES: u64 = 4 << 20;
+/// Added if that was too little, so many times at the most.
+const ALLOWANCE_STEP_BYTES: u64 = 8 << 20;
+const ALLOWANCE_STEPS_MAX: u32 = 8;
 /// How much of a failed run's standard error is shown.
 const ERRORS_SHOWN_BYTES: u64 = 4 << 10;
 
@@ -77,6 +81,7 @@ pub(super) struct Ended {
     pub(super) status: ExitStatus,
     /// Wall-clock time of the program.
     pub(super) elapsed_ns: u64,
+    pub(super) cpu: Option<Cpu>,
     /// What we counted, if we managed.
     pub(super) stats: Option<RunStats>,
     /// What the kernel counted for all processes of the run.
@@ -92,6 +97,29 @@ pub(super) struct Ended {
     pub(super) output: Output,
 }
 
+/// CPU time, user and system, of all threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Cpu {
+    /// Of the process: the manager where we manage, else the program.
+    pub(super) own_ns: u64,
+    /// Of children that were waited for: the program where we manage.
+    pub(super) children_ns: u64,
+}
+
+/// Why a run cannot be used.
+pub(super) enum RunFailure {
+    /// The kernel killed a process for lack of memory in the cgroup.
+    OutOfMemory,
+    /// Anything else.
+    Other(Failure),
+}
+
+impl From<Failure> for RunFailure {
+    fn from(failure: Failure) -> RunFailure {
+        RunFailure::Other(failure)
+    }
+}
+
 /// Runs the program again and again.
 pub(super) struct Runner<'a> {
     job: &'a Job,
@@ -103,6 +131,7 @@ pub(super) struct Runner<'a> {
     /// Files that the first run managed: dropped from the page cache before the others.
     files: Vec<PathBuf>,
     allowance_bytes: u64,
+    allowance_steps: u32,
     /// Why runs are not limited by a cgroup.
     no_limit: Option<String>,
 }
@@ -126,6 +155,7 @@ impl<'a> Runner<'a> {
             quiet_stdout,
             files: Vec::new(),
             allowance_bytes: 0,
+            allowance_steps: 0,
             no_limit: None,
         })
     }
@@ -140,6 +170,29 @@ impl<'a> Runner<'a> {
     pub(super) fn set_limit(&mut self, peak_program_bytes: u64) {
         self.allowance_bytes = peak_program_bytes + ALLOWANCE_FIXED_BYTES;
         self.no_limit = self.cgroup().err().map(|e| e.to_string());
+    }
+
+    /// Raises the limit after a run needed more; `false` if it is high enough for any reason but
+    /// an error.
+    pub(super) fn raise_limit(&mut self) -> bool {
+        self.allowance_bytes += ALLOWANCE_STEP_BYTES;
+        self.allowance_steps += 1;
+        self.allowance_steps <= ALLOWANCE_STEPS_MAX
+    }
+
+    /// What to tell of a run that cannot be used.
+    pub(super) fn failure(&self, contender: &Contender, failure: RunFailure) -> Failure {
+        match failure {
+            RunFailure::Other(failure) => failure,
+            RunFailure::OutOfMemory => {
+                let limit = Size(self.job.memory.0 + self.allowance_bytes);
+                let text = format!(
+                    "the run ({contender}) needs more memory than its limit, which was raised to \
+                     {limit}; give it more with --memory"
+                );
+                Failure::new(Kind::Failure, text)
+            }
+        }
     }
 
     /// The limit of the runs' cgroups.
@@ -194,7 +247,7 @@ impl<'a> Runner<'a> {
     ///
     /// # Errors
     /// It cannot be run, was interrupted, or was killed for lack of memory.
-    pub(super) fn run(&mut self, contender: &Contender) -> Result<Ended, Failure> {
+    pub(super) fn run(&mut self, contender: &Contender) -> Result<Ended, RunFailure> {
         let recorded = matches!(contender, Contender::Recorded(_));
         let limited = !recorded && self.no_limit.is_none();
         let cgroup = if limited {
@@ -237,7 +290,7 @@ impl<'a> Runner<'a> {
         let peak = recorded.then(|| Peak::of_tree(child.id()));
         self.input.feed(child.stdin.take())?;
         let output = self.take_output(&mut child, recorded)?;
-        let (status, io) = wait(&mut child)?;
+        let (status, io, cpu) = wait(&mut child)?;
         let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let device_read_bytes =
             device_bytes().zip(device_before).map(|(after, before)| after.saturating_sub(before));
@@ -246,13 +299,17 @@ impl<'a> Runner<'a> {
 
         let killed = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);
         let stats = self.stats(contender, &stats_path);
-        self.refuse_bad_end(contender, status, stats.is_some(), killed, errors.as_mut())?;
+        if killed > 0 {
+            return Err(RunFailure::OutOfMemory);
+        }
+        self.refuse_bad_end(contender, status, stats.is_some(), errors.as_mut())?;
         if let (Some(stats), true) = (&stats, recorded) {
             self.files = stats.files.iter().map(|file| file.name.clone()).collect();
         }
         Ok(Ended {
             status,
             elapsed_ns: stats.as_ref().map_or(elapsed_ns, |stats| stats.elapsed_ns),
+            cpu,
             stats,
             io,
             device_read_bytes,
@@ -301,11 +358,10 @@ impl<'a> Runner<'a> {
         contender: &Contender,
         status: ExitStatus,
         has_stats: bool,
-        killed: u64,
         errors: Option<&mut File>,
     ) -> Result<(), Failure> {
         let by_us = !matches!(contender, Contender::Kernel);
-        let bad = killed > 0 || status.signal().is_some() || (by_us && !has_stats);
+        let bad = status.signal().is_some() || (by_us && !has_stats);
         if (bad || !status.success())
             && let Some(errors) = errors
         {
@@ -314,12 +370,6 @@ impl<'a> Runner<'a> {
         if !bad {
             return Ok(());
         }
-        let how = if killed > 0 {
-            let limit = crate::size::Size(self.job.memory.0 + self.allowance_bytes);
-            format!("it needs more memory than its limit of {limit}; give it more with --memory")
-        } else {
-            status.to_string()
-        };
         // What we could not do says its exit code; the message is above.
         let kind = match status.code() {
             Some(2) if !has_stats => Kind::Usage,
@@ -327,12 +377,12 @@ impl<'a> Runner<'a> {
             Some(74) if !has_stats => Kind::Output,
             _ => Kind::Failure,
         };
-        Err(Failure::new(kind, format!("the run ({contender}) did not end well: {how}")))
+        Err(Failure::new(kind, format!("the run ({contender}) did not end well: {status}")))
     }
 }
 
 /// Waits for the end; what the kernel counted is there until the process is reaped.
-fn wait(child: &mut Child) -> Result<(ExitStatus, Option<ProcessIo>), Failure> {
+fn wait(child: &mut Child) -> Result<(ExitStatus, Option<ProcessIo>, Option<Cpu>), Failure> {
     let failed = |e: std::io::Error| {
         Failure::new(Kind::Failure, format!("cannot wait for the program: {e}"))
     };
@@ -340,7 +390,19 @@ fn wait(child: &mut Child) -> Result<(ExitStatus, Option<ProcessIo>), Failure> {
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
     let io = ProcessIo::of(child.id()).ok();
-    Ok((child.wait().map_err(failed)?, io))
+    let cpu = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
+    let cpu = cpu.ok().and_then(|stat| cpu_of(&stat));
+    Ok((child.wait().map_err(failed)?, io, cpu))
+}
+
+/// CPU times from a line of `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
+fn cpu_of(stat: &str) -> Option<Cpu> {
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+    let mut ticks = fields.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
+    let mut next_two = || Some((ticks.next()?? + ticks.next()??) * tick_ns);
+    Some(Cpu { own_ns: next_two()?, children_ns: next_two()? })
 }
 
 fn show_end_of(errors: &mut File) {
@@ -349,5 +411,20 @@ fn show_end_of(errors: &mut File) {
     let start = SeekFrom::Start(length.saturating_sub(ERRORS_SHOWN_BYTES));
     if errors.seek(start).is_ok() && errors.read_to_end(&mut text).is_ok() && !text.is_empty() {
         eprintln!("{}", String::from_utf8_lossy(&text).trim_end());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_times_are_read_whatever_the_name() {
+        let stat = "7 (a) b (c) Z 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
+        let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        let expected = Cpu { own_ns: 120 * tick_ns, children_ns: 7 * tick_ns };
+        assert_eq!(cpu_of(stat), Some(expected));
+        assert_eq!(cpu_of("7 (a) Z 1"), None);
+        assert!(cpu_of(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
     }
 }

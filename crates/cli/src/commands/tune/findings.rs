@@ -1,6 +1,6 @@
 //! What `tune` found out, for people and for programs.
 
-use super::contender::{Ended, RunStats, Runner};
+use super::contender::{Ended, RunStats};
 use super::forecast::{Forecast, Predicted};
 use crate::job::Job;
 use crate::report::{count, duration, table};
@@ -18,9 +18,9 @@ pub(super) struct Findings {
     reason: String,
     touched_bytes: u64,
     /// Limit of the cgroups, where there were any.
-    limit_bytes: Option<u64>,
+    pub(super) limit_bytes: Option<u64>,
     /// Part of it that is for the program and its manager.
-    allowance_bytes: u64,
+    pub(super) allowance_bytes: u64,
     recording: Option<RunStats>,
     recorded_policy: String,
     output_bytes: u64,
@@ -59,6 +59,8 @@ pub(super) struct Measured {
     /// Counted by the device that holds the files, for the whole machine.
     pub(super) device_read_bytes: Option<u64>,
     pub(super) elapsed_ns: u64,
+    /// CPU time of all threads of all processes, ours too.
+    pub(super) cpu_ns: Option<u64>,
     /// The most that the cgroup held.
     pub(super) peak_bytes: Option<u64>,
     pub(super) exit_code: Option<i32>,
@@ -74,6 +76,7 @@ impl Measured {
             storage_read_bytes: ended.io.map(|io| io.read_bytes),
             device_read_bytes: ended.device_read_bytes,
             elapsed_ns: ended.elapsed_ns,
+            cpu_ns: ended.cpu.map(|cpu| cpu.own_ns + cpu.children_ns),
             peak_bytes: ended.peak_bytes,
             exit_code: ended.status.code(),
             stats: ended.stats.clone(),
@@ -82,20 +85,15 @@ impl Measured {
 }
 
 impl Findings {
-    pub(super) fn new(
-        job: &Job,
-        runner: &Runner<'_>,
-        recorded: &Ended,
-        forecast: &Forecast,
-    ) -> Findings {
+    pub(super) fn new(job: &Job, recorded: &Ended, forecast: &Forecast) -> Findings {
         Findings {
             command: job.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             memory_bytes: job.memory.0,
             recommended: forecast.best().to_string(),
             reason: forecast.reason.clone(),
             touched_bytes: forecast.touched_bytes,
-            limit_bytes: runner.limit_bytes(),
-            allowance_bytes: runner.allowance_bytes(),
+            limit_bytes: None,
+            allowance_bytes: 0,
             recording: recorded.stats.clone(),
             recorded_policy: job.policy.to_string(),
             output_bytes: recorded.output.bytes(),
@@ -112,7 +110,7 @@ impl Findings {
         let mut text = format!("\nPredicted in {}, least read first\n\n", Size(self.memory_bytes));
         text.push_str(&self.policies_table());
         let _ = writeln!(text, "\nPredicted reads with other memory\n\n{}", self.sizes_table());
-        let _ = writeln!(text, "Predicted and measured\n\n{}", self.measured_table());
+        let _ = write!(text, "Predicted and measured\n\n{}", self.measured_table());
         text.push_str(&self.legend());
         let _ = writeln!(text, "\nRecommended: {}: {}.", self.recommended, self.reason);
         text

@@ -19,7 +19,7 @@ use crate::progress::Waiting;
 use crate::report::{self, Format};
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
-use contender::{Contender, Ended, Runner};
+use contender::{Contender, Ended, RunFailure, Runner};
 use findings::{Findings, Measured, Row};
 use forecast::Forecast;
 use pagekeeper_policy::PolicySpec;
@@ -36,7 +36,7 @@ PROG is run up to four times, and should do the same each time:
   4. by the kernel alone, if a memory cgroup can be made
 Before each, the files' pages are dropped from the kernel's page cache. If a memory cgroup can be
 made, all runs but the first are in one of the same limit: --memory, and an allowance for the
-program itself and its manager.
+program itself and its manager, which grows if a run is killed for lack of memory.
 
 Standard input, if it is a file or a pipe, is given to every run; from a terminal, to none. The
 standard output of the first run is shown (with --format json, on standard error); that of the
@@ -76,23 +76,24 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let format = args.format;
     let mut runner = Runner::new(&job, args.check, format == Format::Json)?;
 
-    say(&format!("1. recording the program under {} in {}", job.policy, job.memory));
+    say(&format!("recording the program under {} in {}", job.policy, job.memory));
     let trace = args.record.unwrap_or_else(|| runner.scratch("recording.pkt"));
-    let recorded = runner.run(&Contender::Recorded(trace.clone()))?;
+    let contender = Contender::Recorded(trace.clone());
+    let recorded = runner.run(&contender).map_err(|failure| runner.failure(&contender, failure))?;
     let stats = recorded.stats.as_ref().expect("a recorded run has statistics");
 
-    say(&format!("2. simulating {} policies", policies.len()));
+    say(&format!("simulating {} policies", policies.len()));
     let any = InputArgs { format: None, page_bytes: None };
     let loaded = trace_input::load(&trace, &any)?;
     let waiting = Waiting::for_end_of("simulating");
-    let forecast = Forecast::new(&loaded, &policies, job.memory.0, stats)?;
+    let forecast = Forecast::new(&loaded, &policies, job.memory.0, stats, recorded.cpu)?;
     drop(waiting);
     if loaded.references.is_empty() {
         return Err(nothing_managed(&job));
     }
 
     runner.set_limit(recorded.peak_program_bytes);
-    let mut findings = Findings::new(&job, &runner, &recorded, &forecast);
+    let mut findings = Findings::new(&job, &recorded, &forecast);
     let best = forecast.best();
     let mut contenders = vec![Contender::Policy(best.clone())];
     let lru = forecast::lru();
@@ -103,14 +104,21 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         None => contenders.push(Contender::Kernel),
         Some(reason) => findings.kernel_skipped = Some(reason.to_owned()),
     }
-    for (place, contender) in contenders.iter().enumerate() {
+    while let Some(contender) = contenders.get(findings.rows.len()) {
         let what = format!("running under {contender}");
-        say(&format!("{}. {what}", place + 3));
+        say(&what);
         let waiting = Waiting::for_end_of(what);
-        let ended = runner.run(contender)?;
+        let ran = runner.run(contender);
         drop(waiting);
-        findings.rows.push(row(contender, &forecast, &recorded, &ended));
+        match ran {
+            Ok(ended) => findings.rows.push(row(contender, &forecast, &recorded, &ended)),
+            // All contenders have the same limit: they start again with a larger one.
+            Err(RunFailure::OutOfMemory) if runner.raise_limit() => findings.rows.clear(),
+            Err(failure) => return Err(runner.failure(contender, failure)),
+        }
     }
+    findings.limit_bytes = runner.limit_bytes();
+    findings.allowance_bytes = runner.allowance_bytes();
     let same = findings.rows.iter().all(|row| row.difference.is_none());
     findings.same_output = same;
     match format {
