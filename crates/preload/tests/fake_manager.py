@@ -1,15 +1,16 @@
 #!/usr/bin/env python3
 """A manager process for testing the preload library: it answers the whole protocol without paging.
 
-    fake_manager.py --library SO [--log JSON] [--die-after N] -- PROGRAM ARGS…
+    fake_manager.py --library SO [--log JSON] [--fault] [--die-after N] -- PROGRAM ARGS…
 
 Files named *.dat get an active slot, *.raw a slot that never becomes active; all others pass
 through. The content of a mapped file lives in one memfd, filled when the file is first mapped, so
-that shared mappings are coherent without userfaultfd being read. Every request is checked; what
+that shared mappings are coherent without userfaultfd being read. With --fault, mappings are
+registered and each page is brought in by a fault, in forked children too. Every request is checked; what
 is wrong is printed and makes the exit code 99. The log has a count of every operation.
 """
-import argparse, array, collections, ctypes, json, mmap, os, secrets, socket, struct, subprocess, sys
-import threading
+import argparse, array, collections, errno, fcntl, json, mmap, os, secrets, select, socket, struct
+import subprocess, sys, threading
 
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened closed map_prepare map_commit protect sync flush read "
@@ -23,6 +24,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--library", required=True)
 parser.add_argument("--log")
 parser.add_argument("--die-after", type=int, default=0, help="stop answering, as a dead manager, after this many requests")
+parser.add_argument("--fault", action="store_true", help="serve mappings by userfaultfd")
 parser.add_argument("--refuse", choices=OPS, help="answer this operation with ENOMEM")
 parser.add_argument("command", nargs="+")
 args = parser.parse_args()
@@ -122,6 +124,11 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
         if a % PAGE or not a or not b:
             problem("userfault: bad probe page or features")
         words.append(fd)
+        if args.fault:
+            userfaults[pid] = fd
+            probes[fd] = a
+            register(fd, a, PAGE)
+            threading.Thread(target=serve_faults, args=(fd, a), daemon=True).start()
         return 0, 0, 0, -1
     if op == "raw_word":
         word = os.memfd_create("word")
@@ -187,6 +194,11 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
         if "memfd:" not in line or " ---" not in line:
             problem(f"map_commit: not mapped without access: {line}")
         mappings.append((pid, d, -(-c // PAGE) * PAGE, a, False))
+        if args.fault:
+            if pid not in userfaults:
+                problem(f"map_commit: whose memory is it? {pid} never told")
+                return -EPERM, 0, 0, -1
+            register(userfaults[pid], d, -(-c // PAGE) * PAGE)
     elif op == "read":
         if not flags[a]:
             problem("read: slot is not active")
@@ -244,6 +256,61 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     elif op != "closed":
         problem(f"unexpected {op}")
     return 0, 0, 0, -1
+
+
+userfaults, probes = {}, {}
+
+
+def register(fd, address, length):
+    fcntl.ioctl(fd, 0xc020aa00, struct.pack("=QQQQ", address, length, 1 | 4, 0))
+
+
+def resolve(fd, address, missing):
+    """Brings one page in: zeros where the memfd has a hole, else what it has."""
+    address &= -PAGE
+    while True:
+        try:
+            fcntl.ioctl(fd, 0xc020aa04 if missing else 0xc020aa07,
+                        struct.pack("=QQQQ", address, PAGE, 0, 0))
+            return
+        except OSError as error:
+            if error.errno == errno.EEXIST:
+                fcntl.ioctl(fd, 0x8010aa02, struct.pack("=QQ", address, PAGE))
+                return
+            if error.errno in (errno.ESRCH, errno.ENOENT):
+                return
+            if error.errno != errno.EAGAIN:
+                problem(f"fault at {address:x}: {error!r}")
+                return
+
+
+def serve_faults(fd, probe):
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    while True:
+        if any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll()):
+            return
+        try:
+            data = os.read(fd, 32)
+        except OSError as error:
+            if error.errno == errno.EAGAIN:
+                continue
+            return
+        if not data:
+            return
+        event, = struct.unpack("=B", data[:1])
+        if event == 0x12:
+            kind, address, thread = struct.unpack("=QQI", data[8:28])
+            counts["faults"] += 1
+            if address & -PAGE == probe and thread:
+                status = open(f"/proc/{thread}/status").read()
+                process = int(status.split("Tgid:")[1].split()[0])
+                userfaults[process] = fd
+            resolve(fd, address, not kind & 4)
+        elif event == 0x13:
+            child = struct.unpack("=I", data[8:12])[0]
+            counts["forks"] += 1
+            threading.Thread(target=serve_faults, args=(child, probe), daemon=True).start()
 
 
 def serve(connection):

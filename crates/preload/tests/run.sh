@@ -54,6 +54,12 @@ for part in transfers opening streams mappings locks threads signals numbers ran
     done
 done
 
+for part in mappings processes random threads; do
+    ./exercise "$work/bare.txt" $part >expected 2>err
+    managed --fault -- ./exercise "$work/f.dat" $part >out 2>err
+    check "$part, served by faults" 0 $? expected out
+    [ -s err ] && cat err
+done
 ./exercise "$work/f.txt" streams >/dev/null
 managed -- ./exercise "$work/f.dat" streams >/dev/null
 check "a stream that exit flushes" 0 $? f.txt f.dat
