@@ -2,6 +2,7 @@
 
 use crate::config::{Config, ProgramPaths, Settings};
 use crate::failure::{Failure, Kind};
+use crate::report::say;
 use crate::size::Size;
 use crate::{program, report, signals};
 use pagekeeper::launch::{self, Hooks, Options, Outcome};
@@ -9,7 +10,6 @@ use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
 use pagekeeper_policy::PolicySpec;
 use std::ffi::OsString;
-use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -162,11 +162,6 @@ pub(crate) fn execute(
         (None, Some(signal)) => signals::die_of(signal),
         (None, None) => ExitCode::FAILURE,
     })
-}
-
-/// A line on stderr. That it cannot be written must not change what the program's user sees.
-fn say(text: &str) {
-    let _ = writeln!(std::io::stderr(), "pagekeeper: {text}");
 }
 
 fn tell(outcome: &Outcome, verbose: bool) {

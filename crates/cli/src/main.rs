@@ -27,7 +27,7 @@ fn main() -> ExitCode {
     match commands::run(command) {
         Ok(code) => code,
         Err(failure) => {
-            eprintln!("pagekeeper: {failure}");
+            report::say(&format!("{failure}"));
             ExitCode::from(failure.exit_code())
         }
     }

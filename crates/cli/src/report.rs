@@ -25,6 +25,11 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
     }
 }
 
+/// A message on stderr. That it cannot be written must not change what a program's user sees.
+pub(crate) fn say(text: &str) {
+    let _ = writeln!(io::stderr(), "pagekeeper: {text}");
+}
+
 /// Prints a value as indented JSON.
 pub(crate) fn print_json(value: &impl Serialize) -> Result<(), Failure> {
     print(&json(value))

@@ -5,6 +5,7 @@
 //! starts with those that the user's shell gave. A terminal sends its signals to the whole process
 //! group, the program included; signals sent to the manager alone are passed on.
 
+use crate::report;
 use pagekeeper_sys::launch::ChildSetup;
 use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
 use pagekeeper_sys::{Errno, process};
@@ -33,7 +34,7 @@ pub(crate) fn forward_to(pid: u32) {
     let (Ok(program), Ok(arrivals)) =
         (process::pidfd_open(pid), SignalFd::new(&SignalSet::of(&TAKEN)))
     else {
-        eprintln!("pagekeeper: out of descriptors: signals will not reach the program");
+        report::say("out of descriptors: signals will not reach the program");
         return;
     };
     let forward = move || {

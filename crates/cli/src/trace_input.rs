@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::progress::Waiting;
+use crate::report;
 use crate::size::Size;
 use pagekeeper_sim::{Reference, References, SimError};
 use pagekeeper_trace::{Header, ImportOptions, Record, Source, for_each_record, importers};
@@ -56,7 +57,7 @@ pub(crate) fn open(path: &Path, args: &InputArgs) -> Result<Box<dyn Source>, Fai
 /// Says what an importer left out.
 pub(crate) fn tell_dropped(path: &Path, source: &dyn Source) {
     for dropped in source.dropped().iter().filter(|dropped| dropped.count > 0) {
-        eprintln!("pagekeeper: {}: left out {} {}", path.display(), dropped.count, dropped.what);
+        report::say(&format!("{}: left out {} {}", path.display(), dropped.count, dropped.what));
     }
 }
 

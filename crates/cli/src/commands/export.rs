@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::progress::Waiting;
+use crate::report;
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_trace::{exporter, exporters};
 use std::fs::File;
@@ -60,7 +61,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         (summary.unmarked_writes, "references were writes, which this format does not say"),
     ] {
         if count > 0 {
-            eprintln!("pagekeeper: {}: {count} {what}", args.trace.display());
+            report::say(&format!("{}: {count} {what}", args.trace.display()));
         }
     }
     Ok(())

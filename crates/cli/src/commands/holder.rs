@@ -2,6 +2,7 @@
 //! socket as its standard input.
 
 use crate::failure::{Failure, Kind};
+use crate::report;
 use pagekeeper::holder::hold;
 use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::{process, signal};
@@ -41,10 +42,10 @@ pub(crate) fn run() -> Result<(), Failure> {
             0 => String::new(),
             pages => format!("; {pages} dirty pages could not be written"),
         };
-        eprintln!(
-            "pagekeeper: the manager died; stopped {} processes, wrote {} dirty pages back{lost}",
+        report::say(&format!(
+            "the manager died; stopped {} processes, wrote {} dirty pages back{lost}",
             rescue.stopped, rescue.written_pages
-        );
+        ));
     }
     Ok(())
 }

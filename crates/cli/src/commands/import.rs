@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::progress::Waiting;
+use crate::report;
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_trace::{ImportError, Source, TraceError, TraceWriter};
 use std::fs::File;
@@ -47,10 +48,10 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     writer.finish().map_err(of_output)?;
     trace_input::tell_dropped(&args.trace, source.as_ref());
     read.map_err(|e| {
-        eprintln!(
-            "pagekeeper: {}: wrote the {records} records before the damage",
+        report::say(&format!(
+            "{}: wrote the {records} records before the damage",
             args.output.display()
-        );
+        ));
         Failure::from(e).of_file(&args.trace)
     })
 }

@@ -3,10 +3,10 @@
 use super::input::Input;
 use super::output::{self, Handling, Output};
 use super::peak::Peak;
-use super::say;
 use crate::failure::{Failure, Kind};
 use crate::job::Job;
 use crate::program;
+use crate::report::say;
 use crate::signals::InterruptsIgnored;
 use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
@@ -16,7 +16,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -410,7 +410,7 @@ fn show_end_of(errors: &mut File) {
     let length = errors.metadata().map_or(0, |m| m.len());
     let start = SeekFrom::Start(length.saturating_sub(ERRORS_SHOWN_BYTES));
     if errors.seek(start).is_ok() && errors.read_to_end(&mut text).is_ok() && !text.is_empty() {
-        eprintln!("{}", String::from_utf8_lossy(&text).trim_end());
+        let _ = writeln!(std::io::stderr(), "{}", String::from_utf8_lossy(&text).trim_end());
     }
 }
 

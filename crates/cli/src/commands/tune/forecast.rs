@@ -201,8 +201,8 @@ fn reason(
 ) -> String {
     if of_lru.read_bytes <= touched_bytes + page_bytes && of_lru.policy == best.to_string() {
         return format!(
-            "all that the program touches ({}) fits into the memory: each page is read once, \
-             whatever the policy",
+            "each page that the program touches ({} in all) is read once, and no policy can read \
+             less",
             Size(touched_bytes)
         );
     }
@@ -259,7 +259,7 @@ mod tests {
         let forecast =
             Forecast::new(&looped(1000, 6), &policies, memory, &recorded(), None).unwrap();
         assert_eq!(forecast.best().name(), "lru");
-        assert!(forecast.reason.contains("fits"), "{}", forecast.reason);
+        assert!(forecast.reason.contains("read once"), "{}", forecast.reason);
     }
 
     #[test]

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Kind};
 use crate::job::{Job, JobArgs};
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
-use crate::report::{self, Format};
+use crate::report::{self, Format, say};
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
 use contender::{Contender, Ended, RunFailure, Runner};
@@ -126,10 +126,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Format::Table => report::print(&findings.as_text())?,
     }
     Ok(if args.check && !same { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-fn say(text: &str) {
-    eprintln!("pagekeeper: {text}");
 }
 
 /// What there is to choose from; lru is always among them, to compare with.

@@ -1,0 +1,654 @@
+// Programs that do to mapped memory what programs do, each on files of its own, checking what POSIX
+// and Linux promise. Their output must be the same however the files are served.
+//
+//     programs PART DIRECTORY [ARGUMENT]...
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PAGE = 4096 };
+extern char **environ;
+static const char *directory;
+static char **rest;
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        errno = 0;                                                                                 \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "%s:%d (pid %d): %s failed (errno %d, %s)\n", __FILE__, __LINE__,      \
+                    getpid(), #x, errno, strerror(errno));                                         \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+#define FAILS(x, e) CHECK((long)(x) == -1 && errno == (e))
+
+static const char *in(const char *name) {
+    static char path[4][4096];
+    static int next;
+    next = (next + 1) % 4;
+    snprintf(path[next], sizeof path[next], "%s/%s", directory, name);
+    return path[next];
+}
+
+static uint64_t mixed(uint64_t x) {
+    x ^= x >> 33, x *= 0xff51afd7ed558ccdull, x ^= x >> 33, x *= 0xc4ceb9fe1a85ec53ull;
+    return x ^ x >> 33;
+}
+
+// What page `i` of a new file says at word `w`.
+static uint64_t word_of(uint64_t page, int w) { return mixed(page * 512 + (uint64_t)w); }
+
+// A file of so many pages, open for reading and writing.
+static int make(const char *name, size_t pages) {
+    int fd = open(in(name), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0);
+    uint64_t page[PAGE / 8];
+    for (size_t i = 0; i < pages; i++) {
+        for (int w = 0; w < PAGE / 8; w++) page[w] = word_of(i, w);
+        CHECK(write(fd, page, PAGE) == PAGE);
+    }
+    return fd;
+}
+
+static void *map(int fd, size_t pages, int prot, int flags) {
+    void *at = mmap(NULL, pages * PAGE, prot, flags, fd, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+static int ended(pid_t pid) {
+    int status;
+    CHECK(pid > 0 && waitpid(pid, &status, 0) == pid);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static sigjmp_buf landing;
+static void jump(int number) { siglongjmp(landing, number); }
+
+// Which signal a touch raises; 0 if none.
+static int touch(volatile char *at, int write) {
+    struct sigaction action = {.sa_handler = jump}, bus, segv;
+    sigaction(SIGBUS, &action, &bus);
+    sigaction(SIGSEGV, &action, &segv);
+    int number = sigsetjmp(landing, 1);
+    if (number == 0) {
+        if (write) *at = 1;
+        else (void)*at;
+    }
+    sigaction(SIGBUS, &bus, NULL);
+    sigaction(SIGSEGV, &segv, NULL);
+    return number;
+}
+
+// ---- fork ---------------------------------------------------------------------------------------
+
+enum { FORK_PAGES = 600 };
+
+// Writes every page of this process's share and reads all others', which were written before.
+static void share(uint64_t *at, int mine, int of, uint64_t round) {
+    for (uint64_t step = 0; step < FORK_PAGES; step++) {
+        uint64_t page = mixed(round * 1000 + step) % FORK_PAGES;
+        uint64_t *p = at + page * 512;
+        if ((int)(page % (uint64_t)of) == mine) p[1 + mine] = round * 1000003 + page;
+        CHECK(p[0] == word_of(page, 0) && p[511] == word_of(page, 511));
+    }
+    for (uint64_t page = (uint64_t)mine; page < FORK_PAGES; page += (uint64_t)of)
+        at[page * 512 + 1 + (uint64_t)mine] = round * 1000003 + page;
+}
+
+// Parent and children write and read one shared mapping, all of them short of memory.
+static void fork_shared(void) {
+    int fd = make("shared", FORK_PAGES);
+    uint64_t *at = map(fd, FORK_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    share(at, 0, 1, 1);
+    for (uint64_t round = 2; round < 6; round++) {
+        pid_t child[3];
+        for (int i = 0; i < 3; i++) {
+            if ((child[i] = fork()) == 0) {
+                if (i == 2) {
+                    // A grandchild does the work of its parent.
+                    pid_t pid = fork();
+                    if (pid != 0) _exit(ended(pid));
+                }
+                share(at, i, 4, round);
+                _exit(7 + i);
+            }
+        }
+        share(at, 3, 4, round);
+        for (int i = 0; i < 3; i++) CHECK(ended(child[i]) == 7 + i);
+        for (uint64_t page = 0; page < FORK_PAGES; page++)
+            CHECK(at[page * 512 + 1 + page % 4] == round * 1000003 + page);
+    }
+    uint64_t sum = 0;
+    for (size_t i = 0; i < FORK_PAGES * 512; i++) sum = mixed(sum ^ at[i]);
+    printf("fork %lx\n", sum);
+}
+
+static _Atomic int stop_faulting;
+static uint64_t *faulting_at;
+static void *keep_faulting(void *seed) {
+    uint64_t x = (uint64_t)(uintptr_t)seed;
+    while (!stop_faulting) {
+        x = mixed(x + 1);
+        uint64_t page = x % FORK_PAGES;
+        uint64_t *p = faulting_at + page * 512;
+        CHECK(p[0] == word_of(page, 0) && p[511] == word_of(page, 511));
+        __atomic_fetch_add(p + 100, 1, __ATOMIC_RELAXED);
+    }
+    return NULL;
+}
+
+// Forks while other threads fault; every child looks at all pages.
+static void fork_threads(void) {
+    int fd = make("threads", FORK_PAGES);
+    faulting_at = map(fd, FORK_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    pthread_t threads[4];
+    for (uintptr_t i = 0; i < 4; i++) CHECK(!pthread_create(&threads[i], NULL, keep_faulting, (void *)i));
+    for (int i = 0; i < 12; i++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            for (uint64_t page = 0; page < FORK_PAGES; page++) {
+                uint64_t *p = faulting_at + page * 512;
+                CHECK(p[0] == word_of(page, 0) && p[511] == word_of(page, 511));
+                p[200 + i] = page;
+            }
+            _exit(3);
+        }
+        CHECK(ended(pid) == 3);
+    }
+    stop_faulting = 1;
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (uint64_t page = 0; page < FORK_PAGES; page++)
+        for (int i = 0; i < 12; i++) CHECK(faulting_at[page * 512 + 200 + (uint64_t)i] == page);
+    puts("fork with threads");
+}
+
+// vfork and exec, and posix_spawn, with dirty pages that the new program reads by itself.
+static void spawn_programs(void) {
+    int fd = make("spawn", 100);
+    unsigned char *at = map(fd, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (int i = 0; i < 100; i++) at[i * PAGE + 17] = (unsigned char)i;
+    const char *path = in("spawn");
+    fflush(stdout);
+    pid_t pid = vfork();
+    if (pid == 0) {
+        execlp("cksum", "cksum", path, NULL);
+        _exit(127);
+    }
+    CHECK(ended(pid) == 0);
+    // The parent's mapping works on, and so does one made after.
+    for (int i = 0; i < 100; i++) at[i * PAGE + 18] = (unsigned char)(i + 1);
+    // A shell reads from a descriptor that it inherits.
+    CHECK(lseek(fd, 0, SEEK_SET) == 0 && dup2(fd, 9) == 9);
+    char *argv[] = {"sh", "-c", "cksum <&9; exec 9<&-", NULL};
+    CHECK(posix_spawnp(&pid, "sh", NULL, NULL, argv, environ) == 0 && ended(pid) == 0);
+    pid = vfork();
+    if (pid == 0) _exit(5);
+    CHECK(ended(pid) == 5);
+    for (int i = 0; i < 100; i++) CHECK(at[i * PAGE + 17] == i && at[i * PAGE + 18] == i + 1);
+    puts("spawned");
+}
+
+// ---- threads ------------------------------------------------------------------------------------
+
+enum { THREADS = 64, THREAD_PAGES = 150 };
+static pthread_barrier_t barrier;
+static _Atomic uint64_t *counters;
+
+static void *count_pages(void *write) {
+    for (uint64_t page = 0; page < THREAD_PAGES; page++) {
+        pthread_barrier_wait(&barrier);
+        if (write || page % 3) counters[page * 512]++;
+        else CHECK(counters[page * 512 + 1] == word_of(page, 1));
+    }
+    return NULL;
+}
+
+// Sixty-four threads fault on the same page at the same moment, again and again.
+static void one_page(void) {
+    int fd = make("page", THREAD_PAGES);
+    counters = map(fd, THREAD_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    pthread_barrier_init(&barrier, NULL, THREADS);
+    pthread_t threads[THREADS];
+    for (int half = 0; half < 2; half++) {
+        for (uintptr_t i = 0; i < THREADS; i++)
+            CHECK(!pthread_create(&threads[i], NULL, count_pages, half ? &threads : NULL));
+        for (int i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
+    }
+    for (uint64_t page = 0; page < THREAD_PAGES; page++) {
+        uint64_t first = page % 3 ? THREADS : 0;
+        CHECK(counters[page * 512] == word_of(page, 0) + first + THREADS);
+        CHECK(counters[page * 512 + 1] == word_of(page, 1));
+    }
+    puts("64 threads");
+}
+
+// ---- private mappings ---------------------------------------------------------------------------
+
+static void private_copies(void) {
+    enum { PAGES = 300 };
+    int fd = make("private", PAGES);
+    uint64_t *p = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    uint64_t *s = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 0; i < PAGES; i += 3) p[i * 512 + 5] = i + 1;
+    for (uint64_t i = 0; i < PAGES; i++) {
+        CHECK(p[i * 512 + 5] == (i % 3 ? word_of(i, 5) : i + 1));
+        CHECK(p[i * 512 + 6] == word_of(i, 6));
+        CHECK(s[i * 512 + 5] == word_of(i, 5));
+    }
+    // What the file gets shows through where there is no copy.
+    for (uint64_t i = 0; i < PAGES; i++) s[i * 512 + 7] = i + 2;
+    for (uint64_t i = 0; i < PAGES; i++)
+        CHECK(i % 3 == 0 || p[i * 512 + 7] == i + 2);
+    fflush(stdout);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (uint64_t i = 0; i < PAGES; i++) {
+            CHECK(p[i * 512 + 5] == (i % 3 ? word_of(i, 5) : i + 1));
+            p[i * 512 + 5] = 99;
+        }
+        for (uint64_t i = 0; i < PAGES; i++) CHECK(p[i * 512 + 5] == 99);
+        _exit(4);
+    }
+    for (uint64_t i = 0; i < PAGES; i += 2) p[i * 512 + 5] = i + 50;
+    CHECK(ended(pid) == 4);
+    for (uint64_t i = 0; i < PAGES; i++) {
+        uint64_t want = i % 2 == 0 ? i + 50 : i % 3 ? word_of(i, 5) : i + 1;
+        CHECK(p[i * 512 + 5] == want && s[i * 512 + 5] == word_of(i, 5));
+    }
+    // Dropping a private copy brings the file's page back.
+    CHECK(madvise(p, PAGES * PAGE, MADV_DONTNEED) == 0);
+    for (uint64_t i = 0; i < PAGES; i++)
+        CHECK(p[i * 512 + 5] == word_of(i, 5) && p[i * 512 + 7] == i + 2);
+    // A private mapping of a descriptor that may only read can be written.
+    int ro = open(in("private"), O_RDONLY);
+    uint64_t *q = map(ro, PAGES, PROT_READ, MAP_PRIVATE);
+    CHECK(q[5] == word_of(0, 5));
+    CHECK(mprotect(q, PAGES * PAGE, PROT_READ | PROT_WRITE) == 0);
+    for (uint64_t i = 0; i < PAGES; i++) q[i * 512 + 5] = 1;
+    for (uint64_t i = 0; i < PAGES; i++) CHECK(q[i * 512 + 5] == 1 && s[i * 512 + 5] == word_of(i, 5));
+    uint64_t word;
+    CHECK(pread(fd, &word, 8, 40) == 8 && word == word_of(0, 5));
+    // The kernel fills a private page that was never touched by a system call.
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "abcdefgh", 8) == 8);
+    CHECK(munmap(q, PAGES * PAGE) == 0);
+    q = map(ro, PAGES, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    CHECK(read(pipes[0], q + 77 * 512 + 9, 8) == 8 && !memcmp(q + 77 * 512 + 9, "abcdefgh", 8));
+    CHECK(q[77 * 512 + 10] == word_of(77, 10));
+    puts("private");
+}
+
+// ---- shapes of mappings -------------------------------------------------------------------------
+
+static void moves(void) {
+    enum { PAGES = 200 };
+    int fd = make("moves", PAGES);
+    uint64_t *at = map(fd, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 0; i < 100; i++) at[i * 512 + 3] = i;
+    // In place or elsewhere, larger.
+    uint64_t *now = mremap(at, 100 * PAGE, PAGES * PAGE, MREMAP_MAYMOVE);
+    CHECK(now != MAP_FAILED);
+    for (uint64_t i = 0; i < PAGES; i++)
+        CHECK(now[i * 512 + 3] == (i < 100 ? i : word_of(i, 3)) && now[i * 512] == word_of(i, 0));
+    for (uint64_t i = 0; i < PAGES; i++) now[i * 512 + 4] = i;
+    // A part of it to a place of its own, over another mapping.
+    uint64_t *place = map(fd, 60, PROT_READ | PROT_WRITE, MAP_SHARED);
+    place[3] = 1234;
+    uint64_t *moved = mremap(now + 50 * 512, 50 * PAGE, 50 * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, place);
+    CHECK(moved == place);
+    CHECK(touch((char *)(now + 60 * 512), 0) == SIGSEGV);
+    for (uint64_t i = 0; i < 50; i++) CHECK(moved[i * 512 + 4] == i + 50);
+    for (uint64_t i = 50; i < 60; i++) CHECK(place[i * 512 + 4] == i);
+    for (uint64_t i = 0; i < PAGES; i++)
+        if (i < 50 || i >= 100) CHECK(now[i * 512 + 4] == i);
+    CHECK(now[3] == 1234);
+    // Smaller.
+    CHECK(mremap(now + 100 * 512, 100 * PAGE, 30 * PAGE, 0) == now + 100 * 512);
+    CHECK(touch((char *)(now + 131 * 512), 0) == SIGSEGV);
+    for (uint64_t i = 100; i < 130; i++) now[i * 512 + 5] = i;
+    // Twice the same: the old place stays.
+    uint64_t *twin = mremap(moved, 0, 10 * PAGE, MREMAP_MAYMOVE);
+    CHECK(twin != MAP_FAILED && twin != moved);
+    for (uint64_t i = 0; i < 10; i++) {
+        twin[i * 512 + 6] = i;
+        CHECK(moved[i * 512 + 6] == i && twin[i * 512 + 4] == i + 50);
+    }
+    struct stat st;
+    CHECK(fstat(fd, &st) == 0 && st.st_size == PAGES * PAGE);
+    uint64_t word, sum = 0;
+    for (off_t i = 0; i < PAGES; i++)
+        for (off_t w = 3; w < 7; w++) {
+            CHECK(pread(fd, &word, 8, i * PAGE + w * 8) == 8);
+            sum = mixed(sum ^ word);
+        }
+    printf("moves %lx\n", sum);
+}
+
+static void pieces(void) {
+    enum { PAGES = 120 };
+    int fd = make("pieces", PAGES);
+    uint64_t *at = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 0; i < PAGES; i++) at[i * 512 + 3] = i;
+    // Holes.
+    for (uint64_t i = 0; i < PAGES; i += 10) CHECK(munmap(at + i * 512, 3 * PAGE) == 0);
+    for (uint64_t i = 0; i < PAGES; i++) {
+        if (i % 10 < 3) CHECK(touch((char *)(at + i * 512), 1) == SIGSEGV);
+        else {
+            CHECK(at[i * 512 + 3] == i);
+            at[i * 512 + 4] = i + 1;
+        }
+    }
+    // Other pages of the file in the holes, and anonymous memory.
+    for (uint64_t i = 0; i < PAGES; i += 10) {
+        off_t other = (off_t)((i + 50) % PAGES) * PAGE;
+        CHECK(mmap(at + i * 512, PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, other) == at + i * 512);
+        CHECK(mmap(at + (i + 1) * 512, PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED | MAP_ANONYMOUS, -1, 0) != MAP_FAILED);
+        CHECK(at[(i + 1) * 512] == 0);
+        at[(i + 1) * 512] = 7;
+        CHECK(at[i * 512] == word_of((i + 50) % PAGES, 0) && at[i * 512 + 3] == (i + 50) % PAGES);
+    }
+    // Over a part of a mapping, without unmapping it first.
+    CHECK(mmap(at + 5 * 512, 2 * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED, fd, 0) == at + 5 * 512);
+    CHECK(at[5 * 512] == word_of(0, 0) && at[7 * 512] == word_of(7, 0));
+    // Protections in pieces.
+    CHECK(mprotect(at + 33 * 512, 2 * PAGE, PROT_READ) == 0);
+    CHECK(touch((char *)(at + 33 * 512), 1) == SIGSEGV && at[33 * 512 + 3] == 33);
+    CHECK(mprotect(at + 34 * 512, PAGE, PROT_NONE) == 0);
+    CHECK(touch((char *)(at + 34 * 512), 0) == SIGSEGV);
+    CHECK(mprotect(at + 33 * 512, 2 * PAGE, PROT_READ | PROT_WRITE) == 0);
+    CHECK(at[34 * 512 + 3] == 34);
+    at[33 * 512 + 8] = 1;
+    uint64_t word;
+    CHECK(pread(fd, &word, 8, 33 * PAGE + 64) == 8 && word == 1);
+    CHECK(munmap(at, PAGES * PAGE) == 0);
+    for (uint64_t i = 0; i < PAGES; i++) {
+        CHECK(pread(fd, &word, 8, (off_t)i * PAGE + 32) == 8);
+        CHECK(word == (i % 10 < 3 ? word_of(i, 4) : i + 1));
+    }
+    puts("pieces");
+}
+
+static void advice(void) {
+    enum { PAGES = 200 };
+    int fd = make("advice", PAGES);
+    uint64_t *at = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    int all[] = {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED, MADV_DONTNEED, MADV_COLD, MADV_PAGEOUT};
+    for (size_t k = 0; k < sizeof all / sizeof *all; k++) {
+        for (uint64_t i = 0; i < PAGES; i++) at[i * 512 + 1] = i + k;
+        CHECK(madvise(at, PAGES * PAGE, all[k]) == 0);
+        for (uint64_t i = 0; i < PAGES; i++) CHECK(at[i * 512 + 1] == i + k && at[i * 512] == word_of(i, 0));
+    }
+    FAILS(madvise(at, PAGES * PAGE, MADV_FREE), EINVAL);
+    FAILS(madvise(at, PAGE, 4242), EINVAL);
+    FAILS(madvise((char *)at + 1, PAGE, MADV_WILLNEED), EINVAL);
+    // Takes the pages out of the file too.
+    CHECK(madvise(at + 10 * 512, 5 * PAGE, MADV_REMOVE) == 0);
+    uint64_t word;
+    for (uint64_t i = 8; i < 18; i++) {
+        int gone = i >= 10 && i < 15;
+        CHECK(at[i * 512] == (gone ? 0 : word_of(i, 0)));
+        CHECK(pread(fd, &word, 8, (off_t)i * PAGE) == 8 && word == at[i * 512]);
+        at[i * 512] = i;
+    }
+    for (uint64_t i = 8; i < 18; i++) CHECK(pread(fd, &word, 8, (off_t)i * PAGE) == 8 && word == i);
+    CHECK(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0);
+    CHECK(mlock(at, PAGES * PAGE) == 0 || errno == ENOMEM || errno == EPERM);
+    for (uint64_t i = 20; i < PAGES; i++) CHECK(at[i * 512] == word_of(i, 0));
+    CHECK(munlock(at, PAGES * PAGE) == 0);
+    puts("advice");
+}
+
+static void rights(void) {
+    int fd = make("rights", 50);
+    const char *path = in("rights");
+    int ro = open(path, O_RDONLY), wo = open(path, O_WRONLY);
+    FAILS(mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, ro, 0), EACCES);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, wo, 0), EACCES);
+    FAILS(mmap(NULL, PAGE, PROT_WRITE, MAP_SHARED, wo, 0), EACCES);
+    uint64_t *s = map(fd, 50, PROT_READ | PROT_WRITE, MAP_SHARED);
+    uint64_t *r = map(ro, 50, PROT_READ, MAP_SHARED);
+    for (uint64_t i = 0; i < 50; i++) CHECK(r[i * 512] == word_of(i, 0));
+    FAILS(mprotect(r, 50 * PAGE, PROT_READ | PROT_WRITE), EACCES);
+    FAILS(mprotect(r + 7 * 512, PAGE, PROT_WRITE), EACCES);
+    CHECK(touch((char *)r, 1) == SIGSEGV);
+    // The shared mapping of a descriptor that only reads shows what others write.
+    for (uint64_t i = 0; i < 50; i++) s[i * 512] = i + 3;
+    for (uint64_t i = 0; i < 50; i++) CHECK(r[i * 512] == i + 3);
+    CHECK(pwrite(fd, "12345678", 8, 20 * PAGE) == 8 && !memcmp(r + 20 * 512, "12345678", 8));
+    // The descriptor may be closed, and the mapping outlives a file's last name.
+    CHECK(close(ro) == 0 && close(wo) == 0 && unlink(path) == 0);
+    for (uint64_t i = 0; i < 50; i++) CHECK(i == 20 || r[i * 512] == i + 3);
+    s[512] = 77;
+    CHECK(r[512] == 77);
+    close(fd);
+    s[512 * 2] = 78;
+    CHECK(r[512 * 2] == 78 && r[512 * 49] == 52);
+    puts("rights");
+}
+
+static void ends(void) {
+    int fd = make("ends", 20);
+    CHECK(ftruncate(fd, 10 * PAGE + 100) == 0);
+    char *at = map(fd, 20, PROT_READ | PROT_WRITE, MAP_SHARED);
+    char *priv = map(fd, 20, PROT_READ | PROT_WRITE, MAP_PRIVATE);
+    CHECK(touch(at + 11 * PAGE, 0) == SIGBUS && touch(at + 11 * PAGE, 1) == SIGBUS);
+    CHECK(touch(priv + 11 * PAGE, 0) == SIGBUS && touch(priv + 15 * PAGE, 1) == SIGBUS);
+    for (int i = 100; i < PAGE; i++) CHECK(at[10 * PAGE + i] == 0);
+    // Bytes behind the end are not the file's.
+    at[10 * PAGE + 100] = 5;
+    at[10 * PAGE + 99] = 6;
+    CHECK(msync(at, 20 * PAGE, MS_SYNC) == 0);
+    struct stat st;
+    CHECK(fstat(fd, &st) == 0 && st.st_size == 10 * PAGE + 100);
+    // A longer file shows in the mapping at once.
+    CHECK(pwrite(fd, "x", 1, 15 * PAGE) == 1);
+    CHECK(touch(at + 11 * PAGE, 0) == 0 && at[11 * PAGE] == 0 && at[15 * PAGE] == 'x');
+    CHECK(priv[15 * PAGE] == 'x' && touch(at + 16 * PAGE, 0) == SIGBUS);
+    at[15 * PAGE] = 'y';
+    char c;
+    CHECK(pread(fd, &c, 1, 15 * PAGE) == 1 && c == 'y');
+    // A shorter one takes the pages away, the dirty ones too, and what comes back is zero.
+    at[5 * PAGE] = 'd';
+    CHECK(ftruncate(fd, 5 * PAGE) == 0);
+    CHECK(touch(at + 5 * PAGE, 0) == SIGBUS && touch(at + 14 * PAGE, 1) == SIGBUS);
+    CHECK(ftruncate(fd, 20 * PAGE) == 0);
+    CHECK(at[5 * PAGE] == 0 && at[15 * PAGE] == 0 && at[19 * PAGE + PAGE - 1] == 0);
+    CHECK(((uint64_t *)at)[4 * 512] == word_of(4, 0));
+    // A system call on memory behind the end fails.
+    CHECK(ftruncate(fd, PAGE) == 0);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && write(pipes[1], "abcd", 4) == 4);
+    FAILS(read(pipes[0], at + 3 * PAGE, 4), EFAULT);
+    FAILS(write(pipes[1], at + 3 * PAGE, 4), EFAULT);
+    FAILS(pwrite(fd, at + 3 * PAGE, 4, 0), EFAULT);
+    CHECK(read(pipes[0], at, 4) == 4 && !memcmp(at, "abcd", 4));
+    // Files of no length, and lengths that end inside a page.
+    int empty = open(in("empty"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    char *e = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, empty, 0);
+    CHECK(e != MAP_FAILED && touch(e, 0) == SIGBUS);
+    CHECK(ftruncate(empty, 10) == 0 && touch(e, 0) == 0);
+    e[3] = 'e';
+    CHECK(pread(empty, &c, 1, 3) == 1 && c == 'e');
+    FAILS(mmap(NULL, 0, PROT_READ, MAP_SHARED, empty, 0), EINVAL);
+    FAILS(mmap(NULL, PAGE, PROT_READ, MAP_SHARED, empty, 100), EINVAL);
+    puts("ends");
+}
+
+// ---- system calls on managed memory -------------------------------------------------------------
+
+// The kernel reads and writes managed memory itself, evicted or not.
+static void buffers(void) {
+    enum { PAGES = 200 };
+    int fd = make("buffers", PAGES), out = open(in("copy"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    char *at = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    CHECK(write(out, at, PAGES * PAGE) == PAGES * PAGE);
+    char *copy = map(out, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    CHECK(!memcmp(at, copy, PAGES * PAGE));
+    memset(copy, 0, PAGES * PAGE);
+    // From one managed file into the mapping of another, and of the same.
+    CHECK(pread(fd, copy, PAGES * PAGE, 0) == PAGES * PAGE && !memcmp(at, copy, PAGES * PAGE));
+    CHECK(pread(fd, at, 50 * PAGE, 100 * PAGE) == 50 * PAGE && !memcmp(at, at + 100 * PAGE, 50 * PAGE));
+    CHECK(pwrite(fd, at + 100 * PAGE, 20 * PAGE, 60 * PAGE) == 20 * PAGE);
+    CHECK(!memcmp(at + 60 * PAGE, at + 100 * PAGE, 20 * PAGE));
+    CHECK(pwrite(fd, at, 40 * PAGE, 8) == 40 * PAGE);
+    CHECK(!memcmp(at + 8, copy + 100 * PAGE, PAGE));
+    // Through pipes and plain files.
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    for (int i = 0; i < PAGES; i += 4) {
+        CHECK(write(pipes[1], at + i * PAGE, 4 * PAGE) == 4 * PAGE);
+        for (int got = 0; got < 4 * PAGE;) {
+            ssize_t n = read(pipes[0], copy + i * PAGE + got, (size_t)(4 * PAGE - got));
+            CHECK(n > 0);
+            got += (int)n;
+        }
+    }
+    CHECK(!memcmp(at, copy, PAGES * PAGE));
+    struct stat *st = (struct stat *)(copy + 150 * PAGE);
+    CHECK(stat(in("copy"), st) == 0 && st->st_size == PAGES * PAGE);
+    puts("buffers");
+}
+
+// ---- many files, large files --------------------------------------------------------------------
+
+static void many_files(void) {
+    size_t count = strtoul(rest[0], NULL, 0);
+    struct rlimit limit;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    char **at = calloc(count, sizeof *at);
+    for (size_t i = 0; i < count; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "f%zu", i);
+        int fd = open(in(name), O_RDWR | O_CREAT | O_TRUNC, 0644);
+        CHECK(fd >= 0);
+        char text[64];
+        int n = snprintf(text, sizeof text, "file %zu", i);
+        CHECK(pwrite(fd, text, (size_t)n, 0) == n && ftruncate(fd, 6000) == 0);
+        at[i] = mmap(NULL, 6000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        CHECK(at[i] != MAP_FAILED && close(fd) == 0);
+    }
+    for (size_t k = 0; k < count; k++) {
+        size_t i = mixed(k) % count;
+        CHECK(strtoul(at[i] + 5, NULL, 10) == i);
+        snprintf(at[i] + 4200, 64, "second page of %zu", i);
+    }
+    for (size_t i = 0; i < count; i++) {
+        CHECK(strtoul(at[i] + 5, NULL, 10) == i);
+        CHECK(!at[i][4200] || strtoul(at[i] + 4215, NULL, 10) == i);
+        snprintf(at[i] + 4200, 64, "second page of %zu", i);
+    }
+    for (size_t i = 0; i < count; i++) CHECK(munmap(at[i], 6000) == 0);
+    printf("%zu files\n", count);
+}
+
+static void terabyte(void) {
+    enum { TOUCHED = 3000 };
+    const uint64_t pages = 1ull << 28;
+    int fd = open(in("sparse"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0 && ftruncate(fd, (off_t)(pages * PAGE)) == 0);
+    uint64_t *at = map(fd, pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 0; i < TOUCHED; i++) {
+        uint64_t page = mixed(i) % pages;
+        if (i % 3 == 0) at[page * 512 + 9] = i + 1;
+        else CHECK(at[page * 512 + 10] == 0);
+    }
+    uint64_t word;
+    for (uint64_t i = 0; i < TOUCHED; i += 3) {
+        uint64_t page = mixed(i) % pages;
+        CHECK(at[page * 512 + 9] == i + 1);
+        CHECK(pread(fd, &word, 8, (off_t)(page * PAGE + 72)) == 8 && word == i + 1);
+    }
+    at[(pages - 1) * 512 + 511] = 5;
+    CHECK(msync(at, pages * PAGE, MS_SYNC) == 0);
+    struct stat st;
+    CHECK(fstat(fd, &st) == 0 && st.st_size == (off_t)(pages * PAGE));
+    // As many blocks as were written, not as were touched.
+    CHECK(st.st_blocks * 512 <= (TOUCHED / 3 + 2) * (PAGE + 1024));
+    puts("terabyte");
+}
+
+// A few pages' memory: instructions that need several pages at once must still get through.
+static void few_frames(void) {
+    enum { PAGES = 100 };
+    int fd = make("few", PAGES);
+    char *at = map(fd, PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (int i = 0; i + 1 < PAGES; i++) {
+        uint64_t word;
+        memcpy(&word, at + (i + 1) * PAGE - 4, 8);
+        memcpy(at + (i + 1) * PAGE - 4, &word, 8);
+    }
+    memmove(at + 1, at, (PAGES - 1) * PAGE);
+    memmove(at, at + 1, (PAGES - 1) * PAGE);
+    for (uint64_t i = 0; i + 1 < PAGES; i++)
+        CHECK(((uint64_t *)at)[i * 512 + 3] == word_of(i, 3));
+    CHECK(write(fd, at, 0) == 0 && pwrite(fd, at, 64 * PAGE, PAGE) == 64 * PAGE);
+    for (uint64_t i = 0; i < 64; i++) CHECK(((uint64_t *)at)[(i + 1) * 512 + 3] == word_of(i, 3));
+    // Sixteen threads at once.
+    faulting_at = map(make("few2", FORK_PAGES), FORK_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    pthread_t threads[16];
+    stop_faulting = 0;
+    for (uintptr_t i = 0; i < 16; i++) CHECK(!pthread_create(&threads[i], NULL, keep_faulting, (void *)i));
+    usleep(300000);
+    stop_faulting = 1;
+    for (int i = 0; i < 16; i++) pthread_join(threads[i], NULL);
+    puts("few frames");
+}
+
+// ---- programs that somebody kills ---------------------------------------------------------------
+
+// Writes numbered records to random places of a shared mapping, and says on standard output how
+// far it is after each.
+static void progress(void) {
+    size_t pages = strtoul(rest[0], NULL, 0);
+    uint64_t who = strtoul(rest[1], NULL, 0);
+    int fd = open(in("progress"), O_RDWR);
+    CHECK(fd >= 0);
+    volatile uint64_t *at = map(fd, pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 1;; i++) {
+        uint64_t page = mixed(i) % pages;
+        at[page * 512 + who * 8] = i;
+        // Of some, by the file's own call.
+        if (i % 16 == 0) {
+            uint64_t word = i;
+            CHECK(pwrite(fd, &word, 8, (off_t)(page * PAGE + 2048 + who * 8)) == 8);
+        }
+        CHECK(write(1, &i, 8) == 8);
+    }
+}
+
+int main(int argc, char **argv) {
+    struct { const char *name; void (*part)(void); } parts[] = {
+        {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
+        {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
+        {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
+        {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
+        {"progress", progress},
+    };
+    CHECK(argc > 2);
+    directory = argv[2];
+    rest = argv + 3;
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++)
+        if (!strcmp(argv[1], parts[i].name)) {
+            parts[i].part();
+            return 0;
+        }
+    fprintf(stderr, "no part %s\n", argv[1]);
+    return 2;
+}
