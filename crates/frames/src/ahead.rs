@@ -20,7 +20,10 @@ pub(crate) struct Stream {
     /// The page after the last one fetched.
     pub(crate) next: u64,
     /// Pages fetched by the last step.
-    window: u32,
+    pub(crate) window: u32,
+    /// Pages from here to where the stream began are taken for passed by it: a scan over resident
+    /// pages is not seen, until it comes to absent ones.
+    pub(crate) passed: u64,
     /// The unmapped page whose touch starts the next window.
     pub(crate) marker: Option<u64>,
     /// When it was last continued, on the brain's clock of steps.
@@ -68,6 +71,7 @@ impl Streams {
                 self.0.push(Stream {
                     next: index,
                     window: 1,
+                    passed: index,
                     marker: None,
                     step: now,
                     pending: VecDeque::new(),

@@ -6,7 +6,7 @@
 //! impossible to write back, or being changed by somebody). Victims come from the policy; pending
 //! pages, newcomers and stuck pages go only when the policy has none.
 
-use crate::ahead::Streams;
+use crate::ahead::{FIRST_WINDOW_PAGES, Streams};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE};
 use crate::pages::{PageMap, Place, Segment};
 use crate::plan::{Input, Plan, Run};
@@ -297,6 +297,7 @@ impl Brain {
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
+        self.infer_passed(place.segment);
         let run = self.absent_run(place, step.pages);
         // With every frame stuck, one page too many is the only way to go on.
         let run = self.make_room(run, Some(place)).max(1);
@@ -403,10 +404,19 @@ impl Brain {
     }
 
     /// Unmapped pages behind a touched one are mapped along when touches go on sequentially, as
-    /// read-ahead does for absent ones: one fault then stands for a window of touches.
+    /// read-ahead does for absent ones: one fault then stands for a window of touches. They count
+    /// as used when the touches come out behind them.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
         let pages = streams.fault(place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let used = std::mem::take(&mut streams.last().pending);
+        for index in used {
+            let at = Place { index, ..place };
+            if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
+            {
+                self.saw_use(page, at);
+            }
+        }
         let from = Place { index: place.index + 1, ..place };
         let mut run = 0;
         while run + 1 < pages {
@@ -416,11 +426,12 @@ impl Brain {
                 break;
             }
             self.map(page);
-            self.saw_use(page, at);
             run += 1;
         }
-        self.touches[place.segment.0 as usize].last().next = from.index + u64::from(run);
+        let stream = self.touches[place.segment.0 as usize].last();
+        stream.next = from.index + u64::from(run);
         if run > 0 {
+            stream.pending.extend((0..run).map(|i| from.index + u64::from(i)));
             self.plan.map.push(Run { place: from, pages: run, demanded: 0 });
         }
     }
@@ -452,10 +463,11 @@ impl Brain {
             used.extend(stream.pending.pop_front());
         }
         // A scan has few demand faults: without this its first pages would be newcomers for ever.
-        self.age_newcomers(self.newcomers.len().saturating_sub(1).max(2));
+        self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
         for index in used {
             self.admit_pending(Place { index, ..place }, Admission::Demand);
         }
+        self.infer_passed(place.segment);
         let run = self.absent_run(from, pages);
         let run = self.make_room(run, None);
         if run == 0 {
@@ -463,6 +475,32 @@ impl Brain {
         }
         self.make_pending(from, 0, run, Some(from.index));
         self.plan.fetch.push(Run { place: from, pages: run, demanded: 0 });
+    }
+
+    /// A stream that goes on sequentially over absent pages has most likely come over the resident
+    /// ones before them, unseen. The policy hears of twice as many of those as are fetched ahead now (two windows are under way):
+    /// under MRU they, and not pages further on, are to make room.
+    fn infer_passed(&mut self, segment: Segment) {
+        let stream = self.streams[segment.0 as usize].last();
+        if stream.window < FIRST_WINDOW_PAGES {
+            return;
+        }
+        let end = stream.passed;
+        let least = end.saturating_sub(2 * u64::from(stream.window));
+        let mut first = end;
+        while first > least {
+            let at = Place { segment, index: first - 1 };
+            if self.flag(at) & (RESIDENT | MAPPED | IN_POLICY) != RESIDENT | MAPPED | IN_POLICY {
+                break;
+            }
+            first -= 1;
+        }
+        self.streams[segment.0 as usize].last().passed = first;
+        for index in first..end {
+            let at = Place { segment, index };
+            let page = self.pages.find(at).expect("resident pages are numbered");
+            self.saw_use(page, at);
+        }
     }
 
     /// A pending page, already out of its stream's list, goes to the policy.
