@@ -9,9 +9,6 @@ use pagekeeper_frames::{Input, Place, Run, Segment};
 use pagekeeper_policy::Page;
 use std::ops::Range;
 
-/// How often a range is written back before a change, if a program goes on making it dirty.
-const FLUSHES_MAX: u32 = 8;
-
 /// What a client is about to do to a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -40,20 +37,26 @@ impl<P: Port> Engine<P> {
     ) -> Result<u64, PortError> {
         let first = offset / PAGE_BYTES;
         let end = offset.saturating_add(len).div_ceil(PAGE_BYTES).max(first + 1);
-        let mut flushes = 0;
-        let ticket = loop {
-            if change == Change::Other {
-                self.flush(file, first..end)?;
-                flushes += 1;
+        let ticket = self.put_fence(file, first..end, change)?;
+        let mut again = Again::new();
+        if change == Change::Other {
+            // What is being fetched for a store turns dirty yet.
+            let filled = |core: &mut Core| {
+                let pages = core.pages_in(file, first..end);
+                let filling = pages.iter().any(|(p, _)| core.word(*p).state() == State::Filling);
+                (!filling).then_some(())
+            };
+            drop(self.wait_until(&mut again, filled));
+            self.serve_all(&mut again);
+            if let Err(error) = self.flush(file, first..end) {
+                self.take_fence(file, ticket);
+                return Err(error);
             }
             let mut core = self.lock();
-            let dirty = change == Change::Other
-                && flushes < FLUSHES_MAX
-                && core.pages_in(file, first..end).iter().any(|(p, _)| core.word(*p).dirty());
-            if !dirty {
-                break self.put_fence(&mut core, file, first..end, change)?;
+            for fence in core.file_mut(file).into_iter().flat_map(|f| &mut f.fences) {
+                fence.preparing &= fence.ticket != ticket;
             }
-        };
+        }
         // The fence lets no new write-back begin, so that this ends.
         let settled = |core: &mut Core| {
             let moving = if change == Change::Write {
@@ -67,19 +70,13 @@ impl<P: Port> Engine<P> {
             };
             (!moving).then_some(())
         };
-        let mut again = Again::new();
         drop(self.wait_until(&mut again, settled));
         self.serve_all(&mut again);
         Ok(ticket)
     }
 
-    fn put_fence(
-        &self,
-        core: &mut Core,
-        file: FileNo,
-        pages: Range<u64>,
-        change: Change,
-    ) -> Result<u64, PortError> {
+    fn put_fence(&self, file: FileNo, pages: Range<u64>, change: Change) -> Result<u64, PortError> {
+        let mut core = self.lock();
         let ticket = core.next_ticket;
         let fences = &mut core.file_mut(file).ok_or(PortError::Missing)?.fences;
         let mut overlapped = false;
@@ -89,9 +86,33 @@ impl<P: Port> Engine<P> {
                 overlapped = true;
             }
         }
-        fences.push(Fence { ticket, change, first: pages.start, end: pages.end, overlapped });
+        let preparing = change == Change::Other;
+        let (first, end) = (pages.start, pages.end);
+        fences.push(Fence { ticket, change, first, end, overlapped, preparing });
         core.next_ticket += 1;
         Ok(ticket)
+    }
+
+    /// A change is over: what it held up goes on.
+    fn take_fence(&self, file: FileNo, ticket: u64) {
+        let mut core = self.lock();
+        let Some(f) = core.file_mut(file) else { return };
+        let Some(at) = f.fences.iter().position(|f| f.ticket == ticket) else { return };
+        let fence = f.fences.swap_remove(at);
+        // Victims that had to stay because of the fence.
+        let mut jobs = Vec::new();
+        for (_, place) in core.pages_in(file, fence.first..fence.end) {
+            if core.brain.is_stuck(place) && !core.fenced(place) {
+                jobs.push(self.decide(&mut core, Input::Released { place }));
+            }
+        }
+        let mut again: Again = core.unpark_range(file, fence.first..fence.end).into();
+        self.rested();
+        drop(core);
+        for job in jobs {
+            self.run(job, None, &mut again);
+        }
+        self.serve_all(&mut again);
     }
 
     /// The client's system call returned: `len` bytes at `offset` changed. `bytes` gives what was
@@ -118,23 +139,7 @@ impl<P: Port> Engine<P> {
         if !patched {
             self.drop_pages(file, fence.first..fence.end, false, &mut again);
         }
-        let mut core = self.lock();
-        if let Some(f) = core.file_mut(file) {
-            f.fences.retain(|f| f.ticket != ticket);
-        }
-        // Victims that had to stay because of the fence.
-        let mut jobs = Vec::new();
-        for (_, place) in core.pages_in(file, fence.first..fence.end) {
-            if core.brain.is_stuck(place) && !core.fenced(place) {
-                jobs.push(self.decide(&mut core, Input::Released { place }));
-            }
-        }
-        again.extend(core.unpark_range(file, fence.first..fence.end));
-        self.rested();
-        drop(core);
-        for job in jobs {
-            self.run(job, None, &mut again);
-        }
+        self.take_fence(file, ticket);
         self.serve_all(&mut again);
     }
 

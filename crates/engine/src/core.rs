@@ -38,6 +38,8 @@ pub(crate) struct Fence {
     /// Another change of some of these pages was open at the same time: only storage knows what
     /// they hold.
     pub(crate) overlapped: bool,
+    /// Not yet: its dirty pages are being written back, and no new ones come into being.
+    pub(crate) preparing: bool,
 }
 
 /// A managed file.
@@ -62,6 +64,18 @@ pub trait Log: Send {
     fn input(&mut self, input: Input, digest: u64);
     /// A segment got its name and length.
     fn segment(&mut self, segment: Segment, name: &str, bytes: u64);
+}
+
+/// What became of a victim that was busy.
+pub(crate) enum Late {
+    /// It is claimed, and to be evicted.
+    Claimed,
+    /// It is gone already.
+    Gone,
+    /// It is being changed and stays; others go in its place.
+    Kept(Job),
+    /// It is busy still.
+    Busy,
 }
 
 /// Pages claimed for work that follows outside the lock, in this order.
@@ -160,6 +174,24 @@ impl Core {
         self.spaces.get(space as usize)?.as_ref()?.region(addr)
     }
 
+    /// What has not come to rest, for a person who wants to know what a program waits for.
+    pub(crate) fn describe(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (no, file) in self.files.iter().enumerate() {
+            let Some(file) = file else { continue };
+            for (page, place) in self.pages_in(no as FileNo, 0..u64::MAX) {
+                let word = self.word(page);
+                if !word.idle() || word.doomed() {
+                    lines.push(format!("{}, page {}: {word:?}", file.name, place.index));
+                }
+            }
+            lines.extend(file.fences.iter().map(|fence| format!("{}: {fence:?}", file.name)));
+        }
+        lines.extend(self.parked.iter().map(|(place, faults)| format!("{place:?}: {faults:?}")));
+        lines.extend(self.orphans.iter().map(|victim| format!("left behind: {victim:?}")));
+        lines
+    }
+
     fn fences(&self, place: Place) -> impl Iterator<Item = &Fence> {
         let fences = self.file(place.segment.0).map_or(&[][..], |f| &f.fences);
         fences.iter().filter(move |fence| (fence.first..fence.end).contains(&place.index))
@@ -167,7 +199,7 @@ impl Core {
 
     /// A change of the page is open: writing it back could undo the change.
     pub(crate) fn fenced(&self, place: Place) -> bool {
-        self.fences(place).next().is_some()
+        self.fences(place).any(|fence| !fence.preparing)
     }
 
     /// A change of the page is open after which it is read anew, so that it is not fetched before.
@@ -216,6 +248,7 @@ impl Core {
     pub(crate) fn decide(&mut self, input: Input) -> Job {
         let mut job = Job::default();
         self.decide_into(input, &mut job);
+        self.give_up_victims(&mut job);
         job
     }
 
@@ -234,10 +267,11 @@ impl Core {
     }
 
     fn claim(&mut self, plan: Plan, job: &mut Job) {
+        let mut kept = Vec::new();
         for victim in plan.evict {
             let word = self.table.word(victim.page);
             if word.dirty() && self.fenced(victim.place) {
-                self.decide_into(Input::Kept { place: victim.place }, job);
+                kept.push(victim.place);
                 continue;
             }
             if let Some(file) = self.file_mut(victim.place.segment.0) {
@@ -263,6 +297,67 @@ impl Core {
         job.map.extend(plan.map);
         if !plan.unmap.is_empty() {
             self.locate(&plan.unmap, job);
+        }
+        // Last: other victims are chosen for these, perhaps among what was just claimed.
+        for place in kept {
+            self.decide_into(Input::Kept { place }, job);
+        }
+    }
+
+    /// Claims a victim that was busy when it was chosen.
+    pub(crate) fn claim_late(&mut self, victim: Victim) -> Late {
+        let word = self.word(victim.page);
+        match word.state() {
+            // Somebody else takes it out; room is there only afterwards.
+            State::Leaving => Late::Busy,
+            State::Absent => Late::Gone,
+            _ if !word.doomed() => Late::Gone,
+            State::Resident if word.idle() => {
+                if word.dirty() && self.fenced(victim.place) {
+                    word.spare();
+                    return Late::Kept(self.decide(Input::Kept { place: victim.place }));
+                }
+                word.claim_leave();
+                Late::Claimed
+            }
+            _ => Late::Busy,
+        }
+    }
+
+    /// A page that the job is to fetch was chosen as a victim before the job began, in place of
+    /// one that had to stay. It is not fetched, or the job would wait for itself.
+    fn give_up_victims(&mut self, job: &mut Job) {
+        let late = std::mem::take(&mut job.late);
+        for victim in late {
+            let fetched = job.fetch.iter_mut().find(|r| {
+                let end = r.place.index + u64::from(r.pages);
+                r.place.segment == victim.place.segment
+                    && (r.place.index..end).contains(&victim.place.index)
+            });
+            let Some(run) = fetched else {
+                job.late.push(victim);
+                continue;
+            };
+            let keep = (victim.place.index - run.place.index) as u32;
+            let gone = Run { place: victim.place, pages: run.pages - keep, demanded: 0 };
+            run.pages = keep;
+            run.demanded = run.demanded.min(keep);
+            self.fill_failed(gone);
+        }
+        job.fetch.retain(|r| r.pages > 0);
+    }
+
+    /// Claimed pages of a run are absent again.
+    pub(crate) fn fill_failed(&mut self, run: Run) {
+        for i in 0..u64::from(run.pages) {
+            let place = Place { index: run.place.index + i, ..run.place };
+            let page = self.brain.page(place).expect("claimed pages are numbered");
+            let word = self.word(page);
+            let doomed = word.doomed();
+            word.fill_failed();
+            if !doomed {
+                self.ask(Input::Failed { place });
+            }
         }
     }
 

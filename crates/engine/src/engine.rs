@@ -116,6 +116,10 @@ impl<P: Port> Engine<P> {
         self.core.lock().expect("no thread panics while it holds the engine's lock")
     }
 
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, Core>> {
+        self.core.try_lock().ok()
+    }
+
     /// Sleeps until `check` says that what it waits for is there; it looks whenever a page came to
     /// rest. Meanwhile carries out queued work, and adds faults to serve to `again`. The caller
     /// holds no pin.

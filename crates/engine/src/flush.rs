@@ -126,20 +126,6 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Calls into storage or the kernel that have gone on for too long, in words.
-    pub fn stuck(&self, longer_than: std::time::Duration) -> Vec<String> {
-        let stuck = self.times.stuck(longer_than);
-        stuck
-            .into_iter()
-            .map(|(what, since)| {
-                format!(
-                    "a handler has been {what} for {} s; programs that wait for it stand still",
-                    since.as_secs()
-                )
-            })
-            .collect()
-    }
-
     /// Pages of a file that are dirty now.
     pub fn dirty_pages(&self, file: FileNo) -> u64 {
         let core = self.lock();

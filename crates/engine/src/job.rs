@@ -1,12 +1,12 @@
 //! Jobs: what a decision asks for, carried out.
 
-use crate::core::{Core, Job};
+use crate::core::{Core, Job, Late};
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
 use crate::word::State;
-use pagekeeper_frames::{Input, Place, Run, Victim, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Place, Run, Victim, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -29,16 +29,6 @@ pub(crate) struct Queue {
 /// been faster.
 #[derive(Debug)]
 pub struct Deferred(());
-
-/// What became of a victim that was busy.
-enum Late {
-    /// It is claimed, and to be evicted.
-    Claimed,
-    /// It is gone already.
-    Gone,
-    /// It is busy still.
-    Busy,
-}
 
 impl<P: Port> Engine<P> {
     /// Carries out a job that no fault waits for; what it fetches is mapped in the space that
@@ -166,6 +156,10 @@ impl<P: Port> Engine<P> {
             match self.late(victim, wait, again) {
                 Late::Claimed => self.evict(vec![victim], &mut more, again),
                 Late::Gone => {}
+                Late::Kept(others) => {
+                    more.append(others);
+                    again.extend(self.lock().unpark(victim.place));
+                }
                 Late::Busy => more.late.push(victim),
             }
         }
@@ -197,26 +191,12 @@ impl<P: Port> Engine<P> {
         self.evict(std::mem::take(&mut job.evict), more, again);
     }
 
-    /// Claims a victim that was busy when it was chosen.
+    /// Claims a victim that was busy when it was chosen, waiting for it or not.
     fn late(&self, victim: Victim, wait: bool, again: &mut Again) -> Late {
-        let look = |core: &mut Core| {
-            let word = core.word(victim.page);
-            match word.state() {
-                // Somebody else takes it out; room is there only afterwards.
-                State::Leaving => Late::Busy,
-                State::Absent => Late::Gone,
-                _ if !word.doomed() => Late::Gone,
-                State::Resident if word.idle() => {
-                    word.claim_leave();
-                    Late::Claimed
-                }
-                _ => Late::Busy,
-            }
-        };
         if !wait {
-            return look(&mut self.lock());
+            return self.lock().claim_late(victim);
         }
-        let settled = |core: &mut Core| match look(core) {
+        let settled = |core: &mut Core| match core.claim_late(victim) {
             Late::Busy => None,
             settled => Some(settled),
         };
@@ -239,15 +219,16 @@ impl<P: Port> Engine<P> {
         }
         let mut job = Job::default();
         let mut core = self.lock();
-        let orphans = std::mem::take(&mut core.orphans);
-        for victim in orphans {
-            let word = core.word(victim.page);
-            let gone = matches!(word.state(), State::Absent | State::Leaving) || !word.doomed();
-            if !gone && word.idle() {
-                word.claim_leave();
-                job.evict.push(victim);
-            } else if !gone {
-                core.orphans.push(victim);
+        for victim in std::mem::take(&mut core.orphans) {
+            let doomed = core.word(victim.page).doomed();
+            match core.claim_late(victim) {
+                Late::Claimed => job.evict.push(victim),
+                Late::Kept(others) => {
+                    job.append(others);
+                    again.extend(core.unpark(victim.place));
+                }
+                Late::Busy if doomed => core.orphans.push(victim),
+                Late::Busy | Late::Gone => {}
             }
         }
         self.orphans.store(core.orphans.len(), Ordering::SeqCst);
@@ -365,17 +346,11 @@ impl<P: Port> Engine<P> {
         // A fill that failed may have put some of the pages in.
         let from = run.place.index + u64::from(keep);
         let _ = self.port.discard(run.place.segment.0, from, u64::from(run.pages - keep));
+        let gone =
+            Run { place: Place { index: from, ..run.place }, pages: run.pages - keep, demanded: 0 };
         let mut core = self.lock();
-        for i in keep..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
-            let Some(page) = core.brain.page(place) else { continue };
-            let doomed = core.word(page).doomed();
-            core.word(page).fill_failed();
-            if !doomed {
-                self.decide(&mut core, Input::Failed { place });
-            }
-            again.extend(core.unpark(place));
-        }
+        core.fill_failed(gone);
+        again.extend(core.unpark_range(run.place.segment.0, from..from + u64::from(gone.pages)));
         self.rested();
     }
 

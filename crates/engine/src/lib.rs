@@ -27,5 +27,6 @@ pub mod stats;
 pub mod store;
 pub mod table;
 pub mod transfer;
+mod watch;
 pub mod word;
 mod work;

@@ -69,6 +69,18 @@ impl Default for Word {
 #[derive(Clone, Copy)]
 pub struct WordRef<'a>(&'a AtomicU32);
 
+impl std::fmt::Debug for WordRef<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{:?}", self.state())?;
+        for (is, what) in [(self.dirty(), "dirty"), (self.doomed(), "doomed")] {
+            if is {
+                write!(f, ", {what}")?;
+            }
+        }
+        write!(f, ", {} pins", self.pins())
+    }
+}
+
 impl WordRef<'_> {
     fn load(self) -> u32 {
         // Sequentially consistent with `unpin` and the engine's count of sleepers: either the last
@@ -159,6 +171,12 @@ impl WordRef<'_> {
         self.0.fetch_or(DOOMED, Ordering::AcqRel);
     }
 
+    /// A doomed page stays after all.
+    pub fn spare(self) {
+        assert!(self.doomed(), "page word: spared without being doomed");
+        self.0.fetch_and(!DOOMED, Ordering::AcqRel);
+    }
+
     /// Resident, idle → Leaving.
     pub fn claim_leave(self) {
         assert!(self.idle(), "page word: eviction of a busy page");
@@ -211,7 +229,7 @@ mod tests {
     #[test]
     fn no_reachable_move_loses_a_dirty_page() {
         type Move = fn(WordRef<'_>);
-        let moves: [(&str, Move); 14] = [
+        let moves: [(&str, Move); 15] = [
             ("claim_fill", |w| w.claim_fill()),
             ("filled clean", |w| w.filled(false)),
             ("filled dirty", |w| w.filled(true)),
@@ -221,6 +239,7 @@ mod tests {
             ("cleaned", |w| w.cleaned(true)),
             ("clean failed", |w| w.cleaned(false)),
             ("doom", |w| w.doom()),
+            ("spare", |w| w.spare()),
             ("claim_leave", |w| w.claim_leave()),
             ("written", |w| w.written()),
             ("left", |w| w.left()),

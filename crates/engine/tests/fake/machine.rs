@@ -1,0 +1,250 @@
+//! Frames, page tables, storage, and threads that wait for their faults.
+
+use super::chaos::Chaos;
+use pagekeeper::core::Fault;
+use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo, Version};
+use pagekeeper::spaces::Region;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard};
+use std::time::Duration;
+
+pub type Page = Box<[u8; PAGE_BYTES as usize]>;
+
+/// What a program does to eight bytes.
+#[derive(Clone, Copy, Debug)]
+pub enum Access {
+    Read,
+    Write(u64),
+}
+
+/// The access raised SIGBUS (or SIGSEGV where nothing is mapped).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Bus;
+
+pub struct Frame {
+    pub data: Page,
+    /// A program stored here since the frame was last stored.
+    pub dirty: bool,
+}
+
+#[derive(Default)]
+pub struct FakeFile {
+    pub frames: BTreeMap<u64, Frame>,
+    /// Pages that may be mapped.
+    pub pages: u64,
+    pub storage: Vec<u8>,
+    pub mtime_ns: i128,
+    pub bad_loads: BTreeSet<u64>,
+    pub bad_stores: BTreeSet<u64>,
+    /// No block can be had for these pages.
+    pub full: BTreeSet<u64>,
+    pub loads: HashMap<u64, u32>,
+    pub stores: HashMap<u64, u32>,
+    pub reserved: BTreeSet<u64>,
+}
+
+#[derive(Clone)]
+pub enum Pte {
+    Frame { file: FileNo, index: u64, protected: bool },
+    Private(Page),
+    Poison,
+}
+
+#[derive(Clone, Default)]
+pub struct FakeSpace {
+    /// Start → (end, region).
+    pub vmas: BTreeMap<u64, (u64, Region)>,
+    pub ptes: BTreeMap<u64, Pte>,
+    /// A change of the address space was not noticed yet.
+    pub changing: u32,
+}
+
+impl FakeSpace {
+    pub fn vma(&self, addr: u64) -> Option<(Range<u64>, Region)> {
+        let (&start, &(end, region)) = self.vmas.range(..=addr).next_back()?;
+        (addr < end).then_some((start..end, region))
+    }
+}
+
+#[derive(Default)]
+pub struct State {
+    pub files: Vec<FakeFile>,
+    pub spaces: Vec<Option<FakeSpace>>,
+    /// Threads that sleep in a fault: thread → (space, page address).
+    pub waiting: HashMap<u32, (SpaceNo, u64)>,
+    pub signalled: BTreeSet<u32>,
+    pub frames_max: usize,
+    pub in_flight_loads: usize,
+}
+
+impl State {
+    pub fn frames(&self) -> usize {
+        self.files.iter().map(|f| f.frames.len()).sum()
+    }
+
+    pub fn private_pages(&self) -> usize {
+        let spaces = self.spaces.iter().flatten();
+        spaces.flat_map(|s| s.ptes.values()).filter(|p| matches!(p, Pte::Private(_))).count()
+    }
+
+    pub fn space(&mut self, no: SpaceNo) -> Option<&mut FakeSpace> {
+        self.spaces.get_mut(no as usize)?.as_mut()
+    }
+}
+
+/// The machine.
+pub struct Machine {
+    pub state: Mutex<State>,
+    woken: Condvar,
+    pub chaos: Chaos,
+    /// Frames that may be in use at any moment; none: not checked.
+    pub frames_limit: Option<usize>,
+}
+
+impl Machine {
+    pub fn new(chaos: Chaos, frames_limit: Option<usize>) -> Machine {
+        Machine { state: Mutex::new(State::default()), woken: Condvar::new(), chaos, frames_limit }
+    }
+
+    pub fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a fake port call panicked")
+    }
+
+    pub fn add_file(&self, storage: Vec<u8>) -> (FileNo, Version) {
+        let mut state = self.lock();
+        let size_bytes = storage.len() as u64;
+        let pages = size_bytes.div_ceil(PAGE_BYTES);
+        state.files.push(FakeFile { storage, pages, ..FakeFile::default() });
+        let no = (state.files.len() - 1) as FileNo;
+        (no, Version { size_bytes, mtime_ns: 0, ctime_ns: 0 })
+    }
+
+    /// One try of an access: the value, or the fault that it raises, registered as waiting.
+    fn touch(&self, space: SpaceNo, addr: u64, what: Access, tid: u32) -> Result<u64, Touched> {
+        let mut state = self.lock();
+        let State { files, spaces, waiting, signalled, .. } = &mut *state;
+        if signalled.remove(&tid) {
+            return Err(Touched::Bus);
+        }
+        let Some(Some(s)) = spaces.get_mut(space as usize) else { return Err(Touched::Bus) };
+        let Some((_, region)) = s.vma(addr) else { return Err(Touched::Bus) };
+        let page = addr & !(PAGE_BYTES - 1);
+        let at = (addr - page) as usize;
+        if region.index(addr) >= files[region.file as usize].pages {
+            return Err(Touched::Bus);
+        }
+        let write = matches!(what, Access::Write(_));
+        let mut fault = |protected| {
+            waiting.insert(tid, (space, page));
+            Err(Touched::Fault(Fault { space, addr, write, protected, tid }))
+        };
+        let get = |data: &Page| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
+        let put = |data: &mut Page| match what {
+            Access::Read => {}
+            Access::Write(value) => data[at..at + 8].copy_from_slice(&value.to_le_bytes()),
+        };
+        match s.ptes.get_mut(&page) {
+            None => fault(false),
+            Some(Pte::Poison) => Err(Touched::Bus),
+            Some(Pte::Private(data)) => {
+                put(data);
+                Ok(get(data))
+            }
+            Some(Pte::Frame { protected: true, .. }) if write => fault(true),
+            Some(&mut Pte::Frame { file, index, .. }) => {
+                let frame = files[file as usize].frames.get_mut(&index);
+                let frame = frame.expect("a mapped page has a frame");
+                if write && !region.shared {
+                    let mut copy = frame.data.clone();
+                    put(&mut copy);
+                    s.ptes.insert(page, Pte::Private(copy));
+                } else if write {
+                    put(&mut frame.data);
+                    frame.dirty = true;
+                }
+                Ok(match what {
+                    Access::Read => get(&frame.data),
+                    Access::Write(value) => value,
+                })
+            }
+        }
+    }
+
+    /// Accesses memory as a program does: a fault is given to `serve`, and the thread sleeps until
+    /// somebody wakes it.
+    pub fn access(
+        &self,
+        space: SpaceNo,
+        addr: u64,
+        what: Access,
+        tid: u32,
+        serve: &dyn Fn(Fault),
+    ) -> Result<u64, Bus> {
+        loop {
+            match self.touch(space, addr, what, tid) {
+                Ok(value) => return Ok(value),
+                Err(Touched::Bus) => return Err(Bus),
+                Err(Touched::Fault(fault)) => {
+                    serve(fault);
+                    let mut state = self.lock();
+                    while state.waiting.contains_key(&tid) && !state.signalled.contains(&tid) {
+                        let (next, _) =
+                            self.woken.wait_timeout(state, Duration::from_secs(1)).expect("lock");
+                        state = next;
+                    }
+                    state.waiting.remove(&tid);
+                }
+            }
+        }
+    }
+
+    /// Wakes the threads that wait in a range.
+    pub fn wake(&self, state: &mut State, space: SpaceNo, range: Range<u64>) {
+        state.waiting.retain(|_, (s, addr)| *s != space || !range.contains(addr));
+        self.woken.notify_all();
+    }
+
+    pub fn signal(&self, tid: u32) {
+        self.lock().signalled.insert(tid);
+        self.woken.notify_all();
+    }
+
+    /// Storage as a client's own system call changes it.
+    pub fn write_storage(&self, file: FileNo, offset: u64, bytes: &[u8]) {
+        let mut state = self.lock();
+        let file = &mut state.files[file as usize];
+        let end = offset as usize + bytes.len();
+        if file.storage.len() < end {
+            file.storage.resize(end, 0);
+        }
+        file.storage[offset as usize..end].copy_from_slice(bytes);
+        file.mtime_ns += 1;
+    }
+
+    pub fn set_storage_len(&self, file: FileNo, len: u64) {
+        let mut state = self.lock();
+        let file = &mut state.files[file as usize];
+        file.storage.resize(len as usize, 0);
+        file.mtime_ns += 1;
+    }
+
+    pub fn storage_cell(&self, file: FileNo, offset: u64) -> u64 {
+        let state = self.lock();
+        let at = offset as usize;
+        u64::from_le_bytes(state.files[file as usize].storage[at..at + 8].try_into().unwrap())
+    }
+
+    /// What waits, for the watchdog.
+    pub fn describe(&self) -> String {
+        match self.state.try_lock() {
+            Ok(state) => format!("waiting threads (space, address): {:x?}", state.waiting),
+            Err(_) => "the fake machine is locked".to_owned(),
+        }
+    }
+}
+
+enum Touched {
+    Bus,
+    Fault(Fault),
+}

@@ -1,0 +1,20 @@
+//! A machine in memory for the engine to run on: page tables, frames and storage with the meaning
+//! that Linux gives them, and failures, delays and reorderings on request.
+#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part")]
+
+pub mod chaos;
+pub mod machine;
+mod port;
+pub mod world;
+
+pub use chaos::{Chaos, Rng};
+pub use machine::{Access, Bus, Machine};
+pub use world::{World, watched};
+
+/// Cells checked per page.
+pub const CELLS_PER_PAGE: u64 = 4;
+
+/// Offset of a cell in its file.
+pub fn cell_offset(cell: u64) -> u64 {
+    cell / CELLS_PER_PAGE * 4096 + cell % CELLS_PER_PAGE * 1000
+}

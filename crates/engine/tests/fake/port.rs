@@ -1,0 +1,325 @@
+//! The machine as the engine sees it.
+
+use super::machine::{Frame, Machine, Page, Pte};
+use super::world::Hands;
+use pagekeeper::engine::Deferred;
+use pagekeeper::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use pagekeeper::spaces::Region;
+use std::ops::Range;
+use std::sync::Arc;
+
+pub struct FakePort {
+    pub machine: Arc<Machine>,
+    pub hands: Option<Hands>,
+}
+
+const EIO: i32 = 5;
+const ENOMEM: i32 = 12;
+const EEXIST: i32 = 17;
+const ENOSPC: i32 = 28;
+
+fn page_of(data: &[u8]) -> Page {
+    Page::new(data.try_into().expect("a whole page"))
+}
+
+impl FakePort {
+    fn changing(&self, space: SpaceNo) -> Result<(), PortError> {
+        let chaos = &self.machine.chaos;
+        chaos.delay();
+        if chaos.hits(&chaos.again) {
+            return Err(PortError::Again);
+        }
+        match self.machine.lock().space(space) {
+            None => Err(PortError::Gone),
+            Some(s) if s.changing > 0 => Err(PortError::Again),
+            Some(_) => Ok(()),
+        }
+    }
+
+    fn set_protection(
+        &self,
+        space: SpaceNo,
+        addr: u64,
+        pages: u64,
+        to: bool,
+    ) -> Result<(), PortError> {
+        self.changing(space)?;
+        let mut state = self.machine.lock();
+        let s = state.space(space).ok_or(PortError::Gone)?;
+        if s.changing > 0 {
+            return Err(PortError::Again);
+        }
+        let end = addr + pages * PAGE_BYTES;
+        if s.vma(addr).is_none() {
+            return Err(PortError::Gone);
+        }
+        for (_, pte) in s.ptes.range_mut(addr..end) {
+            if let Pte::Frame { protected, .. } = pte {
+                *protected = to;
+            }
+        }
+        if !to {
+            self.machine.wake(&mut state, space, addr..end);
+        }
+        Ok(())
+    }
+}
+
+impl Port for FakePort {
+    fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        let machine = &self.machine;
+        machine.chaos.delay();
+        let fails = machine.chaos.hits(&machine.chaos.fill_enomem);
+        let pages = data.len() as u64 / PAGE_BYTES;
+        // A fill that fails has put some pages in.
+        let pages = if fails { pages / 2 } else { pages };
+        let mut state = machine.lock();
+        for i in 0..pages {
+            let at = (i * PAGE_BYTES) as usize;
+            let data = page_of(&data[at..at + PAGE_BYTES as usize]);
+            let frames = &mut state.files[file as usize].frames;
+            let old = frames.insert(index + i, Frame { data, dirty: false });
+            assert!(old.is_none_or(|f| !f.dirty), "page {} of {file}: filled over", index + i);
+        }
+        let frames = state.frames();
+        state.frames_max = state.frames_max.max(frames);
+        if let Some(limit) = machine.frames_limit {
+            assert!(frames <= limit, "{frames} frames in use, {limit} allowed");
+        }
+        drop(state);
+        machine.chaos.delay();
+        if fails { Err(PortError::Io(ENOMEM)) } else { Ok(()) }
+    }
+
+    fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
+        self.machine.chaos.delay();
+        let state = self.machine.lock();
+        for (i, part) in data.chunks_mut(PAGE_BYTES as usize).enumerate() {
+            let frame = state.files[file as usize].frames.get(&(index + i as u64));
+            part.copy_from_slice(&frame.expect("only resident pages are looked at").data[..]);
+        }
+        drop(state);
+        self.machine.chaos.delay();
+        Ok(())
+    }
+
+    fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError> {
+        self.machine.chaos.delay();
+        let mut state = self.machine.lock();
+        let frames = &mut state.files[file as usize].frames;
+        let frame = frames.get_mut(&(offset_bytes / PAGE_BYTES));
+        let at = (offset_bytes % PAGE_BYTES) as usize;
+        frame.expect("only resident pages are patched").data[at..at + data.len()]
+            .copy_from_slice(data);
+        Ok(())
+    }
+
+    fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        let machine = &self.machine;
+        machine.chaos.delay();
+        if machine.chaos.hits(&machine.chaos.discard_fails) {
+            return Err(PortError::Io(ENOMEM));
+        }
+        let mut state = machine.lock();
+        let range = index..index.saturating_add(pages);
+        let held = &mut state.files[file as usize];
+        let size = held.storage.len() as u64;
+        let gone: Vec<u64> = held.frames.range(range.clone()).map(|(i, _)| *i).collect();
+        for i in gone {
+            let frame = held.frames.remove(&i).expect("listed");
+            let beyond = i * PAGE_BYTES >= size;
+            assert!(!frame.dirty || beyond, "page {i} of file {file}: a dirty page is thrown away");
+        }
+        for space in state.spaces.iter_mut().flatten() {
+            space.ptes.retain(|_, pte| {
+                !matches!(pte, Pte::Frame { file: f, index: i, .. }
+                    if *f == file && range.contains(i))
+            });
+        }
+        drop(state);
+        machine.chaos.delay();
+        Ok(())
+    }
+
+    fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
+        self.machine.lock().files[file as usize].pages = pages;
+        Ok(())
+    }
+
+    fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        let machine = &self.machine;
+        machine.chaos.delay();
+        let mut state = machine.lock();
+        let held = &mut state.files[file as usize];
+        let pages = data.len() as u64 / PAGE_BYTES;
+        for i in index..index + pages {
+            *held.loads.entry(i).or_default() += 1;
+        }
+        if held.bad_loads.range(index..index + pages).next().is_some()
+            || machine.chaos.hits(&machine.chaos.load_eio)
+        {
+            return Err(PortError::Io(EIO));
+        }
+        let from = ((index * PAGE_BYTES) as usize).min(held.storage.len());
+        let to = (from + data.len()).min(held.storage.len());
+        data.fill(0);
+        data[..to - from].copy_from_slice(&held.storage[from..to]);
+        drop(state);
+        machine.chaos.delay();
+        Ok((to - from) as u64)
+    }
+
+    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        let machine = &self.machine;
+        machine.chaos.delay();
+        let mut state = machine.lock();
+        let held = &mut state.files[file as usize];
+        let fails = machine.chaos.hits(&machine.chaos.store_eio);
+        for (i, part) in data.chunks(PAGE_BYTES as usize).enumerate() {
+            let i = index + i as u64;
+            // What comes before the failure is written, and nobody knows how much that is.
+            if fails || held.bad_stores.contains(&i) {
+                return Err(PortError::Io(EIO));
+            }
+            *held.stores.entry(i).or_default() += 1;
+            let from = ((i * PAGE_BYTES) as usize).min(held.storage.len());
+            let to = (from + part.len()).min(held.storage.len());
+            held.storage[from..to].copy_from_slice(&part[..to - from]);
+            held.mtime_ns += 1;
+            if let Some(frame) = held.frames.get_mut(&i)
+                && frame.data[..] == *part
+            {
+                // What a program stores from here on, without a fault, would be lost.
+                frame.dirty = false;
+            }
+        }
+        drop(state);
+        machine.chaos.delay();
+        Ok(())
+    }
+
+    fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        self.machine.chaos.delay();
+        let mut state = self.machine.lock();
+        let held = &mut state.files[file as usize];
+        if held.full.range(index..index + pages).next().is_some() {
+            return Err(PortError::Io(ENOSPC));
+        }
+        held.reserved.extend(index..index + pages);
+        Ok(())
+    }
+
+    fn version(&self, file: FileNo) -> Result<Version, PortError> {
+        let state = self.machine.lock();
+        let held = &state.files[file as usize];
+        Ok(Version {
+            size_bytes: held.storage.len() as u64,
+            mtime_ns: held.mtime_ns,
+            ctime_ns: held.mtime_ns,
+        })
+    }
+
+    fn map(
+        &self,
+        space: SpaceNo,
+        addr: u64,
+        pages: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError> {
+        self.changing(space)?;
+        let mut existed = false;
+        for i in 0..pages {
+            let at = addr + i * PAGE_BYTES;
+            let mut state = self.machine.lock();
+            let s = state.space(space).ok_or(PortError::Gone)?;
+            if s.changing > 0 {
+                return Err(PortError::Again);
+            }
+            let (_, region) = s.vma(at).ok_or(PortError::Gone)?;
+            let (file, index) = (region.file, region.index(at));
+            let taken = matches!(s.ptes.get(&at), Some(Pte::Frame { .. } | Pte::Private(_)));
+            if taken {
+                existed = true;
+            } else {
+                let held = &state.files[file as usize];
+                if index >= held.pages || !held.frames.contains_key(&index) {
+                    return Err(PortError::Missing);
+                }
+                let pte = Pte::Frame { file, index, protected: protect };
+                state.space(space).expect("looked up").ptes.insert(at, pte);
+            }
+            self.machine.wake(&mut state, space, at..at + 1);
+            drop(state);
+            if i + 1 < pages {
+                self.machine.chaos.delay();
+                if self.machine.chaos.hits(&self.machine.chaos.again) {
+                    return Err(PortError::Again);
+                }
+            }
+        }
+        Ok(Mapped { existed })
+    }
+
+    fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        self.set_protection(space, addr, pages, true)
+    }
+
+    fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        self.set_protection(space, addr, pages, false)
+    }
+
+    fn wake(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let mut state = self.machine.lock();
+        self.machine.wake(&mut state, space, addr..addr + pages * PAGE_BYTES);
+        Ok(())
+    }
+
+    fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError> {
+        self.changing(space)?;
+        let mut state = self.machine.lock();
+        let s = state.space(space).ok_or(PortError::Gone)?;
+        if s.vma(addr).is_none() {
+            return Err(PortError::Gone);
+        }
+        let free = !s.ptes.contains_key(&addr);
+        if free {
+            s.ptes.insert(addr, Pte::Poison);
+        }
+        self.machine.wake(&mut state, space, addr..addr + 1);
+        if free { Ok(()) } else { Err(PortError::Io(EEXIST)) }
+    }
+
+    fn sigbus(&self, _space: SpaceNo, tid: u32) -> Result<(), PortError> {
+        self.machine.signal(tid);
+        Ok(())
+    }
+
+    fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]) {
+        for &(addr, pages) in ranges {
+            self.machine.chaos.delay();
+            let mut state = self.machine.lock();
+            let Some(s) = state.space(space) else { return };
+            let range = addr..addr + pages * PAGE_BYTES;
+            s.ptes.retain(|a, pte| !(range.contains(a) && matches!(pte, Pte::Frame { .. })));
+        }
+    }
+
+    fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)> {
+        self.machine.lock().space(space)?.vma(addr)
+    }
+
+    fn defer(&self) -> bool {
+        self.hands.is_some()
+    }
+
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred> {
+        match &self.hands {
+            Some(hands) => hands.defer(work),
+            None => Err(work),
+        }
+    }
+
+    fn again(&self) {
+        std::thread::yield_now();
+    }
+}
