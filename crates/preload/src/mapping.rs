@@ -153,7 +153,7 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
     request.d = call.prot as u64;
     request.e = call.flags as u32 as u64;
     request.f = raw::fcntl(call.fd, libc::F_GETFL, 0) as u64;
-    let (reply, memfd) = ask_with(file.state, &request, &[], -1).map_err(|_| Stop::Failed)?;
+    let (reply, memfd) = ask_with(file.state, &request, &[], call.fd).map_err(|_| Stop::Failed)?;
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);
         return Err(if reply.r0 == 0 { Stop::PassThrough } else { Stop::Failed });

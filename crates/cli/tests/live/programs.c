@@ -507,8 +507,8 @@ static void buffers(void) {
     CHECK(pread(fd, at, 50 * PAGE, 100 * PAGE) == 50 * PAGE && !memcmp(at, at + 100 * PAGE, 50 * PAGE));
     CHECK(pwrite(fd, at + 100 * PAGE, 20 * PAGE, 60 * PAGE) == 20 * PAGE);
     CHECK(!memcmp(at + 60 * PAGE, at + 100 * PAGE, 20 * PAGE));
-    CHECK(pwrite(fd, at, 40 * PAGE, 8) == 40 * PAGE);
-    CHECK(!memcmp(at + 8, copy + 100 * PAGE, PAGE));
+    CHECK(pwrite(fd, at, 40 * PAGE, 120 * PAGE + 8) == 40 * PAGE);
+    CHECK(!memcmp(at + 120 * PAGE + 8, at, 40 * PAGE));
     // Through pipes and plain files.
     int pipes[2];
     CHECK(pipe(pipes) == 0);
@@ -598,8 +598,8 @@ static void few_frames(void) {
     memmove(at, at + 1, (PAGES - 1) * PAGE);
     for (uint64_t i = 0; i + 1 < PAGES; i++)
         CHECK(((uint64_t *)at)[i * 512 + 3] == word_of(i, 3));
-    CHECK(write(fd, at, 0) == 0 && pwrite(fd, at, 64 * PAGE, PAGE) == 64 * PAGE);
-    for (uint64_t i = 0; i < 64; i++) CHECK(((uint64_t *)at)[(i + 1) * 512 + 3] == word_of(i, 3));
+    CHECK(write(fd, at, 0) == 0 && pwrite(fd, at, 30 * PAGE, 60 * PAGE) == 30 * PAGE);
+    for (uint64_t i = 0; i < 30; i++) CHECK(((uint64_t *)at)[(i + 60) * 512 + 3] == word_of(i, 3));
     // Sixteen threads at once.
     faulting_at = map(make("few2", FORK_PAGES), FORK_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
     pthread_t threads[16];
