@@ -115,7 +115,7 @@ fn map(file: &File, call: &Mmap) -> isize {
     match outcome {
         Ok(()) => {
             if call.flags & libc::MAP_POPULATE != 0 {
-                advise_manager(file.state, addr, call.bytes, libc::MADV_WILLNEED);
+                let _ = advise_manager(file.state, addr, call.bytes, libc::MADV_WILLNEED);
             }
             addr as isize
         }
@@ -232,17 +232,31 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
             | libc::MADV_HUGEPAGE
             | COLLAPSE
     );
-    if !concerns || !may_be_managed(addr, bytes) {
+    // The kernel says what is wrong with such arguments.
+    let page = PAGE_BYTES as usize;
+    let usable = addr.is_multiple_of(page) && bytes > 0 && bytes <= isize::MAX as usize;
+    if !concerns || !usable || !may_be_managed(addr, bytes) {
         return None;
     }
     let state = state::current()?;
-    advise_manager(state, addr, bytes, advice).then_some(0)
+    match advise_manager(state, addr, bytes.next_multiple_of(page), advice) {
+        Ok(true) => Some(0),
+        Ok(false) => None,
+        // Not the kernel's turn then: it would act on the manager's memory.
+        Err(errno) => Some(errno as isize),
+    }
 }
 
-fn advise_manager(state: &state::State, addr: usize, bytes: usize, advice: c_int) -> bool {
+/// Whether the manager carried an advice out.
+fn advise_manager(
+    state: &state::State,
+    addr: usize,
+    bytes: usize,
+    advice: c_int,
+) -> Result<bool, i32> {
     let mut request = Request::new(Op::Advise);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, advice as u64);
-    ask(state, &request).is_ok_and(|reply| reply.r0 != 0)
+    ask(state, &request).map(|reply| reply.r0 != 0)
 }
 
 /// The flag that `mlock2(2)` needs so that nothing managed is brought in at once: under a budget

@@ -10,7 +10,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::raw_call;
 use libc::{c_int, iovec};
-use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op};
+use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 const BYTES_MAX: usize = 0x7fff_f000;
@@ -115,9 +115,15 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
             request.b = offset as u64;
             request.c = (bytes - at) as u64;
             request.d = part.iov_base as u64 + at as u64;
-            match ask(file.state, &request) {
-                Ok(reply) if reply.r0 > 0 => {
-                    let got = (reply.r0 as usize).min(bytes - at);
+            request.e = u64::from(mapping::may_be_managed(request.d as usize, bytes - at));
+            let answer = match ask(file.state, &request) {
+                Ok(reply) if reply.r1 != 0 => fetch_around(file, &request),
+                Ok(reply) => Ok(reply.r0 as usize),
+                Err(errno) => Err(errno),
+            };
+            match answer {
+                Ok(got) if got > 0 => {
+                    let got = got.min(bytes - at);
                     at += got;
                     done += got;
                     offset += got as i64;
@@ -128,6 +134,47 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
         }
     }
     done as isize
+}
+
+/// Reads into managed memory. The manager copies by `process_vm_writev(2)`, which holds on to the
+/// pages it copies to; they could be evicted meanwhile, and what is copied then would be lost. So
+/// the bytes go to a memory file first, and from there by a read of this process's own.
+fn fetch_around(file: &File, request: &Request) -> Result<usize, i32> {
+    const BYTES: usize = 256 << 10;
+    let bytes = (request.c as usize).min(BYTES);
+    let name = c"pagekeeper-read".as_ptr();
+    let fd = raw_call!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC);
+    if fd < 0 {
+        return Err(fd as i32);
+    }
+    let fd = fd as c_int;
+    let fetched = fetch_into(file, request, fd, bytes);
+    let copied = match fetched {
+        Ok(0) => Ok(0),
+        Ok(got) => match raw_call!(libc::SYS_pread64, fd, request.d, got, 0) {
+            done if done < 0 => Err(done as i32),
+            done => Ok(done as usize),
+        },
+        Err(errno) => Err(errno),
+    };
+    raw::close(fd);
+    copied
+}
+
+fn fetch_into(file: &File, request: &Request, fd: c_int, bytes: usize) -> Result<usize, i32> {
+    let sized = raw_call!(libc::SYS_ftruncate, fd, bytes);
+    if sized < 0 {
+        return Err(sized as i32);
+    }
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0);
+    if addr < 0 {
+        return Err(addr as i32);
+    }
+    let request = Request { c: bytes as u64, d: addr as u64, e: 0, ..*request };
+    let reply = ask(file.state, &request);
+    raw::munmap(addr as usize, bytes);
+    reply.map(|reply| (reply.r0 as usize).min(bytes))
 }
 
 /// A call of the write family; `position` is none for the descriptor's own, `rwf` the `RWF_`
@@ -166,7 +213,7 @@ pub(crate) fn write(
     let _held = SignalsHeld::new();
     let _lock = position.is_none().then(|| file.state.offset_locks[file.entry.lock_index()].lock());
     if let Some(buffer) = single
-        && let Some(result) = call.from(buffer, total)
+        && let Some(result) = call.from(buffer, total, mapping::may_be_managed(buffer, total))
     {
         return Some(result);
     }
@@ -177,7 +224,7 @@ pub(crate) fn write(
     if gathered <= 0 {
         return Some(gathered);
     }
-    Some(call.from(arena.addr, gathered as usize).unwrap_or(-libc::EFAULT as isize))
+    call.from(arena.addr, gathered as usize, false)
 }
 
 /// `RWF_NOAPPEND`
@@ -191,8 +238,8 @@ struct Write<'a> {
 }
 
 impl Write<'_> {
-    /// Writes one buffer. None if the manager says that it lies in managed memory.
-    fn from(&self, buffer: usize, bytes: usize) -> Option<isize> {
+    /// Writes one buffer. None if it `may_be_managed` and the manager says that it is.
+    fn from(&self, buffer: usize, bytes: usize, may_be_managed: bool) -> Option<isize> {
         let state = self.file.state;
         loop {
             let start = match self.start() {
@@ -208,7 +255,7 @@ impl Write<'_> {
             };
             let mut end = self.file.request(Op::ChangeEnd);
             (end.b, end.c) = (reply.r0, start);
-            if reply.r1 != 0 && mapping::may_be_managed(buffer, bytes) {
+            if reply.r1 != 0 && may_be_managed {
                 let _ = ask(state, &end);
                 return None;
             }

@@ -25,6 +25,7 @@ parser.add_argument("--library", required=True)
 parser.add_argument("--log")
 parser.add_argument("--die-after", type=int, default=0, help="stop answering, as a dead manager, after this many requests")
 parser.add_argument("--fault", action="store_true", help="serve mappings by userfaultfd")
+parser.add_argument("--under", help="files in this directory are active too")
 parser.add_argument("--refuse", choices=OPS, help="answer this operation with ENOMEM")
 parser.add_argument("command", nargs="+")
 args = parser.parse_args()
@@ -146,12 +147,13 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
         name = path.removesuffix(" (deleted)")
         key = (status.st_dev, status.st_ino)
         try:
-            if not name.endswith((".dat", ".raw")):
+            inside = bool(args.under) and name.startswith(os.path.join(args.under, ""))
+            if not inside and not name.endswith((".dat", ".raw")):
                 return 0, 0, 0, -1
             if key not in by_file:
                 by_file[key] = len(slots)
                 slots.append(Slot(len(slots), path, fd))
-                if name.endswith(".dat"):
+                if inside or name.endswith(".dat"):
                     flags[by_file[key]] = 1
             return 0, by_file[key] + 1, 0, -1
         finally:
