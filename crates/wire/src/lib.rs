@@ -71,7 +71,9 @@ pub enum Op {
     /// end), `d` = 1 to wait; slot [`ALL_FILES`] means every managed file. The client then issues its own fsync or whatever needed it.
     Flush = 10,
     /// Copies file content into the caller's memory: `a` = slot, `b` = offset, `c` = length,
-    /// `d` = address. Reply: `r0` = bytes copied (0 at end of file).
+    /// `d` = address, `e` = 1 if the address may lie in managed memory. Reply: `r0` = bytes copied
+    /// (0 at end of file); `r1` = 1 if the address does lie in managed memory: nothing was copied,
+    /// since pages that are copied to could be evicted meanwhile.
     Read = 11,
     /// The client is about to change the file by a system call of its own (write family,
     /// truncate, fallocate, copy_file_range …). `a` = slot, `b` = offset ([`AT_END`] when only the
