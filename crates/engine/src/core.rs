@@ -10,7 +10,7 @@ use crate::table::Table;
 use crate::word::{State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
 use pagekeeper_policy::Page;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
 /// A fault as the kernel reported it.
@@ -50,6 +50,8 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     pub(crate) mappings: Vec<Mapping>,
     pub(crate) fences: Vec<Fence>,
+    /// Every dirty page, and perhaps some that are clean by now.
+    pub(crate) dirty: BTreeSet<u64>,
     /// Storage may lack blocks for some pages: reserve before giving write access.
     pub(crate) holes: bool,
     pub(crate) counts: FileCounts,
@@ -484,6 +486,40 @@ impl Core {
         }
         self.private_pages = total;
         self.decide(Input::Reserved { frames: total })
+    }
+
+    /// Notes that a page is dirty, for flushes to find it.
+    pub(crate) fn note_dirty(&mut self, place: Place) {
+        if let Some(file) = self.file_mut(place.segment.0) {
+            file.dirty.insert(place.index);
+        }
+    }
+
+    /// The dirty pages of a file range, in order, as far as `wanted` asks for them.
+    pub(crate) fn for_each_dirty(
+        &mut self,
+        file: FileNo,
+        range: Range<u64>,
+        mut wanted: impl FnMut(&Core, Page, Place) -> bool,
+    ) {
+        let mut from = range.start;
+        while let Some(index) =
+            self.file(file).and_then(|f| f.dirty.range(from..range.end).next().copied())
+        {
+            from = index + 1;
+            let place = Place { segment: Segment(file), index };
+            match self.brain.page(place) {
+                Some(page) if self.word(page).dirty() => {
+                    if !wanted(self, page, place) {
+                        return;
+                    }
+                }
+                // Written back or dropped meanwhile.
+                _ => {
+                    self.file_mut(file).map(|f| f.dirty.remove(&index));
+                }
+            }
+        }
     }
 
     /// Resident or dirty pages of a file range, in order.

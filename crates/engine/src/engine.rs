@@ -191,6 +191,7 @@ impl<P: Port> Engine<P> {
             pages,
             mappings: Vec::new(),
             fences: Vec::new(),
+            dirty: std::collections::BTreeSet::new(),
             holes,
             counts: FileCounts::default(),
             error: None,

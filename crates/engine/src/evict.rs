@@ -90,6 +90,7 @@ impl<P: Port> Engine<P> {
             word.kept();
             // The brain holds what is kept for dirty, and takes it back when it was cleaned.
             word.set_dirty();
+            core.note_dirty(victim.place);
             more.append(self.decide(&mut core, Input::Kept { place: victim.place }));
             again.extend(core.unpark(victim.place));
         }

@@ -175,6 +175,7 @@ impl<P: Port> Engine<P> {
         let first_write = writes && !word.dirty();
         if first_write {
             word.set_dirty();
+            core.note_dirty(place);
         }
         if !hidden {
             self.count(&mut core, region.file, |c| c.minor_faults += 1);

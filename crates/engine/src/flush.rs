@@ -66,27 +66,32 @@ impl<P: Port> Engine<P> {
     fn claim_dirty(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Option<Run> {
         let claim = |core: &mut Core| {
             let mut run: Option<Run> = None;
-            for (page, place) in core.pages_in(file, range.clone()) {
+            let mut busy = false;
+            core.for_each_dirty(file, range.clone(), |core, page, place| {
                 let word = core.word(page);
-                let ready = word.idle() && word.dirty() && !word.doomed() && !core.fenced(place);
+                let ready = word.idle() && !word.doomed() && !core.fenced(place);
                 match &mut run {
                     Some(r) => {
                         let next = place.index == r.place.index + u64::from(r.pages);
                         if !ready || !next || r.pages == FLUSH_RUN_PAGES_MAX {
-                            break;
+                            return false;
                         }
                         word.claim_clean();
                         r.pages += 1;
+                        true
                     }
                     None if ready => {
                         word.claim_clean();
                         run = Some(Run { place, pages: 1, demanded: 0 });
+                        true
                     }
-                    None if word.dirty() => return None,
-                    None => {}
+                    None => {
+                        busy = true;
+                        false
+                    }
                 }
-            }
-            Some(run)
+            });
+            (!busy).then_some(run)
         };
         self.wait_until(again, claim).1
     }
@@ -128,9 +133,12 @@ impl<P: Port> Engine<P> {
 
     /// Pages of a file that are dirty now.
     pub fn dirty_pages(&self, file: FileNo) -> u64 {
-        let core = self.lock();
-        let all = core.pages_in(file, 0..u64::MAX);
-        all.iter().filter(|(page, _)| core.word(*page).dirty()).count() as u64
+        let mut count = 0;
+        self.lock().for_each_dirty(file, 0..u64::MAX, |_, _, _| {
+            count += 1;
+            true
+        });
+        count
     }
 
     /// Takes the resident pages of a range out of memory. Dirty ones only if `discard_dirty`

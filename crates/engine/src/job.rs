@@ -325,6 +325,9 @@ impl<P: Port> Engine<P> {
                     let place = Place { index: run.place.index + u64::from(i), ..run.place };
                     let page = core.brain.page(place).expect("claimed pages are numbered");
                     core.word(page).filled(dirty && i < run.demanded);
+                    if dirty && i < run.demanded {
+                        core.note_dirty(place);
+                    }
                     if pin && i == 0 {
                         core.word(page).pin();
                     }

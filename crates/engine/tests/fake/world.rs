@@ -66,13 +66,13 @@ pub struct Setup {
     pub handlers: usize,
     /// Settings of the brain; live ones if not given.
     pub config: Option<Config>,
-    /// Check that frames in use never exceed the budget.
-    pub strict: bool,
+    /// Frames that may be in use beyond the budget for a moment; none: not checked.
+    pub slack: Option<usize>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Setup { policy: "lru", frames: 32, seed: 1, handlers: 2, config: None, strict: true }
+        Setup { policy: "lru", frames: 32, seed: 1, handlers: 2, config: None, slack: Some(0) }
     }
 }
 
@@ -89,7 +89,7 @@ pub struct World {
 impl World {
     pub fn new(setup: &Setup) -> World {
         let frames = setup.frames;
-        let limit = setup.strict.then_some(frames.max(pagekeeper_frames::MIN_FRAMES) as usize);
+        let limit = setup.slack.map(|s| s + frames.max(pagekeeper_frames::MIN_FRAMES) as usize);
         let machine = Arc::new(Machine::new(Chaos::new(setup.seed), limit));
         let hands = (setup.handlers > 0).then(Hands::default);
         let port = FakePort { machine: machine.clone(), hands: hands.clone() };
