@@ -183,6 +183,11 @@ impl Connection {
             Op::Sync => self.sync(r),
             Op::Flush => self.flush(r),
             Op::Read => self.read(r),
+            Op::Refresh => {
+                let no = self.slot(r.a)?;
+                manager.engine.refresh_size(no, false);
+                value(0)
+            }
             Op::ChangeBegin => self.change_begin(r),
             Op::ChangeEnd => self.change_end(r),
             Op::Advise => self.advise(r),

@@ -97,6 +97,9 @@ pub enum Op {
     Exec = 15,
     /// Something worth telling the user (no reply is sent); text as in [`Op::Exec`].
     Note = 16,
+    /// The program took a lock on a managed file: somebody outside may have changed it before.
+    /// `a` = slot.
+    Refresh = 18,
     /// Asks for a memfd of one page that the client maps shared: its first `u32` is the number of
     /// plain system calls on inactive slots that are in flight, which the manager waits out before
     /// it activates a slot.
@@ -185,6 +188,7 @@ impl Op {
             15 => Exec,
             16 => Note,
             17 => RawWord,
+            18 => Refresh,
             _ => return None,
         })
     }
