@@ -119,6 +119,22 @@ pub(crate) fn flush_range(fd: c_int, offset: i64, bytes: i64) -> isize {
     files::managed(fd).map_or(0, |file| flush(&file, offset as u64, bytes as u64))
 }
 
+/// A lock on a managed file is about to be given up: whoever takes it next, outside too, must find
+/// in the file what was stored through mappings.
+pub(crate) fn before_unlock(fd: c_int) {
+    let _ = flush_descriptor(fd);
+}
+
+/// A lock on a managed file was taken: what somebody outside wrote before must be seen.
+pub(crate) fn after_lock(fd: c_int) {
+    if let Some(file) = files::managed(fd)
+        && table::is_active(file.entry.slot())
+        && file.state.is_own()
+    {
+        let _ = ask(file.state, &file.request(Op::Refresh));
+    }
+}
+
 /// Has every managed file's dirty pages written back.
 pub(crate) fn flush_all() -> isize {
     let View::Ready(state) = state::view() else { return 0 };

@@ -158,12 +158,41 @@ export! {
 export! {
     as fcntl, fcntl64, __fcntl;
     fn (fd: c_int, command: c_int, argument: usize) -> c_int {
+        let locks = matches!(
+            command,
+            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
+        );
+        if locks && argument != 0 && !table::is_plain(fd) {
+            // SAFETY: the program's own `struct flock`, which the kernel is about to read.
+            let kind = c_int::from(unsafe { (*(argument as *const libc::flock)).l_type });
+            return locked(fd, kind == libc::F_UNLCK, || real::fcntl(fd, command, argument));
+        }
         let result = real::fcntl(fd, command, argument);
         if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
             files::duplicated(fd, result);
         }
         result
     }
+}
+
+export! {
+    as flock;
+    fn (fd: c_int, operation: c_int) -> c_int {
+        let call = || ret(raw_call!(libc::SYS_flock, fd, operation)) as c_int;
+        if table::is_plain(fd) { call() } else { locked(fd, operation & libc::LOCK_UN != 0, call) }
+    }
+}
+
+/// Locks are where processes agree on what a file holds, those outside too.
+fn locked(fd: c_int, unlocks: bool, call: impl FnOnce() -> c_int) -> c_int {
+    if unlocks {
+        change::before_unlock(fd);
+    }
+    let result = call();
+    if result >= 0 && !unlocks {
+        change::after_lock(fd);
+    }
+    result
 }
 
 export! {
