@@ -12,7 +12,8 @@ setup: ## Install what is needed: a Rust toolchain, a C compiler, sqlite3, pytho
 
 build: setup ## Build the command and the preload library (target/release)
 	cargo build --release
-	cargo build --release -p pagekeeper-preload
+	cargo build --profile preload -p pagekeeper-preload
+	cp target/preload/libpagekeeper_preload.so target/release/
 
 demo: build ## Run a SQLite join and numpy epochs under `pagekeeper tune`
 	@scripts/demo.sh

@@ -5,5 +5,5 @@ cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 cargo fmt --all --check
 cargo clippy --all-targets -- -D warnings
-cargo clippy --release -p pagekeeper-preload -- -D warnings
+cargo clippy --profile preload -p pagekeeper-preload -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet

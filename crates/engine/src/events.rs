@@ -129,10 +129,8 @@ impl Manager {
 
     /// A process forked: its child maps what it maps.
     fn forked(&self, parent: SpaceNo, child: Userfault) {
-        let content = self
-            .engine
-            .space(parent)
-            .map_or_else(Space::default, |s| Space { pid: 0, ..s });
+        let content =
+            self.engine.space(parent).map_or_else(Space::default, |s| Space { pid: 0, ..s });
         if self.add_space(child, 0, content).is_err() {
             self.note("a forked child could not be followed: no descriptor is free");
         }
@@ -149,6 +147,7 @@ impl Manager {
                 port.remove_space(no);
             }
         }
+        self.reap_clients();
     }
 
     /// Works until the queue is closed. Runs on several threads.

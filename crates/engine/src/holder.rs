@@ -56,10 +56,7 @@ impl Holder {
     /// The process cannot be started.
     pub fn start(mut program: Command, tag: &str) -> Result<(Holder, Table), std::io::Error> {
         let (ours, theirs) = Connection::pair()?;
-        let child = program
-            .stdin(Stdio::from(theirs.into_fd()))
-            .stdout(Stdio::null())
-            .spawn()?;
+        let child = program.stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null()).spawn()?;
         let (words_fd, words) = SharedMap::create("pagekeeper-words", WORDS_BYTES)?;
         let (extents_fd, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
         let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child) };
@@ -174,11 +171,8 @@ impl Held {
             return rescue;
         };
         let table = table(words, extents);
-        let stores: HashMap<u32, Store> = self
-            .stores
-            .drain()
-            .filter_map(|(no, fd)| Some((no, Store::adopt(fd).ok()?)))
-            .collect();
+        let stores: HashMap<u32, Store> =
+            self.stores.drain().filter_map(|(no, fd)| Some((no, Store::adopt(fd).ok()?))).collect();
         let mut dirty: Vec<_> = table.dirty().collect();
         dirty.sort_unstable();
         let mut rest = &dirty[..];

@@ -261,10 +261,7 @@ fn start_threads(
     };
     let mut threads = Vec::new();
     let (m, s) = (manager.clone(), stop.clone());
-    threads.push(spawn(
-        "pk-events",
-        Box::new(move || m.event_loop(&|| s.load(Ordering::SeqCst))),
-    ));
+    threads.push(spawn("pk-events", Box::new(move || m.event_loop(&|| s.load(Ordering::SeqCst)))));
     for _ in 0..WORKERS {
         let m = manager.clone();
         threads.push(spawn("pk-worker", Box::new(move || m.work_loop())));

@@ -17,6 +17,7 @@ use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::userfault::{Track, Userfault};
 use pagekeeper_wire as wire;
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -267,9 +268,9 @@ impl Manager {
         let start = Instant::now();
         loop {
             let busy = self.clients.lock().expect("lock").values().any(|c| {
-                c.raw.as_ref().is_some_and(|m| {
-                    m.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0
-                })
+                c.raw
+                    .as_ref()
+                    .is_some_and(|m| m.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0)
             });
             if !busy || start.elapsed() > RAW_WAIT_MAX {
                 return;
@@ -371,27 +372,27 @@ impl Manager {
     pub(crate) fn map_commit(
         &self,
         pid: u32,
-        no: FileNo,
-        offset: u64,
-        len: u64,
-        addr: u64,
-        flags: i32,
-        shared: bool,
+        range: Range<u64>,
+        region: Region,
     ) -> Result<(), Errno> {
         let space = self.space_of(pid).ok_or(Errno::SRCH)?;
         let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
-        let len = len.div_ceil(PAGE_BYTES) * PAGE_BYTES;
-        let asked_shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
-        let region = Region {
-            file: no,
-            bias: offset.wrapping_sub(addr),
-            shared,
-            read_only: asked_shared && !shared,
-        };
+        let len = (range.end - range.start).div_ceil(PAGE_BYTES) * PAGE_BYTES;
         let _order = self.mapping_order.lock().expect("lock");
-        live.userfault.register(addr, len, Track::MISSING | Track::MINOR | Track::WRITE_PROTECT)?;
-        self.engine.add_region(space, addr..addr + len, region);
+        let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
+        live.userfault.register(range.start, len, track)?;
+        self.engine.add_region(space, range.start..range.start + len, region);
         Ok(())
+    }
+
+    /// Ends what processes left open that died while a forked child keeps their connection.
+    pub(crate) fn reap_clients(&self) {
+        let pids: Vec<u32> = self.clients.lock().expect("lock").keys().copied().collect();
+        for pid in pids {
+            if process_ended(pid) {
+                self.client_gone(pid);
+            }
+        }
     }
 
     /// Ends what a process left open.
@@ -407,16 +408,29 @@ impl Manager {
     pub(crate) fn in_use(&self) -> bool {
         let port = self.engine.port();
         !self.clients.lock().expect("lock").is_empty()
-            || port.space_numbers().into_iter().any(|no| {
-                port.space(no).is_some_and(|s| s.userfault.is_alive())
-            })
+            || port
+                .space_numbers()
+                .into_iter()
+                .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
     }
 
     fn end_abandoned_change(&self, file: FileNo, ticket: u64) {
         // Nobody knows how much was written: forget what is cached of the range and clean.
         type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
-        self.engine.change_end(file, ticket, 0, 0, None::<Bytes>);
+        self.engine.change_end(file, ticket, 0, u64::MAX, None::<Bytes>);
         self.engine.refresh_size(file, false);
+    }
+}
+
+/// Whether a process has ended, reaped or not.
+fn process_ended(pid: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    match process::pidfd_open(pid) {
+        Ok(pidfd) => {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+        }
+        Err(errno) => errno == Errno::SRCH,
     }
 }
 

@@ -47,10 +47,9 @@ impl Selection {
         if patterns.is_empty() {
             builder.add(Glob::new("*").expect("a star is a glob"));
         }
-        let set = builder.build().map_err(|e| SelectionError {
-            pattern: patterns.join(" "),
-            reason: e.to_string(),
-        })?;
+        let set = builder
+            .build()
+            .map_err(|e| SelectionError { pattern: patterns.join(" "), reason: e.to_string() })?;
         Ok(Selection { set, min_size_bytes })
     }
 

@@ -2,7 +2,7 @@
 
 use crate::manager::{Client, Manager};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
-use crate::spaces::Space;
+use crate::spaces::{Region, Space};
 use crate::transfer::Change;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
@@ -78,7 +78,7 @@ fn serve(manager: Arc<Manager>, socket: socket::Connection) {
     let last = {
         let mut clients = manager.clients.lock().expect("lock");
         clients.get_mut(&peer.pid).is_none_or(|c: &mut Client| {
-            c.connections -= 1;
+            c.connections = c.connections.saturating_sub(1);
             c.connections == 0
         })
     };
@@ -156,8 +156,7 @@ impl Connection {
                 value(0)
             }
             Op::RawWord => {
-                let (memfd, map) =
-                    SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
+                let (memfd, map) = SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
                 let mut clients = manager.clients.lock().expect("lock");
                 clients.entry(self.pid).or_default().raw = Some(map);
                 Ok(Answer {
@@ -176,7 +175,14 @@ impl Connection {
                 // The kernel checked the program's rights when the descriptor was opened; which
                 // mapping type was prepared follows from the memfd the client was given.
                 let shared = self.prepared_shared(no, r)?;
-                manager.map_commit(self.pid, no, r.b, r.c, r.d, r.f as i32, shared)?;
+                let asked_shared = r.f as i32 & libc::MAP_TYPE != libc::MAP_PRIVATE;
+                let region = Region {
+                    file: no,
+                    bias: r.b.wrapping_sub(r.d),
+                    shared,
+                    read_only: asked_shared && !shared,
+                };
+                manager.map_commit(self.pid, r.d..r.d + r.c, region)?;
                 value(0)
             }
             Op::Protect => self.protect(r),
@@ -234,7 +240,7 @@ impl Connection {
         Ok(found.shared)
     }
 
-    fn space_regions(&self, addr: u64, len: u64) -> Vec<(u64, u64, crate::spaces::Region)> {
+    fn space_regions(&self, addr: u64, len: u64) -> Vec<(u64, u64, Region)> {
         let Some(no) = self.manager.space_of(self.pid) else { return Vec::new() };
         let range = addr..addr.saturating_add(len.max(1));
         self.manager
@@ -298,11 +304,7 @@ impl Connection {
             return value(0);
         }
         let first = r.b / PAGE_BYTES;
-        let end = if r.c == 0 {
-            u64::MAX
-        } else {
-            r.b.saturating_add(r.c).div_ceil(PAGE_BYTES)
-        };
+        let end = if r.c == 0 { u64::MAX } else { r.b.saturating_add(r.c).div_ceil(PAGE_BYTES) };
         engine.flush(no, first..end).map_err(errno_of)?;
         value(0)
     }
@@ -351,13 +353,14 @@ impl Connection {
                 client.changes.retain(|c| *c != (r.b, no));
             }
         }
-        let bytes = (r.e != 0).then_some(|at: u64, buffer: &mut [u8]| {
-            match process::process_vm_read(self.pid, r.e + at, buffer) {
-                Ok(n) if n == buffer.len() => Ok(()),
-                Ok(_) => Err(PortError::Io(libc::EFAULT)),
-                Err(errno) => Err(errno.into()),
-            }
-        });
+        let bytes =
+            (r.e != 0).then_some(|at: u64, buffer: &mut [u8]| {
+                match process::process_vm_read(self.pid, r.e + at, buffer) {
+                    Ok(n) if n == buffer.len() => Ok(()),
+                    Ok(_) => Err(PortError::Io(libc::EFAULT)),
+                    Err(errno) => Err(errno.into()),
+                }
+            });
         self.manager.engine.change_end(no, r.b, r.c, r.d, bytes);
         value(0)
     }

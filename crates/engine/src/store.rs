@@ -177,7 +177,8 @@ impl Store {
         if done < len {
             // The last, partial page at its exact length; or a file system without direct I/O.
             write_all(&write.plain, &data[done..len], offset + done as u64)?;
-            let _ = file::sync_range(&write.plain, offset + done as u64, (len - done) as u64, false);
+            let _ =
+                file::sync_range(&write.plain, offset + done as u64, (len - done) as u64, false);
         }
         Ok(())
     }

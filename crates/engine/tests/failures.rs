@@ -154,9 +154,8 @@ fn a_page_that_cannot_be_read_fails_its_own_accesses_only() {
         assert_eq!(simple.world.engine.flush(simple.file, 0..200), Ok(()));
         simple.with_file(|f| f.bad_loads.clear());
         assert_eq!(read(50, 8), Ok(8));
-        let elsewhere = |page| {
-            simple.world.access(other, BASE + page * PAGE_BYTES, Access::Read, 2)
-        };
+        let elsewhere =
+            |page| simple.world.access(other, BASE + page * PAGE_BYTES, Access::Read, 2);
         assert_eq!(elsewhere(50), Ok(first_value(50)), "nobody else was told");
         assert_eq!(elsewhere(120), Ok(first_value(120)), "storage has recovered");
     });
@@ -466,7 +465,8 @@ fn a_file_is_closed_and_its_number_used_again() {
         engine.flush(simple.file, 0..20).unwrap();
         assert!(engine.close_file(simple.file));
         assert_eq!(simple.world.machine.lock().frames(), 0);
-        let version = pagekeeper::port::Version { size_bytes: 20 * PAGE_BYTES, ..Default::default() };
+        let version =
+            pagekeeper::port::Version { size_bytes: 20 * PAGE_BYTES, ..Default::default() };
         engine.open_file(simple.file, "again", version, false);
         simple.world.mmap(simple.space, BASE, simple.file, 0, 20, true);
         for page in 0..20 {
