@@ -128,6 +128,8 @@ pub struct Rescue {
 /// # Errors
 /// The socket is not one.
 pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
+    // It holds two descriptors a file, and a message whose descriptor finds no room loses it.
+    pagekeeper_sys::launch::raise_open_files_limit();
     let mut held = Held::default();
     let mut buffer = [0u8; 512];
     loop {

@@ -80,14 +80,21 @@ fn check(ret: i32) -> io::Result<()> {
     if ret == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// Raises this process's soft limit of open files to its hard limit and returns
+/// Raises this process's limit of open files: the soft one to the hard one and, where this process
+/// may (CAP_SYS_RESOURCE), both to the most that the kernel allows anybody (`fs.nr_open`). Returns
 /// `(soft before, soft now)`, the former for [`ChildSetup::open_files_soft`].
 pub fn raise_open_files_limit() -> (u64, u64) {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
-    let wanted = Rlimit { current: before.maximum, maximum: before.maximum };
-    // Raising the soft limit to the hard one is always permitted; if not, nothing changed.
-    let now = if setrlimit(Resource::Nofile, wanted).is_ok() { wanted } else { before };
+    let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .max(before.maximum);
+    let all = Rlimit { current: most, maximum: most };
+    let own = Rlimit { current: before.maximum, maximum: before.maximum };
+    // The first needs a privilege, the second never; if neither works, nothing changed.
+    let now = [all, own].into_iter().find(|&wanted| setrlimit(Resource::Nofile, wanted).is_ok());
+    let now = now.unwrap_or(before);
     (before.current.unwrap_or(u64::MAX), now.current.unwrap_or(u64::MAX))
 }
 

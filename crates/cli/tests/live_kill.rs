@@ -1,0 +1,332 @@
+//! Nothing that was acknowledged is lost when something dies: a program, one of two that share a
+//! file, or the manager itself. As under the kernel, where a killed program's stores to a shared
+//! mapping and its finished writes are in the file.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, Session, Tree, command, finish, programs};
+use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use std::io::Read;
+use std::path::Path;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+const PAGES: u64 = 300;
+const PAGE: usize = 4096;
+
+/// As in `programs.c`.
+fn mixed(mut x: u64) -> u64 {
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x ^= x >> 33;
+    x = x.wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
+
+fn page_of(record: u64) -> usize {
+    (mixed(record) % PAGES) as usize
+}
+
+/// Everything a writer (`programs progress`) says that it wrote has to be in the file.
+#[track_caller]
+fn check(file: &[u8], said: &[u8], who: usize) -> u64 {
+    assert_eq!(file.len(), PAGES as usize * PAGE);
+    let records = said.len() / 8;
+    if records == 0 {
+        return 0;
+    }
+    let last = u64::from_ne_bytes(said[records * 8 - 8..records * 8].try_into().unwrap());
+    assert_eq!(last, records as u64, "a writer's reports are in order");
+    let word = |page: usize, at: usize| {
+        let at = page * PAGE + at;
+        u64::from_ne_bytes(file[at..at + 8].try_into().unwrap())
+    };
+    let mut mapped = vec![0u64; PAGES as usize];
+    let mut written = vec![0u64; PAGES as usize];
+    for record in 1..=last {
+        mapped[page_of(record)] = record;
+        if record % 16 == 0 {
+            written[page_of(record)] = record;
+        }
+    }
+    for page in 0..PAGES as usize {
+        // One more may have been written and not said.
+        let next = |got: u64| got == last + 1 && page_of(got) == page;
+        let got = word(page, who * 8);
+        assert!(got == mapped[page] || next(got), "page {page}: {got}, not {}", mapped[page]);
+        let got = word(page, 2048 + who * 8);
+        assert!(got == written[page] || next(got), "page {page}: {got}, not {}", written[page]);
+    }
+    last
+}
+
+fn children(pid: Pid) -> Vec<(Pid, String)> {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
+    let mut found = Vec::new();
+    for task in tasks.into_iter().flatten().flatten() {
+        let list = std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
+        for child in list.split_whitespace().filter_map(|t| t.parse().ok()) {
+            let name = std::fs::read_to_string(format!("/proc/{child}/comm")).unwrap_or_default();
+            found.extend(Pid::from_raw(child).map(|pid| (pid, name.trim().to_owned())));
+        }
+    }
+    found
+}
+
+/// The processes of this name under a run.
+fn named(root: Pid, name: &str) -> Vec<Pid> {
+    let mut found = Vec::new();
+    let mut open = vec![root];
+    while let Some(pid) = open.pop() {
+        for (child, called) in children(pid) {
+            if called == name {
+                found.push(child);
+            }
+            open.push(child);
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let start = Instant::now();
+    while !done() {
+        assert!(start.elapsed() < Duration::from_secs(20), "{what}: not after 20 s");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+fn gone(pid: Pid) -> bool {
+    // A zombie whose parent is this test's is as gone.
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
+    test_kill_process(pid).is_err() || stat.is_ok_and(|s| s.contains(") Z "))
+}
+
+fn blank(place: &Scratch) {
+    place.put("progress", vec![0u8; PAGES as usize * PAGE]);
+}
+
+/// A writer under a run, whose output goes to a file outside of the managed directory.
+fn writers(place: &Scratch, budget: Budget, count: usize) -> (Tree, Vec<std::path::PathBuf>) {
+    let said: Vec<_> =
+        (0..count).map(|who| place.path().with_extension(format!("said{who}"))).collect();
+    let mut script = String::new();
+    for (who, said) in said.iter().enumerate() {
+        let program = programs();
+        script += &format!(
+            "{} progress . {PAGES} {who} > {} & ",
+            program.display(),
+            said.display()
+        );
+    }
+    script += "wait";
+    let mut command = command(place, Some(&budget), "sh");
+    command.args(["-c", &script]).stdin(Stdio::null()).stdout(Stdio::null());
+    command.stderr(Stdio::piped());
+    (Tree::start(&mut command), said)
+}
+
+fn read_and_remove(path: &Path) -> Vec<u8> {
+    let content = std::fs::read(path).unwrap_or_default();
+    let _ = std::fs::remove_file(path);
+    content
+}
+
+/// Pseudo-random moments, the same in every run of the test.
+fn moments(count: u64, most_ms: u64) -> impl Iterator<Item = Duration> {
+    (1..=count).map(move |i| Duration::from_micros(20_000 + mixed(i * 7919) % (most_ms * 1000)))
+}
+
+#[test]
+fn a_killed_program_loses_nothing_that_it_wrote() {
+    if !live::ready() {
+        return;
+    }
+    let name = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let mut most = 0;
+    for (round, moment) in moments(6, 400).enumerate() {
+        let place = Scratch::new("kill-program");
+        blank(&place);
+        let budget = Budget::kib([128, 512, 4096][round % 3]);
+        let (mut tree, said) = writers(&place, budget, 1);
+        until("the writer begins", || said[0].metadata().is_ok_and(|m| m.len() > 0));
+        std::thread::sleep(moment);
+        for pid in named(tree.pid(), &name) {
+            kill_process(pid, Signal::KILL).unwrap();
+        }
+        let status = tree.wait(LIMIT).expect("the run ends");
+        assert_eq!(status.code(), Some(0), "the shell only waits");
+        most = most.max(check(&place.get("progress"), &read_and_remove(&said[0]), 0));
+    }
+    assert!(most > 100, "the writer wrote {most} records at most");
+}
+
+#[test]
+fn one_of_two_programs_that_share_a_file_is_killed() {
+    if !live::ready() {
+        return;
+    }
+    let name = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    for moment in moments(3, 200) {
+        let place = Scratch::new("kill-one");
+        blank(&place);
+        let (mut tree, said) = writers(&place, Budget::kib(256), 2);
+        for said in &said {
+            until("the writers begin", || said.metadata().is_ok_and(|m| m.len() > 0));
+        }
+        std::thread::sleep(moment);
+        let pids = named(tree.pid(), &name);
+        assert_eq!(pids.len(), 2);
+        kill_process(pids[0], Signal::KILL).unwrap();
+        until("the killed one ends", || gone(pids[0]));
+        // The other goes on.
+        let lengths = || said.iter().map(|s| s.metadata().unwrap().len()).sum::<u64>();
+        let before = lengths();
+        until("the other goes on", || lengths() > before + 8 * 500);
+        kill_process(pids[1], Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("the run ends");
+        let file = place.get("progress");
+        for (who, said) in said.iter().enumerate() {
+            assert!(check(&file, &read_and_remove(said), who) > 0);
+        }
+    }
+}
+
+/// Kills the manager of a run with writers; their records must be in the file once its holder has
+/// finished.
+fn kill_manager(place: &Scratch, budget: Budget, count: usize, moment: Duration) -> u64 {
+    let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let (mut tree, said) = writers(place, budget, count);
+    for said in &said {
+        until("the writers begin", || said.metadata().is_ok_and(|m| m.len() > 0));
+    }
+    std::thread::sleep(moment);
+    let pids = named(tree.pid(), &program);
+    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(pids.len(), count);
+    kill_process(tree.pid(), Signal::KILL).unwrap();
+    tree.wait(LIMIT).expect("a killed process ends");
+    for pid in pids.into_iter().chain(others) {
+        until("programs and holder end", || gone(pid));
+    }
+    let mut errors = String::new();
+    let _ = tree.0.stderr.take().unwrap().read_to_string(&mut errors);
+    assert!(errors.contains("pagekeeper"), "nothing was said: {errors:?}");
+    let file = place.get("progress");
+    said.iter().enumerate().map(|(who, said)| check(&file, &read_and_remove(said), who)).sum()
+}
+
+#[test]
+fn a_killed_manager_loses_nothing_that_was_written() {
+    if !live::ready() {
+        return;
+    }
+    let mut most = 0;
+    for (round, moment) in moments(8, 400).enumerate() {
+        let place = Scratch::new("kill-manager");
+        blank(&place);
+        let budget = Budget::kib([128, 512, 4096, 192][round % 4]);
+        most = most.max(kill_manager(&place, budget, 1 + round % 2, moment));
+    }
+    assert!(most > 100, "the writers wrote {most} records at most");
+}
+
+/// The holder kept to the user's limit of open files, and messages with descriptors beyond it
+/// lost them: what had been written to those files was gone with the manager.
+#[test]
+fn a_killed_manager_loses_nothing_of_very_many_files() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("kill-many");
+    let said = place.path().with_extension("said");
+    let mut budget = command(&place, Some(&Budget::kib(16 << 10)), "python3");
+    let script = "\
+import mmap, os, sys, time
+kept = []
+for i in range(700):
+    fd = os.open(f'f{i}', os.O_RDWR | os.O_CREAT)
+    os.ftruncate(fd, 5000)
+    m = mmap.mmap(fd, 5000)
+    os.close(fd)
+    m[4500:4504] = b'%4d' % i
+    kept.append(m)
+open(sys.argv[1], 'w').write('done')
+time.sleep(100)
+";
+    budget.args(["-c", script]).arg(&said);
+    // Behind the limit that a shell sets for all of them.
+    let mut limited = std::process::Command::new("sh");
+    limited.arg("-c").arg("ulimit -Sn 1000; exec \"$0\" \"$@\"").arg(budget.get_program());
+    limited.args(budget.get_args()).current_dir(place.path());
+    for (name, value) in budget.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    let mut tree = Tree::start(limited.stdin(Stdio::null()).stderr(Stdio::null()));
+    until("the files are written", || said.metadata().is_ok_and(|m| m.len() > 0));
+    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(others.len(), 2, "a program and a holder");
+    kill_process(tree.pid(), Signal::KILL).unwrap();
+    tree.wait(LIMIT).expect("a killed process ends");
+    for pid in others {
+        until("program and holder end", || gone(pid));
+    }
+    let _ = std::fs::remove_file(said);
+    for i in 0..700 {
+        let content = place.get(&format!("f{i}"));
+        assert_eq!(content[4500..4504], *format!("{i:4}").as_bytes(), "file {i}");
+    }
+}
+
+#[test]
+fn signals_reach_the_program_and_its_end_is_reported() {
+    if !live::ready() {
+        return;
+    }
+    // A handler of the program's own.
+    let place = Scratch::new("signals");
+    let mut managed = command(&place, Some(&Budget::kib(256)), "sh");
+    managed.args(["-c", "trap 'echo bye; exit 7' TERM; echo ready; while :; do sleep 0.05; done"]);
+    let mut tree = Tree::start(managed.stdin(Stdio::null()).stdout(Stdio::piped()));
+    let mut out = tree.0.stdout.take().unwrap();
+    let mut ready = [0u8; 6];
+    out.read_exact(&mut ready).unwrap();
+    kill_process(tree.pid(), Signal::TERM).unwrap();
+    assert_eq!(tree.wait(LIMIT).expect("the run ends").code(), Some(7));
+    let mut rest = String::new();
+    out.read_to_string(&mut rest).unwrap();
+    assert_eq!(rest, "bye\n");
+
+    // None: the run dies as the program does, after everything was written.
+    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+        let place = Scratch::new("signalled");
+        let mut session = Session::managed(&place, Budget::kib(256));
+        session.expect("open 1 a rwct", "ok");
+        session.expect("truncate 1 40000", "ok");
+        session.expect("map 1 1 0 40000 rw shared", "ok");
+        session.expect("put 1 20000 9", "ok");
+        kill_process(session.tree.pid(), signal).unwrap();
+        let status = session.tree.wait(LIMIT).expect("the run ends");
+        assert_eq!(live::signal_of(status), Some(signal.as_raw()));
+        assert_eq!(place.get("a")[20000], 9);
+    }
+}
+
+#[test]
+fn exit_codes_and_deaths_are_the_programs() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("codes");
+    let run = |script: &str| {
+        let mut command = command(&place, Some(&Budget::kib(256)), "sh");
+        command.args(["-c", script]);
+        finish(&place, &mut command, b"in\n", LIMIT)
+    };
+    let done = run("cat; echo err >&2; exit 42");
+    assert_eq!((done.status.code(), done.text().as_str()), (Some(42), "in\n"));
+    assert!(done.stderr.starts_with("err\n"));
+    assert_eq!(live::signal_of(run("kill -SEGV $$").status), Some(11));
+    assert_eq!(live::signal_of(run("kill -KILL $$").status), Some(9));
+}

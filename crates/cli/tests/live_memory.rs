@@ -1,0 +1,179 @@
+//! Mapped memory behaves as under the kernel while every page is evicted again and again: C
+//! programs that check themselves, and whose output and files must be those of a bare run.
+
+mod live;
+
+use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, programs, same};
+
+#[track_caller]
+fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
+    if !live::ready() {
+        return None;
+    }
+    let mut all = vec![name, "."];
+    all.extend(arguments);
+    Some(same(name, &budget, programs(), &all, |_| ()).ok())
+}
+
+/// A mapping of a file that the program itself had created was passed through: the descriptor that
+/// the manager needs to begin did not ride along with the request.
+#[test]
+fn a_file_that_the_program_made_is_managed() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("made");
+    let mut session = live::Session::managed(&place, Budget::kib(256));
+    session.expect("open 1 new rwct", "ok");
+    session.expect("pwrite 1 0 400000 5", "400000");
+    session.expect("map 1 1 0 400000 rw shared", "ok");
+    for page in 0..90 {
+        session.expect(&format!("put 1 {} {page}", page * 4096), "ok");
+    }
+    session.expect("get 1 4097", "5");
+    let done = session.end().ok().pressed();
+    assert_eq!(done.managed_files(), 1);
+    let content = place.get("new");
+    assert!((0..90).all(|page| content[page * 4096] == page as u8 && content[page * 4096 + 1] == 5));
+}
+
+#[test]
+fn parent_and_children_write_one_mapping_while_both_evict() {
+    if let Some(done) = part("fork-shared", Budget::kib(256), &[]) {
+        assert!(done.pressed().total("write_faults") > 600);
+    }
+}
+
+#[test]
+fn a_process_forks_while_its_threads_fault() {
+    if let Some(done) = part("fork-threads", Budget::kib(256).policy("lru"), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn programs_are_started_by_vfork_exec_and_spawn() {
+    if let Some(done) = part("spawn", Budget::kib(128), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn sixty_four_threads_fault_on_one_page() {
+    if let Some(done) = part("one-page", Budget::kib(256).policy("fifo2"), &[]) {
+        // Waiting threads are served by the fault that came first.
+        assert!(done.pressed().total("major_faults") < 5_000);
+    }
+}
+
+#[test]
+fn private_mappings_copy_on_write() {
+    // Private copies count in the budget: it has to hold them.
+    if let Some(done) = part("private", Budget::kib(3072), &[]) {
+        assert!(done.pressed().total("private_pages_max") >= 300);
+    }
+}
+
+#[test]
+fn mappings_move_and_grow() {
+    if let Some(done) = part("moves", Budget::kib(256).policy("mru"), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn mappings_are_unmapped_and_replaced_in_pieces() {
+    if let Some(done) = part("pieces", Budget::kib(128).policy("random"), &[]) {
+        done.pressed();
+    }
+}
+
+/// `madvise` at an address inside a page succeeded, since the manager was asked instead of the
+/// kernel; and a MADV_REMOVE that the manager refused went on to the kernel, which punched the hole
+/// into the manager's memory and not into the file.
+#[test]
+fn advice_does_what_it_does_under_the_kernel() {
+    if let Some(done) = part("advice", Budget::kib(256), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn rights_are_those_of_the_descriptor() {
+    if let Some(done) = part("rights", Budget::kib(96), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn touches_behind_the_end_raise_sigbus() {
+    if let Some(done) = part("ends", Budget::kib(128), &[]) {
+        assert!(done.total("major_faults") > 0);
+    }
+}
+
+/// `pread` of one managed file into the mapping of another lost pages: the manager copied with
+/// process_vm_writev, which holds on to up to a thousand pages before it copies; those that were
+/// evicted in between took the bytes with them.
+#[test]
+fn system_calls_read_and_write_managed_memory() {
+    if let Some(done) = part("buffers", Budget::kib(256), &[]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn five_thousand_files_are_mapped_at_once() {
+    if let Some(done) = part("many-files", Budget::kib(2048), &["5000"]) {
+        assert_eq!(done.pressed().managed_files(), 5000);
+    }
+}
+
+#[test]
+fn a_sparse_terabyte_costs_what_is_touched() {
+    if let Some(done) = part("terabyte", Budget::kib(1024), &[]) {
+        let done = done.pressed();
+        assert!(done.total("major_faults") <= 6_000, "{}", done.total("major_faults"));
+        // Nothing but what was written, and the blocks that hold it.
+        assert!(done.total("written_bytes") <= 1_100 * 4096, "{}", done.total("written_bytes"));
+    }
+}
+
+#[test]
+fn a_budget_of_a_few_pages_gets_through() {
+    if let Some(done) = part("few-frames", Budget::kib(64), &[]) {
+        done.pressed();
+    }
+}
+
+/// The preload library's own exercises, with the true manager behind them.
+#[test]
+fn every_interposed_call_does_the_same_under_the_manager() {
+    if !live::ready() {
+        return;
+    }
+    let exercise = compiled("../../preload/tests/exercise.c", &[], "exercise");
+    let parts = [
+        "transfers", "opening", "streams", "mappings", "locks", "threads", "signals", "numbers",
+        "random", "processes", "descriptors",
+    ];
+    for policy in ["lru", "clock"] {
+        let mut arguments = vec!["subject"];
+        arguments.extend(parts);
+        let budget = Budget::kib(64).policy(policy);
+        same("exercise", &budget, &exercise, &arguments, |_| ()).ok().pressed();
+    }
+}
+
+/// Everything is off with PAGEKEEPER_DISABLE=1.
+#[test]
+fn disabled_means_untouched() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("disabled");
+    let mut command = command(&place, Some(&Budget::kib(256)), programs());
+    command.args(["pieces", "."]).env("PAGEKEEPER_DISABLE", "1");
+    let done = finish(&place, &mut command, b"", LIMIT).ok();
+    assert_eq!((done.text().as_str(), done.managed_files()), ("pieces\n", 0));
+}
