@@ -235,7 +235,11 @@ impl<P: Port> Engine<P> {
             (f.version, f.pages)
         };
         if now == before {
-            return false;
+            let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));
+            if stale {
+                self.drop_pages(file, 0..u64::MAX, false, again);
+            }
+            return stale;
         }
         let pages = now.size_bytes.div_ceil(PAGE_BYTES);
         if now.size_bytes < before.size_bytes {
@@ -286,13 +290,46 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Our own write-back changed the file's times: that is not somebody else's change.
-    pub(crate) fn note_own_change(&self, file: FileNo) {
-        let Ok(now) = self.port.version(file) else { return };
-        if let Some(f) = self.lock().file_mut(file) {
+    /// We are about to write to the file ourselves. If its times are not those we know, somebody
+    /// else was there before.
+    pub(crate) fn begin_own_write(&self, file: FileNo) {
+        let known = {
+            let mut core = self.lock();
+            let Some(f) = core.file_mut(file) else { return };
+            f.own_writes += 1;
+            (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
+        };
+        let Some(known) = known else { return };
+        if let Ok(now) = self.port.version(file)
+            && now != known
+            && let Some(f) = self.lock().file_mut(file)
+        {
+            f.stale = true;
+        }
+    }
+
+    /// The write is done: the times it left are no sign of somebody else.
+    pub(crate) fn end_own_write(&self, file: FileNo) {
+        let now = self.port.version(file);
+        let mut core = self.lock();
+        let Some(f) = core.file_mut(file) else { return };
+        f.own_writes -= 1;
+        if let Ok(now) = now {
             f.version.mtime_ns = now.mtime_ns;
             f.version.ctime_ns = now.ctime_ns;
         }
+    }
+
+    /// The file was written to, perhaps by us: if it was somebody else, clean pages are dropped.
+    pub fn look_for_changes(&self, file: FileNo) {
+        {
+            let core = self.lock();
+            let Some(f) = core.file(file) else { return };
+            if f.own_writes > 0 || !f.fences.is_empty() {
+                return;
+            }
+        }
+        self.refresh_size(file, false);
     }
 
     /// Drops clean pages and forgets a file that nobody maps or has open. Its dirty pages were

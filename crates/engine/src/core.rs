@@ -50,6 +50,10 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     pub(crate) mappings: Vec<Mapping>,
     pub(crate) fences: Vec<Fence>,
+    /// Write-backs in flight: the file's times change by our own doing.
+    pub(crate) own_writes: u32,
+    /// Somebody outside changed the file: clean pages may be old.
+    pub(crate) stale: bool,
     /// Every dirty page, and perhaps some that are clean by now.
     pub(crate) dirty: BTreeSet<u64>,
     /// Storage may lack blocks for some pages: reserve before giving write access.
@@ -124,9 +128,6 @@ pub(crate) struct Core {
     pub(crate) spaces: Vec<Option<Space>>,
     parked: HashMap<Place, Vec<Fault>>,
     pub(crate) private_pages: u32,
-    /// Victims that were busy when nobody could wait for them. Who brings them to rest evicts
-    /// them.
-    pub(crate) orphans: Vec<Victim>,
     pub(crate) next_ticket: u64,
     pub(crate) log: Option<Box<dyn Log>>,
     pub(crate) budget: Budget,
@@ -141,7 +142,6 @@ impl Core {
             spaces: Vec::new(),
             parked: HashMap::new(),
             private_pages: 0,
-            orphans: Vec::new(),
             next_ticket: 1,
             log: None,
             budget,
@@ -190,7 +190,6 @@ impl Core {
             lines.extend(file.fences.iter().map(|fence| format!("{}: {fence:?}", file.name)));
         }
         lines.extend(self.parked.iter().map(|(place, faults)| format!("{place:?}: {faults:?}")));
-        lines.extend(self.orphans.iter().map(|victim| format!("left behind: {victim:?}")));
         lines
     }
 
@@ -462,11 +461,6 @@ impl Core {
                 file.mappings.extend(of_space);
             }
         }
-    }
-
-    /// Whether some orphan could be evicted now.
-    pub(crate) fn orphan_at_rest(&self) -> bool {
-        self.orphans.iter().any(|v| self.word(v.page).doomed() && self.word(v.page).idle())
     }
 
     /// Whether a whole address range still maps what it did.

@@ -8,8 +8,8 @@
 //! without pins. The one that may hold claims while it sleeps is a demand fault whose victims are
 //! busy: it waits for pages that were claimed before its own, so there is always a first one that
 //! waits for nobody. Work that no fault waits for never sleeps: it gives up its fetches instead,
-//! and leaves busy victims to whoever brings them to rest. So a sleeper may carry out such work
-//! that is still queued, and need not hope for a free thread.
+//! and spares the busy victims. So a sleeper may carry out such work that is still queued, and need
+//! not hope for a free thread.
 
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::job::Queue;
@@ -21,7 +21,7 @@ use pagekeeper_frames::{Brain, Budget, Config, Input, Segment};
 use pagekeeper_policy::Policy;
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::time::Duration;
 
@@ -46,8 +46,6 @@ pub struct Engine<P: Port> {
     pub(crate) layout: RwLock<()>,
     /// Work that no fault waits for.
     pub(crate) queue: Mutex<Queue>,
-    /// Length of the core's list of orphans.
-    pub(crate) orphans: AtomicUsize,
     /// Held while a file's length is looked at and followed.
     pub(crate) resizing: Mutex<()>,
     /// Held while pages whose changes overlapped are patched from storage.
@@ -80,7 +78,6 @@ impl<P: Port> Engine<P> {
             sleepers: AtomicU32::new(0),
             layout: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
-            orphans: AtomicUsize::new(0),
             resizing: Mutex::new(()),
             patching: Mutex::new(()),
             times: Times::default(),
@@ -138,10 +135,9 @@ impl<P: Port> Engine<P> {
             if let Some(found) = check(&mut core) {
                 break found;
             }
-            if self.has_queued() || core.orphan_at_rest() {
+            if self.has_queued() {
                 drop(core);
                 self.run_queued(again);
-                self.adopt_orphans(again);
                 core = self.lock();
                 continue;
             }
@@ -191,6 +187,8 @@ impl<P: Port> Engine<P> {
             pages,
             mappings: Vec::new(),
             fences: Vec::new(),
+            own_writes: 0,
+            stale: false,
             dirty: std::collections::BTreeSet::new(),
             holes,
             counts: FileCounts::default(),

@@ -103,22 +103,20 @@ impl<P: Port> Engine<P> {
         self.times.of(Spent::Kernel, || self.protect_everywhere(run));
         let mut buffer = self.take_buffer(run.pages as usize * PAGE_BYTES as usize)?;
         let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
+        self.begin_own_write(file);
         let result =
             self.times.of(Spent::Kernel, || self.port.peek(file, run.place.index, data)).and_then(
                 |()| self.times.of(Spent::Io, || self.port.store(file, run.place.index, data)),
             );
         let bytes = data.len() as u64;
         self.give_buffer(buffer);
+        self.end_own_write(file);
         let mut core = self.lock();
         if let Some(file) = core.file_mut(file)
             && result.is_ok()
         {
             file.counts.write_backs += u64::from(run.pages);
             file.counts.written_bytes += bytes;
-        }
-        drop(core);
-        if result.is_ok() {
-            self.note_own_change(file);
         }
         result
     }

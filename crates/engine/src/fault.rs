@@ -23,13 +23,12 @@ impl<P: Port> Engine<P> {
         self.serve_all(&mut queue);
     }
 
-    /// Serves faults until none is left, and evicts what they left behind.
+    /// Serves faults until none is left, and carries out what nobody promised to.
     pub fn serve_all(&self, queue: &mut Again) {
         loop {
             while let Some(fault) = queue.pop_front() {
                 self.serve_one(fault, queue);
             }
-            self.adopt_orphans(queue);
             self.run_unclaimed(queue);
             if queue.is_empty() {
                 return;

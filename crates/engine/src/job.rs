@@ -6,10 +6,9 @@ use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
 use crate::word::State;
-use pagekeeper_frames::{Place, Run, Victim, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Input, Place, Run, Victim, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
-use std::sync::atomic::Ordering;
 
 /// Buffers kept for the next transfers.
 const BUFFERS_KEPT: usize = 4;
@@ -164,21 +163,22 @@ impl<P: Port> Engine<P> {
             }
         }
         // Victims in place of others that had to stay.
-        while !more.evict.is_empty() || !more.clean.is_empty() {
+        while !(more.evict.is_empty() && more.clean.is_empty() && more.late.is_empty()) {
+            let late = std::mem::take(&mut more.late);
+            if !late.is_empty() {
+                // These were chosen after this job's pages were claimed (or nobody may wait at
+                // all): their holders may be waiting for exactly those pages.
+                for run in job.fetch.drain(..).chain(more.fetch.drain(..)) {
+                    self.abandon(run, 0, again);
+                }
+                self.spare(late, &mut more, again);
+            }
             let mut next = Job {
                 evict: std::mem::take(&mut more.evict),
                 clean: std::mem::take(&mut more.clean),
                 ..Job::default()
             };
             self.clear_out(&mut next, &mut more, again);
-        }
-        if !more.late.is_empty() {
-            // These were chosen after this job's pages were claimed (or nobody may wait at all):
-            // their holders may be waiting for exactly those pages.
-            for run in job.fetch.drain(..).chain(more.fetch.drain(..)) {
-                self.abandon(run, 0, again);
-            }
-            self.orphan(std::mem::take(&mut more.late));
         }
         job.append(more);
     }
@@ -203,38 +203,21 @@ impl<P: Port> Engine<P> {
         self.wait_until(again, settled).1
     }
 
-    /// Leaves busy victims to whoever brings them to rest.
-    fn orphan(&self, victims: Vec<Victim>) {
+    /// Busy victims stay after all.
+    fn spare(&self, victims: Vec<Victim>, more: &mut Job, again: &mut Again) {
         let mut core = self.lock();
-        core.orphans.extend(victims);
-        self.orphans.store(core.orphans.len(), Ordering::SeqCst);
-        self.rested();
-    }
-
-    /// Evicts orphans that have come to rest. Called by every thread that may have brought a page
-    /// to rest, after it did.
-    pub(crate) fn adopt_orphans(&self, again: &mut Again) {
-        if self.orphans.load(Ordering::SeqCst) == 0 {
-            return;
-        }
-        let mut job = Job::default();
-        let mut core = self.lock();
-        for victim in std::mem::take(&mut core.orphans) {
-            let doomed = core.word(victim.page).doomed();
-            match core.claim_late(victim) {
-                Late::Claimed => job.evict.push(victim),
-                Late::Kept(others) => {
-                    job.append(others);
-                    again.extend(core.unpark(victim.place));
-                }
-                Late::Busy if doomed => core.orphans.push(victim),
-                Late::Busy | Late::Gone => {}
+        for Victim { page, place, .. } in victims {
+            let word = core.word(page);
+            if !word.doomed() {
+                // Somebody else takes it out, or has done so.
+                continue;
             }
+            word.spare();
+            let dirty = word.dirty();
+            more.append(self.decide(&mut core, Input::Spared { place, dirty }));
+            again.extend(core.unpark(place));
         }
-        self.orphans.store(core.orphans.len(), Ordering::SeqCst);
-        drop(core);
-        self.make_room(&mut job, false, again);
-        self.unmap(job);
+        self.rested();
     }
 
     /// Makes pages' next touches visible.

@@ -112,6 +112,7 @@ impl Brain {
             Input::Write { place } => self.write(place),
             Input::Cleaned { place } => self.cleaned(place),
             Input::Kept { place } => self.kept(place),
+            Input::Spared { place, dirty } => self.spared(place, dirty),
             Input::Released { place } => {
                 if let Some(page) = self.pages.find(place) {
                     self.unstick(page);
@@ -519,6 +520,12 @@ impl Brain {
     }
 
     fn admit(&mut self, page: Page, how: Admission) {
+        // Victims that stayed after all may have left too little room for it.
+        while self.policy.resident() >= self.limit()
+            && let Some(victim) = self.next_victim(None)
+        {
+            self.evict(victim);
+        }
         self.flags[page.index()] |= IN_POLICY;
         self.policy.admitted(page, how);
     }
@@ -552,6 +559,18 @@ impl Brain {
         let page = self.number(place);
         self.flags[page.index()] |= DIRTY;
         self.shed();
+    }
+
+    /// An evicted page was in use: it is resident again, and no victim for now.
+    fn spared(&mut self, place: Place, dirty: bool) {
+        if self.pages.pages(place.segment) == 0 || self.is_resident(place) {
+            return;
+        }
+        let page = self.make_resident(place);
+        if dirty {
+            self.flags[page.index()] |= DIRTY;
+        }
+        self.beside.push_back(&mut self.newcomers, page);
     }
 
     /// A page that could not leave is an ordinary one again.

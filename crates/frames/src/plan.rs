@@ -65,6 +65,14 @@ pub enum Input {
         /// Which page.
         place: Place,
     },
+    /// A victim was busy and nobody waits for it: it stays resident. Others go when room is needed
+    /// next.
+    Spared {
+        /// Which page.
+        place: Place,
+        /// It is dirty.
+        dirty: bool,
+    },
     /// What kept a victim from leaving is over.
     Released {
         /// Which page.
@@ -119,6 +127,7 @@ impl Input {
             Input::Kept { place } => (8, at(place), 0),
             Input::Failed { place } => (9, at(place), 0),
             Input::Released { place } => (13, at(place), 0),
+            Input::Spared { place, dirty } => (14, at(place), flags(dirty, false)),
             Input::Frames { frames } => (10, u64::from(frames), 0),
             Input::Reserved { frames } => (11, u64::from(frames), 0),
             Input::Ahead { segment, first, pages } => {
@@ -146,6 +155,7 @@ impl Input {
             11 => Input::Reserved { frames: u32::try_from(a).ok()? },
             12 => Input::Ahead { segment, first: place.index, pages: u32::try_from(b).ok()? },
             13 => Input::Released { place },
+            14 => Input::Spared { place, dirty: write },
             _ => return None,
         })
     }

@@ -44,10 +44,10 @@ enum Event {
         map: bool,
         want: u32,
     },
-    /// An answer for the n-th victim on its way out: it went, or it is kept.
+    /// An answer for the n-th victim on its way out: it went, is kept, or is spared.
     Settle {
         nth: usize,
-        kept: bool,
+        how: u8,
     },
     /// The n-th page on its way in failed.
     Fail {
@@ -90,7 +90,7 @@ fn event() -> impl Strategy<Value = Event> {
         12 => (segment.clone(), 0..PAGES, 1..40u64, any::<bool>(), any::<bool>(), 1..20u32).prop_map(
             |(segment, index, run, write, map, want)| Event::Touch { segment, index, run, write, map, want }
         ),
-        6 => (0..50usize, any::<bool>()).prop_map(|(nth, kept)| Event::Settle { nth, kept }),
+        6 => (0..50usize, 0..4u8).prop_map(|(nth, how)| Event::Settle { nth, how }),
         2 => (0..50usize).prop_map(|nth| Event::Fail { nth }),
         2 => (0..50usize).prop_map(|nth| Event::Cleaned { nth }),
         2 => (0..50usize).prop_map(|nth| Event::Released { nth }),
@@ -112,6 +112,8 @@ struct Model {
     pages: [u64; SEGMENTS as usize],
     frames: u32,
     reserved: u32,
+    /// Victims spared since room was last made.
+    spared: usize,
     inputs: Vec<(u8, u64, u64)>,
     per_eviction: Option<u32>,
 }
@@ -127,6 +129,7 @@ impl Model {
             pages: [PAGES; SEGMENTS as usize],
             frames,
             reserved: 0,
+            spared: 0,
             inputs: Vec::new(),
             per_eviction: match sampling {
                 Sampling::OnEviction { per_eviction, .. } => Some(per_eviction),
@@ -188,7 +191,10 @@ impl Model {
             self.resident.remove(&place);
             self.apply(Input::Failed { place });
         }
-        let most = self.limit().max(self.brain.stuck.len() + 1);
+        if matches!(input, Input::Major { .. } | Input::Frames { .. } | Input::Reserved { .. }) {
+            self.spared = 0;
+        }
+        let most = self.limit().max(self.brain.stuck.len() + 1) + self.spared as u32;
         assert!(self.brain.resident_pages() <= most, "{input:?}: over the limit of {most}");
         plan
     }
@@ -211,14 +217,18 @@ impl Model {
                     self.reference(place, write, map, want);
                 }
             }
-            Event::Settle { nth, kept } => {
+            Event::Settle { nth, how } => {
                 if self.leaving.is_empty() {
                     return;
                 }
                 let place = self.leaving.swap_remove(nth % self.leaving.len());
-                if kept {
+                if how > 1 {
                     self.resident.insert(place);
-                    self.apply(Input::Kept { place });
+                    self.spared += usize::from(how > 2);
+                    self.apply(match how {
+                        2 => Input::Kept { place },
+                        _ => Input::Spared { place, dirty: nth % 2 == 0 },
+                    });
                 }
             }
             Event::Fail { nth } => {

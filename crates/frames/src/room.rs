@@ -28,11 +28,17 @@ impl Brain {
         pages.min(self.limit().saturating_sub(self.resident))
     }
 
-    /// Evicts what is beyond the limit, as far as it can leave.
+    /// Evicts what is beyond the limit, as far as it can leave. The newest newcomer stays: room
+    /// was made for it, and with all else stuck its fault would be served in vain for ever.
     pub(crate) fn shed(&mut self) {
         while self.resident > self.limit() {
-            let Some(page) = self.next_victim(None).or_else(|| self.held_longest()) else {
-                return;
+            let page = match self.next_victim(None) {
+                Some(page) => page,
+                None if self.pending.is_empty() && self.newcomers.len() <= 1 => return,
+                None => match self.held_longest() {
+                    Some(page) => page,
+                    None => return,
+                },
             };
             self.evict(page);
         }
@@ -49,7 +55,7 @@ impl Brain {
     }
 
     /// A page that is in no list and not in the policy any more leaves.
-    fn evict(&mut self, page: Page) {
+    pub(crate) fn evict(&mut self, page: Page) {
         let place = self.pages.place(page);
         let flags = self.flags[page.index()];
         debug_assert_ne!(flags & RESIDENT, 0, "victims are resident");

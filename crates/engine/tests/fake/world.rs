@@ -240,7 +240,11 @@ impl World {
 
     pub fn exit(&self, space: SpaceNo) {
         let _order = self.order.lock().expect("order");
-        self.machine.lock().spaces[space as usize] = None;
+        {
+            let mut state = self.machine.lock();
+            state.spaces[space as usize] = None;
+            self.machine.wake(&mut state, space, 0..u64::MAX);
+        }
         self.engine.close_space(space);
     }
 
