@@ -1,0 +1,216 @@
+//! Plain programs that map a file and touch it, as programs under test: they know nothing of
+//! Pagekeeper. Each checks what it reads, and prints one line of JSON with its elapsed time and a
+//! checksum of what it saw.
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, Subcommand};
+use memmap2::{Advice, Mmap, MmapMut};
+use pagekeeper_bench::pattern::{PAGE_BYTES, SplitMix, Zipf, first_word, shuffled};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Programs that touch a mapped file.
+#[derive(Parser, Debug)]
+struct Cli {
+    /// Tell the kernel that touches are random (MADV_RANDOM): no read-around
+    #[arg(long, global = true)]
+    advise_random: bool,
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand, Debug)]
+enum Workload {
+    /// Every word of the file, in order, so many times
+    Scan { file: PathBuf, passes: u32 },
+    /// One word of every page, in order, so many times
+    Loop { file: PathBuf, passes: u32 },
+    /// One word each of so many pages, all equally likely
+    Random { file: PathBuf, touches: u64, seed: u64 },
+    /// One word each of so many pages, by Zipf's law
+    Zipf { file: PathBuf, touches: u64, theta: f64, seed: u64 },
+    /// As zipf, with a share of writes
+    Write { file: PathBuf, touches: u64, theta: f64, seed: u64, percent: u64 },
+    /// Rounds of a scan over a quarter of the file, each page of it followed by touches of a hot
+    /// set
+    Mixed { file: PathBuf, rounds: u32, hot_pages: u64, per_page: u32, seed: u64 },
+    /// Epochs of batches of pages in an order shuffled anew for each
+    Epochs { file: PathBuf, epochs: u32, batch_pages: u64, seed: u64 },
+    /// As random, without a mapping: direct reads
+    Pread { file: PathBuf, touches: u64, seed: u64 },
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let advice = cli.advise_random.then_some(Advice::Random);
+    // Whatever is set up before this is not the workload's time.
+    let (start, checksum, touches) = match cli.workload {
+        Workload::Scan { file, passes } => Mapped::open(&file, advice)?.scan(passes)?,
+        Workload::Loop { file, passes } => Mapped::open(&file, advice)?.looped(passes)?,
+        Workload::Random { file, touches, seed } => {
+            Mapped::open(&file, advice)?.random(touches, seed)?
+        }
+        Workload::Zipf { file, touches, theta, seed } => {
+            Mapped::open(&file, advice)?.zipf(touches, theta, seed)?
+        }
+        Workload::Write { file, touches, theta, seed, percent } => {
+            write(&file, touches, theta, seed, percent)?
+        }
+        Workload::Mixed { file, rounds, hot_pages, per_page, seed } => {
+            Mapped::open(&file, advice)?.mixed(rounds, hot_pages, per_page, seed)?
+        }
+        Workload::Epochs { file, epochs, batch_pages, seed } => {
+            Mapped::open(&file, advice)?.epochs(epochs, batch_pages, seed)?
+        }
+        Workload::Pread { file, touches, seed } => pread(&file, touches, seed)?,
+    };
+    let elapsed_ns = start.elapsed().as_nanos() as u64;
+    println!(
+        "{}",
+        serde_json::json!({
+            "elapsed_ns": elapsed_ns, "checksum": format!("{checksum:016x}"), "touches": touches,
+        })
+    );
+    Ok(())
+}
+
+/// When the workload began, a checksum of what it saw, and how many touches it made.
+type Seen = (Instant, u64, u64);
+
+struct Mapped {
+    map: Mmap,
+    pages: u64,
+}
+
+impl Mapped {
+    fn open(path: &Path, advice: Option<Advice>) -> Result<Mapped> {
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        // SAFETY: only this program's own test files are mapped, which nobody truncates.
+        let map = unsafe { Mmap::map(&file)? };
+        if let Some(advice) = advice {
+            map.advise(advice)?;
+        }
+        let pages = (map.len() / PAGE_BYTES) as u64;
+        ensure!(pages > 0, "{} has no page", path.display());
+        Ok(Mapped { map, pages })
+    }
+
+    fn touch(&self, page: u64) -> Result<u64> {
+        let at = page as usize * PAGE_BYTES;
+        let word = u64::from_le_bytes(self.map[at..at + 8].try_into()?);
+        ensure!(word == first_word(page), "page {page} holds {word:x}: not what was written");
+        Ok(word)
+    }
+
+    fn touch_all(&self, pages: impl Iterator<Item = u64>) -> Result<Seen> {
+        let (start, mut sum, mut touches) = (Instant::now(), 0u64, 0);
+        for page in pages {
+            sum = sum.rotate_left(1) ^ self.touch(page)?;
+            touches += 1;
+        }
+        Ok((start, sum, touches))
+    }
+
+    fn scan(&self, passes: u32) -> Result<Seen> {
+        let (start, mut sum) = (Instant::now(), 0u64);
+        for _ in 0..passes {
+            for word in self.map.as_chunks::<8>().0 {
+                sum = sum.wrapping_add(u64::from_le_bytes(*word));
+            }
+        }
+        Ok((start, sum, u64::from(passes) * self.pages))
+    }
+
+    fn looped(&self, passes: u32) -> Result<Seen> {
+        self.touch_all((0..passes).flat_map(|_| 0..self.pages))
+    }
+
+    fn random(&self, touches: u64, seed: u64) -> Result<Seen> {
+        let mut random = SplitMix::new(seed);
+        self.touch_all((0..touches).map(|_| random.below(self.pages)))
+    }
+
+    fn zipf(&self, touches: u64, theta: f64, seed: u64) -> Result<Seen> {
+        let (zipf, mut random) = (Zipf::new(self.pages, theta), SplitMix::new(seed));
+        self.touch_all((0..touches).map(|_| zipf.page(&mut random)))
+    }
+
+    fn mixed(&self, rounds: u32, hot_pages: u64, per_page: u32, seed: u64) -> Result<Seen> {
+        let quarter = self.pages / 4;
+        ensure!(quarter > 0 && hot_pages <= self.pages, "the file is too small");
+        let hot = shuffled(self.pages, 43);
+        let mut random = SplitMix::new(seed);
+        let scanned = (0..rounds).flat_map(|round| {
+            let first = u64::from(round % 4) * quarter;
+            first..first + quarter
+        });
+        let mut pages = Vec::new();
+        for page in scanned {
+            pages.push(page);
+            pages.extend((0..per_page).map(|_| u64::from(hot[random.below(hot_pages) as usize])));
+        }
+        self.touch_all(pages.into_iter())
+    }
+
+    fn epochs(&self, epochs: u32, batch_pages: u64, seed: u64) -> Result<Seen> {
+        let batches = self.pages / batch_pages;
+        let orders = (0..epochs).flat_map(|e| shuffled(batches, seed ^ u64::from(e)));
+        self.touch_all(orders.flat_map(|batch| {
+            let first = u64::from(batch) * batch_pages;
+            first..first + batch_pages
+        }))
+    }
+}
+
+/// Where `write` writes: the second half of a page.
+const WRITTEN_AT: usize = PAGE_BYTES / 2;
+
+fn write(path: &Path, touches: u64, theta: f64, seed: u64, percent: u64) -> Result<Seen> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // SAFETY: only this program's own test files are mapped, which nobody truncates.
+    let mut map = unsafe { MmapMut::map_mut(&file)? };
+    let pages = (map.len() / PAGE_BYTES) as u64;
+    let (zipf, mut random) = (Zipf::new(pages, theta), SplitMix::new(seed));
+    let mut written = vec![0u64; pages as usize];
+    let (start, mut sum) = (Instant::now(), 0u64);
+    for touch in 0..touches {
+        let page = zipf.page(&mut random);
+        let at = page as usize * PAGE_BYTES;
+        let word = u64::from_le_bytes(map[at..at + 8].try_into()?);
+        ensure!(word == first_word(page), "page {page} holds {word:x}: not what was written");
+        sum = sum.rotate_left(1) ^ word;
+        let expected = &mut written[page as usize];
+        let own = &mut map[at + WRITTEN_AT..at + WRITTEN_AT + 8];
+        if *expected != 0 {
+            let found = u64::from_le_bytes((&*own).try_into()?);
+            ensure!(found == *expected, "page {page} lost a write: {found:x}, not {expected:x}");
+        }
+        if random.below(100) < percent {
+            *expected = (touch << 32) | page | 1;
+            own.copy_from_slice(&expected.to_le_bytes());
+        }
+    }
+    Ok((start, sum, touches))
+}
+
+/// A page in memory, aligned as direct reads need it.
+#[repr(align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
+fn pread(path: &Path, touches: u64, seed: u64) -> Result<Seen> {
+    let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
+    let pages = file.metadata()?.len() / PAGE_BYTES as u64;
+    let mut buffer = Box::new(Page([0; PAGE_BYTES]));
+    let mut random = SplitMix::new(seed);
+    let (start, mut sum) = (Instant::now(), 0u64);
+    for _ in 0..touches {
+        let page = random.below(pages);
+        file.read_exact_at(&mut buffer.0, page * PAGE_BYTES as u64)?;
+        let word = u64::from_le_bytes(buffer.0[..8].try_into()?);
+        ensure!(word == first_word(page), "page {page} holds {word:x}: not what was written");
+        sum = sum.rotate_left(1) ^ word;
+    }
+    Ok((start, sum, touches))
+}

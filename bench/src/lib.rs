@@ -1,0 +1,8 @@
+//! What the harness and the programs under test share.
+
+pub mod contest;
+pub mod machine;
+pub mod pattern;
+pub mod predict;
+pub mod run;
+pub mod table;

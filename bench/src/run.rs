@@ -1,0 +1,207 @@
+//! One measured run of a program, under us or under the kernel alone.
+
+use crate::machine::Machine;
+use anyhow::{Context, Result, bail, ensure};
+use pagekeeper_sys::cgroup::MemoryCgroup;
+use pagekeeper_sys::counters::drop_page_cache;
+use pagekeeper_sys::launch::ChildSetup;
+use serde_json::Value;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// For what is charged to a cgroup besides the frames that a contender may use: the heaps, page
+/// tables and text of the program, the manager and the holder. The kernel's page cache may use it
+/// too.
+pub const ALLOWANCE_BYTES: u64 = 24 << 20;
+
+/// A program under test.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// It and its arguments.
+    pub command: Vec<OsString>,
+    /// The file that it maps.
+    pub file: PathBuf,
+}
+
+impl Program {
+    /// One of the workload programs on a file; `arguments` come after the file.
+    pub fn workload(name: &str, file: &Path, arguments: &[&str]) -> Result<Program> {
+        let own = std::env::current_exe().context("where this program is")?;
+        let mut command = vec![own.with_file_name("pagekeeper-workload").into_os_string()];
+        command.push(name.into());
+        command.push(file.into());
+        command.extend(arguments.iter().map(Into::into));
+        Ok(Program { command, file: file.to_owned() })
+    }
+
+    /// The same with one more argument.
+    pub fn with(mut self, argument: &str) -> Program {
+        self.command.push(argument.into());
+        self
+    }
+}
+
+/// Who decides which of the file's pages are in memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Pager {
+    /// The kernel's page cache.
+    Kernel,
+    /// Us, under this policy.
+    Policy(String),
+    /// Us, recording.
+    Record {
+        /// Under this policy.
+        policy: String,
+        /// Into this file, with the inputs of all decisions.
+        trace: PathBuf,
+        /// So many pages stay mapped; else as a plain run.
+        window_pages: Option<u32>,
+    },
+}
+
+/// What one run took.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    /// The workload's own elapsed time; of programs that do not tell, from start to exit.
+    pub elapsed_ns: u64,
+    /// CPU time of the whole tree of processes, from start to exit.
+    pub cpu_ns: u64,
+    /// Read from block devices by the tree (the kernel's count, `ru_inblock`).
+    pub read_bytes: u64,
+    /// Read from the file's device meanwhile, by whomever.
+    pub device_read_bytes: u64,
+    /// What the program found.
+    pub answer: String,
+    /// What `--stats` wrote.
+    pub stats: Option<Value>,
+    /// The most that the cgroup used.
+    pub peak_bytes: u64,
+}
+
+impl Measured {
+    /// A counter of `--stats`, over all files.
+    ///
+    /// # Panics
+    /// If the run was the kernel's.
+    pub fn count(&self, key: &str) -> u64 {
+        let stats = self.stats.as_ref().expect("only runs of ours have statistics");
+        stats[key].as_u64().unwrap_or_else(|| panic!("the statistics have no {key}"))
+    }
+}
+
+/// Runs a program from a cold file in a memory cgroup of its own, with everything that belongs to
+/// it inside.
+pub fn run(
+    machine: &Machine,
+    program: &Program,
+    pager: &Pager,
+    memory_bytes: u64,
+) -> Result<Measured> {
+    let file = File::open(&program.file).context("the file under test")?;
+    drop_page_cache(&file).context("cannot drop the file from the page cache")?;
+    let cgroup = MemoryCgroup::create("pagekeeper-bench", memory_bytes + ALLOWANCE_BYTES)?;
+    let stats_file = machine.scratch("stats.json");
+    let mut command = command(machine, program, pager, memory_bytes, &stats_file);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    ChildSetup { cgroup_procs: vec![cgroup.procs()?], ..ChildSetup::default() }.apply(&mut command);
+    let device_before = machine.device.io()?;
+    let start = Instant::now();
+    let mut child = command.spawn().with_context(|| format!("{command:?}"))?;
+    let mut output = String::new();
+    child.stdout.take().expect("piped").read_to_string(&mut output)?;
+    let ended = wait(&child)?;
+    let wall_ns = start.elapsed().as_nanos() as u64;
+    let device_after = machine.device.io()?;
+    if ended.status != 0 {
+        let killed = cgroup.oom_kills().unwrap_or(0);
+        bail!("{command:?} ended with wait status {:#x} ({killed} OOM kills)", ended.status);
+    }
+    let peak_bytes = cgroup.peak_bytes()?;
+    ensure!(cgroup.oom_kills().unwrap_or(0) == 0, "{command:?}: something was killed");
+    let told: Option<Value> = output.lines().last().and_then(|l| serde_json::from_str(l).ok());
+    let of_program = |key: &str| told.as_ref().and_then(|t| t.get(key));
+    let stats = match pager {
+        Pager::Kernel => None,
+        _ => Some(serde_json::from_slice(&std::fs::read(&stats_file)?)?),
+    };
+    Ok(Measured {
+        elapsed_ns: of_program("elapsed_ns").and_then(Value::as_u64).unwrap_or(wall_ns),
+        cpu_ns: ended.cpu.as_nanos() as u64,
+        read_bytes: ended.read_bytes,
+        device_read_bytes: device_after.read_bytes - device_before.read_bytes,
+        answer: match of_program("checksum").and_then(Value::as_str) {
+            Some(checksum) => checksum.to_owned(),
+            None => output.trim().to_owned(),
+        },
+        stats,
+        peak_bytes,
+    })
+}
+
+fn command(
+    machine: &Machine,
+    program: &Program,
+    pager: &Pager,
+    memory_bytes: u64,
+    stats: &Path,
+) -> Command {
+    let (name, arguments) = program.command.split_first().expect("a program");
+    let mut command = match pager {
+        Pager::Kernel => {
+            let mut command = Command::new(name);
+            command.args(arguments);
+            return command;
+        }
+        _ => Command::new(&machine.pagekeeper),
+    };
+    match pager {
+        Pager::Policy(policy) => command.args(["run", "--policy", policy]),
+        Pager::Record { policy, trace, window_pages: Some(pages) } => command
+            .args(["record", "--policy", policy, "--inputs", "--window", &pages.to_string()])
+            .arg("--output")
+            .arg(trace),
+        Pager::Record { policy, trace, window_pages: None } => {
+            command.args(["run", "--policy", policy, "--record-inputs", "--record"]).arg(trace)
+        }
+        Pager::Kernel => unreachable!("returned above"),
+    };
+    command.arg("--memory").arg(memory_bytes.to_string()).args(["--min-size", "4096"]);
+    command.args(["--config", "/dev/null", "--stats"]).arg(stats);
+    command.arg("--files").arg(&program.file).arg("--").arg(name).args(arguments);
+    command
+}
+
+struct Ended {
+    status: i32,
+    cpu: Duration,
+    read_bytes: u64,
+}
+
+/// Waits for a child and learns what it and all it waited for used.
+#[allow(clippy::cast_sign_loss)]
+fn wait(child: &Child) -> Result<Ended> {
+    let mut status = 0;
+    // SAFETY: an all-zero rusage is a valid one.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: both pointers are to live variables; the child is ours and was not waited for.
+        let pid = unsafe { libc::wait4(child.id() as i32, &mut status, 0, &mut usage) };
+        if pid >= 0 {
+            break;
+        }
+        let error = std::io::Error::last_os_error();
+        ensure!(error.kind() == std::io::ErrorKind::Interrupted, "wait4: {error}");
+    }
+    let time = |t: libc::timeval| {
+        Duration::from_secs(t.tv_sec as u64) + Duration::from_micros(t.tv_usec as u64)
+    };
+    Ok(Ended {
+        status,
+        cpu: time(usage.ru_utime) + time(usage.ru_stime),
+        read_bytes: usage.ru_inblock as u64 * 512,
+    })
+}
