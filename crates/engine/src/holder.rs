@@ -174,7 +174,7 @@ impl Held {
         };
         let table = table(words, extents);
         let stores: HashMap<u32, Store> =
-            self.stores.drain().filter_map(|(no, fd)| Some((no, Store::adopt(fd).ok()?))).collect();
+            self.stores.drain().map(|(no, fd)| (no, Store::adopt(fd))).collect();
         let mut dirty: Vec<_> = table.dirty().collect();
         dirty.sort_unstable();
         let mut rest = &dirty[..];

@@ -268,6 +268,8 @@ fn start_threads(
     }
     let (m, s) = (manager.clone(), stop.clone());
     threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &s))));
+    let m = manager.clone();
+    drop(spawn("pk-watch", Box::new(move || m.watch_loop())));
     // The listener's thread ends with the process: nothing wakes an accept.
     let m = manager.clone();
     drop(spawn("pk-accept", Box::new(move || m.accept_loop(&listener))));

@@ -17,6 +17,7 @@ mod job;
 pub mod launch;
 pub mod live;
 pub mod manager;
+mod outside;
 pub mod port;
 pub mod recorder;
 mod registry;

@@ -7,6 +7,7 @@ use crate::selection::Selection;
 use crate::spaces::{Region, Space};
 use crate::stats::PassedThrough;
 use crate::store::Store;
+use crate::outside::Watches;
 use crate::work::Workers;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
@@ -74,6 +75,7 @@ pub struct Manager {
     flags: SharedMap,
     probe: Memfd,
     registry: Option<OwnedFd>,
+    pub(crate) watches: Option<Watches>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
@@ -107,6 +109,7 @@ impl Manager {
             flags,
             probe,
             registry: crate::registry::open(),
+            watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
             mapping_order: Mutex::new(()),
             workers: Workers::new(),
@@ -255,6 +258,10 @@ impl Manager {
             self.engine.open_file(no, &name, version, sparse);
         }
         self.flags.words::<AtomicU8>(no as usize, 1)[0].store(wire::SLOT_ACTIVE, Ordering::SeqCst);
+        if let Some(watches) = &self.watches {
+            // Without a watch, changes are found at the next open, map, lock or sync.
+            let _ = watches.add(no, fd);
+        }
         self.wait_for_raw_calls();
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
@@ -295,8 +302,11 @@ impl Manager {
     }
 
     fn tell_witness(&self, no: FileNo) {
-        if let (Some(witness), Some(live)) = (self.witness.get(), self.engine.port().file(no)) {
-            witness.file(no, live.memfd.as_fd(), live.store.descriptor());
+        let Some(witness) = self.witness.get() else { return };
+        let Some(live) = self.engine.port().file(no) else { return };
+        match live.store.descriptor() {
+            Ok(store) => witness.file(no, live.memfd.as_fd(), store.as_fd()),
+            Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
         }
     }
 

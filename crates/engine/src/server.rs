@@ -401,7 +401,8 @@ impl Connection {
     /// it must find everything in the files.
     fn exec(&self, text: &[u8]) {
         let path = String::from_utf8_lossy(text).into_owned();
-        let program = elf::inspect(Path::new(&path));
+        // A relative path is the client's, not ours.
+        let program = elf::inspect(&Path::new("/proc").join(format!("{}/cwd", self.pid)).join(&path));
         if let Some(reason) = program.reasons.first() {
             self.manager.note(format!(
                 "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"

@@ -6,22 +6,22 @@ use pagekeeper_sys::file::{self, FallocateFlags, TransferFlags};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::OnceLock;
+use std::sync::{Arc, RwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Descriptors of one file for one kind of access.
+/// Descriptors of one file. Few, since a run may manage thousands of files.
 #[derive(Debug)]
 struct Access {
     plain: OwnedFd,
     /// With O_DIRECT, where the file system has it.
     direct: Option<OwnedFd>,
+    writable: bool,
 }
 
 /// The storage behind a managed file.
 #[derive(Debug)]
 pub struct Store {
-    read: Access,
-    write: OnceLock<Access>,
+    access: RwLock<Arc<Access>>,
     /// Direct I/O turned out not to work after all.
     buffered: AtomicBool,
 }
@@ -33,6 +33,19 @@ impl From<Errno> for PortError {
             Errno::SRCH => PortError::Gone,
             other => PortError::Io(other.raw_os_error()),
         }
+    }
+}
+
+impl Access {
+    fn open(fd: BorrowedFd<'_>, writable: bool) -> Result<Access, Errno> {
+        let plain = file::reopen(fd, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
+        let direct = direct(&plain, writable);
+        Ok(Access { plain, direct, writable })
+    }
+
+    /// The one to be written by.
+    fn for_writing(&self) -> Result<&Access, PortError> {
+        if self.writable { Ok(self) } else { Err(PortError::Io(Errno::BADF.raw_os_error())) }
     }
 }
 
@@ -51,13 +64,15 @@ impl Store {
     /// # Errors
     /// The file cannot be opened again for reading.
     pub fn open(fd: BorrowedFd<'_>) -> Result<Store, Errno> {
-        let plain = file::reopen(fd, OFlags::RDONLY)?;
-        let direct = direct(&plain, false);
-        Ok(Store {
-            read: Access { plain, direct },
-            write: OnceLock::new(),
-            buffered: AtomicBool::new(false),
-        })
+        Ok(Store::new(Access::open(fd, false)?, false))
+    }
+
+    fn new(access: Access, buffered: bool) -> Store {
+        Store { access: RwLock::new(Arc::new(access)), buffered: AtomicBool::new(buffered) }
+    }
+
+    fn access(&self) -> Arc<Access> {
+        self.access.read().expect("lock").clone()
     }
 
     /// Makes it writable, given a descriptor that is.
@@ -65,35 +80,28 @@ impl Store {
     /// # Errors
     /// The file cannot be opened again for writing.
     pub fn allow_writes(&self, fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        if self.write.get().is_some() {
-            return Ok(());
+        if !self.writable() {
+            *self.access.write().expect("lock") = Arc::new(Access::open(fd, true)?);
         }
-        let plain = file::reopen(fd, OFlags::RDWR)?;
-        let direct = direct(&plain, true);
-        let _ = self.write.set(Access { plain, direct });
         Ok(())
     }
 
     /// Adopts a descriptor as it is (for the holder, which is given the manager's own).
-    pub fn adopt(plain: OwnedFd) -> Result<Store, Errno> {
-        let read = rustix::io::dup(&plain)?;
-        let store = Store {
-            read: Access { plain: read, direct: None },
-            write: OnceLock::new(),
-            buffered: AtomicBool::new(true),
-        };
-        let _ = store.write.set(Access { plain, direct: None });
-        Ok(store)
+    pub fn adopt(plain: OwnedFd) -> Store {
+        Store::new(Access { plain, direct: None, writable: true }, true)
     }
 
     /// Whether it may be written.
     pub fn writable(&self) -> bool {
-        self.write.get().is_some()
+        self.access().writable
     }
 
     /// A descriptor for the holder: writable if the store is.
-    pub fn descriptor(&self) -> BorrowedFd<'_> {
-        self.write.get().map_or(self.read.plain.as_fd(), |w| w.plain.as_fd())
+    ///
+    /// # Errors
+    /// As `dup(2)`.
+    pub fn descriptor(&self) -> Result<OwnedFd, Errno> {
+        rustix::io::fcntl_dupfd_cloexec(&self.access().plain, 0)
     }
 
     /// The file as it is now.
@@ -101,7 +109,7 @@ impl Store {
     /// # Errors
     /// As `fstat(2)`.
     pub fn version(&self) -> Result<Version, PortError> {
-        let stat = file::stat(&self.read.plain)?;
+        let stat = file::stat(&self.access().plain)?;
         Ok(Version {
             size_bytes: stat.version.size_bytes,
             mtime_ns: stat.version.mtime_ns,
@@ -111,7 +119,7 @@ impl Store {
 
     /// Whether parts of it may have no blocks on storage.
     pub fn sparse(&self) -> bool {
-        file::stat(&self.read.plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
+        file::stat(&self.access().plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
     }
 
     /// Reads whole pages; what the file does not have is zero. Returns the file's own bytes.
@@ -120,9 +128,10 @@ impl Store {
     /// As `pread(2)`.
     pub fn load(&self, offset: u64, data: &mut [u8]) -> Result<u64, PortError> {
         let use_direct = !self.buffered.load(Ordering::Relaxed);
-        let fd = match &self.read.direct {
+        let access = self.access();
+        let fd = match &access.direct {
             Some(fd) if use_direct => fd,
-            _ => &self.read.plain,
+            _ => &access.plain,
         };
         let mut done = 0;
         while done < data.len() {
@@ -137,16 +146,16 @@ impl Store {
                         break;
                     }
                 }
-                Err(Errno::INVAL) if use_direct && self.read.direct.is_some() => {
+                Err(Errno::INVAL) if use_direct && access.direct.is_some() => {
                     self.buffered.store(true, Ordering::Relaxed);
                     return self.load(offset, data);
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if self.read.direct.is_none() || !use_direct {
+        if access.direct.is_none() || !use_direct {
             // The kernel's copy would be memory that no budget counts.
-            let _ = file::advise(&self.read.plain, offset, data.len() as u64, false);
+            let _ = file::advise(&access.plain, offset, data.len() as u64, false);
         }
         data[done..].fill(0);
         Ok(done as u64)
@@ -158,9 +167,8 @@ impl Store {
     /// # Errors
     /// As `pwrite(2)`; EBADF if the store is not writable.
     pub fn store(&self, offset: u64, data: &[u8]) -> Result<(), PortError> {
-        let Some(write) = self.write.get() else {
-            return Err(PortError::Io(Errno::BADF.raw_os_error()));
-        };
+        let access = self.access();
+        let write = access.for_writing()?;
         let size = self.version()?.size_bytes;
         let len = (size.saturating_sub(offset)).min(data.len() as u64) as usize;
         let whole = len - len % PAGE_BYTES as usize;
@@ -188,7 +196,10 @@ impl Store {
     /// # Errors
     /// ENOSPC, EDQUOT and others of `fallocate(2)`.
     pub fn reserve(&self, offset: u64, len: u64) -> Result<(), PortError> {
-        let Some(write) = self.write.get() else { return Ok(()) };
+        let write = self.access();
+        if !write.writable {
+            return Ok(());
+        }
         let size = self.version()?.size_bytes;
         let len = len.min(size.saturating_sub(offset));
         if len == 0 || !file::has_hole(&write.plain, offset, len).unwrap_or(true) {
@@ -205,9 +216,8 @@ impl Store {
     /// # Errors
     /// As `fallocate(2)`.
     pub fn punch(&self, offset: u64, len: u64) -> Result<(), PortError> {
-        let Some(write) = self.write.get() else {
-            return Err(PortError::Io(Errno::ACCESS.raw_os_error()));
-        };
+        let access = self.access();
+        let write = access.for_writing()?;
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         Ok(file::allocate(&write.plain, flags, offset, len)?)
     }
@@ -217,10 +227,8 @@ impl Store {
     /// # Errors
     /// As `fdatasync(2)`.
     pub fn sync(&self) -> Result<(), PortError> {
-        match self.write.get() {
-            Some(write) => Ok(file::sync(&write.plain, true)?),
-            None => Ok(()),
-        }
+        let access = self.access();
+        if access.writable { Ok(file::sync(&access.plain, true)?) } else { Ok(()) }
     }
 }
 
