@@ -66,10 +66,20 @@ pub(crate) struct File {
 /// Receives the brain's inputs and what they mean as references. Called under the engine's lock:
 /// it only appends to memory.
 pub trait Log: Send {
-    /// One input, and the digest of all plans after it.
-    fn input(&mut self, input: Input, digest: u64);
+    /// One input, the digest of all plans after it, and the process whose fault it was (0 when it
+    /// was nobody's).
+    fn input(&mut self, input: Input, digest: u64, pid: u32);
     /// A segment got its name and length.
     fn segment(&mut self, segment: Segment, name: &str, bytes: u64);
+}
+
+/// A victim that was busy when it was chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Doomed {
+    pub(crate) victim: Victim,
+    /// Which choice it was: the page may fail to arrive, be fetched again, and be chosen by
+    /// another job, which it then belongs to.
+    ticket: u64,
 }
 
 /// What became of a victim that was busy.
@@ -90,7 +100,7 @@ pub(crate) struct Job {
     /// In state Leaving.
     pub(crate) evict: Vec<Victim>,
     /// Doomed: to be claimed when they are idle.
-    pub(crate) late: Vec<Victim>,
+    pub(crate) late: Vec<Doomed>,
     /// In state Cleaning.
     pub(crate) clean: Vec<Run>,
     /// In state Filling.
@@ -128,8 +138,12 @@ pub(crate) struct Core {
     pub(crate) spaces: Vec<Option<Space>>,
     parked: HashMap<Place, Vec<Fault>>,
     pub(crate) private_pages: u32,
+    /// By whose choice pages are doomed.
+    doomed_by: HashMap<Page, u64>,
     pub(crate) next_ticket: u64,
     pub(crate) log: Option<Box<dyn Log>>,
+    /// Whose fault is being decided on; 0 while it is nobody's.
+    pub(crate) asking_pid: u32,
     pub(crate) budget: Budget,
 }
 
@@ -142,8 +156,10 @@ impl Core {
             spaces: Vec::new(),
             parked: HashMap::new(),
             private_pages: 0,
+            doomed_by: HashMap::new(),
             next_ticket: 1,
             log: None,
+            asking_pid: 0,
             budget,
         }
     }
@@ -240,7 +256,7 @@ impl Core {
     fn ask(&mut self, input: Input) -> Plan {
         let plan = self.brain.apply(input).clone();
         if let Some(log) = &mut self.log {
-            log.input(input, self.brain.digest());
+            log.input(input, self.brain.digest(), self.asking_pid);
         }
         plan
     }
@@ -282,11 +298,14 @@ impl Core {
                 word.claim_leave();
                 job.evict.push(victim);
             } else {
+                let ticket = self.next_ticket;
+                self.next_ticket += 1;
                 // One that is being dropped leaves by itself.
                 if word.state() != State::Leaving {
                     word.doom();
+                    self.doomed_by.insert(victim.page, ticket);
                 }
-                job.late.push(victim);
+                job.late.push(Doomed { victim, ticket });
             }
         }
         for run in plan.clean {
@@ -306,13 +325,34 @@ impl Core {
     }
 
     /// Claims a victim that was busy when it was chosen.
-    pub(crate) fn claim_late(&mut self, victim: Victim) -> Late {
+    pub(crate) fn claim_late(&mut self, doomed: Doomed) -> Late {
+        let late = self.look_at_late(doomed);
+        if !matches!(late, Late::Busy) {
+            self.forget_doom(doomed);
+        }
+        late
+    }
+
+    fn is_doomed(&self, doomed: Doomed) -> bool {
+        let page = doomed.victim.page;
+        self.word(page).doomed() && self.doomed_by.get(&page) == Some(&doomed.ticket)
+    }
+
+    fn forget_doom(&mut self, doomed: Doomed) {
+        let page = doomed.victim.page;
+        if self.doomed_by.get(&page) == Some(&doomed.ticket) {
+            self.doomed_by.remove(&page);
+        }
+    }
+
+    fn look_at_late(&mut self, doomed: Doomed) -> Late {
+        let victim = doomed.victim;
         let word = self.word(victim.page);
         match word.state() {
             // Somebody else takes it out; room is there only afterwards.
             State::Leaving => Late::Busy,
             State::Absent => Late::Gone,
-            _ if !word.doomed() => Late::Gone,
+            _ if !self.is_doomed(doomed) => Late::Gone,
             State::Resident if word.idle() => {
                 if word.dirty() && self.fenced(victim.place) {
                     word.spare();
@@ -325,20 +365,35 @@ impl Core {
         }
     }
 
+    /// A busy victim stays after all.
+    pub(crate) fn spare(&mut self, doomed: Doomed) -> Job {
+        if !self.is_doomed(doomed) {
+            // Somebody else takes it out, or has done so.
+            return Job::default();
+        }
+        self.forget_doom(doomed);
+        let place = doomed.victim.place;
+        let word = self.word(doomed.victim.page);
+        word.spare();
+        self.decide(Input::Spared { place, dirty: word.dirty() })
+    }
+
     /// A page that the job is to fetch was chosen as a victim before the job began, in place of
     /// one that had to stay. It is not fetched, or the job would wait for itself.
     fn give_up_victims(&mut self, job: &mut Job) {
         let late = std::mem::take(&mut job.late);
-        for victim in late {
+        for doomed in late {
+            let victim = doomed.victim;
             let fetched = job.fetch.iter_mut().find(|r| {
                 let end = r.place.index + u64::from(r.pages);
                 r.place.segment == victim.place.segment
                     && (r.place.index..end).contains(&victim.place.index)
             });
             let Some(run) = fetched else {
-                job.late.push(victim);
+                job.late.push(doomed);
                 continue;
             };
+            self.forget_doom(doomed);
             let keep = (victim.place.index - run.place.index) as u32;
             let gone = Run { place: victim.place, pages: run.pages - keep, demanded: 0 };
             run.pages = keep;

@@ -58,6 +58,7 @@ impl<P: Port> Engine<P> {
             self.stray(fault, again);
             return None;
         };
+        core.asking_pid = core.space_mut(fault.space).map_or(0, |s| s.pid);
         let place = Place { segment: Segment(region.file), index: region.index(addr) };
         let Some(file) = core.file(region.file).filter(|f| place.index < f.pages) else {
             // Beyond the end of the file: the next touch raises SIGBUS by itself.

@@ -1,12 +1,12 @@
 //! Jobs: what a decision asks for, carried out.
 
-use crate::core::{Core, Job, Late};
+use crate::core::{Core, Doomed, Job, Late};
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
 use crate::word::State;
-use pagekeeper_frames::{Input, Place, Run, Victim, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
@@ -151,15 +151,16 @@ impl<P: Port> Engine<P> {
     pub(crate) fn make_room(&self, job: &mut Job, wait: bool, again: &mut Again) {
         let mut more = Job::default();
         self.clear_out(job, &mut more, again);
-        for victim in std::mem::take(&mut job.late) {
-            match self.late(victim, wait, again) {
+        for doomed in std::mem::take(&mut job.late) {
+            let victim = doomed.victim;
+            match self.late(doomed, wait, again) {
                 Late::Claimed => self.evict(vec![victim], &mut more, again),
                 Late::Gone => {}
                 Late::Kept(others) => {
                     more.append(others);
                     again.extend(self.lock().unpark(victim.place));
                 }
-                Late::Busy => more.late.push(victim),
+                Late::Busy => more.late.push(doomed),
             }
         }
         // Victims in place of others that had to stay.
@@ -192,11 +193,11 @@ impl<P: Port> Engine<P> {
     }
 
     /// Claims a victim that was busy when it was chosen, waiting for it or not.
-    fn late(&self, victim: Victim, wait: bool, again: &mut Again) -> Late {
+    fn late(&self, doomed: Doomed, wait: bool, again: &mut Again) -> Late {
         if !wait {
-            return self.lock().claim_late(victim);
+            return self.lock().claim_late(doomed);
         }
-        let settled = |core: &mut Core| match core.claim_late(victim) {
+        let settled = |core: &mut Core| match core.claim_late(doomed) {
             Late::Busy => None,
             settled => Some(settled),
         };
@@ -204,18 +205,11 @@ impl<P: Port> Engine<P> {
     }
 
     /// Busy victims stay after all.
-    fn spare(&self, victims: Vec<Victim>, more: &mut Job, again: &mut Again) {
+    fn spare(&self, victims: Vec<Doomed>, more: &mut Job, again: &mut Again) {
         let mut core = self.lock();
-        for Victim { page, place, .. } in victims {
-            let word = core.word(page);
-            if !word.doomed() {
-                // Somebody else takes it out, or has done so.
-                continue;
-            }
-            word.spare();
-            let dirty = word.dirty();
-            more.append(self.decide(&mut core, Input::Spared { place, dirty }));
-            again.extend(core.unpark(place));
+        for doomed in victims {
+            more.append(core.spare(doomed));
+            again.extend(core.unpark(doomed.victim.place));
         }
         self.rested();
     }

@@ -2,12 +2,12 @@
 
 use crate::engine::{Deferred, Engine};
 use crate::live::{Hands, LiveFile, LivePort, LiveSpace};
+use crate::outside::Watches;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::selection::Selection;
 use crate::spaces::{Region, Space};
 use crate::stats::PassedThrough;
 use crate::store::Store;
-use crate::outside::Watches;
 use crate::work::Workers;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};

@@ -2,10 +2,10 @@
 //! compresses and writes.
 
 use crate::core::Log;
-use pagekeeper_frames::{Input, Segment};
+use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_trace as trace;
 use pagekeeper_trace::{TraceError, TraceWriter};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -36,6 +36,8 @@ pub struct Recorder {
     inputs: u64,
     digest: u64,
     known: HashSet<u32>,
+    /// Number in the trace of each process seen, by its id.
+    processes: HashMap<u32, u32>,
 }
 
 /// The writing side, to be finished at the end.
@@ -68,6 +70,7 @@ pub fn start(
         inputs: 0,
         digest: 0,
         known: HashSet::new(),
+        processes: HashMap::new(),
     };
     Ok((recorder, Writing { thread }))
 }
@@ -107,20 +110,40 @@ impl Recorder {
         }
     }
 
-    fn touch(&mut self, time_ns: u64, place: pagekeeper_frames::Place, write: bool) {
+    /// The process's number; process 0 stands for explicit reads and what is nobody's.
+    fn process(&mut self, pid: u32) -> u32 {
+        if let Some(&number) = self.processes.get(&pid) {
+            return number;
+        }
+        let number = if pid == 0 { 0 } else { self.processes.len() as u32 + 1 };
+        self.processes.insert(pid, number);
+        if pid != 0 {
+            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+            let parent = pagekeeper_sys::process::parent_of(pid).ok();
+            self.push(trace::Record::Process(trace::Process {
+                process: number,
+                pid,
+                parent: parent.and_then(|p| self.processes.get(&p).copied()),
+                name: name.trim_ascii_end().to_vec(),
+            }));
+        }
+        number
+    }
+
+    fn touch(&mut self, time_ns: u64, process: u32, place: Place, write: bool) {
         self.push(trace::Record::Reference(trace::Reference {
             time_ns,
-            process: 0,
+            process,
             segment: place.segment.0,
             page: place.index,
             write,
         }));
     }
 
-    fn fault(&mut self, time_ns: u64, place: pagekeeper_frames::Place, kind: trace::FaultKind) {
+    fn fault(&mut self, time_ns: u64, process: u32, place: Place, kind: trace::FaultKind) {
         self.push(trace::Record::Fault(trace::Fault {
             time_ns,
-            process: 0,
+            process,
             segment: place.segment.0,
             page: place.index,
             kind,
@@ -129,7 +152,7 @@ impl Recorder {
 }
 
 impl Log for Recorder {
-    fn input(&mut self, input: Input, digest: u64) {
+    fn input(&mut self, input: Input, digest: u64, pid: u32) {
         let time_ns = u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         if self.content.inputs {
             let (code, a, b) = input.encode();
@@ -137,23 +160,29 @@ impl Log for Recorder {
             self.inputs += 1;
             self.digest = digest;
         }
+        let process = match input {
+            Input::Major { map: true, .. }
+            | Input::Touch { map: true, .. }
+            | Input::Write { .. } => self.process(pid),
+            _ => 0,
+        };
         match input {
             Input::Major { place, want, write, .. } => {
                 for i in 0..u64::from(want) {
-                    let place = pagekeeper_frames::Place { index: place.index + i, ..place };
-                    self.touch(time_ns, place, write);
+                    let place = Place { index: place.index + i, ..place };
+                    self.touch(time_ns, process, place, write);
                 }
-                self.fault(time_ns, place, trace::FaultKind::Major);
+                self.fault(time_ns, process, place, trace::FaultKind::Major);
             }
             Input::Touch { place, write, map } => {
-                self.touch(time_ns, place, write);
+                self.touch(time_ns, process, place, write);
                 if map {
-                    self.fault(time_ns, place, trace::FaultKind::Minor);
+                    self.fault(time_ns, process, place, trace::FaultKind::Minor);
                 }
             }
             Input::Write { place } => {
-                self.touch(time_ns, place, true);
-                self.fault(time_ns, place, trace::FaultKind::Write);
+                self.touch(time_ns, process, place, true);
+                self.fault(time_ns, process, place, trace::FaultKind::Write);
             }
             Input::Segment { segment, pages } if self.known.contains(&segment.0) => {
                 let bytes = pages * crate::port::PAGE_BYTES;

@@ -6,8 +6,8 @@ use pagekeeper_sys::file::{self, FallocateFlags, TransferFlags};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::{Arc, RwLock};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, RwLock};
 
 /// Descriptors of one file. Few, since a run may manage thousands of files.
 #[derive(Debug)]
