@@ -134,7 +134,7 @@ impl Drop for Scratch {
 pub fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
-        .join(format!("live-{name}-{}", std::process::id()));
+        .join(format!("live-program-{name}-{}", std::process::id()));
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if !out.is_file() {
