@@ -39,6 +39,8 @@ pub trait Hands: Send + Sync {
     fn hand_over(&self, work: Deferred) -> Result<(), Deferred>;
     /// Notices pending changes of address spaces.
     fn again(&self);
+    /// Returns when every change that was read is also applied.
+    fn settled(&self);
 }
 
 /// Descriptors by number.
@@ -233,11 +235,16 @@ impl Port for LivePort {
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
-        let space = self.need_space(space)?;
-        space
-            .userfault
+        let live = self.need_space(space)?;
+        live.userfault
             .write_protect(addr, pages * PAGE_BYTES, true, false)
-            .map_err(userfault_error)
+            .map_err(userfault_error)?;
+        // A fork that was read but not applied yet left a child with the old access: whoever
+        // protects looks for new mappings next, and must find the child's.
+        if let Some(hands) = self.hands.get() {
+            hands.settled();
+        }
+        Ok(())
     }
 
     fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

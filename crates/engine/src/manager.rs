@@ -466,6 +466,12 @@ impl Hands for Link {
         }
     }
 
+    fn settled(&self) {
+        if let Some(manager) = self.0.upgrade() {
+            drop(manager.mapping_order.lock().expect("lock"));
+        }
+    }
+
     fn again(&self) {
         let Some(manager) = self.0.upgrade() else { return };
         if manager.event_thread.get() == Some(&std::thread::current().id()) {
