@@ -158,7 +158,8 @@ fn every_interposed_call_does_the_same_under_the_manager() {
         "random", "processes", "descriptors",
     ];
     for policy in ["lru", "clock"] {
-        let mut arguments = vec!["subject"];
+        let subject = Scratch::new("exercise").file("subject");
+    let mut arguments = vec![subject.to_str().expect("text")];
         arguments.extend(parts);
         let budget = Budget::kib(64).policy(policy);
         same("exercise", &budget, &exercise, &arguments, |_| ()).ok().pressed();

@@ -42,6 +42,7 @@ mod mapping;
 mod numbers;
 mod raw;
 mod real;
+mod relay;
 mod start;
 mod state;
 mod stdio;

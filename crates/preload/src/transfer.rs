@@ -9,6 +9,7 @@ use crate::files::{self, File, Served};
 use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::raw_call;
+use crate::relay::{self, Relay};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -70,9 +71,16 @@ pub(crate) fn read(
     position: Option<i64>,
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
-    let file = files::managed(fd)?;
+    let by_relay = |iov: &dyn Buffers| {
+        if !mapping::any() {
+            return None;
+        }
+        let iov = iov.get().ok().filter(|iov| relay::needed(fd, iov))?;
+        Some(relay::read(fd, iov, position))
+    };
+    let Some(file) = files::managed(fd) else { return by_relay(&iov) };
     match file.enter() {
-        Served::Kernel(_guard) => return Some(plain()),
+        Served::Kernel(_guard) => return by_relay(&iov).or_else(|| Some(plain())),
         Served::Managed => {}
     }
     let flags = raw::fcntl(fd, libc::F_GETFL, 0);
@@ -136,45 +144,18 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
     done as isize
 }
 
-/// Reads into managed memory. The manager copies by `process_vm_writev(2)`, which holds on to the
-/// pages it copies to; they could be evicted meanwhile, and what is copied then would be lost. So
-/// the bytes go to a memory file first, and from there by a read of this process's own.
+/// Reads what may lie in managed memory by way of a relay.
 fn fetch_around(file: &File, request: &Request) -> Result<usize, i32> {
-    const BYTES: usize = 256 << 10;
-    let bytes = (request.c as usize).min(BYTES);
-    let name = c"pagekeeper-read".as_ptr();
-    let fd = raw_call!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC);
-    if fd < 0 {
-        return Err(fd as i32);
-    }
-    let fd = fd as c_int;
-    let fetched = fetch_into(file, request, fd, bytes);
-    let copied = match fetched {
-        Ok(0) => Ok(0),
-        Ok(got) => match raw_call!(libc::SYS_pread64, fd, request.d, got, 0) {
+    let relay = Relay::new(request.c as usize).map_err(|errno| errno as i32)?;
+    let bytes = relay.bytes as u64;
+    let by_way = Request { c: bytes, d: relay.addr as u64, e: 0, ..*request };
+    match ask(file.state, &by_way)?.r0 {
+        0 => Ok(0),
+        got => match relay.deliver(request.d as usize, got.min(bytes) as usize) {
             done if done < 0 => Err(done as i32),
             done => Ok(done as usize),
         },
-        Err(errno) => Err(errno),
-    };
-    raw::close(fd);
-    copied
-}
-
-fn fetch_into(file: &File, request: &Request, fd: c_int, bytes: usize) -> Result<usize, i32> {
-    let sized = raw_call!(libc::SYS_ftruncate, fd, bytes);
-    if sized < 0 {
-        return Err(sized as i32);
     }
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
-    let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0);
-    if addr < 0 {
-        return Err(addr as i32);
-    }
-    let request = Request { c: bytes as u64, d: addr as u64, e: 0, ..*request };
-    let reply = ask(file.state, &request);
-    raw::munmap(addr as usize, bytes);
-    reply.map(|reply| (reply.r0 as usize).min(bytes))
 }
 
 /// A call of the write family; `position` is none for the descriptor's own, `rwf` the `RWF_`

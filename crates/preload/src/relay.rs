@@ -1,0 +1,97 @@
+//! Reading into managed memory by calls that hold on to the pages they fill.
+//!
+//! `process_vm_writev(2)` (by which the manager copies) and reads by O_DIRECT look up the pages of
+//! a buffer first and fill them later. Those of managed memory could be evicted in between, and
+//! what is put into them then would be lost. So the bytes go to a memory file, and from there to
+//! the buffer by a plain read of this process's own, which copies page by page as they are mapped.
+
+use crate::mapping;
+use crate::raw;
+use crate::raw_call;
+use libc::{c_int, iovec};
+
+/// Most bytes that are relayed at once; a multiple of every alignment that O_DIRECT asks for.
+const BYTES: usize = 256 << 10;
+
+/// A memory file and its mapping here.
+pub(crate) struct Relay {
+    fd: c_int,
+    /// Where it is mapped.
+    pub(crate) addr: usize,
+    /// How much fits.
+    pub(crate) bytes: usize,
+}
+
+impl Relay {
+    /// One for a transfer of so many bytes, or for the first part of it; else a negated errno.
+    pub(crate) fn new(bytes: usize) -> Result<Relay, isize> {
+        let bytes = bytes.min(BYTES);
+        let name = c"pagekeeper-relay".as_ptr();
+        let fd = raw_call!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC);
+        if fd < 0 {
+            return Err(fd);
+        }
+        let fd = fd as c_int;
+        let sized = raw_call!(libc::SYS_ftruncate, fd, bytes);
+        let prot = libc::PROT_READ | libc::PROT_WRITE;
+        let addr =
+            if sized < 0 { sized } else { raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0) };
+        if addr < 0 {
+            raw::close(fd);
+            return Err(addr);
+        }
+        Ok(Relay { fd, addr: addr as usize, bytes })
+    }
+
+    /// Copies its first bytes to a buffer; fewer if the buffer ends early, or a negated errno.
+    pub(crate) fn deliver(&self, buffer: usize, bytes: usize) -> isize {
+        raw_call!(libc::SYS_pread64, self.fd, buffer, bytes.min(self.bytes), 0)
+    }
+}
+
+impl Drop for Relay {
+    fn drop(&mut self) {
+        raw::munmap(self.addr, self.bytes);
+        raw::close(self.fd);
+    }
+}
+
+/// Whether a plain read would be filled by a device that may find the pages of the buffers evicted.
+pub(crate) fn needed(fd: c_int, iov: &[iovec]) -> bool {
+    iov.iter().any(|part| mapping::may_be_managed(part.iov_base as usize, part.iov_len))
+        && raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_DIRECT != 0
+}
+
+/// A plain read by way of a relay; `position` is none for the descriptor's own.
+pub(crate) fn read(fd: c_int, iov: &[iovec], position: Option<i64>) -> isize {
+    let longest = iov.iter().map(|part| part.iov_len).max().unwrap_or(0);
+    let relay = match Relay::new(longest) {
+        Ok(relay) => relay,
+        Err(errno) => return errno,
+    };
+    let mut done = 0;
+    for part in iov {
+        let mut at = 0;
+        while at < part.iov_len {
+            let want = (part.iov_len - at).min(relay.bytes);
+            let place = position.map_or(-1, |start| start + done as i64);
+            let into = iovec { iov_base: relay.addr as *mut _, iov_len: want };
+            // An offset of -1 is the descriptor's own.
+            let got = raw_call!(libc::SYS_preadv2, fd, &raw const into, 1, place, 0, 0);
+            let copied = if got > 0 {
+                relay.deliver(part.iov_base as usize + at, got as usize)
+            } else {
+                got
+            };
+            if copied <= 0 {
+                return if done > 0 { done as isize } else { copied };
+            }
+            at += copied as usize;
+            done += copied as usize;
+            if (copied as usize) < want {
+                return done as isize;
+            }
+        }
+    }
+    done as isize
+}
