@@ -10,8 +10,10 @@ use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
-/// Buffers kept for the next transfers.
-const BUFFERS_KEPT: usize = 4;
+/// Buffers of each kind kept for the next transfers.
+const BUFFERS_KEPT: usize = 3;
+/// Size of the short ones.
+const SHORT_BUFFER_BYTES: usize = 16 << 10;
 
 /// Where fetched pages are mapped: who asked for them.
 type Asker = Option<(SpaceNo, Region)>;
@@ -228,19 +230,29 @@ impl<P: Port> Engine<P> {
 
     // ---- fetching ---------------------------------------------------------------------------
 
+    /// Memory for a transfer: a short or a long buffer, kept ones first, since new memory costs
+    /// a fault a page.
     pub(crate) fn take_buffer(&self, bytes: usize) -> Result<Buffer, PortError> {
-        let mut pool = self.buffers.lock().expect("buffer pool");
-        if let Some(at) = pool.iter().position(|b| b.len() >= bytes) {
-            return Ok(pool.swap_remove(at));
+        let short = bytes <= SHORT_BUFFER_BYTES;
+        {
+            let mut pool = self.buffers.lock().expect("buffer pool");
+            let fits = |b: &Buffer| b.len() >= bytes && (b.len() <= SHORT_BUFFER_BYTES) == short;
+            if let Some(at) = pool.iter().rposition(fits) {
+                return Ok(pool.swap_remove(at));
+            }
         }
-        drop(pool);
+        let bytes = if short { SHORT_BUFFER_BYTES } else { bytes };
         Buffer::new(bytes).map_err(|e| PortError::Io(e.raw_os_error()))
     }
 
     pub(crate) fn give_buffer(&self, buffer: Buffer) {
         let mut pool = self.buffers.lock().expect("buffer pool");
-        if pool.len() < BUFFERS_KEPT {
+        let short = |b: &Buffer| b.len() <= SHORT_BUFFER_BYTES;
+        let alike = pool.iter().filter(|b| short(b) == short(&buffer)).count();
+        if alike < BUFFERS_KEPT {
             pool.push(buffer);
+        } else if let Some(at) = pool.iter().position(|b| !short(b) && b.len() < buffer.len()) {
+            pool[at] = buffer;
         }
     }
 
