@@ -114,11 +114,8 @@ fn writers(place: &Scratch, budget: Budget, count: usize) -> (Tree, Vec<std::pat
     let mut script = String::new();
     for (who, said) in said.iter().enumerate() {
         let program = programs();
-        script += &format!(
-            "{} progress . {PAGES} {who} > {} & ",
-            program.display(),
-            said.display()
-        );
+        script +=
+            &format!("{} progress . {PAGES} {who} > {} & ", program.display(), said.display());
     }
     script += "wait";
     let mut command = command(place, Some(&budget), "sh");

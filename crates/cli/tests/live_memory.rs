@@ -34,7 +34,9 @@ fn a_file_that_the_program_made_is_managed() {
     let done = session.end().ok().pressed();
     assert_eq!(done.managed_files(), 1);
     let content = place.get("new");
-    assert!((0..90).all(|page| content[page * 4096] == page as u8 && content[page * 4096 + 1] == 5));
+    assert!(
+        (0..90).all(|page| content[page * 4096] == page as u8 && content[page * 4096 + 1] == 5)
+    );
 }
 
 #[test]
@@ -154,12 +156,21 @@ fn every_interposed_call_does_the_same_under_the_manager() {
     }
     let exercise = compiled("../../preload/tests/exercise.c", &[], "exercise");
     let parts = [
-        "transfers", "opening", "streams", "mappings", "locks", "threads", "signals", "numbers",
-        "random", "processes", "descriptors",
+        "transfers",
+        "opening",
+        "streams",
+        "mappings",
+        "locks",
+        "threads",
+        "signals",
+        "numbers",
+        "random",
+        "processes",
+        "descriptors",
     ];
     for policy in ["lru", "clock"] {
         let subject = Scratch::new("exercise").file("subject");
-    let mut arguments = vec![subject.to_str().expect("text")];
+        let mut arguments = vec![subject.to_str().expect("text")];
         arguments.extend(parts);
         let budget = Budget::kib(64).policy(policy);
         same("exercise", &budget, &exercise, &arguments, |_| ()).ok().pressed();

@@ -35,7 +35,8 @@ fn numpys_test_of_memmap_passes() {
 
 /// Interpreters that may have their own tests with them.
 fn pythons_with_tests() -> Vec<PathBuf> {
-    let mut found: Vec<PathBuf> = ["/usr/bin/python3", "/usr/local/bin/python3"].map(PathBuf::from).into();
+    let mut found: Vec<PathBuf> =
+        ["/usr/bin/python3", "/usr/local/bin/python3"].map(PathBuf::from).into();
     let home = std::env::var_os("HOME").unwrap_or_default();
     let versions = std::fs::read_dir(Path::new(&home).join(".pyenv/versions"));
     found.extend(versions.into_iter().flatten().flatten().map(|v| v.path().join("bin/python3")));
@@ -57,7 +58,9 @@ fn cpythons_test_of_mmap_passes() {
     if pythons.is_empty() {
         return live::skip("no python here has its test_mmap (Debian: libpython3-testsuite)");
     }
-    for (python, policy) in pythons.iter().zip(["lru", "clock", "fifo2", "mru", "random"].iter().cycle()) {
+    for (python, policy) in
+        pythons.iter().zip(["lru", "clock", "fifo2", "mru", "random"].iter().cycle())
+    {
         let place = Scratch::new("cpython");
         let run = |budget: Option<&Budget>| {
             let mut command = command(&place, budget, python);
@@ -71,7 +74,9 @@ fn cpythons_test_of_mmap_passes() {
         }
         let done = run(Some(&Budget::kib(64).policy(policy))).ok().pressed();
         let ran = |text: &str| {
-            text.lines().find(|l| l.starts_with("Ran ")).map(|l| l[..l.find(" in ").unwrap()].to_owned())
+            text.lines()
+                .find(|l| l.starts_with("Ran "))
+                .map(|l| l[..l.find(" in ").unwrap()].to_owned())
         };
         assert_eq!(ran(&bare.stderr), ran(&done.stderr));
         eprintln!("{}: {:?}", python.display(), ran(&done.stderr));
@@ -107,11 +112,16 @@ fn sqlite_keeps_its_database_whole_in_every_journal_mode() {
     if !live::ready() || !has("sqlite3") {
         return;
     }
-    for (journal, policy) in [("wal", "lru"), ("delete", "clock"), ("truncate", "mru"), ("persist", "fifo2")] {
+    for (journal, policy) in
+        [("wal", "lru"), ("delete", "clock"), ("truncate", "mru"), ("persist", "fifo2")]
+    {
         let budget = Budget::kib(512).policy(policy);
         let script = sql(journal);
         let prepare = |place: &Scratch| drop(place.put("script.sql", &script));
-        let arguments = ["-c", "sqlite3 shop.db < script.sql && sqlite3 shop.db 'PRAGMA integrity_check'; rm -f shop.db-journal"];
+        let arguments = [
+            "-c",
+            "sqlite3 shop.db < script.sql && sqlite3 shop.db 'PRAGMA integrity_check'; rm -f shop.db-journal",
+        ];
         let done = same("sqlite", &budget, "sh", &arguments, prepare).ok().pressed();
         assert_eq!(done.text().matches("ok\n").count(), 4, "{}", done.text());
     }
@@ -336,7 +346,8 @@ for size in [4096, 1 << 20, 300 * 4096, n * 4096]:
 print('direct')
 "#;
     let other = Scratch::new("direct-source");
-    let source = other.put("source", (0..400 * 4096u64).map(|i| (i * i >> 7) as u8).collect::<Vec<_>>());
+    let source =
+        other.put("source", (0..400 * 4096u64).map(|i| ((i * i) >> 7) as u8).collect::<Vec<_>>());
     let prepare = |place: &Scratch| drop(place.put("script.py", script));
     let arguments = ["script.py", source.to_str().unwrap()];
     let budget = Budget::kib(256).policy("lru");

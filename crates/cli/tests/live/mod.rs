@@ -312,12 +312,7 @@ impl Drop for Tree {
 
 /// Runs a command to its end, with an input.
 #[track_caller]
-pub fn finish(
-    place: &Scratch,
-    command: &mut Command,
-    input: &[u8],
-    limit: Duration,
-) -> Finished {
+pub fn finish(place: &Scratch, command: &mut Command, input: &[u8], limit: Duration) -> Finished {
     let _ = std::fs::remove_file(stats_path(place));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tree = Tree::start(command);

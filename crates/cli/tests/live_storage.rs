@@ -1,0 +1,437 @@
+//! Storage that fills up, fails, or is changed by somebody else while its files are mapped.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, Session, command, finish, programs};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+const PAGE: u64 = 4096;
+
+// ---- mounts --------------------------------------------------------------------------------------
+
+/// A mounted file system, unmounted when it is dropped.
+struct Mount(PathBuf);
+
+fn call(program: &str, arguments: &[&str]) -> bool {
+    Command::new(program).args(arguments).output().is_ok_and(|o| o.status.success())
+}
+
+impl Mount {
+    /// None, and said, where that is not permitted.
+    fn new(at: PathBuf, arguments: &[&str]) -> Option<Mount> {
+        std::fs::create_dir_all(&at).unwrap();
+        let mut all = arguments.to_vec();
+        all.push(at.to_str().unwrap());
+        if live::is_root() && call("mount", &all) {
+            return Some(Mount(at));
+        }
+        live::skip(&format!("mount {all:?} is not permitted"));
+        None
+    }
+
+    fn tmpfs(place: &Scratch, name: &str, kib: u64) -> Option<Mount> {
+        let size = format!("size={kib}k");
+        Mount::new(place.file(name), &["-t", "tmpfs", "-o", &size, "live"])
+    }
+
+    /// A new file system in an image.
+    fn image(place: &Scratch, image: &Path, kind: &str, kib: u64) -> Option<Mount> {
+        std::fs::File::create(image).unwrap().set_len(kib << 10).unwrap();
+        let make = format!("mkfs.{kind}");
+        let image = image.to_str().unwrap();
+        if !call(&make, &["-q", "-F", "-b", "4096", "-m", "0", "-N", "64", image]) {
+            live::skip(&format!("{make} failed"));
+            return None;
+        }
+        Mount::new(place.file("mounted"), &["-o", "loop", image])
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        if !call("umount", &[self.0.to_str().unwrap()]) {
+            call("umount", &["-l", self.0.to_str().unwrap()]);
+        }
+    }
+}
+
+fn ready() -> bool {
+    live::ready()
+}
+
+// ---- no space ------------------------------------------------------------------------------------
+
+/// Fills a file system through a mapping of a file that is all hole.
+fn fill(place: &Scratch, mount: &Mount) {
+    let kept = mount.file("kept");
+    std::fs::write(&kept, vec![3u8; 8 * PAGE as usize]).unwrap();
+    let budget = Budget::kib(256).files(format!("{}/**", mount.0.display()));
+    let mut session = Session::managed(place, budget);
+    session.expect(&format!("open 1 {} rw", kept.display()), "ok");
+    session.expect("map 1 1 0 32768 rw shared", "ok");
+    session.expect("put 1 5 50", "ok");
+    session.expect(&format!("open 2 {} rwct", mount.file("hole").display()), "ok");
+    session.expect("truncate 2 16777216", "ok");
+    session.expect("map 2 2 0 16777216 rw shared", "ok");
+    // Reading needs no space.
+    session.expect("get 2 16000000", "0");
+    let mut written = 0;
+    for page in 0..PAGE {
+        match session.ask(&format!("put 2 {} {}", page * PAGE + 7, page % 251)).as_str() {
+            "ok" => written += 1,
+            "SIGBUS" => break,
+            other => panic!("{other}"),
+        }
+    }
+    assert!((100..2000).contains(&written), "{written} pages were written");
+    // What was written stays, and what has blocks can be written again.
+    for page in (0..written).step_by(7) {
+        session.expect(&format!("get 2 {}", page * PAGE + 7), &(page % 251).to_string());
+    }
+    session.expect(&format!("get 2 {}", written * PAGE + 7), "0");
+    session.expect(&format!("put 2 {} 1", written * PAGE + 7), "SIGBUS");
+    session.expect("put 2 8 99", "ok");
+    session.expect("put 1 6 51", "ok");
+    session.expect("sync 1", "ok");
+    session.expect("sync 2", "ok");
+    // The file's own call says so too.
+    let far = 3000 * PAGE;
+    let wrote = session.ask(&format!("pwrite 2 {far} 65536 1"));
+    assert!(wrote == "ENOSPC" || wrote.parse::<u64>().is_ok_and(|n| n < 65536), "{wrote}");
+    // Somebody makes room.
+    session.expect("truncate 1 4096", "ok");
+    let done = session.end().ok();
+    assert!(done.total("evictions") > 0);
+    let file = std::fs::File::open(mount.file("hole")).unwrap();
+    let mut byte = [0u8];
+    for page in 0..written {
+        file.read_exact_at(&mut byte, page * PAGE + 7).unwrap();
+        assert_eq!(u64::from(byte[0]), page % 251, "page {page}");
+    }
+    file.read_exact_at(&mut byte, 8).unwrap();
+    assert_eq!(byte[0], 99);
+    let kept = std::fs::read(kept).unwrap();
+    assert_eq!((kept.len(), kept[5], kept[6], kept[7]), (4096, 50, 51, 3));
+}
+
+#[test]
+fn a_full_ext4_is_an_error_at_the_write() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("full-ext4");
+    if let Some(mount) = Mount::image(&place, &place.file("image"), "ext4", 8192) {
+        fill(&place, &mount);
+    }
+}
+
+#[test]
+fn a_full_tmpfs_is_an_error_at_the_write() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("full-tmpfs");
+    if let Some(mount) = Mount::tmpfs(&place, "mounted", 4096) {
+        fill(&place, &mount);
+    }
+}
+
+// ---- errors --------------------------------------------------------------------------------------
+
+/// Blocks that the file system cannot read: SIGBUS there, and only there.
+#[test]
+fn a_page_that_cannot_be_read_raises_sigbus() {
+    if !ready() || !live::has("debugfs") {
+        return;
+    }
+    let place = Scratch::new("read-error");
+    let image = place.file("image");
+    let Some(mount) = Mount::image(&place, &image, "ext2", 8192) else { return };
+    std::fs::write(mount.file("bad"), vec![4u8; 30 * PAGE as usize]).unwrap();
+    drop(mount);
+    // Blocks from the thirteenth on are found by a list; one of its entries is damaged here.
+    let stat = Command::new("debugfs").args(["-R", "stat /bad"]).arg(&image).output().unwrap();
+    let stat = String::from_utf8_lossy(&stat.stdout).into_owned();
+    let Some((_, rest)) = stat.split_once("(IND):") else {
+        return live::skip("this mkfs.ext2 makes no indirect blocks");
+    };
+    let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
+    let block: u64 = digits.parse().unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(&image).unwrap();
+    file.write_all_at(&99_999_999u32.to_le_bytes(), block * PAGE + 4 * 8).unwrap();
+    drop(file);
+    let options = ["-o", "loop,errors=continue", image.to_str().unwrap()];
+    let Some(mount) = Mount::new(place.file("mounted"), &options) else { return };
+    let bad = mount.file("bad");
+    let budget = Budget::kib(256).files(format!("{}/**", mount.0.display()));
+    let mut session = Session::managed(&place, budget);
+    session.expect(&format!("open 1 {} rw", bad.display()), "ok");
+    session.expect("map 1 1 0 122880 rw shared", "ok");
+    let read = std::fs::File::open(&bad).unwrap().read_at(&mut [0u8; 10], 20 * PAGE);
+    let Err(error) = read else {
+        return live::skip("this kernel reads blocks behind the device's end");
+    };
+    eprintln!("the kernel says: {error}");
+    for page in (0..30).filter(|&page| page != 20) {
+        session.expect(&format!("get 1 {}", page * PAGE), "4");
+    }
+    for _ in 0..2 {
+        session.expect(&format!("get 1 {}", 20 * PAGE), "SIGBUS");
+        session.expect(&format!("put 1 {} 1", 20 * PAGE + 9), "SIGBUS");
+    }
+    session.expect(&format!("put 1 {} 77", 4 * PAGE), "ok");
+    let answer = session.ask(&format!("pread 1 {} 10", 20 * PAGE));
+    assert!(answer.starts_with('E'), "{answer}");
+    session.expect("sync 1", "ok");
+    let done = session.end().ok();
+    assert!(done.total("failed_faults") > 0);
+    let mut byte = [0u8];
+    std::fs::File::open(&bad).unwrap().read_exact_at(&mut byte, 4 * PAGE).unwrap();
+    assert_eq!(byte[0], 77);
+}
+
+/// The device fails writes (a loop device whose own file has no room left): msync and the exit
+/// code report it, the pages stay and can be read, and what can be written is.
+#[test]
+fn a_page_that_cannot_be_written_is_kept_and_reported() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("write-error");
+    let Some(under) = Mount::tmpfs(&place, "under", 3072) else { return };
+    let image = under.file("image");
+    let Some(mount) = Mount::image(&place, &image, "ext2", 16384) else { return };
+    let bad = mount.file("bad");
+    // Blocks are given out, but nothing is behind them yet.
+    std::fs::File::create(&bad).unwrap().set_len(400 * PAGE).unwrap();
+    let budget = Budget::kib(4096).files(format!("{}/**", mount.0.display()));
+    let mut session = Session::managed(&place, budget);
+    session.expect(&format!("open 1 {} rw", bad.display()), "ok");
+    session.expect("map 1 1 0 1638400 rw shared", "ok");
+    std::fs::write(under.file("filler"), vec![1u8; 3 << 20]).unwrap_err();
+    let mut written = Vec::new();
+    for page in 0..400 {
+        if session.ask(&format!("put 1 {} {}", page * PAGE, page % 251)) == "ok" {
+            written.push(page);
+        }
+    }
+    if written.is_empty() {
+        return live::skip("this file system notices the missing space by itself");
+    }
+    let answer = session.ask("sync 1");
+    if answer == "ok" {
+        return live::skip("the device took the writes");
+    }
+    assert!(answer == "EIO" || answer == "ENOSPC", "{answer}");
+    for &page in &written {
+        session.expect(&format!("get 1 {}", page * PAGE), &(page % 251).to_string());
+    }
+    let fixed = std::fs::remove_file(under.file("filler")).is_ok();
+    assert!(fixed);
+    let answer = session.ask("sync 1");
+    let done = session.end();
+    if answer == "ok" {
+        done.ok();
+        let content = std::fs::read(&bad).unwrap();
+        assert!(written.iter().all(|&p| u64::from(content[(p * PAGE) as usize]) == p % 251));
+    } else {
+        // Its metadata is damaged for good: the run must not call that a success.
+        assert_eq!(done.status.code(), Some(74), "{}", done.stderr);
+        assert!(done.stderr.contains("could not be stored"), "{}", done.stderr);
+    }
+}
+
+// ---- changes by others ---------------------------------------------------------------------------
+
+/// Asks until the answer is this: a change by others is seen soon, not at once.
+#[track_caller]
+fn soon(session: &mut Session, line: &str, answer: &str) {
+    let start = Instant::now();
+    loop {
+        let got = session.ask(line);
+        if got == answer {
+            return;
+        }
+        assert!(start.elapsed() < Duration::from_secs(5), "`{line}` is {got} still, not {answer}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn a_file_that_others_truncate_is_not_brought_back() {
+    if !ready() {
+        return;
+    }
+    for shared_memory in [false, true] {
+        let place = match shared_memory {
+            false => Scratch::new("truncated"),
+            true => Scratch::inside(Path::new("/dev/shm"), "truncated"),
+        };
+        let path = place.put("f", vec![7u8; 100 * PAGE as usize]);
+        let mut session = Session::managed(&place, Budget::kib(1024));
+        session.expect("open 1 f rw", "ok");
+        session.expect("map 1 1 0 409600 rw shared", "ok");
+        for page in 0..100 {
+            session.expect(&format!("put 1 {} 8", page * PAGE), "ok");
+        }
+        // By a plain process, in the middle of a page.
+        let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+        outside.set_len(10 * PAGE + 50).unwrap();
+        soon(&mut session, &format!("get 1 {}", 20 * PAGE), "SIGBUS");
+        session.expect(&format!("put 1 {} 1", 11 * PAGE), "SIGBUS");
+        session.expect(&format!("get 1 {}", 10 * PAGE), "8");
+        session.expect(&format!("get 1 {}", 10 * PAGE + 50), "0");
+        session.expect("size 1", &(10 * PAGE + 50).to_string());
+        session.expect("sync 1", "ok");
+        assert_eq!(path.metadata().unwrap().len(), 10 * PAGE + 50);
+        // Longer again: zeros, and no old page.
+        outside.set_len(30 * PAGE).unwrap();
+        soon(&mut session, &format!("get 1 {}", 20 * PAGE), "0");
+        session.expect(&format!("put 1 {} 9", 20 * PAGE + 1), "ok");
+        session.end().ok();
+        let content = std::fs::read(&path).unwrap();
+        assert_eq!(content.len(), 30 * PAGE as usize);
+        for (page, byte) in content.iter().step_by(PAGE as usize).enumerate() {
+            assert_eq!(*byte, if page <= 10 { 8 } else { 0 }, "page {page}");
+        }
+        assert_eq!(content[20 * PAGE as usize + 1], 9);
+    }
+}
+
+#[test]
+fn what_others_write_is_seen() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("rewritten");
+    let path = place.put("f", vec![1u8; 50 * PAGE as usize]);
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    for page in 0..50 {
+        session.expect(&format!("get 1 {}", page * PAGE), "1");
+    }
+    let outside = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    outside.write_all_at(&[2u8; 3 * PAGE as usize], 7 * PAGE).unwrap();
+    soon(&mut session, &format!("get 1 {}", 8 * PAGE), "2");
+    session.expect(&format!("get 1 {}", 10 * PAGE), "1");
+    // A file opened anew shows the present content.
+    outside.write_all_at(&[3u8; 10], 20 * PAGE).unwrap();
+    session.expect("open 2 f r", "ok");
+    session.expect("map 2 2 0 204800 r shared", "ok");
+    session.expect(&format!("get 2 {}", 20 * PAGE), "3");
+    session.expect(&format!("get 1 {}", 20 * PAGE), "3");
+    // Replaced by rename: the old file stays mapped, the name is the new one.
+    let new = place.put("g", vec![5u8; 10 * PAGE as usize]);
+    std::fs::rename(new, &path).unwrap();
+    session.expect(&format!("get 1 {}", 8 * PAGE), "2");
+    session.expect("open 3 f r", "ok");
+    session.expect("map 3 3 0 40960 r shared", "ok");
+    session.expect("get 3 5", "5");
+    // Lengthened: what is new can be touched in the mapping that was made before.
+    let outside = std::fs::OpenOptions::new().append(true).open(&path).unwrap();
+    session.expect("map 4 3 0 81920 r shared", "ok");
+    session.expect(&format!("get 4 {}", 12 * PAGE), "SIGBUS");
+    std::io::Write::write_all(&mut &outside, &[6u8; 5 * PAGE as usize]).unwrap();
+    soon(&mut session, &format!("get 4 {}", 12 * PAGE), "6");
+    session.end().ok();
+}
+
+/// What a program synced or wrote is in the file for others, at once.
+#[test]
+fn others_see_what_was_synced_and_written() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("synced");
+    let path = place.put("f", vec![0u8; 50 * PAGE as usize]);
+    let outside = std::fs::File::open(&path).unwrap();
+    let byte = |at: u64| {
+        let mut byte = [0u8];
+        outside.read_exact_at(&mut byte, at).unwrap();
+        byte[0]
+    };
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    session.expect(&format!("put 1 {} 1", 5 * PAGE), "ok");
+    session.expect("sync 1", "ok");
+    assert_eq!(byte(5 * PAGE), 1);
+    session.expect(&format!("put 1 {} 2", 6 * PAGE), "ok");
+    session.expect("fsync 1", "ok");
+    assert_eq!(byte(6 * PAGE), 2);
+    session.expect(&format!("pwrite 1 {} 10 3", 7 * PAGE), "10");
+    assert_eq!(byte(7 * PAGE), 3);
+    session.expect(&format!("get 1 {}", 7 * PAGE), "3");
+    // Unmapped: soon.
+    session.expect(&format!("put 1 {} 4", 8 * PAGE), "ok");
+    session.expect("unmap 1", "ok");
+    let start = Instant::now();
+    while byte(8 * PAGE) != 4 {
+        assert!(start.elapsed() < Duration::from_secs(5), "unmapped, and not written");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    // A record lock is where programs that share a file look at it.
+    session.expect("map 2 1 0 204800 rw shared", "ok");
+    session.expect(&format!("put 2 {} 5", 9 * PAGE), "ok");
+    session.expect("lock 1", "ok");
+    session.expect("close 1", "ok");
+    session.end().ok();
+    assert_eq!(byte(9 * PAGE), 5);
+}
+
+/// The second of two runs leaves the file to the kernel, and says so.
+#[test]
+fn a_file_has_one_manager() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("managers");
+    place.put("f", vec![1u8; 20 * PAGE as usize]);
+    let mut first = Session::managed(&place, Budget::kib(256));
+    first.expect("open 1 f rw", "ok");
+    first.expect("map 1 1 0 81920 rw shared", "ok");
+    first.expect("put 1 5 2", "ok");
+    first.expect("sync 1", "ok");
+    let other = Scratch::new("managers-other");
+    let budget = Budget::kib(256).files(format!("{}/**", place.path().display()));
+    let mut second = Session::managed(&other, budget.clone());
+    let path = place.file("f");
+    second.expect(&format!("open 1 {} rw", path.display()), "ok");
+    second.expect("map 1 1 0 81920 rw shared", "ok");
+    second.expect("get 1 5", "2");
+    let done = second.end().ok();
+    assert_eq!(done.managed_files(), 0);
+    let passed = done.stats["passed_through"].to_string();
+    assert!(passed.contains("another pagekeeper run manages it"), "{passed}");
+    assert!(done.stderr.contains("left to the kernel"), "{}", done.stderr);
+    first.end().ok();
+    // When the first has ended, the next one manages it.
+    let mut third = Session::managed(&other, budget);
+    third.expect(&format!("open 1 {} rw", path.display()), "ok");
+    third.expect("map 1 1 0 81920 rw shared", "ok");
+    third.expect("get 1 5", "2");
+    assert_eq!(third.end().ok().managed_files(), 1);
+}
+
+/// Files of a memory file system have no direct I/O.
+#[test]
+fn files_of_a_memory_file_system_are_managed() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::inside(Path::new("/dev/shm"), "memory");
+    for part in ["fork-shared", "moves", "ends", "buffers"] {
+        let mut command = command(&place, Some(&Budget::kib(256)), programs());
+        command.args([part, "."]);
+        let done = finish(&place, &mut command, b"", LIMIT).ok();
+        assert!(done.total("major_faults") > 0 && done.managed_files() > 0);
+    }
+}
