@@ -4,7 +4,7 @@
 //! that meets a page in motion is parked, and served again when the page has come to rest; no
 //! thread waits for another's I/O on its behalf.
 //!
-//! **Who waits for whom.** A thread sleeps only in [`Engine::wait_until`], without the lock and
+//! **Who waits for whom.** A thread sleeps only in `Engine::wait_until`, without the lock and
 //! without pins. The one that may hold claims while it sleeps is a demand fault whose victims are
 //! busy: it waits for pages that were claimed before its own, so there is always a first one that
 //! waits for nobody. Work that no fault waits for never sleeps: it gives up its fetches instead,
