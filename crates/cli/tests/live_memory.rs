@@ -148,6 +148,18 @@ fn a_budget_of_a_few_pages_gets_through() {
     }
 }
 
+/// Nine threads in three processes, each with pages of its own in one file: mapped, read and
+/// written in every way, remapped, synced, with the file's tail growing and shrinking and children
+/// coming and going, while all of it is evicted.
+#[test]
+fn everything_at_once() {
+    for (kib, policy) in [(128, "lru"), (512, "clock")] {
+        if let Some(done) = part("everything", Budget::kib(kib).policy(policy), &[]) {
+            done.pressed();
+        }
+    }
+}
+
 /// The preload library's own exercises, with the true manager behind them.
 #[test]
 fn every_interposed_call_does_the_same_under_the_manager() {

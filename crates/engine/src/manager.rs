@@ -54,6 +54,31 @@ pub(crate) struct Client {
     pub(crate) raw: Option<SharedMap>,
     /// Open changes: ticket and slot.
     pub(crate) changes: Vec<(u64, FileNo)>,
+    /// What the descriptors that it showed allow it to do with their files.
+    pub(crate) rights: HashMap<FileNo, Rights>,
+}
+
+/// What a descriptor allows, by the mode it was opened with.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Rights {
+    /// The rights that a descriptor proves, and its flags. What its holder says of it proves
+    /// nothing.
+    pub(crate) fn proved_by(fd: impl AsFd) -> Result<(Rights, i32), Errno> {
+        let flags = rustix::fs::fcntl_getfl(fd)?.bits() as i32;
+        let mode = flags & libc::O_ACCMODE;
+        let nothing = flags & libc::O_PATH != 0;
+        let read = !nothing && mode != libc::O_WRONLY;
+        Ok((Rights { read, write: !nothing && mode != libc::O_RDONLY }, flags))
+    }
+
+    pub(crate) fn and(self, other: Rights) -> Rights {
+        Rights { read: self.read || other.read, write: self.write || other.write }
+    }
 }
 
 /// Told when files become managed and processes appear, so that another process can hold on to
@@ -73,7 +98,6 @@ pub struct Manager {
     slots: Mutex<Slots>,
     flags_memfd: Memfd,
     flags: SharedMap,
-    probe: Memfd,
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
@@ -100,14 +124,13 @@ impl Manager {
         secret: [u8; 16],
     ) -> Result<Arc<Manager>, Errno> {
         let (flags_memfd, flags) = SharedMap::create("pagekeeper-flags", SLOTS_MAX)?;
-        let probe = Memfd::create("pagekeeper-probe", PAGE_BYTES, false)?;
+        flags_memfd.set_mode(0o400)?;
         let manager = Arc::new(Manager {
             engine,
             selection,
             slots: Mutex::new(Slots::default()),
             flags_memfd,
             flags,
-            probe,
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
@@ -134,9 +157,10 @@ impl Manager {
         self.flags_memfd.reopen_read_only()
     }
 
-    /// The probe page's memfd.
+    /// A probe page's memfd. The kernel registers only what may be written, and who may write a
+    /// memfd may cut it off: each client has one of its own.
     pub(crate) fn probe_for_client(&self) -> Result<OwnedFd, Errno> {
-        self.probe.reopen_writable()
+        Memfd::create("pagekeeper-probe", PAGE_BYTES, false)?.reopen_writable()
     }
 
     /// Something worth telling the user, once.
@@ -197,6 +221,13 @@ impl Manager {
 
     pub(crate) fn is_active(&self, no: FileNo) -> bool {
         self.slots.lock().expect("lock").list.get(no as usize).is_some_and(|s| s.active)
+    }
+
+    /// Whether a descriptor is of the slot's file.
+    pub(crate) fn is_slots_file(&self, no: FileNo, fd: BorrowedFd<'_>) -> bool {
+        let slots = self.slots.lock().expect("lock");
+        let id = slots.list.get(no as usize).map(|slot| slot.id);
+        id.is_some() && file::stat(fd).ok().map(|stat| stat.id) == id
     }
 
     pub(crate) fn min_size_bytes(&self) -> u64 {

@@ -1,6 +1,6 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
-use crate::manager::{Client, Manager};
+use crate::manager::{Client, Manager, Rights};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::spaces::{Region, Space};
 use crate::transfer::Change;
@@ -139,6 +139,20 @@ impl Connection {
         if self.manager.is_active(no) { Ok(no) } else { Err(Errno::BADF) }
     }
 
+    /// A slot that this process has shown a descriptor of.
+    fn permitted(&self, number: u64, allowed: impl Fn(Rights) -> bool) -> Result<FileNo, Errno> {
+        let no = self.slot(number)?;
+        let clients = self.manager.clients.lock().expect("lock");
+        let rights = clients.get(&self.pid).and_then(|client| client.rights.get(&no));
+        if rights.copied().is_some_and(allowed) { Ok(no) } else { Err(Errno::ACCESS) }
+    }
+
+    fn grant(&self, no: FileNo, rights: Rights) {
+        let mut clients = self.manager.clients.lock().expect("lock");
+        let known = clients.entry(self.pid).or_default().rights.entry(no).or_default();
+        *known = known.and(rights);
+    }
+
     fn handle(&self, op: Op, r: Request, text: &[u8], fd: Option<OwnedFd>) -> Handled {
         let manager = &self.manager;
         match op {
@@ -166,7 +180,12 @@ impl Connection {
             }
             Op::Opened => {
                 let fd = fd.ok_or(Errno::BADF)?;
-                value(manager.opened(fd.as_fd(), r.a as i32).map_or(0, |no| u64::from(no) + 1))
+                let (rights, flags) = Rights::proved_by(&fd)?;
+                let no = manager.opened(fd.as_fd(), flags);
+                if let Some(no) = no {
+                    self.grant(no, rights);
+                }
+                value(no.map_or(0, |no| u64::from(no) + 1))
             }
             Op::Closed => value(0),
             Op::MapPrepare => self.map_prepare(r, fd),
@@ -211,16 +230,20 @@ impl Connection {
     fn map_prepare(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
         let manager = &self.manager;
         let no = u32::try_from(r.a).map_err(|_| Errno::INVAL)?;
+        let fd = fd.ok_or(Errno::BADF)?;
+        let (rights, flags) = Rights::proved_by(&fd)?;
+        if !rights.read || !manager.is_slots_file(no, fd.as_fd()) {
+            return Err(Errno::ACCESS);
+        }
         if !manager.is_active(no) {
-            let Some(fd) = fd else { return value(0) };
             let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
             if size < manager.min_size_bytes().max(1)
-                || manager.activate(no, fd.as_fd(), r.f as i32).is_err()
+                || manager.activate(no, fd.as_fd(), flags).is_err()
             {
                 return value(0);
             }
         }
-        match manager.map_prepare(no, r.b, r.c, r.e as i32, r.f as i32) {
+        match manager.map_prepare(no, r.b, r.c, r.e as i32, flags) {
             Some((memfd, kind)) => Ok(Answer {
                 reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
                 fd: Some(memfd),
@@ -310,7 +333,7 @@ impl Connection {
     }
 
     fn read(&self, r: Request) -> Handled {
-        let no = self.slot(r.a)?;
+        let no = self.permitted(r.a, |rights| rights.read)?;
         if r.e != 0 && !self.space_regions(r.d, r.c).is_empty() {
             return values(0, 1);
         }
@@ -325,7 +348,7 @@ impl Connection {
     }
 
     fn change_begin(&self, r: Request) -> Handled {
-        let no = self.slot(r.a)?;
+        let no = self.permitted(r.a, |rights| rights.write)?;
         let engine = &self.manager.engine;
         let change = match r.e {
             wire::CHANGE_WRITE => Change::Write,
@@ -349,9 +372,9 @@ impl Connection {
         let no = self.slot(r.a)?;
         {
             let mut clients = self.manager.clients.lock().expect("lock");
-            if let Some(client) = clients.get_mut(&self.pid) {
-                client.changes.retain(|c| *c != (r.b, no));
-            }
+            let client = clients.get_mut(&self.pid).ok_or(Errno::ACCESS)?;
+            let own = client.changes.iter().position(|c| *c == (r.b, no));
+            client.changes.swap_remove(own.ok_or(Errno::ACCESS)?);
         }
         let bytes =
             (r.e != 0).then_some(|at: u64, buffer: &mut [u8]| {

@@ -37,7 +37,8 @@ static void answer(const char *format, long value) {
 }
 
 static int open_flags(const char *text) {
-    int flags = strstr(text, "rw") ? O_RDWR : strchr(text, 'w') ? O_WRONLY : O_RDONLY;
+    // Programs that it runs must not inherit what it has.
+    int flags = O_CLOEXEC | (strstr(text, "rw") ? O_RDWR : strchr(text, 'w') ? O_WRONLY : O_RDONLY);
     if (strchr(text, 'c')) flags |= O_CREAT;
     if (strchr(text, 't')) flags |= O_TRUNC;
     if (strchr(text, 'a')) flags |= O_APPEND;

@@ -617,6 +617,104 @@ static void few_frames(void) {
     puts("few frames");
 }
 
+// ---- everything at once -------------------------------------------------------------------------
+
+enum { STRESS_PAGES = 400, STRESS_THREADS = 3, STRESS_PROCESSES = 3, TAIL_PAGES = 64 };
+static const char *stress_path;
+
+// One of many: owns every so-manieth page, and keeps to itself what they hold. It writes and reads
+// them in every way, through mappings that come, go and move, while the others do the same.
+static void *stress(void *number) {
+    const uint64_t me = (uint64_t)(uintptr_t)number, all = STRESS_THREADS * STRESS_PROCESSES;
+    static __thread uint64_t expected[STRESS_PAGES];
+    for (uint64_t p = 0; p < STRESS_PAGES; p++) expected[p] = word_of(p, 9);
+    uint64_t seed = mixed(me + 77);
+    int fd = open(stress_path, O_RDWR);
+    CHECK(fd >= 0);
+    size_t pages = STRESS_PAGES;
+    uint64_t *at = map(fd, pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (int step = 0; step < 2500; step++) {
+        seed = mixed(seed + 1);
+        uint64_t page = (seed >> 8) % (STRESS_PAGES / all) * all + me, word;
+        off_t offset = (off_t)(page * PAGE + 72);
+        uint64_t *here = at + page * 512 + 9;
+        switch (seed % 20) {
+        case 0: case 1: case 2: case 3: case 4: case 5:
+            CHECK(*here == expected[page]);
+            break;
+        case 6: case 7: case 8: case 9:
+            *here = expected[page] = seed;
+            break;
+        case 10: case 11: case 12:
+            CHECK(pread(fd, &word, 8, offset) == 8 && word == expected[page]);
+            break;
+        case 13: case 14: case 15:
+            expected[page] = seed;
+            CHECK(pwrite(fd, &seed, 8, offset) == 8 && *here == seed);
+            break;
+        case 16: // another mapping in place of this one
+            if (step % 4) break;
+            CHECK(munmap(at, pages * PAGE) == 0);
+            at = map(fd, pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+            break;
+        case 17: { // elsewhere
+            if (step % 4) break;
+            uint64_t *to = mremap(at, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE);
+            CHECK(to != MAP_FAILED);
+            uint64_t *room = mmap(NULL, pages * PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            CHECK(room != MAP_FAILED);
+            at = mremap(to, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, room);
+            CHECK(at == room);
+            break;
+        }
+        case 18:
+            if (seed & 256) CHECK(madvise(at + page * 512, PAGE, MADV_DONTNEED) == 0);
+            else if (step % 8 == 0) CHECK(msync(at + page * 512, PAGE, MS_SYNC) == 0);
+            else if (step % 8 == 1) CHECK(madvise(at, pages * PAGE, MADV_WILLNEED) == 0);
+            break;
+        case 19:
+            // What is behind everybody's pages grows and shrinks.
+            if (step % 8 == 0) CHECK(ftruncate(fd, (off_t)(STRESS_PAGES + seed % TAIL_PAGES) * PAGE) == 0);
+            else if (step % 8 == 1) CHECK(pwrite(fd, &seed, 8, (off_t)(STRESS_PAGES + TAIL_PAGES) * PAGE) == 8);
+            break;
+        }
+    }
+    for (uint64_t p = me; p < STRESS_PAGES / all * all; p += all) {
+        uint64_t word;
+        CHECK(at[p * 512 + 9] == expected[p]);
+        CHECK(pread(fd, &word, 8, (off_t)(p * PAGE + 72)) == 8 && word == expected[p]);
+        at[p * 512 + 9] = word_of(p, 9) + me;
+        CHECK(at[p * 512] == word_of(p, 0) && at[p * 512 + 511] == word_of(p, 511));
+    }
+    CHECK(munmap(at, pages * PAGE) == 0 && close(fd) == 0);
+    return NULL;
+}
+
+static void everything(void) {
+    int fd = make("everything", STRESS_PAGES);
+    stress_path = in("everything");
+    pid_t pids[STRESS_PROCESSES];
+    for (uintptr_t i = 0; i < STRESS_PROCESSES; i++) {
+        if ((pids[i] = fork()) == 0) {
+            pthread_t threads[STRESS_THREADS];
+            for (uintptr_t t = 0; t < STRESS_THREADS; t++)
+                CHECK(!pthread_create(&threads[t], NULL, stress, (void *)(i * STRESS_THREADS + t)));
+            // A child now and then, which goes at once.
+            for (int n = 0; n < 5; n++) {
+                usleep(20000);
+                pid_t pid = fork();
+                if (pid == 0) _exit(9);
+                CHECK(ended(pid) == 9);
+            }
+            for (int t = 0; t < STRESS_THREADS; t++) pthread_join(threads[t], NULL);
+            _exit(0);
+        }
+    }
+    for (int i = 0; i < STRESS_PROCESSES; i++) CHECK(ended(pids[i]) == 0);
+    CHECK(ftruncate(fd, STRESS_PAGES * PAGE) == 0);
+    puts("everything");
+}
+
 // ---- programs that somebody kills ---------------------------------------------------------------
 
 // Writes numbered records to random places of a shared mapping, and says on standard output how
@@ -645,7 +743,7 @@ int main(int argc, char **argv) {
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
         {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
-        {"progress", progress},
+        {"everything", everything}, {"progress", progress},
     };
     CHECK(argc > 2);
     directory = argv[2];

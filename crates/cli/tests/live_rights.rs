@@ -1,0 +1,244 @@
+//! Who may do what, and what is refused: attacks on the memory files, programs that cannot be
+//! reached, descriptors and locks that must stay the program's own.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, Session, command, compiled, finish};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+/// The manager believed a client's word about how its descriptor was opened, and handed out a
+/// writable memory file for one that may only read; and a client could read every managed file of
+/// the run by its number, without a descriptor of it.
+#[test]
+fn nobody_gets_more_than_its_descriptors_allow() {
+    if !live::ready() {
+        return;
+    }
+    if !live::is_root() || !cfg!(target_arch = "x86_64") {
+        return live::skip("needs root, and x86-64");
+    }
+    let place = Scratch::new("attack");
+    let public = place.put("public", vec![b'p'; 16 * 4096]);
+    let secret = place.put("secret", vec![b's'; 16 * 4096]);
+    std::fs::set_permissions(&public, std::fs::Permissions::from_mode(0o644)).unwrap();
+    std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let attack = compiled("live/attack.c", &[], "attack");
+    let mut session = Session::managed(&place, Budget::kib(256));
+    session.expect("open 1 secret rw", "ok");
+    session.expect("map 1 1 0 65536 rw shared", "ok");
+    session.expect("put 1 5 115", "ok");
+    session.expect("open 2 public rw", "ok");
+    session.expect("map 2 2 0 65536 rw shared", "ok");
+    session.expect("put 2 20480 112", "ok");
+    let path = public.display();
+    session.tell(&format!("run {} {path} && echo fine", attack.display()));
+    let mut said = Vec::new();
+    while said.last().is_none_or(|l: &String| l.parse::<i32>().is_err()) {
+        said.push(session.answer());
+    }
+    assert_eq!(said, ["held", "fine", "0"]);
+    // Nothing of it reached anybody else.
+    let sum = session.ask("sum 2 0 65536");
+    session.expect("open 3 public r", "ok");
+    assert!(session.ask("pread 3 0 65536").ends_with(&sum));
+    session.expect("get 2 1", "112");
+    session.expect("get 1 5", "115");
+    session.end().ok();
+    assert_eq!(std::fs::read(&public).unwrap(), vec![b'p'; 16 * 4096]);
+    assert_eq!(std::fs::read(&secret).unwrap(), vec![b's'; 16 * 4096]);
+}
+
+/// Protection of a read-only descriptor's mapping, also past the library, in a process that stays
+/// root: its own view may change, nobody else's does.
+#[test]
+fn a_read_only_mapping_never_writes_the_file() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("read-only");
+    let path = place.put("f", vec![1u8; 8 * 4096]);
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o444)).unwrap();
+    let mut session = Session::managed(&place, Budget::kib(128));
+    session.expect("open 1 f r", "ok");
+    session.expect("map 1 1 0 32768 r shared", "ok");
+    session.expect("map 2 1 0 32768 rw shared", "EACCES");
+    session.expect("get 1 100", "1");
+    session.expect("protect 1 0 4096 rw", "EACCES");
+    session.expect("put 1 100 9", "SIGSEGV");
+    session.expect("map 3 1 0 32768 rw private", "ok");
+    session.expect("put 3 100 9", "ok");
+    session.expect("get 1 100", "1");
+    session.expect("get 3 100", "9");
+    session.end().ok();
+    assert_eq!(std::fs::read(&path).unwrap(), vec![1u8; 8 * 4096]);
+}
+
+/// Mappings of a program that gave up its rights go on, and so do its children's.
+#[test]
+fn a_program_that_becomes_nobody_keeps_its_mappings() {
+    if !live::ready() || !live::is_root() {
+        return;
+    }
+    let place = Scratch::new("nobody");
+    place.put("f", vec![1u8; 100 * 4096]);
+    let mut session = Session::managed(&place, Budget::kib(128));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 409600 rw shared", "ok");
+    session.expect("put 1 0 5", "ok");
+    session.expect("user 65534", "ok");
+    for page in 0..100 {
+        session.expect(&format!("put 1 {} {page}", page * 4096 + 1), "ok");
+    }
+    session.expect("fork", "ok");
+    for page in 0..100 {
+        session.expect(&format!("get 1 {}", page * 4096 + 1), &page.to_string());
+        session.expect(&format!("put 1 {} 7", page * 4096 + 2), "ok");
+    }
+    session.expect("sync 1", "ok");
+    session.end().ok().pressed();
+    let content = place.get("f");
+    assert!((0..100).all(|p| content[p * 4096 + 1] == p as u8 && content[p * 4096 + 2] == 7));
+}
+
+// ---- refusals ------------------------------------------------------------------------------------
+
+#[track_caller]
+fn refused(program: &Path, reason: &str) {
+    let place = Scratch::new("refused");
+    let done = finish(&place, &mut command(&place, Some(&Budget::kib(256)), program), b"", LIMIT);
+    assert_eq!(done.status.code(), Some(126), "{}", done.stderr);
+    assert!(done.stderr.contains(reason), "{}", done.stderr);
+    assert!(done.stdout.is_empty());
+}
+
+#[test]
+fn programs_that_cannot_be_reached_are_refused() {
+    if !live::ready() {
+        return;
+    }
+    refused(&compiled("live/driver.c", &["-static"], "static"), "static");
+    let place = Scratch::new("setuid");
+    let setuid = place.file("program");
+    std::fs::copy(live::driver(), &setuid).unwrap();
+    if live::is_root() {
+        // For root itself the bit changes nothing; its owner has to be another.
+        std::os::unix::fs::chown(&setuid, Some(65534), Some(65534)).unwrap();
+        std::fs::set_permissions(&setuid, std::fs::Permissions::from_mode(0o4755)).unwrap();
+        refused(&setuid, "set");
+    }
+    let place = Scratch::new("unknown");
+    let mut run = command(&place, Some(&Budget::kib(256)), "/nonexistent/program");
+    assert_eq!(finish(&place, &mut run, b"", LIMIT).status.code(), Some(127));
+    let small = Budget { bytes: 1000, ..Budget::kib(1) };
+    let done = finish(&place, &mut command(&place, Some(&small), "true"), b"", LIMIT);
+    assert!(!done.status.success() && done.stderr.contains("too small"), "{}", done.stderr);
+}
+
+/// A static child reads the file by itself: what was written to mappings before has to be in the
+/// file when it starts, and the user is told.
+#[test]
+fn a_static_child_finds_everything_in_the_files() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("static-child");
+    place.put("f", vec![1u8; 50 * 4096]);
+    let program = compiled("live/driver.c", &["-static"], "static");
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    for page in 0..50 {
+        session.expect(&format!("put 1 {} {page}", page * 4096), "ok");
+    }
+    let mine = session.ask("sum 1 0 204800");
+    let script = "open 1 f r\\npread 1 0 204800\\n";
+    session.tell(&format!("run printf '{script}' | {}", program.display()));
+    assert_eq!(session.answer(), "ok");
+    assert_eq!(session.answer(), format!("204800 {mine}"));
+    assert_eq!(session.answer(), "0");
+    let done = session.end().ok();
+    assert!(done.notes().contains("runs outside Pagekeeper"), "{}", done.notes());
+}
+
+/// A child's path was looked up from the manager's directory: programs that were named relative to
+/// their own were said to run outside.
+#[test]
+fn a_child_named_by_a_relative_path_is_followed() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("relative");
+    std::fs::create_dir(place.file("sub")).unwrap();
+    std::fs::copy(live::programs(), place.file("sub/p")).unwrap();
+    let mut run = command(&place, Some(&Budget::kib(128)), "sh");
+    run.args(["-c", "cd sub && ./p pieces ."]);
+    let done = finish(&place, &mut run, b"", LIMIT).ok().pressed();
+    assert_eq!(done.notes(), "[]");
+}
+
+// ---- locks and descriptors -----------------------------------------------------------------------
+
+/// Closing any descriptor of a file drops a process's record locks on it; none of ours may.
+#[test]
+fn record_locks_survive_what_the_library_does() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("locks");
+    place.put("f", vec![1u8; 100 * 4096]);
+    let mut session = Session::managed(&place, Budget::kib(64));
+    session.expect("open 1 f rw", "ok");
+    session.expect("lock 1", "ok");
+    session.expect("map 1 1 0 409600 rw shared", "ok");
+    for page in 0..100 {
+        session.expect(&format!("put 1 {} 3", page * 4096), "ok");
+    }
+    session.expect("pread 1 0 10", &session_sum(&mut Session::bare(&place), "pread 1 0 10"));
+    session.expect("sync 1", "ok");
+    // Another process, managed or not, finds it locked.
+    let mut other = Session::bare(&place);
+    other.expect("open 1 f rw", "ok");
+    other.expect("lock 1", "EAGAIN");
+    session.expect("unmap 1", "ok");
+    other.expect("lock 1", "EAGAIN");
+    session.expect("close 1", "ok");
+    other.expect("lock 1", "ok");
+    session.end().ok();
+}
+
+fn session_sum(bare: &mut Session, line: &str) -> String {
+    bare.expect("open 1 f r", "ok");
+    bare.ask(line)
+}
+
+/// A program that closes every descriptor it does not know, and one that uses the highest numbers.
+#[test]
+fn a_program_may_close_all_descriptors() {
+    if !live::ready() || !live::python().is_file() {
+        return;
+    }
+    let script = "
+import mmap, os
+fd = os.open('f', os.O_RDWR)
+m = mmap.mmap(fd, 0)
+os.closerange(3, 100000)
+for i in range(100):
+    m[i * 4096] = i
+fd = os.open('f', os.O_RDWR)
+print(fd, os.pread(fd, 1, 99 * 4096), os.pwrite(fd, b'x', 7))
+n = mmap.mmap(fd, 0)
+print(n[7], n[50 * 4096], m[7])
+if os.fork() == 0:
+    os.closerange(0, 100000)
+    m[20 * 4096 + 5] = 200
+    os._exit(3)
+print(os.wait()[1] >> 8, n[20 * 4096 + 5])
+";
+    let prepare = |place: &Scratch| {
+        place.put("f", vec![1u8; 100 * 4096]);
+        place.put("script.py", script);
+    };
+    let budget = Budget::kib(128);
+    live::same("closes", &budget, live::python(), &["script.py"], prepare).ok().pressed();
+}
