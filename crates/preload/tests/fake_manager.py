@@ -14,7 +14,7 @@ import subprocess, sys, threading
 
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened closed map_prepare map_commit protect sync flush read "
-       "change_begin change_end advise exec note raw_word").split()
+       "change_begin change_end advise exec note raw_word refresh").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"closed", "note"}
 FULL, PAGE, TABLE_BYTES = 2**64 - 1, 4096, 4096
 EACCES, EPERM = 13, 1
@@ -180,7 +180,9 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
         problem(f"{op}: no slot {a}")
         return -EPERM, 0, 0, -1
     slot = slots[a]
-    if op == "flush":
+    if op == "refresh":
+        pass
+    elif op == "flush":
         slot.push()
     elif op == "map_prepare":
         if not flags[a]:
