@@ -2,8 +2,9 @@
 //!
 //! One thread reads every space's userfaultfd. A single fault is served right there, since handing
 //! it over would cost more than serving it; when several wait at once, all but one go to the
-//! workers. While that thread serves a fault and the kernel answers that the address space is
-//! changing, it reads on ([`Manager::pump`]): the change waits for exactly that.
+//! workers. When the kernel answers a thread that the address space is changing, that thread reads
+//! on ([`Manager::pump`]): the change waits for exactly that, and the thread that usually reads may
+//! be waiting for a page that this one has claimed.
 
 use crate::core::Fault;
 use crate::live::LiveSpace;
@@ -14,7 +15,7 @@ use crate::work::Work;
 use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
@@ -39,7 +40,8 @@ impl Manager {
                     let _ = self.kick.drain();
                     reaped -= REAP_EVERY;
                 } else {
-                    self.read_space(token as SpaceNo, &mut faults);
+                    let order = self.mapping_order.lock().expect("lock");
+                    self.read_space(token as SpaceNo, &mut faults, order);
                 }
             }
             self.dispatch(&mut faults);
@@ -61,22 +63,25 @@ impl Manager {
         self.handlers_busy.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Reads pending events of all spaces in the midst of serving a fault; faults are handed over.
+    /// Reads pending events of all spaces in the midst of other work; faults are handed over.
     pub(crate) fn pump(&self) {
         let mut faults = Vec::new();
         for no in self.engine.port().space_numbers() {
-            self.read_space(no, &mut faults);
+            // Whoever holds it reads, or is about to let others.
+            if let Ok(order) = self.mapping_order.try_lock() {
+                self.read_space(no, &mut faults, order);
+            }
         }
         for fault in faults {
             self.workers.push(Work::Fault(fault));
         }
     }
 
-    fn read_space(&self, no: SpaceNo, faults: &mut Vec<Fault>) {
+    /// Reads a space's events. The order is kept from before that until they are applied: see
+    /// `mapping_order`.
+    fn read_space(&self, no: SpaceNo, faults: &mut Vec<Fault>, order: MutexGuard<'_, ()>) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
-        // From before the read until the changes are applied: see `mapping_order`.
-        let order = self.mapping_order.lock().expect("lock");
         if live.userfault.read_events(&mut events).is_err() {
             drop(order);
             self.note("a process's page faults can no longer be read; it will be stopped");

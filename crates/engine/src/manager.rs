@@ -505,9 +505,9 @@ impl Hands for Link {
 
     fn again(&self) {
         let Some(manager) = self.0.upgrade() else { return };
-        if manager.event_thread.get() == Some(&std::thread::current().id()) {
-            manager.pump();
-        } else {
+        // Also here: the event thread may be waiting for what this thread does.
+        manager.pump();
+        if manager.event_thread.get() != Some(&std::thread::current().id()) {
             std::thread::sleep(Duration::from_micros(50));
         }
     }
