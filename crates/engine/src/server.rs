@@ -425,8 +425,12 @@ impl Connection {
     fn exec(&self, text: &[u8]) {
         let path = String::from_utf8_lossy(text).into_owned();
         // A relative path is the client's, not ours.
-        let program =
-            elf::inspect(Path::new("/proc").join(format!("{}/cwd", self.pid)).join(&path));
+        let place = Path::new("/proc").join(format!("{}/cwd", self.pid)).join(&path);
+        if !place.is_file() {
+            // The call fails, or the next directory of PATH is tried.
+            return;
+        }
+        let program = elf::inspect(&place);
         if let Some(reason) = program.reasons.first() {
             self.manager.note(format!(
                 "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"

@@ -17,7 +17,7 @@ fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) 
     let _held = SignalsHeld::new();
     let mut begin = file.request(Op::ChangeBegin);
     (begin.b, begin.c, begin.e) = (range.0, range.1, kind);
-    let reply = match ask(file.state, &begin) {
+    let reply = match file.ask(&begin) {
         Ok(reply) => reply,
         Err(errno) => return errno as isize,
     };

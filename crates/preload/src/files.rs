@@ -8,7 +8,7 @@ use crate::table::{self, Entry};
 use crate::{change, connection, raw_call, real};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{Op, PAGE_BYTES, Request};
+use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
 
 /// File systems whose files are made by the kernel on reading: never managed, and not worth a
 /// question.
@@ -105,6 +105,21 @@ impl File {
         }
         // A vfork child may not use its parent's connections.
         Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None })
+    }
+
+    /// A request that needs the rights of the descriptor. The manager forgets what it was shown
+    /// when the program closes all our connections.
+    pub(crate) fn ask(&self, request: &Request) -> Result<Reply, i32> {
+        match ask(self.state, request) {
+            Err(errno) if errno == -libc::EACCES => {
+                let mut opened = Request::new(Op::Opened);
+                opened.a = raw::fcntl(self.fd, libc::F_GETFL, 0) as u64;
+                let (_, came) = ask_with(self.state, &opened, &[], self.fd)?;
+                raw::close(came);
+                ask(self.state, request)
+            }
+            answer => answer,
+        }
     }
 
     /// A request about this file.

@@ -124,7 +124,7 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
             request.c = (bytes - at) as u64;
             request.d = part.iov_base as u64 + at as u64;
             request.e = u64::from(mapping::may_be_managed(request.d as usize, bytes - at));
-            let answer = match ask(file.state, &request) {
+            let answer = match file.ask(&request) {
                 Ok(reply) if reply.r1 != 0 => fetch_around(file, &request),
                 Ok(reply) => Ok(reply.r0 as usize),
                 Err(errno) => Err(errno),
@@ -149,7 +149,7 @@ fn fetch_around(file: &File, request: &Request) -> Result<usize, i32> {
     let relay = Relay::new(request.c as usize).map_err(|errno| errno as i32)?;
     let bytes = relay.bytes as u64;
     let by_way = Request { c: bytes, d: relay.addr as u64, e: 0, ..*request };
-    match ask(file.state, &by_way)?.r0 {
+    match file.ask(&by_way)?.r0 {
         0 => Ok(0),
         got => match relay.deliver(request.d as usize, got.min(bytes) as usize) {
             done if done < 0 => Err(done as i32),
@@ -230,7 +230,7 @@ impl Write<'_> {
             let mut begin = self.file.request(Op::ChangeBegin);
             begin.b = if self.append { AT_END } else { start };
             (begin.c, begin.d, begin.e) = (bytes as u64, buffer as u64, CHANGE_WRITE);
-            let reply = match ask(state, &begin) {
+            let reply = match self.file.ask(&begin) {
                 Ok(reply) => reply,
                 Err(errno) => return Some(errno as isize),
             };
