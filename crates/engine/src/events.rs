@@ -7,6 +7,7 @@
 //! be waiting for a page that this one has claimed.
 
 use crate::core::Fault;
+use crate::follow::Follow;
 use crate::live::LiveSpace;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, SpaceNo};
@@ -21,45 +22,8 @@ use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
 const KICK: u64 = u64::MAX;
-/// Faults between two looks at where the faulting thread runs.
-const FOLLOW_EVERY_FAULTS: u32 = 64;
 /// How often address spaces are checked for being gone.
 const REAP_EVERY: Duration = Duration::from_millis(200);
-
-/// Keeps the event thread on the processor of the thread that faults, as long as one thread does:
-/// waking a thread on another, idle processor costs several times what serving the fault does.
-struct Follower {
-    all: Vec<u32>,
-    on: Option<u32>,
-    faults: u32,
-}
-
-impl Follower {
-    fn new() -> Follower {
-        Follower { all: process::affinity().unwrap_or_default(), on: None, faults: 0 }
-    }
-
-    fn follow(&mut self, tid: u32, alone: bool) {
-        if !alone {
-            self.faults = 0;
-            if self.on.take().is_some() {
-                let _ = process::set_affinity_to(&self.all);
-            }
-            return;
-        }
-        self.faults += 1;
-        if tid == 0 || !self.faults.is_multiple_of(FOLLOW_EVERY_FAULTS) {
-            return;
-        }
-        if let Ok(cpu) = process::cpu_of(tid)
-            && self.on != Some(cpu)
-            && self.all.contains(&cpu)
-            && process::set_affinity(cpu).is_ok()
-        {
-            self.on = Some(cpu);
-        }
-    }
-}
 
 impl Manager {
     /// Reads and serves events until `stop` says so. Runs on a thread of its own.
@@ -68,8 +32,8 @@ impl Manager {
         let _ = self.epoll.add(&self.kick, KICK, Interest::READ);
         let mut ready = Vec::new();
         let mut faults = Vec::new();
+        let mut follow = Follow::new();
         let mut reaped = Instant::now();
-        let mut follower = Follower::new();
         while !stop() {
             ready.clear();
             let _ = self.epoll.wait(&mut ready, Some(REAP_EVERY));
@@ -82,7 +46,10 @@ impl Manager {
                     self.read_space(token as SpaceNo, &mut faults, order);
                 }
             }
-            self.dispatch(&mut faults, &mut follower);
+            if let Some(last) = faults.last() {
+                follow.seen(last.tid, faults.len() > 1);
+            }
+            self.dispatch(&mut faults);
             if reaped.elapsed() >= REAP_EVERY {
                 reaped = Instant::now();
                 self.reap();
@@ -91,9 +58,8 @@ impl Manager {
     }
 
     /// Serves the last fault here and hands the others over.
-    fn dispatch(&self, faults: &mut Vec<Fault>, follower: &mut Follower) {
+    fn dispatch(&self, faults: &mut Vec<Fault>) {
         let Some(last) = faults.pop() else { return };
-        follower.follow(last.tid, faults.is_empty());
         for fault in faults.drain(..) {
             self.workers.push(Work::Fault(fault));
         }

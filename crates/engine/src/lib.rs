@@ -12,6 +12,7 @@ mod events;
 mod evict;
 mod fault;
 mod flush;
+mod follow;
 pub mod holder;
 mod job;
 pub mod launch;
