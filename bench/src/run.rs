@@ -122,12 +122,16 @@ pub fn run(
     }
     let peak_bytes = cgroup.peak_bytes()?;
     ensure!(cgroup.oom_kills().unwrap_or(0) == 0, "{command:?}: something was killed");
-    let told: Option<Value> = output.lines().last().and_then(|l| serde_json::from_str(l).ok());
-    let of_program = |key: &str| told.as_ref().and_then(|t| t.get(key));
-    let stats = match pager {
+    let stats: Option<Value> = match pager {
         Pager::Kernel => None,
         _ => Some(serde_json::from_slice(&std::fs::read(&stats_file)?)?),
     };
+    if let Some(stats) = &stats {
+        let faults = stats["major_faults"].as_u64().unwrap_or(0);
+        ensure!(faults > 0, "{command:?} managed nothing: is the preload library built?");
+    }
+    let told: Option<Value> = output.lines().last().and_then(|l| serde_json::from_str(l).ok());
+    let of_program = |key: &str| told.as_ref().and_then(|t| t.get(key));
     Ok(Measured {
         elapsed_ns: of_program("elapsed_ns").and_then(Value::as_u64).unwrap_or(wall_ns),
         cpu_ns: ended.cpu.as_nanos() as u64,
