@@ -464,7 +464,8 @@ impl Brain {
     /// as used when the touches come out behind them.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
-        let pages = streams.fault(place.index, place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let pages =
+            streams.fault(place.index, place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
         let used = std::mem::take(&mut streams.last().pending);
         for index in used {
             let at = Place { index, ..place };
