@@ -46,18 +46,11 @@ pub(crate) struct Step {
 }
 
 impl Streams {
-    /// A fault on an absent page that wants `want` pages from `index` on; the pages from `from` to
-    /// it are resident. The stream it belongs to is the last one afterwards.
-    pub(crate) fn fault(
-        &mut self,
-        from: u64,
-        index: u64,
-        want: u32,
-        window_max: u32,
-        now: u64,
-    ) -> Step {
+    /// A fault on an absent page that wants `want` pages from `index` on. The stream it belongs to
+    /// is the last one afterwards.
+    pub(crate) fn fault(&mut self, index: u64, want: u32, window_max: u32, now: u64) -> Step {
         let mut abandoned = VecDeque::new();
-        let pages = match self.0.iter().position(|s| (from..=index).contains(&s.next)) {
+        let pages = match self.0.iter().position(|s| s.next == index) {
             Some(at) => {
                 let mut stream = self.0.remove(at);
                 stream.window = if stream.window < FIRST_WINDOW_PAGES {
@@ -133,14 +126,14 @@ mod tests {
         let mut next = 10;
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let step = streams.fault(next, next, 1, 64, 0);
+            let step = streams.fault(next, 1, 64, 0);
             seen.push(step.pages);
             next += u64::from(step.pages);
             streams.last().next = next;
         }
         assert_eq!(seen, [1, 4, 16, 64, 64]);
         for i in 0..20 {
-            assert_eq!(streams.fault(1000 + i * 7, 1000 + i * 7, 1, 64, 0).pages, 1);
+            assert_eq!(streams.fault(1000 + i * 7, 1, 64, 0).pages, 1);
             streams.last().next = 1001 + i * 7;
         }
     }

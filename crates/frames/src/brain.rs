@@ -13,8 +13,6 @@ use crate::plan::{Input, Plan, Run};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy};
 
-/// Most resident pages that a stream passes without ending.
-const GAP_PAGES_MAX: u32 = 32;
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -29,16 +27,6 @@ pub(crate) const PENDING: u8 = 16;
 pub(crate) const STUCK: u8 = 32;
 pub(crate) const MARKER: u8 = 64;
 pub(crate) const EVICTED_ONCE: u8 = 128;
-
-/// Cuts runs to so many pages in all.
-fn shorten(runs: &mut Vec<Run>, pages: u32) {
-    let mut left = pages;
-    runs.retain_mut(|run| {
-        run.pages = run.pages.min(left);
-        left -= run.pages;
-        run.pages > 0
-    });
-}
 
 /// The brain of one pool of frames. Pure: the same inputs give the same plans.
 pub struct Brain {
@@ -305,18 +293,15 @@ impl Brain {
         let want = want.min(self.limit() / 4).max(1);
         let window_max = self.window_max();
         self.steps += 1;
-        let from = self.gap_before(place);
         let streams = &mut self.streams[place.segment.0 as usize];
-        let step = streams.fault(from, place.index, want, window_max, self.steps);
+        let step = streams.fault(place.index, want, window_max, self.steps);
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
         self.infer_passed(place.segment);
-        let mut runs = self.absent_runs(place, step.pages);
+        let run = self.absent_run(place, step.pages);
         // With every frame stuck, one page too many is the only way to go on.
-        let room = self.make_room(runs.iter().map(|r| r.pages).sum(), Some(place)).max(1);
-        shorten(&mut runs, room);
-        let run = runs[0].pages;
+        let run = self.make_room(run, Some(place)).max(1);
         let demanded = want.min(run);
         for i in 0..demanded {
             let at = Place { index: place.index + u64::from(i), ..place };
@@ -335,10 +320,10 @@ impl Brain {
             self.beside.push_back(&mut self.newcomers, page);
         }
         self.age_newcomers(self.newcomers_max());
-        runs[0].demanded = demanded;
-        let ahead: u32 = runs.iter().map(|r| r.pages - r.demanded).sum();
-        self.make_pending(&runs, (ahead >= 2).then_some(ahead / 2));
-        self.plan.fetch.extend(runs);
+        let marker = (run >= demanded + 2)
+            .then(|| place.index + u64::from(demanded) + u64::from((run - demanded) / 2));
+        self.make_pending(place, demanded, run, marker);
+        self.plan.fetch.push(Run { place, pages: run, demanded });
         self.sample();
     }
 
@@ -364,41 +349,6 @@ impl Brain {
         run
     }
 
-    /// Runs of absent pages from `place` on, at most `pages` in all, over gaps of a few resident
-    /// ones: a scan passes those without being seen.
-    fn absent_runs(&self, place: Place, pages: u32) -> Vec<Run> {
-        let end = self.pages.pages(place.segment);
-        let mut runs = Vec::new();
-        let mut at = place;
-        let mut left = pages;
-        let mut gap = 0;
-        while left > 0 && at.index < end && gap <= GAP_PAGES_MAX {
-            let pages = self.absent_run(at, left);
-            if pages == 0 {
-                gap += 1;
-                at.index += 1;
-                continue;
-            }
-            runs.push(Run { place: at, pages, demanded: 0 });
-            left -= pages;
-            at.index += u64::from(pages);
-            gap = 0;
-        }
-        runs
-    }
-
-    /// Where the gap of resident pages before this one begins, if it is a small one.
-    fn gap_before(&self, place: Place) -> u64 {
-        let mut from = place.index;
-        while from > 0
-            && place.index - from < u64::from(GAP_PAGES_MAX)
-            && self.is_resident(Place { index: from - 1, ..place })
-        {
-            from -= 1;
-        }
-        from
-    }
-
     fn make_resident(&mut self, place: Place) -> Page {
         let page = self.number(place);
         debug_assert_eq!(self.flags[page.index()] & RESIDENT, 0);
@@ -407,31 +357,26 @@ impl Brain {
         page
     }
 
-    /// The pages of runs behind the demanded ones become pending in the segment's newest stream,
-    /// the `marker`-th of them unmapped.
-    fn make_pending(&mut self, runs: &[Run], marker: Option<u32>) {
-        let Some(last) = runs.last() else { return };
-        let mut nth = 0;
-        for run in runs {
-            for i in run.demanded..run.pages {
-                let at = Place { index: run.place.index + u64::from(i), ..run.place };
-                let page = self.make_resident(at);
-                self.flags[page.index()] |= PENDING;
-                self.beside.push_back(&mut self.pending, page);
-                self.counts.prefetched_pages += 1;
-                let stream = self.streams[at.segment.0 as usize].last();
-                stream.pending.push_back(at.index);
-                if marker == Some(nth) {
-                    stream.marker = Some(at.index);
-                    self.flags[page.index()] |= MARKER;
-                } else if self.config.map_ahead {
-                    self.map(page);
-                }
-                nth += 1;
+    /// Pages `from..to` behind `place` become pending in the segment's newest stream.
+    fn make_pending(&mut self, place: Place, from: u32, to: u32, marker: Option<u64>) {
+        for i in from..to {
+            let at = Place { index: place.index + u64::from(i), ..place };
+            let page = self.make_resident(at);
+            self.flags[page.index()] |= PENDING;
+            self.beside.push_back(&mut self.pending, page);
+            self.counts.prefetched_pages += 1;
+            if marker == Some(at.index) {
+                self.flags[page.index()] |= MARKER;
+            } else if self.config.map_ahead {
+                self.map(page);
             }
         }
-        let stream = self.streams[last.place.segment.0 as usize].last();
-        stream.next = last.place.index + u64::from(last.pages);
+        let stream = self.streams[place.segment.0 as usize].last();
+        stream.next = place.index + u64::from(to);
+        if marker.is_some() {
+            stream.marker = marker;
+        }
+        stream.pending.extend((from..to).map(|i| place.index + u64::from(i)));
     }
 
     fn touch(&mut self, place: Place, write: bool, map: bool) {
@@ -464,8 +409,7 @@ impl Brain {
     /// as used when the touches come out behind them.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
-        let pages =
-            streams.fault(place.index, place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let pages = streams.fault(place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
         let used = std::mem::take(&mut streams.last().pending);
         for index in used {
             let at = Place { index, ..place };
@@ -525,16 +469,18 @@ impl Brain {
             self.admit_pending(Place { index, ..place }, Admission::Demand);
         }
         self.infer_passed(place.segment);
-        let mut runs = self.absent_runs(from, pages);
-        let room = self.make_room(runs.iter().map(|r| r.pages).sum(), None);
-        shorten(&mut runs, room);
-        self.make_pending(&runs, Some(0));
-        self.plan.fetch.extend(runs);
+        let run = self.absent_run(from, pages);
+        let run = self.make_room(run, None);
+        if run == 0 {
+            return;
+        }
+        self.make_pending(from, 0, run, Some(from.index));
+        self.plan.fetch.push(Run { place: from, pages: run, demanded: 0 });
     }
 
     /// A stream that goes on sequentially over absent pages has most likely come over the resident
-    /// ones before them, unseen. The policy hears of twice as many of those as are fetched ahead
-    /// now (two windows are under way): under MRU they, and not pages further on, make room.
+    /// ones before them, unseen. The policy hears of twice as many of those as are fetched ahead now (two windows are under way):
+    /// under MRU they, and not pages further on, are to make room.
     fn infer_passed(&mut self, segment: Segment) {
         let stream = self.streams[segment.0 as usize].last();
         if stream.window < FIRST_WINDOW_PAGES {
