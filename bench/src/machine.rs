@@ -72,13 +72,12 @@ impl Machine {
     /// The disk is full.
     pub fn file(&self, pages: u64) -> Result<PathBuf> {
         let path = self.folder.join(format!("data/{pages}-pages.bin"));
-        self.build(&path, |part| {
+        self.build(path, |part| {
             let mut out = BufWriter::with_capacity(1 << 20, File::create(part)?);
             pattern::write_file(&mut out, pages)?;
             out.flush()?;
             Ok(())
-        })?;
-        Ok(path)
+        })
     }
 
     /// A file in the data folder that a function builds under another name, once.
@@ -86,22 +85,21 @@ impl Machine {
     /// # Errors
     /// The function's.
     pub fn built(&self, name: &str, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
-        let path = self.folder.join("data").join(name);
-        self.build(&path, build)?;
-        Ok(path)
+        self.build(self.folder.join("data").join(name), build)
     }
 
-    fn build(&self, path: &Path, build: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    /// The path comes back as the kernel knows it: a program's open file is known by that.
+    fn build(&self, path: PathBuf, build: impl FnOnce(&Path) -> Result<()>) -> Result<PathBuf> {
         if path.exists() {
-            return Ok(());
+            return Ok(fs::canonicalize(path)?);
         }
         eprintln!("building {}", path.display());
         let part = path.with_extension("part");
         let _ = fs::remove_file(&part);
         build(&part)?;
         File::open(&part)?.sync_all()?;
-        fs::rename(&part, path)?;
-        Ok(())
+        fs::rename(&part, &path)?;
+        Ok(fs::canonicalize(path)?)
     }
 
     /// Writes results as JSON.
