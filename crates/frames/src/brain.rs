@@ -8,8 +8,9 @@
 
 use crate::ahead::{FIRST_WINDOW_PAGES, Streams};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE};
-use crate::pages::{PageMap, Place, Segment};
+use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
+use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy};
 
@@ -31,6 +32,7 @@ pub(crate) const EVICTED_ONCE: u8 = 128;
 /// The brain of one pool of frames. Pure: the same inputs give the same plans.
 pub struct Brain {
     pub(crate) policy: Box<dyn Policy>,
+    wants_places: bool,
     pub(crate) config: Config,
     frames: u32,
     reserved: u32,
@@ -69,6 +71,7 @@ impl Brain {
             policy.resized(frames);
         }
         Brain {
+            wants_places: policy.wants_places(),
             policy,
             config,
             frames,
@@ -253,6 +256,7 @@ impl Brain {
 
     /// The policy's next victim. Recent pages that it gives up become newcomers instead.
     pub(crate) fn next_victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        incoming.inspect(|page| self.tell_place(*page));
         loop {
             let page = self.policy.victim(incoming)?;
             if !self.is_recent(page) {
@@ -527,7 +531,14 @@ impl Brain {
             self.evict(victim);
         }
         self.flags[page.index()] |= IN_POLICY;
+        self.tell_place(page);
         self.policy.admitted(page, how);
+    }
+
+    fn tell_place(&mut self, page: Page) {
+        if self.wants_places {
+            self.policy.placed(page, self.pages.place(page));
+        }
     }
 
     fn write(&mut self, place: Place) {

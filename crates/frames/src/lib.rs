@@ -23,5 +23,6 @@ pub use budget::{BUFFERS_BYTES_MAX, Budget, FRAME_BYTES, STATE_BYTES_PER_PAGE};
 pub use config::{
     CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling, WINDOW_PAGES_MAX,
 };
-pub use pages::{EXTENT_PAGES, PageMap, Place, Segment};
+pub use pagekeeper_policy::{Place, Segment};
+pub use pages::{EXTENT_PAGES, PageMap};
 pub use plan::{Input, Plan, Run, Victim};

@@ -4,25 +4,12 @@
 //! [`EXTENT_PAGES`], given out when a page of the extent is first asked for. A sparse terabyte
 //! costs nothing until it is touched, and everything kept per page lives in flat arrays.
 
-use pagekeeper_policy::Page;
+use pagekeeper_policy::{Page, Place, Segment};
 
 /// Pages that get neighbouring numbers. A power of two.
 pub const EXTENT_PAGES: u32 = 64;
 /// Extents under one node of the two-level table.
 const NODE_EXTENTS: usize = 1024;
-
-/// The number of a segment (a range of pages with a store behind it).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Segment(pub u32);
-
-/// Where a page lives: its segment and its index in it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct Place {
-    /// The segment.
-    pub segment: Segment,
-    /// Index of the page in the segment (offset in bytes divided by the page size).
-    pub index: u64,
-}
 
 #[derive(Default)]
 struct Table {

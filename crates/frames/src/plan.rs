@@ -1,6 +1,6 @@
 //! What goes into the brain and what comes out of it.
 
-use crate::pages::{Place, Segment};
+use crate::{Place, Segment};
 use pagekeeper_policy::Page;
 
 /// Something that happened. Every decision follows from these and nothing else, so that a recorded

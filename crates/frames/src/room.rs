@@ -1,8 +1,8 @@
 //! Making room: who leaves when the policy cannot say, and what is written along.
 
+use crate::Place;
 use crate::brain::{Brain, DIRTY, EVICTED_ONCE, IN_POLICY, MAPPED, PENDING, RESIDENT};
 use crate::config::CLEAN_RUN_PAGES_MAX;
-use crate::pages::Place;
 use crate::plan::{Run, Victim};
 use pagekeeper_policy::Page;
 

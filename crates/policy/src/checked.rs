@@ -1,6 +1,10 @@
 //! Holds a policy and its caller to the contract, call by call.
 use crate::flat::Flat;
-use crate::{Admission, Page, Policy};
+use crate::{Admission, Page, Place, Policy, Visible};
+
+const RESIDENT: u8 = 1;
+/// Not resident, its place told since it left.
+const PLACED: u8 = 2;
 
 /// A policy under watch: every call is checked against the contract of [`Policy`], and a breach
 /// by either side panics with what happened.
@@ -24,12 +28,16 @@ impl<P: Policy> Checked<P> {
 
     /// Whether the page is resident, by the calls seen.
     pub fn is_resident(&self, page: Page) -> bool {
-        self.resident.get(page.index()) != 0
+        self.resident.get(page.index()) == RESIDENT
     }
 
     /// The policy itself.
     pub fn into_inner(self) -> P {
         self.inner
+    }
+
+    fn knows_place(&self, page: Page) -> bool {
+        !self.inner.wants_places() || self.resident.get(page.index()) == PLACED
     }
 
     fn leave(&mut self, page: Page) {
@@ -48,6 +56,17 @@ impl<P: Policy> Checked<P> {
 }
 
 impl<P: Policy> Policy for Checked<P> {
+    fn wants_places(&self) -> bool {
+        self.inner.wants_places()
+    }
+
+    fn placed(&mut self, page: Page, place: Place) {
+        assert!(!self.is_resident(page), "caller: page {} placed while resident", page.0);
+        *self.resident.slot(page.index()) = PLACED;
+        self.inner.placed(page, place);
+        self.check_count();
+    }
+
     fn admitted(&mut self, page: Page, how: Admission) {
         assert!(page <= Page::MAX, "caller: page {} is above Page::MAX", page.0);
         assert!(!self.is_resident(page), "caller: page {} admitted while resident", page.0);
@@ -58,8 +77,9 @@ impl<P: Policy> Policy for Checked<P> {
             self.resident_pages,
             self.frames
         );
+        assert!(self.knows_place(page), "caller: page {} admitted without its place", page.0);
         self.inner.admitted(page, how);
-        *self.resident.slot(page.index()) = 1;
+        *self.resident.slot(page.index()) = RESIDENT;
         self.resident_pages += 1;
         self.check_count();
     }
@@ -79,6 +99,7 @@ impl<P: Policy> Policy for Checked<P> {
     fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
         if let Some(page) = incoming {
             assert!(!self.is_resident(page), "caller: incoming page {} is resident", page.0);
+            assert!(self.knows_place(page), "caller: room for page {} without its place", page.0);
         }
         let victim = self.inner.victim(incoming);
         match victim {
@@ -103,5 +124,9 @@ impl<P: Policy> Policy for Checked<P> {
 
     fn resident(&self) -> u32 {
         self.inner.resident()
+    }
+
+    fn visible(&mut self) -> Option<&mut dyn Visible> {
+        self.inner.visible()
     }
 }

@@ -1,5 +1,7 @@
 //! What a policy is told, what it is asked, and what each side promises.
 
+use crate::Visible;
+
 /// A page of one manager, numbered densely from zero so that a policy can keep its state in flat
 /// arrays. Neighbouring numbers need not be neighbours in a file.
 ///
@@ -19,6 +21,19 @@ impl Page {
     pub const fn index(self) -> usize {
         self.0 as usize
     }
+}
+
+/// The number of a segment: a file, a heap, or what else a range of pages is backed by.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Segment(pub u32);
+
+/// Where a page lives: its segment and its index in it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Place {
+    /// The segment.
+    pub segment: Segment,
+    /// Index of the page in the segment (offset in bytes divided by the page size).
+    pub index: u64,
 }
 
 /// Why a page became resident.
@@ -64,6 +79,19 @@ pub enum Admission {
 /// The conformance test in `tests/conformance.rs` holds every registered policy to this, and
 /// [`Checked`](crate::Checked) any other one.
 pub trait Policy: Send {
+    /// Whether the policy wants [`placed`](Policy::placed) calls, which cost a little: policies
+    /// that look for sequences do. The answer never changes.
+    fn wants_places(&self) -> bool {
+        false
+    }
+
+    /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
+    /// it comes before each [`victim`](Policy::victim) that names the page, and before each
+    /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
+    /// another place than last time, when a segment was closed in between: what is remembered of
+    /// it is void then.
+    fn placed(&mut self, _page: Page, _place: Place) {}
+
     /// The page became resident.
     fn admitted(&mut self, page: Page, how: Admission);
 
@@ -82,9 +110,22 @@ pub trait Policy: Send {
 
     /// Number of pages that this policy holds resident.
     fn resident(&self) -> u32;
+
+    /// What the policy shows of its inside, if anything.
+    fn visible(&mut self) -> Option<&mut dyn Visible> {
+        None
+    }
 }
 
 impl<P: Policy + ?Sized> Policy for Box<P> {
+    #[inline]
+    fn wants_places(&self) -> bool {
+        (**self).wants_places()
+    }
+    #[inline]
+    fn placed(&mut self, page: Page, place: Place) {
+        (**self).placed(page, place);
+    }
     #[inline]
     fn admitted(&mut self, page: Page, how: Admission) {
         (**self).admitted(page, how);
@@ -108,5 +149,8 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     #[inline]
     fn resident(&self) -> u32 {
         (**self).resident()
+    }
+    fn visible(&mut self) -> Option<&mut dyn Visible> {
+        (**self).visible()
     }
 }

@@ -29,8 +29,10 @@ pub mod list;
 pub mod parameters;
 pub mod policies;
 pub mod registry;
+mod visible;
 
 pub use checked::Checked;
-pub use contract::{Admission, Page, Policy};
+pub use contract::{Admission, Page, Place, Policy, Segment};
 pub use parameters::{Fraction, Kind, ParameterInfo, Parameters, Value};
 pub use registry::{PolicyError, PolicyInfo, PolicySpec, Runs, Source, all, find};
+pub use visible::{Curve, Gauge, Note, Visible};

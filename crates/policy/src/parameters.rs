@@ -1,4 +1,5 @@
 //! Parameters of policies: what may be set, and what was set.
+use std::borrow::Cow;
 use std::fmt;
 
 /// A share written as a ratio, so that two thirds of a number of pages is exact.
@@ -91,7 +92,7 @@ impl fmt::Display for Fraction {
 }
 
 /// What values a parameter takes.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Kind {
     /// A whole number within the bounds, both included.
     Integer {
@@ -109,6 +110,14 @@ pub enum Kind {
     },
     /// One of these words.
     Choice(&'static [&'static str]),
+    /// Text that the policy reads itself, such as a list with `+` between its items; this says
+    /// what it is, for people. A comma cannot be in it.
+    Text {
+        /// What the text has to be, as in "must be …".
+        what: &'static str,
+        /// Whether the policy can read it.
+        reads: fn(&str) -> bool,
+    },
 }
 
 impl Kind {
@@ -126,6 +135,9 @@ impl Kind {
             Kind::Choice(words) => {
                 words.iter().find(|word| **word == text).map(|word| Value::Choice(word))
             }
+            Kind::Text { reads, .. } => {
+                reads(text).then(|| Value::Text(Cow::Owned(text.to_owned())))
+            }
         }
     }
 }
@@ -139,12 +151,13 @@ impl fmt::Display for Kind {
                 write!(f, "a share from {least} to {most}, such as 2/3, 0.25 or 25%")
             }
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
+            Kind::Text { what, .. } => f.write_str(what),
         }
     }
 }
 
 /// A parameter's value.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum Value {
     /// Of [`Kind::Integer`].
     Integer(u64),
@@ -152,6 +165,8 @@ pub enum Value {
     Fraction(Fraction),
     /// Of [`Kind::Choice`].
     Choice(&'static str),
+    /// Of [`Kind::Text`].
+    Text(Cow<'static, str>),
 }
 
 impl fmt::Display for Value {
@@ -160,6 +175,7 @@ impl fmt::Display for Value {
             Value::Integer(value) => value.fmt(f),
             Value::Fraction(value) => value.fmt(f),
             Value::Choice(word) => f.write_str(word),
+            Value::Text(text) => f.write_str(text),
         }
     }
 }
@@ -179,7 +195,7 @@ impl serde::Serialize for Value {
 }
 
 /// A parameter that a policy takes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct ParameterInfo {
     /// Its name in `policy:key=value`.
@@ -208,7 +224,7 @@ impl PartialEq for ParameterInfo {
 impl Parameters {
     /// All defaults.
     pub fn defaults(infos: &'static [ParameterInfo]) -> Self {
-        Self { infos, values: infos.iter().map(|info| info.default).collect() }
+        Self { infos, values: infos.iter().map(|info| info.default.clone()).collect() }
     }
 
     /// The value of a parameter.
@@ -217,7 +233,7 @@ impl Parameters {
     /// If the policy's row names no such parameter: an error in that policy's file.
     pub fn value(&self, key: &str) -> Value {
         match self.infos.iter().position(|info| info.key == key) {
-            Some(place) => self.values[place],
+            Some(place) => self.values[place].clone(),
             None => panic!("the registry row has no parameter `{key}`"),
         }
     }
@@ -255,13 +271,24 @@ impl Parameters {
         }
     }
 
+    /// The text given.
+    ///
+    /// # Panics
+    /// If the row names no such parameter, or one of another kind.
+    pub fn text(&self, key: &str) -> String {
+        match self.value(key) {
+            Value::Text(text) => text.into_owned(),
+            _ => panic!("parameter `{key}` is not text"),
+        }
+    }
+
     /// Parameters whose value is not the default, as key and value.
     pub fn given(&self) -> impl Iterator<Item = (&'static str, Value)> + '_ {
         self.infos
             .iter()
             .zip(&self.values)
             .filter(|(info, value)| info.default != **value)
-            .map(|(info, value)| (info.key, *value))
+            .map(|(info, value)| (info.key, value.clone()))
     }
 }
 

@@ -6,7 +6,9 @@
 //! the same decisions, and at the end every resident page can be had as a victim once.
 use std::collections::BTreeSet;
 
-use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicyInfo, PolicySpec, all};
+use pagekeeper_policy::{
+    Admission, Checked, Page, Place, Policy, PolicyInfo, PolicySpec, Segment, all,
+};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
@@ -62,12 +64,21 @@ fn play(
     let mut resident = BTreeSet::new();
     let mut victims = Vec::new();
 
+    /// Tells the policy where a page lives, if it wants to know: eight pages to a segment.
+    fn place(policy: &mut Checked<Box<dyn Policy>>, page: Page) {
+        if policy.wants_places() {
+            let (segment, index) = (Segment(page.0 / 8), u64::from(page.0 % 8));
+            policy.placed(page, Place { segment, index });
+        }
+    }
+
     fn evict(
         policy: &mut Checked<Box<dyn Policy>>,
         incoming: Option<Page>,
         resident: &mut BTreeSet<Page>,
         victims: &mut Vec<Page>,
     ) -> bool {
+        incoming.inspect(|page| place(policy, *page));
         let victim = policy.victim(incoming);
         victim.inspect(|page| {
             assert!(resident.remove(page));
@@ -89,6 +100,7 @@ fn play(
                     while resident.len() as u32 >= frames {
                         assert!(evict(&mut policy, Some(page), &mut resident, &mut victims));
                     }
+                    place(&mut policy, page);
                     policy.admitted(page, Admission::Demand);
                     resident.insert(page);
                 }
@@ -109,6 +121,7 @@ fn play(
                 let needed = number(page, sparse);
                 for page in fetched {
                     let how = if page == needed { Admission::Demand } else { Admission::Prefetch };
+                    place(&mut policy, page);
                     policy.admitted(page, how);
                     resident.insert(page);
                 }
@@ -153,6 +166,8 @@ fn specs() -> Vec<PolicySpec> {
                 Kind::Integer { least, most } => vec![least.to_string(), most.to_string()],
                 Kind::Fraction { least, most } => vec![least.to_string(), most.to_string()],
                 Kind::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
+                // Any text that it reads; the policy's own tests have others.
+                Kind::Text { .. } => vec![parameter.default.to_string()],
             };
             values.into_iter().map(move |value| {
                 PolicySpec::parse(&format!("{}:{}={value}", info.name, parameter.key)).unwrap()

@@ -20,7 +20,7 @@ fn names_and_aliases_are_lower_case_and_unique() {
         for parameter in info.parameters {
             assert_eq!(
                 parameter.kind.parse(&parameter.default.to_string()),
-                Some(parameter.default),
+                Some(parameter.default.clone()),
                 "{}:{} has a default outside its range",
                 info.name,
                 parameter.key

@@ -1,5 +1,5 @@
 //! Exact demand paging: one policy, one memory size, every reference seen.
-use pagekeeper_policy::{Admission, Page, Policy};
+use pagekeeper_policy::{Admission, Page, Place, Policy, Segment};
 
 use crate::{Counts, References, SimError};
 
@@ -39,6 +39,7 @@ pub fn replay<P: Policy>(
         return Err(SimError::NoFrames);
     }
     let mut pages = Pages {
+        places: policy.wants_places().then_some(references),
         state: vec![0; references.pages() as usize],
         free_frames: frames,
         counts: Counts::default(),
@@ -72,13 +73,15 @@ pub fn replay<P: Policy>(
     })
 }
 
-struct Pages {
+struct Pages<'a> {
+    /// Where pages live, for a policy that wants to know.
+    places: Option<&'a References>,
     state: Vec<u8>,
     free_frames: u32,
     counts: Counts,
 }
 
-impl Pages {
+impl Pages<'_> {
     fn fault<P: Policy>(
         &mut self,
         policy: &mut P,
@@ -86,6 +89,10 @@ impl Pages {
         page: Page,
         write: u8,
     ) -> Result<Fault, SimError> {
+        if let Some(references) = self.places {
+            let (segment, index) = references.place(page);
+            policy.placed(page, Place { segment: Segment(segment as u32), index });
+        }
         let victim = if self.free_frames > 0 {
             self.free_frames -= 1;
             None
