@@ -9,23 +9,9 @@ use pagekeeper_policy::policies::mru::Mru;
 use pagekeeper_policy::policies::random::Random;
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Policy};
 use proptest::prelude::*;
-use proptest::test_runner::FileFailurePersistence;
 
-/// A model: the calls of `Policy`, written for reading and not for speed.
-trait Model {
-    fn admitted(&mut self, page: u32, how: Admission);
-    fn referenced(&mut self, page: u32);
-    fn removed(&mut self, page: u32);
-    fn victim(&mut self) -> Option<u32>;
-    fn resized(&mut self, _frames: u32) {}
-    fn resident(&self) -> Vec<u32>;
-}
-
-fn drop_page(queue: &mut VecDeque<u32>, page: u32) -> bool {
-    let before = queue.len();
-    queue.retain(|other| *other != page);
-    queue.len() < before
-}
+mod model;
+use model::{Model, compare, config, drop_page, events};
 
 #[derive(Default)]
 struct LruModel(VecDeque<u32>);
@@ -41,7 +27,7 @@ impl Model for LruModel {
     fn removed(&mut self, page: u32) {
         drop_page(&mut self.0, page);
     }
-    fn victim(&mut self) -> Option<u32> {
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
         self.0.pop_front()
     }
     fn resident(&self) -> Vec<u32> {
@@ -60,7 +46,7 @@ impl Model for FifoModel {
     fn removed(&mut self, page: u32) {
         drop_page(&mut self.0, page);
     }
-    fn victim(&mut self) -> Option<u32> {
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
         self.0.pop_front()
     }
     fn resident(&self) -> Vec<u32> {
@@ -96,7 +82,7 @@ impl Model for ClockModel {
             self.hand = 0;
         }
     }
-    fn victim(&mut self) -> Option<u32> {
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
         if self.ring.is_empty() {
             return None;
         }
@@ -137,7 +123,7 @@ impl Model for Fifo2Model {
     fn removed(&mut self, page: u32) {
         let _ = drop_page(&mut self.active, page) || drop_page(&mut self.inactive, page);
     }
-    fn victim(&mut self) -> Option<u32> {
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
         loop {
             let inactive_target = (self.active.len() + self.inactive.len()) * 2 / 3;
             // The last page of all: the figure's target would be none.
@@ -189,7 +175,7 @@ impl Model for MruModel {
     fn removed(&mut self, page: u32) {
         let _ = drop_page(&mut self.used, page) || drop_page(&mut self.ahead, page);
     }
-    fn victim(&mut self) -> Option<u32> {
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
         self.used.pop_back().or_else(|| self.ahead.pop_front())
     }
     fn resized(&mut self, frames: u32) {
@@ -201,78 +187,8 @@ impl Model for MruModel {
     }
 }
 
-#[derive(Clone, Debug)]
-enum Event {
-    Touch(u32),
-    Prefetch(u32),
-    Remove(u32),
-    Resize(u32),
-    Spare,
-}
-
-fn events() -> impl Strategy<Value = Vec<Event>> {
-    let event = prop_oneof![
-        10 => (0..30_u32).prop_map(Event::Touch),
-        2 => (0..30_u32).prop_map(Event::Prefetch),
-        1 => (0..30_u32).prop_map(Event::Remove),
-        1 => (1..20_u32).prop_map(Event::Resize),
-        1 => Just(Event::Spare),
-    ];
-    prop::collection::vec(event, 0..500)
-}
-
-fn compare(policy: impl Policy, mut model: impl Model, mut frames: u32, events: &[Event]) {
-    let mut policy = Checked::new(policy, frames);
-    for (step, event) in events.iter().enumerate() {
-        let admission = match *event {
-            Event::Touch(page) if policy.is_resident(Page(page)) => {
-                policy.referenced(Page(page));
-                model.referenced(page);
-                None
-            }
-            Event::Touch(page) => Some((page, Admission::Demand)),
-            Event::Prefetch(page) if policy.is_resident(Page(page)) => None,
-            Event::Prefetch(page) => Some((page, Admission::Prefetch)),
-            Event::Remove(page) => {
-                if policy.is_resident(Page(page)) {
-                    policy.removed(Page(page));
-                    model.removed(page);
-                }
-                None
-            }
-            Event::Resize(to) => {
-                frames = to;
-                policy.resized(to);
-                model.resized(to);
-                None
-            }
-            Event::Spare => {
-                assert_eq!(policy.victim(None), model.victim().map(Page), "step {step}");
-                None
-            }
-        };
-        if let Some((page, how)) = admission {
-            while policy.resident() >= frames {
-                let victim = policy.victim(Some(Page(page)));
-                assert_eq!(victim, model.victim().map(Page), "step {step}: {event:?}");
-            }
-            policy.admitted(Page(page), how);
-            model.admitted(page, how);
-        }
-        assert_eq!(policy.resident() as usize, model.resident().len());
-        assert!(model.resident().iter().all(|page| policy.is_resident(Page(*page))));
-    }
-    loop {
-        let victim = policy.victim(None);
-        assert_eq!(victim, model.victim().map(Page), "clearing");
-        if victim.is_none() {
-            break;
-        }
-    }
-}
-
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))), ..Default::default() })]
+    #![proptest_config(config())]
 
     #[test]
     fn lru(events in events(), frames in 1..20_u32) {
