@@ -29,6 +29,7 @@ pub mod list;
 pub mod parameters;
 pub mod policies;
 pub mod registry;
+pub mod switched;
 mod visible;
 
 pub use checked::Checked;

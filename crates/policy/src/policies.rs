@@ -1,6 +1,7 @@
 //! One file per policy. A new one is added here twice: its module, and its row in the table.
 
 pub mod clock;
+pub mod dias;
 pub mod fifo;
 pub mod fifo2;
 pub mod lru;
@@ -11,5 +12,13 @@ pub mod random;
 use crate::registry::PolicyInfo;
 
 /// The registry's rows, in the order people see them.
-pub(crate) static ALL: &[PolicyInfo] =
-    &[lru::INFO, clock::INFO, fifo2::INFO, fifo::INFO, mru::INFO, random::INFO, opt::INFO];
+pub(crate) static ALL: &[PolicyInfo] = &[
+    lru::INFO,
+    clock::INFO,
+    fifo2::INFO,
+    fifo::INFO,
+    mru::INFO,
+    random::INFO,
+    dias::INFO,
+    opt::INFO,
+];

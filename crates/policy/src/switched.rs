@@ -1,0 +1,305 @@
+//! A pool of frames whose policy can be exchanged while it runs: what selectors are built from.
+use std::collections::VecDeque;
+
+use crate::flat::Flat;
+use crate::list::{Links, List};
+use crate::{Admission, Note, Page, Place, Policy, Segment};
+
+/// Notes kept when nobody takes them; the oldest go first.
+const NOTES_MAX: usize = 256;
+
+/// Forwards to one policy at a time, and knows of every resident page what its successor needs.
+///
+/// A successor inherits the resident pages in order of last reference, the oldest first, as if
+/// they had been admitted in that order; those fetched ahead and not seen used since as fetched
+/// ahead. Recency is what every policy can make something of, and the only order that is known
+/// whatever the predecessor was.
+///
+/// 9 bytes per page besides the policy's own, and 16 more where places are wanted.
+pub struct Switched {
+    active: Box<dyn Policy>,
+    links: Links,
+    /// By last reference, the oldest in front.
+    order: List,
+    is_ahead: Flat<u8>,
+    places: Option<Places>,
+    references: u64,
+    switches: u64,
+    notes: VecDeque<Note>,
+}
+
+impl Switched {
+    /// An empty pool under this policy. `keeps_places` if it or any successor
+    /// [wants places](Policy::wants_places).
+    pub fn new(first: Box<dyn Policy>, keeps_places: bool) -> Self {
+        debug_assert!(keeps_places || !first.wants_places());
+        Self {
+            active: first,
+            links: Links::new(),
+            order: List::new(),
+            is_ahead: Flat::new(),
+            places: keeps_places.then(Places::default),
+            references: 0,
+            switches: 0,
+            notes: VecDeque::new(),
+        }
+    }
+
+    /// Hands the resident pages to another policy, which holds none yet, and notes why.
+    pub fn switch_to(&mut self, mut policy: Box<dyn Policy>, why: String) {
+        if let Some(places) = &mut self.places {
+            places.era = places.era.wrapping_add(1);
+        }
+        self.hand_pages_to(&mut *policy);
+        self.active = policy;
+        self.switches += 1;
+        if self.notes.len() == NOTES_MAX {
+            self.notes.pop_front();
+        }
+        self.notes.push_back(Note { at_refs: self.references, text: why });
+    }
+
+    /// Admits the resident pages to a policy that holds none, in order of last reference.
+    fn hand_pages_to(&self, policy: &mut dyn Policy) {
+        let wants_places = policy.wants_places();
+        for page in self.links.iter(&self.order) {
+            if let Some(place) = self.place_of(page).filter(|_| wants_places) {
+                policy.placed(page, place);
+            }
+            policy.admitted(page, self.admission_of(page));
+        }
+    }
+
+    /// References seen: admissions on demand, and touches.
+    pub const fn references(&self) -> u64 {
+        self.references
+    }
+
+    /// Successors so far.
+    pub const fn switches(&self) -> u64 {
+        self.switches
+    }
+
+    /// What happened since the last call.
+    pub fn take_notes(&mut self) -> Vec<Note> {
+        self.notes.drain(..).collect()
+    }
+
+    /// Where the page lives, as far as it was told; pages that left are remembered.
+    pub fn place_of(&self, page: Page) -> Option<Place> {
+        self.places.as_ref().and_then(|places| places.get(page))
+    }
+
+    fn admission_of(&self, page: Page) -> Admission {
+        if self.is_ahead.get(page.index()) == 0 { Admission::Demand } else { Admission::Prefetch }
+    }
+
+    /// Tells the policy a page's place if only its predecessor was told.
+    fn tell_again(&mut self, page: Page) {
+        if !self.active.wants_places() {
+            return;
+        }
+        if let Some(place) = self.places.as_mut().and_then(|places| places.get_if_old(page)) {
+            self.active.placed(page, place);
+        }
+    }
+}
+
+impl Policy for Switched {
+    fn wants_places(&self) -> bool {
+        self.places.is_some()
+    }
+
+    fn placed(&mut self, page: Page, place: Place) {
+        if let Some(places) = &mut self.places {
+            places.set(page, place);
+            if self.active.wants_places() {
+                self.active.placed(page, place);
+            }
+        }
+    }
+
+    fn admitted(&mut self, page: Page, how: Admission) {
+        self.tell_again(page);
+        self.active.admitted(page, how);
+        self.links.push_back(&mut self.order, page);
+        *self.is_ahead.slot(page.index()) = u8::from(how == Admission::Prefetch);
+        self.references += u64::from(how == Admission::Demand);
+    }
+
+    #[inline]
+    fn referenced(&mut self, page: Page) {
+        self.active.referenced(page);
+        self.links.move_to_back(&mut self.order, page);
+        *self.is_ahead.at(page.index()) = 0;
+        self.references += 1;
+    }
+
+    fn removed(&mut self, page: Page) {
+        self.active.removed(page);
+        self.links.remove(&mut self.order, page);
+    }
+
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        if let Some(page) = incoming {
+            self.tell_again(page);
+        }
+        let page = self.active.victim(incoming)?;
+        self.links.remove(&mut self.order, page);
+        Some(page)
+    }
+
+    fn resized(&mut self, frames: u32) {
+        self.active.resized(frames);
+    }
+
+    fn resident(&self) -> u32 {
+        self.order.len()
+    }
+}
+
+/// Where pages live.
+#[derive(Default)]
+struct Places {
+    /// Number of policies so far.
+    era: u32,
+    /// Per page: its segment, and 1 + the era in which it was told; 0 before the first.
+    segments: Flat<[u32; 2]>,
+    indices: Flat<u64>,
+}
+
+impl Places {
+    fn set(&mut self, page: Page, place: Place) {
+        *self.segments.slot(page.index()) = [place.segment.0, self.mark()];
+        *self.indices.slot(page.index()) = place.index;
+    }
+
+    fn get(&self, page: Page) -> Option<Place> {
+        let [segment, told] = self.segments.get(page.index());
+        let index = self.indices.get(page.index());
+        (told != 0).then_some(Place { segment: Segment(segment), index })
+    }
+
+    /// The place if it was last told in another era, which this ends.
+    fn get_if_old(&mut self, page: Page) -> Option<Place> {
+        let mark = self.mark();
+        let place = self.get(page)?;
+        let told = &mut self.segments.at(page.index())[1];
+        (std::mem::replace(told, mark) != mark).then_some(place)
+    }
+
+    const fn mark(&self) -> u32 {
+        match self.era.wrapping_add(1) {
+            0 => 1,
+            mark => mark,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::{Receiver, Sender, channel};
+
+    use super::*;
+    use crate::policies::lru::Lru;
+
+    #[derive(Debug, PartialEq)]
+    enum Call {
+        Placed(u32, u64),
+        Admitted(u32, Admission),
+        Referenced(u32),
+    }
+
+    /// LRU that wants places and tells what it was told.
+    struct Witness(Lru, Sender<Call>);
+
+    impl Policy for Witness {
+        fn wants_places(&self) -> bool {
+            true
+        }
+        fn placed(&mut self, page: Page, place: Place) {
+            self.1.send(Call::Placed(page.0, place.index)).unwrap();
+        }
+        fn admitted(&mut self, page: Page, how: Admission) {
+            self.1.send(Call::Admitted(page.0, how)).unwrap();
+            self.0.admitted(page, how);
+        }
+        fn referenced(&mut self, page: Page) {
+            self.1.send(Call::Referenced(page.0)).unwrap();
+            self.0.referenced(page);
+        }
+        fn removed(&mut self, page: Page) {
+            self.0.removed(page);
+        }
+        fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+            self.0.victim(incoming)
+        }
+        fn resized(&mut self, frames: u32) {
+            self.0.resized(frames);
+        }
+        fn resident(&self) -> u32 {
+            self.0.resident()
+        }
+    }
+
+    fn witness() -> (Box<Witness>, Receiver<Call>) {
+        let (sender, receiver) = channel();
+        (Box::new(Witness(Lru::new(), sender)), receiver)
+    }
+
+    fn place(index: u64) -> Place {
+        Place { segment: Segment(5), index }
+    }
+
+    #[test]
+    fn a_successor_inherits_pages_by_recency_with_their_places() {
+        let (first, _calls) = witness();
+        let mut pool = Switched::new(first, true);
+        for page in 0..4 {
+            pool.placed(Page(page), place(100 + u64::from(page)));
+            let how = if page < 2 { Admission::Demand } else { Admission::Prefetch };
+            pool.admitted(Page(page), how);
+        }
+        pool.referenced(Page(0));
+        pool.referenced(Page(2));
+        pool.removed(Page(1));
+        // Told before the switch, needed after it.
+        pool.placed(Page(9), place(109));
+        let (second, calls) = witness();
+        pool.switch_to(second, "a test".to_owned());
+        let inherited: Vec<Call> = calls.try_iter().collect();
+        assert_eq!(
+            inherited,
+            [
+                Call::Placed(3, 103),
+                Call::Admitted(3, Admission::Prefetch),
+                Call::Placed(0, 100),
+                Call::Admitted(0, Admission::Demand),
+                Call::Placed(2, 102),
+                Call::Admitted(2, Admission::Demand),
+            ]
+        );
+        assert_eq!(pool.victim(Some(Page(9))), Some(Page(3)));
+        pool.admitted(Page(9), Admission::Demand);
+        pool.referenced(Page(9));
+        let after: Vec<Call> = calls.try_iter().collect();
+        let told =
+            [Call::Placed(9, 109), Call::Admitted(9, Admission::Demand), Call::Referenced(9)];
+        assert_eq!(after, told);
+        assert_eq!((pool.resident(), pool.references(), pool.switches()), (3, 6, 1));
+        let notes = pool.take_notes();
+        assert_eq!((notes.len(), notes[0].at_refs), (1, 4));
+        assert!(pool.take_notes().is_empty());
+    }
+
+    #[test]
+    fn notes_that_nobody_takes_do_not_pile_up() {
+        let mut pool = Switched::new(Box::new(Lru::new()), false);
+        for switch in 0..2 * NOTES_MAX {
+            pool.switch_to(Box::new(Lru::new()), switch.to_string());
+        }
+        let notes = pool.take_notes();
+        assert_eq!(notes.len(), NOTES_MAX);
+        assert_eq!(notes.last().unwrap().text, (2 * NOTES_MAX - 1).to_string());
+    }
+}
