@@ -8,6 +8,8 @@ pub mod lru;
 pub mod mru;
 pub mod opt;
 pub mod random;
+pub mod s3fifo;
+pub mod sieve;
 
 use crate::registry::PolicyInfo;
 
@@ -20,5 +22,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     mru::INFO,
     random::INFO,
     dias::INFO,
+    sieve::INFO,
+    s3fifo::INFO,
     opt::INFO,
 ];

@@ -7,8 +7,14 @@ use pagekeeper_sim::{References, SweepOptions, sweep};
 
 /// Rows that must match exactly: the name there, and the policy with the parameters that make it
 /// the variant that was counted.
-const EXACT: &[(&str, &str)] =
-    &[("lru", "lru"), ("fifo", "fifo"), ("clock", "clock"), ("opt", "opt")];
+const EXACT: &[(&str, &str)] = &[
+    ("lru", "lru"),
+    ("fifo", "fifo"),
+    ("clock", "clock"),
+    ("opt", "opt"),
+    ("sieve", "sieve"),
+    ("s3fifo", "s3fifo:variant=libcachesim"),
+];
 
 /// Frames → (references, hits).
 type Sizes = BTreeMap<u32, (u64, u64)>;
