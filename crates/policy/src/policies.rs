@@ -4,6 +4,7 @@ pub mod clock;
 pub mod dias;
 pub mod fifo;
 pub mod fifo2;
+pub mod lirs;
 pub mod lru;
 pub mod mru;
 pub mod opt;
@@ -24,5 +25,6 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     dias::INFO,
     sieve::INFO,
     s3fifo::INFO,
+    lirs::INFO,
     opt::INFO,
 ];
