@@ -7,8 +7,11 @@
 
 use pagekeeper_sys::process;
 
-/// Faults between two looks at where the faulting thread runs.
-const LOOK_EVERY: u32 = 64;
+/// Faults before the first look at where the faulting thread runs. A look costs as much as half a
+/// fault, so while it finds nothing new the next one comes after twice as many.
+const LOOK_AFTER: u32 = 64;
+/// Most faults between two looks.
+const LOOK_AFTER_MOST: u32 = 1024;
 
 /// Where the event thread should run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,6 +28,7 @@ enum Move {
 struct Faulting {
     tid: u32,
     alone: u32,
+    look_after: u32,
     followed: bool,
 }
 
@@ -34,14 +38,22 @@ impl Faulting {
         if several || tid != self.tid {
             self.tid = tid;
             self.alone = 0;
+            self.look_after = LOOK_AFTER;
             return if std::mem::take(&mut self.followed) { Move::Free } else { Move::Stay };
         }
         self.alone += 1;
-        if !self.alone.is_multiple_of(LOOK_EVERY) {
+        if self.alone < self.look_after {
             return Move::Stay;
         }
+        self.alone = 0;
         self.followed = true;
         Move::To(tid)
+    }
+
+    /// What the look found: whether the thread runs where it did before.
+    fn looked(&mut self, same: bool) {
+        self.look_after =
+            if same { (self.look_after * 2).min(LOOK_AFTER_MOST) } else { LOOK_AFTER };
     }
 }
 
@@ -68,6 +80,7 @@ impl Follow {
             Move::Stay => {}
             Move::To(tid) => {
                 let Ok(cpu) = process::cpu_of(tid) else { return };
+                self.faulting.looked(self.now == Some(cpu));
                 if self.now != Some(cpu) && self.all.contains(&cpu) {
                     self.now = process::set_affinity(cpu).is_ok().then_some(cpu);
                 }
@@ -89,11 +102,18 @@ mod tests {
     fn one_thread_is_followed_and_several_are_not() {
         let mut faulting = Faulting::default();
         assert_eq!(faulting.seen(7, false), Move::Stay);
-        let moves: Vec<Move> = (0..2 * LOOK_EVERY).map(|_| faulting.seen(7, false)).collect();
-        assert_eq!(moves.iter().filter(|m| **m == Move::To(7)).count(), 2);
+        let looks = |faulting: &mut Faulting, faults: u32| {
+            let moves: Vec<Move> = (0..faults).map(|_| faulting.seen(7, false)).collect();
+            moves.iter().filter(|m| **m == Move::To(7)).count()
+        };
+        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 2);
+        faulting.looked(true);
+        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 1, "it stays where it is");
+        faulting.looked(false);
+        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 2, "it moved");
         assert_eq!(faulting.seen(8, false), Move::Free);
         assert_eq!(faulting.seen(7, false), Move::Stay, "freed already");
-        for _ in 0..LOOK_EVERY {
+        for _ in 0..LOOK_AFTER {
             faulting.seen(7, false);
         }
         assert_eq!(faulting.seen(7, true), Move::Free);
@@ -105,7 +125,7 @@ mod tests {
             let all = process::affinity().unwrap();
             let mut follow = Follow::new();
             let tid = std::process::id();
-            for _ in 0..=LOOK_EVERY {
+            for _ in 0..=LOOK_AFTER {
                 follow.seen(tid, false);
             }
             assert_eq!(process::affinity().unwrap().len(), 1);

@@ -7,9 +7,10 @@
 //! pages, newcomers and stuck pages go only when the policy has none.
 
 use crate::ahead::{FIRST_WINDOW_PAGES, Streams};
-use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE};
+use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
+use crate::sample::Interest;
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy};
@@ -52,7 +53,7 @@ pub struct Brain {
     uses: u32,
     /// Per page: the count at its last use.
     stamps: Vec<u32>,
-    pub(crate) unmap_credit: u32,
+    pub(crate) interest: Interest,
     pub(crate) streams: Vec<Streams>,
     /// Read-ahead steps taken so far: the clock of streams.
     /// Sequential touches of unmapped pages.
@@ -65,7 +66,10 @@ pub struct Brain {
 
 impl Brain {
     /// A brain over a policy that was built for `config.frames`.
-    pub fn new(mut policy: Box<dyn Policy>, config: Config) -> Brain {
+    pub fn new(mut policy: Box<dyn Policy>, mut config: Config) -> Brain {
+        if matches!(config.sampling, Sampling::OnEviction { .. }) && !policy.wants_references() {
+            config.sampling = Sampling::Off;
+        }
         let frames = config.frames.max(MIN_FRAMES);
         if frames != config.frames {
             policy.resized(frames);
@@ -87,7 +91,7 @@ impl Brain {
             mapped_links: Links::default(),
             uses: 0,
             stamps: Vec::new(),
-            unmap_credit: 0,
+            interest: Interest::default(),
             streams: Vec::new(),
             touches: Vec::new(),
             steps: 0,
@@ -390,8 +394,12 @@ impl Brain {
         }
         if map {
             self.counts.minor_faults += 1;
-            if self.flags[page.index()] & MAPPED == 0 {
+            let flags = self.flags[page.index()];
+            if flags & MAPPED == 0 {
                 self.map(page);
+                if flags & PENDING == 0 {
+                    self.interest.touched();
+                }
             }
         }
         if write {

@@ -72,6 +72,8 @@ impl Brain {
         self.flags[page.index()] = EVICTED_ONCE;
         if flags & MAPPED != 0 {
             self.mapped_links.remove(&mut self.mapped, page);
+        } else if flags & PENDING == 0 {
+            self.interest.evicted();
         }
         self.resident -= 1;
     }

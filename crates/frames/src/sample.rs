@@ -6,6 +6,65 @@ use crate::config::{MIN_FRAMES, Sampling};
 /// Most pages unmapped at once.
 const UNMAP_BATCH_PAGES: u32 = 64;
 
+/// Unmapped pages that were touched or evicted, between two decisions.
+const INTEREST_PAGES: u32 = 256;
+/// Every page whose turn it is gets unmapped.
+const FULL: u32 = 8;
+/// Below one touch in so many unmapped pages, unmapping teaches next to nothing.
+const WORTHWHILE: u32 = 20;
+
+/// How much is learned from unmapping pages: in a scan, or a loop that does not fit, hardly one is
+/// touched again before it leaves, and fewer are unmapped of those whose turn it is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Interest {
+    touched: u32,
+    evicted: u32,
+    /// Pages unmapped of [`FULL`] whose turn it is; never none, or a change would go unnoticed.
+    rate: u32,
+    phase: u32,
+    /// Turns that evictions have paid for.
+    credit: u32,
+}
+
+impl Default for Interest {
+    fn default() -> Self {
+        Interest { touched: 0, evicted: 0, rate: FULL, phase: 0, credit: 0 }
+    }
+}
+
+impl Interest {
+    /// An unmapped page was touched.
+    pub(crate) fn touched(&mut self) {
+        self.touched += 1;
+        self.decide();
+    }
+
+    /// An unmapped page left.
+    pub(crate) fn evicted(&mut self) {
+        self.evicted += 1;
+        self.decide();
+    }
+
+    fn decide(&mut self) {
+        let seen = self.touched + self.evicted;
+        if seen < INTEREST_PAGES {
+            return;
+        }
+        let worthwhile = self.touched * WORTHWHILE >= seen;
+        self.rate = if worthwhile { (self.rate * 2).min(FULL) } else { (self.rate / 2).max(1) };
+        (self.touched, self.evicted) = (0, 0);
+    }
+
+    /// A page's turn: whether it is unmapped.
+    fn turn(&mut self) -> bool {
+        self.credit = self.credit.saturating_sub(1);
+        self.phase += self.rate;
+        let unmap = self.phase >= FULL;
+        self.phase %= FULL;
+        unmap
+    }
+}
+
 impl Brain {
     /// Unmaps the pages mapped longest ago, as far as the sampling setting asks for it.
     pub(crate) fn sample(&mut self) {
@@ -14,12 +73,14 @@ impl Brain {
             Sampling::OnEviction { per_eviction, share_percent } => {
                 let limit = self.limit();
                 let evicted = self.plan.evict.len() as u32;
-                self.unmap_credit =
-                    (self.unmap_credit + evicted.saturating_mul(per_eviction)).min(limit);
+                let interest = &mut self.interest;
+                interest.credit =
+                    (interest.credit + evicted.saturating_mul(per_eviction)).min(limit);
                 let batch = (limit / 64).clamp(1, UNMAP_BATCH_PAGES);
-                let target = (u64::from(limit) * u64::from(share_percent) / 100) as u32;
+                let share = u64::from(share_percent) * u64::from(interest.rate);
+                let target = (u64::from(limit) * share / 100 / u64::from(FULL)) as u32;
                 let unmapped = self.resident - self.mapped.len();
-                let wanted = target.saturating_sub(unmapped).min(self.unmap_credit);
+                let wanted = target.saturating_sub(unmapped).min(interest.credit);
                 (batch, if wanted >= batch { batch } else { 0 })
             }
             Sampling::Window { mapped_pages } => {
@@ -41,12 +102,15 @@ impl Brain {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }
+            left -= 1;
+            if !exact && !self.interest.turn() {
+                self.mapped_links.move_to_back(&mut self.mapped, page);
+                continue;
+            }
             self.mapped_links.remove(&mut self.mapped, page);
             self.flags[page.index()] &= !MAPPED;
-            self.unmap_credit = self.unmap_credit.saturating_sub(1);
             self.counts.unmapped_pages += 1;
             self.plan.unmap.push(page);
-            left -= 1;
         }
     }
 }

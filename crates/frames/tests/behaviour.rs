@@ -171,3 +171,37 @@ fn sampled_lru_keeps_more_of_a_hot_set() {
     let blind = run(Sampling::Off);
     assert!(sampled * 3 < blind * 2, "{sampled} refaults sampled, {blind} without");
 }
+
+/// Unmapping a page costs about as much as mapping it: where nothing is learned, little is spent,
+/// and when there is something to learn again, that is noticed.
+#[test]
+fn sampling_costs_little_where_it_teaches_nothing() {
+    let frames = 2048;
+    let mut program = Program::new("lru", Config::live(frames), 1, 1 << 40);
+    for index in 0..1 << 16 {
+        program.touch(0, index);
+    }
+    let scan = program.brain.counts();
+    assert!(scan.unmapped_pages * 3 < scan.evictions, "{scan:?}");
+    let mut at = 1u64;
+    for step in 0..60_000u64 {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program.touch(0, (at >> 33) % 700);
+        program.touch(0, (1 << 20) + step * 3);
+    }
+    let mixed = program.brain.counts();
+    let unmapped = mixed.unmapped_pages - scan.unmapped_pages;
+    assert!(unmapped > (mixed.evictions - scan.evictions) / 2, "{scan:?} {mixed:?}");
+}
+
+#[test]
+fn a_policy_that_ignores_references_is_not_sampled() {
+    for policy in ["fifo", "random"] {
+        let mut program = Program::new(policy, Config::live(256), 1, 1 << 12);
+        for index in 0..1 << 12 {
+            program.touch(0, index * 7 % (1 << 12));
+        }
+        assert_eq!(program.unmapped, 0, "{policy}");
+        assert!(program.brain.counts().evictions > 0);
+    }
+}

@@ -60,6 +60,10 @@ impl<P: Policy> Policy for Checked<P> {
         self.inner.wants_places()
     }
 
+    fn wants_references(&self) -> bool {
+        self.inner.wants_references()
+    }
+
     fn placed(&mut self, page: Page, place: Place) {
         assert!(!self.is_resident(page), "caller: page {} placed while resident", page.0);
         *self.resident.slot(page.index()) = PLACED;

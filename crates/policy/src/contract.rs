@@ -85,6 +85,12 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether [`referenced`](Policy::referenced) calls change what it does. Making touches of live
+    /// memory visible costs time, which a policy that ignores them saves. The answer never changes.
+    fn wants_references(&self) -> bool {
+        true
+    }
+
     /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
     /// it comes before each [`victim`](Policy::victim) that names the page, and before each
     /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
@@ -121,6 +127,10 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     #[inline]
     fn wants_places(&self) -> bool {
         (**self).wants_places()
+    }
+    #[inline]
+    fn wants_references(&self) -> bool {
+        (**self).wants_references()
     }
     #[inline]
     fn placed(&mut self, page: Page, place: Place) {

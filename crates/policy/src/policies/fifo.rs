@@ -36,6 +36,10 @@ impl Fifo {
 }
 
 impl Policy for Fifo {
+    fn wants_references(&self) -> bool {
+        false
+    }
+
     fn admitted(&mut self, page: Page, _how: Admission) {
         self.links.push_back(&mut self.queue, page);
     }

@@ -61,6 +61,10 @@ impl Random {
 }
 
 impl Policy for Random {
+    fn wants_references(&self) -> bool {
+        false
+    }
+
     fn admitted(&mut self, page: Page, _how: Admission) {
         let place = self.place.slot(page.index());
         assert!(*place == 0, "page {} is resident in this policy already", page.0);
