@@ -1,16 +1,21 @@
 //! One file per policy. A new one is added here twice: its module, and its row in the table.
 
+pub mod arc;
+pub mod car;
 pub mod clock;
 pub mod dias;
 pub mod fifo;
 pub mod fifo2;
 pub mod lirs;
 pub mod lru;
+pub mod mq;
 pub mod mru;
 pub mod opt;
 pub mod random;
 pub mod s3fifo;
 pub mod sieve;
+pub mod slru;
+pub mod two_q;
 
 use crate::registry::PolicyInfo;
 
@@ -21,6 +26,11 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     fifo2::INFO,
     fifo::INFO,
     mru::INFO,
+    two_q::INFO,
+    arc::INFO,
+    car::INFO,
+    slru::INFO,
+    mq::INFO,
     random::INFO,
     dias::INFO,
     sieve::INFO,

@@ -1,9 +1,10 @@
 //! Hit counts of real traces against an independent simulator's: the same integers.
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sim::{References, SweepOptions, sweep};
+use pagekeeper_sim::{SweepOptions, sweep};
+
+mod shared;
 
 /// Rows that must match exactly: the name there, and the policy with the parameters that make it
 /// the variant that was counted.
@@ -12,35 +13,32 @@ const EXACT: &[(&str, &str)] = &[
     ("fifo", "fifo"),
     ("clock", "clock"),
     ("opt", "opt"),
+    ("2q", "2q"),
+    ("arc", "arc"),
     ("sieve", "sieve"),
     ("s3fifo", "s3fifo:variant=libcachesim"),
 ];
 
-/// Rows whose hit ratio must be within 0.01, but for so many cells of the 33; why those differ is
-/// beside the policy.
-const CLOSE: &[(&str, &str, usize)] = &[("lirs", "lirs", 0)];
+/// Rows whose hit ratio must be within 0.01, but for the cells listed: trace and frames. Why those
+/// differ stands with them, and who is right.
+const CLOSE: &[Close] = &[
+    ("lirs", "lirs", &[]),
+    // The counted program never forgets a ghost of T2, where the paper's Figure 2 bounds all four
+    // lists at 2 c, rounds the ratio of the ghost lists down, and moves the target before the
+    // replacement. With these three changes a model of the figure gives its rows to the hit, so
+    // the figure is right here.
+    ("car", "car", &[("cpp", 61), ("multi2", 2200), ("multi2", 2600)]),
+    // Four segments, filled from below while frames are free.
+    ("slru", "slru:segments=4,protected=3/4,fill=free", &[]),
+    // A fixed lifetime in place of the learned one.
+    ("mq", "mq:life=10000", &[]),
+];
+
+/// The name there, the policy here, and the cells that differ.
+type Close = (&'static str, &'static str, &'static [(&'static str, u32)]);
 
 /// Frames → (references, hits).
 type Sizes = BTreeMap<u32, (u64, u64)>;
-
-/// The directory with `oracle/hits.csv` and `traces/`.
-fn shared() -> PathBuf {
-    std::env::var_os("PAGEKEEPER_SHARED").map_or_else(
-        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared"),
-        PathBuf::from,
-    )
-}
-
-/// One decimal block number per line; blank lines and lines with `*` are dropped.
-fn read_trace(path: &Path) -> References {
-    let text = std::fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
-    let blocks = text
-        .lines()
-        .map(str::trim)
-        .filter(|line| !line.is_empty() && !line.contains('*'))
-        .map(|line| line.parse().unwrap_or_else(|e| panic!("{}: {line}: {e}", path.display())));
-    References::from_blocks(blocks).unwrap()
-}
 
 /// Calls `check` with every row whose policy is named, and what is counted here: trace, oracle's
 /// policy, frames, references, the oracle's hits and ours. How many rows that were; `None` where
@@ -49,14 +47,7 @@ fn against_oracle(
     specs: &[(&str, &str)],
     mut check: impl FnMut(&str, &str, u32, u64, u64, u64),
 ) -> Option<usize> {
-    let shared = shared();
-    let Ok(table) = std::fs::read_to_string(shared.join("oracle/hits.csv")) else {
-        println!(
-            "skipped: no oracle/hits.csv under {}; set PAGEKEEPER_SHARED to where it is",
-            shared.display()
-        );
-        return None;
-    };
+    let table = shared::text("oracle/hits.csv")?;
     let mut wanted: BTreeMap<&str, BTreeMap<&str, Sizes>> = BTreeMap::new();
     for line in table.lines().skip(1) {
         let [trace, policy, frames, references, hits, _kind] =
@@ -72,7 +63,7 @@ fn against_oracle(
     }
     let mut compared = 0;
     for (trace, policies) in wanted {
-        let references = read_trace(&shared.join(format!("traces/{trace}.trace")));
+        let references = shared::trace(trace).expect("a row's trace");
         for (policy, sizes) in policies {
             let (_, spec) = specs.iter().find(|(name, _)| *name == policy).unwrap();
             let spec = PolicySpec::parse(spec).unwrap();
@@ -101,19 +92,16 @@ fn hits_equal_the_independent_counts() {
 #[test]
 fn hit_ratios_are_close_to_the_independent_ones() {
     let specs: Vec<_> = CLOSE.iter().map(|(name, spec, _)| (*name, *spec)).collect();
-    let mut apart: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    let mut wrong = Vec::new();
     let compared = against_oracle(&specs, |trace, policy, frames, references, theirs, ours| {
+        let (_, _, apart) = CLOSE.iter().find(|(name, ..)| *name == policy).unwrap();
         let difference = (ours as f64 - theirs as f64) / references as f64;
-        if difference.abs() > 0.01 {
-            let cell = format!("{trace} at {frames}: {difference:+.4}");
-            apart.entry(policy.to_owned()).or_default().push(cell);
+        if (difference.abs() > 0.01) != apart.contains(&(trace, frames)) {
+            wrong.push(format!("{policy}, {trace} at {frames}: {difference:+.4}"));
         }
     });
+    assert!(wrong.is_empty(), "apart and not listed, or listed and not apart: {wrong:#?}");
     if let Some(compared) = compared {
         assert!(compared >= CLOSE.len() * 6 * 5, "only {compared} rows found");
-    }
-    for (policy, _, most) in CLOSE {
-        let cells = apart.get(*policy).map_or(&[][..], Vec::as_slice);
-        assert!(cells.len() <= *most, "{policy}: more than {most} cells apart: {cells:#?}");
     }
 }

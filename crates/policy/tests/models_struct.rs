@@ -1,0 +1,452 @@
+//! Policies of several queues with memories of what left, and of structure in the references, each
+//! against a slow, obvious model of it.
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use pagekeeper_policy::policies::arc::Arc;
+use pagekeeper_policy::policies::car::Car;
+use pagekeeper_policy::policies::mq::Mq;
+use pagekeeper_policy::policies::slru::Slru;
+use pagekeeper_policy::policies::two_q::TwoQ;
+use pagekeeper_policy::{Admission, Fraction};
+use proptest::prelude::*;
+
+mod model;
+use model::{Model, compare, config, drop_page, events};
+
+/// Makes `page` the last to be forgotten, if it is remembered.
+fn spare(remembered: &mut VecDeque<u32>, page: Option<u32>) -> bool {
+    let Some(page) = page.filter(|page| drop_page(remembered, *page)) else { return false };
+    remembered.push_back(page);
+    true
+}
+
+/// The paper's full version, line by line.
+struct TwoQModel {
+    frames: usize,
+    a1in: VecDeque<u32>,
+    a1out: VecDeque<u32>,
+    am: VecDeque<u32>,
+    /// Prefetched while remembered.
+    again: BTreeSet<u32>,
+}
+
+impl TwoQModel {
+    fn kin(&self) -> usize {
+        self.frames / 4
+    }
+    fn kout(&self) -> usize {
+        self.frames / 2
+    }
+    fn forget(&mut self, extra: usize) {
+        while self.a1out.len() > self.kout() + extra {
+            self.a1out.pop_front();
+        }
+    }
+}
+
+impl Model for TwoQModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        match (drop_page(&mut self.a1out, page), how) {
+            (true, Admission::Demand) => self.am.push_back(page),
+            (remembered, _) => {
+                self.a1in.push_back(page);
+                if remembered {
+                    self.again.insert(page);
+                }
+            }
+        }
+        self.forget(0);
+    }
+    fn referenced(&mut self, page: u32) {
+        if drop_page(&mut self.am, page) || self.again.remove(&page) {
+            drop_page(&mut self.a1in, page);
+            self.am.push_back(page);
+        }
+    }
+    fn removed(&mut self, page: u32) {
+        self.again.remove(&page);
+        let _ = drop_page(&mut self.am, page) || drop_page(&mut self.a1in, page);
+    }
+    fn victim(&mut self, incoming: Option<u32>) -> Option<u32> {
+        if self.a1in.len() > self.kin() || self.am.is_empty() {
+            let page = self.a1in.pop_front()?;
+            self.again.remove(&page);
+            let coming = spare(&mut self.a1out, incoming);
+            self.a1out.push_back(page);
+            self.forget(usize::from(coming));
+            Some(page)
+        } else {
+            self.am.pop_front()
+        }
+    }
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames as usize;
+        self.forget(0);
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.a1in.iter().chain(&self.am).copied().collect()
+    }
+}
+
+/// Figure 4 of ARC's paper, ghosts cut after admissions.
+#[derive(Default)]
+struct ArcModel {
+    c: usize,
+    p: f64,
+    t1: VecDeque<u32>,
+    t2: VecDeque<u32>,
+    b1: VecDeque<u32>,
+    b2: VecDeque<u32>,
+    /// Prefetched, not yet used; and whether it was remembered.
+    ahead: BTreeMap<u32, bool>,
+    adapted_for: Option<u32>,
+}
+
+impl ArcModel {
+    fn adapt(&mut self, page: u32) {
+        if self.adapted_for == Some(page) {
+            return;
+        }
+        let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
+        if self.b1.contains(&page) {
+            let delta = if b1 >= b2 { 1.0 } else { b2 / b1 };
+            self.p = (self.p + delta).min(self.c as f64);
+        } else if self.b2.contains(&page) {
+            let delta = if b2 >= b1 { 1.0 } else { b1 / b2 };
+            self.p = (self.p - delta).max(0.0);
+        } else {
+            return;
+        }
+        self.adapted_for = Some(page);
+    }
+    fn cut(&mut self) {
+        while self.t1.len() + self.b1.len() > self.c && self.b1.pop_front().is_some() {}
+        while self.t1.len() + self.t2.len() + self.b1.len() + self.b2.len() > 2 * self.c {
+            if self.b2.pop_front().is_none() && self.b1.pop_front().is_none() {
+                break;
+            }
+        }
+    }
+}
+
+impl Model for ArcModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        if how == Admission::Demand {
+            self.adapt(page);
+        }
+        self.adapted_for = None;
+        let remembered = drop_page(&mut self.b1, page) || drop_page(&mut self.b2, page);
+        if how == Admission::Prefetch {
+            self.ahead.insert(page, remembered);
+        }
+        let list = if remembered && how == Admission::Demand { &mut self.t2 } else { &mut self.t1 };
+        list.push_back(page);
+        self.cut();
+    }
+    fn referenced(&mut self, page: u32) {
+        let first_use = self.ahead.remove(&page) == Some(false);
+        let _ = drop_page(&mut self.t1, page) || drop_page(&mut self.t2, page);
+        if first_use { &mut self.t1 } else { &mut self.t2 }.push_back(page);
+    }
+    fn removed(&mut self, page: u32) {
+        self.ahead.remove(&page);
+        let _ = drop_page(&mut self.t1, page) || drop_page(&mut self.t2, page);
+    }
+    fn victim(&mut self, incoming: Option<u32>) -> Option<u32> {
+        incoming.inspect(|page| self.adapt(*page));
+        let in_b2 = incoming.is_some_and(|page| self.b2.contains(&page));
+        let t1 = self.t1.len() as f64;
+        let page = if t1 >= 1.0 && (in_b2 && t1 == self.p || t1 > self.p) || self.t2.is_empty() {
+            let page = self.t1.pop_front()?;
+            self.b1.push_back(page);
+            page
+        } else {
+            let page = self.t2.pop_front()?;
+            self.b2.push_back(page);
+            page
+        };
+        self.ahead.remove(&page);
+        Some(page)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.c = frames as usize;
+        self.p = self.p.min(self.c as f64);
+        self.cut();
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.t1.iter().chain(&self.t2).copied().collect()
+    }
+}
+
+/// CAR's Figure 2, with ARC's lists.
+#[derive(Default)]
+struct CarModel {
+    lists: ArcModel,
+    bits: BTreeSet<u32>,
+}
+
+impl Model for CarModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        self.bits.remove(&page);
+        self.lists.ahead.remove(&page);
+        let remembered = self.lists.b1.contains(&page) || self.lists.b2.contains(&page);
+        self.lists.admitted(page, how);
+        if remembered {
+            // No use is missing: its next one sets the bit.
+            self.lists.ahead.remove(&page);
+        }
+    }
+    fn referenced(&mut self, page: u32) {
+        if self.lists.ahead.remove(&page).is_none() {
+            self.bits.insert(page);
+        }
+    }
+    fn removed(&mut self, page: u32) {
+        self.lists.removed(page);
+    }
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
+        let lists = &mut self.lists;
+        loop {
+            if lists.t1.len() as f64 >= lists.p.max(1.0) || lists.t2.is_empty() {
+                let page = lists.t1.pop_front()?;
+                if !self.bits.remove(&page) {
+                    lists.b1.push_back(page);
+                    return Some(page);
+                }
+                lists.t2.push_back(page);
+            } else {
+                let page = lists.t2.pop_front()?;
+                if !self.bits.remove(&page) {
+                    lists.b2.push_back(page);
+                    return Some(page);
+                }
+                lists.t2.push_back(page);
+            }
+        }
+    }
+    fn resized(&mut self, frames: u32) {
+        self.lists.resized(frames);
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.lists.resident()
+    }
+}
+
+struct SlruModel {
+    frames: usize,
+    segments: Vec<VecDeque<u32>>,
+    fills_free: bool,
+    ahead: BTreeSet<u32>,
+}
+
+impl SlruModel {
+    /// Three quarters are protected.
+    fn above_most(&self) -> usize {
+        self.frames * 3 / 4 / (self.segments.len() - 1)
+    }
+    fn overflow(&mut self) {
+        for segment in (1..self.segments.len()).rev() {
+            while self.segments[segment].len() > self.above_most() {
+                let page = self.segments[segment].pop_front().unwrap();
+                self.segments[segment - 1].push_back(page);
+            }
+        }
+    }
+}
+
+impl Model for SlruModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        let above_most = self.above_most();
+        let lowest_most = self.frames - above_most * (self.segments.len() - 1);
+        let mut segment = 0;
+        if self.fills_free && how == Admission::Demand && self.segments[0].len() >= lowest_most {
+            segment = (1..self.segments.len())
+                .find(|segment| self.segments[*segment].len() < above_most)
+                .unwrap_or(0);
+        }
+        if how == Admission::Prefetch {
+            self.ahead.insert(page);
+        }
+        self.segments[segment].push_back(page);
+    }
+    fn referenced(&mut self, page: u32) {
+        let segment = self.segments.iter_mut().position(|queue| drop_page(queue, page)).unwrap();
+        let up = usize::from(!self.ahead.remove(&page));
+        let segment = (segment + up).min(self.segments.len() - 1);
+        self.segments[segment].push_back(page);
+        self.overflow();
+    }
+    fn removed(&mut self, page: u32) {
+        self.ahead.remove(&page);
+        self.segments.iter_mut().for_each(|queue| _ = drop_page(queue, page));
+    }
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
+        let page = self.segments.iter_mut().find_map(VecDeque::pop_front)?;
+        self.ahead.remove(&page);
+        Some(page)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames as usize;
+        self.overflow();
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.segments.iter().flatten().copied().collect()
+    }
+}
+
+#[derive(Default)]
+struct MqModel {
+    queues: Vec<VecDeque<u32>>,
+    out: VecDeque<u32>,
+    out_most: usize,
+    now: u32,
+    life: u32,
+    /// Counts of distances by class, while the lifetime is learned.
+    classes: Option<Vec<(u32, u32)>>,
+    count: BTreeMap<u32, u32>,
+    last: BTreeMap<u32, u32>,
+    expires: BTreeMap<u32, u32>,
+}
+
+impl MqModel {
+    fn new(frames: u32, queues: usize, life: u32) -> Self {
+        Self {
+            queues: vec![VecDeque::new(); queues],
+            out_most: 2 * frames as usize,
+            life: if life == 0 { frames } else { life },
+            classes: (life == 0).then(Vec::new),
+            ..Self::default()
+        }
+    }
+    fn forget(&mut self, extra: usize) {
+        while self.out.len() > self.out_most + extra {
+            let page = self.out.pop_front().unwrap();
+            self.count.remove(&page);
+            self.last.remove(&page);
+        }
+    }
+    fn reference(&mut self, page: u32) {
+        *self.count.entry(page).or_default() += 1;
+        let Some(last) = self.last.insert(page, self.now) else { return };
+        let Some(classes) = &mut self.classes else { return };
+        // Class k has the distances from 2^k up to 2^(k+1) - 1; the first to reach the highest
+        // count is the peak.
+        let class = (0..31).find(|class| (self.now - last).max(1) >> class == 1).unwrap();
+        match classes.iter_mut().find(|(known, _)| *known == class) {
+            Some((_, count)) => *count += 1,
+            None => classes.push((class, 1)),
+        }
+        let peak = classes[0].1;
+        let place = classes.iter().position(|(known, _)| *known == class).unwrap();
+        if classes[place].1 > peak {
+            classes.swap(0, place);
+        }
+        self.life = (2 << classes[0].0) - 1;
+    }
+    fn enter(&mut self, page: u32) {
+        let count = self.count.get(&page).copied().unwrap_or(0);
+        let mut queue = 0;
+        while count >> (queue + 1) > 0 && queue + 1 < self.queues.len() {
+            queue += 1;
+        }
+        self.queues[queue].push_back(page);
+        self.expires.insert(page, self.now + self.life);
+    }
+    fn adjust(&mut self) {
+        self.now += 1;
+        for queue in 1..self.queues.len() {
+            let Some(page) = self.queues[queue].front().copied() else { continue };
+            if self.expires[&page] < self.now {
+                self.queues[queue].pop_front();
+                self.queues[queue - 1].push_back(page);
+                self.expires.insert(page, self.now + self.life);
+            }
+        }
+    }
+}
+
+impl Model for MqModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        drop_page(&mut self.out, page);
+        if how == Admission::Demand {
+            self.reference(page);
+        }
+        self.enter(page);
+        if how == Admission::Demand {
+            self.adjust();
+        }
+        self.forget(0);
+    }
+    fn referenced(&mut self, page: u32) {
+        self.queues.iter_mut().for_each(|queue| _ = drop_page(queue, page));
+        self.reference(page);
+        self.enter(page);
+        self.adjust();
+    }
+    fn removed(&mut self, page: u32) {
+        self.queues.iter_mut().for_each(|queue| _ = drop_page(queue, page));
+        self.count.remove(&page);
+        self.last.remove(&page);
+    }
+    fn victim(&mut self, incoming: Option<u32>) -> Option<u32> {
+        let page = self.queues.iter_mut().find_map(VecDeque::pop_front)?;
+        let coming = spare(&mut self.out, incoming);
+        self.out.push_back(page);
+        self.forget(usize::from(coming));
+        Some(page)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.out_most = 2 * frames as usize;
+        self.forget(0);
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.queues.iter().flatten().copied().collect()
+    }
+}
+
+proptest! {
+    #![proptest_config(config())]
+
+    #[test]
+    fn two_q(events in events(), frames in 1..20_u32) {
+        let model = TwoQModel {
+            frames: frames as usize,
+            a1in: VecDeque::new(),
+            a1out: VecDeque::new(),
+            am: VecDeque::new(),
+            again: BTreeSet::new(),
+        };
+        let policy = TwoQ::new(frames, Fraction::new(1, 4), Fraction::new(1, 2));
+        compare(policy, model, frames, &events);
+    }
+
+    #[test]
+    fn arc(events in events(), frames in 1..20_u32) {
+        let model = ArcModel { c: frames as usize, ..ArcModel::default() };
+        compare(Arc::new(frames), model, frames, &events);
+    }
+
+    #[test]
+    fn car(events in events(), frames in 1..20_u32) {
+        let lists = ArcModel { c: frames as usize, ..ArcModel::default() };
+        compare(Car::new(frames), CarModel { lists, bits: BTreeSet::new() }, frames, &events);
+    }
+
+    #[test]
+    fn slru(events in events(), frames in 1..20_u32, segments in 2..5_usize, fills_free: bool) {
+        let model = SlruModel {
+            frames: frames as usize,
+            segments: vec![VecDeque::new(); segments],
+            fills_free,
+            ahead: BTreeSet::new(),
+        };
+        let policy = Slru::new(frames, segments, Fraction::new(3, 4), fills_free);
+        compare(policy, model, frames, &events);
+    }
+
+    #[test]
+    fn mq(events in events(), frames in 1..20_u32, queues in 1..5_usize, life in 0..40_u32) {
+        let model = MqModel::new(frames, queues, life);
+        compare(Mq::new(frames, queues, life, Fraction::new(2, 1)), model, frames, &events);
+    }
+}
