@@ -29,6 +29,7 @@ pub mod list;
 pub mod parameters;
 pub mod policies;
 pub mod registry;
+mod sketch;
 pub mod switched;
 mod visible;
 

@@ -3,6 +3,7 @@
 pub mod arc;
 pub mod car;
 pub mod clock;
+pub mod clockpro;
 pub mod dias;
 pub mod fifo;
 pub mod fifo2;
@@ -16,6 +17,7 @@ pub mod s3fifo;
 pub mod sieve;
 pub mod slru;
 pub mod two_q;
+pub mod wtinylfu;
 
 use crate::registry::PolicyInfo;
 
@@ -36,5 +38,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     sieve::INFO,
     s3fifo::INFO,
     lirs::INFO,
+    wtinylfu::INFO,
+    clockpro::INFO,
     opt::INFO,
 ];
