@@ -14,6 +14,7 @@ pub mod mru;
 pub mod opt;
 pub mod random;
 pub mod s3fifo;
+pub mod seq;
 pub mod sieve;
 pub mod slru;
 pub mod two_q;
@@ -33,6 +34,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     car::INFO,
     slru::INFO,
     mq::INFO,
+    seq::INFO,
     random::INFO,
     dias::INFO,
     sieve::INFO,
