@@ -26,6 +26,7 @@ mod checked;
 mod contract;
 pub mod flat;
 pub mod list;
+mod members;
 pub mod parameters;
 pub mod policies;
 pub mod registry;

@@ -7,8 +7,10 @@ pub mod clockpro;
 pub mod dias;
 pub mod fifo;
 pub mod fifo2;
+pub mod hyperbolic;
 pub mod lirs;
 pub mod lru;
+pub mod mglru;
 pub mod mq;
 pub mod mru;
 pub mod opt;
@@ -42,5 +44,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     lirs::INFO,
     wtinylfu::INFO,
     clockpro::INFO,
+    mglru::INFO,
+    hyperbolic::INFO,
     opt::INFO,
 ];

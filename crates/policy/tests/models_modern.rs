@@ -2,7 +2,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use pagekeeper_policy::policies::sieve::Sieve;
-use pagekeeper_policy::{Admission, Policy, PolicySpec};
+use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
 use proptest::prelude::*;
 
 mod model;
@@ -542,6 +542,130 @@ impl Model for ClockProModel {
     }
 }
 
+/// Generations from oldest to youngest, and the pages referenced since the last aging, in order.
+struct MgLruModel {
+    gens: VecDeque<VecDeque<u32>>,
+    referenced: Vec<u32>,
+    /// Notes in the order of first references, those of pages that have left since among them.
+    notes: Vec<u32>,
+    min_gens: usize,
+    max_gens: usize,
+}
+
+impl MgLruModel {
+    fn new(min_gens: usize, max_gens: usize) -> Self {
+        let gens = (0..min_gens).map(|_| VecDeque::new()).collect();
+        Self { gens, referenced: Vec::new(), notes: Vec::new(), min_gens, max_gens }
+    }
+
+    fn take(&mut self, page: u32) -> bool {
+        self.referenced.retain(|other| *other != page);
+        self.gens.iter_mut().any(|list| drop_page(list, page))
+    }
+
+    fn should_age(&self) -> bool {
+        let total: usize = self.gens.iter().map(VecDeque::len).sum();
+        let ideal = self.min_gens + 1;
+        self.gens.len() < ideal
+            || self.gens.len() == ideal
+                && (self.gens.back().unwrap().len() * self.min_gens > total
+                    || self.gens[0].len() * (self.min_gens + 2) < total)
+    }
+
+    fn age(&mut self) {
+        for page in std::mem::take(&mut self.notes) {
+            if self.referenced.contains(&page) {
+                self.take(page);
+                self.gens.back_mut().unwrap().push_back(page);
+            }
+        }
+        if self.gens.len() == self.max_gens {
+            let mut oldest = self.gens.pop_front().unwrap();
+            oldest.append(&mut self.gens[0]);
+            self.gens[0] = oldest;
+        }
+        self.gens.push_back(VecDeque::new());
+    }
+}
+
+impl Model for MgLruModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        let youngest = self.gens.len() - 1;
+        let place = if how == Admission::Demand { youngest } else { youngest.min(1) };
+        self.gens[place].push_back(page);
+    }
+    fn referenced(&mut self, page: u32) {
+        if !self.referenced.contains(&page) {
+            self.referenced.push(page);
+            self.notes.push(page);
+        }
+    }
+    fn removed(&mut self, page: u32) {
+        self.take(page);
+    }
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
+        if self.resident().is_empty() {
+            return None;
+        }
+        loop {
+            if self.should_age() {
+                self.age();
+            }
+            while self.gens[0].is_empty() && self.gens.len() > self.min_gens {
+                self.gens.pop_front();
+            }
+            if self.gens.len() > self.min_gens {
+                let page = self.gens[0][0];
+                let was_referenced = self.referenced.contains(&page);
+                self.take(page);
+                if !was_referenced {
+                    return Some(page);
+                }
+                self.gens.back_mut().unwrap().push_back(page);
+            }
+        }
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.gens.iter().flatten().copied().collect()
+    }
+}
+
+/// Every resident page with its uses and when it came in.
+#[derive(Default)]
+struct HyperbolicModel {
+    pages: BTreeMap<u32, (u64, u64)>,
+    now: u64,
+}
+
+impl Model for HyperbolicModel {
+    fn admitted(&mut self, page: u32, _: Admission) {
+        self.now += 1;
+        self.pages.insert(page, (1, self.now));
+    }
+    fn referenced(&mut self, page: u32) {
+        self.now += 1;
+        self.pages.get_mut(&page).unwrap().0 += 1;
+    }
+    fn removed(&mut self, page: u32) {
+        self.pages.remove(&page);
+    }
+    fn victim(&mut self, _: Option<u32>) -> Option<u32> {
+        let now = self.now + 1;
+        let priority = |(uses, since): (u64, u64)| uses as f64 / (now - since) as f64;
+        let worst = self.pages.iter().min_by(|(_, one), (_, other)| {
+            // Equal ratios of small numbers are equal floating-point numbers.
+            let (a, b) = (priority(**one), priority(**other));
+            a.total_cmp(&b).then(one.1.cmp(&other.1))
+        });
+        let page = *worst?.0;
+        self.pages.remove(&page);
+        Some(page)
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.pages.keys().copied().collect()
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -574,5 +698,74 @@ proptest! {
     #[test]
     fn clockpro(events in events(), frames in 1..20_u32) {
         compare(build("clockpro:cold=1/4", frames), ClockProModel::new(frames), frames, &events);
+    }
+
+    #[test]
+    fn mglru(events in events(), frames in 1..20_u32, gens in 1..4_usize, more in 1..4_usize) {
+        let spec = format!("mglru:min_gens={gens},max_gens={}", gens + more);
+        compare(build(&spec, frames), MgLruModel::new(gens, gens + more), frames, &events);
+    }
+
+    /// No more pages than the sample has: all are looked at.
+    #[test]
+    fn hyperbolic(events in events(), frames in 1..20_u32) {
+        compare(build("hyperbolic", frames), HyperbolicModel::default(), frames, &events);
+    }
+}
+
+/// The worst of 64 drawn from many is, on average, the 65th part from the worst of all.
+#[test]
+fn hyperbolic_takes_the_worst_of_a_sample() {
+    const PAGES: u32 = 4000;
+    let mut policy = build("hyperbolic", PAGES);
+    for page in 0..PAGES {
+        policy.admitted(Page(page), Admission::Demand);
+    }
+    // Page n is used n times more, so pages are in order of priority.
+    for page in 0..PAGES {
+        (0..page).for_each(|_| policy.referenced(Page(page)));
+    }
+    let mut left: Vec<u32> = (0..PAGES).collect();
+    let draws = 1000;
+    let mut parts = 0.0;
+    for _ in 0..draws {
+        let page = policy.victim(None).unwrap().0;
+        let rank = left.binary_search(&page).unwrap();
+        parts += (rank as f64 + 0.5) / left.len() as f64;
+        left.remove(rank);
+    }
+    let mean = parts / f64::from(draws);
+    assert!((mean - 1.0 / 65.0).abs() < 0.002, "{mean}");
+}
+
+/// A scan of pages that come once leaves what is used often alone, whatever else a policy does.
+#[test]
+fn a_scan_does_not_displace_what_is_used_often() {
+    for spec in ["sieve", "s3fifo", "lirs", "wtinylfu", "clockpro", "mglru", "hyperbolic"] {
+        let frames = 200;
+        let mut policy = Checked::new(build(spec, frames), frames);
+        let mut touch = |page: u32| {
+            let is_hit = policy.is_resident(Page(page));
+            if is_hit {
+                policy.referenced(Page(page));
+            } else {
+                if policy.resident() == frames {
+                    policy.victim(Some(Page(page)));
+                }
+                policy.admitted(Page(page), Admission::Demand);
+            }
+            is_hit
+        };
+        for _ in 0..20 {
+            (0..100).for_each(|page| {
+                touch(page);
+            });
+        }
+        let mut hits = 0;
+        for step in 0..5000 {
+            touch(1000 + step);
+            hits += u32::from(touch(step % 100));
+        }
+        assert!(hits > 4700, "{spec}: {hits} of 5000");
     }
 }

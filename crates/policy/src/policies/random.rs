@@ -1,8 +1,5 @@
 //! Random replacement.
-use rand_xoshiro::Xoshiro256PlusPlus;
-use rand_xoshiro::rand_core::{Rng, SeedableRng};
-
-use crate::flat::Flat;
+use crate::members::Members;
 use crate::registry::{PolicyInfo, Runs, Source};
 use crate::{Admission, Page, Policy};
 
@@ -24,74 +21,40 @@ pub const INFO: PolicyInfo = PolicyInfo {
     runs: Runs::Anywhere(|_, _, seed| Box::new(Random::new(seed))),
 };
 
-/// Random replacement, from a named generator (xoshiro256++), so that a seed means the same
-/// victims in every version.
+/// Random replacement. A seed means the same victims in every version.
 #[derive(Clone, Debug)]
 pub struct Random {
-    generator: Xoshiro256PlusPlus,
-    resident: Vec<Page>,
-    /// Where a page is in `resident`, plus one; zero where it is not.
-    place: Flat<u32>,
+    resident: Members,
 }
 
 impl Random {
     /// No pages, and a generator started from `seed`.
     pub fn new(seed: u64) -> Self {
-        Self {
-            generator: Xoshiro256PlusPlus::seed_from_u64(seed),
-            resident: Vec::new(),
-            place: Flat::new(),
-        }
-    }
-
-    /// A number below `bound`, by multiply and shift: its bias is below 2⁻³² for any number of
-    /// pages.
-    fn below(&mut self, bound: usize) -> usize {
-        ((u128::from(self.generator.next_u64()) * bound as u128) >> 64) as usize
-    }
-
-    fn take(&mut self, place: usize) -> Page {
-        let page = self.resident.swap_remove(place);
-        if let Some(moved) = self.resident.get(place) {
-            *self.place.at(moved.index()) = place as u32 + 1;
-        }
-        *self.place.at(page.index()) = 0;
-        page
+        Self { resident: Members::new(seed) }
     }
 }
 
 impl Policy for Random {
-    fn wants_references(&self) -> bool {
-        false
-    }
-
     fn admitted(&mut self, page: Page, _how: Admission) {
-        let place = self.place.slot(page.index());
-        assert!(*place == 0, "page {} is resident in this policy already", page.0);
-        self.resident.push(page);
-        *place = self.resident.len() as u32;
+        self.resident.insert(page);
     }
 
     #[inline]
     fn referenced(&mut self, _page: Page) {}
 
     fn removed(&mut self, page: Page) {
-        let place = self.place.get(page.index());
-        assert!(place != 0, "page {} is not resident in this policy", page.0);
-        self.take(place as usize - 1);
+        self.resident.remove(page);
     }
 
     fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
-        if self.resident.is_empty() {
-            return None;
-        }
-        let place = self.below(self.resident.len());
-        Some(self.take(place))
+        let page = self.resident.draw()?;
+        self.resident.remove(page);
+        Some(page)
     }
 
     fn resized(&mut self, _frames: u32) {}
 
     fn resident(&self) -> u32 {
-        self.resident.len() as u32
+        self.resident.len()
     }
 }
