@@ -61,6 +61,11 @@ pub(crate) fn flatten(lists: &[PolicyList], live_only: bool) -> Vec<PolicySpec> 
     specs
 }
 
+/// The policies of several arguments as they were given, one that comes twice included.
+pub(crate) fn in_order(lists: &[PolicyList]) -> Vec<PolicySpec> {
+    lists.iter().flat_map(|list| list.specs.iter().cloned()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

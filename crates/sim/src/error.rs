@@ -68,4 +68,31 @@ pub enum SimError {
         /// What the system said.
         reason: String,
     },
+    /// A program's bounds on its frames leave no frame.
+    #[error(
+        "{program}: bounds from {least} to {most} frames leave nothing; give it at least one \
+         frame, and a least that is not above its most"
+    )]
+    Bounds {
+        /// The program.
+        program: String,
+        /// Its least.
+        least: u32,
+        /// Its most.
+        most: u32,
+    },
+    /// The programs' least frames are more than there are.
+    #[error("the programs are promised {promised} frames and there are {total}; promise fewer")]
+    Promised {
+        /// All least frames together.
+        promised: u64,
+        /// Frames in the pool.
+        total: u32,
+    },
+    /// A program is to run by recorded times and has none.
+    #[error("{program} has no recorded times; schedule it round robin instead")]
+    NoTimes {
+        /// The program.
+        program: String,
+    },
 }

@@ -21,22 +21,30 @@
 //! [`sweep`] and [`replay`] are exact demand paging: every reference is seen by the policy, a fault
 //! fetches one page, and the victim leaves when the fault needs its frame. [`simulate_live`]
 //! emulates what the live engine does besides: sampling, read-ahead, memory paid for state.
+//! [`simulate_pool`] has several programs share frames.
 #![deny(unsafe_code)]
 
 mod cost;
+mod distances;
 mod error;
 mod live;
 mod opt;
 mod outcome;
+mod pool;
 mod references;
 mod replay;
 mod sweep;
 
 pub use cost::{CostModel, PredictedTime};
+pub use distances::StackDistances;
 pub use error::SimError;
 pub use live::{LiveOptions, simulate_live, sweep_live};
 pub use opt::{NextUses, Opt};
 pub use outcome::{Counts, Outcome, SegmentOutcome};
+pub use pool::{
+    Allocation, PoolCost, PoolOptions, PoolOutcome, PoolPoint, PoolProgram, ProgramOutcome,
+    Schedule, simulate_pool,
+};
 pub use references::{
     PAGES_MAX, REGIONS_MAX, Reference, References, ReferencesBuilder, Regions, Segment,
 };

@@ -96,25 +96,17 @@ pub fn simulate_live(
         pages_read: brain.major_faults + brain.prefetched_pages,
         prefetched_pages: brain.prefetched_pages,
     };
-    let per = regions.per_segment() as usize;
     Ok(Outcome {
         policy: policy.to_string(),
         frames: config.frames,
         counts,
         predicted: options.sweep.cost.predict(&counts),
-        segments: references
-            .segments()
-            .iter()
-            .enumerate()
-            .map(|(at, s)| SegmentOutcome {
-                segment: s.id,
-                name: s.name.clone(),
-                pages: s.pages,
-                references: run.segment_references[at],
-                faults: run.faults[at],
-                region_faults: region_faults[at * per..(at + 1) * per].to_vec(),
-            })
-            .collect(),
+        segments: SegmentOutcome::of_all(
+            references,
+            &regions,
+            &region_faults,
+            &run.segment_references,
+        ),
     })
 }
 

@@ -1,7 +1,7 @@
 //! What a simulation found.
 use serde::{Deserialize, Serialize};
 
-use crate::PredictedTime;
+use crate::{PredictedTime, References, Regions};
 
 /// Events of one run. In exact demand paging `minor_faults` and `prefetched_pages` are zero, and
 /// `read_requests` and `pages_read` equal `faults`; they differ where the live engine's read-ahead
@@ -83,4 +83,29 @@ pub struct SegmentOutcome {
     pub faults: u64,
     /// Faults by region: the segment cut into equal parts, from its start. They sum to `faults`.
     pub region_faults: Vec<u64>,
+}
+
+impl SegmentOutcome {
+    /// All segments' shares, in their order, from faults by region and references by segment.
+    pub(crate) fn of_all(
+        references: &References,
+        regions: &Regions,
+        region_faults: &[u64],
+        segment_references: &[u64],
+    ) -> Vec<SegmentOutcome> {
+        references
+            .segments()
+            .iter()
+            .zip(region_faults.chunks(regions.per_segment() as usize))
+            .zip(segment_references)
+            .map(|((segment, region_faults), references)| SegmentOutcome {
+                segment: segment.id,
+                name: segment.name.clone(),
+                pages: segment.pages,
+                references: *references,
+                faults: region_faults.iter().sum(),
+                region_faults: region_faults.to_vec(),
+            })
+            .collect()
+    }
 }

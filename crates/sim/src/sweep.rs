@@ -110,7 +110,12 @@ impl<'a> Sweep<'a> {
             frames,
             counts,
             predicted: self.options.cost.predict(&counts),
-            segments: self.by_segment(&region_faults),
+            segments: SegmentOutcome::of_all(
+                self.references,
+                &self.regions,
+                &region_faults,
+                &self.segment_references,
+            ),
         })
     }
 
@@ -122,23 +127,6 @@ impl<'a> Sweep<'a> {
     ) -> Result<Counts, SimError> {
         let mut policy: Box<dyn Policy> = spec.build(frames, self.options.seed)?;
         replay(self.references, &mut policy, frames, on_fault)
-    }
-
-    fn by_segment(&self, region_faults: &[u64]) -> Vec<SegmentOutcome> {
-        self.references
-            .segments()
-            .iter()
-            .zip(region_faults.chunks(self.regions.per_segment() as usize))
-            .zip(&self.segment_references)
-            .map(|((segment, region_faults), references)| SegmentOutcome {
-                segment: segment.id,
-                name: segment.name.clone(),
-                pages: segment.pages,
-                references: *references,
-                faults: region_faults.iter().sum(),
-                region_faults: region_faults.to_vec(),
-            })
-            .collect()
     }
 }
 

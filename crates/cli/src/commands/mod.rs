@@ -7,6 +7,7 @@ pub(crate) mod holder;
 pub(crate) mod import;
 pub(crate) mod man;
 pub(crate) mod policies;
+pub(crate) mod pool;
 pub(crate) mod record;
 pub(crate) mod replay;
 pub(crate) mod run;
@@ -26,6 +27,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Record(args) => record::run(args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args).map(ok),
+        Command::Pool(args) => pool::run(&args).map(ok),
         Command::Import(args) => import::run(&args).map(ok),
         Command::Export(args) => export::run(&args).map(ok),
         Command::Policies(args) => policies::run(&args).map(ok),
