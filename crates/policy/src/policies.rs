@@ -5,6 +5,7 @@ pub mod car;
 pub mod clock;
 pub mod clockpro;
 pub mod dias;
+pub mod eelru;
 pub mod fifo;
 pub mod fifo2;
 pub mod hyperbolic;
@@ -37,6 +38,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     slru::INFO,
     mq::INFO,
     seq::INFO,
+    eelru::INFO,
     random::INFO,
     dias::INFO,
     sieve::INFO,
