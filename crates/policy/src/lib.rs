@@ -23,13 +23,16 @@
 #![deny(unsafe_code)]
 
 mod checked;
+mod circle;
 mod contract;
+mod counts;
 pub mod flat;
 pub mod list;
 mod members;
 pub mod parameters;
 pub mod policies;
 pub mod registry;
+mod rising;
 mod sketch;
 pub mod switched;
 mod visible;

@@ -1,21 +1,30 @@
 //! One file per policy. A new one is added here twice: its module, and its row in the table.
 
+pub mod agemru;
+pub mod aging;
 pub mod arc;
 pub mod car;
 pub mod clock;
 pub mod clockpro;
+pub mod decay;
 pub mod dias;
 pub mod eelru;
 pub mod fifo;
 pub mod fifo2;
 pub mod hyperbolic;
+pub mod lfu;
 pub mod lirs;
+pub mod lrfu;
 pub mod lru;
+pub mod lru_k;
+pub mod mfu;
 pub mod mglru;
 pub mod mq;
 pub mod mru;
 pub mod opt;
+pub mod purelru;
 pub mod random;
+pub mod rr;
 pub mod s3fifo;
 pub mod seq;
 pub mod sieve;
@@ -39,6 +48,15 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     mq::INFO,
     seq::INFO,
     eelru::INFO,
+    lru_k::INFO,
+    lfu::INFO,
+    lrfu::INFO,
+    mfu::INFO,
+    aging::INFO,
+    decay::INFO,
+    purelru::INFO,
+    agemru::INFO,
+    rr::INFO,
     random::INFO,
     dias::INFO,
     sieve::INFO,

@@ -12,6 +12,7 @@ const EXACT: &[(&str, &str)] = &[
     ("lru", "lru"),
     ("fifo", "fifo"),
     ("clock", "clock"),
+    ("lfu", "lfu"),
     ("opt", "opt"),
     ("2q", "2q"),
     ("arc", "arc"),
