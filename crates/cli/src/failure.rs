@@ -67,12 +67,22 @@ impl fmt::Display for Failure {
 
 impl From<ImportError> for Failure {
     fn from(error: ImportError) -> Failure {
+        use std::io::ErrorKind::InvalidData;
         let kind = match &error {
-            ImportError::Open { .. } | ImportError::Read { .. } => Kind::Failure,
-            ImportError::Trace(TraceError::Read { .. }) => Kind::Failure,
-            ImportError::UnknownFormat { .. } | ImportError::Trace(TraceError::NoPageBytes) => {
-                Kind::Usage
+            // Compressed data that is damaged.
+            ImportError::Open { source, .. }
+            | ImportError::Read { source, .. }
+            | ImportError::Trace(TraceError::Read { source, .. })
+                if source.kind() == InvalidData =>
+            {
+                Kind::Data
             }
+            ImportError::Open { .. }
+            | ImportError::Read { .. }
+            | ImportError::Trace(TraceError::Read { .. }) => Kind::Failure,
+            ImportError::UnknownFormat { .. }
+            | ImportError::Options(_)
+            | ImportError::Trace(TraceError::NoPageBytes) => Kind::Usage,
             _ => Kind::Data,
         };
         Failure::new(kind, error)
@@ -95,7 +105,9 @@ impl From<ExportError> for Failure {
         match error {
             ExportError::Source(error) => error.into(),
             ExportError::Trace(error) => error.into(),
-            ExportError::Write { .. } => Failure::new(Kind::Output, error),
+            ExportError::Write { .. } | ExportError::Temporary { .. } => {
+                Failure::new(Kind::Output, error)
+            }
             ExportError::UnknownFormat { .. } => Failure::new(Kind::Usage, error),
             ExportError::NoBlockNumber { .. } => Failure::new(Kind::Data, error),
         }

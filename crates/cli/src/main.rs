@@ -10,6 +10,7 @@ mod commands;
 mod config;
 mod failure;
 mod job;
+mod output;
 mod policy_list;
 mod predict;
 mod program;

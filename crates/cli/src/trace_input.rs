@@ -1,23 +1,58 @@
 //! Traces in any format, read for the simulator.
 
 use crate::failure::{Failure, Kind};
-use crate::progress::Waiting;
+use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::size::Size;
 use pagekeeper_sim::{Reference, References, SimError};
-use pagekeeper_trace::{Header, ImportOptions, Record, Source, for_each_record, importers};
+use pagekeeper_trace::{
+    ColumnSpec, Header, ImportError, ImportOptions, Objects, PageCacheEvents, Record, Source,
+    for_each_record, importers,
+};
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// How a trace is read.
-#[derive(clap::Args, Clone, Debug)]
+#[derive(clap::Args, Clone, Debug, Default)]
 pub(crate) struct InputArgs {
     /// Format of the trace, where it is not recognised; the formats are listed below
-    #[arg(id = "trace_format", long = "as", value_name = "FORMAT")]
-    pub(crate) format: Option<String>,
+    #[arg(long, value_name = "FORMAT")]
+    from_format: Option<String>,
     /// Bytes in a page or block, for traces that do not tell [default: 4096]; for others, a
     /// multiple of what they tell
     #[arg(long, value_name = "N", value_parser = page_bytes)]
-    pub(crate) page_bytes: Option<u32>,
+    page_bytes: Option<u32>,
+    /// Columns of a csv without our headings: time=2,obj=5,size=4,op=3,… from 1, or headings;
+    /// also delimiter=tab, has-header=false, obj-id-is-num=true, time-unit=ms
+    #[arg(long, value_name = "KEY=COLUMN,…")]
+    columns: Option<ColumnSpec>,
+    /// Pages of an object, in traces of objects
+    #[arg(long, value_enum, default_value_t = ObjectsArg::Unit)]
+    objects: ObjectsArg,
+    /// Bytes in a block of the format arc [default: 512]; a page is one block unless --page-bytes
+    /// says otherwise
+    #[arg(long, value_name = "N", value_parser = page_bytes)]
+    block_bytes: Option<u32>,
+    /// Page-cache events that are references [default: accesses, if the trace starts with any]
+    #[arg(long, value_enum)]
+    events: Option<EventsArg>,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug, Default)]
+enum ObjectsArg {
+    /// Each is one page, as figures in the literature count
+    #[default]
+    Unit,
+    /// Each is as many pages as its size needs
+    Pages,
+}
+
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+enum EventsArg {
+    /// Look-ups and faults
+    Accesses,
+    /// Pages that were added to the page cache
+    Additions,
 }
 
 fn page_bytes(text: &str) -> Result<u32, String> {
@@ -30,13 +65,16 @@ fn page_bytes(text: &str) -> Result<u32, String> {
 
 /// The formats, for `--help`.
 pub(crate) fn formats() -> String {
-    let lines = importers().iter().map(|i| format!("\n  {:<11} {}", i.name(), i.summary()));
-    format!("Trace formats (--as):{}", lines.collect::<String>())
+    let lines = importers().iter().map(|i| format!("\n  {:<13} {}", i.name(), i.summary()));
+    format!(
+        "Trace formats (--from-format), plain or compressed by zstd or gzip:{}",
+        lines.collect::<String>()
+    )
 }
 
 /// A trace in memory.
 pub(crate) struct Loaded {
-    /// The file's name without its extension.
+    /// The file's name without its extensions.
     pub(crate) name: String,
     /// Bytes in a page, as simulated.
     pub(crate) page_bytes: u32,
@@ -44,14 +82,33 @@ pub(crate) struct Loaded {
     pub(crate) references: References,
 }
 
-/// Opens a trace and says on stderr what of it is left out.
-pub(crate) fn open(path: &Path, args: &InputArgs) -> Result<Box<dyn Source>, Failure> {
+/// Opens a trace; `meter` tells how much of it was read.
+pub(crate) fn open(
+    path: &Path,
+    args: &InputArgs,
+    meter: &Meter,
+) -> Result<Box<dyn Source>, Failure> {
     let options = ImportOptions {
-        format: args.format.clone(),
+        format: args.from_format.clone(),
         page_bytes: args.page_bytes,
         segment_name: None,
+        columns: args.columns.clone(),
+        objects: match args.objects {
+            ObjectsArg::Unit => Objects::Unit,
+            ObjectsArg::Pages => Objects::Pages,
+        },
+        block_bytes: args.block_bytes,
+        events: args.events.map(|events| match events {
+            EventsArg::Accesses => PageCacheEvents::Accesses,
+            EventsArg::Additions => PageCacheEvents::Additions,
+        }),
     };
-    pagekeeper_trace::open(path, &options).map_err(|e| Failure::from(e).of_file(path))
+    let failed = |error: ImportError| Failure::from(error).of_file(path);
+    let file = File::open(path)
+        .map_err(|source| failed(ImportError::Open { path: path.to_owned(), source }))?;
+    let total_bytes = file.metadata().map_or(0, |metadata| metadata.len());
+    let file = meter.count(file, total_bytes);
+    pagekeeper_trace::open_reader(file, Some(path), &options).map_err(failed)
 }
 
 /// Says what an importer left out.
@@ -63,8 +120,9 @@ pub(crate) fn tell_dropped(path: &Path, source: &dyn Source) {
 
 /// Reads all references of a trace. One that is damaged is refused.
 pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
-    let _waiting = Waiting::for_end_of(format!("reading {}", path.display()));
-    let mut source = open(path, args)?;
+    let meter = Meter::default();
+    let _waiting = Waiting::for_end_of_file(format!("reading {}", path.display()), &meter);
+    let mut source = open(path, args, &meter)?;
     let (page_bytes, ratio) = pages(source.header(), args, path)?;
     let mut builder = References::builder();
     let mut full: Result<(), SimError> = Ok(());
@@ -86,8 +144,17 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     read.map_err(|e| Failure::from(e).of_file(path))?;
     full.map_err(|e| Failure::from(e).of_file(path))?;
     tell_dropped(path, source.as_ref());
-    let name = path.file_stem().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
-    Ok(Loaded { name, page_bytes, references: builder.finish() })
+    Ok(Loaded { name: name(path), page_bytes, references: builder.finish() })
+}
+
+/// The file's name without its extension, nor what says that it is compressed.
+fn name(path: &Path) -> String {
+    let stem = |path: &Path| path.file_stem().unwrap_or(path.as_os_str()).to_owned();
+    let name = match path.extension().and_then(|extension| extension.to_str()) {
+        Some("zst" | "zstd" | "gz") => stem(Path::new(&stem(path))),
+        _ => stem(path),
+    };
+    name.to_string_lossy().into_owned()
 }
 
 /// The page size to simulate, and how many of the trace's pages make one.

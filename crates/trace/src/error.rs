@@ -1,5 +1,6 @@
 //! What can go wrong, named by its place and with a remedy.
 
+use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
@@ -23,7 +24,7 @@ pub enum TraceError {
     /// The file is in another format.
     #[error(
         "not a Pagekeeper trace: at byte 0 it has \"{start}\" instead of the magic; if it is in \
-         another format, name that with --as"
+         another format, name that with --from-format"
     )]
     NotATrace {
         /// The first bytes, escaped.
@@ -43,8 +44,8 @@ pub enum TraceError {
     /// The file ends within a block.
     #[error(
         "the trace is cut: it ends at byte {end}, within {what} of block {block}, which starts at \
-         byte {offset}; the records before it are intact, `pagekeeper import` writes them to a \
-         whole file"
+         byte {offset}; the records before it are intact, `pagekeeper import --salvage` \
+         writes them to a whole file"
     )]
     Truncated {
         /// Where the frame starts that is not whole.
@@ -59,8 +60,8 @@ pub enum TraceError {
     /// The file ends after a whole block, but without the end mark.
     #[error(
         "the trace was not finished: it ends at byte {offset}, after block {block}, without its \
-         index; the records are intact as far as they go, `pagekeeper import` writes them to a \
-         whole file"
+         index; the records are intact as far as they go, `pagekeeper import --salvage` \
+         writes them to a whole file"
     )]
     Unfinished {
         /// Where the file ends.
@@ -71,7 +72,7 @@ pub enum TraceError {
     /// The bytes are not what was written.
     #[error(
         "the trace is damaged at byte {offset} (block {block}): {what}; the records before it are \
-         intact, `pagekeeper import` writes them to a whole file"
+         intact, `pagekeeper import --salvage` writes them to a whole file"
     )]
     Corrupt {
         /// Where the damaged frame starts.
@@ -124,6 +125,24 @@ impl TraceError {
     }
 }
 
+/// How far a trace was read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    /// So many lines.
+    Line(u64),
+    /// So many bytes (decompressed).
+    Byte(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Line(line) => write!(f, "line {line}"),
+            Self::Byte(byte) => write!(f, "byte {byte}"),
+        }
+    }
+}
+
 /// An error of reading a trace in any format.
 #[derive(Debug, thiserror::Error)]
 pub enum ImportError {
@@ -136,17 +155,20 @@ pub enum ImportError {
         source: io::Error,
     },
     /// The file cannot be read.
-    #[error("cannot read the {format} trace after line {line}: {source}")]
+    #[error("cannot read the {format} trace after {place}: {source}")]
     Read {
         /// Name of the format.
         format: &'static str,
-        /// How many lines were read.
-        line: u64,
+        /// How far it was read.
+        place: Place,
         /// What the system said.
         source: io::Error,
     },
     /// A line is not what the format allows.
-    #[error("line {line} of the {format} trace is \"{content}\": {why}")]
+    #[error(
+        "line {line} of the {format} trace is \"{content}\": {why}; mend it, or keep what is before \
+         it with `pagekeeper import --salvage`"
+    )]
     Line {
         /// Name of the format.
         format: &'static str,
@@ -157,6 +179,24 @@ pub enum ImportError {
         /// What is wrong with it, and what was expected.
         why: String,
     },
+    /// A record of a binary format is not what the format allows.
+    #[error(
+        "record {record} of the {format} trace, at byte {offset}: {why}; fetch the file again, or \
+         keep what is before it with `pagekeeper import --salvage`"
+    )]
+    Record {
+        /// Name of the format.
+        format: &'static str,
+        /// Number of the record, from 1.
+        record: u64,
+        /// Where it starts, in bytes from the start of the trace (decompressed).
+        offset: u64,
+        /// What is wrong with it, and what was expected.
+        why: String,
+    },
+    /// The options do not go with the format.
+    #[error("{0}")]
+    Options(String),
     /// A trace in our own format is damaged.
     #[error(transparent)]
     Trace(#[from] TraceError),
@@ -170,7 +210,8 @@ pub enum ImportError {
     },
     /// The format could not be told from the file.
     #[error(
-        "cannot tell the format of {name}, which starts with \"{start}\": name it with --as; the \
+        "cannot tell the format of {name}, which starts with \"{start}\": name it with \
+         --from-format; the \
          formats are {known}"
     )]
     NotRecognised {
@@ -194,6 +235,19 @@ pub enum ExportError {
     Write {
         /// Name of the format.
         format: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The temporary file that a format needs cannot be written or read.
+    #[error(
+        "cannot keep a temporary copy for the {format} trace, {bytes} bytes so far: {source}; point \
+         TMPDIR to a directory with more room"
+    )]
+    Temporary {
+        /// Name of the format.
+        format: &'static str,
+        /// How many bytes were kept.
+        bytes: u64,
         /// What the system said.
         source: io::Error,
     },

@@ -25,13 +25,14 @@ mod varint;
 mod writer;
 
 pub use catalog::Catalog;
-pub use error::{ExportError, ImportError, TraceError};
+pub use error::{ExportError, ImportError, Place, TraceError};
 pub use export::{ExportSummary, Exporter, SEGMENT_SHIFT, exporter, exporters};
 pub use frame::{
     ATTRIBUTES_MAX, BLOCK_RECORDS_MAX, CONTENT_BYTES_MAX, FORMAT_VERSION, NAME_BYTES_MAX,
 };
 pub use import::{
-    Confidence, ImportOptions, Importer, Sample, detect, importer, importers, open, open_reader,
+    ColumnSpec, ColumnSpecError, Confidence, ImportOptions, Importer, Objects, PageCacheEvents,
+    Sample, detect, importer, importers, open, open_reader,
 };
 pub use index::{BlockInfo, TraceIndex};
 pub use reader::TraceReader;

@@ -110,7 +110,10 @@ fn messages_name_the_place_and_the_remedy() {
     let message = read(&bytes).1.unwrap().to_string();
     assert!(message.contains(&format!("byte {} (block 3)", blocks[1].0)), "{message}");
     let message = read(b"SQLite format 3\0").1.unwrap().to_string();
-    assert!(message.contains("SQLite format 3\\x00") && message.contains("--as"), "{message}");
+    assert!(
+        message.contains("SQLite format 3\\x00") && message.contains("--from-format"),
+        "{message}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! `pagekeeper replay`: the decisions of a recorded run, taken again.
 
 use crate::failure::{Failure, Kind};
-use crate::progress::Waiting;
+use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_frames::{Brain, Config, Input};
@@ -43,8 +43,10 @@ enum Problem {
 
 /// Runs the command.
 pub(crate) fn run(args: &Args) -> Result<ExitCode, Failure> {
-    let _waiting = Waiting::for_end_of(format!("replaying {}", args.trace.display()));
-    let mut source = trace_input::open(&args.trace, &InputArgs { format: None, page_bytes: None })?;
+    let meter = Meter::default();
+    let what = format!("replaying {}", args.trace.display());
+    let _waiting = Waiting::for_end_of_file(what, &meter);
+    let mut source = trace_input::open(&args.trace, &InputArgs::default(), &meter)?;
     let brain = brain_of(source.header()).map_err(|e| e.of_file(&args.trace))?;
     let mut replay = Replay { brain, inputs: 0, equal_inputs: 0, checked: false, problem: None };
     let read = pagekeeper_trace::for_each_record(source.as_mut(), |record| replay.take(&record));

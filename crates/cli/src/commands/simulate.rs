@@ -88,7 +88,8 @@ fn after_help() -> String {
     format!(
         "Examples:\n  \
          pagekeeper simulate shop.pkt --policy lru,fifo2:inactive=1/2,opt --frames 64M,128M\n  \
-         pagekeeper simulate *.trace --policy all --frames 1000,2000 --format csv\n\n\
+         pagekeeper simulate *.trace --policy all --frames 1000,2000 --format csv\n  \
+         pagekeeper simulate w92.oracleGeneral.zst --policy lru,opt --frames 1000,10000\n\n\
          Without --readahead, faults = references − hits. CSV columns: trace, policy, frames, \
          references, hits, faults, write_backs, hit_ratio, and pages_read with --readahead.\n\n\
          {}\n\nCosts (--cost): {}",

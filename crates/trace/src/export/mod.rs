@@ -1,8 +1,11 @@
 //! The registry of formats that can be written. A new format is one file with an [`Exporter`], and
 //! one line in [`exporters`].
 
+mod block_numbers;
 mod csv;
+mod libcachesim_csv;
 mod lines;
+mod oracle_general;
 mod pagekeeper;
 mod text;
 
@@ -24,8 +27,9 @@ pub trait Exporter: Sync {
     /// What it is, in a line.
     fn summary(&self) -> &'static str;
 
-    /// Writes the rest of `source`. Streams: memory does not grow with its length. Writes in
-    /// large pieces, so `output` needs no buffer.
+    /// Writes the rest of `source`. Streams: memory does not grow with its length (where a format
+    /// needs to know the future, it says what that takes). Writes in large pieces, so `output` needs
+    /// no buffer.
     ///
     /// # Errors
     /// If `output` cannot be written, or the format cannot hold a record. If `source` is damaged,
@@ -52,7 +56,14 @@ pub struct ExportSummary {
 
 /// All formats that can be written.
 pub fn exporters() -> &'static [&'static dyn Exporter] {
-    &[&pagekeeper::Pagekeeper, &csv::Csv, &text::TEXT, &text::TEXT_RW]
+    &[
+        &pagekeeper::Pagekeeper,
+        &csv::Csv,
+        &text::TEXT,
+        &text::TEXT_RW,
+        &oracle_general::OracleGeneral,
+        &libcachesim_csv::LibCacheSimCsv,
+    ]
 }
 
 /// The format of this name.

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
+use super::block_numbers::BlockNumbers;
 use super::lines::{export_lines, put_decimal};
-use super::{ExportSummary, Exporter, SEGMENT_SHIFT};
+use super::{ExportSummary, Exporter};
 use crate::error::ExportError;
-use crate::record::Reference;
 use crate::source::Source;
 
 /// One block per line, and nothing else.
@@ -38,9 +38,9 @@ impl Exporter for Text {
     ) -> Result<ExportSummary, ExportError> {
         let format = self.name();
         let mut unmarked_writes = 0;
-        let mut blocks = Blocks::default();
+        let mut blocks = BlockNumbers::default();
         let summary = export_lines(format, source, output, b"", |text, reference| {
-            put_decimal(text, blocks.number(format, reference)?);
+            put_decimal(text, blocks.of(format, reference)?);
             text.extend_from_slice(match (self.marks_writes, reference.write) {
                 (false, _) => b"\n",
                 (true, false) => b" R\n",
@@ -50,29 +50,5 @@ impl Exporter for Text {
             Ok(())
         })?;
         Ok(ExportSummary { unmarked_writes, ..summary })
-    }
-}
-
-/// Gives references their block numbers.
-#[derive(Default)]
-struct Blocks {
-    /// A page of segment 0 took a number that belongs to another segment.
-    took_others: bool,
-    /// A segment other than 0 was seen.
-    others: bool,
-}
-
-impl Blocks {
-    /// The block number of a reference. While segment 0 is alone, it keeps all its numbers.
-    fn number(&mut self, format: &'static str, reference: Reference) -> Result<u64, ExportError> {
-        let Reference { segment, page, .. } = reference;
-        let large = page >> SEGMENT_SHIFT != 0;
-        self.others |= segment != 0;
-        self.took_others |= large;
-        let out_of_range = u64::from(segment) >> (64 - SEGMENT_SHIFT) != 0;
-        if out_of_range || (self.others && self.took_others) {
-            return Err(ExportError::NoBlockNumber { format, segment, page });
-        }
-        Ok((u64::from(segment) << SEGMENT_SHIFT) + page)
     }
 }

@@ -1,29 +1,39 @@
 //! The registry of formats that can be read. A new format is one file with an [`Importer`], and
 //! one line in [`importers`].
 
+mod addresses;
+mod blocks;
+mod compressed;
 mod csv;
+mod fields;
+mod ids;
+mod objects;
+pub(crate) mod oracle_general;
+mod page_cache;
 mod pagekeeper;
+mod stream;
 mod text;
+mod vscsi;
 
 use std::fs::File;
-use std::io::{self, Cursor, Read};
+use std::io::Read;
 use std::path::Path;
 
+pub use self::csv::{ColumnSpec, ColumnSpecError};
+pub use self::objects::Objects;
+pub use self::page_cache::PageCacheEvents;
 use crate::error::{ImportError, TraceError, excerpt};
 use crate::record::Header;
 use crate::source::Source;
 
 /// How many of a file's first bytes are looked at to tell its format.
 const SAMPLE_BYTES: usize = 4096;
-/// Files are read in pieces of this size.
-const BUFFER_BYTES: usize = 256 << 10;
 /// Page size of a trace that does not tell.
 const PAGE_BYTES_DEFAULT: u32 = 4096;
-const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
 /// A format that can be read.
 pub trait Importer: Sync {
-    /// The name that `--as` knows it by.
+    /// The name that `--from-format` knows it by.
     fn name(&self) -> &'static str;
 
     /// What it is, in a line.
@@ -32,7 +42,8 @@ pub trait Importer: Sync {
     /// How surely the sample is in this format.
     fn recognises(&self, sample: &Sample<'_>) -> Confidence;
 
-    /// Starts reading. Streams: memory does not grow with the length of the input.
+    /// Starts reading. Streams: memory does not grow with the length of the input, but may with
+    /// how many segments, processes or (of objects that become pages) objects there are.
     ///
     /// # Errors
     /// If the input's start is not what the format allows.
@@ -64,6 +75,32 @@ impl<'a> Sample<'a> {
         };
         self.start[..end].split(|&byte| byte == b'\n')
     }
+
+    /// How surely every line is as the format wants it.
+    fn fits(&self, fit: impl Fn(&[u8]) -> Fit) -> Confidence {
+        let mut lines = self.lines().map(fit).filter(|fit| *fit != Fit::Neutral);
+        match lines.next() {
+            Some(Fit::Yes) if lines.all(|fit| fit == Fit::Yes) => Confidence::Likely,
+            // One bad line is a bad line, not another format.
+            Some(Fit::Yes) => Confidence::Possible,
+            _ => Confidence::No,
+        }
+    }
+
+    /// Whether the file's name has this in it, as a word between dots.
+    fn is_named(&self, word: &str) -> bool {
+        let name = self.name.and_then(Path::file_name).and_then(|name| name.to_str());
+        name.is_some_and(|name| name.split('.').skip(1).any(|part| part.eq_ignore_ascii_case(word)))
+    }
+}
+
+/// How a line goes with a format.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Fit {
+    Yes,
+    No,
+    /// It says nothing about the format.
+    Neutral,
 }
 
 /// How surely a sample is in a format. The surest wins; of equals, the first in the registry.
@@ -88,6 +125,17 @@ pub struct ImportOptions {
     pub page_bytes: Option<u32>,
     /// Name for the segment of formats that know of one only. [`open`] fills in the file's name.
     pub segment_name: Option<Vec<u8>>,
+    /// What the columns of a csv mean, where its headings do not tell. Names the format `csv`, if
+    /// none is named.
+    pub columns: Option<ColumnSpec>,
+    /// How many pages an object is, for traces of objects.
+    pub objects: Objects,
+    /// Bytes in a block, for `arc`; 512 when `None`, and a block is a page if `page_bytes` is
+    /// `None` too.
+    pub block_bytes: Option<u32>,
+    /// Which events are references, for `page-cache`; by what the start of the trace has when
+    /// `None`.
+    pub events: Option<PageCacheEvents>,
 }
 
 impl ImportOptions {
@@ -96,6 +144,29 @@ impl ImportOptions {
         match self.page_bytes.unwrap_or(PAGE_BYTES_DEFAULT) {
             0 => Err(TraceError::NoPageBytes.into()),
             page_bytes => Ok(Header::new(page_bytes).with("source_format", format)),
+        }
+    }
+
+    /// Options that a format has no use for are a mistake; our own tells everything itself.
+    fn check(&self, importer: &dyn Importer) -> Result<(), ImportError> {
+        let name = importer.name();
+        for (given, option, formats) in [
+            (self.columns.is_some(), "--columns", &["csv"][..]),
+            (self.objects != Objects::default(), "--objects", &["csv", "oracleGeneral"]),
+            (self.block_bytes.is_some(), "--block-bytes", &["arc"]),
+            (self.events.is_some(), "--events", &["page-cache"]),
+        ] {
+            if given && name != "pagekeeper" && !formats.contains(&name) {
+                let text = format!(
+                    "{option} is for traces in the format {}, and this one is {name}",
+                    formats.join(" or ")
+                );
+                return Err(ImportError::Options(text));
+            }
+        }
+        match self.block_bytes {
+            Some(0) => Err(ImportError::Options("a block has at least 1 byte".to_owned())),
+            _ => Ok(()),
         }
     }
 
@@ -108,7 +179,20 @@ impl ImportOptions {
 
 /// All formats that can be read.
 pub fn importers() -> &'static [&'static dyn Importer] {
-    &[&pagekeeper::Pagekeeper, &csv::Csv, &text::Text]
+    &[
+        &pagekeeper::Pagekeeper,
+        &csv::Csv,
+        &text::TEXT,
+        &text::LIRS,
+        &ids::Ids,
+        &oracle_general::OracleGeneral,
+        &blocks::ARC,
+        &blocks::MSR,
+        &vscsi::CloudPhysics,
+        &addresses::LACKEY,
+        &addresses::ADDRESSES,
+        &page_cache::PageCache,
+    ]
 }
 
 /// The format of this name.
@@ -135,8 +219,8 @@ pub fn detect(sample: &Sample<'_>) -> Option<&'static dyn Importer> {
     best.1
 }
 
-/// Opens a trace in any format, which is recognised or named in the options. Traces that zstd
-/// compressed as a whole are read as they are.
+/// Opens a trace in any format, which is recognised or named in the options. Traces that zstd or
+/// gzip compressed as a whole are read as they are.
 ///
 /// # Errors
 /// If the file cannot be opened, its format is unknown, or its start is damaged.
@@ -167,39 +251,25 @@ pub fn open_reader(
         path: name.unwrap_or(Path::new("the trace")).to_owned(),
         source,
     };
-    let mut name = name.map(Path::to_owned);
-    let (mut start, mut input) = peek(Box::new(input)).map_err(failed)?;
-    // Our own format starts with a skippable frame, which has another magic.
-    if start.starts_with(&ZSTD_MAGIC) {
-        let decoder = zstd::stream::read::Decoder::new(input).map_err(failed)?;
-        (start, input) = peek(Box::new(decoder)).map_err(failed)?;
-        if name.as_ref().is_some_and(|name| name.extension().is_some_and(|e| e == "zst")) {
-            name.as_mut().map(|name| name.set_extension(""));
-        }
-    }
+    let (start, input) = compressed::peek_inside(Box::new(input), SAMPLE_BYTES).map_err(failed)?;
     let importer = match &options.format {
         Some(format) => importer(format)?,
+        None if options.columns.is_some() => &csv::Csv,
         None => {
-            let sample =
-                Sample { start: &start, whole: start.len() < SAMPLE_BYTES, name: name.as_deref() };
+            let sample = Sample {
+                start: &start,
+                whole: start.len() < SAMPLE_BYTES,
+                name: name.map(compressed::name_inside),
+            };
             detect(&sample).ok_or_else(|| ImportError::NotRecognised {
-                name: name
-                    .as_ref()
-                    .map_or("the trace".to_owned(), |name| name.display().to_string()),
+                name: name.map_or("the trace".to_owned(), |name| name.display().to_string()),
                 start: excerpt(&start[..start.len().min(24)]),
                 known: known(),
             })?
         }
     };
+    options.check(importer)?;
     importer.open(input, &options)
-}
-
-/// Takes a sample, and gives back an input that still has it.
-fn peek(mut input: Box<dyn Read + Send>) -> io::Result<(Vec<u8>, Box<dyn Read + Send>)> {
-    let mut start = Vec::with_capacity(SAMPLE_BYTES);
-    (&mut input).take(SAMPLE_BYTES as u64).read_to_end(&mut start)?;
-    let whole = Cursor::new(start.clone()).chain(input);
-    Ok((start, Box::new(io::BufReader::with_capacity(BUFFER_BYTES, whole))))
 }
 
 fn known() -> String {

@@ -1,7 +1,5 @@
 //! Our own format.
 
-use std::io::Read;
-
 use super::{Confidence, ImportOptions, Importer, Sample};
 use crate::error::ImportError;
 use crate::frame::START_MAGIC;
@@ -32,7 +30,7 @@ impl Importer for Pagekeeper {
 
     fn open(
         &self,
-        input: Box<dyn Read + Send>,
+        input: super::compressed::Input,
         _options: &ImportOptions,
     ) -> Result<Box<dyn Source>, ImportError> {
         Ok(Box::new(TraceReader::new(input)?))

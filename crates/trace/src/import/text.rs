@@ -4,71 +4,59 @@
 //! such a trace and is dropped, as are blank lines; both are counted. The block becomes a page of
 //! segment 0 under the same number, so that distances stay what they were.
 
-use std::io::Read;
-
-use super::{Confidence, ImportOptions, Importer, Sample, bytes_of_pages};
-use crate::error::{ImportError, excerpt};
-use crate::lines::{LINE_BYTES_MAX, LineError, Lines};
-use crate::record::{Header, Record, Reference, Resize, Segment, SegmentKind};
-use crate::source::{BATCH_RECORDS, Dropped, Source};
-
-const NAME: &str = "text";
+use super::compressed::Input;
+use super::stream::{ByLine, Kind, LineFormat, Places, Stream, Touch, Why};
+use super::{Confidence, Fit, ImportOptions, Importer, Sample};
+use crate::error::ImportError;
+use crate::source::{Dropped, Source};
 
 /// One block per line.
-pub(super) struct Text;
+pub(super) const TEXT: Text = Text("text");
+/// The same under the name that people look for.
+pub(super) const LIRS: Text = Text("lirs");
+
+/// One block per line.
+pub(super) struct Text(&'static str);
 
 impl Importer for Text {
     fn name(&self) -> &'static str {
-        NAME
+        self.0
     }
 
     fn summary(&self) -> &'static str {
-        "one decimal block number per line, optionally followed by R or W; `*` separates parts"
-    }
-
-    fn recognises(&self, sample: &Sample<'_>) -> Confidence {
-        let mut lines = sample.lines().map(parse).filter(|line| !matches!(line, Ok(Line::Blank)));
-        match lines.next() {
-            Some(Ok(_)) if lines.all(|line| line.is_ok()) => Confidence::Likely,
-            // One bad line is a bad line, not another format.
-            Some(Ok(_)) => Confidence::Possible,
-            _ => Confidence::No,
+        match self.0 {
+            "lirs" => "the traces that came with LIRS and UBM: the same as text",
+            _ => {
+                "one decimal block number per line, perhaps followed by R or W; `*` separates parts"
+            }
         }
     }
 
-    fn open(
-        &self,
-        input: Box<dyn Read + Send>,
-        options: &ImportOptions,
-    ) -> Result<Box<dyn Source>, ImportError> {
-        let segment = Segment {
-            segment: 0,
-            kind: SegmentKind::Other,
-            bytes: 0,
-            name: options.segment_name(),
-        };
-        Ok(Box::new(TextSource {
-            header: options.header(NAME)?.with("clock", "none"),
-            lines: Lines::new(input),
-            segment: Some(segment),
-            last_page: None,
+    fn recognises(&self, sample: &Sample<'_>) -> Confidence {
+        sample.fits(|line| match parse(line) {
+            Ok(Line::Blank) => Fit::Neutral,
+            Ok(_) => Fit::Yes,
+            Err(_) => Fit::No,
+        })
+    }
+
+    fn open(&self, input: Input, options: &ImportOptions) -> Result<Box<dyn Source>, ImportError> {
+        let format = TextLines {
+            name: self.0,
+            segment_name: options.segment_name(),
             separators: 0,
             blank: 0,
-            done: false,
-        }))
+        };
+        let header = options.header(self.0)?.with("clock", "none");
+        Ok(Box::new(Stream::new(header, ByLine::new(input, format))))
     }
 }
 
-struct TextSource {
-    header: Header,
-    lines: Lines<Box<dyn Read + Send>>,
-    /// The segment, until it was given out.
-    segment: Option<Segment>,
-    /// The highest page number seen.
-    last_page: Option<u64>,
+struct TextLines {
+    name: &'static str,
+    segment_name: Vec<u8>,
     separators: u64,
     blank: u64,
-    done: bool,
 }
 
 /// What a line can be.
@@ -89,14 +77,8 @@ fn parse(line: &[u8]) -> Result<Line, &'static str> {
             _ => Err("expected a decimal block number, `*` or nothing"),
         };
     }
-    let mut page: u64 = 0;
-    for digit in &line[..digits] {
-        page = page
-            .checked_mul(10)
-            .and_then(|page| page.checked_add(u64::from(digit - b'0')))
-            .ok_or("the block number does not fit in 64 bits")?;
-    }
-    let rest = &line[digits..];
+    let (number, rest) = line.split_at(digits);
+    let page = super::fields::decimal(number).ok_or("the block number does not fit in 64 bits")?;
     if rest.is_empty() {
         return Ok(Line::Block { page, write: false });
     }
@@ -111,66 +93,22 @@ fn parse(line: &[u8]) -> Result<Line, &'static str> {
     Ok(Line::Block { page, write })
 }
 
-impl TextSource {
-    fn fill(&mut self, batch: &mut Vec<Record>) -> Result<bool, ImportError> {
-        batch.extend(self.segment.take().map(Record::Segment));
-        // Room is left for the segment and its size.
-        for _ in 0..BATCH_RECORDS - 2 {
-            let parsed = match self.lines.next() {
-                Ok(Some(line)) => parse(line).map_err(|why| (excerpt(line), why.to_owned())),
-                Ok(None) => {
-                    let page_bytes = self.header.page_bytes;
-                    batch.extend(self.last_page.map(|last| {
-                        let bytes = bytes_of_pages(last, page_bytes);
-                        Record::Resize(Resize { segment: 0, bytes })
-                    }));
-                    return Ok(false);
-                }
-                Err(LineError::Read(source)) => {
-                    let line = self.lines.number();
-                    return Err(ImportError::Read { format: NAME, line, source });
-                }
-                Err(LineError::TooLong) => {
-                    let why =
-                        format!("longer than the {LINE_BYTES_MAX} bytes that a line may have");
-                    Err((excerpt(self.lines.ahead()), why))
-                }
-            };
-            match parsed {
-                Ok(Line::Block { page, write }) => {
-                    self.last_page = self.last_page.max(Some(page));
-                    batch.push(Record::Reference(Reference {
-                        time_ns: 0,
-                        process: 0,
-                        segment: 0,
-                        page,
-                        write,
-                    }));
-                }
-                Ok(Line::Separator) => self.separators += 1,
-                Ok(Line::Blank) => self.blank += 1,
-                Err((content, why)) => {
-                    let line = self.lines.number();
-                    return Err(ImportError::Line { format: NAME, line, content, why });
-                }
+impl LineFormat for TextLines {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    #[inline]
+    fn line(&mut self, line: &[u8], places: &mut Places) -> Result<Option<Touch>, Why> {
+        match parse(line)? {
+            Line::Block { page, write } => {
+                places.numbered(0, &self.segment_name)?;
+                return Ok(Some(Touch { kind: Kind::of_write(write), ..Touch::page(page) }));
             }
+            Line::Separator => self.separators += 1,
+            Line::Blank => self.blank += 1,
         }
-        Ok(true)
-    }
-}
-
-impl Source for TextSource {
-    fn header(&self) -> &Header {
-        &self.header
-    }
-
-    fn next_batch(&mut self, batch: &mut Vec<Record>) -> Result<bool, ImportError> {
-        if self.done {
-            return Ok(false);
-        }
-        let more = self.fill(batch);
-        self.done = !matches!(more, Ok(true));
-        more
+        Ok(None)
     }
 
     fn dropped(&self) -> Vec<Dropped> {

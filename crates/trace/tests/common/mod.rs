@@ -1,6 +1,8 @@
 //! What several tests need: any record, and traces in memory.
 #![allow(dead_code, reason = "each test uses its part")]
 
+use std::io::Cursor;
+
 use pagekeeper_trace::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -120,4 +122,56 @@ pub(crate) fn little_of_everything(rounds: u64) -> Vec<Record> {
         }
     }
     records
+}
+
+pub(crate) fn options(format: &str) -> ImportOptions {
+    ImportOptions {
+        format: (!format.is_empty()).then(|| format.to_owned()),
+        ..ImportOptions::default()
+    }
+}
+
+pub(crate) fn source(format: &str, bytes: &[u8]) -> Box<dyn Source> {
+    open_reader(Cursor::new(bytes.to_vec()), None, &options(format)).unwrap()
+}
+
+/// All records of an input in a format (or, of no name, in what is recognised), and the error that
+/// it ends in, if it does.
+pub(crate) fn import(format: &str, bytes: &[u8]) -> (Vec<Record>, Option<ImportError>) {
+    import_with(&options(format), bytes)
+}
+
+pub(crate) fn import_with(
+    options: &ImportOptions,
+    bytes: &[u8],
+) -> (Vec<Record>, Option<ImportError>) {
+    let mut source = match open_reader(Cursor::new(bytes.to_vec()), None, options) {
+        Ok(source) => source,
+        Err(error) => return (Vec::new(), Some(error)),
+    };
+    let mut records = Vec::new();
+    let error = for_each_record(source.as_mut(), |record| records.push(record)).err();
+    assert!(!source.next_batch(&mut Vec::new()).unwrap(), "an end is an end");
+    (records, error)
+}
+
+/// Segment, page and whether it is a write, of every reference.
+pub(crate) fn pages(records: &[Record]) -> Vec<(u32, u64, bool)> {
+    references(records).map(|r| (r.segment, r.page, r.write)).collect()
+}
+
+pub(crate) fn references(records: &[Record]) -> impl Iterator<Item = Reference> {
+    records.iter().filter_map(|record| match record {
+        Record::Reference(reference) => Some(*reference),
+        _ => None,
+    })
+}
+
+pub(crate) fn export(
+    format: &str,
+    source: &mut dyn Source,
+) -> (Vec<u8>, Result<ExportSummary, ExportError>) {
+    let mut output = Vec::new();
+    let summary = exporter(format).unwrap().export(source, &mut output);
+    (output, summary)
 }

@@ -83,8 +83,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let stats = recorded.stats.as_ref().expect("a recorded run has statistics");
 
     say(&format!("simulating {} policies", policies.len()));
-    let any = InputArgs { format: None, page_bytes: None };
-    let loaded = trace_input::load(&trace, &any)?;
+    let loaded = trace_input::load(&trace, &InputArgs::default())?;
     let waiting = Waiting::for_end_of("simulating");
     let forecast = Forecast::new(&loaded, &policies, job.memory.0, stats, recorded.cpu)?;
     drop(waiting);
