@@ -49,9 +49,7 @@ impl Output {
             .prefix(".pagekeeper-")
             .permissions(Permissions::from_mode(mode))
             .tempfile_in(directory)
-            .map_err(|error| {
-                failed(error.raw_os_error().map_or(error, io::Error::from_raw_os_error))
-            })?;
+            .map_err(|error| failed(without_path(error)))?;
         Ok(Output { path: path.to_owned(), target: Target::Beside { file, place } })
     }
 
@@ -83,5 +81,13 @@ impl Write for Output {
             Target::Beside { file, .. } => file.flush(),
             Target::Direct(file) => file.flush(),
         }
+    }
+}
+
+/// What the system said, without the temporary file's name, which means nothing to anyone.
+fn without_path(error: io::Error) -> io::Error {
+    match error.to_string().split_once(" at path ") {
+        Some((said, _path)) => io::Error::new(error.kind(), said),
+        None => error,
     }
 }

@@ -33,7 +33,7 @@ impl Importer for Arc {
     }
 
     fn summary(&self) -> &'static str {
-        "the ARC paper's traces: first block, number of blocks, ignored, number of the request"
+        "the ARC paper's traces: first block, number of blocks, ignored, request number"
     }
 
     fn recognises(&self, sample: &Sample<'_>) -> Confidence {
@@ -125,7 +125,7 @@ impl Importer for Msr {
     }
 
     fn summary(&self) -> &'static str {
-        "Microsoft Research Cambridge: time,host,disk,Read or Write,offset,bytes,response time"
+        "Microsoft Research Cambridge: time,host,disk,Read or Write,offset,bytes,response"
     }
 
     fn recognises(&self, sample: &Sample<'_>) -> Confidence {

@@ -52,8 +52,7 @@ impl Importer for Csv {
     }
 
     fn summary(&self) -> &'static str {
-        "comma-separated values, under the headings time, process, segment or obj, page, write; or \
-         as --columns says"
+        "comma-separated, under time, process, segment or obj, page, write; or see --columns"
     }
 
     fn recognises(&self, sample: &Sample<'_>) -> Confidence {
