@@ -1,11 +1,16 @@
 //! Output files that appear whole or not at all.
 
 use crate::failure::{Failure, Kind};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
+
+/// What the names of temporary files start with.
+const PREFIX: &str = ".pagekeeper-";
 
 /// A file that is being written. Dropped, it leaves what was there before.
 pub(crate) struct Output {
@@ -15,7 +20,9 @@ pub(crate) struct Output {
 }
 
 enum Target {
-    /// Beside its place, to be moved there.
+    /// Without a name, in the directory of its place: gone if we are killed.
+    Unnamed { file: File, directory: PathBuf, place: PathBuf },
+    /// Beside its place, where the file system has no files without names.
     Beside { file: NamedTempFile, place: PathBuf },
     /// A pipe or a device, which is written as it comes.
     Direct(File),
@@ -32,25 +39,9 @@ impl Output {
             let text = format!("{} would be written over itself", input.display());
             return Err(Failure::new(Kind::Usage, text));
         }
-        let failed = |error: io::Error| Failure::write(path.display(), &error);
-        // What a link points to is replaced, not the link.
-        let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-        let before = std::fs::metadata(&place).ok();
-        if before.as_ref().is_some_and(|metadata| !metadata.is_file()) {
-            let file = File::options().write(true).open(&place).map_err(failed)?;
-            return Ok(Output { path: path.to_owned(), target: Target::Direct(file) });
-        }
-        let directory = match place.parent() {
-            Some(parent) if !parent.as_os_str().is_empty() => parent,
-            _ => Path::new("."),
-        };
-        let mode = before.map_or(0o666, |metadata| metadata.permissions().mode() & 0o777);
-        let file = tempfile::Builder::new()
-            .prefix(".pagekeeper-")
-            .permissions(Permissions::from_mode(mode))
-            .tempfile_in(directory)
-            .map_err(|error| failed(without_path(error)))?;
-        Ok(Output { path: path.to_owned(), target: Target::Beside { file, place } })
+        let target =
+            Target::create(path).map_err(|error| Failure::write(path.display(), &error))?;
+        Ok(Output { path: path.to_owned(), target })
     }
 
     /// Puts the file where it belongs.
@@ -58,29 +49,75 @@ impl Output {
     /// # Errors
     /// It cannot be written there.
     pub(crate) fn keep(self) -> Result<(), Failure> {
-        match self.target {
+        self.target.keep().map_err(|error| Failure::write(self.path.display(), &error))
+    }
+}
+
+impl Target {
+    fn create(path: &Path) -> io::Result<Target> {
+        // What a link points to is replaced, not the link.
+        let place = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let before = std::fs::metadata(&place).ok();
+        if before.as_ref().is_some_and(|metadata| !metadata.is_file()) {
+            return Ok(Target::Direct(File::options().write(true).open(&place)?));
+        }
+        let directory = match place.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+            _ => PathBuf::from("."),
+        };
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let target = match rustix::fs::open(&directory, flags, Mode::from_raw_mode(0o666)) {
+            Ok(file) => Target::Unnamed { file: file.into(), directory, place },
+            Err(_) => {
+                let file = tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .permissions(Permissions::from_mode(0o666))
+                    .tempfile_in(&directory)
+                    .map_err(without_path)?;
+                Target::Beside { file, place }
+            }
+        };
+        if let Some(before) = before {
+            target.file().set_permissions(before.permissions())?;
+        }
+        Ok(target)
+    }
+
+    fn keep(self) -> io::Result<()> {
+        match self {
             Target::Direct(_) => Ok(()),
-            Target::Beside { file, place } => file
-                .persist(place)
-                .map(drop)
-                .map_err(|error| Failure::write(self.path.display(), &error.error)),
+            Target::Beside { file, place } => Ok(file.persist(place).map(drop)?),
+            Target::Unnamed { file, directory, place } => {
+                // A link never replaces a file, so it gets another name first.
+                let name = format!("/proc/self/fd/{}", file.as_raw_fd());
+                let link = |path: &Path| {
+                    rustix::fs::linkat(CWD, &name, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+                    Ok(())
+                };
+                let linked = tempfile::Builder::new()
+                    .prefix(PREFIX)
+                    .make_in(directory, link)
+                    .map_err(without_path)?;
+                Ok(linked.into_temp_path().persist(place)?)
+            }
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Target::Unnamed { file, .. } | Target::Direct(file) => file,
+            Target::Beside { file, .. } => file.as_file(),
         }
     }
 }
 
 impl Write for Output {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match &mut self.target {
-            Target::Beside { file, .. } => file.write(bytes),
-            Target::Direct(file) => file.write(bytes),
-        }
+        self.target.file().write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        match &mut self.target {
-            Target::Beside { file, .. } => file.flush(),
-            Target::Direct(file) => file.flush(),
-        }
+        self.target.file().flush()
     }
 }
 

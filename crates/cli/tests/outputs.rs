@@ -1,0 +1,88 @@
+//! Outputs of `import` and `export` appear whole or not at all.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use rustix::fs::{CWD, FileType, Mode, mknodat};
+
+fn pagekeeper(directory: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_pagekeeper"));
+    command.current_dir(directory).stdin(Stdio::null());
+    command
+}
+
+fn run(directory: &Path, arguments: &[&str]) -> Output {
+    pagekeeper(directory).args(arguments).output().unwrap()
+}
+
+/// Everything in a directory, hidden files too.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap();
+    let mut names: Vec<_> =
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_killed_import_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let pipe = directory.join("blocks.txt");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let mut child =
+        pagekeeper(directory).args(["import", "blocks.txt", "-o", "out.pkt"]).spawn().unwrap();
+    // More than the pipe and our buffers hold, so that it is read and the output is begun.
+    let mut blocks = fs::OpenOptions::new().write(true).open(&pipe).unwrap();
+    blocks.write_all("123456\n".repeat(1 << 20).as_bytes()).unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(names(directory), ["blocks.txt"]);
+}
+
+#[test]
+fn a_damaged_trace_leaves_the_output_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("good.txt"), "1\n2\n").unwrap();
+    fs::write(directory.join("bad.txt"), "1\n2\nthree\n").unwrap();
+    fs::write(directory.join("out.csv"), "precious").unwrap();
+    for arguments in [
+        &["import", "bad.txt", "-o", "out.csv"][..],
+        &["export", "bad.txt", "--as", "csv", "-o", "out.csv"],
+        &["export", "bad.txt", "--as", "oracleGeneral", "-o", "out.csv"],
+    ] {
+        let output = run(directory, arguments);
+        assert_eq!(output.status.code(), Some(65));
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(said.starts_with("pagekeeper: bad.txt: line 3 "), "{said}");
+        assert_eq!(fs::read(directory.join("out.csv")).unwrap(), b"precious");
+        assert_eq!(names(directory), ["bad.txt", "good.txt", "out.csv"]);
+    }
+    // A good one replaces it, behind a link and with its permissions.
+    fs::set_permissions(directory.join("out.csv"), fs::Permissions::from_mode(0o604)).unwrap();
+    std::os::unix::fs::symlink("out.csv", directory.join("link.csv")).unwrap();
+    let output = run(directory, &["export", "good.txt", "--as", "csv", "-o", "link.csv"]);
+    assert_eq!(output.status.code(), Some(0));
+    let text = fs::read_to_string(directory.join("out.csv")).unwrap();
+    assert_eq!(text, "time,process,segment,page,write\n0,0,0,1,0\n0,0,0,2,0\n");
+    assert!(directory.join("link.csv").is_symlink());
+    let mode = fs::metadata(directory.join("out.csv")).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o604);
+    assert_eq!(names(directory), ["bad.txt", "good.txt", "link.csv", "out.csv"]);
+}
+
+#[test]
+fn devices_are_written_as_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    fs::write(directory.path().join("good.txt"), "1\n2\n").unwrap();
+    let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/full"]);
+    assert_eq!(output.status.code(), Some(74), "{}", String::from_utf8_lossy(&output.stderr));
+    let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/null"]);
+    assert_eq!(output.status.code(), Some(0));
+    assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    assert_eq!(names(directory.path()), ["good.txt"]);
+}
