@@ -3,6 +3,7 @@
 pub mod agemru;
 pub mod aging;
 pub mod arc;
+pub mod auto;
 pub mod car;
 pub mod clock;
 pub mod clockpro;
@@ -66,5 +67,6 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     clockpro::INFO,
     mglru::INFO,
     hyperbolic::INFO,
+    auto::INFO,
     opt::INFO,
 ];

@@ -3,10 +3,21 @@ use std::collections::VecDeque;
 
 use crate::flat::Flat;
 use crate::list::{Links, List};
+use crate::registry::PolicySpec;
 use crate::{Admission, Note, Page, Place, Policy, Segment};
 
 /// Notes kept when nobody takes them; the oldest go first.
 const NOTES_MAX: usize = 256;
+
+/// Whether text names a policy that can be in such a pool.
+pub(crate) fn names_a_policy(text: &str) -> bool {
+    PolicySpec::parse(text).is_ok_and(|spec| spec.info().runs_live())
+}
+
+/// Builds a policy that runs anywhere, as was found when its text was read.
+pub(crate) fn build(spec: &PolicySpec, frames: u32, seed: u64) -> Box<dyn Policy> {
+    spec.build(frames, seed).unwrap_or_else(|error| panic!("checked when it was read: {error}"))
+}
 
 /// Forwards to one policy at a time, and knows of every resident page what its successor needs.
 ///
@@ -59,6 +70,19 @@ impl Switched {
         self.notes.push_back(Note { at_refs: self.references, text: why });
     }
 
+    /// A pool of its own under another policy, which holds none yet: with the same pages, handed
+    /// on in the same way.
+    pub fn branch(&self, policy: Box<dyn Policy>) -> Self {
+        let mut branch = Self::new(policy, self.places.is_some());
+        for page in self.links.iter(&self.order) {
+            if let Some(place) = self.place_of(page) {
+                branch.placed(page, place);
+            }
+            branch.admitted(page, self.admission_of(page));
+        }
+        branch
+    }
+
     /// Admits the resident pages to a policy that holds none, in order of last reference.
     fn hand_pages_to(&self, policy: &mut dyn Policy) {
         let wants_places = policy.wants_places();
@@ -68,6 +92,18 @@ impl Switched {
             }
             policy.admitted(page, self.admission_of(page));
         }
+    }
+
+    /// Whether the page is resident.
+    #[inline]
+    pub fn holds(&self, page: Page) -> bool {
+        self.links.is_linked(page)
+    }
+
+    /// Whether seven eighths of this pool's pages are in the other pool, too. O(pages).
+    pub fn shares_most_with(&self, other: &Self) -> bool {
+        let lacking = self.links.iter(&self.order).filter(|page| !other.holds(*page)).count();
+        8 * lacking <= self.resident() as usize
     }
 
     /// References seen: admissions on demand, and touches.

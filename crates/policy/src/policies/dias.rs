@@ -10,6 +10,8 @@
 //!  2  taken back. On a change (the one that taking it back makes): go to 0
 //! ```
 //!
+//! The paper's two policies are Linux's ageing (its "Linux LRU") and MRU by the same ages.
+//!
 //! # How the paper's fault rate maps
 //! The paper samples fault counts by the clock, every 50 ms. A policy here has no clock: time is
 //! counted in references, demand admissions and touches seen, and a slice is so many of them. The
@@ -28,7 +30,7 @@
 //! # What to expect
 //! It learns from its own trials only. A change that leaves the rate as it is goes unnoticed, and
 //! so does a trial whose outcome is no change in the detector's sense: the policy on trial then
-//! stays. A comparison by shadow caches does not have that trouble.
+//! stays. [`auto`](super::auto) compares policies with one another instead.
 
 mod detector;
 
@@ -38,13 +40,8 @@ use std::collections::VecDeque;
 
 use crate::parameters::{Kind, ParameterInfo, Parameters, Value};
 use crate::registry::{PolicyInfo, PolicySpec, Runs, Source};
-use crate::switched::Switched;
+use crate::switched::{Switched, build, names_a_policy};
 use crate::{Admission, Gauge, Note, Page, Place, Policy, Visible};
-
-/// Whether text names a policy that can run anywhere.
-pub(crate) fn names_a_policy(text: &str) -> bool {
-    PolicySpec::parse(text).is_ok_and(|spec| spec.info().runs_live())
-}
 
 const A_POLICY: Kind = Kind::Text { what: "a policy that runs live", reads: names_a_policy };
 
@@ -62,13 +59,13 @@ const PARAMETERS: &[ParameterInfo] = &[
         key: "first",
         meaning: "the policy to begin with",
         kind: A_POLICY,
-        default: text("lru"),
+        default: text("aging"),
     },
     ParameterInfo {
         key: "second",
         meaning: "the policy to try instead",
         kind: A_POLICY,
-        default: text("mru"),
+        default: text("agemru"),
     },
     ParameterInfo {
         key: "slice_refs",
@@ -112,8 +109,8 @@ pub const INFO: PolicyInfo = PolicyInfo {
         section: "3 (DIAS), and the appendix for the parameters: 50 16 4 10 30",
     },
     cost: "O(1) per reference besides the policy's own; a switch is O(resident pages)",
-    // Of LRU and MRU, and what the switch needs.
-    bytes_per_page: 9 + 9,
+    // Of the ageing policies, and what the switch needs.
+    bytes_per_page: 9 + 10,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Dias::new(Settings::of(parameters), frames, seed))
@@ -311,11 +308,6 @@ impl Dias {
     }
 }
 
-/// Builds a policy whose text was found to run anywhere.
-pub(crate) fn build(spec: &PolicySpec, frames: u32, seed: u64) -> Box<dyn Policy> {
-    spec.build(frames, seed).unwrap_or_else(|error| panic!("checked when it was read: {error}"))
-}
-
 impl Policy for Dias {
     fn wants_places(&self) -> bool {
         self.pool.wants_places()
@@ -407,7 +399,7 @@ mod tests {
         let Settings { slice_refs, window, segments, thresholds, policies } = settings;
         assert_eq!((slice_refs, window, segments), (50, 16, 4));
         assert_eq!((thresholds.latest_most_percent, thresholds.earliest_least_percent), (10, 30));
-        assert_eq!(policies.map(|spec| spec.to_string()), ["lru", "mru"]);
+        assert_eq!(policies.map(|spec| spec.to_string()), ["aging", "agemru"]);
         assert!(PolicySpec::parse("dias:first=opt").is_err());
         assert!(PolicySpec::parse("dias:second=fifo2:inactive=1/2").is_ok());
     }
@@ -415,7 +407,7 @@ mod tests {
     /// Through all four states, by fault rates made to order.
     #[test]
     fn a_worse_policy_is_taken_back() {
-        let mut dias = dias("dias:slice_refs=10");
+        let mut dias = dias("dias:first=lru,second=mru,slice_refs=10");
         let mut slices = |count: usize, faults: u64| {
             for reference in (0..count).flat_map(|_| 0..10) {
                 let page = Page(reference as u32);

@@ -1,0 +1,404 @@
+//! A selector: whichever of several policies misses least now, by shadow caches.
+//!
+//! A share of the pages is sampled, and every policy that could be in charge is played over them in
+//! a cache that is as much smaller: a miniature simulation, whose miss ratio is near the full one's.
+//! What is compared is what a decision is about: *had we changed over a while ago, would we have
+//! missed less since?*
+//!
+//! ```text
+//!               gains what doubt in it asks for
+//!        ┌───────────────────────────────────────────┐
+//!        │                                           ▼
+//!      home ◄──────── returning ◄─────────────── challenger
+//!            memory is     home misses less, or it does nothing for us,
+//!           home's again   or a trial of one does clearly better
+//! ```
+//!
+//! - **Home** is the first candidate. Its shadow cache runs on whoever is in charge, so it always
+//!   knows what staying would have cost. Every change goes by way of home: by default recency,
+//!   which fills memory with what the program uses now, whatever was in it.
+//! - **Trials** are a challenger's shadow caches, each begun with what home's held at that moment,
+//!   and anew after two or eight times as many references as they have frames, at staggered times.
+//!   A shadow cache that always ran would not do: MRU's keeps for ever what it held when the
+//!   program turned to other pages, and would never show what changing over to MRU *now* is good
+//!   for. A long trial sees reuse that is far apart; but its pages may be older than any in
+//!   memory, so it counts once memory was filled anew since it began to gain.
+//! - **Gains** are summed net, by Page's test: 94 % of the misses of whoever is in charge, less the
+//!   trial's, never below zero. Policies that are nearly alike have nothing to gain from one
+//!   another, so there is no flip-flop between them.
+//! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first;
+//!   half as much after an excursion that saved misses, down to 1/16, and twice as much after one
+//!   that did not, up to four times the frames. What a program does to mislead the selector it does
+//!   a few times only.
+//! - **Patience**: a challenger that in two typical reuse times saves less than 3 % of home's misses
+//!   has stuck with pages of no use.
+//!
+//! On a change the new policy inherits the resident pages by recency ([`Switched`]).
+//!
+//! Small caches are sampled more densely, up to every page, since few frames over few pages say
+//! little: a shadow cache has `shadow_frames` or all frames. So a reference costs at most one
+//! operation per shadow cache, and from 16 × `shadow_frames` frames on a sixteenth of that.
+//!
+//! # Memory
+//! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
+//! wants places. Per sampled page 8 bytes, and 9 and the policy's own (25 more with places) for
+//! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
+//! default candidates ten, so about 14 bytes per page at 1/16 and 220 where every page is sampled.
+//!
+//! # Evidence
+//! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
+//! turns, against one who knows when they begin; and real traces against LRU.
+//!
+//! # What to expect
+//! A change is found after about one round of a loop, and costs up to a memory's worth of misses
+//! when it was wrong. Where touches of mapped pages are not seen, as live, the shadow caches see
+//! faults and the touches that are sampled, alike for all candidates, and gains are found later.
+
+mod contest;
+mod sample;
+
+use contest::{Change, Contest, Evidence, HOME};
+use sample::Sample;
+
+use crate::parameters::{Kind, ParameterInfo, Parameters, Value};
+use crate::registry::{PolicyInfo, PolicySpec, Runs, Source};
+use crate::switched::{Switched, build, names_a_policy};
+use crate::{Admission, Gauge, Note, Page, Place, Policy, Visible};
+
+/// The most candidates.
+const CANDIDATES_MAX: usize = 16;
+
+const PARAMETERS: &[ParameterInfo] = &[
+    ParameterInfo {
+        key: "among",
+        meaning: "the policies to choose from; the first is in charge at the start, and whenever \
+                  none is better",
+        kind: Kind::Text {
+            what: "one to sixteen policies that run live, such as lru+mru, without commas",
+            reads: |text| candidates(text).is_some(),
+        },
+        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru+lirs")),
+    },
+    ParameterInfo {
+        key: "sample",
+        meaning: "share of the pages that the shadow caches see, at least",
+        kind: Kind::Choice(&["1", "1/4", "1/16", "1/64"]),
+        default: Value::Choice("1/16"),
+    },
+    ParameterInfo {
+        key: "shadow_frames",
+        meaning: "frames that a shadow cache has at least, where memory has them: a larger share \
+                  is sampled for it",
+        kind: Kind::Integer { least: 1, most: 1 << 20 },
+        default: Value::Integer(1024),
+    },
+];
+
+/// What the registry says about the selector.
+pub const INFO: PolicyInfo = PolicyInfo {
+    name: "auto",
+    aliases: &[],
+    summary: "whichever of several policies misses least now, by sampled shadow caches",
+    helps: "programs that are not known, or whose phases differ",
+    hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
+    source: Source { title: "Pagekeeper's own", section: "X" },
+    cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
+           a change is O(resident pages)",
+    // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
+    bytes_per_page: 17 + 9 + 4 + 14,
+    parameters: PARAMETERS,
+    runs: Runs::Anywhere(|parameters, frames, seed| {
+        Box::new(Auto::new(Settings::of(parameters), frames, seed))
+    }),
+};
+
+/// Reads `lru+mru+…`. A policy whose own name ends in `+` may be among them: an empty part belongs
+/// to the name before it, as parameters do.
+fn candidates(text: &str) -> Option<Vec<PolicySpec>> {
+    let mut names: Vec<String> = Vec::new();
+    for part in text.split('+') {
+        match names.last_mut() {
+            Some(name) if part.is_empty() || part.starts_with(':') => {
+                name.push('+');
+                name.push_str(part);
+            }
+            _ => names.push(part.to_owned()),
+        }
+    }
+    let reads = names.iter().all(|name| names_a_policy(name)) && names.len() <= CANDIDATES_MAX;
+    reads.then(|| names.iter().filter_map(|name| PolicySpec::parse(name).ok()).collect())
+}
+
+/// The parameters of [`Auto`].
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// The candidates, the first of them in charge at the start. All run anywhere.
+    pub among: Vec<PolicySpec>,
+    /// At least one page in 2^this is sampled.
+    pub sample_shift_most: u32,
+    /// Frames that a shadow cache has at least, as far as there are so many.
+    pub shadow_frames: u32,
+}
+
+impl Settings {
+    fn of(parameters: &Parameters) -> Self {
+        let share = parameters.choice("sample");
+        let group: u32 = share.strip_prefix("1/").map_or(1, |group| group.parse().unwrap_or(1));
+        Self {
+            among: candidates(&parameters.text("among")).unwrap_or_default(),
+            sample_shift_most: group.ilog2(),
+            shadow_frames: parameters.integer("shadow_frames") as u32,
+        }
+    }
+
+    /// One page in 2^this is sampled when there are so many frames.
+    fn sample_shift(&self, frames: u32) -> u32 {
+        (frames / self.shadow_frames.max(1)).max(1).ilog2().min(self.sample_shift_most)
+    }
+}
+
+/// The selector.
+pub struct Auto {
+    settings: Settings,
+    seed: u64,
+    pool: Switched,
+    active: usize,
+    frames: u32,
+    sample: Sample,
+    contest: Contest,
+}
+
+impl Auto {
+    /// Begins with the first candidate. `seed` draws the sample, and feeds policies that are
+    /// random.
+    ///
+    /// # Panics
+    /// If there is no candidate, or one of them runs in the simulator alone.
+    pub fn new(settings: Settings, frames: u32, seed: u64) -> Self {
+        let shift = settings.sample_shift(frames);
+        let contest = Contest::new(settings.among.clone(), shadow(frames, shift), seed);
+        let first = build(&settings.among[0], frames, seed);
+        Self {
+            pool: Switched::new(first, contest.wants_places()),
+            active: 0,
+            frames,
+            sample: Sample::new(shift, seed),
+            contest,
+            settings,
+            seed,
+        }
+    }
+
+    fn count_sampled(&mut self, page: Page, number: Page) {
+        let place = self.pool.place_of(page).map(|place| self.sample.place(place));
+        if let Some(change) = self.contest.referenced(number, place) {
+            self.change(change);
+        }
+    }
+
+    fn change(&mut self, change: Change) {
+        let among = &self.settings.among;
+        let [old, new, because_of] =
+            [self.active, change.to, change.because_of].map(|at| &among[at]);
+        let Evidence { references, misses, active_misses } = change.evidence;
+        let why = format!(
+            "{old} → {new}: {because_of} has {misses} misses in place of {active_misses} in the \
+             last {references} references to one page in {}, in shadow caches of {} frames",
+            1_u32 << self.sample.shift(),
+            self.contest.frames(),
+        );
+        self.active = change.to;
+        self.pool.switch_to(build(new, self.frames, self.seed), why);
+    }
+}
+
+/// Frames of a shadow cache.
+fn shadow(frames: u32, shift: u32) -> u32 {
+    (frames >> shift).max(1)
+}
+
+impl Policy for Auto {
+    fn wants_places(&self) -> bool {
+        self.pool.wants_places()
+    }
+
+    fn placed(&mut self, page: Page, place: Place) {
+        if self.pool.place_of(page).is_some_and(|old| old != place)
+            && let Some(number) = self.sample.forget(page)
+        {
+            self.contest.removed(number);
+        }
+        self.pool.placed(page, place);
+    }
+
+    fn admitted(&mut self, page: Page, how: Admission) {
+        self.pool.admitted(page, how);
+        let place = self.pool.place_of(page);
+        let Some(number) = self.sample.meet(page, place) else { return };
+        match how {
+            Admission::Demand => self.count_sampled(page, number),
+            Admission::Prefetch => {
+                let place = place.map(|place| self.sample.place(place));
+                self.contest.prefetched(number, place);
+            }
+        }
+    }
+
+    #[inline]
+    fn referenced(&mut self, page: Page) {
+        self.pool.referenced(page);
+        if let Some(number) = self.sample.get(page) {
+            self.count_sampled(page, number);
+        }
+    }
+
+    fn removed(&mut self, page: Page) {
+        self.pool.removed(page);
+        if let Some(number) = self.sample.get(page) {
+            self.contest.removed(number);
+        }
+    }
+
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        self.pool.victim(incoming)
+    }
+
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames;
+        self.pool.resized(frames);
+        let shift = self.settings.sample_shift(frames);
+        if shift.abs_diff(self.sample.shift()) <= 1 {
+            self.contest.resized(shadow(frames, self.sample.shift()));
+        } else {
+            // Another order of size: another sample, of which the shadow caches know nothing yet.
+            let among = self.settings.among.clone();
+            self.sample = Sample::new(shift, self.seed);
+            self.contest = Contest::new(among, shadow(frames, shift), self.seed);
+            if self.active != HOME {
+                let [old, new] = [self.active, HOME].map(|at| &self.settings.among[at]);
+                let why = format!("{old} → {new}: memory has {frames} frames now");
+                self.active = HOME;
+                self.pool.switch_to(build(new, frames, self.seed), why);
+            }
+        }
+    }
+
+    fn resident(&self) -> u32 {
+        self.pool.resident()
+    }
+
+    fn visible(&mut self) -> Option<&mut dyn Visible> {
+        Some(self)
+    }
+}
+
+impl Visible for Auto {
+    fn gauges(&self) -> Vec<Gauge> {
+        let own = [
+            ("active_policy", self.active as f64),
+            ("switches", self.pool.switches() as f64),
+            ("sampled_share", 1.0 / f64::from(1_u32 << self.sample.shift())),
+            ("shadow_frames", f64::from(self.contest.frames())),
+        ];
+        // Every candidate's shadow miss ratio, under the name of its policy.
+        let ratios = self.settings.among.iter().zip(self.contest.miss_ratios());
+        own.into_iter()
+            .chain(ratios.map(|(spec, ratio)| (spec.name(), *ratio)))
+            .map(|(name, value)| Gauge { name, value })
+            .collect()
+    }
+
+    fn take_notes(&mut self) -> Vec<Note> {
+        self.pool.take_notes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn auto(text: &str, frames: u32) -> Auto {
+        let spec = PolicySpec::parse(text).unwrap();
+        Auto::new(Settings::of(spec.parameters()), frames, 0)
+    }
+
+    #[test]
+    fn candidates_are_lists_even_of_names_that_end_in_a_plus() {
+        let names = |text: &str| -> Vec<String> {
+            candidates(text).unwrap_or_default().iter().map(PolicySpec::to_string).collect()
+        };
+        assert_eq!(names("lru+mru"), ["lru", "mru"]);
+        assert_eq!(names("fifo2:inactive=1/2+mru:ahead=0"), ["fifo2:inactive=1/2", "mru:ahead=0"]);
+        for text in ["", "+", "lru+", "lru++mru", "lru+opt", "lru+nothing"] {
+            assert_eq!(names(text), [""; 0], "{text}");
+        }
+        let seventeen = ["lru"; 17].join("+");
+        assert!(candidates(&seventeen).is_none() && candidates(&seventeen[4..]).is_some());
+    }
+
+    #[test]
+    fn small_caches_are_sampled_densely() {
+        let shift = |frames| auto("auto", frames).settings.sample_shift(frames);
+        assert_eq!([1, 100, 1024, 2047].map(shift), [0; 4]);
+        assert_eq!([2048, 4096, 8192, 16384, 1 << 20].map(shift), [1, 2, 3, 4, 4]);
+        let mut resized = auto("auto", 1024);
+        resized.resized(1 << 20);
+        assert_eq!((resized.sample.shift(), resized.contest.frames()), (4, 1 << 16));
+    }
+
+    /// Plays pages in `frames` frames and gives the faults.
+    fn play(auto: &mut Auto, frames: u32, pages: impl Iterator<Item = u32>) -> u32 {
+        let mut faults = 0;
+        for page in pages.map(Page) {
+            if auto.pool.holds(page) {
+                auto.referenced(page);
+            } else {
+                faults += 1;
+                if auto.resident() == frames {
+                    auto.victim(Some(page));
+                }
+                auto.admitted(page, Admission::Demand);
+            }
+        }
+        faults
+    }
+
+    #[test]
+    fn a_loop_is_found_and_left_with_reasons() {
+        let mut auto = auto("auto:among=lru+mru", 100);
+        let looping = |from: u32, count: u32| (0..count).map(move |step| from + step % 130);
+        play(&mut auto, 100, looping(0, 400));
+        assert_eq!(auto.active, 1);
+        // From then on a page in four or so: 30 of 130, and what MRU turns over.
+        let faults = play(&mut auto, 100, looping(0, 1300).skip(400 % 130).take(1300 - 130));
+        assert!(faults < 9 * 35, "{faults}");
+        let note = auto.take_notes().remove(0);
+        assert!(note.text.starts_with("lru → mru: mru has 0 misses in place of "), "{note:?}");
+        assert!(note.at_refs > 130 && note.at_refs <= 400, "{note:?}");
+        let gauges: std::collections::BTreeMap<_, _> =
+            auto.gauges().into_iter().map(|gauge| (gauge.name, gauge.value)).collect();
+        assert!(gauges["lru"] > 0.9 && gauges["mru"] < 0.4, "{gauges:?}");
+        assert_eq!((gauges["active_policy"], gauges["sampled_share"]), (1.0, 1.0));
+        // A loop over other pages: MRU has stuck with the old ones, and home takes over, and then
+        // MRU again, filled with the new ones.
+        play(&mut auto, 100, looping(1000, 2600));
+        let faults = play(&mut auto, 100, looping(1000, 1300));
+        assert!(faults < 10 * 35, "{faults}");
+        let changes: Vec<String> =
+            auto.take_notes().into_iter().map(|note| note.text[..11].to_owned()).collect();
+        assert_eq!(changes, ["mru → lru", "lru → mru"]);
+    }
+
+    /// Two candidates that do the same: no reason to change, however long it goes on.
+    #[test]
+    fn policies_that_are_alike_do_not_take_turns() {
+        let mut auto = auto("auto:among=lru+lru", 64);
+        let mut state = 1_u64;
+        let random = std::iter::repeat_with(move || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            ((state >> 33) % 200) as u32 * ((state >> 50) % 3) as u32
+        });
+        play(&mut auto, 64, random.take(50_000));
+        assert!(auto.take_notes().is_empty());
+    }
+}

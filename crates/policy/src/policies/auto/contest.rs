@@ -1,0 +1,430 @@
+//! Shadow caches: home and its challengers over the sampled pages, in as much smaller caches.
+use crate::flat::Flat;
+use crate::registry::PolicySpec;
+use crate::switched::{Switched, build};
+use crate::{Admission, Page, Place, Policy};
+
+/// Home: the first candidate's place among them.
+pub(super) const HOME: usize = 0;
+
+/// Lifetimes of trials in references to sampled pages, per frame of a shadow cache. Short ones
+/// follow soon after a phase began; long ones see reuse that is far apart.
+const LIVES_PER_FRAME: [u64; 2] = [2, 8];
+/// Trials of each lifetime for each challenger, begun at even distances.
+const STAGGERED: u64 = 2;
+/// No trial is shorter, in references to sampled pages.
+const LIFE_REFS_LEAST: u64 = 128;
+
+/// What saves less than this percentage of the misses is no gain.
+const SAVED_LEAST_PERCENT: i64 = 6;
+/// A policy that saves less than this percentage of home's misses is not worth staying with.
+const WORTH_LEAST_PERCENT: u64 = 3;
+/// Misses saved net that a change takes, of a shadow cache's frames: a wrong one costs as many
+/// misses as there are frames.
+const GAIN_FRAMES: u64 = 16;
+/// No fewer than chance gives.
+const GAIN_LEAST: u64 = 16;
+/// Each level of doubt in a challenger doubles what it has to gain.
+const DOUBT_AT_FIRST: u32 = 2;
+const DOUBT_MOST: u32 = 6;
+/// How long a policy may go without being worth it, in reuse times, and the bounds to that in
+/// references to sampled pages per frame.
+const PATIENCE_REUSES: f64 = 2.0;
+const PATIENCE_PER_FRAME: [u64; 2] = [2, 16];
+/// Back home, it takes so long at most until memory counts as home's, in references to sampled
+/// pages per frame.
+const RETURN_PER_FRAME: u64 = 4;
+
+/// Misses of two policies over the same references, counted from when the one had nothing on the
+/// other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Evidence {
+    pub(super) references: u64,
+    /// Of the policy in charge.
+    pub(super) active_misses: u64,
+    /// Of the one that would be better.
+    pub(super) misses: u64,
+}
+
+/// A change of the policy in charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Change {
+    /// The candidate to be in charge from now on.
+    pub(super) to: usize,
+    /// The candidate whose shadow cache says so. When it is not the one to be in charge: home is,
+    /// on the way there.
+    pub(super) because_of: usize,
+    pub(super) evidence: Evidence,
+}
+
+/// Cumulative sum of what a challenger saves beyond what it has to, never below 0: Page's test
+/// for a change in a sequence.
+#[derive(Clone, Copy, Debug, Default)]
+struct Gain {
+    /// In hundredths of a miss.
+    sum: i64,
+    evidence: Evidence,
+}
+
+/// "Had we gone from home to this candidate when the trial began": its shadow cache began with
+/// the pages that home's held then.
+struct Trial {
+    candidate: usize,
+    pool: Switched,
+    lifetime_refs: u64,
+    ends_at: u64,
+    gain: Gain,
+}
+
+/// Time spent away from home.
+struct Excursion {
+    candidate: usize,
+    pool: Switched,
+    /// Misses saved so far, compared with home.
+    saved: i64,
+    /// Home's gain.
+    home: Gain,
+    /// Since the last look at whether it is worth it.
+    look: Evidence,
+}
+
+/// Who is in charge of memory, and what a shadow cache that is like memory holds.
+enum State {
+    /// Home is, and memory is as if it had always been.
+    Home,
+    /// A challenger is.
+    Away(Excursion),
+    /// Home is again, and memory holds what a challenger left.
+    Returning { pool: Switched, until: u64 },
+}
+
+/// All shadow caches.
+pub(super) struct Contest {
+    candidates: Vec<PolicySpec>,
+    keeps_places: bool,
+    seed: u64,
+    frames: u32,
+    /// The first candidate, as if it had always been in charge.
+    home: Switched,
+    state: State,
+    trials: Vec<Trial>,
+    references: u64,
+    /// Per candidate.
+    doubts: Vec<u32>,
+    reuse: Reuse,
+    /// Per candidate: moving average of its misses per reference.
+    miss_ratios: Vec<f64>,
+}
+
+impl Contest {
+    /// Empty shadow caches of `frames` frames.
+    pub(super) fn new(candidates: Vec<PolicySpec>, frames: u32, seed: u64) -> Self {
+        let wants_places = |spec| build(spec, frames, seed).wants_places();
+        let keeps_places = candidates.iter().any(wants_places);
+        let mut contest = Self {
+            keeps_places,
+            seed,
+            frames,
+            home: Switched::new(build(&candidates[HOME], frames, seed), keeps_places),
+            state: State::Home,
+            trials: Vec::new(),
+            references: 0,
+            doubts: vec![DOUBT_AT_FIRST; candidates.len()],
+            reuse: Reuse::default(),
+            miss_ratios: vec![1.0; candidates.len()],
+            candidates,
+        };
+        contest.begin_trials();
+        contest
+    }
+
+    pub(super) const fn frames(&self) -> u32 {
+        self.frames
+    }
+
+    pub(super) fn miss_ratios(&self) -> &[f64] {
+        &self.miss_ratios
+    }
+
+    pub(super) const fn wants_places(&self) -> bool {
+        self.keeps_places
+    }
+
+    /// A sampled page was referenced. Answers whether somebody else is to be in charge from now
+    /// on.
+    pub(super) fn referenced(&mut self, page: Page, place: Option<Place>) -> Option<Change> {
+        self.references += 1;
+        self.reuse.referenced(page, self.references, self.frames);
+        let frames = self.frames;
+        let home_missed = touch(&mut self.home, page, place, frames);
+        let active_missed = match &mut self.state {
+            State::Home => home_missed,
+            State::Away(Excursion { pool, .. }) | State::Returning { pool, .. } => {
+                touch(pool, page, place, frames)
+            }
+        };
+        self.average(HOME, home_missed);
+        let mut best: Option<(i64, usize, Evidence)> = None;
+        for at in 0..self.trials.len() {
+            let trial = &mut self.trials[at];
+            let candidate = trial.candidate;
+            let missed = touch(&mut trial.pool, page, place, frames);
+            trial.gain.count(active_missed, missed);
+            let needed = match self.state {
+                State::Home => gain_needed(frames, self.doubts[candidate]),
+                _ => gain_needed_away(frames),
+            };
+            let surplus = trial.gain.sum - needed;
+            let evidence = trial.gain.evidence;
+            // A long trial's pages may be older than any that memory holds. What it shows holds for
+            // memory once that was filled anew meanwhile.
+            let is_ours = trial.lifetime_refs < longest_refs(frames)
+                || evidence.active_misses >= u64::from(frames);
+            if surplus >= 0 && is_ours && best.is_none_or(|(most, ..)| surplus > most) {
+                best = Some((surplus, candidate, evidence));
+            }
+            if trial.lifetime_refs == longest_refs(frames) {
+                self.average(candidate, missed);
+            }
+        }
+        self.restart_trials();
+        let patience_refs = self.reuse.patience_refs(frames);
+        match &mut self.state {
+            State::Home => best.map(|(_, candidate, evidence)| self.leave(candidate, evidence)),
+            State::Away(excursion) => {
+                let home_better = excursion
+                    .count(active_missed, home_missed, gain_needed(frames, 0), patience_refs)
+                    .map(|evidence| (HOME, evidence));
+                let trial_better = best.map(|(_, candidate, evidence)| (candidate, evidence));
+                let (because_of, evidence) = home_better.or(trial_better)?;
+                self.go_home();
+                Some(Change { to: HOME, because_of, evidence })
+            }
+            State::Returning { pool, until } => {
+                let is_time = self.references.is_multiple_of(u64::from(frames / 8).max(1));
+                if self.references >= *until || is_time && self.home.shares_most_with(pool) {
+                    self.state = State::Home;
+                    self.forget_gains();
+                }
+                None
+            }
+        }
+    }
+
+    /// A sampled page came ahead of need.
+    pub(super) fn prefetched(&mut self, page: Page, place: Option<Place>) {
+        let frames = self.frames;
+        self.for_each(|pool| {
+            if !pool.holds(page) {
+                admit(pool, page, place, Admission::Prefetch, frames);
+            }
+        });
+    }
+
+    /// The page is gone for everybody.
+    pub(super) fn removed(&mut self, page: Page) {
+        self.for_each(|pool| {
+            if pool.holds(page) {
+                pool.removed(page);
+            }
+        });
+    }
+
+    pub(super) fn resized(&mut self, frames: u32) {
+        self.frames = frames;
+        self.for_each(|pool| {
+            pool.resized(frames);
+            make_room(pool, None, frames + 1);
+        });
+    }
+
+    fn for_each(&mut self, mut change: impl FnMut(&mut Switched)) {
+        change(&mut self.home);
+        if let State::Away(Excursion { pool, .. }) | State::Returning { pool, .. } = &mut self.state
+        {
+            change(pool);
+        }
+        self.trials.iter_mut().for_each(|trial| change(&mut trial.pool));
+    }
+
+    fn leave(&mut self, candidate: usize, evidence: Evidence) -> Change {
+        self.forget_gains();
+        self.state = State::Away(Excursion {
+            candidate,
+            pool: self.home.branch(self.build(candidate)),
+            saved: 0,
+            home: Gain::default(),
+            look: Evidence::default(),
+        });
+        Change { to: candidate, because_of: candidate, evidence }
+    }
+
+    fn go_home(&mut self) {
+        self.forget_gains();
+        let State::Away(excursion) = &self.state else { return };
+        let doubt = &mut self.doubts[excursion.candidate];
+        if 100 * excursion.saved > gain_needed(self.frames, 0) {
+            *doubt = doubt.saturating_sub(1);
+        } else {
+            *doubt = (*doubt + 1).min(DOUBT_MOST);
+        }
+        let pool = excursion.pool.branch(self.build(HOME));
+        let until = self.references + RETURN_PER_FRAME * u64::from(self.frames);
+        self.state = State::Returning { pool, until };
+    }
+
+    fn forget_gains(&mut self) {
+        self.trials.iter_mut().for_each(|trial| trial.gain = Gain::default());
+    }
+
+    fn build(&self, candidate: usize) -> Box<dyn Policy> {
+        build(&self.candidates[candidate], self.frames, self.seed)
+    }
+
+    fn average(&mut self, candidate: usize, missed: bool) {
+        let weight = 1.0 / f64::from(self.frames.max(64));
+        let ratio = &mut self.miss_ratios[candidate];
+        *ratio += (f64::from(u8::from(missed)) - *ratio) * weight;
+    }
+
+    fn begin_trials(&mut self) {
+        for candidate in (0..self.candidates.len()).filter(|candidate| *candidate != HOME) {
+            for lifetime_refs in lifetimes_refs(self.frames) {
+                for place in 1..=STAGGERED {
+                    self.trials.push(Trial {
+                        candidate,
+                        pool: self.home.branch(self.build(candidate)),
+                        lifetime_refs,
+                        ends_at: self.references + place * lifetime_refs / STAGGERED,
+                        gain: Gain::default(),
+                    });
+                }
+            }
+        }
+    }
+
+    /// Begins trials anew that have had their time and nothing to show for it.
+    fn restart_trials(&mut self) {
+        for at in 0..self.trials.len() {
+            let trial = &self.trials[at];
+            if self.references >= trial.ends_at && trial.gain.sum == 0 {
+                let pool = self.home.branch(self.build(trial.candidate));
+                let trial = &mut self.trials[at];
+                trial.pool = pool;
+                trial.ends_at = self.references + trial.lifetime_refs;
+            }
+        }
+    }
+}
+
+impl Gain {
+    fn count(&mut self, active_missed: bool, missed: bool) {
+        self.sum +=
+            i64::from(active_missed) * (100 - SAVED_LEAST_PERCENT) - i64::from(missed) * 100;
+        self.evidence.count(active_missed, missed);
+        if self.sum <= 0 {
+            *self = Self::default();
+        }
+    }
+}
+
+impl Evidence {
+    fn count(&mut self, active_missed: bool, missed: bool) {
+        self.references += 1;
+        self.active_misses += u64::from(active_missed);
+        self.misses += u64::from(missed);
+    }
+}
+
+impl Excursion {
+    /// Answers why home is better, if it is.
+    fn count(
+        &mut self,
+        active_missed: bool,
+        home_missed: bool,
+        gain_needed: i64,
+        patience_refs: u64,
+    ) -> Option<Evidence> {
+        self.saved += i64::from(home_missed) - i64::from(active_missed);
+        self.home.count(active_missed, home_missed);
+        self.look.count(active_missed, home_missed);
+        if self.home.sum >= gain_needed {
+            return Some(self.home.evidence);
+        }
+        if self.look.references < patience_refs {
+            return None;
+        }
+        let look = std::mem::take(&mut self.look);
+        let is_worth_it = 100 * look.active_misses <= (100 - WORTH_LEAST_PERCENT) * look.misses;
+        (!is_worth_it).then_some(look)
+    }
+}
+
+/// How far apart references to one page are: 8 bytes per sampled page.
+#[derive(Clone, Debug, Default)]
+struct Reuse {
+    last: Flat<u64>,
+    average_refs: f64,
+}
+
+impl Reuse {
+    fn referenced(&mut self, page: Page, now: u64, frames: u32) {
+        let last = std::mem::replace(self.last.slot(page.index()), now);
+        if last != 0 {
+            let weight = 1.0 / f64::from(frames.max(64));
+            self.average_refs += ((now - last) as f64 - self.average_refs) * weight;
+        }
+    }
+
+    fn patience_refs(&self, frames: u32) -> u64 {
+        let [least, most] = PATIENCE_PER_FRAME.map(|per_frame| per_frame * u64::from(frames));
+        ((PATIENCE_REUSES * self.average_refs) as u64).clamp(least, most).max(LIFE_REFS_LEAST)
+    }
+}
+
+/// In hundredths of a miss.
+fn gain_needed(frames: u32, doubt: u32) -> i64 {
+    100 * ((u64::from(frames) / GAIN_FRAMES).max(GAIN_LEAST) << doubt) as i64
+}
+
+/// The same for a trial against another challenger: more than the frames, since in a long loop
+/// each of two caches has the other's misses as its hits for so long, by turns.
+fn gain_needed_away(frames: u32) -> i64 {
+    (150 * i64::from(frames)).max(gain_needed(frames, DOUBT_AT_FIRST))
+}
+
+fn lifetimes_refs(frames: u32) -> impl Iterator<Item = u64> {
+    LIVES_PER_FRAME.into_iter().map(move |lives| (lives * u64::from(frames)).max(LIFE_REFS_LEAST))
+}
+
+fn longest_refs(frames: u32) -> u64 {
+    lifetimes_refs(frames).max().unwrap_or(LIFE_REFS_LEAST)
+}
+
+/// Answers whether the page had to come in.
+fn touch(pool: &mut Switched, page: Page, place: Option<Place>, frames: u32) -> bool {
+    let missed = !pool.holds(page);
+    if missed {
+        admit(pool, page, place, Admission::Demand, frames);
+    } else {
+        pool.referenced(page);
+    }
+    missed
+}
+
+fn admit(pool: &mut Switched, page: Page, place: Option<Place>, how: Admission, frames: u32) {
+    if let Some(place) = place {
+        pool.placed(page, place);
+    }
+    make_room(pool, Some(page), frames);
+    pool.admitted(page, how);
+}
+
+/// Evicts until fewer than `frames` pages are resident.
+fn make_room(pool: &mut Switched, incoming: Option<Page>, frames: u32) {
+    while pool.resident() >= frames {
+        if pool.victim(incoming).is_none() {
+            break;
+        }
+    }
+}
