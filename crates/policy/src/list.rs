@@ -191,6 +191,20 @@ impl Links {
         list.back = link;
     }
 
+    /// Puts a page that is in no list where another is, which leaves the list.
+    ///
+    /// # Panics
+    /// If the page that comes is in a list already or above [`Page::MAX`], or the one that leaves
+    /// is in none.
+    #[inline]
+    pub fn replace(&mut self, list: &mut List, leaves: Page, comes: Page) {
+        let [before, after] = self.linked(leaves);
+        *self.unlinked(comes) = [before, after];
+        self.set(before, AFTER, link_to(comes), &mut list.front);
+        self.set(after, BEFORE, link_to(comes), &mut list.back);
+        *self.nodes.at(leaves.index()) = [UNLINKED; 2];
+    }
+
     /// The list's pages from front to back.
     pub fn iter<'a>(&'a self, list: &List) -> impl Iterator<Item = Page> + 'a {
         std::iter::successors(list.front(), |page| self.after(*page))
@@ -244,7 +258,7 @@ mod tests {
     proptest! {
         /// Two lists over the same nodes, against two queues.
         #[test]
-        fn lists_are_queues(steps in prop::collection::vec((0..6_u8, 0..2_usize, 0..12_u32), 0..200)) {
+        fn lists_are_queues(steps in prop::collection::vec((0..7_u8, 0..2_usize, 0..12_u32), 0..200)) {
             let mut links = Links::new();
             let mut lists = [List::new(), List::new()];
             let mut models = [VecDeque::new(), VecDeque::new()];
@@ -273,6 +287,11 @@ mod tests {
                         links.move_to_back(&mut lists[home], page);
                         models[home].retain(|other| *other != page.0);
                         models[home].push_back(page.0);
+                    }
+                    (5, None) if !models[which].is_empty() => {
+                        let place = number as usize % models[which].len();
+                        let leaves = std::mem::replace(&mut models[which][place], page.0);
+                        links.replace(&mut lists[which], Page(leaves), page);
                     }
                     (_, Some(home)) => {
                         links.remove(&mut lists[home], page);

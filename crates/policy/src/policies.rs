@@ -1,5 +1,6 @@
 //! One file per policy. A new one is added here twice: its module, and its row in the table.
 
+pub mod acfc;
 pub mod agemru;
 pub mod aging;
 pub mod arc;
@@ -49,6 +50,7 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     mq::INFO,
     seq::INFO,
     eelru::INFO,
+    acfc::INFO,
     lru_k::INFO,
     lfu::INFO,
     lrfu::INFO,
