@@ -10,7 +10,8 @@ const LAMBDA: ParameterInfo = ParameterInfo {
     meaning: "how fast references lose weight: by half within 1/lambda further references; 0 is \
               LFU and 1 is LRU",
     kind: Kind::Fraction { least: Fraction::new(0, 1), most: Fraction::new(1, 1) },
-    // The authors study the whole range and leave the choice to the workload.
+    // The authors study the whole range and leave the choice to the workload. Where 1/lambda is
+    // far below the number of frames, it is LRU in all but cost.
     default: Value::Fraction(Fraction::new(1, 1000)),
 };
 
@@ -20,7 +21,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     aliases: &[],
     summary: "evicts the page whose references, each worth less the older it is, add up to least",
     helps: "between LRU and LFU, as lambda says: hot pages survive scans, and cool down",
-    hurts: "loops larger than memory; a lambda that does not fit the workload",
+    hurts: "loops larger than memory; a lambda far above 1/frames is LRU, and costs more",
     source: Source {
         title: "D. Lee, J. Choi, J.-H. Kim, S. H. Noh, S. L. Min, Y. Cho, C. S. Kim: LRFU: A \
                 Spectrum of Policies that Subsumes the Least Recently Used and Least Frequently \
