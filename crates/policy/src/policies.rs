@@ -24,6 +24,7 @@ pub mod mglru;
 pub mod mq;
 pub mod mru;
 pub mod opt;
+pub mod opt_wb;
 pub mod purelru;
 pub mod random;
 pub mod rr;
@@ -71,4 +72,5 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     hyperbolic::INFO,
     auto::INFO,
     opt::INFO,
+    opt_wb::INFO,
 ];

@@ -29,6 +29,7 @@ mod distances;
 mod error;
 mod live;
 mod opt;
+mod opt_wb;
 mod outcome;
 mod pool;
 mod references;
@@ -40,6 +41,7 @@ pub use distances::StackDistances;
 pub use error::SimError;
 pub use live::{LiveOptions, simulate_live, sweep_live};
 pub use opt::{NextUses, Opt};
+pub use opt_wb::{NextWrites, OptWb, opt_wb_bound, replay_opt_wb, write_back_cost};
 pub use outcome::{Counts, Outcome, SegmentOutcome};
 pub use pool::{
     Allocation, PoolCost, PoolOptions, PoolOutcome, PoolPoint, PoolProgram, ProgramOutcome,

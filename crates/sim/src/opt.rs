@@ -7,7 +7,7 @@ use pagekeeper_policy::{Admission, Page, Policy};
 use crate::{References, SimError};
 
 /// No further reference.
-const NEVER: u32 = u32::MAX;
+pub(crate) const NEVER: u32 = u32::MAX;
 
 /// For every reference, the position of the next one to the same page: one pass backwards, shared
 /// by all memory sizes. 4 bytes per reference.
@@ -34,6 +34,12 @@ impl NextUses {
             next[position] = std::mem::replace(&mut seen[page.index()], position as u32);
         }
         Ok(Self { next })
+    }
+
+    /// The next reference to the page that is referenced here; [`NEVER`] if there is none.
+    #[inline]
+    pub(crate) fn next(&self, position: usize) -> u32 {
+        self.next[position]
     }
 }
 

@@ -5,8 +5,8 @@ use pagekeeper_policy::{Policy, PolicySpec, Runs};
 use rayon::prelude::*;
 
 use crate::{
-    CostModel, Counts, Fault, NextUses, Opt, Outcome, References, Regions, SegmentOutcome,
-    SimError, replay,
+    CostModel, Counts, Fault, NextUses, NextWrites, Opt, Outcome, References, Regions,
+    SegmentOutcome, SimError, replay, replay_opt_wb,
 };
 
 /// How to sweep.
@@ -58,7 +58,7 @@ struct Sweep<'a> {
     options: &'a SweepOptions,
     regions: Regions,
     segment_references: Vec<u64>,
-    next_uses: Option<NextUses>,
+    future: Future,
 }
 
 impl<'a> Sweep<'a> {
@@ -72,13 +72,12 @@ impl<'a> Sweep<'a> {
             [all] => *all = references.len() as u64,
             many => references.iter().for_each(|(page, _)| many[references.place(page).0] += 1),
         }
-        let needs_future = policies.iter().any(is_opt);
         Ok(Self {
             references,
             options,
             regions: references.regions(options.regions_per_segment),
             segment_references,
-            next_uses: needs_future.then(|| NextUses::of(references)).transpose()?,
+            future: Future::of(references, policies)?,
         })
     }
 
@@ -99,12 +98,7 @@ impl<'a> Sweep<'a> {
     fn cell(&self, spec: &PolicySpec, frames: u32) -> Result<Outcome, SimError> {
         let mut region_faults = vec![0; self.regions.total()];
         let on_fault = |fault: Fault| region_faults[self.regions.of(fault.page)] += 1;
-        let counts = match &self.next_uses {
-            Some(next_uses) if is_opt(spec) => {
-                replay(self.references, &mut Opt::new(next_uses), frames, on_fault)?
-            }
-            _ => self.replay_spec(spec, frames, on_fault)?,
-        };
+        let counts = self.replay_spec(spec, frames, on_fault)?;
         Ok(Outcome {
             policy: spec.to_string(),
             frames,
@@ -125,12 +119,61 @@ impl<'a> Sweep<'a> {
         frames: u32,
         on_fault: impl FnMut(Fault),
     ) -> Result<Counts, SimError> {
-        let mut policy: Box<dyn Policy> = spec.build(frames, self.options.seed)?;
-        replay(self.references, &mut policy, frames, on_fault)
+        let references = self.references;
+        let Future { next_uses, next_writes } = &self.future;
+        match (Needs::of(spec), next_uses, next_writes) {
+            (Needs::NextUses, Some(next_uses), _) => {
+                replay(references, &mut Opt::new(next_uses), frames, on_fault)
+            }
+            (Needs::NextWrites { cost }, Some(next_uses), Some(next_writes)) => {
+                replay_opt_wb(references, next_uses, next_writes, cost, frames, on_fault)
+            }
+            _ => {
+                let mut policy: Box<dyn Policy> = spec.build(frames, self.options.seed)?;
+                replay(references, &mut policy, frames, on_fault)
+            }
+        }
     }
 }
 
-/// The one policy whose code is here.
-fn is_opt(spec: &PolicySpec) -> bool {
-    matches!(spec.info().runs, Runs::SimulatorOnly) && spec.name() == "opt"
+/// What a policy has to know of the future.
+#[derive(Clone, Copy, PartialEq)]
+enum Needs {
+    Nothing,
+    NextUses,
+    NextWrites { cost: f64 },
+}
+
+impl Needs {
+    /// The policies whose code is here.
+    fn of(spec: &PolicySpec) -> Self {
+        match (spec.info().runs, spec.name()) {
+            (Runs::SimulatorOnly, "opt") => Needs::NextUses,
+            (Runs::SimulatorOnly, "opt-wb") => {
+                Needs::NextWrites { cost: spec.parameters().fraction("cost").to_f64() }
+            }
+            _ => Needs::Nothing,
+        }
+    }
+}
+
+/// What is known of the future, as far as some policy needs it: looked up once for all replays.
+struct Future {
+    next_uses: Option<NextUses>,
+    next_writes: Option<NextWrites>,
+}
+
+impl Future {
+    fn of(references: &References, policies: &[PolicySpec]) -> Result<Self, SimError> {
+        let mut future = Self { next_uses: None, next_writes: None };
+        for needs in policies.iter().map(Needs::of) {
+            if needs != Needs::Nothing && future.next_uses.is_none() {
+                future.next_uses = Some(NextUses::of(references)?);
+            }
+            if matches!(needs, Needs::NextWrites { .. }) && future.next_writes.is_none() {
+                future.next_writes = Some(NextWrites::of(references));
+            }
+        }
+        Ok(future)
+    }
 }

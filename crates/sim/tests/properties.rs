@@ -1,10 +1,10 @@
 //! What must hold for every reference string, and slow models that count the same.
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use pagekeeper_policy::{Checked, Page, PolicySpec, all};
+use pagekeeper_policy::{Checked, Page, Policy, PolicySpec, all};
 use pagekeeper_sim::{
-    Counts, Fault, NextUses, Opt, Outcome, Reference, References, SimError, SweepOptions, replay,
-    sweep,
+    Counts, Fault, NextUses, NextWrites, Opt, OptWb, Outcome, Reference, References, SimError,
+    SweepOptions, replay, sweep,
 };
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
@@ -40,14 +40,14 @@ fn every_spec() -> Vec<PolicySpec> {
 fn run(references: &References, name: &str, frames: u32) -> (Counts, Vec<Fault>) {
     let mut faults = Vec::new();
     let on_fault = |fault| faults.push(fault);
-    let counts = if name == "opt" {
-        let next_uses = NextUses::of(references).unwrap();
-        let mut policy = Checked::new(Opt::new(&next_uses), frames);
-        replay(references, &mut policy, frames, on_fault)
-    } else {
-        let mut policy = Checked::new(spec(name).build(frames, 3).unwrap(), frames);
-        replay(references, &mut policy, frames, on_fault)
+    let next_uses = NextUses::of(references).unwrap();
+    let next_writes = NextWrites::of(references);
+    let policy: Box<dyn Policy + '_> = match name {
+        "opt" => Box::new(Opt::new(&next_uses)),
+        "opt-wb" => Box::new(OptWb::new(references, &next_uses, &next_writes, 1.0)),
+        _ => spec(name).build(frames, 3).unwrap(),
     };
+    let counts = replay(references, &mut Checked::new(policy, frames), frames, on_fault);
     (counts.unwrap(), faults)
 }
 
