@@ -36,6 +36,7 @@ mod rising;
 mod sketch;
 pub mod switched;
 mod visible;
+mod weights;
 
 pub use checked::Checked;
 pub use contract::{Admission, Page, Place, Policy, Segment};

@@ -36,6 +36,11 @@ impl Members {
         self.pages.len() as u32
     }
 
+    /// Whether the page is in.
+    pub(crate) fn contains(&self, page: Page) -> bool {
+        self.place.get(page.index()) != 0
+    }
+
     /// Adds a page.
     ///
     /// # Panics

@@ -5,6 +5,7 @@ pub mod agemru;
 pub mod aging;
 pub mod arc;
 pub mod auto;
+pub mod cacheus;
 pub mod car;
 pub mod clock;
 pub mod clockpro;
@@ -14,7 +15,9 @@ pub mod eelru;
 pub mod fifo;
 pub mod fifo2;
 pub mod hyperbolic;
+pub mod lecar;
 pub mod lfu;
+pub mod lhd;
 pub mod lirs;
 pub mod lrfu;
 pub mod lru;
@@ -68,9 +71,12 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     lirs::INFO,
     wtinylfu::INFO,
     clockpro::INFO,
+    lecar::INFO,
+    cacheus::INFO,
     mglru::INFO,
     hyperbolic::INFO,
     auto::INFO,
+    lhd::INFO,
     opt::INFO,
     opt_wb::INFO,
 ];

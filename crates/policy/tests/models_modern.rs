@@ -1,15 +1,20 @@
 //! The policies of the last two decades, each against a slow, obvious model of it.
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, VecDeque};
 
 use pagekeeper_policy::policies::sieve::Sieve;
 use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
 use proptest::prelude::*;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
 mod model;
 use model::{Model, compare, config, drop_page, events};
 
+const SEED: u64 = 7;
+
 fn build(spec: &str, frames: u32) -> Box<dyn Policy> {
-    PolicySpec::parse(spec).unwrap().build(frames, 7).unwrap()
+    PolicySpec::parse(spec).unwrap().build(frames, SEED).unwrap()
 }
 
 /// The paper's Algorithm 1: a queue from oldest to newest, and the hand's place in it.
@@ -666,6 +671,370 @@ impl Model for HyperbolicModel {
     }
 }
 
+/// LeCaR's and Cacheus's draws, as their files promise them.
+struct Draws(Xoshiro256PlusPlus);
+
+impl Draws {
+    fn new() -> Self {
+        Self(Xoshiro256PlusPlus::seed_from_u64(SEED))
+    }
+
+    fn draw(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+}
+
+fn reweigh(w_lru: &mut f64, blamed_lru: bool, regret: f64) {
+    let (mut lru, mut lfu) = (*w_lru, 1.0 - *w_lru);
+    *(if blamed_lru { &mut lru } else { &mut lfu }) *= (-regret).exp();
+    *w_lru = (lru / (lru + lfu)).clamp(0.01, 0.99);
+}
+
+/// The paper's Algorithms 1 and 2, searching for both experts' candidates.
+struct LecarModel {
+    /// Uses, and when last used.
+    resident: BTreeMap<u32, (u32, u64)>,
+    /// Of LRU and of LFU, oldest first: page, uses, when evicted.
+    histories: [VecDeque<(u32, u32, u64)>; 2],
+    /// Uses of pages about to come back.
+    recalled: BTreeMap<u32, u32>,
+    w_lru: f64,
+    draws: Draws,
+    now: u64,
+    frames: u32,
+    keeps: bool,
+}
+
+impl LecarModel {
+    fn new(frames: u32, keeps: bool) -> Self {
+        Self {
+            resident: BTreeMap::new(),
+            histories: [VecDeque::new(), VecDeque::new()],
+            recalled: BTreeMap::new(),
+            w_lru: 0.5,
+            draws: Draws::new(),
+            now: 0,
+            frames,
+            keeps,
+        }
+    }
+
+    fn recall(&mut self, page: u32, is_needed: bool) {
+        for which in 0..2 {
+            let history = &mut self.histories[which];
+            let Some(place) = history.iter().position(|entry| entry.0 == page) else { continue };
+            let (_, uses, evicted) = history.remove(place).unwrap();
+            if is_needed {
+                let discount = 0.005_f64.powf(1.0 / f64::from(self.frames));
+                let regret = 0.45 * discount.powf((self.now - evicted) as f64);
+                reweigh(&mut self.w_lru, which == 0, regret);
+                self.recalled.insert(page, uses);
+            }
+        }
+    }
+}
+
+impl Model for LecarModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        self.recall(page, how == Admission::Demand);
+        let recalled = self.recalled.remove(&page).filter(|_| self.keeps).unwrap_or(0);
+        self.now += 1;
+        let uses = if how == Admission::Demand { recalled + 1 } else { 0 };
+        self.resident.insert(page, (uses, self.now));
+    }
+    fn referenced(&mut self, page: u32) {
+        self.now += 1;
+        let (uses, last) = self.resident.get_mut(&page).unwrap();
+        (*uses, *last) = (*uses + 1, self.now);
+    }
+    fn removed(&mut self, page: u32) {
+        self.resident.remove(&page);
+    }
+    fn victim(&mut self, incoming: Option<u32>) -> Option<u32> {
+        incoming.inspect(|page| self.recall(*page, true));
+        let lru = *self.resident.iter().min_by_key(|(_, (_, last))| *last)?.0;
+        let lfu = *self.resident.iter().min_by_key(|(_, key)| **key)?.0;
+        let which = usize::from(self.draws.draw() >= self.w_lru);
+        let page = [lru, lfu][which];
+        let (uses, _) = self.resident.remove(&page).unwrap();
+        if lru != lfu {
+            self.histories[which].push_back((page, uses, self.now));
+            self.resized(self.frames);
+        }
+        Some(page)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames;
+        for history in &mut self.histories {
+            while history.len() > frames as usize / 2 {
+                history.pop_front();
+            }
+        }
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.resident.keys().copied().collect()
+    }
+}
+
+#[derive(Clone, Copy)]
+struct CacheusPage {
+    uses: u32,
+    time: u64,
+    demoted: bool,
+    new: bool,
+}
+
+/// Cacheus as its authors' code has it: `s` and `q` from oldest to newest, counts by counting.
+struct CacheusModel {
+    pages: BTreeMap<u32, CacheusPage>,
+    s: VecDeque<u32>,
+    q: VecDeque<u32>,
+    lru_history: VecDeque<u32>,
+    lfu_history: VecDeque<u32>,
+    recalled: BTreeMap<u32, u32>,
+    q_limit: u32,
+    frames: u32,
+    has_evicted: bool,
+    now: u64,
+    w_lru: f64,
+    draws: Draws,
+    rate: f64,
+    rate_reset: f64,
+    rate_previous: f64,
+    hit_ratio_previous: f64,
+    zero_count: u32,
+    negative_count: u32,
+    hits: u32,
+    references: u32,
+}
+
+impl CacheusModel {
+    fn new(frames: u32) -> Self {
+        let rate = (2.0 * 2.0_f64.ln() / f64::from(frames)).sqrt();
+        let mut model = Self {
+            pages: BTreeMap::new(),
+            s: VecDeque::new(),
+            q: VecDeque::new(),
+            lru_history: VecDeque::new(),
+            lfu_history: VecDeque::new(),
+            recalled: BTreeMap::new(),
+            q_limit: (f64::from(frames) / 4.0 + 0.5) as u32,
+            frames,
+            has_evicted: false,
+            now: 0,
+            w_lru: 0.5,
+            draws: Draws::new(),
+            rate,
+            rate_reset: rate.clamp(0.001, 1.0),
+            rate_previous: 0.0,
+            hit_ratio_previous: 0.0,
+            zero_count: 0,
+            negative_count: 0,
+            hits: 0,
+            references: 0,
+        };
+        model.limit();
+        model
+    }
+
+    fn limit(&mut self) {
+        self.q_limit = self.q_limit.clamp(1, 1.max(self.frames.saturating_sub(1)));
+    }
+
+    fn s_limit(&self) -> usize {
+        (self.frames - self.q_limit) as usize
+    }
+
+    fn demoted(&self) -> usize {
+        self.q.iter().filter(|page| self.pages[page].demoted).count()
+    }
+
+    fn new_in_history(&self) -> usize {
+        self.lru_history.iter().filter(|page| self.pages[page].new).count()
+    }
+
+    fn step(numerator: usize, denominator: usize) -> u32 {
+        1.max((numerator as f64 / 1.max(denominator) as f64 + 0.5) as u32)
+    }
+
+    fn demote(&mut self) {
+        if let Some(page) = self.s.pop_front() {
+            self.pages.get_mut(&page).unwrap().demoted = true;
+            self.q.push_back(page);
+        }
+    }
+
+    fn recall(&mut self, page: u32, is_needed: bool) {
+        let new = self.new_in_history();
+        if drop_page(&mut self.lru_history, page) {
+            let entry = self.pages.remove(&page).unwrap();
+            if is_needed {
+                if entry.new {
+                    self.q_limit += Self::step(self.demoted(), new - 1);
+                    self.limit();
+                }
+                reweigh(&mut self.w_lru, true, self.rate);
+                self.recalled.insert(page, entry.uses);
+            }
+        } else if drop_page(&mut self.lfu_history, page) {
+            let entry = self.pages.remove(&page).unwrap();
+            if is_needed {
+                reweigh(&mut self.w_lru, false, self.rate);
+                self.recalled.insert(page, entry.uses);
+            }
+        }
+    }
+
+    fn count(&mut self, is_hit: bool) {
+        self.references += 1;
+        self.hits += u32::from(is_hit);
+        if self.references < self.frames {
+            return;
+        }
+        let round = |value: f64| (value * 1000.0).round() / 1000.0;
+        let hit_ratio = round(f64::from(self.hits) / f64::from(self.references));
+        let change = round(hit_ratio - self.hit_ratio_previous);
+        let rate_change = round(self.rate) - round(self.rate_previous);
+        self.rate_previous = self.rate;
+        if change * rate_change > 0.0 {
+            self.rate = (self.rate + (self.rate * rate_change).abs()).min(1.0);
+            (self.zero_count, self.negative_count) = (0, 0);
+        } else if change * rate_change < 0.0 {
+            self.rate = (self.rate - (self.rate * rate_change).abs()).max(0.001);
+            (self.zero_count, self.negative_count) = (0, 0);
+        } else if change <= 0.0 {
+            if hit_ratio <= 0.0 && change == 0.0 {
+                self.zero_count += 1;
+            }
+            if change < 0.0 {
+                self.negative_count += 1;
+                self.zero_count += 1;
+            }
+            if self.zero_count >= 10 {
+                self.rate = self.rate_reset;
+                self.zero_count = 0;
+            } else if change < 0.0 {
+                if self.negative_count >= 10 {
+                    self.rate = self.rate_reset;
+                    self.negative_count = 0;
+                } else if self.rate >= 1.0 {
+                    self.rate = 0.9;
+                } else if self.rate <= 0.001 {
+                    self.rate = 0.005;
+                } else if self.draws.draw() < 0.5 {
+                    self.rate = (self.rate * 1.25).min(1.0);
+                } else {
+                    self.rate = (self.rate * 0.75).max(0.001);
+                }
+            }
+        }
+        self.hit_ratio_previous = hit_ratio;
+        (self.hits, self.references) = (0, 0);
+    }
+
+    fn trim(&mut self) {
+        for history in [&mut self.lru_history, &mut self.lfu_history] {
+            while history.len() > self.frames as usize / 2 {
+                self.pages.remove(&history.pop_front().unwrap());
+            }
+        }
+    }
+}
+
+impl Model for CacheusModel {
+    fn admitted(&mut self, page: u32, how: Admission) {
+        let is_demand = how == Admission::Demand;
+        self.recall(page, is_demand);
+        let recalled = self.recalled.remove(&page).filter(|_| is_demand);
+        self.now += 1;
+        let uses = if is_demand { recalled.unwrap_or(0) + 1 } else { 0 };
+        let mut entry = CacheusPage { uses, time: self.now, demoted: false, new: false };
+        let mut bounds = true;
+        if recalled.is_some() {
+            self.s.push_back(page);
+        } else if is_demand && self.q.is_empty() && self.s.len() < self.s_limit() {
+            self.s.push_back(page);
+            bounds = false;
+        } else {
+            let is_filling = is_demand && !self.has_evicted;
+            bounds = !(is_filling && self.q.len() < self.q_limit as usize);
+            entry.new = bounds;
+            self.q.push_back(page);
+        }
+        self.pages.insert(page, entry);
+        while bounds && !self.s.is_empty() && self.s.len() >= self.s_limit() {
+            self.demote();
+        }
+        if is_demand {
+            self.count(false);
+        }
+    }
+    fn referenced(&mut self, page: u32) {
+        self.count(true);
+        self.now += 1;
+        let (demoted, new) = (self.demoted(), self.new_in_history());
+        let entry = self.pages.get_mut(&page).unwrap();
+        entry.uses += 1;
+        entry.time = self.now;
+        let (uses, was_demoted) = (entry.uses, std::mem::take(&mut entry.demoted));
+        if drop_page(&mut self.s, page) {
+            self.s.push_back(page);
+            return;
+        }
+        drop_page(&mut self.q, page);
+        if uses == 1 {
+            self.q.push_back(page);
+            return;
+        }
+        if was_demoted {
+            self.q_limit = self.q_limit.saturating_sub(Self::step(new, demoted));
+            self.limit();
+        }
+        if self.s.len() >= self.s_limit() {
+            self.demote();
+        }
+        self.s.push_back(page);
+    }
+    fn removed(&mut self, page: u32) {
+        let _ = drop_page(&mut self.s, page) || drop_page(&mut self.q, page);
+        self.pages.remove(&page);
+    }
+    fn victim(&mut self, incoming: Option<u32>) -> Option<u32> {
+        self.has_evicted = true;
+        incoming.inspect(|page| self.recall(*page, true));
+        let lru = *self.q.front().or(self.s.front())?;
+        let resident = self.resident();
+        let lfu = *resident
+            .iter()
+            .min_by_key(|page| (self.pages[page].uses, Reverse(self.pages[page].time)))?;
+        let from_lru = self.draws.draw() < self.w_lru;
+        let page = if from_lru { lru } else { lfu };
+        let entry = self.pages[&page];
+        self.removed(page);
+        if lru != lfu {
+            self.pages.insert(page, CacheusPage { demoted: false, ..entry });
+            match from_lru {
+                true => self.lru_history.push_back(page),
+                false => self.lfu_history.push_back(page),
+            }
+            self.trim();
+        }
+        Some(page)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.q_limit = self.q_limit * frames / self.frames;
+        self.frames = frames;
+        self.limit();
+        while self.s.len() > self.s_limit() {
+            self.demote();
+        }
+        self.trim();
+    }
+    fn resident(&self) -> Vec<u32> {
+        self.s.iter().chain(&self.q).copied().collect()
+    }
+}
+
 proptest! {
     #![proptest_config(config())]
 
@@ -706,6 +1075,17 @@ proptest! {
         compare(build(&spec, frames), MgLruModel::new(gens, gens + more), frames, &events);
     }
 
+    #[test]
+    fn lecar(events in events(), frames in 1..20_u32, keeps: bool) {
+        let spec = format!("lecar:frequency={}", if keeps { "kept" } else { "forgotten" });
+        compare(build(&spec, frames), LecarModel::new(frames, keeps), frames, &events);
+    }
+
+    #[test]
+    fn cacheus(events in events(), frames in 1..20_u32) {
+        compare(build("cacheus:scan=1/4", frames), CacheusModel::new(frames), frames, &events);
+    }
+
     /// No more pages than the sample has: all are looked at.
     #[test]
     fn hyperbolic(events in events(), frames in 1..20_u32) {
@@ -741,7 +1121,9 @@ fn hyperbolic_takes_the_worst_of_a_sample() {
 /// A scan of pages that come once leaves what is used often alone, whatever else a policy does.
 #[test]
 fn a_scan_does_not_displace_what_is_used_often() {
-    for spec in ["sieve", "s3fifo", "lirs", "wtinylfu", "clockpro", "mglru", "hyperbolic"] {
+    for spec in
+        ["sieve", "s3fifo", "lirs", "wtinylfu", "clockpro", "cacheus", "mglru", "hyperbolic", "lhd"]
+    {
         let frames = 200;
         let mut policy = Checked::new(build(spec, frames), frames);
         let mut touch = |page: u32| {
@@ -768,4 +1150,54 @@ fn a_scan_does_not_displace_what_is_used_often() {
         }
         assert!(hits > 4700, "{spec}: {hits} of 5000");
     }
+}
+
+/// Loops over half as many pages again as there are frames, of which LRU keeps none: LHD learns that
+/// a page is worth the same at every age, and lets the same ones stay.
+#[test]
+fn lhd_learns_a_loop() {
+    let (frames, pages) = (200, 300);
+    let mut policy = Checked::new(build("lhd", frames), frames);
+    let mut late_hits = 0;
+    for step in 0..200 * pages {
+        let page = Page(step % pages);
+        if policy.is_resident(page) {
+            policy.referenced(page);
+            late_hits += u32::from(step >= 100 * pages);
+        } else {
+            if policy.resident() == frames {
+                policy.victim(Some(page));
+            }
+            policy.admitted(page, Admission::Demand);
+        }
+    }
+    let hits_percent = late_hits * 100 / (100 * pages);
+    // The optimum is 66.
+    assert!(hits_percent >= 50, "{hits_percent}");
+}
+
+/// Pages used twice, a hundred references apart, and never again, among pages used once: what was
+/// used twice leaves before what may yet be used a second time.
+#[test]
+fn lhd_learns_that_a_second_use_is_the_last() {
+    let frames = 150;
+    let mut policy = Checked::new(build("lhd", frames), frames);
+    let (mut hits, mut second_uses) = (0, 0);
+    for step in 0..60_000_u32 {
+        for page in [Some(step), step.checked_sub(100)].into_iter().flatten().map(Page) {
+            let is_second = page.0 != step;
+            second_uses += u32::from(is_second && step >= 30_000);
+            if policy.is_resident(page) {
+                policy.referenced(page);
+                hits += u32::from(step >= 30_000);
+            } else {
+                if policy.resident() == frames {
+                    policy.victim(Some(page));
+                }
+                policy.admitted(page, Admission::Demand);
+            }
+        }
+    }
+    // LRU needs 200 frames for any hit; the optimum has them all.
+    assert!(hits * 100 >= second_uses * 60, "{hits} of {second_uses}");
 }

@@ -78,6 +78,9 @@ const CLOSE: &[Close] = &[
             ("multi2", 2600),
         ],
     ),
+    // The experts are drawn by lot: with another seed it is other cells, and of either sign (none
+    // with seed 1).
+    ("lecar", "lecar:frequency=forgotten", &[("cpp", 61), ("multi2", 1000)]),
 ];
 
 /// The name there, the policy here, and the cells that differ.
