@@ -129,7 +129,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.memory_bytes < MEMORY_BYTES_MIN {
         return Err(RunError::Memory { given: options.memory_bytes });
     }
-    let budget = Budget::new(options.memory_bytes);
+    let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let frames = budget.frames(0);
     let policy =
         options.policy.build(frames, options.seed).map_err(|e| RunError::Policy(e.to_string()))?;
@@ -162,7 +162,7 @@ fn run_held(
     table: Table,
     holder: &Arc<Holder>,
 ) -> Result<Outcome, RunError> {
-    let budget = Budget::new(options.memory_bytes);
+    let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
     let writing = match &options.record {
         Some((path, inputs)) => {

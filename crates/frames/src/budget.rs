@@ -4,8 +4,9 @@ use crate::config::MIN_FRAMES;
 
 /// Bytes in a frame.
 pub const FRAME_BYTES: u64 = 4096;
-/// Bytes kept per numbered page: the engine's word, the brain's flags and links, a policy's links.
-pub const STATE_BYTES_PER_PAGE: u64 = 32;
+/// Bytes kept per numbered page, whatever the policy: the engine's word, the brain's flags, links
+/// and stamps.
+pub const STATE_BYTES_PER_PAGE: u64 = 24;
 /// Most of a budget that goes to I/O buffers.
 pub const BUFFERS_BYTES_MAX: u64 = 2 << 20;
 /// Page numbers given out between two corrections of the number of frames.
@@ -15,13 +16,15 @@ const STEP_PAGES: u32 = 4096;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Budget {
     memory_bytes: u64,
+    state_bytes_per_page: u64,
     counted_pages: u32,
 }
 
 impl Budget {
-    /// So many bytes for everything of ours.
-    pub fn new(memory_bytes: u64) -> Budget {
-        Budget { memory_bytes, counted_pages: 0 }
+    /// So many bytes for everything of ours, under a policy that keeps this much per page.
+    pub fn new(memory_bytes: u64, policy_bytes_per_page: u32) -> Budget {
+        let state_bytes_per_page = STATE_BYTES_PER_PAGE + u64::from(policy_bytes_per_page);
+        Budget { memory_bytes, state_bytes_per_page, counted_pages: 0 }
     }
 
     /// The bytes that were given.
@@ -32,7 +35,7 @@ impl Budget {
     /// Frames when so many pages have numbers.
     pub fn frames(&self, numbered_pages: u32) -> u32 {
         let buffers = BUFFERS_BYTES_MAX.min(self.memory_bytes / 32);
-        let state = u64::from(numbered_pages) * STATE_BYTES_PER_PAGE;
+        let state = u64::from(numbered_pages) * self.state_bytes_per_page;
         let bytes = self.memory_bytes.saturating_sub(buffers + state);
         u32::try_from(bytes / FRAME_BYTES).unwrap_or(u32::MAX).max(MIN_FRAMES)
     }

@@ -33,7 +33,7 @@ impl LiveOptions {
     }
 
     fn config(&self) -> Config {
-        let frames = self.frames.unwrap_or_else(|| Budget::new(self.memory_bytes).frames(0));
+        let frames = self.frames.unwrap_or_else(|| Budget::new(self.memory_bytes, 0).frames(0));
         let config = Config::live(frames);
         if self.read_ahead { config } else { Config { window_pages_max: 1, ..config } }
     }
@@ -52,7 +52,10 @@ pub fn simulate_live(
     let built = policy.build(config.frames.max(MIN_FRAMES), options.sweep.seed)?;
     let mut run = Run {
         brain: Brain::new(built, config),
-        budget: options.frames.is_none().then(|| Budget::new(options.memory_bytes)),
+        budget: options
+            .frames
+            .is_none()
+            .then(|| Budget::new(options.memory_bytes, policy.info().bytes_per_page)),
         sampled: options.sampled,
         faults: vec![0; references.segments().len()],
         segment_references: vec![0; references.segments().len()],

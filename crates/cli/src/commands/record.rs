@@ -50,6 +50,6 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 }
 
 fn window_pages(memory_bytes: u64) -> u32 {
-    let frames = pagekeeper_frames::Budget::new(memory_bytes).frames(0);
+    let frames = pagekeeper_frames::Budget::new(memory_bytes, 0).frames(0);
     pagekeeper_frames::Config::recording_window(frames)
 }

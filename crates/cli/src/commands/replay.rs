@@ -143,7 +143,7 @@ fn brain_of(header: &Header) -> Result<Brain, Failure> {
         Some(frames) => u32::try_from(frames).map_err(|_| bad("frames"))?,
         None => {
             let memory = number("memory_bytes")?.ok_or_else(|| bad("memory_bytes"))?;
-            pagekeeper_frames::Budget::new(memory).frames(0)
+            pagekeeper_frames::Budget::new(memory, spec.info().bytes_per_page).frames(0)
         }
     };
     let config = match number("window_pages")? {

@@ -97,7 +97,7 @@ impl World {
         let policy = PolicySpec::parse(setup.policy).unwrap().build(frames, setup.seed).unwrap();
         let policy = Box::new(Checked::new(policy, frames));
         // The budget is far above: page numbers of a test cost less than one correction of it.
-        let budget = Budget::new(1 << 30);
+        let budget = Budget::new(1 << 30, 8);
         let engine = Engine::new(port, policy, config, Table::local(1 << 16), budget);
         let engine = Arc::new(engine);
         let handlers = (0..setup.handlers)
