@@ -36,6 +36,7 @@ pub mod seq;
 pub mod sieve;
 pub mod slru;
 pub mod two_q;
+pub mod ubm;
 pub mod wtinylfu;
 
 use crate::registry::PolicyInfo;
@@ -77,6 +78,8 @@ pub(crate) static ALL: &[PolicyInfo] = &[
     hyperbolic::INFO,
     auto::INFO,
     lhd::INFO,
+    ubm::INFO,
+    ubm::PLUS_INFO,
     opt::INFO,
     opt_wb::INFO,
 ];
