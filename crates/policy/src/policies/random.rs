@@ -35,6 +35,10 @@ impl Random {
 }
 
 impl Policy for Random {
+    fn wants_references(&self) -> bool {
+        false
+    }
+
     fn admitted(&mut self, page: Page, _how: Admission) {
         self.resident.insert(page);
     }
