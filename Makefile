@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test lint bench bench-predict clean
+.PHONY: help setup build demo test lint bench bench-predict bench-simulator clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -30,6 +30,11 @@ bench: build ## Measure against the kernel, interleaved; results on the terminal
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict
 
+bench-simulator: build ## The simulator's requests per second, beside libCacheSim's (installed from PyPI)
+	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet libcachesim==0.3.5
+	cargo run --release --manifest-path bench/Cargo.toml -- simulator --repeats 3
+
 clean: ## Remove what was built
 	cargo clean
-	rm -rf .venv
+	rm -rf .venv .venv-bench

@@ -5,4 +5,5 @@ pub mod machine;
 pub mod pattern;
 pub mod predict;
 pub mod run;
+pub mod simulator;
 pub mod table;

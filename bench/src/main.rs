@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, predict};
+use pagekeeper_bench::{contest, predict, simulator};
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
 #[derive(Parser, Debug)]
@@ -19,7 +19,7 @@ struct Cli {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum What {
-    /// Everything below
+    /// Everything below, but for what needs a peer to be installed
     All,
     /// A loop over more than fits: what is read again in every pass
     Loop,
@@ -31,6 +31,8 @@ enum What {
     Predict,
     /// Decisions of recorded live runs, taken again
     Replay,
+    /// Requests per second of the simulator, beside libCacheSim's
+    Simulator,
 }
 
 fn main() -> Result<()> {
@@ -52,6 +54,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Replay) {
         predict::replay(&machine)?;
+    }
+    if cli.what == What::Simulator {
+        simulator::simulator(&machine, cli.repeats)?;
     }
     Ok(())
 }
