@@ -93,8 +93,7 @@ fn write_trace(path: &Path, names: &[u64]) -> Result<()> {
 /// Reads a trace as the product does.
 fn read_trace(path: &Path) -> Result<References> {
     let options = ImportOptions {
-        format: Some("oracle-general".into()),
-        page_bytes: Some(1),
+        format: Some("oracleGeneral".into()),
         ..ImportOptions::default()
     };
     let mut source = pagekeeper_trace::open(path, &options)?;
