@@ -50,5 +50,5 @@ pub use pool::{
 pub use references::{
     PAGES_MAX, REGIONS_MAX, Reference, References, ReferencesBuilder, Regions, Segment,
 };
-pub use replay::{Fault, replay};
-pub use sweep::{SweepOptions, sweep};
+pub use replay::{Fault, replay, replay_warm};
+pub use sweep::{Future, SweepOptions, sweep};

@@ -17,6 +17,11 @@ pub struct NextUses {
 }
 
 impl NextUses {
+    /// For every reference, the position of the next one to the same page, `u32::MAX` for none.
+    pub fn positions(&self) -> &[u32] {
+        &self.next
+    }
+
     /// Looks ahead through the whole string.
     ///
     /// # Errors

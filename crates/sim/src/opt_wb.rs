@@ -66,15 +66,25 @@ pub fn replay_opt_wb(
     frames: u32,
     on_fault: impl FnMut(Fault),
 ) -> Result<Counts, SimError> {
-    let mut opt = Opt::new(next_uses);
-    let mut weighing = OptWb::new(references, next_uses, next_writes, cost);
-    let plain = replay(references, &mut opt, frames, |_| ())?;
-    let weighed = replay(references, &mut weighing, frames, |_| ())?;
+    let mut cheaper = cheaper_opt_wb(references, next_uses, next_writes, cost, frames)?;
+    replay(references, &mut cheaper, frames, on_fault)
+}
+
+/// [`Opt`] or [`OptWb`], whichever costs less in so many frames.
+pub(crate) fn cheaper_opt_wb<'a>(
+    references: &'a References,
+    next_uses: &'a NextUses,
+    next_writes: &'a NextWrites,
+    cost: f64,
+    frames: u32,
+) -> Result<Box<dyn Policy + 'a>, SimError> {
+    let weighing = || OptWb::new(references, next_uses, next_writes, cost);
+    let plain = replay(references, &mut Opt::new(next_uses), frames, |_| ())?;
+    let weighed = replay(references, &mut weighing(), frames, |_| ())?;
     if write_back_cost(&weighed, cost) < write_back_cost(&plain, cost) {
-        let mut again = OptWb::new(references, next_uses, next_writes, cost);
-        replay(references, &mut again, frames, on_fault)
+        Ok(Box::new(weighing()))
     } else {
-        replay(references, &mut Opt::new(next_uses), frames, on_fault)
+        Ok(Box::new(Opt::new(next_uses)))
     }
 }
 

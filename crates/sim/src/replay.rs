@@ -33,6 +33,22 @@ pub fn replay<P: Policy>(
     references: &References,
     policy: &mut P,
     frames: u32,
+    on_fault: impl FnMut(Fault),
+) -> Result<Counts, SimError> {
+    replay_warm(references, policy, frames, 0, on_fault)
+}
+
+/// [`replay`] of a warm cache: counts, and tells of, what happens from reference `warm_refs` on.
+/// Those before it only fill the frames. A fault is cold, or dirty pages are written back,
+/// whenever the page was first resident or written.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_warm<P: Policy>(
+    references: &References,
+    policy: &mut P,
+    frames: u32,
+    warm_refs: usize,
     mut on_fault: impl FnMut(Fault),
 ) -> Result<Counts, SimError> {
     if frames == 0 {
@@ -44,29 +60,19 @@ pub fn replay<P: Policy>(
         free_frames: frames,
         counts: Counts::default(),
     };
-    let mut write_faults = 0;
-    for (position, packed) in references.packed().iter().enumerate() {
-        let page = Page(packed >> 1);
-        let write = (packed & 1) as u8 * DIRTY;
-        let state = &mut pages.state[page.index()];
-        if *state & RESIDENT != 0 {
-            write_faults += u64::from(write & !*state);
-            *state |= write;
-            policy.referenced(page);
-        } else {
-            on_fault(pages.fault(policy, position, page, write)?);
-        }
-    }
+    let (warming, counted) = references.packed().split_at(warm_refs.min(references.len()));
+    pages.references(policy, warming, 0, |_| ())?;
+    pages.counts = Counts::default();
+    pages.references(policy, counted, warming.len(), &mut on_fault)?;
     let dirty_at_end = pages.state.iter().filter(|state| **state & DIRTY != 0).count() as u64;
-    let references_total = references.len() as u64;
+    let references_total = counted.len() as u64;
     let Counts { faults, cold_faults, .. } = pages.counts;
     Ok(Counts {
         references: references_total,
-        writes: references.writes(),
+        writes: counted.iter().map(|packed| u64::from(packed & 1)).sum(),
         hits: references_total - faults,
         refaults: faults - cold_faults,
         dirty_at_end,
-        write_faults: write_faults / u64::from(DIRTY),
         read_requests: faults,
         pages_read: faults,
         ..pages.counts
@@ -82,6 +88,31 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
+    #[inline]
+    fn references<P: Policy>(
+        &mut self,
+        policy: &mut P,
+        packed: &[u32],
+        first_position: usize,
+        mut on_fault: impl FnMut(Fault),
+    ) -> Result<(), SimError> {
+        let mut write_faults = 0;
+        for (offset, packed) in packed.iter().enumerate() {
+            let page = Page(packed >> 1);
+            let write = (packed & 1) as u8 * DIRTY;
+            let state = &mut self.state[page.index()];
+            if *state & RESIDENT != 0 {
+                write_faults += u64::from(write & !*state);
+                *state |= write;
+                policy.referenced(page);
+            } else {
+                on_fault(self.fault(policy, first_position + offset, page, write)?);
+            }
+        }
+        self.counts.write_faults += write_faults / u64::from(DIRTY);
+        Ok(())
+    }
+
     fn fault<P: Policy>(
         &mut self,
         policy: &mut P,

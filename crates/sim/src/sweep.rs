@@ -1,12 +1,12 @@
 //! Policies × memory sizes, side by side on all cores.
 use std::num::NonZeroUsize;
 
-use pagekeeper_policy::{Policy, PolicySpec, Runs};
+use pagekeeper_policy::{Policy, PolicySpec};
 use rayon::prelude::*;
 
 use crate::{
     CostModel, Counts, Fault, NextUses, NextWrites, Opt, Outcome, References, Regions,
-    SegmentOutcome, SimError, replay, replay_opt_wb,
+    SegmentOutcome, SimError, opt_wb::cheaper_opt_wb, replay_warm,
 };
 
 /// How to sweep.
@@ -20,18 +20,20 @@ pub struct SweepOptions {
     pub cost: CostModel,
     /// Replays at a time; `None`, the default, for one per core.
     pub threads: Option<NonZeroUsize>,
+    /// Counts start at this reference; those before it warm the frames. Default 0.
+    pub warm_refs: usize,
 }
 
 impl Default for SweepOptions {
     fn default() -> Self {
-        Self { seed: 0, regions_per_segment: 1, cost: CostModel::default(), threads: None }
+        Self { seed: 0, regions_per_segment: 1, cost: CostModel::default(), threads: None, warm_refs: 0 }
     }
 }
 
 /// Replays the references through every policy at every memory size.
 ///
 /// The outcomes are in the order given, all sizes of the first policy first, whatever finished
-/// when. Every replay starts cold.
+/// when. Every replay starts with free frames, and counts from `warm_refs` on.
 ///
 /// # Errors
 /// The first in that order: a size of 0 frames, a policy that cannot be built or breaks its
@@ -69,8 +71,11 @@ impl<'a> Sweep<'a> {
     ) -> Result<Self, SimError> {
         let mut segment_references = vec![0; references.segments().len()];
         match segment_references.as_mut_slice() {
-            [all] => *all = references.len() as u64,
-            many => references.iter().for_each(|(page, _)| many[references.place(page).0] += 1),
+            [all] => *all = references.len().saturating_sub(options.warm_refs) as u64,
+            many => references
+                .iter()
+                .skip(options.warm_refs)
+                .for_each(|(page, _)| many[references.place(page).0] += 1),
         }
         Ok(Self {
             references,
@@ -119,20 +124,8 @@ impl<'a> Sweep<'a> {
         frames: u32,
         on_fault: impl FnMut(Fault),
     ) -> Result<Counts, SimError> {
-        let references = self.references;
-        let Future { next_uses, next_writes } = &self.future;
-        match (Needs::of(spec), next_uses, next_writes) {
-            (Needs::NextUses, Some(next_uses), _) => {
-                replay(references, &mut Opt::new(next_uses), frames, on_fault)
-            }
-            (Needs::NextWrites { cost }, Some(next_uses), Some(next_writes)) => {
-                replay_opt_wb(references, next_uses, next_writes, cost, frames, on_fault)
-            }
-            _ => {
-                let mut policy: Box<dyn Policy> = spec.build(frames, self.options.seed)?;
-                replay(references, &mut policy, frames, on_fault)
-            }
-        }
+        let mut policy = self.future.build(self.references, spec, frames, self.options.seed)?;
+        replay_warm(self.references, &mut policy, frames, self.options.warm_refs, on_fault)
     }
 }
 
@@ -157,14 +150,19 @@ impl Needs {
     }
 }
 
-/// What is known of the future, as far as some policy needs it: looked up once for all replays.
-struct Future {
+/// What is known of the future, as far as some policies need it: looked up once for all replays.
+#[derive(Clone, Debug)]
+pub struct Future {
     next_uses: Option<NextUses>,
     next_writes: Option<NextWrites>,
 }
 
 impl Future {
-    fn of(references: &References, policies: &[PolicySpec]) -> Result<Self, SimError> {
+    /// Looks ahead through the string if one of the policies needs it.
+    ///
+    /// # Errors
+    /// [`SimError::TooManyReferences`] when positions do not fit 32 bits.
+    pub fn of(references: &References, policies: &[PolicySpec]) -> Result<Self, SimError> {
         let mut future = Self { next_uses: None, next_writes: None };
         for needs in policies.iter().map(Needs::of) {
             if needs != Needs::Nothing && future.next_uses.is_none() {
@@ -175,5 +173,25 @@ impl Future {
             }
         }
         Ok(future)
+    }
+
+    /// Builds one of those policies for a replay of the string in so many frames.
+    ///
+    /// # Errors
+    /// If it cannot be built, or must first be replayed and [`replay`](crate::replay) fails.
+    pub fn build<'a>(
+        &'a self,
+        references: &'a References,
+        spec: &PolicySpec,
+        frames: u32,
+        seed: u64,
+    ) -> Result<Box<dyn Policy + 'a>, SimError> {
+        match (Needs::of(spec), &self.next_uses, &self.next_writes) {
+            (Needs::NextUses, Some(next_uses), _) => Ok(Box::new(Opt::new(next_uses))),
+            (Needs::NextWrites { cost }, Some(next_uses), Some(next_writes)) => {
+                cheaper_opt_wb(references, next_uses, next_writes, cost, frames)
+            }
+            _ => Ok(spec.build(frames, seed)?),
+        }
     }
 }

@@ -171,6 +171,36 @@ proptest! {
         }
     }
 
+    /// A warm run counts what the whole run counts and its beginning does not.
+    #[test]
+    fn warm_counts_are_differences(string in strings(), warm in 0..60_usize, frames in 1..30_u32) {
+        let references = References::collect(string.clone()).unwrap();
+        let beginning = References::collect(string.iter().take(warm).copied()).unwrap();
+        let live: Vec<_> = every_spec().into_iter().filter(|spec| spec.info().runs_live()).collect();
+        let of = |references, warm_refs| {
+            let options = SweepOptions { warm_refs, seed: 3, ..SweepOptions::default() };
+            sweep(references, &live, &[frames], &options).unwrap()
+        };
+        let (whole, before) = (of(&references, 0), of(&beginning, 0));
+        for (place, outcome) in of(&references, warm).into_iter().enumerate() {
+            let fields = |c: &Counts| {
+                [c.references, c.writes, c.hits, c.faults, c.cold_faults, c.refaults, c.evictions]
+                    .into_iter()
+                    .chain([c.write_backs, c.write_faults, c.read_requests, c.pages_read])
+                    .collect::<Vec<_>>()
+            };
+            let difference: Vec<_> = fields(&whole[place].counts)
+                .into_iter()
+                .zip(fields(&before[place].counts))
+                .map(|(whole, before)| whole - before)
+                .collect();
+            prop_assert_eq!(fields(&outcome.counts), difference, "{}", outcome.policy);
+            prop_assert_eq!(outcome.counts.dirty_at_end, whole[place].counts.dirty_at_end);
+            let by_segment: u64 = outcome.segments.iter().map(|s| s.references).sum();
+            prop_assert_eq!(by_segment, outcome.counts.references);
+        }
+    }
+
     #[test]
     fn no_policy_has_more_hits_than_the_optimum(string in strings(), frames in 1..30_u32) {
         let references = References::collect(string).unwrap();

@@ -76,6 +76,10 @@ pub(crate) struct Args {
     /// Costs in nanoseconds, to predict time: hit_ns, minor_fault_ns, major_request_ns, …
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',')]
     cost: Vec<Cost>,
+    /// Count from this reference on; those before it warm the frames
+    #[arg(long, value_name = "REFS", default_value_t = 0)]
+    #[arg(conflicts_with_all = ["readahead", "references"])]
+    warm: usize,
     /// Seed of random policies
     #[arg(long, value_name = "N", default_value_t = 0)]
     seed: u64,
@@ -116,6 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
         regions_per_segment: regions,
         cost,
+        warm_refs: args.warm,
         ..SweepOptions::default()
     };
     let traces = trace_input::load_all(&args.traces, &args.input)?;
