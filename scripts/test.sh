@@ -9,6 +9,12 @@ export PAGEKEEPER_BIN="$PWD/target/release/pagekeeper"
 export PAGEKEEPER_PRELOAD="$PWD/target/release/libpagekeeper_preload.so"
 export PAGEKEEPER_TEST_PYTHON="$PWD/.venv/bin/python"
 
+# Reports are looked at in a browser, where there is one or it can be had.
+if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null ||
+        echo "test: no chromium to be had; the test of reports in a browser is skipped" >&2
+fi
+
 "$PAGEKEEPER_BIN" doctor || true
 cargo test --release --workspace --exclude pagekeeper-preload --no-fail-fast
 crates/preload/tests/run.sh

@@ -1,7 +1,8 @@
 //! The command line as a whole.
 
 use crate::commands::{
-    completions, doctor, export, import, man, policies, pool, record, replay, run, simulate, tune,
+    completions, doctor, export, import, man, policies, pool, record, replay, report, run,
+    simulate, tune,
 };
 use clap::{Parser, Subcommand};
 
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     Record(record::Args),
     Replay(replay::Args),
     Simulate(simulate::Args),
+    Report(report::Args),
     Pool(pool::Args),
     Import(import::Args),
     Export(export::Args),

@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::progress::{Meter, Waiting};
 use crate::report;
-use crate::size::Size;
+use crate::size::{Frames, Size};
 use pagekeeper_sim::{Reference, References, SimError};
 use pagekeeper_trace::{
     ColumnSpec, Header, ImportError, ImportOptions, Objects, PageCacheEvents, Record, Source,
@@ -80,6 +80,24 @@ pub(crate) struct Loaded {
     pub(crate) page_bytes: u32,
     /// Who touched what.
     pub(crate) references: References,
+}
+
+impl Loaded {
+    /// Memory sizes in frames of this trace's pages.
+    pub(crate) fn frames_of(&self, asked: &[Frames]) -> Result<Vec<u32>, Failure> {
+        let frames = asked.iter().map(|frames| {
+            frames.count(self.page_bytes).filter(|count| *count > 0).ok_or_else(|| {
+                let text = format!(
+                    "{}: the memory asked for is not between 1 and {} pages of {} bytes",
+                    self.name,
+                    u32::MAX,
+                    self.page_bytes
+                );
+                Failure::new(Kind::Usage, text)
+            })
+        });
+        frames.collect()
+    }
 }
 
 /// Opens a trace; `meter` tells how much of it was read.

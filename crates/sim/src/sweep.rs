@@ -26,7 +26,13 @@ pub struct SweepOptions {
 
 impl Default for SweepOptions {
     fn default() -> Self {
-        Self { seed: 0, regions_per_segment: 1, cost: CostModel::default(), threads: None, warm_refs: 0 }
+        Self {
+            seed: 0,
+            regions_per_segment: 1,
+            cost: CostModel::default(),
+            threads: None,
+            warm_refs: 0,
+        }
     }
 }
 

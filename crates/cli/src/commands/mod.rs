@@ -10,6 +10,7 @@ pub(crate) mod policies;
 pub(crate) mod pool;
 pub(crate) mod record;
 pub(crate) mod replay;
+pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod simulate;
 pub(crate) mod tune;
@@ -28,6 +29,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args).map(ok),
         Command::Pool(args) => pool::run(&args).map(ok),
+        Command::Report(args) => report::run(&args).map(ok),
         Command::Import(args) => import::run(&args).map(ok),
         Command::Export(args) => export::run(&args).map(ok),
         Command::Policies(args) => policies::run(&args).map(ok),

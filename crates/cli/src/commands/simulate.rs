@@ -1,6 +1,6 @@
 //! `pagekeeper simulate`: policies × memory sizes on recorded references.
 
-use crate::failure::{Failure, Kind};
+use crate::failure::Failure;
 use crate::policy_list::{self, PolicyList};
 use crate::predict::{self, Emulation};
 use crate::progress::Waiting;
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let waiting = Waiting::for_end_of("simulating");
     let mut results = Vec::new();
     for trace in &traces {
-        let frames = frames_of(trace, &args.frames)?;
+        let frames = trace.frames_of(&args.frames)?;
         results.push(predict::at_frames(
             &trace.references,
             &policies,
@@ -148,21 +148,6 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         }
         Format::Table => table(args, outcomes()),
     }
-}
-
-fn frames_of(trace: &Loaded, asked: &[Frames]) -> Result<Vec<u32>, Failure> {
-    let frames = asked.iter().map(|frames| {
-        frames.count(trace.page_bytes).filter(|count| *count > 0).ok_or_else(|| {
-            let text = format!(
-                "{}: the memory asked for is not between 1 and {} pages of {} bytes",
-                trace.name,
-                u32::MAX,
-                trace.page_bytes
-            );
-            Failure::new(Kind::Usage, text)
-        })
-    });
-    frames.collect()
 }
 
 fn csv<'a>(

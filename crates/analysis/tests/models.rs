@@ -1,0 +1,269 @@
+//! Every analysis against a slow, obvious model, and against the simulator.
+use std::collections::{BTreeMap, BTreeSet};
+
+use pagekeeper_analysis::{
+    FaultRate, GapBins, Gaps, Layout, LruStack, ObserveOptions, Sampler, SpaceTime, Spread,
+    WorkingSet, hits_at, lru_curve, observe, opt_curve, working_set_over_time,
+};
+use pagekeeper_policy::{Page, PolicySpec, all};
+use pagekeeper_sim::{Reference, References};
+use proptest::prelude::*;
+use proptest::test_runner::FileFailurePersistence;
+use rand_distr::Distribution;
+use rand_xoshiro::Xoshiro256PlusPlus;
+use rand_xoshiro::rand_core::SeedableRng;
+
+/// Runs, loops and jumps over a few segments, with times.
+fn strings() -> impl Strategy<Value = Vec<Reference>> {
+    let piece =
+        (0..3_u32, 0..30_u64, 1..12_u64, 1..4_u64).prop_map(|(segment, start, pages, times)| {
+            let steps = 0..times * pages;
+            steps.map(move |step| (segment, start + step % pages)).collect::<Vec<_>>()
+        });
+    prop::collection::vec(piece, 0..25).prop_map(|pieces| {
+        let touches = pieces.concat().into_iter().enumerate();
+        touches
+            .map(|(at, (segment, page_index))| Reference {
+                segment,
+                page_index,
+                write: false,
+                time_ns: 7 + 3 * at as u64,
+            })
+            .collect()
+    })
+}
+
+fn spec(name: &str) -> PolicySpec {
+    PolicySpec::parse(name).unwrap()
+}
+
+/// The string as page numbers.
+fn pages_of(references: &References) -> Vec<u32> {
+    references.iter().map(|(page, _)| page.0).collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        failure_persistence: Some(Box::new(FileFailurePersistence::SourceParallel("regressions"))),
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn the_lru_stack_is_a_list_with_the_last_page_in_front(string in strings()) {
+        let references = References::collect(string).unwrap();
+        let mut stack = LruStack::new(references.pages());
+        let mut list: Vec<u32> = Vec::new();
+        for page in pages_of(&references) {
+            let place = list.iter().position(|listed| *listed == page);
+            let distance = stack.reference(Page(page));
+            prop_assert_eq!(distance, place.map(|place| place as u32 + 1));
+            if let Some(place) = place {
+                list.remove(place);
+            }
+            list.insert(0, page);
+        }
+    }
+
+    #[test]
+    fn curves_are_the_simulator_at_every_size(string in strings(), warm in 0..80_usize) {
+        let references = References::collect(string).unwrap();
+        let sizes: Vec<u32> = (1..=references.pages() + 2).collect();
+        let lru = lru_curve(&references, warm);
+        let opt = opt_curve(&references, warm, u64::MAX).unwrap().unwrap();
+        for (name, curve) in [("lru", lru), ("opt", opt)] {
+            let hits: Vec<u64> = sizes.iter().map(|frames| curve.hits(*frames)).collect();
+            let simulated = hits_at(&references, &spec(name), &sizes, warm, 0).unwrap();
+            prop_assert_eq!(&hits, &simulated, "{}", name);
+            prop_assert_eq!(curve.hits(0), 0);
+            let most = curve.frames_for_most_hits();
+            prop_assert_eq!(curve.hits(most), curve.hits(u32::MAX));
+            prop_assert!(most == 0 || curve.hits(most - 1) < curve.hits(most));
+            prop_assert_eq!(curve.references(), references.len().saturating_sub(warm) as u64);
+        }
+    }
+
+    #[test]
+    fn working_sets_are_what_windows_hold(string in strings(), warm in 0..80_usize) {
+        let references = References::collect(string).unwrap();
+        let pages = pages_of(&references);
+        let windows = vec![1, 2, 3, 7, 20, 100, 1000];
+        let found = WorkingSet::of(&references, warm, windows.clone());
+        let set = |end: usize, window: u64| -> BTreeSet<u32> {
+            pages[end.saturating_sub(window as usize)..end].iter().copied().collect()
+        };
+        let counted = pages.len().saturating_sub(warm).max(1) as f64;
+        for (place, window) in windows.into_iter().enumerate() {
+            let sizes = (warm..pages.len()).map(|at| set(at + 1, window).len());
+            let mean = sizes.sum::<usize>() as f64 / counted;
+            prop_assert!((found.mean_pages[place] - mean).abs() < 1e-9, "window {}", window);
+            let missing = (warm..pages.len()).filter(|at| !set(*at, window).contains(&pages[*at]));
+            let ratio = missing.count() as f64 / counted;
+            prop_assert!((found.miss_ratio[place] - ratio).abs() < 1e-9, "window {}", window);
+            for (passed, size) in working_set_over_time(&references, window, 10) {
+                prop_assert_eq!(size, set(passed as usize, window).len() as u64);
+            }
+        }
+        let samples = working_set_over_time(&references, 3, 10);
+        prop_assert_eq!(samples.len(), pages.len().min(10));
+    }
+
+    #[test]
+    fn an_observation_agrees_with_a_list_of_hits(
+        string in strings(), frames in 1..40_u32, warm in 0..80_usize, name in "lru|mru|clock|opt"
+    ) {
+        let references = References::collect(string).unwrap();
+        let layout = Layout::of(&references, 8);
+        let options =
+            ObserveOptions { columns: 9, intervals: 7, warm_refs: warm, ..Default::default() };
+        let seen = observe(&references, &layout, &spec(&name), frames, &options).unwrap();
+        // Which references hit, from replays of all beginnings: the future that OPT sees is whole.
+        let mut faults = Vec::new();
+        let hits: Vec<u64> = (0..=references.len())
+            .map(|warm| hits_at(&references, &spec(&name), &[frames], warm, 0).unwrap()[0])
+            .collect();
+        let (mut gaps, mut all_gaps) = (BTreeMap::new(), BTreeMap::new());
+        let mut last = BTreeMap::new();
+        for (at, page) in pages_of(&references).into_iter().enumerate() {
+            let gap = last.insert(page, at).map(|before| GapBins::bin_of((at - before) as u64));
+            let is_hit = hits[at] > hits[at + 1];
+            if at < warm {
+                continue;
+            }
+            if !is_hit {
+                faults.push((at, page));
+            }
+            if let Some(gap) = gap {
+                *all_gaps.entry(gap).or_insert(0) += 1;
+                if is_hit {
+                    *gaps.entry(gap).or_insert(0) += 1;
+                }
+            }
+        }
+        let as_map = |gaps: &Gaps| -> BTreeMap<usize, u64> {
+            gaps.counts().iter().copied().enumerate().filter(|(_, count)| *count > 0).collect()
+        };
+        prop_assert_eq!(as_map(&seen.hit_gaps), gaps);
+        prop_assert_eq!(as_map(&Gaps::of(&references, warm)), all_gaps);
+        prop_assert_eq!(seen.counts.faults, faults.len() as u64);
+        for (rate, at_least) in [(Some(&seen.rate), 1), (seen.rate_by_time.as_ref(), 0)] {
+            let Some(rate) = rate else { continue };
+            prop_assert_eq!(rate.faults.iter().sum::<u64>(), faults.len() as u64);
+            prop_assert!(rate.interval >= at_least && rate.faults.len() <= 7);
+        }
+        for (place, count) in seen.rate.faults.iter().enumerate() {
+            let FaultRate { start, interval, .. } = seen.rate;
+            let within = |at: usize| (at as u64 - start) / interval == place as u64;
+            prop_assert_eq!(*count, faults.iter().filter(|(at, _)| within(*at)).count() as u64);
+        }
+        for cell in &seen.faults.cells {
+            let within = |at: usize, page: u32| {
+                at as u64 / seen.faults.column_refs == u64::from(cell.column)
+                    && layout.row_of(Page(page)) == cell.row
+            };
+            let count = faults.iter().filter(|(at, page)| within(*at, *page)).count();
+            prop_assert_eq!(cell.count, count as u64);
+        }
+        let mapped: u64 = seen.faults.cells.iter().map(|cell| cell.count).sum();
+        prop_assert_eq!(mapped, faults.len() as u64);
+    }
+
+    #[test]
+    fn maps_keep_every_reference_in_the_order_of_files(string in strings(), rows in 1..40_u32) {
+        let references = References::collect(string.clone()).unwrap();
+        let layout = Layout::of(&references, rows);
+        let map = SpaceTime::of(&references, &layout, 11);
+        prop_assert_eq!(map.cells.iter().map(|c| c.count).sum::<u64>(), string.len() as u64);
+        prop_assert!(map.columns <= 11 && map.rows == rows.min(references.pages()));
+        prop_assert!(layout.first_pages().is_sorted());
+        let mut touched: Vec<_> = (0..references.pages()).map(Page).collect();
+        touched.sort_by_key(|page| references.place(*page));
+        prop_assert!(touched.iter().map(|page| layout.row_of(*page)).is_sorted());
+        for page in touched {
+            let row = layout.row_of(page) as usize;
+            prop_assert!(layout.first_pages()[row] <= references.place(page));
+        }
+    }
+
+    #[test]
+    fn a_sample_of_all_pages_is_exact(string in strings(), warm in 0..80_usize) {
+        let references = References::collect(string).unwrap();
+        let sizes: Vec<u32> = (1..=references.pages() + 1).collect();
+        for info in all() {
+            let spec = PolicySpec::of(info);
+            let hits = |part: &References, frames: &[u32], warm| hits_at(part, &spec, frames, warm, 1);
+            let estimate =
+                Sampler::new(1.0, 5).estimate(&references, &sizes, warm, hits).unwrap();
+            let counted = references.len().saturating_sub(warm);
+            let exact = hits_at(&references, &spec, &sizes, warm, 1).unwrap();
+            for (place, hits) in exact.iter().enumerate() {
+                let ratio = if counted == 0 { 0.0 } else { 1.0 - *hits as f64 / counted as f64 };
+                prop_assert!((estimate.miss_ratio[place] - ratio).abs() < 1e-9, "{}", info.name);
+            }
+        }
+    }
+}
+
+/// A skewed string, and the same skew with loops in between.
+fn skewed(loops: bool, seed: u64) -> References {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let zipf = rand_distr::Zipf::new(40_000.0, 0.9).unwrap();
+    let blocks = (0..400_000_u64).map(|at| {
+        if loops && at / 20_000 % 2 == 1 {
+            50_000 + at % 6000
+        } else {
+            zipf.sample(&mut random) as u64
+        }
+    });
+    References::from_blocks(blocks.collect::<Vec<_>>()).unwrap()
+}
+
+#[test]
+fn sampling_is_within_its_stated_error() {
+    for (loops, seed) in [(false, 1), (true, 2)] {
+        let references = skewed(loops, seed);
+        let sizes: Vec<u32> = (1..=20).map(|step| step * 2000).collect();
+        let exact = lru_curve(&references, 0);
+        let hits = |part: &References, frames: &[u32], warm: usize| {
+            let curve = lru_curve(part, warm);
+            Ok(frames.iter().map(|frames| curve.hits(*frames)).collect())
+        };
+        for (rate, most) in [(0.1, 0.05), (0.02, 0.1)] {
+            let estimate = Sampler::new(rate, seed).estimate(&references, &sizes, 0, hits).unwrap();
+            let share = f64::from(estimate.sampled_pages) / f64::from(references.pages());
+            assert!((share / rate - 1.0).abs() < 0.1, "{share} of the pages, not {rate}");
+            let mut outside = 0;
+            for (place, frames) in sizes.iter().enumerate() {
+                let off = (estimate.miss_ratio[place] - exact.miss_ratio(*frames)).abs();
+                let stated = estimate.error[place].expect("large enough for every part");
+                outside += usize::from(off > stated);
+                assert!(off <= 2.0 * stated, "{frames} frames: {off} off, {stated} stated");
+            }
+            assert!(outside <= 4, "{outside} of 20 sizes outside the error at rate {rate}");
+            // Where a loop begins to fit, a part of the sample puts the cliff at another size.
+            let most = if loops { 1.0 } else { most };
+            assert!(estimate.error_most() < most, "{} at rate {rate}", estimate.error_most());
+        }
+        let few = Sampler::new(0.001, 0).estimate(&references, &[100], 0, hits).unwrap();
+        assert_eq!(few.error, [None]);
+    }
+}
+
+#[test]
+fn long_strings_are_given_up_in_time_and_not_before() {
+    let references = skewed(false, 1);
+    assert_eq!(opt_curve(&references, 0, 1_000_000).unwrap(), None);
+    let small = References::from_blocks((0..200).map(|step| step % 50)).unwrap();
+    let curve = opt_curve(&small, 0, 1_000_000).unwrap().unwrap();
+    assert_eq!((curve.hits(1), curve.hits(50)), (0, 150));
+}
+
+#[test]
+fn statistics_of_small_series() {
+    let spread = Spread::of(&[2, 4, 4, 4, 5, 5, 7, 9]);
+    assert_eq!(
+        spread,
+        Spread { mean: 5.0, min: 2, max: 9, standard_deviation: 2.0 },
+        "the textbook's series"
+    );
+    assert_eq!(Spread::of(&[]), Spread::default());
+}

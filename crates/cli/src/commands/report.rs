@@ -1,0 +1,198 @@
+//! `pagekeeper report`: figures of traces and policies.
+
+use crate::failure::{Failure, Kind as FailureKind};
+use crate::policy_list::{self, PolicyList};
+use crate::progress::Waiting;
+use crate::report;
+use crate::size::Frames;
+use crate::trace_input::{self, InputArgs};
+use pagekeeper_policy::{PolicySpec, find};
+use pagekeeper_report::{Figure, Kind, Options, Report, Stills, Trace};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Policies that are shown if none are named, as far as there are such.
+const POLICIES: &[&str] = &["lru", "arc", "s3fifo", "ubm", "mru", "opt"];
+/// Columns of maps that are drawn as pictures, where each cell is an element.
+const STILL_COLUMNS: u32 = 140;
+/// Width and height of a picture.
+const STILL: (u32, u32) = (900, 480);
+
+/// The output's form.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Format {
+    /// One file with all figures, for a browser
+    Html,
+    /// All figures and their data in one file, for programs
+    Json,
+    /// A file a figure, with its data
+    Csv,
+    /// A picture a figure
+    Png,
+    /// A drawing a figure
+    Svg,
+}
+
+impl Format {
+    const fn extension(self) -> &'static str {
+        match self {
+            Format::Html => "html",
+            Format::Json => "json",
+            Format::Csv => "csv",
+            Format::Png => "png",
+            Format::Svg => "svg",
+        }
+    }
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    let rate = text.parse().ok().filter(|rate| *rate > 0.0 && *rate <= 1.0);
+    rate.ok_or_else(|| "a share of the pages is above 0 and at most 1, such as 0.01".to_owned())
+}
+
+/// Draw figures of traces: miss ratios by memory size, faults over time, maps, working sets
+#[derive(clap::Args, Debug)]
+#[command(after_help = after_help())]
+pub(crate) struct Args {
+    /// Traces, in any known format
+    #[arg(required = true, value_name = "TRACE")]
+    traces: Vec<PathBuf>,
+    /// File to write, or - for standard output; a directory for several files [default:
+    /// pagekeeper-report.html, or the directory pagekeeper-report, or standard output for json]
+    #[arg(long, short, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Form of the output
+    #[arg(long, value_enum, default_value_t = Format::Html)]
+    format: Format,
+    /// Policies, or all; may be repeated [default: lru, mru, opt and others that there are]
+    #[arg(long, value_name = "P[,P…]")]
+    policy: Vec<PolicyList>,
+    /// Memory sizes to look at closely, in frames of one page, or as 64M [default: a quarter of
+    /// the pages]
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',')]
+    memory: Vec<Frames>,
+    /// Count from this reference on; those before it fill memory
+    #[arg(long, value_name = "REFS", default_value_t = 0)]
+    warm: usize,
+    /// Estimate miss ratios from this share of the pages, such as 0.01, and say how far off they
+    /// may be
+    #[arg(long, value_name = "SHARE", value_parser = rate)]
+    sample: Option<f64>,
+    /// Figures to make, by name; may be repeated [default: all]
+    #[arg(long, value_name = "NAME[,NAME…]", value_delimiter = ',')]
+    figure: Vec<Kind>,
+    #[command(flatten)]
+    input: InputArgs,
+    /// Seed of random policies, and of the sample
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+}
+
+fn after_help() -> String {
+    let figures = Kind::ALL.iter().map(|kind| format!("\n  {:<17} {}", kind.name(), kind.what()));
+    format!(
+        "Examples:\n  \
+         pagekeeper report shop.pkt\n  \
+         pagekeeper report shop.pkt --policy lru,clock,opt --memory 64M --output shop.html\n  \
+         pagekeeper report shop.pkt --format png --figure miss-ratio --output curve.png\n  \
+         pagekeeper report *.trace --format csv --output data/\n\n\
+         Figures (--figure):{}\n\n{}",
+        figures.collect::<String>(),
+        trace_input::formats()
+    )
+}
+
+/// Runs the command.
+pub(crate) fn run(args: &Args) -> Result<(), Failure> {
+    let mut policies = policy_list::flatten(&args.policy, false);
+    if args.policy.is_empty() {
+        policies.extend(POLICIES.iter().filter_map(|name| find(name)).map(PolicySpec::of));
+    }
+    let loaded = trace_input::load_all(&args.traces, &args.input)?;
+    let memory: Vec<Vec<u32>> =
+        loaded.iter().map(|trace| trace.frames_of(&args.memory)).collect::<Result<_, Failure>>()?;
+    let traces: Vec<Trace<'_>> = loaded
+        .iter()
+        .zip(&memory)
+        .map(|(trace, memory)| Trace {
+            name: &trace.name,
+            page_bytes: trace.page_bytes,
+            references: &trace.references,
+            memory_frames: memory,
+        })
+        .collect();
+    let mut options = Options {
+        figures: args.figure.clone(),
+        warm_refs: args.warm,
+        sample_rate: args.sample,
+        seed: args.seed,
+        ..Options::new(policies)
+    };
+    if matches!(args.format, Format::Png | Format::Svg) {
+        (options.cells, options.columns) = (u32::MAX / 2, STILL_COLUMNS);
+    }
+    let waiting = Waiting::for_end_of("analysing");
+    let made = Report::make(&traces, &options)?;
+    drop(waiting);
+    for kind in args.figure.iter().filter(|kind| !made.kinds().contains(kind)) {
+        report::say(&format!("nothing to show for `{kind}`: {}", kind.what()));
+    }
+    let _waiting = Waiting::for_end_of("drawing");
+    match args.format {
+        Format::Html => {
+            let html = made.html().map_err(|e| Failure::new(FailureKind::Failure, e))?;
+            let default = Path::new("pagekeeper-report.html");
+            write(args.output.as_deref().unwrap_or(default), html.as_bytes())
+        }
+        Format::Json => {
+            let json = report::json(&made);
+            write(args.output.as_deref().unwrap_or(Path::new("-")), json.as_bytes())
+        }
+        Format::Csv | Format::Png | Format::Svg => each(args, &made),
+    }
+}
+
+/// Writes a file for each figure.
+fn each(args: &Args, made: &Report) -> Result<(), Failure> {
+    let drawn = matches!(args.format, Format::Png | Format::Svg);
+    let figures: Vec<&Figure> =
+        made.figures().filter(|figure| !drawn || figure.chart.is_some()).collect();
+    let output = args.output.clone().unwrap_or_else(|| PathBuf::from("pagekeeper-report"));
+    let ends_as_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/");
+    let alone =
+        figures.len() == 1 && args.output.is_some() && !ends_as_directory && !output.is_dir();
+    if !alone && output == Path::new("-") {
+        let text = format!("{} figures do not go to standard output", figures.len());
+        return Err(Failure::new(FailureKind::Usage, text));
+    }
+    if !alone {
+        fs::create_dir_all(&output).map_err(|e| Failure::write(output.display(), &e))?;
+    }
+    let stills = if drawn { Some(Stills::new().map_err(failed)?) } else { None };
+    let (width, height) = STILL;
+    for figure in figures {
+        let bytes = match (args.format, &stills) {
+            (Format::Png, Some(stills)) => stills.png(figure, width, height).map_err(failed)?,
+            (Format::Svg, Some(stills)) => {
+                stills.svg(figure, width, height).map_err(failed)?.into_bytes()
+            }
+            _ => figure.csv().into_bytes(),
+        };
+        let name = format!("{}.{}", figure.id, args.format.extension());
+        write(&if alone { output.clone() } else { output.join(name) }, &bytes)?;
+    }
+    Ok(())
+}
+
+fn failed(error: pagekeeper_report::DrawError) -> Failure {
+    Failure::new(FailureKind::Failure, error)
+}
+
+/// Writes a file and says so, or to standard output.
+fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        return report::print_bytes(bytes);
+    }
+    fs::write(path, bytes).map_err(|e| Failure::write(path.display(), &e))?;
+    report::print(&format!("{}\n", path.display()))
+}
