@@ -1,9 +1,9 @@
 //! Hits as a function of memory.
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sim::{NextUses, References, SimError, SweepOptions, sweep};
+use pagekeeper_sim::{NextUses, References, SimError, StackDistances, SweepOptions, sweep};
 use serde::Serialize;
 
-use crate::{LruStack, OptStack};
+use crate::OptStack;
 
 /// Hits at every memory size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -57,11 +57,12 @@ impl HitCurve {
 
 /// LRU's hits at every memory size, in one pass of O(log pages) a reference.
 pub fn lru_curve(references: &References, warm_refs: usize) -> HitCurve {
-    let mut stack = LruStack::new(references.pages());
+    let mut stack = StackDistances::new();
     let mut counts = vec![0; references.pages() as usize + 1];
     for (position, (page, _)) in references.iter().enumerate() {
-        if let Some(distance) = stack.reference(page).filter(|_| position >= warm_refs) {
-            counts[distance as usize] += 1;
+        // A page that so many others were referenced after hits in one frame more.
+        if let Some(others) = stack.reference(page).filter(|_| position >= warm_refs) {
+            counts[others as usize + 1] += 1;
         }
     }
     HitCurve::of_distances(references.len().saturating_sub(warm_refs) as u64, counts)

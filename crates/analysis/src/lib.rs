@@ -23,7 +23,6 @@
 mod bins;
 mod curve;
 mod gaps;
-mod lru_stack;
 mod observe;
 mod opt_stack;
 mod rate;
@@ -34,7 +33,6 @@ mod working_set;
 pub use bins::{GapBins, sizes_up_to};
 pub use curve::{HitCurve, hits_at, lru_curve, opt_curve};
 pub use gaps::Gaps;
-pub use lru_stack::LruStack;
 pub use observe::{Inside, Observation, ObserveOptions, Snapshot, observe};
 pub use opt_stack::OptStack;
 pub use rate::{FaultRate, Spread};

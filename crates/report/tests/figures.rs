@@ -29,7 +29,8 @@ fn every_policy() -> Vec<PolicySpec> {
 fn miss_ratios_and_statistics_are_the_simulators() {
     let references = string(6000);
     for warm_refs in [0, 1500] {
-        let options = Options { warm_refs, ..Options::new(every_policy()) };
+        let figures = vec![Kind::MissRatio, Kind::Statistics, Kind::FaultRate];
+        let options = Options { warm_refs, figures, ..Options::new(every_policy()) };
         let report = made(&references, &[60], &options);
         let sizes = [1, 60, references.pages()];
         let sweep_options = SweepOptions { warm_refs, ..SweepOptions::default() };

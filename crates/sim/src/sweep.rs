@@ -1,7 +1,7 @@
 //! Policies × memory sizes, side by side on all cores.
 use std::num::NonZeroUsize;
 
-use pagekeeper_policy::{Policy, PolicySpec};
+use pagekeeper_policy::{Policy, PolicySpec, Runs};
 use rayon::prelude::*;
 
 use crate::{
