@@ -42,6 +42,10 @@ fn gauges(subject: &Subject<'_>, seen: &Observation, inside: &Inside) -> Vec<Fig
             .filter(|place| unit_of(&inside.gauges[*place]) == unit)
             .collect();
         let title = match unit {
+            _ if places.len() == 1 => {
+                let name = inside.gauges[places[0]].replace('_', " ");
+                format!("{} of {}", capital(&name), where_of(subject, seen))
+            }
             "pages" | "frames" => format!("Allocation of {}", where_of(subject, seen)),
             _ => format!("Numbers of {}", where_of(subject, seen)),
         };
