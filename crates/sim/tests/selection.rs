@@ -91,28 +91,41 @@ fn auto_is_nearly_as_good_as_knowing_when_phases_begin() {
     }
 }
 
-/// What choosing costs where nothing is to be gained: at most half a percent of the references.
+/// What choosing costs where nothing is to be gained: at most half a percent of the references. With
+/// LIRS at home, which adapts to phases more slowly and to scans and loops by itself, one setting for
+/// all traces also takes most of what the UBM paper found in its own.
 #[test]
 fn auto_is_never_far_below_lru_on_real_traces() {
+    const AT_HOME: [&str; 2] = ["auto", "auto:among=lirs+lru+mru"];
     let Some(table) = shared::text("oracle/hits.csv") else { return };
     let mut sizes: BTreeMap<&str, BTreeSet<u32>> = BTreeMap::new();
     for line in table.lines().skip(1) {
         let fields: Vec<_> = line.split(',').collect();
         sizes.entry(fields[0]).or_default().insert(fields[2].parse().unwrap());
     }
-    let policies = ["lru", "auto"].map(|name| PolicySpec::parse(name).unwrap());
+    let policies = ["lru", AT_HOME[0], AT_HOME[1]].map(|name| PolicySpec::parse(name).unwrap());
     let mut compared = 0;
     for (trace, frames) in sizes {
         let references = shared::trace(trace).expect("a row's trace");
         let frames: Vec<u32> = frames.into_iter().collect();
         let outcomes = sweep(&references, &policies, &frames, &SweepOptions::default()).unwrap();
         let (lru, auto) = outcomes.split_at(frames.len());
-        for (lru, auto) in lru.iter().zip(auto) {
+        for (place, auto) in auto.iter().enumerate() {
+            let lru = &lru[place % frames.len()];
             let [lru_ratio, auto_ratio] = [lru.hit_ratio(), auto.hit_ratio()];
-            println!("{trace}  {}  lru {lru_ratio:.4}  auto {auto_ratio:.4}", lru.frames);
+            println!(
+                "{trace}  {}  lru {lru_ratio:.4}  {} {auto_ratio:.4}",
+                lru.frames, auto.policy
+            );
             assert!(auto_ratio >= lru_ratio - 0.005, "{trace}, {} frames", lru.frames);
+            let least = match (trace, lru.frames) {
+                ("multi1", 1400) => 0.782,
+                ("multi2", 1400) => 0.640,
+                _ => 0.0,
+            };
+            assert!(auto.policy == AT_HOME[0] || auto_ratio >= least, "{trace}: {auto_ratio}");
             compared += 1;
         }
     }
-    assert!(compared >= 30, "only {compared} rows found");
+    assert!(compared >= 60, "only {compared} rows found");
 }
