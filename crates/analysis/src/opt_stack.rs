@@ -13,7 +13,7 @@ const BLOCK: usize = 128;
 ///
 /// Pages are known by the position of their next reference, which no two share; the page referenced
 /// now is the one whose position is now. Blocks of the stack whose pages are all needed sooner than
-/// the sinking one are passed over, so a reference costs its depth / [`BLOCK`] at best and its depth
+/// the sinking one are passed over, so a reference costs its depth / `BLOCK` at best and its depth
 /// at worst; [`steps`](Self::steps) counts.
 #[derive(Clone, Debug, Default)]
 pub struct OptStack {

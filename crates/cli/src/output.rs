@@ -29,13 +29,15 @@ enum Target {
 }
 
 impl Output {
-    /// Begins to write `path`, which must not be the file that is read.
+    /// Begins to write `path`, which must not be a file that is read.
     ///
     /// # Errors
-    /// It is the same file as `input`, or cannot be made.
-    pub(crate) fn create(path: &Path, input: &Path) -> Result<Output, Failure> {
+    /// It is the same file as one of the `inputs`, or cannot be made.
+    pub(crate) fn create<P: AsRef<Path>>(path: &Path, inputs: &[P]) -> Result<Output, Failure> {
         let id = |path: &Path| rustix::fs::stat(path).ok().map(|s| (s.st_dev, s.st_ino));
-        if id(path).is_some_and(|output| id(input) == Some(output)) {
+        let output = id(path);
+        let same = |input: &&Path| output.is_some() && id(input) == output;
+        if let Some(input) = inputs.iter().map(AsRef::as_ref).find(same) {
             let text = format!("{} would be written over itself", input.display());
             return Err(Failure::new(Kind::Usage, text));
         }

@@ -86,3 +86,17 @@ fn devices_are_written_as_they_are() {
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
     assert_eq!(names(directory.path()), ["good.txt"]);
 }
+
+/// A report once could be written over the trace that it was of.
+#[test]
+fn a_report_is_not_written_over_its_traces() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("a.txt"), "1\n2\n").unwrap();
+    fs::write(directory.join("b.txt"), "3\n4\n").unwrap();
+    let ran = run(directory, &["report", "a.txt", "b.txt", "--output", "b.txt"]);
+    assert_eq!(ran.status.code(), Some(2));
+    let said = String::from_utf8(ran.stderr).unwrap();
+    assert!(said.contains("b.txt would be written over itself"), "{said}");
+    assert_eq!(fs::read(directory.join("b.txt")).unwrap(), b"3\n4\n");
+}

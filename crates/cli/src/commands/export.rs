@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let summary = if args.output == Path::new("-") {
         exporter.export(source.as_mut(), &mut std::io::stdout().lock()).map_err(failed)?
     } else {
-        let mut output = Output::create(&args.output, &args.trace)?;
+        let mut output = Output::create(&args.output, &[&args.trace])?;
         let summary = exporter.export(source.as_mut(), &mut output).map_err(failed)?;
         output.keep()?;
         summary

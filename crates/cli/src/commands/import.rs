@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let what = format!("importing {}", args.trace.display());
     let _waiting = Waiting::for_end_of_file(what, &meter);
     let mut source = trace_input::open(&args.trace, &args.input, &meter)?;
-    let output = Output::create(&args.output, &args.trace)?;
+    let output = Output::create(&args.output, &[&args.trace])?;
     let of_output = |e: TraceError| Failure::from(e).of_file(&args.output);
     let mut writer = TraceWriter::new(output, source.header().clone()).map_err(of_output)?;
     let read = copy(source.as_mut(), &mut writer).map_err(of_output)?;

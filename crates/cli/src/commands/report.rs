@@ -1,6 +1,7 @@
 //! `pagekeeper report`: figures of traces and policies.
 
 use crate::failure::{Failure, Kind as FailureKind};
+use crate::output::Output;
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report;
@@ -9,6 +10,7 @@ use crate::trace_input::{self, InputArgs};
 use pagekeeper_policy::{PolicySpec, find};
 use pagekeeper_report::{Figure, Kind, Options, Report, Stills, Trace};
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Policies that are shown if none are named, as far as there are such.
@@ -142,11 +144,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Format::Html => {
             let html = made.html().map_err(|e| Failure::new(FailureKind::Failure, e))?;
             let default = Path::new("pagekeeper-report.html");
-            write(args.output.as_deref().unwrap_or(default), html.as_bytes())
+            write(args, args.output.as_deref().unwrap_or(default), html.as_bytes())
         }
         Format::Json => {
             let json = report::json(&made);
-            write(args.output.as_deref().unwrap_or(Path::new("-")), json.as_bytes())
+            write(args, args.output.as_deref().unwrap_or(Path::new("-")), json.as_bytes())
         }
         Format::Csv | Format::Png | Format::Svg => each(args, &made),
     }
@@ -179,7 +181,7 @@ fn each(args: &Args, made: &Report) -> Result<(), Failure> {
             _ => figure.csv().into_bytes(),
         };
         let name = format!("{}.{}", figure.id, args.format.extension());
-        write(&if alone { output.clone() } else { output.join(name) }, &bytes)?;
+        write(args, &if alone { output.clone() } else { output.join(name) }, &bytes)?;
     }
     Ok(())
 }
@@ -188,11 +190,13 @@ fn failed(error: pagekeeper_report::DrawError) -> Failure {
     Failure::new(FailureKind::Failure, error)
 }
 
-/// Writes a file and says so, or to standard output.
-fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
+/// Writes a file, whole or not at all, and says so; or to standard output.
+fn write(args: &Args, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
     if path == Path::new("-") {
         return report::print_bytes(bytes);
     }
-    fs::write(path, bytes).map_err(|e| Failure::write(path.display(), &e))?;
+    let mut output = Output::create(path, &args.traces)?;
+    output.write_all(bytes).map_err(|e| Failure::write(path.display(), &e))?;
+    output.keep()?;
     report::print(&format!("{}\n", path.display()))
 }
