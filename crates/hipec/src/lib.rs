@@ -1,0 +1,15 @@
+//! HiPEC: a page replacement policy as a small program, checked before it runs and bounded while
+//! it does.
+//!
+//! After P. C. H. Lee, R. C. Chang, M. C. Chen: *HiPEC: A System for Application-customized
+//! Virtual-memory Caching Management*, Software: Practice and Experience, 1997.
+//!
+//! - [`program`] is a program: typed operands and events of 32-bit [`Command`]s, with its binary
+//!   form.
+//! - [`asm`](mod@asm) is its text form, each way.
+#![deny(unsafe_code)]
+
+pub mod asm;
+pub mod program;
+
+pub use program::{Command, Event, EventNumber, Index, Operand, Program};
