@@ -7,9 +7,11 @@
 //! - [`program`] is a program: typed operands and events of 32-bit [`Command`]s, with its binary
 //!   form.
 //! - [`asm`](mod@asm) is its text form, each way.
+//! - [`source`] is the C-like language that people write, compiled to a program.
 #![deny(unsafe_code)]
 
 pub mod asm;
 pub mod program;
+pub mod source;
 
 pub use program::{Command, Event, EventNumber, Index, Operand, Program};
