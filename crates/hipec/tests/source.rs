@@ -48,6 +48,21 @@ fn every_construct_compiles() {
     );
 }
 
+/// The examples for users, in `policies/` of the repository.
+#[test]
+fn the_example_policies_compile() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).expect("the folder is there") {
+        let path = entry.expect("it can be read").path();
+        let text = std::fs::read_to_string(&path).expect("it can be read");
+        let assembled = compiled(&text);
+        assert!(assembled.contains("event Replace"), "{}", path.display());
+        count += 1;
+    }
+    assert_eq!(count, 8);
+}
+
 /// Each program in the file, between lines of `====`, has one mistake or a few.
 #[test]
 fn mistakes_are_shown_with_line_caret_and_suggestion() {
