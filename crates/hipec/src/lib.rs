@@ -8,10 +8,21 @@
 //!   form.
 //! - [`asm`](mod@asm) is its text form, each way.
 //! - [`source`] is the C-like language that people write, compiled to a program.
+//! - [`verify`](mod@verify) says whether it may run.
+//! - [`interpret`] runs it, within a budget of commands; [`policy`] makes it a
+//!   [`Policy`](pagekeeper_policy::Policy).
+//! - [`library`] has programs that are ready.
 #![deny(unsafe_code)]
 
 pub mod asm;
+pub mod interpret;
+pub mod library;
+mod pages;
+pub mod policy;
 pub mod program;
 pub mod source;
+pub mod verify;
 
+pub use policy::HipecPolicy;
 pub use program::{Command, Event, EventNumber, Index, Operand, Program};
+pub use verify::{Finding, Verified, verify};

@@ -27,7 +27,7 @@ pub const PRESET_OPERANDS: usize = 2;
 /// Most operands that a program may declare: an operand's index is a byte.
 pub const OPERANDS_MAX: usize = 256 - PRESET_OPERANDS;
 
-/// Most commands of an event: a jump's target is two bytes, and word 0 is the magic one.
+/// Most commands of a program: a jump's target is two bytes, and word 0 is the magic one.
 pub const COMMANDS_MAX: usize = u16::MAX as usize;
 
 /// Longest name of an operand or event, in bytes.

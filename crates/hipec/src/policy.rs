@@ -1,0 +1,326 @@
+//! A program as a [`Policy`].
+//!
+//! The contract holds for any verified program. Beside the program's queues the pool keeps its
+//! own order of the resident pages, FIFO2, as the paper's frame manager does; when a program gives
+//! no page, runs over its budget or was revoked, that order's victim leaves.
+use std::sync::Arc;
+
+use pagekeeper_policy::policies::fifo2::Fifo2;
+use pagekeeper_policy::{Admission, Fraction, Gauge, Note, Page, Place, Policy, Visible};
+
+use crate::interpret::{Ended, Hint, Machine, Told};
+use crate::program::EventNumber;
+use crate::verify::Verified;
+
+/// Commands that an event may run for nothing, and how many more for each frame or resident page,
+/// whichever are more: enough to look at every page a few times, and not at pairs of them.
+pub const BUDGET_COMMANDS: u64 = 1024;
+/// See [`BUDGET_COMMANDS`].
+pub const BUDGET_COMMANDS_PER_FRAME: u64 = 64;
+
+/// How often PageFault goes on where its budget ended, while the program that faulted waits.
+pub const PAGE_FAULT_WAITS_MAX: u32 = 8;
+
+/// Failures after which a program is revoked.
+pub const STRIKES_MAX: u32 = 16;
+
+/// Events in a row without failure after which earlier ones are forgotten.
+pub const CLEAN_EVENTS: u32 = 1024;
+
+/// Most notes that wait to be read; later ones are dropped.
+const NOTES_MAX: usize = 256;
+
+/// What a program did so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Counts {
+    /// Events run.
+    pub events: u64,
+    /// Commands run, those of Replace among them.
+    pub commands: u64,
+    /// Commands run in Replace, which are the program's own to pay for.
+    pub replace_commands: u64,
+    /// The most that one event ran.
+    pub event_commands_max: u64,
+    /// Victims that the program gave.
+    pub chosen: u64,
+    /// Victims that the pool took since the program gave none.
+    pub passed_over: u64,
+    /// Events that ended at their budget.
+    pub overruns: u64,
+    /// Times that PageFault went on at its saved command.
+    pub waits: u64,
+    /// Events that ended at a command that could not be done.
+    pub misuses: u64,
+    /// Events that ended with a page on no queue.
+    pub loose_ends: u64,
+}
+
+/// A verified program, deciding for a pool of frames.
+#[derive(Clone, Debug)]
+pub struct HipecPolicy {
+    program: Arc<Verified>,
+    machine: Machine,
+    own: Fifo2,
+    frames: u32,
+    /// References seen, admissions among them.
+    now: u64,
+    counts: Counts,
+    strikes: u32,
+    clean_events: u32,
+    revoked: Option<String>,
+    notes: Vec<Note>,
+    has_reference: bool,
+    has_removed: bool,
+    wants_references: bool,
+}
+
+impl HipecPolicy {
+    /// The program at its beginning, with `frames` frames.
+    pub fn new(program: Arc<Verified>, frames: u32) -> Self {
+        let machine = Machine::new(&program);
+        Self {
+            has_reference: machine.has_event(EventNumber::REFERENCE),
+            has_removed: machine.has_event(EventNumber::REMOVED),
+            wants_references: program.uses_references(),
+            machine,
+            program,
+            own: Fifo2::new(Fraction::new(2, 3)),
+            frames,
+            now: 0,
+            counts: Counts::default(),
+            strikes: 0,
+            clean_events: 0,
+            revoked: None,
+            notes: Vec::new(),
+        }
+    }
+
+    /// What it did so far.
+    pub const fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Why the program decides no more, if so.
+    pub fn revoked(&self) -> Option<&str> {
+        self.revoked.as_deref()
+    }
+
+    /// What the program asked for since the last call, at most
+    /// [`HINTS_MAX`](crate::interpret::HINTS_MAX).
+    pub fn take_hints(&mut self) -> Vec<Hint> {
+        self.machine.take_hints()
+    }
+
+    /// Commands that one event may run now.
+    pub fn budget_commands(&self) -> u64 {
+        let pages = self.frames.max(self.machine.pages.resident());
+        BUDGET_COMMANDS + BUDGET_COMMANDS_PER_FRAME * u64::from(pages)
+    }
+
+    fn told(&self, page: Option<Page>, prefetched: bool) -> Told {
+        let resident = self.machine.pages.resident();
+        Told {
+            page,
+            prefetched,
+            frames: self.frames,
+            free_frames: self.frames.saturating_sub(resident),
+            now: self.now,
+        }
+    }
+
+    /// Runs an event; whether it came to its end.
+    fn run(&mut self, event: EventNumber, told: Told) -> bool {
+        let budget = self.budget_commands();
+        let loose = self.machine.pages.loose();
+        self.machine.begin(event, told);
+        self.counts.events += 1;
+        let mut event_commands = 0;
+        let mut waits = 0;
+        let ended = loop {
+            let (ended, commands) = self.machine.run(&self.program, budget);
+            event_commands += commands;
+            let goes_on = ended == Ended::OverBudget
+                && event == EventNumber::PAGE_FAULT
+                && waits < PAGE_FAULT_WAITS_MAX;
+            if !goes_on {
+                break ended;
+            }
+            waits += 1;
+            self.counts.waits += 1;
+        };
+        self.counts.commands += event_commands;
+        self.counts.event_commands_max = self.counts.event_commands_max.max(event_commands);
+        if event == EventNumber::REPLACE {
+            self.counts.replace_commands += event_commands;
+        }
+        // The faulted page was loose before PageFault; one that still is was left so.
+        let arrives = u32::from(event == EventNumber::PAGE_FAULT);
+        if self.machine.pages.loose() > loose - arrives.min(loose) {
+            self.counts.loose_ends += 1;
+        }
+        let name = event.system_name().unwrap_or_default();
+        match ended {
+            Ended::Returned => {
+                self.clean_events += 1;
+                if self.clean_events >= CLEAN_EVENTS {
+                    self.strikes = 0;
+                }
+                true
+            }
+            Ended::OverBudget => {
+                self.counts.overruns += 1;
+                self.strike(format!(
+                    "{name} ran over its {budget} commands{} and was ended",
+                    if waits == 0 { String::new() } else { format!(", {waits} times again,") }
+                ));
+                false
+            }
+            Ended::Misused { event, word, why } => {
+                self.counts.misuses += 1;
+                let program = self.program.program();
+                let place = program.event(event).map_or("", |event| event.name.as_str());
+                let text = format!("{name} was ended at event {place}, word {word}: {why}");
+                self.strike(text);
+                false
+            }
+        }
+    }
+
+    fn strike(&mut self, text: String) {
+        self.clean_events = 0;
+        self.strikes += 1;
+        if self.strikes >= STRIKES_MAX && self.revoked.is_none() {
+            let why = format!(
+                "the program is revoked after {STRIKES_MAX} failures, and FIFO2 decides: {text}"
+            );
+            self.note(why.clone());
+            self.revoked = Some(why);
+        } else {
+            self.note(text);
+        }
+    }
+
+    fn note(&mut self, text: String) {
+        if self.notes.len() < NOTES_MAX {
+            self.notes.push(Note { at_refs: self.now, text });
+        }
+    }
+
+    /// The program's victim, if it gives one.
+    fn chosen(&mut self) -> Option<Page> {
+        if let Some(page) = self.machine.pages.first_given_up() {
+            return Some(page);
+        }
+        if !self.run(EventNumber::REPLACE, self.told(None, false)) {
+            return None;
+        }
+        let page = self.machine.pages.first_given_up();
+        if page.is_none() {
+            self.strike("Replace gave up no page".to_owned());
+        }
+        page
+    }
+}
+
+impl Policy for HipecPolicy {
+    fn wants_places(&self) -> bool {
+        self.machine.uses_places()
+    }
+
+    fn wants_references(&self) -> bool {
+        self.wants_references
+    }
+
+    fn placed(&mut self, page: Page, place: Place) {
+        self.machine.pages.placed(page, place);
+    }
+
+    fn admitted(&mut self, page: Page, how: Admission) {
+        self.now += 1;
+        self.own.admitted(page, how);
+        self.machine.pages.admit(page, self.machine.uses_places());
+        if self.revoked.is_none() {
+            let mut told = self.told(Some(page), how == Admission::Prefetch);
+            // Its frame counts as free until the program has counted it.
+            told.free_frames += 1;
+            self.run(EventNumber::PAGE_FAULT, told);
+        }
+    }
+
+    #[inline]
+    fn referenced(&mut self, page: Page) {
+        self.now += 1;
+        self.own.referenced(page);
+        self.machine.pages.set_bit(page, crate::pages::REFERENCED, true);
+        if self.has_reference && self.revoked.is_none() {
+            self.run(EventNumber::REFERENCE, self.told(Some(page), false));
+        }
+    }
+
+    fn removed(&mut self, page: Page) {
+        self.own.removed(page);
+        if self.has_removed && self.revoked.is_none() {
+            self.run(EventNumber::REMOVED, self.told(Some(page), false));
+        }
+        self.machine.pages.remove(page);
+    }
+
+    fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
+        if self.machine.pages.resident() == 0 {
+            return None;
+        }
+        let chosen = if self.revoked.is_none() { self.chosen() } else { None };
+        let victim = match chosen {
+            Some(page) => {
+                self.counts.chosen += 1;
+                self.own.removed(page);
+                page
+            }
+            None => {
+                self.counts.passed_over += 1;
+                self.own.victim(None)?
+            }
+        };
+        self.machine.pages.remove(victim);
+        Some(victim)
+    }
+
+    fn resized(&mut self, frames: u32) {
+        self.frames = frames;
+        self.own.resized(frames);
+    }
+
+    fn resident(&self) -> u32 {
+        self.machine.pages.resident()
+    }
+
+    fn visible(&mut self) -> Option<&mut dyn Visible> {
+        Some(self)
+    }
+}
+
+impl Visible for HipecPolicy {
+    fn gauges(&self) -> Vec<Gauge> {
+        let counts = &self.counts;
+        [
+            ("events", counts.events),
+            ("commands", counts.commands),
+            ("replace_commands", counts.replace_commands),
+            ("event_commands_max", counts.event_commands_max),
+            ("chosen_pages", counts.chosen),
+            ("passed_over_pages", counts.passed_over),
+            ("overruns", counts.overruns),
+            ("waits", counts.waits),
+            ("misuses", counts.misuses),
+            ("loose_ends", counts.loose_ends),
+            ("revoked", u64::from(self.revoked.is_some())),
+        ]
+        .into_iter()
+        .map(|(name, value)| Gauge { name, value: value as f64 })
+        .collect()
+    }
+
+    fn take_notes(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.notes)
+    }
+}
