@@ -368,3 +368,20 @@ fn a_tree_of_programs_shares_one_budget() {
     let done = finish(&place, &mut command, b"", Duration::from_secs(60)).ok().pressed();
     assert_eq!(done.text().trim(), "1");
 }
+
+/// Programs that opened a file in the same moment once had a copy of its pages each, and one's
+/// write-back undid what the other had stored.
+#[test]
+fn programs_that_open_files_together_share_them() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("together");
+    for i in 0..200 {
+        place.put(&format!("t{i}"), vec![0u8; 4096]);
+    }
+    let mut command = command(&place, Some(&Budget::kib(1024)), live::programs());
+    let done = finish(&place, command.args(["together", "."]), b"", LIMIT).ok();
+    assert_eq!(done.text(), "together\n");
+    assert_eq!(done.managed_files(), 200);
+}

@@ -47,6 +47,22 @@ struct Slots {
     notes: Vec<String>,
 }
 
+impl Slots {
+    /// The file's slot, a new one if it has none yet; `None` if there are no more.
+    fn number(&mut self, id: FileId, name: String) -> Option<FileNo> {
+        if let Some(no) = self.by_id.get(&id) {
+            return Some(*no);
+        }
+        let no = self.list.len();
+        if no == SLOTS_MAX {
+            return None;
+        }
+        self.list.push(Slot { name, id, active: false, refused: false });
+        self.by_id.insert(id, no as FileNo);
+        Some(no as FileNo)
+    }
+}
+
 /// The state of a client process, beside its address space.
 #[derive(Default)]
 pub(crate) struct Client {
@@ -104,6 +120,8 @@ pub struct Manager {
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
+    /// Held while a file becomes managed.
+    activating: Mutex<()>,
     pub(crate) workers: Workers,
     pub(crate) epoll: Epoll,
     pub(crate) kick: EventFd,
@@ -135,6 +153,7 @@ impl Manager {
             watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
             mapping_order: Mutex::new(()),
+            activating: Mutex::new(()),
             workers: Workers::new(),
             epoll: Epoll::new()?,
             kick: EventFd::new()?,
@@ -194,20 +213,13 @@ impl Manager {
                 if !self.selection.matches(&name) {
                     return None;
                 }
-                let mut slots = self.slots.lock().expect("lock");
-                let no = slots.list.len();
-                if no == SLOTS_MAX {
-                    return None;
-                }
-                slots.list.push(Slot { name, id: stat.id, active: false, refused: false });
-                slots.by_id.insert(stat.id, no as FileNo);
-                no as FileNo
+                self.slots.lock().expect("lock").number(stat.id, name)?
             }
         };
         if self.slots.lock().expect("lock").list[no as usize].refused {
             return None;
         }
-        if self.is_active(no) {
+        if self.wait_active(no) {
             // Somebody outside may have changed it since.
             self.engine.refresh_size(no, false);
             self.allow_writes(no, fd, open_flags);
@@ -219,7 +231,9 @@ impl Manager {
         Some(no)
     }
 
-    pub(crate) fn is_active(&self, no: FileNo) -> bool {
+    /// Whether a slot's file is managed; if that begins just now, returns when it has begun.
+    pub(crate) fn wait_active(&self, no: FileNo) -> bool {
+        let _begun = self.activating.lock().expect("lock");
         self.slots.lock().expect("lock").list.get(no as usize).is_some_and(|s| s.active)
     }
 
@@ -250,6 +264,8 @@ impl Manager {
         fd: BorrowedFd<'_>,
         open_flags: i32,
     ) -> Result<(), ()> {
+        // To its end before anybody else uses the file: two programs may open it at once.
+        let _one = self.activating.lock().expect("lock");
         let (name, id) = {
             let slots = self.slots.lock().expect("lock");
             let slot = &slots.list[no as usize];
@@ -281,9 +297,6 @@ impl Manager {
         let live = Arc::new(LiveFile { memfd, memfd_ino, store });
         {
             let mut slots = self.slots.lock().expect("lock");
-            if slots.list[no as usize].active {
-                return Ok(());
-            }
             slots.list[no as usize].active = true;
             self.engine.port().put_file(no, live);
             self.engine.open_file(no, &name, version, sparse);
@@ -510,5 +523,22 @@ impl Hands for Link {
         if manager.event_thread.get() != Some(&std::thread::current().id()) {
             std::thread::sleep(Duration::from_micros(50));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two programs that opened a file in the same moment once got a slot each, and each its own
+    /// copy of the file's pages: what the one stored, the other's write-back undid.
+    #[test]
+    fn a_file_has_one_slot_whoever_asks() {
+        let mut slots = Slots::default();
+        let id = |ino| FileId { dev: 1, ino };
+        assert_eq!(slots.number(id(7), "a".into()), Some(0));
+        assert_eq!(slots.number(id(8), "b".into()), Some(1));
+        assert_eq!(slots.number(id(7), "a".into()), Some(0));
+        assert_eq!(slots.list.len(), 2);
     }
 }

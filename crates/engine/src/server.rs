@@ -136,7 +136,7 @@ impl Connection {
 
     fn slot(&self, number: u64) -> Result<FileNo, Errno> {
         let no = u32::try_from(number).map_err(|_| Errno::INVAL)?;
-        if self.manager.is_active(no) { Ok(no) } else { Err(Errno::BADF) }
+        if self.manager.wait_active(no) { Ok(no) } else { Err(Errno::BADF) }
     }
 
     /// A slot that this process has shown a descriptor of.
@@ -235,7 +235,7 @@ impl Connection {
         if !rights.read || !manager.is_slots_file(no, fd.as_fd()) {
             return Err(Errno::ACCESS);
         }
-        if !manager.is_active(no) {
+        if !manager.wait_active(no) {
             let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
             if size < manager.min_size_bytes().max(1)
                 || manager.activate(no, fd.as_fd(), flags).is_err()

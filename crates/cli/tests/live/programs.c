@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <spawn.h>
@@ -715,6 +716,42 @@ static void everything(void) {
     puts("everything");
 }
 
+// ---- programs that start together -----------------------------------------------------------------
+
+// Processes open, map and write a file in the same moment, one file after another.
+static void together(void) {
+    enum { FILES = 200, PROCESSES = 3 };
+    atomic_int *arrived = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(arrived != MAP_FAILED);
+    pid_t pids[PROCESSES];
+    for (int who = 0; who < PROCESSES; who++) {
+        if ((pids[who] = fork()) == 0) {
+            for (int i = 0; i < FILES; i++) {
+                char name[32];
+                snprintf(name, sizeof name, "t%d", i);
+                atomic_fetch_add(arrived, 1);
+                while (atomic_load(arrived) < (i + 1) * PROCESSES) sched_yield();
+                int fd = open(in(name), O_RDWR);
+                CHECK(fd >= 0);
+                volatile uint64_t *at = map(fd, 1, PROT_READ | PROT_WRITE, MAP_SHARED);
+                at[who] = (uint64_t)i + 1;
+                CHECK(munmap((void *)at, PAGE) == 0 && close(fd) == 0);
+            }
+            _exit(0);
+        }
+    }
+    for (int who = 0; who < PROCESSES; who++) CHECK(ended(pids[who]) == 0);
+    for (int i = 0; i < FILES; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "t%d", i);
+        int fd = open(in(name), O_RDONLY);
+        uint64_t words[PROCESSES];
+        CHECK(read(fd, words, sizeof words) == sizeof words && close(fd) == 0);
+        for (int who = 0; who < PROCESSES; who++) CHECK(words[who] == (uint64_t)i + 1);
+    }
+    puts("together");
+}
+
 // ---- programs that somebody kills ---------------------------------------------------------------
 
 // Writes numbered records to random places of a shared mapping, and says on standard output how
@@ -743,6 +780,7 @@ int main(int argc, char **argv) {
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
         {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
+        {"together", together},
         {"everything", everything}, {"progress", progress},
     };
     CHECK(argc > 2);
