@@ -11,6 +11,8 @@ mod parse;
 mod token;
 mod tree;
 
+use crate::verify::{Verified, verify};
+
 pub use diagnostic::{Code, Diagnostic};
 pub use generate::Compiled;
 
@@ -22,4 +24,25 @@ pub use generate::Compiled;
 pub fn compile(text: &str) -> Result<Compiled, Vec<Diagnostic>> {
     let items = parse::parse(text)?;
     generate::generate(&items, text.len())
+}
+
+/// Compiles a program's text, and verifies what comes of it.
+///
+/// # Errors
+/// As of [`compile`]; if there are none, all that keeps the program from running, at the part of
+/// the text that it comes from.
+pub fn check(text: &str) -> Result<Verified, Vec<Diagnostic>> {
+    let compiled = compile(text)?;
+    verify(compiled.program.clone()).map_err(|findings| {
+        let mut errors: Vec<_> = findings
+            .into_iter()
+            .map(|finding| {
+                let span = compiled.span(finding.spot);
+                Diagnostic::new(Code::Unverified, span, finding.problem).help(finding.remedy)
+            })
+            .collect();
+        errors.sort_by_key(|error| error.span.start);
+        errors.dedup();
+        errors
+    })
 }

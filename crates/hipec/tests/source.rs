@@ -1,6 +1,6 @@
 //! The C-like language: the paper's figures, what programs become, and what is said of mistakes.
 use pagekeeper_hipec::asm::{assemble, disassemble};
-use pagekeeper_hipec::source::{Code, compile};
+use pagekeeper_hipec::source::{Code, Diagnostic, check, compile};
 use proptest::prelude::*;
 use snapbox::assert_data_eq;
 
@@ -19,7 +19,7 @@ fn compiled(text: &str) -> String {
     }
 }
 
-fn shown(errors: &[pagekeeper_hipec::source::Diagnostic], text: &str) -> String {
+fn shown(errors: &[Diagnostic], text: &str) -> String {
     errors.iter().map(|error| error.render("policy.hipec", text) + "\n\n").collect()
 }
 
@@ -68,7 +68,7 @@ fn the_example_policies_compile() {
 fn mistakes_are_shown_with_line_caret_and_suggestion() {
     let all: String = include_str!("source/mistakes.txt")
         .split("====\n")
-        .map(|text| match compile(text) {
+        .map(|text| match check(text) {
             Ok(_) => format!("no mistake was found in:\n{text}\n"),
             Err(errors) => shown(&errors, text) + "====\n",
         })
@@ -135,6 +135,16 @@ fn nesting_is_bounded() {
             }
         }
     }
+}
+
+/// Once, a loop that only a `goto` reaches lost its condition, and went on for ever.
+#[test]
+fn a_loop_that_is_entered_by_a_label_keeps_its_condition() {
+    let text = "Int x;
+        Event PageFault() { if (x > 3) goto within; return; while (x > 0) { within: x--; } }
+        Event Replace() { }";
+    let assembled = compiled(text);
+    assert!(assembled.contains("Comp     x > _0"), "{assembled}");
 }
 
 /// Pieces that make programs that are nearly right.

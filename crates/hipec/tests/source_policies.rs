@@ -3,14 +3,13 @@
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use pagekeeper_hipec::source::compile;
-use pagekeeper_hipec::{HipecPolicy, Verified, verify};
+use pagekeeper_hipec::source::check;
+use pagekeeper_hipec::{HipecPolicy, Verified};
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, PolicySpec, Segment};
 use proptest::prelude::*;
 
 fn built(name: &str, text: &str) -> Arc<Verified> {
-    let compiled = compile(text).unwrap_or_else(|errors| panic!("{name}: {}", errors[0]));
-    Arc::new(verify(compiled.program).unwrap_or_else(|findings| panic!("{name}: {}", findings[0])))
+    Arc::new(check(text).unwrap_or_else(|errors| panic!("{}", errors[0].render(name, text))))
 }
 
 fn program(name: &str) -> Arc<Verified> {
@@ -107,16 +106,8 @@ fn peer(name: &str, frames: u32) -> Box<dyn Policy> {
     }
 }
 
-const EXAMPLES: [&str; 8] = [
-    "fifo",
-    "second-chance",
-    "lru",
-    "mru",
-    "lru-2",
-    "mpfifo2",
-    "btree-levels",
-    "scan-resistant",
-];
+const EXAMPLES: [&str; 8] =
+    ["fifo", "second-chance", "lru", "mru", "lru-2", "mpfifo2", "btree-levels", "scan-resistant"];
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -285,5 +276,27 @@ fn the_figures_run() {
             pool.play(&Event::Touch(random(&mut state) % 200));
         }
         assert_sound(name, pool);
+    }
+}
+
+/// A program in the documentation is one that a reader will copy.
+#[test]
+fn programs_in_the_documentation_run() {
+    let mut state = 4;
+    let touches: Vec<u32> = (0..5000).map(|_| random(&mut state) % 300).collect();
+    for (page, programs) in [("hipec-tutorial.md", 5), ("hipec-language.md", 1)] {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        let text = std::fs::read_to_string(format!("{folder}/{page}")).expect("it is there");
+        let blocks: Vec<&str> = text
+            .split("```hipec\n")
+            .skip(1)
+            .filter_map(|rest| rest.split_once("```").map(|(block, _)| block))
+            .collect();
+        assert_eq!(blocks.len(), programs, "{page}");
+        for block in blocks {
+            let mut pool = Pool::new(HipecPolicy::new(built(page, block), 64), 64);
+            touches.iter().for_each(|touch| pool.play(&Event::Touch(*touch)));
+            assert_sound(page, pool);
+        }
     }
 }

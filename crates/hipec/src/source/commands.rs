@@ -4,6 +4,9 @@ use std::ops::Range;
 
 use crate::program::Command;
 
+/// Jumps in a row that are made one: some go in circles.
+const CHAIN_MAX: usize = 32;
+
 /// A place that jumps lead to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Label(usize);
@@ -18,6 +21,8 @@ pub(super) struct Commands {
     /// For each Jump in `list`, by its place, where it leads.
     jumps: Vec<(usize, Label)>,
     labels: Vec<Option<usize>>,
+    /// Whether a jump that was written leads to the label.
+    is_used: Vec<bool>,
     /// Whether what is written next can be reached.
     reachable: bool,
     /// The part of the text that commands are written for.
@@ -26,21 +31,27 @@ pub(super) struct Commands {
 
 impl Commands {
     pub(super) fn new(span: Range<usize>) -> Self {
-        Self { list: Vec::new(), jumps: Vec::new(), labels: Vec::new(), reachable: true, span }
+        Self {
+            list: Vec::new(),
+            jumps: Vec::new(),
+            labels: Vec::new(),
+            is_used: Vec::new(),
+            reachable: true,
+            span,
+        }
     }
 
     /// A label that stands nowhere yet.
     pub(super) fn label(&mut self) -> Label {
         self.labels.push(None);
+        self.is_used.push(false);
         Label(self.labels.len() - 1)
     }
 
     /// Puts the label here.
     pub(super) fn place(&mut self, label: Label) {
         self.labels[label.0] = Some(self.list.len());
-        if self.jumps.iter().any(|jump| jump.1 == label) {
-            self.reachable = true;
-        }
+        self.reachable |= self.is_used[label.0];
     }
 
     /// Puts a label here that a later jump may lead to.
@@ -75,6 +86,7 @@ impl Commands {
 
     fn push_jump(&mut self, label: Label) {
         self.jumps.push((self.list.len(), label));
+        self.is_used[label.0] = true;
         self.list.push((Command::Jump { to: 0 }, self.span.clone()));
     }
 
@@ -90,13 +102,11 @@ impl Commands {
         }
         // A Jump has forgotten the test, so another one that it leads to is taken.
         for at in 0..to.len() {
-            let mut steps = 0;
-            while let Some(next) = to[at].and_then(|next| to.get(next).copied().flatten()) {
-                steps += 1;
-                if steps > to.len() {
-                    break;
+            for _ in 0..CHAIN_MAX {
+                match to[at].and_then(|next| to.get(next).copied().flatten()) {
+                    Some(next) if to[at] != Some(next) => to[at] = Some(next),
+                    _ => break,
                 }
-                to[at] = Some(next);
             }
         }
         let is_reached = self.reached(&to);

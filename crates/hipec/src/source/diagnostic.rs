@@ -58,6 +58,8 @@ pub enum Code {
     Init,
     /// More variables or commands than a program may have.
     TooLarge,
+    /// Something that the verifier does not let run, see [`verify`](mod@crate::verify).
+    Unverified,
 }
 
 impl Code {
@@ -80,6 +82,7 @@ impl Code {
             Code::OutsideLoop => "H018",
             Code::Init => "H019",
             Code::TooLarge => "H020",
+            Code::Unverified => "H030",
         }
     }
 }
