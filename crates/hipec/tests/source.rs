@@ -147,6 +147,22 @@ fn a_loop_that_is_entered_by_a_label_keeps_its_condition() {
     assert!(assembled.contains("Comp     x > _0"), "{assembled}");
 }
 
+/// Variables of two events may have one name, and names put together from two may meet.
+#[test]
+fn variables_of_events_do_not_meet() {
+    let text = "Event PageFault() { Int c; Int b_c; c = 1; b_c = 2; a(); a_b(); }
+        Event Replace() { Int c; Int b_c; c = 3; b_c = 4; }
+        a() { Int b_c; b_c = 5; }
+        a_b() { Int c; c = 6; }";
+    compiled(text);
+    let program = check(text).expect("it may run");
+    let mut names: Vec<_> = program.program().operands.iter().map(|it| it.name.as_str()).collect();
+    names.sort_unstable();
+    let count = names.len();
+    names.dedup();
+    assert_eq!((names.len(), count), (12, 12), "{names:?}");
+}
+
 /// Pieces that make programs that are nearly right.
 fn pieces() -> impl Strategy<Value = String> {
     let piece = proptest::sample::select(vec![

@@ -6,7 +6,11 @@ use std::sync::Arc;
 use pagekeeper_hipec::source::check;
 use pagekeeper_hipec::{HipecPolicy, Verified};
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, PolicySpec, Segment};
+use pagekeeper_sim::{Fault, References, replay};
 use proptest::prelude::*;
+
+#[path = "../../sim/tests/shared/mod.rs"]
+mod shared;
 
 fn built(name: &str, text: &str) -> Arc<Verified> {
     Arc::new(check(text).unwrap_or_else(|errors| panic!("{}", errors[0].render(name, text))))
@@ -205,6 +209,29 @@ proptest! {
     ) {
         for name in EXAMPLES {
             assert_equals_peer(name, frames, &events);
+        }
+    }
+}
+
+const TRACES: [&str; 7] = ["2_pools", "cpp", "cs", "gli", "loop", "multi1", "multi2"];
+
+fn all_faults(references: &References, mut policy: impl Policy, frames: u32) -> Vec<Fault> {
+    let mut faults = Vec::new();
+    replay(references, &mut policy, frames, |fault| faults.push(fault)).expect("it is sound");
+    faults
+}
+
+/// The same fault with the same victim, each time.
+#[test]
+fn examples_decide_as_native_policies_on_traces() {
+    for trace in TRACES {
+        let Some(references) = shared::trace(trace) else { continue };
+        for frames in [references.pages() / 20, references.pages() / 2] {
+            for name in ["fifo", "second-chance", "lru", "mru", "lru-2", "scan-resistant"] {
+                let ours = all_faults(&references, HipecPolicy::new(program(name), frames), frames);
+                let native = all_faults(&references, peer(name, frames), frames);
+                assert!(ours == native, "{name} on {trace} in {frames} frames");
+            }
         }
     }
 }

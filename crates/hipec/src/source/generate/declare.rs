@@ -6,8 +6,11 @@ use super::super::tree::{Declaration, Doing, Expression, Name, Statement, Type, 
 use super::{Done, Generator, Reported, Symbol};
 use crate::program::{EventNumber, Kind, NAME_BYTES_MAX, Operand, PAGE_SLOTS};
 
-/// What the name of an event adds to the name of one of its variables, at most.
+/// Of an event's name, what its variables' names begin with where they would else be the same.
 const EVENT_PREFIX_BYTES: usize = 64;
+
+/// What remains for a name of one's own: room for the event's and what sets them apart.
+const OWN_NAME_BYTES: usize = NAME_BYTES_MAX - EVENT_PREFIX_BYTES - 16;
 
 /// Events that the system runs, but for Init, which it reads.
 const SYSTEM: [EventNumber; 5] = [
@@ -34,7 +37,7 @@ impl<'s> Generator<'s> {
         let mut misspelt = Vec::new();
         for (span, name) in idle {
             let known = meant(name, names());
-            if let Some(known) = known.filter(|known| !self.events.contains_key(known)) {
+            if let Some(known) = known.filter(|known| !self.events.contains_key(*known)) {
                 misspelt.push(known);
                 self.error(
                     Diagnostic::new(Code::Event, span, format!("nothing runs the event `{name}`"))
@@ -114,7 +117,7 @@ impl<'s> Generator<'s> {
             "is a word of the language"
         } else if name.text.starts_with('_') {
             "begins with `_`, as the language's own names do"
-        } else if name.text.len() > NAME_BYTES_MAX - EVENT_PREFIX_BYTES {
+        } else if name.text.len() > OWN_NAME_BYTES {
             "is too long"
         } else {
             return false;
@@ -291,8 +294,12 @@ impl<'s> Generator<'s> {
             name.text.to_string()
         } else {
             // Another event has a variable of this name.
-            let event = &self.event_name[..self.event_name.len().min(EVENT_PREFIX_BYTES - 2)];
-            format!("_{event}_{}", name.text)
+            let event = &self.event_name[..self.event_name.len().min(EVENT_PREFIX_BYTES)];
+            let mut text = format!("_{event}_{}", name.text);
+            while self.program.find(&text).is_some() {
+                text.push('_');
+            }
+            text
         };
         let index = self.operand(&text, operand, &name.span)?;
         let symbol = Symbol { index, kind: operand, span: name.span.clone() };

@@ -1,5 +1,6 @@
 //! Operands: of variables, of numbers, and for what lies between.
 
+use std::num::IntErrorKind;
 use std::ops::Range;
 
 use super::super::diagnostic::{Code, Diagnostic, meant};
@@ -110,18 +111,23 @@ impl<'s> Generator<'s> {
             Some(digits) => i64::from_str_radix(digits, 16),
             None => digits.parse::<i64>(),
         };
-        let value = value.ok().map(|value| if is_negative { -value } else { value });
-        match value.map(i32::try_from) {
-            Some(Ok(value)) => Ok(value),
-            Some(Err(_)) => Err(self.error(
+        let value = match value {
+            Ok(value) => i32::try_from(if is_negative { -value } else { value }).ok(),
+            Err(error) if *error.kind() == IntErrorKind::PosOverflow => None,
+            Err(_) => {
+                let message = format!("`{digits}` is no number");
+                return Err(self.error(
+                    Diagnostic::new(Code::Number, span.clone(), message)
+                        .help("write digits, or 0x and hexadecimal ones"),
+                ));
+            }
+        };
+        value.ok_or_else(|| {
+            self.error(
                 Diagnostic::new(Code::Number, span.clone(), "this number is too large")
                     .help(format!("write one from {} to {}", i32::MIN, i32::MAX)),
-            )),
-            None => Err(self.error(
-                Diagnostic::new(Code::Number, span.clone(), format!("`{digits}` is no number"))
-                    .help("write digits, or 0x and hexadecimal ones"),
-            )),
-        }
+            )
+        })
     }
 
     pub(super) fn symbol(&mut self, name: &str, span: &Range<usize>) -> Done<Symbol> {
