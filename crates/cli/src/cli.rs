@@ -1,7 +1,7 @@
 //! The command line as a whole.
 
 use crate::commands::{
-    completions, doctor, export, import, man, policies, pool, record, replay, report, run,
+    completions, doctor, export, hipec, import, man, policies, pool, record, replay, report, run,
     simulate, tune,
 };
 use clap::{Parser, Subcommand};
@@ -48,6 +48,7 @@ pub(crate) enum Command {
     Import(import::Args),
     Export(export::Args),
     Policies(policies::Args),
+    Hipec(hipec::Args),
     Doctor(doctor::Args),
     #[command(hide = true)]
     Completions(completions::Args),

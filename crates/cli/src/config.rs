@@ -55,7 +55,7 @@ impl Settings {
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicySpec>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    PolicySpec::parse(&text).map(Some).map_err(de::Error::custom)
+    crate::policy_text::parse(&text).map(Some).map_err(de::Error::custom)
 }
 
 #[derive(Deserialize)]

@@ -12,6 +12,7 @@ mod failure;
 mod job;
 mod output;
 mod policy_list;
+mod policy_text;
 mod predict;
 mod program;
 mod progress;

@@ -1,6 +1,7 @@
 //! Lists of policies: `lru,2q:kin=0.25,kout=0.5,all`.
 
-use pagekeeper_policy::{PolicyError, PolicySpec, all};
+use crate::policy_text;
+use pagekeeper_policy::{PolicySpec, all};
 use std::str::FromStr;
 
 /// One `--policy` argument.
@@ -29,20 +30,25 @@ fn split(text: &str) -> Vec<String> {
 }
 
 impl FromStr for PolicyList {
-    type Err = PolicyError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<PolicyList, PolicyError> {
+    fn from_str(text: &str) -> Result<PolicyList, String> {
         let mut list = PolicyList { specs: Vec::new(), has_all: false };
         for part in split(text) {
             if part.trim() == "all" {
                 list.has_all = true;
                 list.specs.extend(all().iter().map(PolicySpec::of));
             } else {
-                list.specs.push(PolicySpec::parse(&part)?);
+                list.specs.push(policy_text::parse(&part)?);
             }
         }
         Ok(list)
     }
+}
+
+/// Every policy of the registry.
+pub(crate) fn every() -> PolicyList {
+    PolicyList { specs: all().iter().map(PolicySpec::of).collect(), has_all: true }
 }
 
 /// The policies of several arguments, each once, in order. Where only policies that run live make

@@ -11,18 +11,19 @@
 //! - [`verify`](mod@verify) says whether it may run.
 //! - [`interpret`] runs it, within a budget of commands; [`policy`] makes it a
 //!   [`Policy`](pagekeeper_policy::Policy).
-//! - [`library`] has programs that are ready.
+//! - [`load`](mod@load) reads a program in any of its forms.
 #![deny(unsafe_code)]
 
 pub mod asm;
 pub mod interpret;
-pub mod library;
+pub mod load;
 mod pages;
 pub mod policy;
 pub mod program;
 pub mod source;
 pub mod verify;
 
+pub use load::{Form, LoadError, load};
 pub use policy::HipecPolicy;
 pub use program::{Command, Event, EventNumber, Index, Operand, Program};
 pub use verify::{Finding, Verified, verify};

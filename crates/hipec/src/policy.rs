@@ -6,7 +6,10 @@
 use std::sync::Arc;
 
 use pagekeeper_policy::policies::fifo2::Fifo2;
-use pagekeeper_policy::{Admission, Fraction, Gauge, Note, Page, Place, Policy, Visible};
+use pagekeeper_policy::{
+    Admission, Fraction, Gauge, Note, Page, Place, Policy, PolicyInfo, PolicySpec, Runs, Source,
+    Visible,
+};
 
 use crate::interpret::{Ended, Hint, Machine, Told};
 use crate::program::EventNumber;
@@ -55,6 +58,42 @@ pub struct Counts {
     pub loose_ends: u64,
 }
 
+/// A program as what commands, the simulator and the live engine take for a policy. `text` is what
+/// it is shown as: its file.
+pub fn spec(program: Arc<Verified>, text: &str) -> PolicySpec {
+    // A spec's description lives as long as the registry's: about 200 bytes for each program that
+    // is loaded.
+    let info: &'static PolicyInfo =
+        Box::leak(Box::new(PolicyInfo { bytes_per_page: program.bytes_per_page(), ..INFO }));
+    PolicySpec::loaded(info, text, move |frames, _seed| {
+        Box::new(HipecPolicy::new(program.clone(), frames))
+    })
+}
+
+/// What is said of every program. As a policy it is what a revoked program leaves behind.
+const INFO: PolicyInfo = PolicyInfo {
+    name: "hipec",
+    aliases: &[],
+    summary: "a program of the user's, checked before it runs and bounded while it does",
+    helps: "access patterns that are known, and that no other policy knows",
+    hurts: "what the program does not foresee",
+    source: Source {
+        title: "P. C. H. Lee, R. C. Chang, M. C. Chen: HiPEC: A System for \
+                Application-customized Virtual-memory Caching Management, \
+                Software: Practice and Experience, 1997",
+        section: "Caching strategy representation; Protection mechanism",
+    },
+    cost: "the program's commands, at most 1024 and 64 for each frame in an event",
+    bytes_per_page: 0,
+    parameters: &[],
+    runs: Runs::Anywhere(|_, _, _| Box::new(own())),
+};
+
+/// The pool's own order.
+const fn own() -> Fifo2 {
+    Fifo2::new(Fraction::new(2, 3))
+}
+
 /// A verified program, deciding for a pool of frames.
 #[derive(Clone, Debug)]
 pub struct HipecPolicy {
@@ -84,7 +123,7 @@ impl HipecPolicy {
             wants_references: program.uses_references(),
             machine,
             program,
-            own: Fifo2::new(Fraction::new(2, 3)),
+            own: own(),
             frames,
             now: 0,
             counts: Counts::default(),

@@ -67,6 +67,35 @@ impl Verified {
         self.calls_deep
     }
 
+    /// Memory that a page number in use costs, in bytes.
+    pub fn bytes_per_page(&self) -> u32 {
+        // A home, bits and links, and the pool's own order; see `pages.rs` and FIFO2.
+        const ALWAYS: u32 = 2 + 1 + 8 + 9;
+        // A key and a turn, and an entry of 24 in a B-tree, whose nodes are two thirds full.
+        const ORDERED: u32 = 16 + 36;
+        // An address, and entries of 12 and 20 in B-trees.
+        const PLACED: u32 = 8 + 18 + 30;
+        let operands = || self.program.operands.iter().map(|operand| operand.kind);
+        let mut bytes = ALWAYS;
+        if operands().any(|kind| matches!(kind, Kind::Ordered { .. })) {
+            bytes += ORDERED;
+        }
+        if self.uses_places() {
+            bytes += PLACED;
+        }
+        let stored: std::collections::BTreeSet<u8> = self
+            .program
+            .events
+            .iter()
+            .flat_map(|event| &event.commands)
+            .filter_map(|command| match command {
+                Command::Store { slot, .. } => Some(*slot),
+                _ => None,
+            })
+            .collect();
+        bytes + 8 * stored.len() as u32
+    }
+
     /// Whether the program asks where pages live.
     pub fn uses_places(&self) -> bool {
         let declares = self.program.operands.iter().any(|operand| {

@@ -1,17 +1,19 @@
-//! The library's programs against the native policies: the same victims, one by one.
+//! Programs written command by command against the native policies: the same victims, one by
+//! one.
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pagekeeper_hipec::asm::assemble;
-use pagekeeper_hipec::{HipecPolicy, Verified, library, verify};
+use pagekeeper_hipec::{Form, HipecPolicy, Verified, load};
 use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
 use proptest::prelude::*;
 
 fn program(name: &str) -> Arc<Verified> {
-    let (_, text) = library::ALL.iter().find(|(known, _)| *known == name).unwrap();
-    let program = assemble(text).unwrap_or_else(|error| panic!("{name}: {error}")).program;
-    Arc::new(verify(program).unwrap_or_else(|findings| panic!("{name}: {}", findings[0])))
+    let path = format!("{}/tests/policies/{name}.asm", env!("CARGO_MANIFEST_DIR"));
+    let (verified, form) =
+        load(&path, &std::fs::read(&path).unwrap()).unwrap_or_else(|error| panic!("{error}"));
+    assert_eq!(form, Form::Assembler);
+    Arc::new(verified)
 }
 
 /// A program and the native policy that it must equal.

@@ -1,5 +1,6 @@
 //! Every policy by name: what it is, what it costs, its parameters, and how to build it.
 use std::fmt;
+use std::sync::Arc;
 
 use crate::parameters::{ParameterInfo, Parameters};
 use crate::{Policy, policies};
@@ -96,6 +97,20 @@ pub fn find(name: &str) -> Option<&'static PolicyInfo> {
 pub struct PolicySpec {
     info: &'static PolicyInfo,
     parameters: Parameters,
+    loaded: Option<Loaded>,
+}
+
+/// A policy that is not in the registry.
+#[derive(Clone)]
+struct Loaded {
+    text: Arc<str>,
+    build: Arc<dyn Fn(u32, u64) -> Box<dyn Policy> + Send + Sync>,
+}
+
+impl fmt::Debug for Loaded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Loaded").field("text", &self.text).finish_non_exhaustive()
+    }
 }
 
 impl PolicySpec {
@@ -134,15 +149,27 @@ impl PolicySpec {
                 expected: kind.to_string(),
             })?;
         }
-        Ok(Self { info, parameters })
+        Ok(Self { info, parameters, loaded: None })
+    }
+
+    /// A policy that is not in the registry, such as a program of the user's. `text` is what it is
+    /// shown as, and what tells it from others; `build` makes it from a number of frames and a
+    /// seed.
+    pub fn loaded(
+        info: &'static PolicyInfo,
+        text: &str,
+        build: impl Fn(u32, u64) -> Box<dyn Policy> + Send + Sync + 'static,
+    ) -> Self {
+        let loaded = Loaded { text: text.into(), build: Arc::new(build) };
+        Self { info, parameters: Parameters::defaults(info.parameters), loaded: Some(loaded) }
     }
 
     /// The policy of this registry row, with its defaults.
     pub fn of(info: &'static PolicyInfo) -> Self {
-        Self { info, parameters: Parameters::defaults(info.parameters) }
+        Self { info, parameters: Parameters::defaults(info.parameters), loaded: None }
     }
 
-    /// The registry's row.
+    /// The registry's row, or what stands for it.
     pub const fn info(&self) -> &'static PolicyInfo {
         self.info
     }
@@ -162,6 +189,9 @@ impl PolicySpec {
     /// # Errors
     /// [`PolicyError::SimulatorOnly`] for a policy that needs to know the future.
     pub fn build(&self, frames: u32, seed: u64) -> Result<Box<dyn Policy>, PolicyError> {
+        if let Some(loaded) = &self.loaded {
+            return Ok((loaded.build)(frames, seed));
+        }
         match self.info.runs {
             Runs::Anywhere(build) => Ok(build(&self.parameters, frames, seed)),
             Runs::SimulatorOnly => Err(PolicyError::SimulatorOnly { policy: self.info.name }),
@@ -179,12 +209,18 @@ impl std::str::FromStr for PolicySpec {
 
 impl PartialEq for PolicySpec {
     fn eq(&self, other: &Self) -> bool {
-        self.info.name == other.info.name && self.parameters == other.parameters
+        let text = |spec: &Self| spec.loaded.as_ref().map(|loaded| loaded.text.clone());
+        self.info.name == other.info.name
+            && self.parameters == other.parameters
+            && text(self) == text(other)
     }
 }
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(loaded) = &self.loaded {
+            return f.write_str(&loaded.text);
+        }
         f.write_str(self.info.name)?;
         for (place, (key, value)) in self.parameters.given().enumerate() {
             let separator = if place == 0 { ':' } else { ',' };

@@ -3,6 +3,7 @@
 pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod export;
+pub(crate) mod hipec;
 pub(crate) mod holder;
 pub(crate) mod import;
 pub(crate) mod man;
@@ -33,6 +34,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Import(args) => import::run(&args).map(ok),
         Command::Export(args) => export::run(&args).map(ok),
         Command::Policies(args) => policies::run(&args).map(ok),
+        Command::Hipec(args) => hipec::run(&args).map(ok),
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args).map(ok),
         Command::Man(args) => man::run(&args).map(ok),

@@ -22,7 +22,7 @@ pub(crate) struct Args {
     #[arg(long, short, value_name = "OUT.pkt")]
     output: PathBuf,
     /// Policy of the recorded run: NAME or NAME:KEY=VALUE,… [default: lru]
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]

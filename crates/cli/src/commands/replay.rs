@@ -1,11 +1,11 @@
 //! `pagekeeper replay`: the decisions of a recorded run, taken again.
 
 use crate::failure::{Failure, Kind};
+use crate::policy_text;
 use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_frames::{Brain, Config, Input};
-use pagekeeper_policy::PolicySpec;
 use pagekeeper_trace::{Header, Record};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -138,7 +138,7 @@ fn brain_of(header: &Header) -> Result<Brain, Failure> {
         text(key).filter(|t| !t.is_empty()).map(|t| t.parse().map_err(|_| bad(key))).transpose()
     };
     let policy = text("policy").ok_or_else(|| bad("policy"))?;
-    let spec = PolicySpec::parse(&policy).map_err(|e| Failure::new(Kind::Data, e))?;
+    let spec = policy_text::parse(&policy).map_err(|e| Failure::new(Kind::Data, e))?;
     let frames = match number("frames")? {
         Some(frames) => u32::try_from(frames).map_err(|_| bad("frames"))?,
         None => {

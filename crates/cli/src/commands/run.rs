@@ -31,7 +31,7 @@ PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 #[command(after_help = AFTER, override_usage = "pagekeeper run [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
     /// Which pages leave memory: NAME or NAME:KEY=VALUE,…
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]

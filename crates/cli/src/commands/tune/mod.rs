@@ -130,7 +130,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
 /// What there is to choose from; lru is always among them, to compare with.
 fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
     let mut policies = match lists {
-        [] => policy_list::flatten(&["all".parse::<PolicyList>()?], true),
+        [] => policy_list::flatten(&[policy_list::every()], true),
         lists => policy_list::flatten(lists, true),
     };
     if let Some(spec) = policies.iter().find(|spec| !spec.info().runs_live()) {
