@@ -25,9 +25,9 @@ const EXACT: &[(&str, &str)] = &[
 const CLOSE: &[Close] = &[
     ("lirs", "lirs", &[]),
     // The counted program never forgets a ghost of T2, where the paper's Figure 2 bounds all four
-    // lists at 2 c, rounds the ratio of the ghost lists down, and moves the target before the
-    // replacement. With these three changes a model of the figure gives its rows to the hit, so
-    // the figure is right here.
+    // lists at 2 c, forgets one of T1 on ghost hits too, rounds the ratio of the ghost lists down,
+    // and moves the target before the replacement. With these changes a model of the figure gave
+    // its rows to the hit in the six cells tried, so the figure is right here.
     ("car", "car", &[("cpp", 61), ("multi2", 2200), ("multi2", 2600)]),
     // Four segments, filled from below while frames are free.
     ("slru", "slru:segments=4,protected=3/4,fill=free", &[]),
@@ -35,8 +35,8 @@ const CLOSE: &[Close] = &[
     ("mq", "mq:life=10000", &[]),
     // Below 100 frames the counted program's window is nothing, and no page ever stays. Elsewhere
     // ours has more hits, by up to 0.025, and has them too with true frequencies in place of the
-    // sketch. The counted sketch adds to all of a page's counters, not to the least, and counts
-    // once more what it rejects, so it is too full to tell pages apart.
+    // sketch. Why is not settled: the counted sketch adds to all of a page's counters and counts
+    // once more what it rejects, but a copy of it did not give these rows.
     (
         "wtinylfu",
         "wtinylfu",
