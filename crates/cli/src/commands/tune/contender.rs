@@ -104,6 +104,8 @@ pub(super) struct Cpu {
     pub(super) own_ns: u64,
     /// Of children that were waited for: the program where we manage.
     pub(super) children_ns: u64,
+    /// The part of that outside the kernel.
+    pub(super) children_user_ns: u64,
 }
 
 /// Why a run cannot be used.
@@ -401,8 +403,13 @@ fn cpu_of(stat: &str) -> Option<Cpu> {
     let (_, fields) = stat.rsplit_once(") ")?;
     let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
     let mut ticks = fields.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
-    let mut next_two = || Some((ticks.next()?? + ticks.next()??) * tick_ns);
-    Some(Cpu { own_ns: next_two()?, children_ns: next_two()? })
+    let mut next = || Some(ticks.next()?? * tick_ns);
+    let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
+    Some(Cpu {
+        own_ns: user + system,
+        children_ns: children_user + children_system,
+        children_user_ns: children_user,
+    })
 }
 
 fn show_end_of(errors: &mut File) {
@@ -422,7 +429,8 @@ mod tests {
     fn cpu_times_are_read_whatever_the_name() {
         let stat = "7 (a) b (c) Z 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-        let expected = Cpu { own_ns: 120 * tick_ns, children_ns: 7 * tick_ns };
+        let expected =
+            Cpu { own_ns: 120 * tick_ns, children_ns: 7 * tick_ns, children_user_ns: 3 * tick_ns };
         assert_eq!(cpu_of(stat), Some(expected));
         assert_eq!(cpu_of("7 (a) Z 1"), None);
         assert!(cpu_of(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());

@@ -184,9 +184,10 @@ fn calibrated(
         + recorded.write_faults as f64 * cost.write_fault_ns;
     let mut work_ns = (recorded.elapsed_ns as f64 - waiting_ns).max(0.0);
     // Recording makes many more faults than a run has, and their cost is not well known: what the
-    // program computed bounds what it did besides waiting for them.
-    if let Some(cpu) = cpu.filter(|cpu| cpu.children_ns > 0) {
-        work_ns = work_ns.min(cpu.children_ns as f64);
+    // program computed bounds what it did besides waiting for them. Its time in the kernel does
+    // not count, since in a recording that is nearly all faults.
+    if let Some(cpu) = cpu.filter(|cpu| cpu.children_user_ns > 0) {
+        work_ns = work_ns.min(cpu.children_user_ns as f64);
     }
     cost.hit_ns = work_ns / references.max(1) as f64;
     cost
@@ -268,7 +269,7 @@ mod tests {
         let io_ns = 10_000.0 * (cost.major_request_ns + cost.major_page_ns);
         assert!((io_ns - 1e9).abs() < 1e3, "{io_ns}");
         assert!((cost.hit_ns - 1000.0).abs() < 1.0);
-        let cpu = Some(Cpu { own_ns: 0, children_ns: 500_000_000 });
+        let cpu = Some(Cpu { own_ns: 0, children_ns: 900_000_000, children_user_ns: 500_000_000 });
         assert!((calibrated(&recorded(), cpu, 1_000_000, 4096).hit_ns - 500.0).abs() < 1.0);
         let nothing = calibrated(&RunStats::default(), None, 0, 4096);
         assert_eq!(nothing.major_request_ns, CostModel::default().major_request_ns);
