@@ -46,6 +46,21 @@ pub(crate) fn json(value: &impl Serialize) -> String {
     text.expect("our values have text keys and finite numbers") + "\n"
 }
 
+/// Prints lines of comma-separated values under their headings; all of one length.
+pub(crate) fn print_csv(
+    headings: &[&str],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> Result<(), Failure> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
+    let whole = "memory takes every record of equal length";
+    writer.write_record(headings).expect(whole);
+    for row in rows {
+        writer.write_record(row).expect(whole);
+    }
+    let bytes = writer.into_inner().expect("memory is always flushed");
+    print(&String::from_utf8_lossy(&bytes))
+}
+
 /// A plain table: the first `left` columns aligned left, the others (numbers) right.
 pub(crate) fn table(
     headings: &[&str],

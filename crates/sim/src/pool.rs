@@ -33,7 +33,7 @@ use serde::Serialize;
 
 pub use schedule::{PoolCost, Schedule};
 
-use crate::{References, SegmentOutcome, SimError};
+use crate::{References, Regions, SegmentOutcome, SimError};
 use frames::Frames;
 use schedule::Machine;
 
@@ -258,13 +258,12 @@ pub fn simulate_pool(
         Schedule::ByTime => u64::MAX >> 1,
     };
     let total: u64 = programs.iter().map(|p| p.references.len() as u64).sum();
+    let regions: Vec<Regions> =
+        programs.iter().map(|p| p.references.regions(options.regions_per_segment)).collect();
     let mut pool = Pool {
         programs,
-        regions: programs
-            .iter()
-            .map(|p| p.references.regions(options.regions_per_segment))
-            .collect(),
-        running: programs.iter().map(|p| Running::new(p, options.regions_per_segment)).collect(),
+        running: programs.iter().zip(&regions).map(|(p, r)| Running::new(p, r)).collect(),
+        regions,
         frames,
         machine: Machine::new(programs.len(), quantum_ns, options.cost),
         refs: 0,
@@ -280,7 +279,7 @@ pub fn simulate_pool(
 
 struct Pool<'p, 'a> {
     programs: &'p [PoolProgram<'a>],
-    regions: Vec<crate::Regions>,
+    regions: Vec<Regions>,
     running: Vec<Running>,
     frames: Frames<'a>,
     machine: Machine,
@@ -290,12 +289,12 @@ struct Pool<'p, 'a> {
 }
 
 impl Running {
-    fn new(program: &PoolProgram<'_>, regions_per_segment: u32) -> Self {
+    fn new(program: &PoolProgram<'_>, regions: &Regions) -> Self {
         let references = program.references;
         Running {
             at: 0,
             state: vec![0; references.pages() as usize],
-            region_faults: vec![0; references.regions(regions_per_segment).total()],
+            region_faults: vec![0; regions.total()],
             segment_references: vec![0; references.segments().len()],
             frames_sum: 0,
             outcome: ProgramOutcome {

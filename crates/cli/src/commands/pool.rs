@@ -144,8 +144,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         );
         return Err(Failure::new(Kind::Usage, text));
     }
-    let frames = count(args.frames, page_bytes)?;
-    let programs = programs(args, &traces, page_bytes)?;
+    let frames = traces[0].frames_of(&[args.frames])?[0];
+    let programs = programs(args, &traces)?;
     let waiting = Waiting::for_end_of("simulating");
     let mut outcomes = Vec::new();
     for kind in &args.allocation {
@@ -202,14 +202,6 @@ struct JsonRow<'a> {
     outcome: &'a PoolOutcome,
 }
 
-fn count(frames: Frames, page_bytes: u32) -> Result<u32, Failure> {
-    frames.count(page_bytes).filter(|count| *count > 0).ok_or_else(|| {
-        let text =
-            format!("{frames:?} is not between 1 and {} pages of {page_bytes} bytes", u32::MAX);
-        Failure::new(Kind::Usage, text)
-    })
-}
-
 /// One for all programs, or one for each.
 fn each<T: Clone>(what: &str, given: &[T], programs: usize) -> Result<Vec<T>, Failure> {
     match given.len() {
@@ -222,11 +214,7 @@ fn each<T: Clone>(what: &str, given: &[T], programs: usize) -> Result<Vec<T>, Fa
     }
 }
 
-fn programs<'a>(
-    args: &Args,
-    traces: &'a [Loaded],
-    page_bytes: u32,
-) -> Result<Vec<PoolProgram<'a>>, Failure> {
+fn programs<'a>(args: &Args, traces: &'a [Loaded]) -> Result<Vec<PoolProgram<'a>>, Failure> {
     let policies: Vec<PolicySpec> = policy_list::in_order(&args.policy);
     let policies = each("policies", &policies, traces.len())?;
     let bounds = match args.bounds.as_slice() {
@@ -242,8 +230,11 @@ fn programs<'a>(
         };
         let mut program = PoolProgram::new(name, &trace.references, policy);
         if let Some(Bounds { least, most }) = bounds {
-            let least = least.map_or(Ok(0), |least| count(least, page_bytes))?;
-            program = program.bounded(least, count(most, page_bytes)?);
+            let least = match least {
+                Some(least) => trace.frames_of(&[least])?[0],
+                None => 0,
+            };
+            program = program.bounded(least, trace.frames_of(&[most])?[0]);
         }
         programs.push(program);
     }
@@ -284,25 +275,11 @@ fn table(outcomes: &[(&str, PoolOutcome)]) -> Result<(), Failure> {
 }
 
 fn csv(outcomes: &[(&str, PoolOutcome)]) -> Result<(), Failure> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut write = |fields: &[String]| {
-        writer.write_record(fields).expect("memory takes every record of equal length");
-    };
-    write(
-        &[
-            "allocation",
-            "program",
-            "references",
-            "faults",
-            "write_backs",
-            "mean_frames",
-            "ended_ns",
-        ]
-        .map(str::to_owned),
-    );
-    for (allocation, outcome) in outcomes {
-        for p in &outcome.programs {
-            write(&[
+    let headings =
+        ["allocation", "program", "references", "faults", "write_backs", "mean_frames", "ended_ns"];
+    let rows = outcomes.iter().flat_map(|(allocation, outcome)| {
+        outcome.programs.iter().map(|p| {
+            vec![
                 (*allocation).to_owned(),
                 p.name.clone(),
                 p.references.to_string(),
@@ -310,9 +287,8 @@ fn csv(outcomes: &[(&str, PoolOutcome)]) -> Result<(), Failure> {
                 p.write_backs.to_string(),
                 format!("{:.1}", p.mean_frames),
                 p.ended_ns.to_string(),
-            ]);
-        }
-    }
-    let bytes = writer.into_inner().expect("memory is always flushed");
-    report::print(&String::from_utf8_lossy(&bytes))
+            ]
+        })
+    });
+    report::print_csv(&headings, rows)
 }

@@ -154,19 +154,20 @@ fn csv<'a>(
     args: &Args,
     outcomes: impl Iterator<Item = (&'a Loaded, &'a Outcome)>,
 ) -> Result<(), Failure> {
-    let mut writer = csv::Writer::from_writer(Vec::new());
-    let mut write = |fields: Vec<String>| {
-        writer.write_record(fields).expect("memory takes every record of equal length");
-    };
-    let mut headings =
-        ["trace", "policy", "frames", "references", "hits", "faults", "write_backs", "hit_ratio"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut headings = vec![
+        "trace",
+        "policy",
+        "frames",
+        "references",
+        "hits",
+        "faults",
+        "write_backs",
+        "hit_ratio",
+    ];
     if args.readahead {
-        headings.push("pages_read".into());
+        headings.push("pages_read");
     }
-    write(headings);
-    for (trace, outcome) in outcomes {
+    let rows = outcomes.map(|(trace, outcome)| {
         let counts = &outcome.counts;
         let mut fields = vec![
             trace.name.clone(),
@@ -181,10 +182,9 @@ fn csv<'a>(
         if args.readahead {
             fields.push(counts.pages_read.to_string());
         }
-        write(fields);
-    }
-    let bytes = writer.into_inner().expect("memory is always flushed");
-    report::print(&String::from_utf8_lossy(&bytes))
+        fields
+    });
+    report::print_csv(&headings, rows)
 }
 
 /// An outcome with what it is an outcome of.

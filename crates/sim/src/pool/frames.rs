@@ -8,7 +8,7 @@ use crate::{References, SimError};
 /// A program's pages in the pool.
 pub(crate) struct Member<'a> {
     references: &'a References,
-    /// What its pages' numbers begin at under a policy for all.
+    /// What its pages' numbers begin at under a policy for all; 0 under one of its own.
     base: u32,
     /// Its segments' numbers likewise.
     first_segment: u32,
@@ -66,24 +66,29 @@ impl<'a> Frames<'a> {
                 },
                 resident: 0,
             });
-            base = base
-                .checked_add(program.references.pages())
-                .filter(|pages| *pages <= crate::PAGES_MAX)
-                .ok_or(SimError::TooManyPages { position: 0 })?;
+            if all.is_some() {
+                base = base
+                    .checked_add(program.references.pages())
+                    .filter(|pages| *pages <= crate::PAGES_MAX)
+                    .ok_or(SimError::TooManyPages { position: 0 })?;
+            }
             first_segment += program.references.segments().len() as u32;
         }
         let until_split = allocation.period_refs();
         Ok(Self { allocation: allocation.clone(), all, members, total, free: total, until_split })
     }
 
+    /// The policy that holds a program's pages, and what their numbers begin at there.
+    fn policy(&mut self, program: usize) -> (&mut dyn Policy, u32) {
+        let Member { policy: own, base, .. } = &mut self.members[program];
+        let policy = self.all.as_mut().or(own.as_mut()).expect("a policy for all, or one each");
+        (policy, *base)
+    }
+
     /// A program references a page of its own that is resident.
     pub(crate) fn hit(&mut self, program: usize, page: Page) {
-        let member = &mut self.members[program];
-        match (&mut self.all, &mut member.policy) {
-            (Some(all), _) => all.referenced(Page(page.0 + member.base)),
-            (None, Some(own)) => own.referenced(page),
-            (None, None) => unreachable!("a policy for all, or one each"),
-        }
+        let (policy, base) = self.policy(program);
+        policy.referenced(Page(page.0 + base));
     }
 
     /// Every reference, for those who learn from all of them.
@@ -118,41 +123,25 @@ impl<'a> Frames<'a> {
             let what = "it has no victim though it holds pages".to_owned();
             SimError::BrokenPolicy { position, what }
         };
-        let member = &mut self.members[program];
+        let member = &self.members[program];
         let (segment, index) = member.references.place(page);
         let segment = Segment(member.first_segment + segment as u32);
-        let place = Place { segment, index };
-        let leaving = if let Some(all) = &mut self.all {
-            let page = Page(page.0 + member.base);
-            if all.wants_places() {
-                all.placed(page, place);
-            }
-            let mut leaving = None;
-            if self.free > 0 {
-                self.free -= 1;
-            } else {
-                let victim = all.victim(Some(page)).ok_or_else(none)?;
-                leaving = Some(self.owner(victim));
-            }
-            self.all.as_mut().expect("a policy for all").admitted(page, Admission::Demand);
-            leaving
-        } else {
-            let donor = self.donor(program);
-            if donor.is_none() {
-                self.free -= 1;
-            }
-            let wants_places = self.own(program).wants_places();
-            if wants_places {
-                self.own(program).placed(page, place);
-            }
-            let mut leaving = None;
-            if let Some(donor) = donor {
-                let incoming = (donor == program).then_some(page);
-                leaving = Some((donor, self.own(donor).victim(incoming).ok_or_else(none)?));
-            }
-            self.own(program).admitted(page, Admission::Demand);
-            leaving
-        };
+        let donor = self.donor(program);
+        if donor.is_none() {
+            self.free -= 1;
+        }
+        let (policy, base) = self.policy(program);
+        let page = Page(page.0 + base);
+        if policy.wants_places() {
+            policy.placed(page, Place { segment, index });
+        }
+        let mut leaving = None;
+        if let Some(donor) = donor {
+            let incoming = (donor == program).then_some(page);
+            let victim = self.policy(donor).0.victim(incoming).ok_or_else(none)?;
+            leaving = Some(if self.all.is_some() { self.owner(victim) } else { (donor, victim) });
+        }
+        self.policy(program).0.admitted(page, Admission::Demand);
         if let Some((donor, _)) = leaving {
             self.members[donor].resident -= 1;
         }
@@ -160,12 +149,11 @@ impl<'a> Frames<'a> {
         Ok(leaving)
     }
 
-    fn own(&mut self, program: usize) -> &mut Box<dyn Policy> {
-        self.members[program].policy.as_mut().expect("a policy each")
-    }
-
-    /// Whose page leaves for one of this program's; `None` if a free frame is taken.
+    /// Whose policy gives up a page for one of this program's; `None` if a free frame is taken.
     fn donor(&self, program: usize) -> Option<usize> {
+        if self.all.is_some() {
+            return (self.free == 0).then_some(program);
+        }
         let asking = &self.members[program];
         if asking.resident >= asking.most && asking.resident > 0 {
             return Some(program);
@@ -191,12 +179,9 @@ impl<'a> Frames<'a> {
 
     /// A program has ended: its frames are free.
     pub(crate) fn release(&mut self, program: usize, pages: impl Iterator<Item = Page>) {
-        let base = self.members[program].base;
         for page in pages {
-            match &mut self.all {
-                Some(all) => all.removed(Page(page.0 + base)),
-                None => self.own(program).removed(page),
-            }
+            let (policy, base) = self.policy(program);
+            policy.removed(Page(page.0 + base));
             self.free += 1;
         }
         let member = &mut self.members[program];

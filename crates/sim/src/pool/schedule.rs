@@ -65,6 +65,13 @@ impl Machine {
             let Reverse((done_ns, _)) = *self.waiting.peek()?;
             self.now_ns = self.now_ns.max(done_ns);
         }
+        self.wake();
+        self.turn_ends_ns = self.now_ns + self.quantum_ns;
+        self.ready.pop_front()
+    }
+
+    /// Those whose page has come are ready.
+    fn wake(&mut self) {
         while let Some(Reverse((done_ns, program))) = self.waiting.peek().copied() {
             if done_ns > self.now_ns {
                 break;
@@ -72,8 +79,6 @@ impl Machine {
             self.waiting.pop();
             self.ready.push_back(program);
         }
-        self.turn_ends_ns = self.now_ns + self.quantum_ns;
-        self.ready.pop_front()
     }
 
     /// The running program made a reference; whether its turn goes on.
@@ -85,13 +90,7 @@ impl Machine {
     /// The program's turn is over; it goes on later.
     pub(crate) fn yielded(&mut self, program: usize) {
         // Those whose page came during the turn were ready before it.
-        while let Some(Reverse((done_ns, other))) = self.waiting.peek().copied() {
-            if done_ns > self.now_ns {
-                break;
-            }
-            self.waiting.pop();
-            self.ready.push_back(other);
-        }
+        self.wake();
         self.ready.push_back(program);
     }
 
