@@ -9,12 +9,14 @@
 //! - [`asm`](mod@asm) is its text form, each way.
 //! - [`source`] is the C-like language that people write, compiled to a program.
 //! - [`verify`](mod@verify) says whether it may run.
+//! - [`compile`](mod@compile) makes it machine code.
 //! - [`interpret`] runs it, within a budget of commands; [`policy`] makes it a
 //!   [`Policy`](pagekeeper_policy::Policy).
 //! - [`load`](mod@load) reads a program in any of its forms.
 #![deny(unsafe_code)]
 
 pub mod asm;
+pub mod compile;
 pub mod interpret;
 pub mod load;
 mod pages;
@@ -23,6 +25,7 @@ pub mod program;
 pub mod source;
 pub mod verify;
 
+pub use compile::{CompileError, Execution};
 pub use load::{Form, LoadError, load};
 pub use policy::HipecPolicy;
 pub use program::{Command, Event, EventNumber, Index, Operand, Program};

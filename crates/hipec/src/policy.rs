@@ -11,6 +11,7 @@ use pagekeeper_policy::{
     Visible,
 };
 
+use crate::compile::{CompileError, Execution};
 use crate::interpret::{Ended, Hint, Machine, Told};
 use crate::program::EventNumber;
 use crate::verify::Verified;
@@ -114,8 +115,32 @@ pub struct HipecPolicy {
 }
 
 impl HipecPolicy {
-    /// The program at its beginning, with `frames` frames.
+    /// The program at its beginning, with `frames` frames; compiled if it can be on this host.
     pub fn new(program: Arc<Verified>, frames: u32) -> Self {
+        Self::interpreted(program, frames)
+    }
+
+    /// The same, run in this way.
+    ///
+    /// # Errors
+    /// The program is to be compiled, and cannot be on this host.
+    pub fn with_execution(
+        program: Arc<Verified>,
+        frames: u32,
+        execution: Execution,
+    ) -> Result<Self, CompileError> {
+        match execution {
+            Execution::Interpreted => Ok(Self::interpreted(program, frames)),
+            Execution::Compiled => Err(CompileError::Host(std::env::consts::ARCH.to_owned())),
+        }
+    }
+
+    /// How its commands are run.
+    pub const fn execution(&self) -> Execution {
+        Execution::Interpreted
+    }
+
+    fn interpreted(program: Arc<Verified>, frames: u32) -> Self {
         let machine = Machine::new(&program);
         Self {
             has_reference: machine.has_event(EventNumber::REFERENCE),
