@@ -7,7 +7,7 @@ use crate::port::{FileNo, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::FileCounts;
 use crate::table::Table;
-use crate::word::{State, WordRef};
+use crate::word::{Chosen, State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
 use pagekeeper_policy::Page;
 use std::collections::{BTreeSet, HashMap};
@@ -275,6 +275,17 @@ impl Core {
         self.charge_state(job);
     }
 
+    /// Pages were used without anybody's being told at once. (What a use would map along, nobody
+    /// asked to be mapped.)
+    pub(crate) fn touched(&mut self, places: impl IntoIterator<Item = Place>) -> Job {
+        let mut job = Job::default();
+        for place in places {
+            self.decide_into(Input::Touch { place, write: false, map: false }, &mut job);
+        }
+        self.give_up_victims(&mut job);
+        job
+    }
+
     /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.
     fn charge_state(&mut self, job: &mut Job) {
         if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
@@ -291,21 +302,24 @@ impl Core {
                 kept.push(victim.place);
                 continue;
             }
-            if let Some(file) = self.file_mut(victim.place.segment.0) {
+            let chosen = word.choose();
+            if chosen != Chosen::Held
+                && let Some(file) = self.file_mut(victim.place.segment.0)
+            {
                 file.counts.evictions += 1;
             }
-            if word.idle() {
-                word.claim_leave();
-                job.evict.push(victim);
-            } else {
-                let ticket = self.next_ticket;
-                self.next_ticket += 1;
-                // One that is being dropped leaves by itself.
-                if word.state() != State::Leaving {
-                    word.doom();
-                    self.doomed_by.insert(victim.page, ticket);
+            match chosen {
+                Chosen::Leaving => job.evict.push(victim),
+                Chosen::Held => kept.push(victim.place),
+                Chosen::Doomed | Chosen::Gone => {
+                    let ticket = self.next_ticket;
+                    self.next_ticket += 1;
+                    // One that is being dropped leaves by itself.
+                    if chosen == Chosen::Doomed {
+                        self.doomed_by.insert(victim.page, ticket);
+                    }
+                    job.late.push(Doomed { victim, ticket });
                 }
-                job.late.push(Doomed { victim, ticket });
             }
         }
         for run in plan.clean {
@@ -358,8 +372,7 @@ impl Core {
                     word.spare();
                     return Late::Kept(self.decide(Input::Kept { place: victim.place }));
                 }
-                word.claim_leave();
-                Late::Claimed
+                if word.claim_leave() { Late::Claimed } else { Late::Busy }
             }
             _ => Late::Busy,
         }
@@ -422,8 +435,7 @@ impl Core {
             let place = Place { index: run.place.index + i, ..run.place };
             let Some(page) = self.brain.page(place) else { continue };
             let word = self.table.word(page);
-            if word.idle() && word.dirty() && !word.doomed() && !self.fenced(place) {
-                word.claim_clean();
+            if !word.doomed() && !self.fenced(place) && word.claim_clean() {
                 match job.clean.last_mut() {
                     Some(last)
                         if last.place.segment == place.segment

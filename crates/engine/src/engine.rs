@@ -17,6 +17,7 @@ use crate::port::{FileNo, PAGE_BYTES, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, FileReport, Spent, Stats, Times};
 use crate::table::Table;
+use crate::touches::Touches;
 use pagekeeper_frames::{Brain, Budget, Config, Input, Segment};
 use pagekeeper_policy::Policy;
 use std::collections::VecDeque;
@@ -55,6 +56,8 @@ pub struct Engine<P: Port> {
     private_pages_max: AtomicU64,
     pub(crate) buffers: Mutex<Vec<Buffer>>,
     pub(crate) exact: bool,
+    /// Uses that the brain has not heard of yet.
+    pub(crate) touches: Touches,
 }
 
 /// Page-aligned memory for one transfer.
@@ -85,6 +88,7 @@ impl<P: Port> Engine<P> {
             private_pages_max: AtomicU64::new(0),
             buffers: Mutex::new(Vec::new()),
             exact,
+            touches: Touches::default(),
         }
     }
 
@@ -198,6 +202,11 @@ impl<P: Port> Engine<P> {
             log.segment(Segment(file), name, version.size_bytes);
         }
         core.decide(Input::Segment { segment: Segment(file), pages });
+    }
+
+    /// A file's version as the engine knows it; none if it is not managed.
+    pub fn file_version(&self, file: FileNo) -> Option<Version> {
+        Some(self.lock().file(file)?.version)
     }
 
     /// A process image appeared.

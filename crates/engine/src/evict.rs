@@ -101,15 +101,11 @@ impl<P: Port> Engine<P> {
     fn write_back(&self, run: Run) -> Result<(), PortError> {
         let file = run.place.segment.0;
         self.times.of(Spent::Kernel, || self.protect_everywhere(run));
-        let mut buffer = self.take_buffer(run.pages as usize * PAGE_BYTES as usize)?;
-        let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
+        let bytes = u64::from(run.pages) * PAGE_BYTES;
         self.begin_own_write(file);
-        let result =
-            self.times.of(Spent::Kernel, || self.port.peek(file, run.place.index, data)).and_then(
-                |()| self.times.of(Spent::Io, || self.port.store(file, run.place.index, data)),
-            );
-        let bytes = data.len() as u64;
-        self.give_buffer(buffer);
+        let (index, pages) = (run.place.index, u64::from(run.pages));
+        let in_place = self.times.of(Spent::Io, || self.port.store_in_place(file, index, pages));
+        let result = in_place.unwrap_or_else(|| self.store_copy(run));
         self.end_own_write(file);
         let mut core = self.lock();
         if let Some(file) = core.file_mut(file)
@@ -118,6 +114,18 @@ impl<P: Port> Engine<P> {
             file.counts.write_backs += u64::from(run.pages);
             file.counts.written_bytes += bytes;
         }
+        result
+    }
+
+    /// Writes a copy of claimed pages.
+    fn store_copy(&self, run: Run) -> Result<(), PortError> {
+        let (file, index) = (run.place.segment.0, run.place.index);
+        let mut buffer = self.take_buffer(run.pages as usize * PAGE_BYTES as usize)?;
+        let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
+        let copied = self.times.of(Spent::Kernel, || self.port.peek(file, index, data));
+        let result =
+            copied.and_then(|()| self.times.of(Spent::Io, || self.port.store(file, index, data)));
+        self.give_buffer(buffer);
         result
     }
 

@@ -273,12 +273,11 @@ impl<P: Port> Engine<P> {
         let core = self.lock();
         let (Some(page), State::Resident) = core.state(place) else { return };
         let word = core.word(page);
-        if !word.idle() {
+        if !word.claim_leave() {
             drop(core);
             std::thread::yield_now();
             return;
         }
-        word.claim_leave();
         drop(core);
         let _ = self.port.discard(place.segment.0, place.index, 1);
         let mut core = self.lock();

@@ -69,19 +69,18 @@ impl<P: Port> Engine<P> {
             let mut busy = false;
             core.for_each_dirty(file, range.clone(), |core, page, place| {
                 let word = core.word(page);
-                let ready = word.idle() && !word.doomed() && !core.fenced(place);
+                let ready = !word.doomed() && !core.fenced(place);
                 match &mut run {
                     Some(r) => {
                         let next = place.index == r.place.index + u64::from(r.pages);
-                        if !ready || !next || r.pages == FLUSH_RUN_PAGES_MAX {
+                        let more = next && r.pages < FLUSH_RUN_PAGES_MAX;
+                        if !(ready && more && word.claim_clean()) {
                             return false;
                         }
-                        word.claim_clean();
                         r.pages += 1;
                         true
                     }
-                    None if ready => {
-                        word.claim_clean();
+                    None if ready && word.claim_clean() => {
                         run = Some(Run { place, pages: 1, demanded: 0 });
                         true
                     }
@@ -158,8 +157,7 @@ impl<P: Port> Engine<P> {
                 if word.dirty() && !discard_dirty {
                     continue;
                 }
-                if word.idle() && !word.doomed() {
-                    word.claim_leave();
+                if !word.doomed() && word.claim_leave() {
                     claimed.push((page, place));
                 } else {
                     busy = true;

@@ -267,22 +267,36 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
     ) -> Result<Run, PortError> {
         debug_assert!(run.pages <= WINDOW_PAGES_MAX.max(run.demanded));
-        let bytes = run.pages as usize * PAGE_BYTES as usize;
-        let mut buffer = match self.take_buffer(bytes) {
-            Ok(buffer) => buffer,
-            Err(error) => {
-                self.abandon(run, 0, again);
-                return Err(error);
-            }
-        };
+        let mut buffer = None;
         let result = self.fetch_with(&mut buffer, run, dirty, pin, again);
-        self.give_buffer(buffer);
+        if let Some(buffer) = buffer {
+            self.give_buffer(buffer);
+        }
         result
+    }
+
+    /// Brings pages from storage into the file's frames; `buffer` is kept for the next try.
+    fn load(&self, buffer: &mut Option<Buffer>, run: Run) -> Result<u64, PortError> {
+        let (file, index) = (run.place.segment.0, run.place.index);
+        let pages = u64::from(run.pages);
+        let in_place = self.times.of(Spent::Io, || self.port.load_in_place(file, index, pages));
+        if let Some(loaded) = in_place {
+            return loaded;
+        }
+        let bytes = (pages * PAGE_BYTES) as usize;
+        let buffer = match buffer {
+            Some(buffer) => buffer,
+            none => none.insert(self.take_buffer(bytes)?),
+        };
+        let data = &mut buffer[..bytes];
+        let loaded = self.times.of(Spent::Io, || self.port.load(file, index, data))?;
+        self.times.of(Spent::Kernel, || self.port.fill(file, index, data))?;
+        Ok(loaded)
     }
 
     fn fetch_with(
         &self,
-        buffer: &mut Buffer,
+        buffer: &mut Option<Buffer>,
         mut run: Run,
         dirty: bool,
         pin: bool,
@@ -290,13 +304,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<Run, PortError> {
         let file = run.place.segment.0;
         let loaded = loop {
-            let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
-            let loaded = self.times.of(Spent::Io, || self.port.load(file, run.place.index, data));
-            let filled = loaded.and_then(|bytes| {
-                self.times
-                    .of(Spent::Kernel, || self.port.fill(file, run.place.index, data))
-                    .map(|()| bytes)
-            });
+            let filled = self.load(buffer, run);
             let keep = if run.pages > run.demanded { run.demanded } else { 1 };
             match filled {
                 Err(_) if run.demanded > 0 && run.pages > keep => {
@@ -316,6 +324,9 @@ impl<P: Port> Engine<P> {
                     core.word(page).filled(dirty && i < run.demanded);
                     if dirty && i < run.demanded {
                         core.note_dirty(place);
+                    }
+                    if core.brain.is_marker(place) {
+                        core.word(page).notice();
                     }
                     if pin && i == 0 {
                         core.word(page).pin();

@@ -1,8 +1,9 @@
-//! The live engine.
+//! The live engine, and the library that hosts it in a program of one's own: see [`library`].
 //!
 //! [`Engine`](engine::Engine) is one managed page cache: it answers the faults of address spaces
 //! that map its files, under a budget, as the brain (`pagekeeper-frames`) decides. It speaks to the
-//! machine through a [`Port`](port::Port).
+//! machine through a [`Port`](port::Port). It has two hosts: the manager process of unmodified
+//! programs ([`launch`], [`manager`]), and the library, in process.
 #![deny(unsafe_code)]
 
 mod change;
@@ -16,6 +17,7 @@ mod follow;
 pub mod holder;
 mod job;
 pub mod launch;
+pub mod library;
 pub mod live;
 pub mod manager;
 mod outside;
@@ -28,6 +30,7 @@ pub mod spaces;
 pub mod stats;
 pub mod store;
 pub mod table;
+mod touches;
 pub mod transfer;
 mod watch;
 pub mod word;

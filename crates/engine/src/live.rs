@@ -160,7 +160,7 @@ pub(crate) fn mapping_at(pid: u32, addr: u64) -> Option<Found> {
 }
 
 /// What an error of a userfault operation means for the engine.
-fn userfault_error(errno: Errno) -> PortError {
+pub(crate) fn userfault_error(errno: Errno) -> PortError {
     match errno {
         Errno::AGAIN => PortError::Again,
         // Not registered: unmapped meanwhile. The program cannot be waiting there.
@@ -168,6 +168,32 @@ fn userfault_error(errno: Errno) -> PortError {
         Errno::FAULT | Errno::INVAL => PortError::Missing,
         other => PortError::Io(other.raw_os_error()),
     }
+}
+
+/// Maps resident frames at an address range: [`Port::map`].
+pub(crate) fn map_pages(
+    userfault: &Userfault,
+    addr: u64,
+    pages: u64,
+    protect: bool,
+) -> Result<Mapped, PortError> {
+    let end = addr + pages * PAGE_BYTES;
+    let mut at = addr;
+    let mut existed = false;
+    while at < end {
+        let Err(stopped) = userfault.cont(at, end - at, protect, false) else { break };
+        at += stopped.done_bytes;
+        match stopped.errno {
+            Errno::EXIST => {
+                existed = true;
+                userfault.wake(at, PAGE_BYTES).map_err(userfault_error)?;
+                at += PAGE_BYTES;
+            }
+            Errno::AGAIN if stopped.done_bytes > 0 => {}
+            errno => return Err(userfault_error(errno)),
+        }
+    }
+    Ok(Mapped { existed })
 }
 
 impl Port for LivePort {
@@ -214,24 +240,7 @@ impl Port for LivePort {
         pages: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        let space = self.need_space(space)?;
-        let end = addr + pages * PAGE_BYTES;
-        let mut at = addr;
-        let mut existed = false;
-        while at < end {
-            let Err(stopped) = space.userfault.cont(at, end - at, protect, false) else { break };
-            at += stopped.done_bytes;
-            match stopped.errno {
-                Errno::EXIST => {
-                    existed = true;
-                    space.userfault.wake(at, PAGE_BYTES).map_err(userfault_error)?;
-                    at += PAGE_BYTES;
-                }
-                Errno::AGAIN if stopped.done_bytes > 0 => {}
-                errno => return Err(userfault_error(errno)),
-            }
-        }
-        Ok(Mapped { existed })
+        map_pages(&self.need_space(space)?.userfault, addr, pages, protect)
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

@@ -68,6 +68,26 @@ pub trait Port: Send + Sync + 'static {
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError>;
     /// Writes pages to storage, not beyond the file's present end.
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Reads claimed pages from storage straight into the file's frames, as [`load`](Self::load)
+    /// and [`fill`](Self::fill) do in two steps. `None`: it cannot, and those are called.
+    fn load_in_place(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        _pages: u64,
+    ) -> Option<Result<u64, PortError>> {
+        None
+    }
+    /// Writes claimed pages to storage straight from their frames, as [`peek`](Self::peek) and
+    /// [`store`](Self::store) do in two steps. `None`: it cannot, and those are called.
+    fn store_in_place(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        _pages: u64,
+    ) -> Option<Result<(), PortError>> {
+        None
+    }
     /// Makes sure that storage has room for these pages, so that writing them back cannot fail for
     /// lack of space.
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;

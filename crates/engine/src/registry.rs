@@ -20,6 +20,14 @@ pub(crate) fn open() -> Option<OwnedFd> {
 
 /// Registers a file for as long as the registry's descriptor lives.
 pub(crate) fn claim(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
-    let mixed = (id.ino ^ id.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    file::lock_range(registry, RangeLock::Exclusive, mixed >> 2, 1, false)
+    file::lock_range(registry, RangeLock::Exclusive, byte_of(id), 1, false)
+}
+
+fn byte_of(id: FileId) -> u64 {
+    (id.ino ^ id.dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 2
+}
+
+/// As [`claim`], beside others that only read.
+pub(crate) fn claim_shared(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
+    file::lock_range(registry, RangeLock::Shared, byte_of(id), 1, false)
 }

@@ -222,6 +222,15 @@ impl Store {
         Ok(file::allocate(&write.plain, flags, offset, len)?)
     }
 
+    /// `ftruncate(2)`.
+    ///
+    /// # Errors
+    /// As `ftruncate(2)`; EBADF if the store is not writable.
+    pub fn set_len(&self, len: u64) -> Result<(), PortError> {
+        let access = self.access();
+        Ok(file::set_len(&access.for_writing()?.plain, len)?)
+    }
+
     /// Makes what was written durable.
     ///
     /// # Errors

@@ -12,9 +12,11 @@
 //!
 //! The dirty bit is set before a program may write and cleared only after its write-back
 //! succeeded. *Doomed* marks a page that was chosen as a victim while it was busy. Pins are held
-//! while a thread maps the page or patches its content; a pinned page neither leaves nor is
-//! cleaned. Transitions are made under the engine's lock, pins may be dropped without it. The words
-//! live in shared memory, so that the holder process can tell what is dirty when the manager dies.
+//! while a thread maps the page or copies its content; a pinned page neither leaves nor is cleaned,
+//! and nobody sleeps with a pin. *Holds* are a program's own, for as long as it likes: a held page
+//! does not leave, and when it is chosen as a victim, it stays and others go. Transitions are made
+//! under the engine's lock; uses ([`Use`]) begin and end without it. The words live in shared
+//! memory, so that the holder process can tell what is dirty when the manager dies.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -34,9 +36,78 @@ pub enum State {
 }
 
 const STATE: u32 = 0b111;
+const RESIDENT: u32 = 2;
 const DIRTY: u32 = 1 << 3;
 const DOOMED: u32 = 1 << 4;
+/// One user has its content alone.
+const EXCLUSIVE: u32 = 1 << 5;
+/// It was chosen as a victim while held; the brain waits to hear that it no longer is.
+const KEPT: u32 = 1 << 6;
+/// The brain wants to hear of the next use at once.
+const NOTICE: u32 = 1 << 7;
 const PIN: u32 = 1 << 8;
+const HOLD: u32 = 1 << 20;
+/// Most pins, and most holds, on a page.
+const COUNT_MAX: u32 = 0xfff;
+
+const fn pins(word: u32) -> u32 {
+    (word / PIN) & COUNT_MAX
+}
+
+const fn holds(word: u32) -> u32 {
+    word / HOLD
+}
+
+/// How a page's content is used by the library's callers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Use {
+    /// Copied out: a pin.
+    Read,
+    /// Overwritten: a pin, alone.
+    Write,
+    /// Lent out for reading: a hold.
+    Shared,
+    /// Lent out for writing: a hold, alone.
+    Exclusive,
+}
+
+impl Use {
+    /// The content is changed.
+    pub fn writes(self) -> bool {
+        matches!(self, Use::Write | Use::Exclusive)
+    }
+
+    const fn bits(self) -> u32 {
+        match self {
+            Use::Read => PIN,
+            Use::Write => PIN | EXCLUSIVE,
+            Use::Shared => HOLD,
+            Use::Exclusive => HOLD | EXCLUSIVE,
+        }
+    }
+}
+
+/// How a use ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ended {
+    /// Nobody else uses the page.
+    pub last: bool,
+    /// The brain is to be told that it may leave again: see [`WordRef::take_kept`].
+    pub kept: bool,
+}
+
+/// What became of a page that was chosen as a victim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Chosen {
+    /// It is Leaving now.
+    Leaving,
+    /// It was busy: it is doomed.
+    Doomed,
+    /// A program holds it: it stays.
+    Held,
+    /// Somebody else takes it out.
+    Gone,
+}
 
 /// One page's word.
 #[repr(transparent)]
@@ -77,7 +148,7 @@ impl std::fmt::Debug for WordRef<'_> {
                 write!(f, ", {what}")?;
             }
         }
-        write!(f, ", {} pins", self.pins())
+        write!(f, ", {} pins, {} holds", self.pins(), self.holds())
     }
 }
 
@@ -112,13 +183,23 @@ impl WordRef<'_> {
 
     /// Number of pins.
     pub fn pins(self) -> u32 {
-        self.load() / PIN
+        pins(self.load())
+    }
+
+    /// Number of holds.
+    pub fn holds(self) -> u32 {
+        holds(self.load())
     }
 
     /// Resident, and nobody is doing anything with it.
     pub fn idle(self) -> bool {
         let word = self.load();
-        word & STATE == 2 && word / PIN == 0
+        word & STATE == RESIDENT && word / PIN == 0
+    }
+
+    /// Changes the word if `to` says how; the word that was changed.
+    fn change(self, to: impl FnMut(u32) -> Option<u32>) -> Option<u32> {
+        self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, to).ok()
     }
 
     fn step(self, from: &[State], to: u32, clear: u32, set: u32, what: &str) {
@@ -153,10 +234,15 @@ impl WordRef<'_> {
         self.0.fetch_or(DIRTY, Ordering::AcqRel);
     }
 
-    /// Resident, dirty, idle → Cleaning.
-    pub fn claim_clean(self) {
-        assert!(self.idle() && self.dirty(), "page word: cleaning a page that is busy or clean");
-        self.step(&[State::Resident], 3, 0, 0, "claim_clean");
+    /// Resident, dirty, unpinned → Cleaning; false if it is not so. Who holds it for reading goes
+    /// on reading.
+    #[must_use]
+    pub fn claim_clean(self) -> bool {
+        let to = |w: u32| {
+            let ready = w & (STATE | DIRTY | EXCLUSIVE) == RESIDENT | DIRTY && pins(w) == 0;
+            ready.then_some(w & !STATE | 3)
+        };
+        self.change(to).is_some()
     }
 
     /// Cleaning → Resident; clean if its write-back succeeded.
@@ -164,11 +250,24 @@ impl WordRef<'_> {
         self.step(&[State::Cleaning], 2, if success { DIRTY } else { 0 }, 0, "cleaned");
     }
 
-    /// Chosen as a victim while busy.
-    pub fn doom(self) {
-        let state = self.state();
-        assert!(state != State::Absent && state != State::Leaving, "doomed while {state:?}");
-        self.0.fetch_or(DOOMED, Ordering::AcqRel);
+    /// Chosen as a victim: leaves, or is marked.
+    pub fn choose(self) -> Chosen {
+        let mut chosen = Chosen::Gone;
+        self.change(|w| {
+            assert!(w & STATE != 0, "page word: an absent page was chosen as a victim");
+            let to = if w & STATE == 4 {
+                (Chosen::Gone, w)
+            } else if holds(w) > 0 {
+                (Chosen::Held, w | KEPT)
+            } else if w & STATE == RESIDENT && pins(w) == 0 {
+                (Chosen::Leaving, w & !(STATE | DOOMED | KEPT | NOTICE) | 4)
+            } else {
+                (Chosen::Doomed, w | DOOMED)
+            };
+            chosen = to.0;
+            Some(to.1)
+        });
+        chosen
     }
 
     /// A doomed page stays after all.
@@ -177,10 +276,26 @@ impl WordRef<'_> {
         self.0.fetch_and(!DOOMED, Ordering::AcqRel);
     }
 
-    /// Resident, idle → Leaving.
-    pub fn claim_leave(self) {
-        assert!(self.idle(), "page word: eviction of a busy page");
-        self.step(&[State::Resident], 4, DOOMED, 0, "claim_leave");
+    /// Resident, idle → Leaving; false if it is not so.
+    #[must_use]
+    pub fn claim_leave(self) -> bool {
+        let to = |w: u32| {
+            let idle = w & STATE == RESIDENT && w / PIN == 0;
+            idle.then_some(w & !(STATE | DOOMED | KEPT | NOTICE) | 4)
+        };
+        self.change(to).is_some()
+    }
+
+    /// Resident, held exclusively by the caller and otherwise unused → Leaving, the hold ended;
+    /// false if somebody is about to map it.
+    #[must_use]
+    pub fn leave_held(self) -> bool {
+        let to = |w: u32| {
+            assert!(w & EXCLUSIVE != 0 && holds(w) == 1, "page word: taken out without its hold");
+            let ready = w & STATE == RESIDENT && pins(w) == 0;
+            ready.then_some(w & DIRTY | 4)
+        };
+        self.change(to).is_some()
     }
 
     /// Leaving: its content was written back (the page still has to be taken out).
@@ -208,14 +323,81 @@ impl WordRef<'_> {
     /// Adds a pin to a resident page.
     pub fn pin(self) {
         assert_eq!(self.state(), State::Resident, "page word: pinned while not resident");
-        self.0.fetch_add(PIN, Ordering::AcqRel);
+        let before = self.0.fetch_add(PIN, Ordering::AcqRel);
+        assert!(pins(before) < COUNT_MAX, "page word: out of pins");
     }
 
-    /// Takes a pin back; true if it was the last.
+    /// Takes a pin back; true if nobody else uses the page.
     pub fn unpin(self) -> bool {
-        let before = self.0.fetch_sub(PIN, Ordering::SeqCst);
-        assert!(before >= PIN, "page word: unpinned without a pin");
-        before / PIN == 1
+        self.end(Use::Read).last
+    }
+
+    /// The next use is to be told to the brain at once.
+    pub fn notice(self) {
+        self.0.fetch_or(NOTICE, Ordering::AcqRel);
+    }
+
+    /// Begins a use without the engine's lock, if nothing else has to be done for it first: the
+    /// page is resident and at rest, is dirty if it is to be written, and is not used in a way
+    /// that excludes this one.
+    #[inline]
+    #[must_use]
+    pub fn try_use(self, how: Use) -> bool {
+        let bits = how.bits();
+        let mut word = self.0.load(Ordering::Acquire);
+        loop {
+            if !Self::usable(word, how) || word & NOTICE != 0 || how.writes() && word & DIRTY == 0 {
+                return false;
+            }
+            let to = word + bits;
+            match self.0.compare_exchange_weak(word, to, Ordering::SeqCst, Ordering::Acquire) {
+                Ok(_) => return true,
+                Err(now) => word = now,
+            }
+        }
+    }
+
+    #[inline]
+    fn usable(word: u32, how: Use) -> bool {
+        let at_rest = word & (STATE | DOOMED | EXCLUSIVE) == RESIDENT;
+        let free = if how.writes() {
+            word / PIN == 0
+        } else {
+            pins(word) < COUNT_MAX && holds(word) < COUNT_MAX
+        };
+        at_rest && free
+    }
+
+    /// Whether [`begin`](Self::begin) would succeed now.
+    pub fn is_usable(self, how: Use) -> bool {
+        Self::usable(self.load(), how)
+    }
+
+    /// Begins a use under the engine's lock, by whoever tells the brain of it; a page that is to be
+    /// written becomes dirty. False if the page is in motion, or used in a way that excludes this.
+    #[must_use]
+    pub fn begin(self, how: Use) -> bool {
+        let dirty = if how.writes() { DIRTY } else { 0 };
+        let to = |w: u32| Self::usable(w, how).then_some((w & !NOTICE | dirty) + how.bits());
+        self.change(to).is_some()
+    }
+
+    /// Ends a use.
+    #[inline]
+    pub fn end(self, how: Use) -> Ended {
+        let before = self.0.fetch_sub(how.bits(), Ordering::SeqCst);
+        let count =
+            if matches!(how, Use::Read | Use::Write) { pins(before) } else { holds(before) };
+        assert!(count > 0, "page word: a use ended that did not begin");
+        let after = before - how.bits();
+        Ended { last: after / PIN == 0, kept: after & KEPT != 0 && holds(after) == 0 }
+    }
+
+    /// Whether the brain waits to hear that the page is no longer held; it is told once.
+    #[must_use]
+    pub fn take_kept(self) -> bool {
+        let to = |w: u32| (w & KEPT != 0 && holds(w) == 0).then_some(w & !KEPT);
+        self.change(to).is_some()
     }
 }
 
@@ -229,32 +411,56 @@ mod tests {
     #[test]
     fn no_reachable_move_loses_a_dirty_page() {
         type Move = fn(WordRef<'_>);
-        let moves: [(&str, Move); 15] = [
+        let begin = |w: WordRef<'_>, how: Use, locked: bool| {
+            if w.pins() + w.holds() < 3 {
+                let _ = if locked { w.begin(how) } else { w.try_use(how) };
+            }
+        };
+        let moves: &[(&str, Move)] = &[
             ("claim_fill", |w| w.claim_fill()),
             ("filled clean", |w| w.filled(false)),
             ("filled dirty", |w| w.filled(true)),
             ("fill_failed", |w| w.fill_failed()),
             ("set_dirty", |w| w.set_dirty()),
-            ("claim_clean", |w| w.claim_clean()),
+            ("claim_clean", |w| {
+                let _ = w.claim_clean();
+            }),
             ("cleaned", |w| w.cleaned(true)),
             ("clean failed", |w| w.cleaned(false)),
-            ("doom", |w| w.doom()),
+            ("choose", |w| {
+                let _ = w.choose();
+            }),
             ("spare", |w| w.spare()),
-            ("claim_leave", |w| w.claim_leave()),
+            ("claim_leave", |w| {
+                let _ = w.claim_leave();
+            }),
+            ("leave_held", |w| {
+                let _ = w.leave_held();
+            }),
             ("written", |w| w.written()),
             ("left", |w| w.left()),
             ("kept", |w| w.kept()),
+            ("take_kept", |w| {
+                let _ = w.take_kept();
+            }),
+            ("notice", |w| {
+                if w.state() == State::Resident {
+                    w.notice()
+                }
+            }),
             ("pin", |w| {
                 if w.pins() < 2 {
                     w.pin()
                 }
             }),
         ];
+        let uses = [Use::Read, Use::Write, Use::Shared, Use::Exclusive];
         std::panic::set_hook(Box::new(|_| {}));
         let mut seen = HashSet::from([0u32]);
         let mut todo = vec![0u32];
         while let Some(from) = todo.pop() {
-            for (name, step) in &moves {
+            let mut reached = Vec::new();
+            for (name, step) in moves {
                 let cell = AtomicU32::new(from);
                 let legal = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
                     step(Word::from_atomic(&cell))
@@ -269,25 +475,52 @@ mod tests {
                     !lost || ["cleaned", "written", "fill_failed"].contains(name),
                     "{name} from {from:#x} cleaned a page without a write-back"
                 );
+                reached.push((*name, to));
+            }
+            for how in uses {
+                for locked in [false, true] {
+                    let cell = AtomicU32::new(from);
+                    begin(Word::from_atomic(&cell), how, locked);
+                    let to = cell.load(Ordering::Relaxed);
+                    assert!(
+                        to == from || !how.writes() || to & DIRTY != 0,
+                        "a page that is clean is written: {from:#x}"
+                    );
+                    reached.push(("begin", to));
+                }
+                // Only what began can end.
+                let exclusive = from & EXCLUSIVE != 0;
+                let could = match how {
+                    Use::Read => pins(from) > u32::from(exclusive && holds(from) == 0),
+                    Use::Write => exclusive && holds(from) == 0,
+                    Use::Shared => holds(from) > 0 && !exclusive,
+                    Use::Exclusive => exclusive && holds(from) == 1,
+                };
+                if could {
+                    let cell = AtomicU32::new(from);
+                    Word::from_atomic(&cell).end(how);
+                    reached.push(("end", cell.load(Ordering::Relaxed)));
+                }
+            }
+            for (name, to) in reached {
                 if to & STATE == 0 {
                     assert_eq!(to, 0, "{name} from {from:#x} left something behind: {to:#x}");
                 }
-                if from / PIN > 0 && to / PIN > 0 {
-                    assert!(
-                        matches!(to & STATE, 2),
-                        "{name} from {from:#x}: a pinned page is resident"
-                    );
-                }
+                let state = to & STATE;
+                assert!(
+                    pins(to) == 0 || state == RESIDENT,
+                    "{name} from {from:#x}: a pinned page is resident"
+                );
+                assert!(
+                    holds(to) == 0 || state == RESIDENT || state == 3 && to & EXCLUSIVE == 0,
+                    "{name} from {from:#x}: a held page stays"
+                );
+                assert!(
+                    to & EXCLUSIVE == 0 || state == RESIDENT && holds(to) <= 1 && to & DIRTY != 0,
+                    "{name} from {from:#x}: nobody writes here alone: {to:#x}"
+                );
                 if seen.insert(to) {
                     todo.push(to);
-                }
-                if from / PIN > 0 {
-                    let cell = AtomicU32::new(from);
-                    Word::from_atomic(&cell).unpin();
-                    let to = cell.load(Ordering::Relaxed);
-                    if seen.insert(to) {
-                        todo.push(to);
-                    }
                 }
             }
         }

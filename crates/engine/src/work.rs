@@ -16,7 +16,7 @@ pub(crate) enum Work {
     Flush(u32),
 }
 
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Queue {
     work: VecDeque<Work>,
     idle: usize,
@@ -24,6 +24,7 @@ struct Queue {
 }
 
 /// A queue that workers wait on. Faults go first: a program waits for them.
+#[derive(Debug)]
 pub(crate) struct Workers {
     queue: Mutex<Queue>,
     ready: Condvar,

@@ -115,6 +115,7 @@ impl Brain {
             Input::Close { segment } => self.close(segment),
             Input::Drop { segment, first, pages } => self.drop_range(segment, first, pages),
             Input::Major { place, want, write, map } => self.major(place, want, write, map),
+            Input::Overwrite { place, pages } => self.overwrite(place, pages),
             Input::Touch { place, write, map } => self.touch(place, write, map),
             Input::Write { place } => self.write(place),
             Input::Cleaned { place } => self.cleaned(place),
@@ -165,6 +166,16 @@ impl Brain {
         self.flag(place) & STUCK != 0
     }
 
+    /// Whether the next touch of the page starts read-ahead.
+    pub fn is_marker(&self, place: Place) -> bool {
+        self.flag(place) & MARKER != 0
+    }
+
+    /// Whether the page was fetched ahead and is not known to be used.
+    pub fn is_pending(&self, place: Place) -> bool {
+        self.flag(place) & PENDING != 0
+    }
+
     /// A segment's length in pages; 0 when it is not declared.
     pub fn pages(&self, segment: Segment) -> u64 {
         self.pages.pages(segment)
@@ -198,6 +209,11 @@ impl Brain {
     /// Numbered extents of a segment that overlap a page range, as (first page, its place).
     pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
         self.pages.numbered(segment, first, pages)
+    }
+
+    /// Frames that managed pages may use now.
+    pub fn frames(&self) -> u32 {
+        self.limit()
     }
 
     /// Resident pages.
@@ -332,6 +348,26 @@ impl Brain {
             .then(|| place.index + u64::from(demanded) + u64::from((run - demanded) / 2));
         self.make_pending(place, demanded, run, marker);
         self.plan.fetch.push(Run { place, pages: run, demanded });
+        self.sample();
+    }
+
+    /// Frames for absent pages whose content the program brings along: no stream, no read-ahead.
+    fn overwrite(&mut self, place: Place, pages: u32) {
+        let run = self.absent_run(place, pages.min(self.limit() / 4).max(1));
+        if run == 0 {
+            debug_assert!(false, "a page that cannot be written whole: {place:?}");
+            return;
+        }
+        // With every frame stuck, one page too many is the only way to go on.
+        let run = self.make_room(run, Some(place)).max(1);
+        for i in 0..run {
+            let page = self.make_resident(Place { index: place.index + u64::from(i), ..place });
+            self.flags[page.index()] |= DIRTY;
+            self.stamp(page);
+            self.beside.push_back(&mut self.newcomers, page);
+        }
+        self.age_newcomers(self.newcomers_max());
+        self.plan.fetch.push(Run { place, pages: run, demanded: run });
         self.sample();
     }
 

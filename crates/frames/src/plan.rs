@@ -93,6 +93,13 @@ pub enum Input {
         /// The new number.
         frames: u32,
     },
+    /// Absent pages are about to be written whole: they need frames, but nothing is fetched.
+    Overwrite {
+        /// The first absent page.
+        place: Place,
+        /// How many pages from there on.
+        pages: u32,
+    },
     /// The program announced that it will need these pages.
     Ahead {
         /// Of which segment.
@@ -130,6 +137,7 @@ impl Input {
             Input::Spared { place, dirty } => (14, at(place), flags(dirty, false)),
             Input::Frames { frames } => (10, u64::from(frames), 0),
             Input::Reserved { frames } => (11, u64::from(frames), 0),
+            Input::Overwrite { place, pages } => (20, at(place), u64::from(pages)),
             Input::Ahead { segment, first, pages } => {
                 (12, at(Place { segment, index: first }), u64::from(pages))
             }
@@ -155,6 +163,7 @@ impl Input {
             11 => Input::Reserved { frames: u32::try_from(a).ok()? },
             12 => Input::Ahead { segment, first: place.index, pages: u32::try_from(b).ok()? },
             13 => Input::Released { place },
+            20 => Input::Overwrite { place, pages: u32::try_from(b).ok()? },
             14 => Input::Spared { place, dirty: write },
             _ => return None,
         })

@@ -191,7 +191,13 @@ impl Model {
             self.resident.remove(&place);
             self.apply(Input::Failed { place });
         }
-        if matches!(input, Input::Major { .. } | Input::Frames { .. } | Input::Reserved { .. }) {
+        if matches!(
+            input,
+            Input::Major { .. }
+                | Input::Overwrite { .. }
+                | Input::Frames { .. }
+                | Input::Reserved { .. }
+        ) {
             self.spared = 0;
         }
         let most = self.limit().max(self.brain.stuck.len() + 1) + self.spared as u32;
@@ -286,7 +292,12 @@ impl Model {
         if !self.resident.contains(&place) {
             // Only explicit reads want several pages at once.
             let want = if map { 1 } else { want };
-            let plan = self.apply(Input::Major { place, want, write, map });
+            let whole = write && want > 1;
+            let plan = self.apply(match whole {
+                true => Input::Overwrite { place, pages: want },
+                false => Input::Major { place, want, write, map },
+            });
+            assert!(!whole || self.brain.is_dirty(place));
             let first = plan.fetch.first().expect("a fetch");
             assert!(first.place == place && first.demanded >= 1);
             assert!(self.brain.is_resident(place));

@@ -8,7 +8,7 @@
 //! | module | what it wraps |
 //! | --- | --- |
 //! | [`userfault`] | page faults handed to user space |
-//! | [`memfd`], [`shared`], [`buffer`] | memory: frames in a memfd, shared words, aligned I/O buffers |
+//! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
 //! | [`file`](mod@file), [`elf`] | files: identity, positioned I/O, locks; what a program file is |
 //! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
@@ -20,6 +20,7 @@
 #[cfg(not(all(target_endian = "little", target_pointer_width = "64")))]
 compile_error!("Pagekeeper runs on 64-bit little-endian Linux only");
 
+pub mod alias;
 pub mod buffer;
 pub mod cgroup;
 pub mod counters;

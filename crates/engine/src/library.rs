@@ -1,0 +1,74 @@
+//! The library: a managed page cache in a program of one's own.
+//!
+//! A [`Cache`] has a budget and a policy. In it are [`Segment`]s: files, working memory larger than
+//! the machine's ([`Cache::scratch`]), or whatever stands behind a [`Store`] of the application.
+//! Segments are read and written as files are, and their pages can be pinned as a database's
+//! buffer manager does:
+//!
+//! ```
+//! use pagekeeper::library::{Cache, Options, PolicySpec};
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let directory = tempfile::tempdir()?;
+//! # let path = directory.path().join("data");
+//! // 8 MiB for everything; MRU suits a scan that is repeated.
+//! let cache = Cache::builder(8 << 20).policy(PolicySpec::parse("mru")?).build()?;
+//! let table = cache.open(&path, Options::new().create(true))?;
+//!
+//! table.write_at(b"one page in memory", 0)?;
+//! let mut word = [0; 3];
+//! table.read_at(&mut word, 0)?;
+//! assert_eq!(&word, b"one");
+//!
+//! let page = table.pin(0..18)?; // stays in memory, and never faults
+//! assert!(page.ends_with(b"memory"));
+//! drop(page);
+//! table.flush()?; // written back, and durable
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What a read costs
+//! A page that is in memory is found without a lock: its state word is looked up, a pin is added
+//! to it in one atomic step, its bytes are copied from a mapping of the frames, and the pin is
+//! taken back. No system call, no page fault. The policy hears of such uses in batches.
+//!
+//! # What holds
+//! - **Nothing is lost silently.** A page is dirty before it is changed, and leaves memory only
+//!   after its write-back succeeded. Errors are told once to each handle, by its next
+//!   [`Segment::flush`]; until then the page stays in memory.
+//! - **What is written is in this process until it is flushed.** If the process is killed, what was
+//!   written since the last flush (or background write-back, [`Builder::write_back_period`]) is
+//!   lost with it; the kernel's page cache would have kept it.
+//! - **One file, one writer.** A file is one segment of a cache. A cache that writes to a file
+//!   excludes other caches and runs of `pagekeeper` of the same user from it; several that only
+//!   read may share it. Changes by anybody else are found when the file is opened, flushed or
+//!   written back, and every write-back period ([`Segment::refresh`]).
+//! - **A forked child has no part in it.** The frames are not mapped in a child, and every
+//!   operation there fails with `EOWNERDEAD`: never zeros, never the parent's file written twice.
+//! - **The budget pays for everything**: frames, state for each touched page, buffers. Frames that
+//!   the program pins stay, whatever the budget says. With swap switched on, the kernel may write
+//!   frames there.
+//!
+//! # Terms
+//! *Segment*, *manager* and *region* are those of V++ (Harty and Cheriton, *Application-Controlled
+//! Physical Memory using External Page-Cache Management*, 1992, section 2): a segment's manager is
+//! the cache's policy and the segment's [`Store`].
+
+mod access;
+mod cache;
+mod frames;
+mod migrate;
+mod pages;
+mod pinned;
+mod port;
+mod segment;
+mod store;
+mod tables;
+
+pub use crate::port::{PAGE_BYTES, Version};
+pub use crate::stats::{FileCounts, FileReport, Stats};
+pub use cache::{Builder, Cache, Options};
+pub use pagekeeper_policy::PolicySpec;
+pub use pinned::{Pinned, PinnedMut};
+pub use segment::{Advice, PageAttributes, Segment};
+pub use store::{FileStore, Store};

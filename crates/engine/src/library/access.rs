@@ -1,0 +1,285 @@
+//! What the engine does for the library's callers when a page is not ready: bring it in, wait for
+//! it, tell the brain.
+
+use crate::core::{Core, Job};
+use crate::engine::{Again, Engine};
+use crate::port::{PAGE_BYTES, Port, PortError};
+use crate::word::{State, Use, WordRef};
+use pagekeeper_frames::{Input, Place, Run};
+use pagekeeper_policy::Page;
+
+/// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
+#[must_use]
+pub(crate) struct After {
+    job: Job,
+    again: Again,
+}
+
+impl<P: Port> Engine<P> {
+    /// Carries out what a use led to.
+    pub(crate) fn after(&self, after: After) {
+        let After { job, mut again } = after;
+        self.run(job, None, &mut again);
+        self.serve_all(&mut again);
+    }
+
+    /// Waits for a page to be at rest and ready for a use, or absent. `None`: there is no such
+    /// page.
+    fn ready(core: &mut Core, place: Place, how: Use) -> Option<Option<(Option<Page>, State)>> {
+        if core.file(place.segment.0).is_none_or(|f| place.index >= f.pages) {
+            return Some(None);
+        }
+        let (page, state) = core.state(place);
+        let ready = match (page, state) {
+            (_, State::Absent) => !core.unfetchable(place),
+            (Some(page), State::Resident) => {
+                let word = core.word(page);
+                let barred = how.writes() && !word.dirty() && core.unwritable(place);
+                word.is_usable(how) && !barred
+            }
+            _ => false,
+        };
+        ready.then_some(Some((page, state)))
+    }
+
+    /// Begins a use of a page, bringing it in if it is absent; `want` pages from there on will be
+    /// needed. `None`: the page lies behind the end.
+    ///
+    /// # Errors
+    /// Storage failed.
+    pub(crate) fn use_page(
+        &self,
+        place: Place,
+        how: Use,
+        want: u64,
+    ) -> Result<Option<(Page, After)>, PortError> {
+        let mut again = Again::new();
+        let mut reserved = false;
+        loop {
+            let (mut core, found) =
+                self.wait_until(&mut again, |core| Self::ready(core, place, how));
+            let Some((page, state)) = found else {
+                drop(core);
+                self.serve_all(&mut again);
+                return Ok(None);
+            };
+            let mut job = core.touched(self.touches.take());
+            let dirty = page.is_some_and(|page| core.word(page).dirty());
+            let holes = core.file(place.segment.0).is_some_and(|f| f.holes);
+            if how.writes() && holes && !dirty && !reserved {
+                drop(core);
+                self.run(job, None, &mut again);
+                self.serve_all(&mut again);
+                // A full disk is an error at the write, not at some later write-back.
+                self.port.reserve(place.segment.0, place.index, 1)?;
+                reserved = true;
+                continue;
+            }
+            let Some(page) = page.filter(|_| state == State::Resident) else {
+                match self.bring_in(core, job, place, how, want, &mut again)? {
+                    Some((page, job)) => return Ok(Some((page, After { job, again }))),
+                    None => continue,
+                }
+            };
+            // What changed since may be a touch that the rings told of.
+            if !core.word(page).begin(how) {
+                drop(core);
+                self.run(job, None, &mut again);
+                continue;
+            }
+            if how.writes() && !dirty {
+                core.note_dirty(place);
+                self.count(&mut core, place.segment.0, |c| c.write_faults += 1);
+            }
+            let touch = Input::Touch { place, write: how.writes(), map: false };
+            job.append(self.decide(&mut core, touch));
+            return Ok(Some((page, After { job, again })));
+        }
+    }
+
+    /// Fetches an absent page. Returned for reading, it is pinned; else it has to be looked for
+    /// again.
+    fn bring_in(
+        &self,
+        mut core: std::sync::MutexGuard<'_, Core>,
+        mut job: Job,
+        place: Place,
+        how: Use,
+        want: u64,
+        again: &mut Again,
+    ) -> Result<Option<(Page, Job)>, PortError> {
+        self.touches.missed();
+        // Telling of touches may have led to this very page's being fetched ahead.
+        if core.state(place).1 != State::Absent {
+            drop(core);
+            self.run(job, None, again);
+            return Ok(None);
+        }
+        let want = u32::try_from(want).unwrap_or(u32::MAX);
+        let input = Input::Major { place, want, write: false, map: false };
+        let wanted = self.decide(&mut core, input);
+        let demanded: u64 = wanted.fetch.iter().map(|r| u64::from(r.demanded)).sum();
+        self.count(&mut core, place.segment.0, |c| c.major_faults += demanded);
+        drop(core);
+        // Others' fetches are nobody's need here.
+        self.run(job, None, again);
+        job = wanted;
+        self.make_room(&mut job, true, again);
+        let pin = how == Use::Read;
+        let mut got = None;
+        for run in std::mem::take(&mut job.fetch) {
+            let asked_for = run.place == place;
+            match self.fetch(run, false, pin && asked_for, again) {
+                Ok(_) if asked_for && pin => got = self.lock().brain.page(place),
+                Err(error) if asked_for => {
+                    self.after(After { job, again: std::mem::take(again) });
+                    return Err(error);
+                }
+                _ => {}
+            }
+        }
+        match got {
+            Some(page) => Ok(Some((page, job))),
+            None => {
+                self.run(job, None, again);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Makes absent pages resident with content that the caller brings along, whole pages of it.
+    /// Returns how many: 0 if the first is not absent or lies behind the end.
+    ///
+    /// # Errors
+    /// There is no room on storage or in memory.
+    pub(crate) fn overwrite(&self, place: Place, data: &[u8]) -> Result<u64, PortError> {
+        let file = place.segment.0;
+        let mut again = Again::new();
+        let pages = data.len() as u64 / PAGE_BYTES;
+        let mut reserved = false;
+        let job = loop {
+            let (mut core, found) =
+                self.wait_until(&mut again, |core| Self::ready(core, place, Use::Write));
+            let absent = matches!(found, Some((_, State::Absent)));
+            if !absent || core.unwritable(place) {
+                drop(core);
+                self.serve_all(&mut again);
+                return Ok(0);
+            }
+            let f = core.file(file).expect("looked at just now");
+            let pages = pages.min(f.pages - place.index);
+            if f.holes && !reserved {
+                drop(core);
+                self.serve_all(&mut again);
+                self.port.reserve(file, place.index, pages)?;
+                reserved = true;
+                continue;
+            }
+            self.touches.missed();
+            let mut job = core.touched(self.touches.take());
+            if core.state(place).1 != State::Absent {
+                drop(core);
+                self.run(job, None, &mut again);
+                continue;
+            }
+            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+            let wanted = self.decide(&mut core, Input::Overwrite { place, pages });
+            drop(core);
+            self.run(std::mem::replace(&mut job, wanted), None, &mut again);
+            self.make_room(&mut job, true, &mut again);
+            if job.fetch.iter().any(|run| run.place == place) {
+                break job;
+            }
+            self.run(job, None, &mut again);
+        };
+        let result = self.fill_from(job, place, data, &mut again);
+        self.serve_all(&mut again);
+        result
+    }
+
+    fn fill_from(
+        &self,
+        mut job: Job,
+        place: Place,
+        data: &[u8],
+        again: &mut Again,
+    ) -> Result<u64, PortError> {
+        let mut result = Ok(0);
+        for run in std::mem::take(&mut job.fetch) {
+            if run.place != place {
+                let _ = self.fetch(run, false, false, again);
+                continue;
+            }
+            let bytes = (u64::from(run.pages) * PAGE_BYTES) as usize;
+            match self.port.fill(run.place.segment.0, run.place.index, &data[..bytes]) {
+                Ok(()) => {
+                    self.filled(run, again);
+                    result = Ok(u64::from(run.pages));
+                }
+                Err(error) => {
+                    self.abandon(run, 0, again);
+                    result = Err(error);
+                }
+            }
+        }
+        self.run(job, None, again);
+        result
+    }
+
+    /// Claimed pages hold what a program wrote.
+    fn filled(&self, run: Run, again: &mut Again) {
+        let mut core = self.lock();
+        for i in 0..u64::from(run.pages) {
+            let place = Place { index: run.place.index + i, ..run.place };
+            let page = core.brain.page(place).expect("claimed pages are numbered");
+            core.word(page).filled(true);
+            core.note_dirty(place);
+            again.extend(core.unpark(place));
+        }
+        self.rested();
+    }
+
+    /// Ends a use.
+    #[inline]
+    pub(crate) fn end_use(&self, place: Place, word: WordRef<'static>, how: Use) {
+        let ended = word.end(how);
+        if ended.last {
+            self.tell_sleepers();
+        }
+        if ended.kept {
+            self.no_longer_held(place, word);
+        }
+    }
+
+    /// A page that could not leave because a program held it may leave again.
+    #[cold]
+    fn no_longer_held(&self, place: Place, word: WordRef<'static>) {
+        let mut core = self.lock();
+        if !word.take_kept() {
+            return;
+        }
+        let input = if word.dirty() { Input::Released { place } } else { Input::Cleaned { place } };
+        let job = self.decide(&mut core, input);
+        drop(core);
+        self.finish(job);
+    }
+
+    /// Notes a use that began without the lock.
+    #[inline]
+    pub(crate) fn touched(&self, place: Place) {
+        if self.touches.note(place) {
+            self.tell_touches();
+        }
+    }
+
+    #[cold]
+    fn tell_touches(&self) {
+        // Whoever decides just now is more important.
+        let Some(mut core) = self.try_lock() else { return };
+        let job = core.touched(self.touches.take());
+        drop(core);
+        if !job.is_empty() {
+            self.after(After { job, again: Again::new() });
+        }
+    }
+}

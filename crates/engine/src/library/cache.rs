@@ -1,0 +1,496 @@
+//! A cache: a budget, a policy, and the segments that share them.
+
+use crate::engine::Engine;
+use crate::library::frames::{Frames, fork_mark};
+use crate::library::port::{Backing, LibraryPort};
+use crate::library::segment::{Inner, Segment};
+use crate::library::store::{FileStore, Store};
+use crate::library::tables::{self, Tables};
+use crate::port::{FileNo, PAGE_BYTES};
+use crate::stats::Stats;
+use crate::work::{Work, Workers};
+use pagekeeper_frames::{Budget, Config, Sampling, WINDOW_PAGES_MAX};
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::alias::ForkMark;
+use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::memfd::Memfd;
+use std::collections::HashMap;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Weak};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// Seed of policies that draw lots.
+const SEED: u64 = 0;
+
+type Listener = Box<dyn Fn(u64) + Send + Sync>;
+
+/// What a cache is made with. Start from [`Cache::builder`].
+#[must_use]
+pub struct Builder {
+    budget_bytes: u64,
+    policy: Option<PolicySpec>,
+    workers: usize,
+    write_back_period: Option<Duration>,
+    read_ahead_pages_max: u32,
+    scratch_directory: PathBuf,
+    listeners: Vec<Listener>,
+}
+
+impl std::fmt::Debug for Builder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Builder")
+            .field("budget_bytes", &self.budget_bytes)
+            .field("policy", &self.policy)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Builder {
+    /// Which page leaves when room is needed; LRU if nothing is said.
+    pub fn policy(mut self, policy: PolicySpec) -> Builder {
+        self.policy = Some(policy);
+        self
+    }
+
+    /// Threads that fetch ahead, so that nobody waits for what is not needed yet; 1 if nothing is
+    /// said. With 0, the thread whose read shows that more will be needed fetches it.
+    pub fn workers(mut self, threads: usize) -> Builder {
+        self.workers = threads;
+        self
+    }
+
+    /// How often dirty pages are written back in the background, so that little is lost when the
+    /// process dies, and changes by others are looked for; 5 s if nothing is said. `None`: only on
+    /// eviction and flush.
+    pub fn write_back_period(mut self, period: Option<Duration>) -> Builder {
+        self.write_back_period = period;
+        self
+    }
+
+    /// Most pages that one step of read-ahead fetches; 256 (1 MiB) if nothing is said, 1 for none.
+    pub fn read_ahead_pages_max(mut self, pages: u32) -> Builder {
+        self.read_ahead_pages_max = pages.clamp(1, WINDOW_PAGES_MAX);
+        self
+    }
+
+    /// Where scratch segments keep what does not fit into memory; [`std::env::temp_dir`] if nothing
+    /// is said. It should not be a file system in memory.
+    pub fn scratch_directory(mut self, directory: impl Into<PathBuf>) -> Builder {
+        self.scratch_directory = directory.into();
+        self
+    }
+
+    /// Called with the new budget in bytes whenever [`Cache::set_budget`] has changed it, by the
+    /// thread that did: the program may trade memory for time then. It must not call `set_budget`.
+    pub fn on_budget_change(mut self, listener: impl Fn(u64) + Send + Sync + 'static) -> Builder {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    /// Makes the cache.
+    ///
+    /// # Errors
+    /// `EINVAL`: the policy runs in the simulator alone; those of `memfd_create(2)`, `mmap(2)` and
+    /// of starting threads.
+    pub fn build(self) -> io::Result<Cache> {
+        let policy = match self.policy {
+            Some(policy) => policy,
+            None => PolicySpec::parse("lru").expect("LRU is in the registry"),
+        };
+        let budget = Budget::new(self.budget_bytes, policy.info().bytes_per_page);
+        let frames = budget.frames(0);
+        let built = policy.build(frames, SEED);
+        let built = built.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        let mark = fork_mark()?;
+        let tables = tables::take()?;
+        let workers = Arc::new(Workers::new());
+        let port = LibraryPort::new((self.workers > 0).then(|| workers.clone()));
+        let config = Config {
+            sampling: Sampling::Off,
+            window_pages_max: self.read_ahead_pages_max,
+            map_ahead: false,
+            ..Config::live(frames)
+        };
+        let shared = Arc::new(Shared {
+            engine: Engine::new(port, built, config, tables.table(), budget),
+            policy,
+            mark,
+            budget_bytes: AtomicU64::new(self.budget_bytes),
+            listeners: self.listeners,
+            open: Mutex::new(Open::default()),
+            scratch_directory: self.scratch_directory,
+            stopped: (Mutex::new(false), Condvar::new()),
+        });
+        let owner = Owner {
+            shared: shared.clone(),
+            workers: workers.clone(),
+            threads: Mutex::new(Vec::new()),
+            tables: Some(tables),
+        };
+        for no in 0..self.workers {
+            let (shared, workers) = (shared.clone(), workers.clone());
+            owner.spawn(&format!("pagekeeper-{no}"), move || shared.work(&workers))?;
+        }
+        if let Some(period) = self.write_back_period {
+            let shared = shared.clone();
+            owner.spawn("pagekeeper-wb", move || shared.write_behind(period))?;
+        }
+        Ok(Cache(Arc::new(owner)))
+    }
+}
+
+/// A cache of pages of files and other stores, within a budget. Clones are the same cache; it ends
+/// with its last clone and segment, and writes back what is dirty then.
+#[derive(Clone, Debug)]
+pub struct Cache(pub(crate) Arc<Owner>);
+
+/// Segment numbers in use.
+#[derive(Default)]
+struct Open {
+    next: FileNo,
+    free: Vec<FileNo>,
+    by_id: HashMap<FileId, FileNo>,
+    segments: HashMap<FileNo, Weak<Inner>>,
+}
+
+impl Open {
+    fn all(&self) -> Vec<Arc<Inner>> {
+        self.segments.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+/// What a cache's threads share.
+pub(crate) struct Shared {
+    pub(crate) engine: Engine<LibraryPort>,
+    policy: PolicySpec,
+    mark: &'static ForkMark,
+    budget_bytes: AtomicU64,
+    listeners: Vec<Listener>,
+    open: Mutex<Open>,
+    scratch_directory: PathBuf,
+    stopped: (Mutex<bool>, Condvar),
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("policy", &self.policy).finish_non_exhaustive()
+    }
+}
+
+impl Shared {
+    fn work(&self, workers: &Workers) {
+        while let Some(work) = workers.next() {
+            match work {
+                Work::Fault(fault) => self.engine.serve(fault),
+                Work::Deferred(work) => self.engine.run_deferred(work),
+                Work::Flush(file) => {
+                    let _ = self.engine.flush_quietly(file);
+                }
+            }
+        }
+    }
+
+    fn write_behind(&self, period: Duration) {
+        let (stopped, changed) = &self.stopped;
+        let mut stop = stopped.lock().expect("stopped");
+        while !*stop {
+            stop = changed.wait_timeout(stop, period).expect("stopped").0;
+            if *stop {
+                return;
+            }
+            drop(stop);
+            self.engine.write_behind();
+            let segments = self.open.lock().expect("open").all();
+            for segment in segments {
+                segment.look_for_changes();
+            }
+            stop = stopped.lock().expect("stopped");
+        }
+    }
+}
+
+/// A cache with its threads; the last one to go stops them.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    pub(crate) shared: Arc<Shared>,
+    workers: Arc<Workers>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    tables: Option<Tables>,
+}
+
+impl Owner {
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        self.threads.lock().expect("threads").push(thread);
+        Ok(())
+    }
+
+    /// Gives a segment's number back, when its last handle is gone.
+    pub(crate) fn closed(&self, no: FileNo, id: Option<FileId>) {
+        let mut open = self.shared.open.lock().expect("open");
+        if let Some(id) = id {
+            open.by_id.remove(&id);
+        }
+        open.segments.remove(&no);
+        self.shared.engine.port().put(no, None);
+        open.free.push(no);
+    }
+}
+
+impl Drop for Owner {
+    fn drop(&mut self) {
+        let threads = std::mem::take(&mut *self.threads.lock().expect("threads"));
+        if !self.shared.mark.is_here() {
+            // A forked child has neither the threads nor the frames.
+            std::mem::forget(threads);
+            return;
+        }
+        self.workers.close();
+        *self.shared.stopped.0.lock().expect("stopped") = true;
+        self.shared.stopped.1.notify_all();
+        let own = std::thread::current().id();
+        for thread in threads {
+            // The write-back thread may have held the last segment for a moment.
+            if thread.thread().id() != own {
+                let _ = thread.join();
+            }
+        }
+        if let Some(tables) = self.tables.take() {
+            tables::give_back(tables);
+        }
+    }
+}
+
+/// How a file is opened: for reading, unless more is said.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Options {
+    writable: bool,
+    create: bool,
+    truncate: bool,
+}
+
+impl Options {
+    /// For reading.
+    pub fn new() -> Options {
+        Options::default()
+    }
+
+    /// For reading and writing.
+    #[must_use]
+    pub fn writable(mut self, writable: bool) -> Options {
+        self.writable = writable;
+        self
+    }
+
+    /// Made if it does not exist; for writing.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Options {
+        self.create = create;
+        self.writable |= create;
+        self
+    }
+
+    /// Emptied first; for writing.
+    #[must_use]
+    pub fn truncate(mut self, truncate: bool) -> Options {
+        self.truncate = truncate;
+        self.writable |= truncate;
+        self
+    }
+}
+
+impl Cache {
+    /// Begins a cache of so many bytes: all its frames, state and buffers.
+    pub fn builder(budget_bytes: u64) -> Builder {
+        Builder {
+            budget_bytes,
+            policy: None,
+            workers: 1,
+            write_back_period: Some(Duration::from_secs(5)),
+            read_ahead_pages_max: WINDOW_PAGES_MAX,
+            scratch_directory: std::env::temp_dir(),
+            listeners: Vec::new(),
+        }
+    }
+
+    /// A cache with what a builder starts from.
+    ///
+    /// # Errors
+    /// As [`Builder::build`].
+    pub fn new(budget_bytes: u64) -> io::Result<Cache> {
+        Cache::builder(budget_bytes).build()
+    }
+
+    /// A segment over a file. One file is one segment of a cache, however often it is opened.
+    ///
+    /// # Errors
+    /// Those of `open(2)`; `EBUSY`: another cache or a `pagekeeper run` of this user writes to the
+    /// file, or has it and this one would write; `EINVAL`: no regular file.
+    pub fn open(&self, path: impl AsRef<Path>, options: Options) -> io::Result<Segment> {
+        let path = path.as_ref();
+        let file = OpenOptions::new()
+            .read(true)
+            .write(options.writable)
+            .create(options.create)
+            .open(path)?;
+        let segment = self.open_file(&file, options.writable, &path.to_string_lossy())?;
+        if options.truncate {
+            segment.set_len(0)?;
+        }
+        Ok(segment)
+    }
+
+    /// A segment over an open file, which need not stay open; `name` is what statistics call it.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub fn open_file(&self, file: &File, writable: bool, name: &str) -> io::Result<Segment> {
+        let store = FileStore::new(file, writable)?;
+        let id = store.id()?;
+        loop {
+            let open = self.shared().open.lock().expect("open");
+            if let Some(no) = open.by_id.get(&id) {
+                let Some(inner) = open.segments.get(no).and_then(Weak::upgrade) else {
+                    // Its last handle is being closed this moment.
+                    drop(open);
+                    std::thread::yield_now();
+                    continue;
+                };
+                drop(open);
+                if writable && !inner.writable() {
+                    return Err(Errno::BUSY.into());
+                }
+                let segment = Segment::of(inner, writable);
+                segment.refresh()?;
+                return Ok(segment);
+            }
+            let claim = claim(id, writable)?;
+            return self.add(open, Box::new(store), writable, name, Some(id), claim);
+        }
+    }
+
+    /// A segment over an application's own store.
+    ///
+    /// # Errors
+    /// The store's; those of `memfd_create(2)`.
+    pub fn open_store(&self, store: impl Store, name: &str) -> io::Result<Segment> {
+        let open = self.shared().open.lock().expect("open");
+        self.add(open, Box::new(store), true, name, None, None)
+    }
+
+    /// Working memory of `len` zero bytes, which may be larger than the machine's: what does not
+    /// fit into the budget goes to a file without a name, never to swap.
+    ///
+    /// # Errors
+    /// Those of `open(2)` with `O_TMPFILE` in the scratch directory.
+    pub fn scratch(&self, len: u64) -> io::Result<Segment> {
+        self.open_store(FileStore::scratch(&self.shared().scratch_directory, len)?, "scratch")
+    }
+
+    fn add(
+        &self,
+        mut open: std::sync::MutexGuard<'_, Open>,
+        store: Box<dyn Store>,
+        writable: bool,
+        name: &str,
+        id: Option<FileId>,
+        claim: Option<OwnedFd>,
+    ) -> io::Result<Segment> {
+        let engine = &self.shared().engine;
+        let version = store.version()?;
+        if version.size_bytes > super::frames::SEGMENT_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        let pages = version.size_bytes.div_ceil(PAGE_BYTES);
+        let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)?;
+        let sparse = store.sparse();
+        let frames = Frames::new(memfd, engine.table)?;
+        let backing = Arc::new(Backing { frames, store });
+        let no = match open.free.pop() {
+            Some(no) => no,
+            None => {
+                open.next += 1;
+                open.next - 1
+            }
+        };
+        engine.port().put(no, Some(backing.clone()));
+        engine.open_file(no, name, version, sparse);
+        let inner =
+            Inner::new(self.0.clone(), no, backing, version.size_bytes, writable, id, claim);
+        let inner = Arc::new(inner);
+        if let Some(id) = id {
+            open.by_id.insert(id, no);
+        }
+        open.segments.insert(no, Arc::downgrade(&inner));
+        Ok(Segment::of(inner, writable))
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.0.shared
+    }
+
+    /// The budget in bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.shared().budget_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
+    /// pinned, or cannot be written back, stays until it can). Listeners are told.
+    pub fn set_budget(&self, budget_bytes: u64) {
+        let shared = self.shared();
+        if !shared.mark.is_here() {
+            return;
+        }
+        shared.budget_bytes.store(budget_bytes, Ordering::Relaxed);
+        shared.engine.set_budget(Budget::new(budget_bytes, shared.policy.info().bytes_per_page));
+        for listener in &shared.listeners {
+            listener(budget_bytes);
+        }
+    }
+
+    /// The policy that decides now.
+    pub fn policy(&self) -> &PolicySpec {
+        &self.shared().policy
+    }
+
+    /// What was counted so far, in total and per segment.
+    pub fn stats(&self) -> Stats {
+        let shared = self.shared();
+        let mut stats = shared.engine.stats();
+        stats.policy = shared.policy.to_string();
+        stats.memory_bytes = self.budget_bytes();
+        stats
+    }
+
+    /// Writes back what is dirty in all segments, and makes it durable.
+    ///
+    /// # Errors
+    /// The first error; every segment's own handles report theirs as well.
+    pub fn flush(&self) -> io::Result<()> {
+        let segments = self.shared().open.lock().expect("open").all();
+        let mut result = Ok(());
+        for segment in segments {
+            result = result.and(segment.write_back(0..u64::MAX).and_then(|()| segment.sync()));
+        }
+        result
+    }
+}
+
+/// Registers a file among the caches of this user: one that writes, or several that read.
+fn claim(id: FileId, writable: bool) -> io::Result<Option<OwnedFd>> {
+    let Some(registry) = crate::registry::open() else { return Ok(None) };
+    let claimed = match writable {
+        true => crate::registry::claim(&registry, id),
+        false => crate::registry::claim_shared(&registry, id),
+    };
+    match claimed {
+        Ok(()) => Ok(Some(registry)),
+        Err(_) => Err(Errno::BUSY.into()),
+    }
+}

@@ -1,0 +1,91 @@
+//! Pages move from one segment to another: V++'s `MigratePages`.
+
+use crate::engine::{Again, Engine};
+use crate::library::segment::Segment;
+use crate::library::store::io_error;
+use crate::port::{PAGE_BYTES, Port};
+use crate::word::{Use, WordRef};
+use pagekeeper_frames::{Input, Place};
+use pagekeeper_sys::Errno;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl Segment {
+    /// Moves pages, with what they hold, to another segment of this or another cache, from its page
+    /// `first` on. They are dirty there; here they are absent, and show what the store holds when
+    /// they are next used: what was not written back here has moved, and never will be. For the
+    /// segment that takes them it is a write, for this one as if their content were
+    /// [discarded](Self::discard).
+    ///
+    /// Each page moves as a whole: a read or write of it comes before or after. Pages that are not
+    /// in memory are brought in first. Returns the pages moved, fewer than asked for only at an
+    /// error behind the first.
+    ///
+    /// # Errors
+    /// `EBADF`: one of the handles may not write; `EINVAL`: a page lies behind the end of its
+    /// segment, or the ranges overlap; those of reading and writing, for the first page.
+    pub fn migrate(&self, pages: Range<u64>, to: &Segment, first: u64) -> io::Result<u64> {
+        if !self.writable() || !to.writable() {
+            return Err(Errno::BADF.into());
+        }
+        let count = pages.end.saturating_sub(pages.start);
+        let fits = |segment: &Segment, first: u64| {
+            first.checked_add(count).is_some_and(|end| end <= segment.len().div_ceil(PAGE_BYTES))
+        };
+        let apart = pages.end <= first || first + count <= pages.start;
+        let same = Arc::ptr_eq(&self.inner, &to.inner);
+        if !fits(self, pages.start) || !fits(to, first) || same && !apart {
+            return Err(Errno::INVAL.into());
+        }
+        for done in 0..count {
+            match self.migrate_page(pages.start + done, to, first + done) {
+                Ok(()) => {}
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => return Ok(done),
+            }
+        }
+        Ok(count)
+    }
+
+    fn migrate_page(&self, index: u64, to: &Segment, at: u64) -> io::Result<()> {
+        let frame = self.inner.hold(index, Use::Exclusive, 1)?;
+        // It became shorter meanwhile.
+        let mut frame = frame.ok_or(Errno::INVAL)?;
+        let offset = at * PAGE_BYTES;
+        let len = to.len().saturating_sub(offset).min(PAGE_BYTES) as usize;
+        let written = to.inner.write(&frame.bytes()[..len], offset).map_err(io_error)?;
+        if written < len || len == 0 {
+            return Err(Errno::INVAL.into());
+        }
+        let place = frame.place();
+        let word = loop {
+            match frame.take_out() {
+                Ok(word) => break word,
+                Err(busy) => {
+                    // Somebody maps it this moment.
+                    frame = busy;
+                    std::thread::yield_now();
+                }
+            }
+        };
+        self.inner.shared().engine.taken_out(place, word);
+        Ok(())
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// A page that is Leaving goes, whatever it holds.
+    fn taken_out(&self, place: Place, word: WordRef<'static>) {
+        let _ = self.port.discard(place.segment.0, place.index, 1);
+        let mut core = self.lock();
+        word.dropped();
+        let input = Input::Drop { segment: place.segment, first: place.index, pages: 1 };
+        let job = self.decide(&mut core, input);
+        let mut again: Again = core.unpark(place).into();
+        self.rested();
+        drop(core);
+        self.run(job, None, &mut again);
+        self.serve_all(&mut again);
+    }
+}

@@ -1,0 +1,89 @@
+//! What the engine is asked about a segment's pages, and told to do with many of them.
+
+use crate::core::Core;
+use crate::engine::{Again, Engine};
+use crate::library::segment::{PageAttributes, attributes_of};
+use crate::port::{FileNo, Port};
+use crate::word::State;
+use pagekeeper_frames::{Input, Place, Segment};
+use std::ops::Range;
+
+impl<P: Port> Engine<P> {
+    /// Whether a page is in memory or on its way.
+    pub(crate) fn is_cached(&self, file: FileNo, index: u64) -> bool {
+        self.lock().state(Place { segment: Segment(file), index }).1 != State::Absent
+    }
+
+    /// Whether a program holds a page of the range.
+    pub(crate) fn any_held(&self, file: FileNo, pages: Range<u64>) -> bool {
+        let core = self.lock();
+        core.pages_in(file, pages).iter().any(|(page, _)| core.word(*page).holds() > 0)
+    }
+
+    /// What is known of each page of a range. What was used without the lock is told first.
+    pub(crate) fn attributes(&self, file: FileNo, pages: Range<u64>) -> Vec<PageAttributes> {
+        let mut core = self.lock();
+        let job = core.touched(self.touches.take());
+        let place = |index| Place { segment: Segment(file), index };
+        let attributes = pages.map(|index| attributes_of(&core, place(index))).collect();
+        drop(core);
+        self.finish(job);
+        attributes
+    }
+
+    /// Starts to fetch what is absent of a range, up to a quarter of the frames. Returns the first
+    /// page that is neither resident nor on its way, or the range's end.
+    pub(crate) fn prefetch_all(&self, file: FileNo, pages: Range<u64>) -> u64 {
+        let mut budget = self.lock().brain.frames() / 4;
+        let mut next = pages.start;
+        loop {
+            let mut core = self.lock();
+            let absent = |core: &Core, index| {
+                !core.brain.is_resident(Place { segment: Segment(file), index })
+            };
+            while next < pages.end && !absent(&core, next) {
+                next += 1;
+            }
+            if next >= pages.end || budget == 0 {
+                return next;
+            }
+            let want = u32::try_from(pages.end - next).unwrap_or(u32::MAX).min(budget);
+            let input = Input::Ahead { segment: Segment(file), first: next, pages: want };
+            let job = self.decide(&mut core, input);
+            let begun: u32 = job.fetch.iter().map(|run| run.pages).sum();
+            drop(core);
+            self.finish(job);
+            if begun == 0 {
+                return next;
+            }
+            budget -= begun.min(budget);
+        }
+    }
+
+    /// Takes pages out of memory that nobody holds; dirty ones only if `discard_dirty`.
+    pub(crate) fn drop_idle(&self, file: FileNo, pages: Range<u64>, discard_dirty: bool) {
+        let mut again = Again::new();
+        let held: Vec<u64> = {
+            let core = self.lock();
+            let all = core.pages_in(file, pages.clone());
+            all.iter().filter(|(p, _)| core.word(*p).holds() > 0).map(|(_, at)| at.index).collect()
+        };
+        let mut from = pages.start;
+        for index in held.into_iter().chain([pages.end]) {
+            if from < index {
+                self.drop_pages(file, from..index, discard_dirty, &mut again);
+            }
+            from = index + 1;
+        }
+        self.serve_all(&mut again);
+    }
+
+    /// Forgets a file, written back or not: nobody can ask for it any more.
+    pub(crate) fn forget(&self, file: FileNo) {
+        let mut again = Again::new();
+        self.drop_pages(file, 0..u64::MAX, true, &mut again);
+        self.serve_all(&mut again);
+        let closed = self.close_file(file);
+        debug_assert!(closed, "a segment without handles is in use");
+    }
+}

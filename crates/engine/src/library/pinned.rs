@@ -1,0 +1,107 @@
+//! Pinned pages: slices of a segment that never fault.
+
+use crate::library::frames::{Span, WINDOW_BYTES};
+use crate::library::segment::Segment;
+use crate::port::PAGE_BYTES;
+use crate::word::Use;
+use pagekeeper_sys::Errno;
+use std::io;
+use std::ops::{Deref, DerefMut, Range};
+
+/// Bytes of a segment, in memory and unchanged as long as this lives.
+pub struct Pinned<'a> {
+    span: Span<'a>,
+    within: Range<usize>,
+}
+
+/// Bytes of a segment, in memory and this guard's alone as long as it lives. Its pages are dirty.
+pub struct PinnedMut<'a> {
+    span: Span<'a>,
+    within: Range<usize>,
+}
+
+impl Segment {
+    /// Pins a byte range for reading: brings its pages in, and keeps them until the guard is
+    /// dropped. Several guards may share a page; [`write_at`](Self::write_at) of it waits for all
+    /// of them, also for those of its own thread, as a lock would.
+    ///
+    /// Pinned pages are frames that the policy cannot use: pin little, or raise the budget. A
+    /// range must not cross a multiple of 1 GiB.
+    ///
+    /// # Errors
+    /// `EINVAL`: the range is empty, reaches behind the end or crosses a gigabyte; `ENOMEM`: it is
+    /// more than half of the budget's frames; the store's; `EOWNERDEAD`: in a forked child.
+    pub fn pin(&self, range: Range<u64>) -> io::Result<Pinned<'_>> {
+        let (span, within) = self.pin_pages(range, Use::Shared)?;
+        Ok(Pinned { span, within })
+    }
+
+    /// Pins a byte range for writing: brings its pages in, waits until nobody else reads or writes
+    /// them, and keeps them until the guard is dropped. They are dirty from the start. They cannot
+    /// be written back meanwhile: [`flush`](Self::flush) waits.
+    ///
+    /// Guards are locks: threads that pin several ranges for writing do so in the order of their
+    /// offsets.
+    ///
+    /// # Errors
+    /// As [`pin`](Self::pin); `EBADF`: the handle may not write; `ENOSPC`.
+    pub fn pin_mut(&self, range: Range<u64>) -> io::Result<PinnedMut<'_>> {
+        if !self.writable() {
+            return Err(Errno::BADF.into());
+        }
+        let (span, within) = self.pin_pages(range, Use::Exclusive)?;
+        Ok(PinnedMut { span, within })
+    }
+
+    fn pin_pages(&self, range: Range<u64>, how: Use) -> io::Result<(Span<'_>, Range<usize>)> {
+        let crosses = range.start / WINDOW_BYTES != range.end.saturating_sub(1) / WINDOW_BYTES;
+        if range.is_empty() || crosses || range.end > self.len() {
+            return Err(Errno::INVAL.into());
+        }
+        let pages = super::segment::pages_of(&range);
+        self.inner.check_room(pages.end - pages.start)?;
+        let mut frames = Vec::with_capacity((pages.end - pages.start) as usize);
+        for index in pages.clone() {
+            // Behind the end: it became shorter meanwhile.
+            let frame = self.inner.hold(index, how, pages.end - index)?.ok_or(Errno::INVAL)?;
+            frames.push(frame);
+        }
+        let start = (range.start - pages.start * PAGE_BYTES) as usize;
+        let within = start..start + (range.end - range.start) as usize;
+        Ok((Span::new(frames), within))
+    }
+}
+
+impl Deref for Pinned<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.span.bytes()[self.within.clone()]
+    }
+}
+
+impl Deref for PinnedMut<'_> {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.span.bytes()[self.within.clone()]
+    }
+}
+
+impl DerefMut for PinnedMut<'_> {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.span.bytes_mut()[self.within.clone()]
+    }
+}
+
+impl std::fmt::Debug for Pinned<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Pinned").field("bytes", &self.within.len()).finish()
+    }
+}
+
+impl std::fmt::Debug for PinnedMut<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PinnedMut").field("bytes", &self.within.len()).finish()
+    }
+}

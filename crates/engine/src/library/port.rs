@@ -1,0 +1,196 @@
+//! The machine as a program's own engine sees it: stores behind segments, frames in memfds, one
+//! address space, its own.
+#![allow(unsafe_code)]
+
+use crate::engine::Deferred;
+use crate::library::frames::Frames;
+use crate::library::store::{Store, port_error};
+use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::spaces::Region;
+use crate::work::{Work, Workers};
+use std::ops::Range;
+use std::sync::{Arc, RwLock};
+
+/// What a segment is made of.
+pub(crate) struct Backing {
+    pub(crate) frames: Frames,
+    pub(crate) store: Box<dyn Store>,
+}
+
+/// Segments by number.
+pub(crate) struct LibraryPort {
+    segments: RwLock<Vec<Option<Arc<Backing>>>>,
+    /// Who carries out what nobody waits for; none: whoever comes along.
+    workers: Option<Arc<Workers>>,
+}
+
+impl std::fmt::Debug for LibraryPort {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LibraryPort").finish_non_exhaustive()
+    }
+}
+
+impl LibraryPort {
+    pub(crate) fn new(workers: Option<Arc<Workers>>) -> LibraryPort {
+        LibraryPort { segments: RwLock::new(Vec::new()), workers }
+    }
+
+    pub(crate) fn put(&self, no: FileNo, backing: Option<Arc<Backing>>) {
+        let mut segments = self.segments.write().expect("segments");
+        if segments.len() <= no as usize {
+            segments.resize_with(no as usize + 1, || None);
+        }
+        segments[no as usize] = backing;
+    }
+
+    fn segment(&self, no: FileNo) -> Result<Arc<Backing>, PortError> {
+        let segments = self.segments.read().expect("segments");
+        segments.get(no as usize).and_then(Clone::clone).ok_or(PortError::Missing)
+    }
+}
+
+/// Reads pages of a store; what it does not have is zero.
+fn load(store: &dyn Store, offset: u64, pages: &mut [u8]) -> Result<u64, PortError> {
+    let had = store.load(offset, pages).map_err(|e| port_error(&e))?.min(pages.len());
+    pages[had..].fill(0);
+    Ok(had as u64)
+}
+
+/// Writes pages to a store, but nothing behind its present end.
+fn store(store: &dyn Store, offset: u64, pages: &[u8]) -> Result<(), PortError> {
+    let len = store.len().map_err(|e| port_error(&e))?.saturating_sub(offset);
+    let len = usize::try_from(len).unwrap_or(usize::MAX).min(pages.len());
+    if len == 0 {
+        return Ok(());
+    }
+    store.store(offset, &pages[..len]).map_err(|e| port_error(&e))
+}
+
+impl Port for LibraryPort {
+    fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        Ok(self.segment(file)?.frames.memfd.write_at(data, index * PAGE_BYTES)?)
+    }
+
+    fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
+        Ok(self.segment(file)?.frames.memfd.read_at(data, index * PAGE_BYTES)?)
+    }
+
+    fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError> {
+        Ok(self.segment(file)?.frames.memfd.write_at(data, offset_bytes)?)
+    }
+
+    fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        Ok(self.segment(file)?.frames.memfd.punch(index * PAGE_BYTES, pages * PAGE_BYTES)?)
+    }
+
+    fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
+        let segment = self.segment(file)?;
+        Ok(pagekeeper_sys::file::set_len(&segment.frames.memfd, pages * PAGE_BYTES)?)
+    }
+
+    fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        load(&*self.segment(file)?.store, index * PAGE_BYTES, data)
+    }
+
+    fn load_in_place(
+        &self,
+        file: FileNo,
+        index: u64,
+        pages: u64,
+    ) -> Option<Result<u64, PortError>> {
+        let segment = match self.segment(file) {
+            Ok(segment) => segment,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut bytes = 0;
+        // SAFETY: the engine calls this for pages that it has claimed for filling.
+        let loaded = unsafe {
+            segment.frames.with_filling(index, pages, |offset, piece| {
+                bytes += load(&*segment.store, offset, piece)?;
+                Ok::<(), PortError>(())
+            })
+        };
+        Some(loaded.map(|()| bytes))
+    }
+
+    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+        store(&*self.segment(file)?.store, index * PAGE_BYTES, data)
+    }
+
+    fn store_in_place(
+        &self,
+        file: FileNo,
+        index: u64,
+        pages: u64,
+    ) -> Option<Result<(), PortError>> {
+        let segment = match self.segment(file) {
+            Ok(segment) => segment,
+            Err(error) => return Some(Err(error)),
+        };
+        // SAFETY: the engine calls this for pages that it has claimed for write-back and
+        // protected in every mapping.
+        Some(unsafe {
+            segment
+                .frames
+                .with_claimed(index, pages, |offset, piece| store(&*segment.store, offset, piece))
+        })
+    }
+
+    fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
+        let segment = self.segment(file)?;
+        let (offset, len) = (index * PAGE_BYTES, pages * PAGE_BYTES);
+        segment.store.reserve(offset, len).map_err(|e| port_error(&e))
+    }
+
+    fn version(&self, file: FileNo) -> Result<Version, PortError> {
+        self.segment(file)?.store.version().map_err(|e| port_error(&e))
+    }
+
+    fn map(&self, _: SpaceNo, _: u64, _: u64, _: bool) -> Result<Mapped, PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn protect(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn unprotect(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn wake(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn poison(&self, _: SpaceNo, _: u64) -> Result<(), PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn sigbus(&self, _: SpaceNo, _: u32) -> Result<(), PortError> {
+        Err(PortError::Gone)
+    }
+
+    fn zap(&self, _: SpaceNo, _: &[(u64, u64)]) {}
+
+    fn resolve(&self, _: SpaceNo, _: u64) -> Option<(Range<u64>, Region)> {
+        None
+    }
+
+    fn defer(&self) -> bool {
+        self.workers.is_some()
+    }
+
+    fn hand_over(&self, work: Deferred) -> Result<(), Deferred> {
+        match &self.workers {
+            Some(workers) => {
+                workers.push(Work::Deferred(work));
+                Ok(())
+            }
+            None => Err(work),
+        }
+    }
+
+    fn again(&self) {
+        std::thread::yield_now();
+    }
+}

@@ -1,0 +1,640 @@
+//! A segment: pages with a store behind them, read and written as a file is.
+
+use crate::core::Core;
+use crate::library::cache::{Cache, Owner, Shared};
+use crate::library::frames::{Frame, SEGMENT_BYTES_MAX};
+use crate::library::port::Backing;
+use crate::library::store::io_error;
+use crate::port::{FileNo, PAGE_BYTES, PortError};
+use crate::transfer::Change;
+use crate::word::{State, Use};
+use pagekeeper_frames::{Place, Segment as Number};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::FileId;
+use std::io;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// What handles of a segment share.
+pub(crate) struct Inner {
+    owner: Arc<Owner>,
+    no: FileNo,
+    pub(crate) backing: Arc<Backing>,
+    size: AtomicU64,
+    /// Held while the length changes.
+    resizing: Mutex<()>,
+    /// Number of write-back errors so far << 32 | the last one's errno.
+    errors: AtomicU64,
+    writable: bool,
+    id: Option<FileId>,
+    claim: Option<OwnedFd>,
+}
+
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Segment").field("no", &self.no).field("size", &self.size).finish()
+    }
+}
+
+/// A handle of a segment: a range of pages with a store behind it, in a cache.
+///
+/// Reads and writes mean what `pread(2)` and `pwrite(2)` mean: they are short at the end of the
+/// segment, writing behind the end makes it longer, what was never written reads as zeros. A write
+/// is seen by every later read and mapping of the segment in this process, and is in the store
+/// after [`flush`](Self::flush). A read sees each page as it was before or after a write, never
+/// half.
+///
+/// Handles are cheap. Each is told once of every error in writing back ([`flush`](Self::flush)).
+/// With the last handle the segment is written back and closed; errors then have nobody to go to,
+/// so flush first.
+#[derive(Debug)]
+pub struct Segment {
+    pub(crate) inner: Arc<Inner>,
+    writable: bool,
+    /// Errors that this handle was told of.
+    told: AtomicU64,
+}
+
+impl Clone for Segment {
+    fn clone(&self) -> Segment {
+        let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
+        Segment { inner: self.inner.clone(), writable: self.writable, told }
+    }
+}
+
+/// How pages will be used: `posix_fadvise(2)`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Advice {
+    /// Soon: they are fetched.
+    WillNeed,
+    /// Not soon: clean ones leave memory.
+    DontNeed,
+}
+
+/// What is known of a page: V++'s `GetPageAttributes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PageAttributes {
+    /// In memory, its content valid.
+    pub resident: bool,
+    /// Its content is newer than the store's.
+    pub dirty: bool,
+    /// On its way in or out, or being written back.
+    pub busy: bool,
+    /// Pinned by the program: it cannot leave.
+    pub pinned: bool,
+    /// Known to have been used since it was brought in (not only fetched ahead).
+    pub referenced: bool,
+}
+
+/// Counts a write-back error.
+fn count_error(errors: &AtomicU64, error: PortError) {
+    let errno = match error {
+        PortError::Io(errno) => errno as u32,
+        _ => Errno::IO.raw_os_error() as u32,
+    };
+    let next = |e: u64| Some(((e >> 32) + 1) << 32 | u64::from(errno));
+    let _ = errors.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
+}
+
+impl Inner {
+    #[allow(clippy::too_many_arguments)]
+    pub(crate) fn new(
+        owner: Arc<Owner>,
+        no: FileNo,
+        backing: Arc<Backing>,
+        size_bytes: u64,
+        writable: bool,
+        id: Option<FileId>,
+        claim: Option<OwnedFd>,
+    ) -> Inner {
+        Inner {
+            owner,
+            no,
+            backing,
+            size: AtomicU64::new(size_bytes),
+            resizing: Mutex::new(()),
+            errors: AtomicU64::new(0),
+            writable,
+            id,
+            claim,
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Shared {
+        &self.owner.shared
+    }
+
+    pub(crate) fn writable(&self) -> bool {
+        self.writable
+    }
+
+    fn place(&self, index: u64) -> Place {
+        Place { segment: Number(self.no), index }
+    }
+
+    fn check_here(&self) -> io::Result<()> {
+        // Its frames are the parent's, and so are the threads that would serve it.
+        if self.backing.frames.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
+    }
+
+    /// Begins a use of a page, bringing it in if need be; then runs `f`, and then what the use led
+    /// to. `None`: the page lies behind the end.
+    fn with_page<T>(
+        &self,
+        index: u64,
+        how: Use,
+        want: u64,
+        f: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<Option<T>, PortError> {
+        let engine = &self.shared().engine;
+        let place = self.place(index);
+        if let Some(frame) = self.backing.frames.try_use(engine, place, how) {
+            let result = f(frame);
+            engine.touched(place);
+            return Ok(Some(result));
+        }
+        self.with_page_slowly(place, how, want, f)
+    }
+
+    #[cold]
+    fn with_page_slowly<T>(
+        &self,
+        place: Place,
+        how: Use,
+        want: u64,
+        f: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<Option<T>, PortError> {
+        let engine = &self.shared().engine;
+        if !self.backing.frames.is_here() {
+            return Err(Errno::OWNERDEAD.into());
+        }
+        let Some((page, after)) = engine.use_page(place, how, want)? else { return Ok(None) };
+        let result = self.backing.frames.begun(engine, place, page, how).map(f);
+        engine.after(after);
+        result.map(Some)
+    }
+
+    /// Begins to hold a page. `None`: it lies behind the end.
+    pub(crate) fn hold(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
+        let engine = &self.shared().engine;
+        let place = self.place(index);
+        if let Some(frame) = self.backing.frames.try_use(engine, place, how) {
+            engine.touched(place);
+            return Ok(Some(frame));
+        }
+        self.check_here()?;
+        let used = engine.use_page(place, how, want).map_err(io_error)?;
+        let Some((page, after)) = used else { return Ok(None) };
+        let frame = self.backing.frames.begun(engine, place, page, how).map_err(io_error);
+        engine.after(after);
+        frame.map(Some)
+    }
+
+    /// Whether so many pages may be pinned at once.
+    pub(crate) fn check_room(&self, pages: u64) -> io::Result<()> {
+        let frames = u64::from(self.shared().engine.lock().brain.frames());
+        if pages > (frames / 2).max(1) { Err(Errno::NOMEM.into()) } else { Ok(()) }
+    }
+
+    fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE_BYTES) as usize;
+            let len = (PAGE - within).min(buf.len() - done);
+            let rest = (buf.len() - done + within).div_ceil(PAGE) as u64;
+            let piece = &mut buf[done..done + len];
+            let copied = self.with_page(at / PAGE_BYTES, Use::Read, rest, |frame| {
+                piece.copy_from_slice(&frame.bytes()[within..within + len]);
+            });
+            match copied {
+                Ok(Some(())) => done += len,
+                Ok(None) => break,
+                Err(error) if done == 0 => return Err(io_error(error)),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// Writes within the segment's present length; returns fewer bytes when it became shorter
+    /// meanwhile, or for an error behind the first page.
+    pub(crate) fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
+        let engine = &self.shared().engine;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let within = (at % PAGE_BYTES) as usize;
+            let index = at / PAGE_BYTES;
+            let whole = (buf.len() - done) / PAGE * PAGE;
+            let written = if within == 0 && whole > 0 && !self.backing.frames.is_resident(index) {
+                engine
+                    .overwrite(self.place(index), &buf[done..done + whole])
+                    .map(|p| p as usize * PAGE)
+            } else {
+                Ok(0)
+            };
+            let len = (PAGE - within).min(buf.len() - done);
+            let written = match written {
+                Ok(0) => {
+                    let piece = &buf[done..done + len];
+                    let copied = self.with_page(index, Use::Write, 1, |mut frame| {
+                        // The segment may have become shorter since its length was looked at.
+                        if at + len as u64 > self.size.load(Ordering::SeqCst) {
+                            return false;
+                        }
+                        frame.bytes_mut()[within..within + len].copy_from_slice(piece);
+                        true
+                    });
+                    copied.map(|copied| if copied == Some(true) { len } else { 0 })
+                }
+                other => other,
+            };
+            match written {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    fn resizing(&self) -> MutexGuard<'_, ()> {
+        self.resizing.lock().expect("resizing")
+    }
+
+    /// Makes the segment longer. The caller holds `resizing`.
+    fn grow(&self, to: u64) -> io::Result<()> {
+        let from = self.size.load(Ordering::SeqCst);
+        if to <= from {
+            return Ok(());
+        }
+        if to > SEGMENT_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        self.backing.store.set_len(to)?;
+        // What a mapping stored behind the old end is no content of the new bytes.
+        self.zero_behind(from)?;
+        self.shared().engine.refresh_size(self.no, true);
+        self.follow_length();
+        Ok(())
+    }
+
+    /// Makes the segment shorter. The caller holds `resizing`.
+    fn shrink(&self, to: u64) -> io::Result<()> {
+        let engine = &self.shared().engine;
+        let before = self.size.load(Ordering::SeqCst);
+        let first_gone = to.div_ceil(PAGE_BYTES);
+        if engine.any_held(self.no, first_gone..u64::MAX) {
+            return Err(Errno::BUSY.into());
+        }
+        // From now on nobody uses what will be gone; who does already, is waited for.
+        self.size.store(to, Ordering::SeqCst);
+        let result = engine
+            .change_begin(self.no, to, u64::MAX, Change::Truncate)
+            .map_err(io_error)
+            .and_then(|ticket| {
+                let result = self.backing.store.set_len(to);
+                type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+                engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
+                result
+            });
+        if result.is_err() {
+            self.size.store(before, Ordering::SeqCst);
+        } else {
+            self.zero_behind(to)?;
+        }
+        self.follow_length();
+        result
+    }
+
+    /// Zeroes what a cached last page holds behind the end.
+    fn zero_behind(&self, end: u64) -> io::Result<()> {
+        let within = (end % PAGE_BYTES) as usize;
+        if within == 0 || !self.shared().engine.is_cached(self.no, end / PAGE_BYTES) {
+            return Ok(());
+        }
+        let zeroed = self.with_page(end / PAGE_BYTES, Use::Write, 1, |mut frame| {
+            frame.bytes_mut()[within..].fill(0);
+        });
+        zeroed.map(drop).map_err(io_error)
+    }
+
+    fn follow_length(&self) {
+        if let Some(version) = self.shared().engine.file_version(self.no) {
+            self.size.store(version.size_bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Drops clean pages if somebody else changed the store, and follows its length.
+    pub(crate) fn look_for_changes(&self) {
+        let _resizing = self.resizing();
+        self.shared().engine.look_for_changes(self.no);
+        self.follow_length();
+    }
+
+    pub(crate) fn write_back(&self, pages: Range<u64>) -> io::Result<()> {
+        self.check_here()?;
+        self.shared().engine.flush(self.no, pages).map_err(|error| {
+            count_error(&self.errors, error);
+            io_error(error)
+        })
+    }
+
+    pub(crate) fn sync(&self) -> io::Result<()> {
+        self.backing.store.sync().inspect_err(|error| {
+            count_error(&self.errors, crate::library::store::port_error(error));
+        })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if !self.backing.frames.is_here() {
+            return;
+        }
+        let engine = &self.shared().engine;
+        let _ = engine.flush(self.no, 0..u64::MAX);
+        // What could not be written has nobody left who could ask for it.
+        engine.forget(self.no);
+        drop(self.claim.take());
+        self.owner.closed(self.no, self.id);
+    }
+}
+
+impl Segment {
+    pub(crate) fn of(inner: Arc<Inner>, writable: bool) -> Segment {
+        // As a new descriptor, it hears of errors that nobody has heard of.
+        Segment { inner, writable, told: AtomicU64::new(0) }
+    }
+
+    /// The cache that it is in.
+    pub fn cache(&self) -> Cache {
+        Cache(self.inner.owner.clone())
+    }
+
+    /// Its length in bytes.
+    pub fn len(&self) -> u64 {
+        self.inner.size.load(Ordering::SeqCst)
+    }
+
+    /// Whether it has no bytes.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether this handle may write.
+    pub fn writable(&self) -> bool {
+        self.writable
+    }
+
+    /// Reads at an offset: `pread(2)`. Returns the bytes read, fewer than asked for only at the end
+    /// of the segment or before a page that cannot be read.
+    ///
+    /// # Errors
+    /// The store's, for the first page; `EINVAL`: the offset is negative as an `i64`;
+    /// `EOWNERDEAD`: in a forked child.
+    #[inline]
+    pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let size = self.inner.size.load(Ordering::Acquire);
+        let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
+        if len == 0 {
+            return self.nothing_to_read(offset);
+        }
+        self.inner.read(&mut buf[..len], offset)
+    }
+
+    #[cold]
+    fn nothing_to_read(&self, offset: u64) -> io::Result<usize> {
+        self.inner.check_here()?;
+        if offset > i64::MAX as u64 { Err(Errno::INVAL.into()) } else { Ok(0) }
+    }
+
+    /// Reads all of `buf`.
+    ///
+    /// # Errors
+    /// As [`read_at`](Self::read_at); [`io::ErrorKind::UnexpectedEof`].
+    pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.read_at(&mut buf[done..], offset + done as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes at an offset: `pwrite(2)`. Makes the segment longer where it reaches behind its end.
+    /// Returns the bytes written, fewer than given only before a page that cannot be written.
+    ///
+    /// Waits for whoever has a page of the range pinned.
+    ///
+    /// # Errors
+    /// `EBADF`: the handle may not write; `ENOSPC` and others of the store, for the first page;
+    /// `EFBIG`, `EINVAL`: the range is too far out; `EOWNERDEAD`: in a forked child.
+    pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        self.check_writable()?;
+        if offset > i64::MAX as u64 {
+            return Err(Errno::INVAL.into());
+        }
+        if buf.is_empty() {
+            return Ok(0);
+        }
+        let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= SEGMENT_BYTES_MAX);
+        let end = end.ok_or(Errno::FBIG)?;
+        let inner = &*self.inner;
+        let mut done = 0;
+        while done < buf.len() {
+            let at = offset + done as u64;
+            let size = inner.size.load(Ordering::SeqCst);
+            let written = if end <= size {
+                inner.write(&buf[done..], at).map_err(io_error)
+            } else {
+                self.write_behind(&buf[done..], at, end)
+            };
+            match written {
+                // It became shorter meanwhile: look again.
+                Ok(n) if done + n < buf.len() && end > inner.size.load(Ordering::SeqCst) => {
+                    done += n
+                }
+                Ok(n) => return Ok(done + n),
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
+    }
+
+    /// A write that reaches behind the end.
+    fn write_behind(&self, buf: &[u8], at: u64, end: u64) -> io::Result<usize> {
+        let inner = &*self.inner;
+        let _resizing = inner.resizing();
+        let before = inner.size.load(Ordering::SeqCst);
+        inner.grow(end)?;
+        let written = inner.write(buf, at).map_err(io_error);
+        // The segment ends behind what was written, as if no more had been asked for.
+        let reached = at + *written.as_ref().unwrap_or(&0) as u64;
+        if reached < end {
+            let _ = inner.shrink(reached.max(before));
+        }
+        written
+    }
+
+    /// Writes all of `buf`.
+    ///
+    /// # Errors
+    /// As [`write_at`](Self::write_at).
+    pub fn write_all_at(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < buf.len() {
+            match self.write_at(&buf[done..], offset + done as u64)? {
+                0 => return Err(io::ErrorKind::WriteZero.into()),
+                n => done += n,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_writable(&self) -> io::Result<()> {
+        self.inner.check_here()?;
+        if self.writable { Ok(()) } else { Err(Errno::BADF.into()) }
+    }
+
+    /// Sets the length: `ftruncate(2)`. What is cut off is gone, and not written back; what is
+    /// gained reads as zeros.
+    ///
+    /// # Errors
+    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go is pinned; the store's.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let _resizing = self.inner.resizing();
+        let size = self.inner.size.load(Ordering::SeqCst);
+        if len < size { self.inner.shrink(len) } else { self.inner.grow(len) }
+    }
+
+    /// Writes dirty pages back and makes them durable: `fdatasync(2)`. Waits for pages that are
+    /// pinned for writing.
+    ///
+    /// # Errors
+    /// The store's, now or in any write-back since this handle was last told; once per handle, as
+    /// the kernel does. Pages that could not be written stay in memory, dirty.
+    pub fn flush(&self) -> io::Result<()> {
+        let _ = self.inner.write_back(0..u64::MAX);
+        let _ = self.inner.sync();
+        self.tell_error()
+    }
+
+    /// Writes dirty pages of a byte range back, without making them durable.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush).
+    pub fn write_back(&self, range: Range<u64>) -> io::Result<()> {
+        let _ = self.inner.write_back(pages_of(&range));
+        self.tell_error()
+    }
+
+    fn tell_error(&self) -> io::Result<()> {
+        self.inner.check_here()?;
+        let now = self.inner.errors.load(Ordering::Acquire);
+        if self.told.swap(now, Ordering::AcqRel) == now {
+            return Ok(());
+        }
+        Err(io::Error::from_raw_os_error(now as u32 as i32))
+    }
+
+    /// Follows changes of the store by others: its length, and clean pages are dropped if its
+    /// [`version`](crate::library::Store::version) is not the one that our own writes led to. True
+    /// if somebody changed it. Also done when a file is opened again, when something is written
+    /// back, and every write-back period.
+    ///
+    /// # Errors
+    /// `EOWNERDEAD`: in a forked child.
+    pub fn refresh(&self) -> io::Result<bool> {
+        self.inner.check_here()?;
+        let _resizing = self.inner.resizing();
+        let foreign = self.inner.shared().engine.refresh_size(self.inner.no, false);
+        self.inner.follow_length();
+        Ok(foreign)
+    }
+
+    /// Fetches what is absent of a byte range, as far as a quarter of the frames; returns how many
+    /// bytes from the start of the range are resident or on their way.
+    ///
+    /// # Errors
+    /// `EOWNERDEAD`: in a forked child. (What cannot be fetched is found when it is read.)
+    pub fn prefetch(&self, range: Range<u64>) -> io::Result<u64> {
+        self.inner.check_here()?;
+        let range = range.start..range.end.min(self.len());
+        let pages = pages_of(&range);
+        let reached = self.inner.shared().engine.prefetch_all(self.inner.no, pages);
+        Ok((reached * PAGE_BYTES).min(range.end).saturating_sub(range.start))
+    }
+
+    /// Says how a byte range will be used.
+    ///
+    /// # Errors
+    /// `EOWNERDEAD`: in a forked child.
+    pub fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
+        match advice {
+            Advice::WillNeed => self.prefetch(range).map(drop),
+            Advice::DontNeed => {
+                self.inner.check_here()?;
+                self.inner.shared().engine.drop_idle(self.inner.no, pages_of(&range), false);
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes the whole pages of a byte range out of memory *without writing them back*: what was
+    /// not written back is lost, and the store's content shows again. For data that can be made
+    /// anew. Pages that are pinned stay.
+    ///
+    /// # Errors
+    /// `EBADF`: the handle may not write; `EOWNERDEAD`: in a forked child.
+    pub fn discard(&self, range: Range<u64>) -> io::Result<()> {
+        self.check_writable()?;
+        let end = if range.end >= self.len() {
+            range.end.div_ceil(PAGE_BYTES)
+        } else {
+            range.end / PAGE_BYTES
+        };
+        let pages = range.start.div_ceil(PAGE_BYTES)..end;
+        self.inner.shared().engine.drop_idle(self.inner.no, pages, true);
+        Ok(())
+    }
+
+    /// What is known of the pages of a byte range.
+    ///
+    /// # Errors
+    /// `EOWNERDEAD`: in a forked child.
+    pub fn attributes(&self, range: Range<u64>) -> io::Result<Vec<PageAttributes>> {
+        self.inner.check_here()?;
+        let pages = pages_of(&(range.start..range.end.min(self.len())));
+        Ok(self.inner.shared().engine.attributes(self.inner.no, pages))
+    }
+}
+
+/// The pages that a byte range touches.
+pub(crate) fn pages_of(bytes: &Range<u64>) -> Range<u64> {
+    let first = bytes.start / PAGE_BYTES;
+    first..bytes.end.div_ceil(PAGE_BYTES).max(first)
+}
+
+pub(crate) fn attributes_of(core: &Core, place: Place) -> PageAttributes {
+    let (Some(page), state) = core.state(place) else { return PageAttributes::default() };
+    let word = core.word(page);
+    let resident = matches!(state, State::Resident | State::Cleaning);
+    PageAttributes {
+        resident,
+        dirty: word.dirty(),
+        busy: !matches!(state, State::Resident | State::Absent),
+        pinned: word.holds() > 0,
+        referenced: resident && !core.brain.is_pending(place),
+    }
+}

@@ -1,0 +1,221 @@
+//! Where a segment's pages come from and go to.
+
+use crate::port::{PortError, Version};
+use crate::store as direct;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::{self, FileId};
+use rustix::fs::{Mode, OFlags};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Room that a file is given at a time, when it has to be given some.
+const RESERVE_BYTES: u64 = 1 << 20;
+
+/// A store: what stands behind a segment. [`FileStore`] is one; an application brings its own for
+/// pages that are compressed, logged, replicated, or on another machine.
+///
+/// The cache calls it from whichever thread needs a page, from several at once, and never for the
+/// same page at the same time. It holds no lock of its own meanwhile. A store must not use the
+/// segment that it stands behind, nor wait for a thread that does. Under
+/// [`FaultPath::Inline`](crate::library::FaultPath::Inline) it may be called in a signal handler of
+/// a thread that touched a mapped page: it must not need a lock that such a thread may hold.
+///
+/// Errors come back to whoever needed the page, with their error number if they have one (`raw_os_error`),
+/// as `EIO` otherwise; under a mapping they are SIGBUS. A page whose `store` fails stays in memory,
+/// dirty, and the error is reported by the next flush.
+pub trait Store: Send + Sync + 'static {
+    /// Its length in bytes.
+    ///
+    /// # Errors
+    /// The store's own.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Whether it has no bytes.
+    ///
+    /// # Errors
+    /// The store's own.
+    fn is_empty(&self) -> io::Result<bool> {
+        Ok(self.len()? == 0)
+    }
+
+    /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of 4,096. Returns how
+    /// many bytes the store had there, less only at its end; the rest counts as zeros.
+    ///
+    /// # Errors
+    /// The store's own. Several pages may be asked for at once; if that fails, those that somebody
+    /// waits for are asked for alone.
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize>;
+
+    /// Writes bytes from page-aligned `offset` on; they never reach behind [`len`](Self::len). The
+    /// page counts as clean once this returns, so what is stored must be found by `load` from then
+    /// on (durable it need only be after [`sync`](Self::sync)).
+    ///
+    /// # Errors
+    /// The store's own.
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Makes sure that [`store`](Self::store) of this range cannot fail for lack of space. Called
+    /// before a page becomes dirty for the first time, if the store is [`sparse`](Self::sparse).
+    ///
+    /// # Errors
+    /// `ENOSPC` and the store's own: the write fails with it.
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let _ = (offset, len);
+        Ok(())
+    }
+
+    /// Whether parts of it may have no space on storage yet.
+    fn sparse(&self) -> bool {
+        false
+    }
+
+    /// Sets its length. What is gained reads as zeros.
+    ///
+    /// # Errors
+    /// The store's own; by default it has a fixed length (`EINVAL`).
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let _ = len;
+        Err(Errno::INVAL.into())
+    }
+
+    /// Makes durable what was stored.
+    ///
+    /// # Errors
+    /// The store's own.
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Tells one content from another: when it differs from what the cache's own writes led to,
+    /// somebody else changed the store, and clean pages are dropped. By default only the length
+    /// counts.
+    ///
+    /// # Errors
+    /// The store's own.
+    fn version(&self) -> io::Result<Version> {
+        Ok(Version { size_bytes: self.len()?, ..Version::default() })
+    }
+}
+
+/// A store error as the engine carries it.
+pub(crate) fn port_error(error: &io::Error) -> PortError {
+    PortError::Io(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
+}
+
+/// An engine error for a caller.
+pub(crate) fn io_error(error: PortError) -> io::Error {
+    match error {
+        PortError::Io(errno) => io::Error::from_raw_os_error(errno),
+        PortError::Missing | PortError::Gone => Errno::BADF.into(),
+        PortError::Again => Errno::AGAIN.into(),
+    }
+}
+
+/// A file, read and written past the kernel's page cache where its file system allows that.
+///
+/// The file is opened anew through `/proc/self/fd`, so that the offset and locks of the `File` it
+/// was made of are not touched; but POSIX record locks (`fcntl(2)` F_SETLK) belong to the process,
+/// and closing *any* of its descriptors of the file, a store's among them, drops them. Use
+/// open-file-description locks.
+#[derive(Debug)]
+pub struct FileStore {
+    inner: direct::Store,
+    /// What was reserved last, so that neighbours need not be looked up.
+    reserved: Mutex<std::ops::Range<u64>>,
+}
+
+impl FileStore {
+    /// A store of an open file, writable if `writable` (the file must be open for writing then).
+    ///
+    /// # Errors
+    /// It is no regular file (`EINVAL`), or cannot be opened again.
+    pub fn new(file: &File, writable: bool) -> io::Result<FileStore> {
+        if !file::stat(file)?.is_regular() {
+            return Err(Errno::INVAL.into());
+        }
+        let inner = direct::Store::open(file.as_fd())?;
+        if writable {
+            inner.allow_writes(file.as_fd())?;
+        }
+        Ok(FileStore { inner, reserved: Mutex::new(0..0) })
+    }
+
+    /// A file without a name in a directory, for working memory: it is gone when the store is.
+    ///
+    /// # Errors
+    /// `open(2)` with `O_TMPFILE`.
+    pub fn scratch(directory: &Path, len: u64) -> io::Result<FileStore> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let file: File = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?.into();
+        file.set_len(len)?;
+        FileStore::new(&file, true)
+    }
+
+    /// Which file it is.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn id(&self) -> io::Result<FileId> {
+        Ok(file::stat(self.inner.descriptor()?)?.id)
+    }
+
+    /// Whether it may be written.
+    pub fn writable(&self) -> bool {
+        self.inner.writable()
+    }
+}
+
+impl Store for FileStore {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.version()?.size_bytes)
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.inner.load(offset, pages).map(|n| n as usize).map_err(io_error)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.inner.store(offset, bytes).map_err(io_error)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        let wanted = offset..offset + len;
+        let mut reserved = self.reserved.lock().expect("reserved");
+        if reserved.start <= wanted.start && wanted.end <= reserved.end {
+            return Ok(());
+        }
+        let round = wanted.start / RESERVE_BYTES * RESERVE_BYTES
+            ..wanted.end.next_multiple_of(RESERVE_BYTES);
+        // Nearly full: what is asked for may fit still.
+        let got = match self.inner.reserve(round.start, round.end - round.start) {
+            Ok(()) => round,
+            Err(_) => {
+                self.inner.reserve(offset, len).map_err(io_error)?;
+                wanted
+            }
+        };
+        // What lies behind the end was not reserved.
+        *reserved = got.start..got.end.min(self.len()?);
+        Ok(())
+    }
+
+    fn sparse(&self) -> bool {
+        self.inner.sparse()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        *self.reserved.lock().expect("reserved") = 0..0;
+        self.inner.set_len(len).map_err(io_error)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.inner.sync().map_err(io_error)
+    }
+
+    fn version(&self) -> io::Result<Version> {
+        self.inner.version().map_err(io_error)
+    }
+}

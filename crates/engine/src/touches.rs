@@ -1,0 +1,147 @@
+//! Uses of resident pages that nobody took the engine's lock for.
+//!
+//! A use that finds its page ready costs a few nanoseconds; telling the brain of it would cost
+//! more. So uses are noted in a few short rings, one for each of several threads, and the brain
+//! hears of them when a page has to be brought in: only then does it matter who was used. A ring
+//! that is full is told at once if pages were brought in since it was last empty, and forgets its
+//! oldest otherwise.
+//!
+//! **What is lost**: uses of a page right after one another by one thread (one is kept); uses older
+//! than a thread's last [`RING`] while everything fits into memory; a use now and then where
+//! threads share a ring (there are [`RINGS`]) or a ring is full while the engine decides. Policies
+//! that count uses count too few of them then. No use that brings a page in, or writes to a clean
+//! one, is lost.
+
+use pagekeeper_frames::{Place, Segment};
+use std::cell::Cell;
+use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize};
+
+/// Uses kept per ring. A power of two.
+const RING: usize = 64;
+/// Rings. A power of two.
+const RINGS: usize = 16;
+const INDEX_BITS: u32 = 40;
+
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct Ring {
+    /// The latest use, to leave repetitions out.
+    last: AtomicU64,
+    written: AtomicU32,
+    /// [`Touches::misses`] when it was last emptied.
+    emptied_at: AtomicU32,
+    /// (segment + 1) << 40 | index; 0 where there is none.
+    entries: Entries,
+}
+
+#[derive(Debug)]
+struct Entries([AtomicU64; RING]);
+
+impl Default for Entries {
+    fn default() -> Self {
+        Entries([const { AtomicU64::new(0) }; RING])
+    }
+}
+
+/// The rings of one engine.
+#[derive(Debug, Default)]
+pub(crate) struct Touches {
+    rings: [Ring; RINGS],
+    /// Counts pages brought in, so that rings know whether they matter.
+    misses: AtomicU32,
+}
+
+fn ring_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(NEXT.fetch_add(1, Relaxed) % RINGS);
+        }
+        mine.get()
+    })
+}
+
+fn encode(place: Place) -> u64 {
+    (u64::from(place.segment.0) + 1) << INDEX_BITS | place.index
+}
+
+fn decode(entry: u64) -> Option<Place> {
+    let segment = u32::try_from(entry >> INDEX_BITS).ok()?.checked_sub(1)?;
+    Some(Place { segment: Segment(segment), index: entry & ((1 << INDEX_BITS) - 1) })
+}
+
+impl Touches {
+    /// Notes a use. True if this thread's ring is full and should be told.
+    #[inline]
+    pub(crate) fn note(&self, place: Place) -> bool {
+        let ring = &self.rings[ring_of_thread()];
+        let entry = encode(place);
+        if ring.last.load(Relaxed) == entry {
+            return false;
+        }
+        ring.last.store(entry, Relaxed);
+        // Threads that share a ring may overwrite each other's: see above.
+        let at = ring.written.load(Relaxed);
+        ring.entries.0[at as usize % RING].store(entry, Release);
+        ring.written.store(at.wrapping_add(1), Relaxed);
+        (at as usize + 1).is_multiple_of(RING)
+            && ring.emptied_at.load(Relaxed) != self.misses.load(Relaxed)
+    }
+
+    /// A page was brought in.
+    pub(crate) fn missed(&self) {
+        self.misses.fetch_add(1, Relaxed);
+    }
+
+    /// Empties all rings. Called under the engine's lock.
+    pub(crate) fn take(&self) -> Vec<Place> {
+        let mut places = Vec::new();
+        for ring in &self.rings {
+            if ring.last.load(Relaxed) == 0 {
+                continue;
+            }
+            ring.last.store(0, Relaxed);
+            ring.emptied_at.store(self.misses.load(Relaxed), Relaxed);
+            let end = ring.written.load(Relaxed) as usize;
+            for at in end..end + RING {
+                let entry = &ring.entries.0[at % RING];
+                if entry.load(Acquire) != 0 {
+                    places.extend(decode(entry.swap(0, Acquire)));
+                }
+            }
+        }
+        places
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(index: u64) -> Place {
+        Place { segment: Segment(2), index }
+    }
+
+    #[test]
+    fn the_latest_uses_are_told_in_order_and_once() {
+        let touches = Touches::default();
+        touches.missed();
+        let mut full = 0;
+        for index in 0..100 {
+            full += usize::from(touches.note(place(index)));
+            assert!(!touches.note(place(index)), "a repetition");
+        }
+        assert_eq!(full, 1, "pages were brought in");
+        let told = touches.take();
+        assert_eq!(told, (36..100).map(place).collect::<Vec<_>>());
+        assert!(touches.take().is_empty());
+        for index in 0..1000 {
+            assert!(!touches.note(place(index)), "nothing was brought in since");
+        }
+        assert_eq!(touches.take().len(), RING);
+    }
+}

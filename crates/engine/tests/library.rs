@@ -1,0 +1,491 @@
+//! The library against a plain vector of bytes, and file semantics.
+
+mod library_model;
+
+use library_model::{Chaos, ChaosStore, EIO, ENOSPC, PAGE, Rng};
+use pagekeeper::library::{Advice, Cache, Options, PolicySpec, Segment};
+use proptest::prelude::*;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const EBADF: i32 = 9;
+const EBUSY: i32 = 16;
+const EINVAL: i32 = 22;
+const EFBIG: i32 = 27;
+const EOWNERDEAD: i32 = 130;
+/// Some twenty frames.
+const TINY: u64 = 96 << 10;
+
+fn tiny(workers: usize, policy: &str) -> Cache {
+    let policy = PolicySpec::parse(policy).unwrap();
+    Cache::builder(TINY).policy(policy).workers(workers).write_back_period(None).build().unwrap()
+}
+
+fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
+    result.unwrap_err().raw_os_error()
+}
+
+#[derive(Clone, Debug)]
+enum Op {
+    Read { at: usize, len: usize },
+    Write { at: usize, len: usize, seed: u8 },
+    SetLen(usize),
+    Flush,
+    WriteBack { at: usize, len: usize },
+    Pin { at: usize, len: usize },
+    PinMut { at: usize, len: usize, seed: u8 },
+    Prefetch { at: usize, len: usize },
+    DontNeed { at: usize, len: usize },
+    Budget(u64),
+}
+
+const LEN_MAX: usize = 60 * PAGE;
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let at = prop_oneof![0..LEN_MAX, (0..60usize).prop_map(|p| p * PAGE), 0..3 * PAGE];
+    let len = prop_oneof![0..16usize, 0..2 * PAGE, (0..20usize).prop_map(|p| p * PAGE)];
+    let range = (at, len);
+    let op = prop_oneof![
+        6 => range.clone().prop_map(|(at, len)| Op::Read { at, len }),
+        6 => (range.clone(), any::<u8>()).prop_map(|((at, len), seed)| Op::Write { at, len, seed }),
+        1 => (0..LEN_MAX).prop_map(Op::SetLen),
+        1 => Just(Op::Flush),
+        1 => range.clone().prop_map(|(at, len)| Op::WriteBack { at, len }),
+        1 => range.clone().prop_map(|(at, len)| Op::Pin { at, len }),
+        1 => (range.clone(), any::<u8>()).prop_map(|((at, len), seed)| Op::PinMut { at, len, seed }),
+        1 => range.clone().prop_map(|(at, len)| Op::Prefetch { at, len }),
+        1 => range.prop_map(|(at, len)| Op::DontNeed { at, len }),
+        1 => (9u64..40).prop_map(|pages| Op::Budget(pages * PAGE as u64)),
+    ];
+    prop::collection::vec(op, 1..60)
+}
+
+fn content(seed: u8, len: usize) -> Vec<u8> {
+    (0..len).map(|i| seed.wrapping_add(i as u8).wrapping_mul(31)).collect()
+}
+
+/// Plays an operation on a segment and on the model of it.
+fn play(segment: &Segment, model: &mut Vec<u8>, op: &Op) {
+    match *op {
+        Op::Read { at, len } => {
+            let mut buf = vec![0x55; len];
+            let got = segment.read_at(&mut buf, at as u64).unwrap();
+            let from = at.min(model.len());
+            let expected = &model[from..(at + len).clamp(from, model.len())];
+            assert_eq!(got, expected.len(), "{op:?} of {}", model.len());
+            assert_eq!(&buf[..got], expected, "{op:?}");
+            assert!(buf[got..].iter().all(|b| *b == 0x55), "{op:?} wrote behind what it read");
+        }
+        Op::Write { at, len, seed } => {
+            let bytes = content(seed, len);
+            assert_eq!(segment.write_at(&bytes, at as u64).unwrap(), len);
+            if len > 0 {
+                model.resize(model.len().max(at + len), 0);
+                model[at..at + len].copy_from_slice(&bytes);
+            }
+        }
+        Op::SetLen(len) => {
+            segment.set_len(len as u64).unwrap();
+            model.resize(len, 0);
+        }
+        Op::Flush => segment.flush().unwrap(),
+        Op::WriteBack { at, len } => segment.write_back(at as u64..(at + len) as u64).unwrap(),
+        Op::Pin { at, len } => {
+            // What a budget of nine frames lets one pin.
+            let range = at as u64..(at + len.min(2 * PAGE)) as u64;
+            match segment.pin(range.clone()) {
+                Ok(pinned) => {
+                    assert_eq!(*pinned, model[at..range.end as usize]);
+                    let seen = segment.attributes(range).unwrap();
+                    assert!(seen.iter().all(|page| page.resident && page.pinned), "{seen:?}");
+                    // It stays whatever else is read.
+                    let mut all = vec![0; model.len()];
+                    assert_eq!(segment.read_at(&mut all, 0).unwrap(), all.len());
+                    assert_eq!(&all, model);
+                    assert_eq!(*pinned, all[at..at + pinned.len()]);
+                }
+                Err(error) => {
+                    assert_eq!(error.raw_os_error(), Some(EINVAL));
+                    assert!(range.is_empty() || range.end as usize > model.len());
+                }
+            }
+        }
+        Op::PinMut { at, len, seed } => {
+            let range = at as u64..(at + len.min(2 * PAGE)) as u64;
+            if let Ok(mut pinned) = segment.pin_mut(range) {
+                let bytes = content(seed, pinned.len());
+                pinned.copy_from_slice(&bytes);
+                model[at..at + bytes.len()].copy_from_slice(&bytes);
+            }
+        }
+        Op::Prefetch { at, len } => {
+            segment.prefetch(at as u64..(at + len) as u64).unwrap();
+        }
+        Op::DontNeed { at, len } => {
+            segment.advise(at as u64..(at + len) as u64, Advice::DontNeed).unwrap();
+        }
+        Op::Budget(bytes) => segment.cache().set_budget(bytes),
+    }
+    assert_eq!(segment.len(), model.len() as u64);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_is_what_a_vector_is(ops in ops(), workers in 0usize..2, mru in any::<bool>(), start in 0..LEN_MAX) {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let mut model = content(7, start);
+        std::fs::write(&path, &model).unwrap();
+        let cache = tiny(workers, if mru { "mru" } else { "lru" });
+        let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+        for op in &ops {
+            play(&segment, &mut model, op);
+        }
+        segment.flush().unwrap();
+        prop_assert_eq!(&std::fs::read(&path).unwrap(), &model);
+        drop(segment);
+        prop_assert_eq!(&std::fs::read(&path).unwrap(), &model);
+        let segment = cache.open(&path, Options::new()).unwrap();
+        play(&segment, &mut model, &Op::Read { at: 0, len: LEN_MAX * 2 });
+    }
+}
+
+/// Each thread owns every eighth byte, so that all share every page.
+fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
+    const THREADS: usize = 4;
+    const LEN: usize = 50 * PAGE + 777;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, vec![0; LEN]).unwrap();
+    let cache = tiny(1, "clock");
+    let segment = match &store {
+        Some(chaos) => cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap(),
+        None => cache.open(&path, Options::new().writable(true)).unwrap(),
+    };
+    let failed = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let segment = segment.clone();
+            let failed = &failed;
+            scope.spawn(move || {
+                let mut rng = Rng(seed * 100 + thread as u64);
+                let mut model = vec![0u8; LEN];
+                for _ in 0..1500 {
+                    let cell = rng.below((LEN / 8) as u64) as usize * 8 + thread;
+                    match rng.below(12) {
+                        0..5 => {
+                            let value = rng.next() as u8;
+                            match segment.write_at(&[value], cell as u64) {
+                                Ok(n) => {
+                                    assert_eq!(n, 1);
+                                    model[cell] = value;
+                                }
+                                Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                            }
+                        }
+                        5..10 => {
+                            let mut byte = [0xff];
+                            match segment.read_at(&mut byte, cell as u64) {
+                                Ok(_) => assert_eq!(byte[0], model[cell], "cell {cell}"),
+                                Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                            }
+                        }
+                        10 => match segment.pin(cell as u64..cell as u64 + 1) {
+                            Ok(pinned) => assert_eq!(pinned[0], model[cell], "cell {cell}"),
+                            Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
+                        },
+                        _ => drop(segment.write_back(cell as u64..(cell + 3 * PAGE) as u64)),
+                    }
+                }
+                for cell in (thread..LEN).step_by(8).filter(|c| c % 8 == thread) {
+                    let mut byte = [0xff];
+                    while segment.read_at(&mut byte, cell as u64).is_err() {}
+                    assert_eq!(byte[0], model[cell], "cell {cell} at the end");
+                }
+            });
+        }
+    });
+    if let Some(chaos) = &store {
+        chaos.calm();
+        assert!(failed.load(Ordering::Relaxed) > 0, "nothing failed");
+    } else {
+        assert_eq!(failed.load(Ordering::Relaxed), 0);
+    }
+    let _ = segment.flush();
+    segment.flush().unwrap();
+    let mut all = vec![0; LEN];
+    segment.read_exact_at(&mut all, 0).unwrap();
+    let stored = match &store {
+        Some(chaos) => chaos.bytes.lock().unwrap().clone(),
+        None => std::fs::read(&path).unwrap(),
+    };
+    assert!(all == stored, "what is stored is not what is read");
+    assert!(all.iter().any(|b| *b != 0));
+}
+
+#[test]
+fn threads_see_their_own_writes() {
+    for seed in 0..3 {
+        threads_share_pages(None, seed);
+    }
+}
+
+#[test]
+fn threads_see_their_own_writes_while_the_store_fails() {
+    for seed in 0..3 {
+        let chaos = Chaos::new(50 * PAGE + 777);
+        chaos.set(&chaos.load_fails, 50);
+        chaos.set(&chaos.store_fails, 200);
+        chaos.set(&chaos.full, 50);
+        chaos.set(&chaos.delays, 20);
+        threads_share_pages(Some(chaos), seed);
+    }
+}
+
+#[test]
+fn ends_and_errors_are_those_of_pread_and_pwrite() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 5000]).unwrap();
+    let cache = tiny(0, "lru");
+    let segment = cache.open(&path, Options::new()).unwrap();
+    let mut buf = [9; 100];
+    assert_eq!(segment.read_at(&mut [], 0).unwrap(), 0);
+    assert_eq!(segment.read_at(&mut buf, 4990).unwrap(), 10);
+    assert_eq!((buf[9], buf[10]), (1, 9));
+    assert_eq!(segment.read_at(&mut buf, 5000).unwrap(), 0);
+    assert_eq!(segment.read_at(&mut buf, i64::MAX as u64).unwrap(), 0);
+    assert_eq!(errno(segment.read_at(&mut buf, u64::MAX)), Some(EINVAL));
+    assert_eq!(errno(segment.write_at(&buf, 0)), Some(EBADF));
+    assert_eq!(errno(segment.set_len(0)), Some(EBADF));
+    assert_eq!(errno(segment.pin_mut(0..1)), Some(EBADF));
+    let eof = segment.read_exact_at(&mut buf, 4950).unwrap_err();
+    assert_eq!(eof.kind(), io::ErrorKind::UnexpectedEof);
+    drop(segment);
+
+    let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+    assert_eq!(segment.write_at(&[], 1 << 40).unwrap(), 0);
+    assert_eq!(segment.len(), 5000, "writing nothing changes nothing");
+    assert_eq!(errno(segment.write_at(&buf, i64::MAX as u64)), Some(EFBIG));
+    assert_eq!(errno(segment.write_at(&buf, u64::MAX)), Some(EINVAL));
+    assert_eq!(segment.write_at(&[3; 10], 9000).unwrap(), 10);
+    assert_eq!(segment.len(), 9010);
+    segment.read_exact_at(&mut buf, 4995).unwrap();
+    assert_eq!((buf[4], buf[5], buf[99]), (1, 0, 0), "a gap reads as zeros");
+    assert_eq!(errno(cache.open(directory.path(), Options::new())), Some(EINVAL));
+}
+
+#[test]
+fn a_page_that_cannot_be_loaded_is_an_error_and_no_zeros() {
+    let chaos = Chaos::new(4 * PAGE);
+    let cache = tiny(0, "lru");
+    let segment = cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap();
+    chaos.set(&chaos.load_fails, 1000);
+    let mut buf = [0; 8];
+    assert_eq!(errno(segment.read_at(&mut buf, 0)), Some(EIO));
+    assert_eq!(errno(segment.write_at(&buf, 1)), Some(EIO), "half a page has to be read first");
+    assert_eq!(segment.write_at(&[7; PAGE], PAGE as u64).unwrap(), PAGE, "a whole one has not");
+    chaos.calm();
+    segment.read_exact_at(&mut buf, 0).unwrap();
+    assert_eq!(buf, [0; 8]);
+    chaos.set(&chaos.full, 1000);
+    assert_eq!(errno(segment.write_at(&buf, 0)), Some(ENOSPC), "no room for a page's first write");
+    assert_eq!(errno(segment.write_at(&[1; PAGE], 2 * PAGE as u64)), Some(ENOSPC));
+    assert_eq!(errno(segment.write_at(&buf, 4 * PAGE as u64)), Some(ENOSPC));
+    assert_eq!(segment.len(), 4 * PAGE as u64, "a write that failed made it longer");
+    assert_eq!(segment.write_at(&buf, PAGE as u64).unwrap(), 8, "a dirty page has its room");
+}
+
+#[test]
+fn each_handle_is_told_of_an_error_once() {
+    let chaos = Chaos::new(4 * PAGE);
+    let cache = tiny(0, "lru");
+    let one = cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap();
+    let two = one.clone();
+    one.write_all_at(b"kept", 0).unwrap();
+    chaos.set(&chaos.store_fails, 1000);
+    assert_eq!(errno(one.flush()), Some(ENOSPC));
+    let three = one.clone();
+    assert!(one.attributes(0..1).unwrap()[0].dirty, "it stays");
+    chaos.calm();
+    one.flush().unwrap();
+    assert_eq!(errno(two.flush()), Some(ENOSPC), "the other handle was not told");
+    two.flush().unwrap();
+    three.flush().unwrap();
+    assert_eq!(&chaos.bytes.lock().unwrap()[..4], b"kept");
+    assert_eq!(chaos.syncs.load(Ordering::SeqCst), 5);
+}
+
+/// A policy chooses among what is not pinned, however little that is.
+#[test]
+fn pinned_pages_stay_and_others_go() {
+    let chaos = Chaos::new(100 * PAGE);
+    for (i, page) in chaos.bytes.lock().unwrap().chunks_mut(PAGE).enumerate() {
+        page.fill(i as u8);
+    }
+    for policy in ["lru", "mru", "clock", "fifo", "lirs", "arc"] {
+        let cache = tiny(1, policy);
+        let segment = cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap();
+        let shared: Vec<_> =
+            (0..6u64).map(|i| segment.pin(i * 16 * 4096..(i * 16 + 1) * 4096).unwrap()).collect();
+        let mut alone = segment.pin_mut(50 * 4096..52 * 4096).unwrap();
+        alone.fill(0xaa);
+        let mut page = [0; PAGE];
+        for round in 0..3 {
+            for i in (0..100u64).filter(|i| !(50..52).contains(i)) {
+                segment.read_exact_at(&mut page, i * 4096).unwrap();
+                assert!(page.iter().all(|b| *b == i as u8), "{policy}, round {round}, page {i}");
+            }
+        }
+        for (i, pinned) in shared.iter().enumerate() {
+            assert!(pinned.iter().all(|b| *b == i as u8 * 16));
+        }
+        assert!(alone.iter().all(|b| *b == 0xaa));
+        assert_eq!(errno(segment.set_len(51 * 4096)), Some(EBUSY));
+        drop((shared, alone));
+        // All of them can leave again.
+        for i in 52..100u64 {
+            segment.read_exact_at(&mut page, i * 4096).unwrap();
+        }
+        cache.set_budget(40 << 10);
+        let resident = segment.attributes(0..100 * 4096).unwrap();
+        let resident = resident.iter().filter(|page| page.resident).count();
+        assert!(resident <= 10, "{policy}: {resident} pages in nine frames");
+        segment.flush().unwrap();
+        assert!(chaos.bytes.lock().unwrap()[50 * PAGE..52 * PAGE].iter().all(|b| *b == 0xaa));
+        for (i, page) in chaos.bytes.lock().unwrap().chunks_mut(PAGE).enumerate() {
+            page.fill(i as u8);
+        }
+    }
+}
+
+#[test]
+fn the_budget_changes_live_and_is_told() {
+    let told = Arc::new(AtomicU64::new(0));
+    let hears = told.clone();
+    let cache = Cache::builder(1 << 20)
+        .on_budget_change(move |bytes| hears.store(bytes, Ordering::SeqCst))
+        .build()
+        .unwrap();
+    let scratch = cache.scratch(4 << 20).unwrap();
+    let mut rng = Rng(1);
+    let data: Vec<u8> = (0..4 << 20).map(|_| rng.next() as u8).collect();
+    scratch.write_all_at(&data, 0).unwrap();
+    let resident = |segment: &Segment| {
+        segment.attributes(0..4 << 20).unwrap().iter().filter(|page| page.resident).count()
+    };
+    assert!((200..256).contains(&resident(&scratch)), "{}", resident(&scratch));
+    cache.set_budget(256 << 10);
+    assert_eq!(told.load(Ordering::SeqCst), 256 << 10);
+    assert!(resident(&scratch) < 64);
+    let mut read = vec![0; 4 << 20];
+    scratch.read_exact_at(&mut read, 0).unwrap();
+    assert!(read == data);
+    let stats = cache.stats();
+    assert_eq!((stats.memory_bytes, stats.policy.as_str()), (256 << 10, "lru"));
+    assert!(stats.total.write_backs > 768 && stats.total.evictions > 768, "{stats:?}");
+}
+
+#[test]
+fn a_file_has_one_writer() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 5000]).unwrap();
+    let (one, two) = (tiny(0, "lru"), tiny(0, "lru"));
+    let reads = one.open(&path, Options::new()).unwrap();
+    let also = two.open(&path, Options::new()).unwrap();
+    assert_eq!(errno(one.open(&path, Options::new().writable(true))), Some(EBUSY));
+    drop((reads, also));
+    let writes = one.open(&path, Options::new().writable(true)).unwrap();
+    assert_eq!(errno(two.open(&path, Options::new())), Some(EBUSY));
+    // In one cache it is one segment.
+    let reads = one.open(&path, Options::new()).unwrap();
+    writes.write_at(b"xyz", 10).unwrap();
+    let mut buf = [0; 3];
+    reads.read_exact_at(&mut buf, 10).unwrap();
+    assert_eq!(&buf, b"xyz");
+    assert_eq!(errno(reads.write_at(b"a", 0)), Some(EBADF));
+}
+
+#[test]
+fn changes_by_others_are_seen() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 3 * PAGE]).unwrap();
+    let cache = tiny(0, "lru");
+    let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+    let mut buf = [0; 3 * PAGE];
+    segment.read_exact_at(&mut buf, 0).unwrap();
+    assert!(!segment.refresh().unwrap());
+    segment.write_at(b"mine", 5).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::write(&path, [2; 2 * PAGE]).unwrap();
+    assert!(segment.refresh().unwrap());
+    assert_eq!(segment.len(), 2 * PAGE as u64);
+    assert_eq!(segment.read_at(&mut buf, 0).unwrap(), 2 * PAGE);
+    assert_eq!(&buf[5..9], b"mine", "what is not written back yet is ours");
+    assert!(buf[PAGE..2 * PAGE].iter().all(|b| *b == 2));
+}
+
+#[test]
+fn a_forked_child_is_refused() {
+    let cache = tiny(1, "lru");
+    let scratch = cache.scratch(8 * PAGE as u64).unwrap();
+    scratch.write_at(b"parent", 0).unwrap();
+    // SAFETY: the child allocates nothing, and ends without destructors.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let mut buf = [0; 6];
+        let wrong = [
+            scratch.read_at(&mut buf, 0).err().and_then(|e| e.raw_os_error()),
+            scratch.read_at(&mut buf, 5 * PAGE as u64).err().and_then(|e| e.raw_os_error()),
+            scratch.write_at(b"child!", 0).err().and_then(|e| e.raw_os_error()),
+            scratch.flush().err().and_then(|e| e.raw_os_error()),
+            scratch.pin(0..1).err().and_then(|e| e.raw_os_error()),
+            scratch.set_len(0).err().and_then(|e| e.raw_os_error()),
+        ];
+        let refused = wrong.iter().filter(|e| **e == Some(EOWNERDEAD)).count();
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit((wrong.len() - refused) as i32) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(status, 0, "operations that were not refused in the child: {}", status >> 8);
+    let mut buf = [0; 6];
+    scratch.read_exact_at(&mut buf, 0).unwrap();
+    assert_eq!(&buf, b"parent");
+}
+
+#[test]
+fn pages_move_with_what_they_hold() {
+    let chaos = Chaos::new(40 * PAGE);
+    let cache = tiny(1, "lru");
+    let from = cache.open_store(ChaosStore(chaos.clone()), "from").unwrap();
+    let to = cache.scratch(30 * PAGE as u64 + 100).unwrap();
+    for i in 0..40u64 {
+        from.write_all_at(&[i as u8 + 1; PAGE], i * 4096).unwrap();
+    }
+    from.flush().unwrap();
+    from.write_all_at(b"never stored", 2 * 4096).unwrap();
+    assert_eq!(errno(from.migrate(0..2, &to, 30)), Some(EINVAL));
+    assert_eq!(errno(from.migrate(0..2, &from, 1)), Some(EINVAL));
+    assert_eq!(from.migrate(0..31, &to, 0).unwrap(), 31, "more than the cache has frames");
+    let mut page = [0; PAGE];
+    to.read_exact_at(&mut page, 2 * 4096).unwrap();
+    assert!(page.starts_with(b"never stored") && page[12..].iter().all(|b| *b == 3));
+    let mut tail = [0; PAGE];
+    assert_eq!(to.read_at(&mut tail, 30 * 4096).unwrap(), 100);
+    assert_eq!(tail[99], 31);
+    from.read_exact_at(&mut page, 2 * 4096).unwrap();
+    assert!(page.iter().all(|b| *b == 3), "what moved shows here");
+    from.flush().unwrap();
+    assert!(chaos.bytes.lock().unwrap()[2 * PAGE..3 * PAGE].iter().all(|b| *b == 3));
+    assert_eq!(to.migrate(5..6, &to, 7).unwrap(), 1);
+    to.read_exact_at(&mut page, 7 * 4096).unwrap();
+    assert_eq!(page, [6; PAGE]);
+    to.read_exact_at(&mut page, 5 * 4096).unwrap();
+    assert!(page.iter().all(|b| *b == 6 || *b == 0), "the scratch file's");
+}

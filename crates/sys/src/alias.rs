@@ -1,0 +1,182 @@
+//! A process's own view of frames in a memfd, beside whatever maps them for others, and a mark that
+//! tells a forked child from its parent.
+#![allow(unsafe_code)]
+
+use core::ptr::NonNull;
+use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::os::fd::AsFd;
+
+use rustix::mm::{Advice, MapFlags, ProtFlags};
+
+use crate::{Errno, PAGE_BYTES, Result};
+
+/// A writable shared mapping of a range of a memfd. It may reach behind the end of the memfd.
+///
+/// Touching a page that is in no frame makes a frame of zeros, which everybody sees from then on:
+/// only who knows that a page is there, or is filling it, may ask for its bytes. A forked child
+/// does not inherit the mapping (`MADV_DONTFORK`): it would plant such pages.
+#[derive(Debug)]
+pub struct Alias {
+    ptr: NonNull<u8>,
+    len_bytes: usize,
+}
+
+// SAFETY: an alias is an address range of the whole process; its bytes are reached only under the
+// contracts of `bytes` and `bytes_mut`.
+unsafe impl Send for Alias {}
+// SAFETY: as above.
+unsafe impl Sync for Alias {}
+
+impl Alias {
+    /// `mmap(2)` of `len_bytes` from page-aligned `offset`.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`]: no address space is left; [`Errno::INVAL`]: length 0 or unaligned.
+    pub fn new(fd: impl AsFd, offset: u64, len_bytes: usize) -> Result<Alias> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::SHARED | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let ptr =
+            unsafe { rustix::mm::mmap(core::ptr::null_mut(), len_bytes, prot, flags, fd, offset)? };
+        let alias = Alias { ptr: NonNull::new(ptr.cast()).ok_or(Errno::NOMEM)?, len_bytes };
+        // SAFETY: the range is the mapping just made; the advice changes what a fork copies.
+        unsafe { rustix::mm::madvise(ptr, len_bytes, Advice::LinuxDontFork)? };
+        Ok(alias)
+    }
+
+    /// Its length.
+    pub fn len_bytes(&self) -> usize {
+        self.len_bytes
+    }
+
+    fn at(&self, offset_bytes: usize, len: usize) -> *mut u8 {
+        let end = offset_bytes.checked_add(len);
+        assert!(end.is_some_and(|end| end <= self.len_bytes), "bytes outside an alias");
+        // SAFETY: inside the mapping, as just checked.
+        unsafe { self.ptr.as_ptr().add(offset_bytes) }
+    }
+
+    /// A range of its bytes.
+    ///
+    /// # Safety
+    /// As long as the slice lives, every page of the range is in a frame (or the caller fills it
+    /// just now), and nobody in this process or another changes a byte of the range.
+    ///
+    /// # Panics
+    /// The range lies outside.
+    #[inline]
+    pub unsafe fn bytes(&self, offset_bytes: usize, len: usize) -> &[u8] {
+        // SAFETY: inside the mapping; the rest is the caller's promise.
+        unsafe { core::slice::from_raw_parts(self.at(offset_bytes, len), len) }
+    }
+
+    /// A range of its bytes, to be changed.
+    ///
+    /// # Safety
+    /// As for [`Alias::bytes`], and nobody else reads the range either.
+    ///
+    /// # Panics
+    /// The range lies outside.
+    #[inline]
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn bytes_mut(&self, offset_bytes: usize, len: usize) -> &mut [u8] {
+        // SAFETY: inside the mapping; the rest is the caller's promise.
+        unsafe { core::slice::from_raw_parts_mut(self.at(offset_bytes, len), len) }
+    }
+}
+
+impl Drop for Alias {
+    fn drop(&mut self) {
+        // SAFETY: exactly the mapping that was made; slices of it borrow self.
+        let _ = unsafe { rustix::mm::munmap(self.ptr.as_ptr().cast(), self.len_bytes) };
+    }
+}
+
+/// Tells the process that made it from every child forked later, by whatever means: a page that the
+/// kernel wipes in children (`MADV_WIPEONFORK`).
+#[derive(Debug)]
+pub struct ForkMark(NonNull<AtomicU32>);
+
+// SAFETY: the page is reached as an atomic only.
+unsafe impl Send for ForkMark {}
+// SAFETY: as above.
+unsafe impl Sync for ForkMark {}
+
+impl ForkMark {
+    /// Marks this process. The page is never given back.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`].
+    pub fn new() -> Result<ForkMark> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a new anonymous mapping at an address of the kernel's choice overlaps nothing.
+        let ptr = unsafe {
+            rustix::mm::mmap_anonymous(core::ptr::null_mut(), PAGE_BYTES, prot, MapFlags::PRIVATE)?
+        };
+        let mark = ForkMark(NonNull::new(ptr.cast()).ok_or(Errno::NOMEM)?);
+        // SAFETY: the range is the page just made.
+        unsafe { rustix::mm::madvise(ptr, PAGE_BYTES, Advice::LinuxWipeOnFork)? };
+        mark.word().store(1, Relaxed);
+        Ok(mark)
+    }
+
+    #[inline]
+    fn word(&self) -> &AtomicU32 {
+        // SAFETY: the page lives as long as the process, is aligned, and any bits are valid.
+        unsafe { self.0.as_ref() }
+    }
+
+    /// Whether this is the process that made the mark.
+    #[inline]
+    pub fn is_here(&self) -> bool {
+        self.word().load(Relaxed) == 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::memfd::Memfd;
+
+    #[test]
+    fn an_alias_shows_what_the_memfd_holds() {
+        let page = PAGE_BYTES as u64;
+        let memfd = Memfd::create("t", 4 * page, false).unwrap();
+        let alias = Alias::new(&memfd, page, 1 << 30).unwrap();
+        memfd.write_at(&[7; 8], page + 100).unwrap();
+        // SAFETY: nobody else uses the memfd.
+        unsafe {
+            assert_eq!(alias.bytes(100, 8), [7; 8]);
+            alias.bytes_mut(2 * PAGE_BYTES, 3).fill(9);
+        }
+        let mut three = [0; 3];
+        memfd.read_at(&mut three, 3 * page).unwrap();
+        assert_eq!(three, [9; 3]);
+        assert_eq!(memfd.used_bytes(), Ok(2 * page), "other pages stay holes");
+    }
+
+    #[test]
+    #[should_panic(expected = "outside")]
+    fn bytes_outside_are_refused() {
+        let memfd = Memfd::create("t", 4096, false).unwrap();
+        let alias = Alias::new(&memfd, 0, 4096).unwrap();
+        // SAFETY: refused before anything is touched.
+        unsafe { alias.bytes(4000, 97) };
+    }
+
+    #[test]
+    fn a_forked_child_is_told_from_its_parent() {
+        let mark = ForkMark::new().unwrap();
+        assert!(mark.is_here());
+        // SAFETY: the child makes two system calls at most and ends without running destructors.
+        let pid = unsafe { libc::fork() };
+        if pid == 0 {
+            // SAFETY: ends the child at once.
+            unsafe { libc::_exit(i32::from(mark.is_here())) };
+        }
+        let mut status = 0;
+        // SAFETY: waits for the child just made.
+        unsafe { libc::waitpid(pid, &mut status, 0) };
+        assert_eq!(status, 0, "the child took itself for its parent");
+    }
+}
