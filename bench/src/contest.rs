@@ -2,7 +2,7 @@
 //! meets all alike.
 
 use crate::machine::Machine;
-use crate::run::{Measured, Pager, Program, run};
+use crate::run::{ALLOWANCE_BYTES, Measured, Pager, Program, run_within};
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
@@ -19,6 +19,10 @@ pub struct Contender {
     pub pager: Pager,
     /// The disk's read-ahead meanwhile.
     pub read_ahead_kib: u32,
+    /// What `--memory` says, where it is not the contest's.
+    pub memory_bytes: Option<u64>,
+    /// What its cgroup has besides the contest's memory, or besides its own.
+    pub allowance_bytes: u64,
     /// What it did, a run each.
     pub runs: Vec<Measured>,
 }
@@ -36,6 +40,8 @@ impl Contender {
             program: program.clone(),
             pager,
             read_ahead_kib,
+            memory_bytes: None,
+            allowance_bytes: ALLOWANCE_BYTES,
             runs: Vec::new(),
         }
     }
@@ -50,7 +56,8 @@ impl Contender {
         let runs = self.runs.iter().map(|r| {
             json!({
                 "elapsed_ns": r.elapsed_ns, "cpu_ns": r.cpu_ns, "read_bytes": r.read_bytes,
-                "device_read_bytes": r.device_read_bytes, "peak_bytes": r.peak_bytes,
+                "device_read_bytes": r.device_read_bytes, "major_faults": r.major_faults,
+                "peak_bytes": r.peak_bytes,
                 "answer": r.answer, "stats": r.stats,
             })
         });
@@ -76,8 +83,9 @@ pub fn interleave(
             let c = &mut contenders[(i + repeat as usize) % count];
             eprint!("\r\x1b[K{}/{repeats} {}", repeat + 1, c.name);
             let _guard = machine.read_ahead(c.read_ahead_kib)?;
-            let measured =
-                run(machine, &c.program, &c.pager, memory_bytes).with_context(|| c.name.clone())?;
+            let own = c.memory_bytes.unwrap_or(memory_bytes);
+            let measured = run_within(machine, &c.program, &c.pager, own, own + c.allowance_bytes)
+                .with_context(|| c.name.clone())?;
             c.runs.push(measured);
         }
         eprint!("\r\x1b[K");

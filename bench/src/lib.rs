@@ -2,8 +2,10 @@
 
 pub mod contest;
 pub mod machine;
+pub mod overhead;
 pub mod pattern;
 pub mod predict;
 pub mod run;
 pub mod simulator;
 pub mod table;
+pub mod tables;

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, predict, simulator};
+use pagekeeper_bench::{contest, overhead, predict, simulator, tables};
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
 #[derive(Parser, Debug)]
@@ -31,6 +31,14 @@ enum What {
     Predict,
     /// Decisions of recorded live runs, taken again
     Replay,
+    /// Tables II, IV, V and VI of the HiPEC paper: all of the three below
+    Tables,
+    /// Table V: nested-loop join
+    Nlj,
+    /// Tables IV and VI: random data retrieval, of 10⁵ tuples and, once, of 10⁶
+    Rdr,
+    /// Table II: what a policy's being a HiPEC program costs
+    Overhead,
     /// Requests per second of the simulator, beside libCacheSim's
     Simulator,
 }
@@ -54,6 +62,18 @@ fn main() -> Result<()> {
     }
     if wanted(What::Replay) {
         predict::replay(&machine)?;
+    }
+    let wanted = |what| cli.what == What::Tables || cli.what == what;
+    if wanted(What::Nlj) {
+        tables::nlj(&machine, cli.repeats)?;
+    }
+    if wanted(What::Rdr) {
+        tables::rdr(&machine, 100_000, &tables::RDR_SIZES, cli.repeats)?;
+        // Minutes a run: where the paper counts block reads, once.
+        tables::rdr(&machine, 1_000_000, &tables::RDR_SIZES[..2], 1)?;
+    }
+    if wanted(What::Overhead) {
+        overhead::overhead(&machine, cli.repeats)?;
     }
     if cli.what == What::Simulator {
         simulator::simulator(&machine, cli.repeats)?;

@@ -60,12 +60,12 @@ fn workloads(machine: &Machine) -> Result<Vec<Workload>> {
         },
         Workload {
             name: "sqlite3, join by index",
-            program: Program { command: sqlite.into(), file: db },
+            program: Program { command: sqlite.into(), files: vec![db] },
             memory_bytes: 16 * MIB,
         },
         Workload {
             name: "numpy, shuffled epochs",
-            program: Program { command: numpy.into(), file: samples },
+            program: Program { command: numpy.into(), files: vec![samples] },
             memory_bytes: 32 * MIB,
         },
     ])
@@ -124,7 +124,11 @@ np.save(open(sys.argv[1], 'wb'), rows)
     Ok(())
 }
 
-fn load(trace: &Path) -> Result<References> {
+/// The references of a recording.
+///
+/// # Errors
+/// It cannot be read.
+pub fn load(trace: &Path) -> Result<References> {
     let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
     let mut builder = References::builder();
     while let Some(record) = reader.next_record()? {

@@ -23,19 +23,18 @@ pub const ALLOWANCE_BYTES: u64 = 24 << 20;
 pub struct Program {
     /// It and its arguments.
     pub command: Vec<OsString>,
-    /// The file that it maps.
-    pub file: PathBuf,
+    /// The files that it maps.
+    pub files: Vec<PathBuf>,
 }
 
 impl Program {
     /// One of the workload programs on a file; `arguments` come after the file.
     pub fn workload(name: &str, file: &Path, arguments: &[&str]) -> Result<Program> {
-        let own = std::env::current_exe().context("where this program is")?;
-        let mut command = vec![own.with_file_name("pagekeeper-workload").into_os_string()];
+        let mut command = vec![beside("pagekeeper-workload")?.into_os_string()];
         command.push(name.into());
         command.push(file.into());
         command.extend(arguments.iter().map(Into::into));
-        Ok(Program { command, file: file.to_owned() })
+        Ok(Program { command, files: vec![file.to_owned()] })
     }
 
     /// The same with one more argument.
@@ -43,6 +42,14 @@ impl Program {
         self.command.push(argument.into());
         self
     }
+}
+
+/// A program that was built together with this one.
+///
+/// # Errors
+/// The system does not tell where this one is.
+pub fn beside(name: &str) -> Result<PathBuf> {
+    Ok(std::env::current_exe().context("where this program is")?.with_file_name(name))
 }
 
 /// Who decides which of the file's pages are in memory.
@@ -74,6 +81,8 @@ pub struct Measured {
     pub read_bytes: u64,
     /// Read from the file's device meanwhile, by whomever.
     pub device_read_bytes: u64,
+    /// Major faults: the kernel's count of the tree, or those that we served.
+    pub major_faults: u64,
     /// What the program found.
     pub answer: String,
     /// What `--stats` wrote.
@@ -101,9 +110,23 @@ pub fn run(
     pager: &Pager,
     memory_bytes: u64,
 ) -> Result<Measured> {
-    let file = File::open(&program.file).context("the file under test")?;
-    drop_page_cache(&file).context("cannot drop the file from the page cache")?;
-    let cgroup = MemoryCgroup::create("pagekeeper-bench", memory_bytes + ALLOWANCE_BYTES)?;
+    run_within(machine, program, pager, memory_bytes, memory_bytes + ALLOWANCE_BYTES)
+}
+
+/// As [`run`], in a cgroup of this size.
+pub fn run_within(
+    machine: &Machine,
+    program: &Program,
+    pager: &Pager,
+    memory_bytes: u64,
+    cgroup_bytes: u64,
+) -> Result<Measured> {
+    for path in &program.files {
+        let file = File::open(path).context("the file under test")?;
+        file.sync_all()?;
+        drop_page_cache(&file).context("cannot drop the file from the page cache")?;
+    }
+    let cgroup = MemoryCgroup::create("pagekeeper-bench", cgroup_bytes)?;
     let stats_file = machine.scratch("stats.json");
     let mut command = command(machine, program, pager, memory_bytes, &stats_file);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -126,9 +149,10 @@ pub fn run(
         Pager::Kernel => None,
         _ => Some(serde_json::from_slice(&std::fs::read(&stats_file)?)?),
     };
+    let mut major_faults = ended.major_faults;
     if let Some(stats) = &stats {
-        let faults = stats["major_faults"].as_u64().unwrap_or(0);
-        ensure!(faults > 0, "{command:?} managed nothing: is the preload library built?");
+        major_faults = stats["major_faults"].as_u64().unwrap_or(0);
+        ensure!(major_faults > 0, "{command:?} managed nothing: is the preload library built?");
     }
     let told: Option<Value> = output.lines().last().and_then(|l| serde_json::from_str(l).ok());
     let of_program = |key: &str| told.as_ref().and_then(|t| t.get(key));
@@ -137,6 +161,7 @@ pub fn run(
         cpu_ns: ended.cpu.as_nanos() as u64,
         read_bytes: ended.read_bytes,
         device_read_bytes: device_after.read_bytes - device_before.read_bytes,
+        major_faults,
         answer: match of_program("checksum").and_then(Value::as_str) {
             Some(checksum) => checksum.to_owned(),
             None => output.trim().to_owned(),
@@ -175,7 +200,10 @@ fn command(
     };
     command.arg("--memory").arg(memory_bytes.to_string()).args(["--min-size", "4096"]);
     command.args(["--config", "/dev/null", "--stats"]).arg(stats);
-    command.arg("--files").arg(&program.file).arg("--").arg(name).args(arguments);
+    for file in &program.files {
+        command.arg("--files").arg(file);
+    }
+    command.arg("--").arg(name).args(arguments);
     command
 }
 
@@ -183,6 +211,7 @@ struct Ended {
     status: i32,
     cpu: Duration,
     read_bytes: u64,
+    major_faults: u64,
 }
 
 /// Waits for a child and learns what it and all it waited for used.
@@ -207,5 +236,6 @@ fn wait(child: &Child) -> Result<Ended> {
         status,
         cpu: time(usage.ru_utime) + time(usage.ru_stime),
         read_bytes: usage.ru_inblock as u64 * 512,
+        major_faults: usage.ru_majflt as u64,
     })
 }

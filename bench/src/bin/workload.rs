@@ -33,6 +33,8 @@ enum Workload {
     Zipf { file: PathBuf, touches: u64, theta: f64, seed: u64 },
     /// As zipf, with a share of writes
     Write { file: PathBuf, touches: u64, theta: f64, seed: u64, percent: u64 },
+    /// Every word of the file is written, in order
+    Fill { file: PathBuf },
     /// Rounds of a scan over a quarter of the file, each page of it followed by touches of a hot
     /// set
     Mixed { file: PathBuf, rounds: u32, hot_pages: u64, per_page: u32, seed: u64 },
@@ -58,6 +60,7 @@ fn main() -> Result<()> {
         Workload::Write { file, touches, theta, seed, percent } => {
             write(&file, touches, theta, seed, percent)?
         }
+        Workload::Fill { file } => fill(&file)?,
         Workload::Mixed { file, rounds, hot_pages, per_page, seed } => {
             Mapped::open(&file, advice)?.mixed(rounds, hot_pages, per_page, seed)?
         }
@@ -193,6 +196,24 @@ fn write(path: &Path, touches: u64, theta: f64, seed: u64, percent: u64) -> Resu
         }
     }
     Ok((start, sum, touches))
+}
+
+fn fill(path: &Path) -> Result<Seen> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // SAFETY: only this program's own test files are mapped, which nobody truncates.
+    let mut map = unsafe { MmapMut::map_mut(&file)? };
+    let pages = (map.len() / PAGE_BYTES) as u64;
+    let (start, mut sum) = (Instant::now(), 0u64);
+    for page in 0..pages {
+        let at = page as usize * PAGE_BYTES;
+        for (i, word) in map[at..at + PAGE_BYTES].as_chunks_mut::<8>().0.iter_mut().enumerate() {
+            let value = if i == 0 { first_word(page) } else { page << 9 | i as u64 };
+            *word = value.to_le_bytes();
+            sum = sum.rotate_left(1) ^ value;
+        }
+    }
+    map.flush()?;
+    Ok((start, sum, pages))
 }
 
 /// A page in memory, aligned as direct reads need it.

@@ -109,6 +109,7 @@ pub(crate) struct Machine {
     systems: Vec<(System, u8)>,
     pub(crate) pages: Pages,
     uses_places: bool,
+    finds_pages: bool,
     // Where it is.
     at: u32,
     test: bool,
@@ -132,6 +133,7 @@ impl Machine {
             systems: Vec::new(),
             pages: Pages::new(),
             uses_places: verified.uses_places(),
+            finds_pages: verified.finds_pages(),
             at: 0,
             test: false,
             callers: Vec::with_capacity(verified.calls_deep()),
@@ -183,6 +185,10 @@ impl Machine {
         self.uses_places
     }
 
+    pub(crate) const fn finds_pages(&self) -> bool {
+        self.finds_pages
+    }
+
     pub(crate) fn take_hints(&mut self) -> Vec<Hint> {
         std::mem::take(&mut self.hints)
     }
@@ -201,7 +207,7 @@ impl Machine {
         let free = i64::from(told.free_frames) + i64::from(self.pages.free());
         self.ints[usize::from(Index::FREE_COUNT.0)] = free;
         let place = match told.page {
-            Some(page) if self.uses_places => self.pages.place(page),
+            Some(page) if self.uses_places => Some(self.pages.place(page)),
             _ => None,
         };
         for (system, operand) in &self.systems {

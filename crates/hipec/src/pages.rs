@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use pagekeeper_policy::flat::Flat;
 use pagekeeper_policy::list::{Links, List};
-use pagekeeper_policy::{Page, Place};
+use pagekeeper_policy::{Page, Place, Segment};
 
 use crate::program::{End, PAGE_SLOTS};
 
@@ -51,10 +51,10 @@ pub(crate) struct Pages {
     /// Of pages on ordered queues: key and turn.
     keys: Flat<(i64, u64)>,
     turn: u64,
-    /// Address of each page that was placed, and one more.
+    /// Address of each page that was placed.
     addresses: Flat<i64>,
+    /// Resident pages, for programs that find them by their addresses.
     by_address: BTreeMap<i64, Page>,
-    places: BTreeMap<Page, Place>,
 }
 
 impl Pages {
@@ -72,7 +72,6 @@ impl Pages {
             turn: 0,
             addresses: Flat::new(),
             by_address: BTreeMap::new(),
-            places: BTreeMap::new(),
         };
         pages.add_queue(None);
         pages
@@ -106,13 +105,15 @@ impl Pages {
     }
 
     pub(crate) fn placed(&mut self, page: Page, place: Place) {
-        self.places.insert(page, place);
         let address = i64::from(place.segment.0) << INDEX_BITS | place.index as i64;
         *self.addresses.slot(page.index()) = address;
     }
 
-    pub(crate) fn place(&self, page: Page) -> Option<Place> {
-        self.places.get(&page).copied()
+    /// Where a page lives that was placed.
+    pub(crate) fn place(&self, page: Page) -> Place {
+        let address = self.address(page) as u64;
+        let index = address & ((1 << INDEX_BITS) - 1);
+        Place { segment: Segment((address >> INDEX_BITS) as u32), index }
     }
 
     /// The address, in pages.
@@ -125,14 +126,14 @@ impl Pages {
     }
 
     /// The page became resident: loose.
-    pub(crate) fn admit(&mut self, page: Page, uses_places: bool) {
+    pub(crate) fn admit(&mut self, page: Page, finds_pages: bool) {
         let home = self.homes.slot(page.index());
         assert!(*home == 0, "page {} is resident in this policy already", page.0);
         *home = LOOSE;
         self.loose += 1;
         self.resident += 1;
         *self.bits.slot(page.index()) = 0;
-        if uses_places {
+        if finds_pages {
             self.by_address.insert(self.address(page), page);
         }
     }
@@ -147,9 +148,6 @@ impl Pages {
             if self.by_address.get(&address) == Some(&page) {
                 self.by_address.remove(&address);
             }
-        }
-        if !self.places.is_empty() {
-            self.places.remove(&page);
         }
     }
 

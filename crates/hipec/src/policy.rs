@@ -302,7 +302,7 @@ impl Policy for HipecPolicy {
     fn admitted(&mut self, page: Page, how: Admission) {
         self.now += 1;
         self.own.admitted(page, how);
-        self.machine.pages.admit(page, self.machine.uses_places());
+        self.machine.pages.admit(page, self.machine.finds_pages());
         if self.revoked.is_none() {
             let mut told = self.told(Some(page), how == Admission::Prefetch);
             // Its frame counts as free until the program has counted it.

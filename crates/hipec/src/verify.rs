@@ -73,15 +73,19 @@ impl Verified {
         const ALWAYS: u32 = 2 + 1 + 8 + 9;
         // A key and a turn, and an entry of 24 in a B-tree, whose nodes are two thirds full.
         const ORDERED: u32 = 16 + 36;
-        // An address, and entries of 12 and 20 in B-trees.
-        const PLACED: u32 = 8 + 18 + 30;
+        const ADDRESS: u32 = 8;
+        // An entry of 12 in a B-tree.
+        const FOUND: u32 = 18;
         let operands = || self.program.operands.iter().map(|operand| operand.kind);
         let mut bytes = ALWAYS;
         if operands().any(|kind| matches!(kind, Kind::Ordered { .. })) {
             bytes += ORDERED;
         }
         if self.uses_places() {
-            bytes += PLACED;
+            bytes += ADDRESS;
+        }
+        if self.finds_pages() {
+            bytes += FOUND;
         }
         let stored: std::collections::BTreeSet<u8> = self
             .program
@@ -110,6 +114,12 @@ impl Verified {
             matches!(command, Command::FindVA { .. } | Command::FindPA { .. } | Command::Map { .. })
         };
         declares || self.program.events.iter().any(|event| event.commands.iter().any(asks))
+    }
+
+    /// Whether the program asks which page is at an address.
+    pub(crate) fn finds_pages(&self) -> bool {
+        let finds = |command: &Command| matches!(command, Command::FindPA { .. });
+        self.program.events.iter().any(|event| event.commands.iter().any(finds))
     }
 
     /// Whether references change what the program does: it tests them, counts them or is told.

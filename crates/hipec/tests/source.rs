@@ -60,7 +60,7 @@ fn the_example_policies_compile() {
         assert!(assembled.contains("event Replace"), "{}", path.display());
         count += 1;
     }
-    assert_eq!(count, 8);
+    assert_eq!(count, 9);
 }
 
 /// Each program in the file, between lines of `====`, has one mistake or a few.

@@ -85,6 +85,44 @@ impl Policy for Levels {
     }
 }
 
+/// Pages of the first file from `first` on pass through in order; of all others the last one that
+/// came leaves, when no page passes through.
+struct Prefix {
+    first: u64,
+    kept: Vec<u32>,
+    stream: VecDeque<u32>,
+}
+
+impl Prefix {
+    fn boxed(frames: u32) -> Box<dyn Policy> {
+        let first = u64::from(frames - frames / 32);
+        Box::new(Self { first, kept: Vec::new(), stream: VecDeque::new() })
+    }
+}
+
+impl Policy for Prefix {
+    fn admitted(&mut self, page: Page, _how: Admission) {
+        let at = place(page.0);
+        if at.segment == Segment(0) && at.index >= self.first {
+            self.stream.push_back(page.0);
+        } else {
+            self.kept.push(page.0);
+        }
+    }
+    fn referenced(&mut self, _page: Page) {}
+    fn removed(&mut self, page: Page) {
+        self.kept.retain(|known| *known != page.0);
+        self.stream.retain(|known| *known != page.0);
+    }
+    fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
+        self.stream.pop_front().or_else(|| self.kept.pop()).map(Page)
+    }
+    fn resized(&mut self, _frames: u32) {}
+    fn resident(&self) -> u32 {
+        (self.kept.len() + self.stream.len()) as u32
+    }
+}
+
 /// Figure 9's index tree: 64 records a page, record r of level ⌊log₂ r⌋, the root being 1.
 fn binary_level(place: Place) -> usize {
     match place.segment {
@@ -105,13 +143,23 @@ fn peer(name: &str, frames: u32) -> Box<dyn Policy> {
         "lru-2" => native("lru-k", frames),
         "scan-resistant" => native("slru", frames),
         "mpfifo2" => Levels::boxed(binary_level, false),
+        "loop" => Prefix::boxed(frames),
         "btree-levels" => Levels::boxed(btree_level, true),
         same => native(same, frames),
     }
 }
 
-const EXAMPLES: [&str; 8] =
-    ["fifo", "second-chance", "lru", "mru", "lru-2", "mpfifo2", "btree-levels", "scan-resistant"];
+const EXAMPLES: [&str; 9] = [
+    "fifo",
+    "second-chance",
+    "lru",
+    "mru",
+    "loop",
+    "lru-2",
+    "mpfifo2",
+    "btree-levels",
+    "scan-resistant",
+];
 
 #[derive(Clone, Debug)]
 enum Event {
