@@ -1,6 +1,7 @@
 //! What the harness and the programs under test share.
 
 pub mod contest;
+pub mod hipec;
 pub mod machine;
 pub mod overhead;
 pub mod pattern;

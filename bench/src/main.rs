@@ -4,7 +4,8 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, overhead, predict, simulator, tables};
+use pagekeeper_bench::{contest, hipec, overhead, predict, simulator, tables};
+use std::path::PathBuf;
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
 #[derive(Parser, Debug)]
@@ -15,6 +16,9 @@ struct Cli {
     /// Runs of every contender
     #[arg(long, short, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..))]
     repeats: u32,
+    /// For `hipec`: traces of one block number a line, beside the strings that it makes
+    #[arg(long, value_name = "FILE")]
+    trace: Vec<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -41,6 +45,8 @@ enum What {
     Overhead,
     /// Requests per second of the simulator, beside libCacheSim's
     Simulator,
+    /// HiPEC programs, interpreted and compiled, beside the native policies that they equal
+    Hipec,
 }
 
 fn main() -> Result<()> {
@@ -62,6 +68,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Replay) {
         predict::replay(&machine)?;
+    }
+    if wanted(What::Hipec) {
+        hipec::hipec(&machine, cli.repeats, &cli.trace)?;
     }
     let wanted = |what| cli.what == What::Tables || cli.what == what;
     if wanted(What::Nlj) {

@@ -3,22 +3,18 @@
 //! No clock is looked at: the same events end after the same commands, on any machine. What the
 //! verifier could not decide is decided here, with a defined result: a [`Misuse`] ends the event
 //! at that command, and what was done before it stays done.
+use std::sync::Arc;
+
 use pagekeeper_policy::Page;
 
-use crate::pages::{MODIFIED, Pages, QueueNumber, REFERENCED};
-use crate::program::{
-    Arithmetic, Bit, Command, EventNumber, Index, Kind, Logical, Relation, System,
-};
-use crate::verify::Verified;
-
-/// Commands that taking from, or putting on, an Ordered queue counts as.
-pub const ORDERED_COMMANDS: u64 = 8;
+use crate::compile::Native;
+pub use crate::image::ORDERED_COMMANDS;
+use crate::image::{CALLS_MAX, Image, Registers};
+use crate::pages::{GIVEN_UP, Home, MODIFIED, Pages, REFERENCED};
+use crate::program::{Arithmetic, Bit, Command, EventNumber, Index, Logical, Relation, System};
 
 /// Most hints that are kept for the host until it takes them; later ones are dropped.
 pub const HINTS_MAX: usize = 1024;
-
-const NO_PAGE: u32 = u32::MAX;
-const NO_QUEUE: QueueNumber = QueueNumber::MAX;
 
 /// What a program asks of its host beyond choosing pages. The program goes on without an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +77,7 @@ pub enum Ended {
     },
 }
 
-/// A number to a system operand.
+/// What the system tells an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
     pub(crate) page: Option<Page>,
@@ -91,137 +87,92 @@ pub(crate) struct Told {
     pub(crate) now: u64,
 }
 
-/// A program that runs: its operands, its pages and where it stopped.
+/// A program that runs.
 #[derive(Clone, Debug)]
 pub(crate) struct Machine {
-    code: Vec<Command>,
-    /// Where each event begins in `code`; `u32::MAX` where there is none.
-    entries: Box<[u32; 256]>,
-    ints: Box<[i64; 256]>,
-    page_operands: Box<[u32; 256]>,
-    queues: Box<[QueueNumber; 256]>,
-    /// Of arrays: the number of queues.
-    lengths: Box<[u16; 256]>,
-    /// Operands that are emptied when an event begins.
-    emptied_pages: Vec<u8>,
-    emptied_queues: Vec<u8>,
-    is_ordered: Vec<bool>,
-    systems: Vec<(System, u8)>,
+    image: Arc<Image>,
+    /// Of this image.
+    native: Option<Arc<Native>>,
+    pub(crate) state: State,
+}
+
+/// A program's operands, its pages, where it stopped, and what it asked for.
+#[derive(Clone, Debug)]
+pub(crate) struct State {
+    pub(crate) registers: Box<Registers>,
     pub(crate) pages: Pages,
-    uses_places: bool,
-    finds_pages: bool,
-    // Where it is.
-    at: u32,
-    test: bool,
-    callers: Vec<u32>,
     hints: Vec<Hint>,
 }
 
+/// Where a command leads.
+enum Next {
+    /// To the command after it.
+    On,
+    /// To the one that was set.
+    There,
+    /// To the event's end.
+    End,
+}
+
 impl Machine {
-    pub(crate) fn new(verified: &Verified) -> Self {
-        let program = verified.program();
-        let mut machine = Self {
-            code: Vec::new(),
-            entries: Box::new([u32::MAX; 256]),
-            ints: Box::new([0; 256]),
-            page_operands: Box::new([NO_PAGE; 256]),
-            queues: Box::new([NO_QUEUE; 256]),
-            lengths: Box::new([0; 256]),
-            emptied_pages: Vec::new(),
-            emptied_queues: Vec::new(),
-            is_ordered: vec![false],
-            systems: Vec::new(),
-            pages: Pages::new(),
-            uses_places: verified.uses_places(),
-            finds_pages: verified.finds_pages(),
-            at: 0,
-            test: false,
-            callers: Vec::with_capacity(verified.calls_deep()),
-            hints: Vec::new(),
-        };
-        machine.queues[usize::from(Index::FREE_QUEUE.0)] = 0;
-        for (place, operand) in program.operands.iter().enumerate() {
-            let index = Index::declared(place).0;
-            let at = usize::from(index);
-            match operand.kind {
-                Kind::Int { initial } => machine.ints[at] = initial.into(),
-                Kind::Queue => machine.queues[at] = machine.add_queue(None),
-                Kind::Ordered { slot } => machine.queues[at] = machine.add_queue(Some(slot)),
-                Kind::Queues { len } => {
-                    let numbers: Vec<_> = (0..len).map(|_| machine.add_queue(None)).collect();
-                    machine.queues[at] = numbers[0];
-                    machine.lengths[at] = len;
-                }
-                Kind::Page => machine.emptied_pages.push(index),
-                Kind::QueueRef => machine.emptied_queues.push(index),
-                Kind::System(system) => machine.systems.push((system, index)),
-            }
-        }
-        for event in &program.events {
-            let base = machine.code.len() as u32;
-            machine.entries[usize::from(event.number.0)] = base;
-            machine.code.extend(event.commands.iter().map(|command| match *command {
-                // From words of the event to places in the code, of which there are few enough.
-                Command::Jump { to } => Command::Jump { to: (base + u32::from(to) - 1) as u16 },
-                Command::Return { .. } if event.number != EventNumber::REPLACE => {
-                    Command::Return { page: None }
-                }
-                command => command,
-            }));
-        }
-        machine
+    /// The program at its beginning. Its machine code is of the same image, if there is any.
+    pub(crate) fn new(image: Arc<Image>, native: Option<Arc<Native>>) -> Self {
+        let (registers, pages) = (image.registers.clone(), image.pages.clone());
+        Self { image, native, state: State { registers, pages, hints: Vec::new() } }
     }
 
-    fn add_queue(&mut self, slot: Option<u8>) -> QueueNumber {
-        self.is_ordered.push(slot.is_some());
-        self.pages.add_queue(slot)
+    pub(crate) const fn is_compiled(&self) -> bool {
+        self.native.is_some()
     }
 
     pub(crate) fn has_event(&self, event: EventNumber) -> bool {
-        self.entries[usize::from(event.0)] != u32::MAX
+        self.image.start_of(event).is_some()
     }
 
-    pub(crate) const fn uses_places(&self) -> bool {
-        self.uses_places
-    }
-
-    pub(crate) const fn finds_pages(&self) -> bool {
-        self.finds_pages
+    pub(crate) fn uses_places(&self) -> bool {
+        self.image.uses_places
     }
 
     pub(crate) fn take_hints(&mut self) -> Vec<Hint> {
-        std::mem::take(&mut self.hints)
+        std::mem::take(&mut self.state.hints)
     }
 
-    /// Stands before the first command of an event, with what the system tells.
+    /// Stands before the first command of an event of the system, with what that tells.
+    ///
+    /// # Panics
+    /// If the event's page is not resident.
+    #[inline]
     pub(crate) fn begin(&mut self, event: EventNumber, told: Told) {
-        self.at = self.entries[usize::from(event.0)];
-        self.test = false;
-        self.callers.clear();
-        for operand in &self.emptied_pages {
-            self.page_operands[usize::from(*operand)] = NO_PAGE;
+        let State { registers, pages, .. } = &mut self.state;
+        if let Some(page) = told.page {
+            pages.assert_resident(page);
         }
-        for operand in &self.emptied_queues {
-            self.queues[usize::from(*operand)] = NO_QUEUE;
+        let Some(start) = self.image.start_of(event) else { return };
+        registers.at = start.entry;
+        registers.test = 0;
+        registers.depth = 0;
+        for operand in &start.pages {
+            registers.pages[usize::from(*operand)] = 0;
         }
-        let free = i64::from(told.free_frames) + i64::from(self.pages.free());
-        self.ints[usize::from(Index::FREE_COUNT.0)] = free;
-        let place = match told.page {
-            Some(page) if self.uses_places => Some(self.pages.place(page)),
-            _ => None,
-        };
-        for (system, operand) in &self.systems {
-            let at = usize::from(*operand);
-            self.ints[at] = match system {
-                System::FaultedPage => {
-                    self.page_operands[at] = told.page.map_or(NO_PAGE, |page| page.0);
-                    0
-                }
-                System::FaultedAddress => told.page.map_or(-1, |page| self.pages.address(page)),
-                System::FaultedSegment => place.map_or(-1, |place| place.segment.0.into()),
-                System::FaultedIndex => place.map_or(-1, |place| place.index as i64),
+        for operand in &start.queues {
+            registers.queues[usize::from(*operand)] = 0;
+        }
+        if start.has_free_count {
+            registers.ints[usize::from(Index::FREE_COUNT.0)] =
+                i64::from(told.free_frames) + i64::from(pages.free());
+        }
+        if let Some(operand) = start.faulted_page {
+            registers.pages[usize::from(operand)] = told.page.map_or(0, |page| page.0 + 1);
+        }
+        for (system, operand) in &start.systems {
+            let place = || told.page.map(|page| pages.place(page));
+            registers.ints[usize::from(*operand)] = match system {
+                System::FaultedPage => 0,
+                System::FaultedAddress => told.page.map_or(-1, |page| pages.address(page)),
+                System::FaultedSegment => place().map_or(-1, |place| place.segment.0.into()),
+                System::FaultedIndex => place().map_or(-1, |place| place.index as i64),
                 System::Frames => told.frames.into(),
-                System::Resident => self.pages.resident().into(),
+                System::Resident => pages.resident().into(),
                 System::Now => told.now as i64,
                 System::Prefetched => told.prefetched.into(),
             };
@@ -229,74 +180,83 @@ impl Machine {
     }
 
     /// Runs from where it stands for at most `budget` commands. Gives back how many it ran too.
-    pub(crate) fn run(&mut self, program: &Verified, budget: u64) -> (Ended, u64) {
+    #[inline]
+    pub(crate) fn run(&mut self, budget: u64) -> (Ended, u64) {
         let mut left = budget;
-        let ended = self.steps(program, &mut left);
+        let Self { image, native, state } = self;
+        let ended = match native {
+            Some(native) => state.run_native(image, native, &mut left),
+            None => state.interpret(image, &mut left, |_| false).unwrap_or(Ended::Returned),
+        };
         (ended, budget - left)
     }
+}
 
-    fn steps(&mut self, program: &Verified, left: &mut u64) -> Ended {
+impl State {
+    /// Compiled code stops before what it leaves to the interpreter: commands that are rare or
+    /// long, those that cannot be done, and the last ones of a budget.
+    #[inline]
+    fn run_native(&mut self, image: &Image, native: &Native, left: &mut u64) -> Ended {
         loop {
-            let command = self.code[self.at as usize];
-            let cost = self.cost(command);
+            if native.is_entry(self.registers.at) && native.run(self, left) {
+                return Ended::Returned;
+            }
+            if let Some(ended) = self.interpret(image, left, |at| native.is_entry(at)) {
+                return ended;
+            }
+        }
+    }
+
+    /// One command at least, and on to the event's end, that of the budget, or a place to stop at.
+    fn interpret(
+        &mut self,
+        image: &Image,
+        left: &mut u64,
+        stops: impl Fn(u32) -> bool,
+    ) -> Option<Ended> {
+        loop {
+            let step = image.code[self.registers.at as usize];
+            let cost = u64::from(step.cost);
             if cost > *left {
-                return Ended::OverBudget;
+                return Some(Ended::OverBudget);
             }
             *left -= cost;
-            match self.step(command) {
-                Ok(true) => {}
-                Ok(false) => return Ended::Returned,
+            match self.step(image, step.command) {
+                Ok(Next::On) => self.registers.at += 1,
+                Ok(Next::There) => {}
+                Ok(Next::End) => return Some(Ended::Returned),
                 Err(why) => {
-                    let (event, word) = self.spot(program);
-                    return Ended::Misused { event, word, why };
+                    let (event, word) = image.spot(self.registers.at);
+                    return Some(Ended::Misused { event, word, why });
                 }
             }
-        }
-    }
-
-    #[inline]
-    fn cost(&self, command: Command) -> u64 {
-        match command {
-            Command::DeQueue { queue, .. } | Command::EnQueue { queue, .. } => {
-                let number = self.queues[usize::from(queue.0)];
-                match self.is_ordered.get(usize::from(number)) {
-                    Some(true) => ORDERED_COMMANDS,
-                    _ => 1,
-                }
+            if stops(self.registers.at) {
+                return None;
             }
-            _ => 1,
         }
-    }
-
-    /// The event and word of the command that it stands before.
-    fn spot(&self, program: &Verified) -> (EventNumber, u16) {
-        let mut base = 0;
-        for event in &program.program().events {
-            let end = base + event.commands.len() as u32;
-            if self.at < end {
-                return (event.number, (self.at - base + 1) as u16);
-            }
-            base = end;
-        }
-        (EventNumber::INIT, 0)
     }
 
     #[inline]
     fn int(&self, index: Index) -> i64 {
-        self.ints[usize::from(index.0)]
+        self.registers.ints[usize::from(index.0)]
     }
 
     #[inline]
     fn set_int(&mut self, index: Index, value: i64) {
-        self.ints[usize::from(index.0)] = value;
+        self.registers.ints[usize::from(index.0)] = value;
+    }
+
+    #[inline]
+    fn set_test(&mut self, test: bool) {
+        self.registers.test = test.into();
     }
 
     /// The page in an operand.
     #[inline]
     fn page(&self, index: Index) -> Result<Page, Misuse> {
-        match self.page_operands[usize::from(index.0)] {
-            NO_PAGE => Err(Misuse::NoPage),
-            page => Ok(Page(page)),
+        match self.registers.pages[usize::from(index.0)] {
+            0 => Err(Misuse::NoPage),
+            link => Ok(Page(link - 1)),
         }
     }
 
@@ -304,18 +264,18 @@ impl Machine {
     #[inline]
     fn kept(&self, index: Index) -> Result<Page, Misuse> {
         let page = self.page(index)?;
-        if self.pages.is_given_up(page) { Err(Misuse::GivenUp) } else { Ok(page) }
+        if self.pages.home(page) == GIVEN_UP { Err(Misuse::GivenUp) } else { Ok(page) }
     }
 
     #[inline]
     fn set_page(&mut self, index: Index, page: Option<Page>) {
-        self.page_operands[usize::from(index.0)] = page.map_or(NO_PAGE, |page| page.0);
+        self.registers.pages[usize::from(index.0)] = page.map_or(0, |page| page.0 + 1);
     }
 
     #[inline]
-    fn queue(&self, index: Index) -> Result<QueueNumber, Misuse> {
-        match self.queues[usize::from(index.0)] {
-            NO_QUEUE => Err(Misuse::NoQueue),
+    fn queue(&self, index: Index) -> Result<Home, Misuse> {
+        match self.registers.queues[usize::from(index.0)] {
+            0 => Err(Misuse::NoQueue),
             queue => Ok(queue),
         }
     }
@@ -333,21 +293,22 @@ impl Machine {
         Ok(())
     }
 
-    /// One command; false when the event has ended.
+    /// One command, and where it leads.
     #[inline]
-    fn step(&mut self, command: Command) -> Result<bool, Misuse> {
+    fn step(&mut self, image: &Image, command: Command) -> Result<Next, Misuse> {
         match command {
             Command::Return { page } => {
-                // Only Replace's are left here: elsewhere the page says nothing.
+                // In Replace the page is given up; elsewhere the image says nothing of it.
                 if let Some(page) = page {
                     self.release(page)?;
                 }
-                match self.callers.pop() {
-                    Some(caller) => self.at = caller,
-                    None => return Ok(false),
-                }
-                self.test = false;
-                return Ok(true);
+                self.registers.test = 0;
+                let Some(depth) = self.registers.depth.checked_sub(1) else {
+                    return Ok(Next::End);
+                };
+                self.registers.depth = depth;
+                self.registers.at = self.registers.callers[depth as usize % CALLS_MAX];
+                return Ok(Next::There);
             }
             Command::Arith { target, source, operation } => {
                 let (left, right) = (self.int(target), self.int(source));
@@ -368,7 +329,7 @@ impl Machine {
             }
             Command::Comp { left, right, relation } => {
                 let (left, right) = (self.int(left), self.int(right));
-                self.test = match relation {
+                let test = match relation {
                     Relation::Greater => left > right,
                     Relation::Less => left < right,
                     Relation::Equal => left == right,
@@ -376,24 +337,31 @@ impl Machine {
                     Relation::GreaterOrEqual => left >= right,
                     Relation::NotEqual => left != right,
                 };
+                self.set_test(test);
             }
             Command::Logic { left, right, operation } => {
                 let (left, right) = (self.int(left) != 0, self.int(right) != 0);
-                self.test = match operation {
+                let test = match operation {
                     Logical::And => left && right,
                     Logical::Or => left || right,
                     Logical::Not => !left,
                     Logical::Xor => left != right,
                 };
+                self.set_test(test);
             }
-            Command::EmptQ { queue } => self.test = self.pages.len(self.queue(queue)?) == 0,
+            Command::EmptQ { queue } => {
+                let is_empty = self.pages.len(self.queue(queue)?) == 0;
+                self.set_test(is_empty);
+            }
             Command::InQ { page, queue } => {
-                self.test = self.pages.is_on(self.page(page)?, self.queue(queue)?);
+                let (page, queue) = (self.page(page)?, self.queue(queue)?);
+                let is_on = self.pages.home(page) == queue;
+                self.set_test(is_on);
             }
             Command::Jump { to } => {
-                if !std::mem::take(&mut self.test) {
-                    self.at = to.into();
-                    return Ok(true);
+                if std::mem::take(&mut self.registers.test) == 0 {
+                    self.registers.at = to.into();
+                    return Ok(Next::There);
                 }
             }
             Command::DeQueue { page, queue, end } => {
@@ -407,7 +375,7 @@ impl Machine {
             }
             Command::Request { frames } => {
                 self.hint(Hint::Request(self.int(frames)));
-                self.test = false;
+                self.set_test(false);
             }
             Command::Release { page } => self.release(page)?,
             Command::Flush { page } => {
@@ -426,9 +394,13 @@ impl Machine {
                 self.pages.set_bit(page, bit, to);
             }
             Command::Ref { page } => {
-                self.test = self.pages.has_bit(self.page(page)?, REFERENCED);
+                let is_referenced = self.pages.has_bit(self.page(page)?, REFERENCED);
+                self.set_test(is_referenced);
             }
-            Command::Mod { page } => self.test = self.pages.has_bit(self.page(page)?, MODIFIED),
+            Command::Mod { page } => {
+                let is_modified = self.pages.has_bit(self.page(page)?, MODIFIED);
+                self.set_test(is_modified);
+            }
             Command::FindVA { address, page } => {
                 let found = self.pages.address(self.page(page)?);
                 self.set_int(address, found);
@@ -449,18 +421,20 @@ impl Machine {
                 self.hint(Hint::UnMap(page));
             }
             Command::Call { event } => {
-                self.callers.push(self.at + 1);
-                self.test = false;
-                self.at = self.entries[usize::from(event.0)];
-                return Ok(true);
+                let registers = &mut *self.registers;
+                registers.callers[registers.depth as usize % CALLS_MAX] = registers.at + 1;
+                registers.depth += 1;
+                registers.test = 0;
+                registers.at = image.entries[usize::from(event.0)];
+                return Ok(Next::There);
             }
             Command::Pick { queue, array, at } => {
                 let at = self.int(at);
-                if !(0..i64::from(self.lengths[usize::from(array.0)])).contains(&at) {
+                if !(0..i64::from(image.lengths[usize::from(array.0)])).contains(&at) {
                     return Err(Misuse::NoSuchQueue);
                 }
-                let picked = self.queues[usize::from(array.0)] + at as QueueNumber;
-                self.queues[usize::from(queue.0)] = picked;
+                let picked = self.registers.queues[usize::from(array.0)] + at as Home;
+                self.registers.queues[usize::from(queue.0)] = picked;
             }
             Command::Count { count, queue } => {
                 let len = self.pages.len(self.queue(queue)?);
@@ -477,13 +451,15 @@ impl Machine {
                 let page = self.page(source)?;
                 self.set_page(target, Some(page));
             }
-            Command::Has { page } => self.test = self.page(page).is_ok(),
+            Command::Has { page } => {
+                let has = self.page(page).is_ok();
+                self.set_test(has);
+            }
             Command::Prefetch { address, pages } => {
                 let (address, pages) = (self.int(address), self.int(pages));
                 self.hint(Hint::Prefetch { address, pages });
             }
         }
-        self.at += 1;
-        Ok(true)
+        Ok(Next::On)
     }
 }

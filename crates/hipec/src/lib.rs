@@ -17,6 +17,7 @@
 
 pub mod asm;
 pub mod compile;
+mod image;
 pub mod interpret;
 pub mod load;
 mod pages;

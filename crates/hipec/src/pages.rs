@@ -7,47 +7,76 @@
 //! home of a page:   0       not resident
 //!                   1       loose: resident, on no queue
 //!                   2       given up, on its way out
-//!                   3 + q   on queue q
+//!                   3 + q   on queue q; queue 0 is _free_queue
+//!
+//! node of a page    [ before | after | home | – ]       links: 1 + the neighbour's number, 0 at
+//! queue of a home   [ front | back | len | ordered ]    the end; ordered: 1 + its place, or 0
 //! ```
+//!
+//! Compiled programs read and write nodes, queues, bits and integers where they are. What holds
+//! for all of it, and what their code relies on:
+//!
+//! - a link, and a page in an operand, is 0 or that of a page that was admitted, and the arrays
+//!   reach as far as any page that was;
+//! - the home of a page is below the number of homes, which never changes once a program runs.
 use std::collections::{BTreeMap, BTreeSet};
 
 use pagekeeper_policy::flat::Flat;
-use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Page, Place, Segment};
 
 use crate::program::{End, PAGE_SLOTS};
 
-/// The number of a queue; 0 is `_free_queue`.
-pub(crate) type QueueNumber = u16;
+/// Where a page is, see above.
+pub(crate) type Home = u32;
 
-const FREE_QUEUE: QueueNumber = 0;
+pub(crate) const ABSENT: Home = 0;
+pub(crate) const LOOSE: Home = 1;
+pub(crate) const GIVEN_UP: Home = 2;
+/// That of `_free_queue`.
+pub(crate) const FIRST_QUEUE: Home = 3;
 
-const LOOSE: u16 = 1;
-const GIVEN_UP: u16 = 2;
-const FIRST_QUEUE: u16 = 3;
+/// Fields of a node.
+pub(crate) const BEFORE: usize = 0;
+pub(crate) const AFTER: usize = 1;
+pub(crate) const HOME: usize = 2;
+/// Fields of a queue.
+pub(crate) const FRONT: usize = 0;
+pub(crate) const BACK: usize = 1;
+pub(crate) const LEN: usize = 2;
+pub(crate) const ORDERED: usize = 3;
 
+/// Bits of a page.
 pub(crate) const REFERENCED: u8 = 1;
 pub(crate) const MODIFIED: u8 = 2;
+/// Those of the pool's own order.
+pub(crate) const POOL_REFERENCED: u8 = 4;
+pub(crate) const POOL_INACTIVE: u8 = 8;
+
+/// The place of an integer that is always 0.
+pub(crate) const NO_COLUMN: u8 = u8::MAX;
 
 /// Bits of an address that are the index in the segment.
 const INDEX_BITS: u32 = 40;
 
+/// A queue in order of an integer of its pages: that, the turn in which the page came, the page.
 #[derive(Clone, Debug)]
-enum Queue {
-    Plain(List),
-    Ordered { slot: u8, pages: BTreeSet<(i64, u64, u32)> },
+struct Ordered {
+    slot: u8,
+    pages: BTreeSet<(i64, u64, u32)>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
-    links: Links,
-    queues: Vec<Queue>,
-    given_up: List,
-    loose: u32,
+    nodes: Flat<[u32; 4]>,
+    queues: Vec<[u32; 4]>,
+    ordered: Vec<Ordered>,
     resident: u32,
-    homes: Flat<u16>,
-    bits: Flat<u8>,
-    own: Vec<Flat<i64>>,
+    pub(crate) bits: Flat<u8>,
+    /// The pages' own integers, those of a page side by side.
+    numbers: Flat<i64>,
+    columns: [u8; PAGE_SLOTS as usize],
+    /// Integers that are kept for each page.
+    stride: usize,
     /// Of pages on ordered queues: key and turn.
     keys: Flat<(i64, u64)>,
     turn: u64,
@@ -57,17 +86,37 @@ pub(crate) struct Pages {
     by_address: BTreeMap<i64, Page>,
 }
 
+/// What compiled programs read and write.
+pub(crate) struct Memory<'a> {
+    pub(crate) nodes: &'a mut [[u32; 4]],
+    pub(crate) queues: &'a mut [[u32; 4]],
+    pub(crate) bits: &'a mut [u8],
+    pub(crate) numbers: &'a mut [i64],
+}
+
+const fn link_to(page: Page) -> u32 {
+    page.0 + 1
+}
+
+const fn page_at(link: u32) -> Option<Page> {
+    match link {
+        0 => None,
+        link => Some(Page(link - 1)),
+    }
+}
+
 impl Pages {
-    pub(crate) fn new() -> Self {
+    /// No pages, and `_free_queue`. `columns` says where each of the pages' own integers is kept.
+    pub(crate) fn new(columns: [u8; PAGE_SLOTS as usize]) -> Self {
         let mut pages = Self {
-            links: Links::new(),
-            queues: Vec::new(),
-            given_up: List::new(),
-            loose: 0,
+            nodes: Flat::new(),
+            queues: vec![[0; 4]; FIRST_QUEUE as usize],
+            ordered: Vec::new(),
             resident: 0,
-            homes: Flat::new(),
             bits: Flat::new(),
-            own: (0..PAGE_SLOTS).map(|_| Flat::new()).collect(),
+            numbers: Flat::new(),
+            columns,
+            stride: columns.iter().filter(|column| **column != NO_COLUMN).count(),
             keys: Flat::new(),
             turn: 0,
             addresses: Flat::new(),
@@ -78,30 +127,62 @@ impl Pages {
     }
 
     /// Adds an empty queue, in order of one of the pages' own integers if one is given.
-    pub(crate) fn add_queue(&mut self, slot: Option<u8>) -> QueueNumber {
-        let number = self.queues.len() as QueueNumber;
-        self.queues.push(match slot {
-            None => Queue::Plain(List::new()),
-            Some(slot) => Queue::Ordered { slot, pages: BTreeSet::new() },
-        });
-        number
+    pub(crate) fn add_queue(&mut self, slot: Option<u8>) -> Home {
+        if let Some(slot) = slot {
+            self.ordered.push(Ordered { slot, pages: BTreeSet::new() });
+        }
+        let ordered = if slot.is_some() { self.ordered.len() as u32 } else { 0 };
+        self.queues.push([0, 0, 0, ordered]);
+        self.queues.len() as Home - 1
     }
 
+    pub(crate) fn memory(&mut self) -> Memory<'_> {
+        Memory {
+            nodes: self.nodes.as_mut_slice(),
+            queues: &mut self.queues,
+            bits: self.bits.as_mut_slice(),
+            numbers: self.numbers.as_mut_slice(),
+        }
+    }
+
+    /// Where an integer of each page is kept, and how many are: page · stride + column.
+    pub(crate) fn column(&self, slot: u8) -> Option<(usize, usize)> {
+        match self.columns[usize::from(slot)] {
+            NO_COLUMN => None,
+            column => Some((column.into(), self.stride)),
+        }
+    }
+
+    pub(crate) fn has_ordered_queues(&self) -> bool {
+        !self.ordered.is_empty()
+    }
+
+    #[inline]
     pub(crate) const fn resident(&self) -> u32 {
         self.resident
     }
 
     /// Pages on no queue.
-    pub(crate) const fn loose(&self) -> u32 {
-        self.loose
+    #[inline]
+    pub(crate) fn loose(&self) -> u32 {
+        self.len(LOOSE)
     }
 
+    #[inline]
     pub(crate) fn free(&self) -> u32 {
-        self.len(FREE_QUEUE) + self.given_up.len()
+        self.len(FIRST_QUEUE) + self.len(GIVEN_UP)
     }
 
-    pub(crate) fn is_given_up(&self, page: Page) -> bool {
-        self.homes.get(page.index()) == GIVEN_UP
+    #[inline]
+    pub(crate) fn home(&self, page: Page) -> Home {
+        self.nodes.get(page.index())[HOME]
+    }
+
+    /// # Panics
+    /// If the page is not resident.
+    #[inline]
+    pub(crate) fn assert_resident(&self, page: Page) {
+        assert!(self.home(page) != ABSENT, "page {} is not resident in this policy", page.0);
     }
 
     pub(crate) fn placed(&mut self, page: Page, place: Place) {
@@ -125,14 +206,18 @@ impl Pages {
         self.by_address.get(&address).copied()
     }
 
-    /// The page became resident: loose.
+    /// The page became resident: loose, and its bits clear.
     pub(crate) fn admit(&mut self, page: Page, finds_pages: bool) {
-        let home = self.homes.slot(page.index());
-        assert!(*home == 0, "page {} is resident in this policy already", page.0);
-        *home = LOOSE;
-        self.loose += 1;
+        assert!(page <= Page::MAX, "page {} is above Page::MAX", page.0);
+        let node = self.nodes.slot(page.index());
+        assert!(node[HOME] == ABSENT, "page {} is resident in this policy already", page.0);
+        node[HOME] = LOOSE;
+        self.queues[LOOSE as usize][LEN] += 1;
         self.resident += 1;
         *self.bits.slot(page.index()) = 0;
+        if self.stride > 0 {
+            self.numbers.slot((page.index() + 1) * self.stride - 1);
+        }
         if finds_pages {
             self.by_address.insert(self.address(page), page);
         }
@@ -141,7 +226,7 @@ impl Pages {
     /// The page is not resident any more.
     pub(crate) fn remove(&mut self, page: Page) {
         self.unlink(page);
-        *self.homes.at(page.index()) = 0;
+        self.nodes.at(page.index())[HOME] = ABSENT;
         self.resident -= 1;
         if !self.by_address.is_empty() {
             let address = self.address(page);
@@ -152,56 +237,55 @@ impl Pages {
     }
 
     /// The page that leaves first of those given up: released ones, then the free queue's.
+    #[inline]
     pub(crate) fn first_given_up(&self) -> Option<Page> {
-        self.given_up.front().or_else(|| self.first(FREE_QUEUE, End::Head))
-    }
-
-    pub(crate) fn len(&self, queue: QueueNumber) -> u32 {
-        match &self.queues[usize::from(queue)] {
-            Queue::Plain(list) => list.len(),
-            Queue::Ordered { pages, .. } => pages.len() as u32,
-        }
-    }
-
-    pub(crate) fn is_on(&self, page: Page, queue: QueueNumber) -> bool {
-        self.homes.get(page.index()) == FIRST_QUEUE + queue
+        self.first(GIVEN_UP, End::Head).or_else(|| self.first(FIRST_QUEUE, End::Head))
     }
 
     #[inline]
-    fn first(&self, queue: QueueNumber, end: End) -> Option<Page> {
-        match (&self.queues[usize::from(queue)], end) {
-            (Queue::Plain(list), End::Head) => list.front(),
-            (Queue::Plain(list), End::Tail) => list.back(),
-            (Queue::Ordered { pages, .. }, End::Head) => pages.first().map(|it| Page(it.2)),
-            (Queue::Ordered { pages, .. }, End::Tail) => pages.last().map(|it| Page(it.2)),
+    pub(crate) fn len(&self, home: Home) -> u32 {
+        self.queues[home as usize][LEN]
+    }
+
+    #[inline]
+    fn first(&self, home: Home, end: End) -> Option<Page> {
+        let queue = &self.queues[home as usize];
+        match (queue[ORDERED], end) {
+            (0, End::Head) => page_at(queue[FRONT]),
+            (0, End::Tail) => page_at(queue[BACK]),
+            (place, End::Head) => {
+                self.ordered[place as usize - 1].pages.first().map(|it| Page(it.2))
+            }
+            (place, End::Tail) => {
+                self.ordered[place as usize - 1].pages.last().map(|it| Page(it.2))
+            }
         }
     }
 
     /// Takes a page off a queue, which makes it loose.
     #[inline]
-    pub(crate) fn dequeue(&mut self, queue: QueueNumber, end: End) -> Option<Page> {
-        let page = self.first(queue, end)?;
+    pub(crate) fn dequeue(&mut self, home: Home, end: End) -> Option<Page> {
+        let page = self.first(home, end)?;
         self.unlink(page);
-        *self.homes.at(page.index()) = LOOSE;
-        self.loose += 1;
+        self.nodes.at(page.index())[HOME] = LOOSE;
+        self.queues[LOOSE as usize][LEN] += 1;
         Some(page)
     }
 
     /// Puts a resident page on a queue, off whichever it was on.
     #[inline]
-    pub(crate) fn enqueue(&mut self, page: Page, queue: QueueNumber, end: End) {
+    pub(crate) fn enqueue(&mut self, page: Page, home: Home, end: End) {
         self.unlink(page);
-        *self.homes.at(page.index()) = FIRST_QUEUE + queue;
-        match &mut self.queues[usize::from(queue)] {
-            Queue::Plain(list) => match end {
-                End::Head => self.links.push_front(list, page),
-                End::Tail => self.links.push_back(list, page),
-            },
-            Queue::Ordered { slot, pages } => {
-                let key = self.own[usize::from(*slot)].get(page.index());
+        match self.queues[home as usize][ORDERED] {
+            0 => self.link(page, home, end),
+            place => {
+                let slot = self.ordered[place as usize - 1].slot;
+                let key = self.load(page, slot);
                 self.turn += 1;
                 *self.keys.slot(page.index()) = (key, self.turn);
-                pages.insert((key, self.turn, page.0));
+                self.ordered[place as usize - 1].pages.insert((key, self.turn, page.0));
+                self.nodes.at(page.index())[HOME] = home;
+                self.queues[home as usize][LEN] += 1;
             }
         }
     }
@@ -209,25 +293,59 @@ impl Pages {
     /// Gives up a resident page that was not given up before.
     pub(crate) fn release(&mut self, page: Page) {
         self.unlink(page);
-        *self.homes.at(page.index()) = GIVEN_UP;
-        self.links.push_back(&mut self.given_up, page);
+        self.link(page, GIVEN_UP, End::Tail);
     }
 
     /// Takes a resident page out of where it is; its home is to be set.
     #[inline]
     fn unlink(&mut self, page: Page) {
-        match self.homes.get(page.index()) {
-            0 => panic!("page {} is not resident in this policy", page.0),
-            LOOSE => self.loose -= 1,
-            GIVEN_UP => self.links.remove(&mut self.given_up, page),
-            home => match &mut self.queues[usize::from(home - FIRST_QUEUE)] {
-                Queue::Plain(list) => self.links.remove(list, page),
-                Queue::Ordered { pages, .. } => {
-                    let (key, turn) = self.keys.get(page.index());
-                    pages.remove(&(key, turn, page.0));
-                }
-            },
+        let [before, after, home, _] = self.nodes.get(page.index());
+        assert!(home != ABSENT, "page {} is not resident in this policy", page.0);
+        let queue = &mut self.queues[home as usize];
+        queue[LEN] -= 1;
+        if home == LOOSE {
+            return;
         }
+        if queue[ORDERED] != 0 {
+            let (key, turn) = self.keys.get(page.index());
+            self.ordered[queue[ORDERED] as usize - 1].pages.remove(&(key, turn, page.0));
+            return;
+        }
+        match before {
+            0 => queue[FRONT] = after,
+            before => self.nodes.at(before as usize - 1)[AFTER] = after,
+        }
+        match after {
+            0 => queue[BACK] = before,
+            after => self.nodes.at(after as usize - 1)[BEFORE] = before,
+        }
+    }
+
+    /// Puts a page that is in no place at an end of a queue that is not ordered.
+    #[inline]
+    fn link(&mut self, page: Page, home: Home, end: End) {
+        let link = link_to(page);
+        let queue = &mut self.queues[home as usize];
+        queue[LEN] += 1;
+        let node = match end {
+            End::Head => {
+                let front = std::mem::replace(&mut queue[FRONT], link);
+                match front {
+                    0 => queue[BACK] = link,
+                    front => self.nodes.at(front as usize - 1)[BEFORE] = link,
+                }
+                [0, front, home, 0]
+            }
+            End::Tail => {
+                let back = std::mem::replace(&mut queue[BACK], link);
+                match back {
+                    0 => queue[FRONT] = link,
+                    back => self.nodes.at(back as usize - 1)[AFTER] = link,
+                }
+                [back, 0, home, 0]
+            }
+        };
+        *self.nodes.at(page.index()) = node;
     }
 
     #[inline]
@@ -244,11 +362,17 @@ impl Pages {
 
     #[inline]
     pub(crate) fn load(&self, page: Page, slot: u8) -> i64 {
-        self.own[usize::from(slot)].get(page.index())
+        match self.column(slot) {
+            Some((column, stride)) => self.numbers.get(page.index() * stride + column),
+            None => 0,
+        }
     }
 
+    /// Of an integer that some command of the program stores.
     #[inline]
     pub(crate) fn store(&mut self, page: Page, slot: u8, value: i64) {
-        *self.own[usize::from(slot)].slot(page.index()) = value;
+        if let Some((column, stride)) = self.column(slot) {
+            *self.numbers.at(page.index() * stride + column) = value;
+        }
     }
 }

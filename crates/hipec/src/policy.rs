@@ -2,17 +2,19 @@
 //!
 //! The contract holds for any verified program. Beside the program's queues the pool keeps its
 //! own order of the resident pages, FIFO2, as the paper's frame manager does; when a program gives
-//! no page, runs over its budget or was revoked, that order's victim leaves.
+//! no page, runs over its budget or was revoked, that order's victim leaves. Its marks are bits
+//! beside the program's, so that a reference writes one byte for both.
 use std::sync::Arc;
 
-use pagekeeper_policy::policies::fifo2::Fifo2;
+use pagekeeper_policy::policies::fifo2::{Fifo2, Marks, Queues};
 use pagekeeper_policy::{
     Admission, Fraction, Gauge, Note, Page, Place, Policy, PolicyInfo, PolicySpec, Runs, Source,
     Visible,
 };
 
-use crate::compile::{CompileError, Execution};
+use crate::compile::{CompileError, Execution, Native};
 use crate::interpret::{Ended, Hint, Machine, Told};
+use crate::pages::{POOL_INACTIVE, POOL_REFERENCED, REFERENCED};
 use crate::program::EventNumber;
 use crate::verify::Verified;
 
@@ -87,21 +89,21 @@ const INFO: PolicyInfo = PolicyInfo {
     cost: "the program's commands, at most 1024 and 64 for each frame in an event",
     bytes_per_page: 0,
     parameters: &[],
-    runs: Runs::Anywhere(|_, _, _| Box::new(own())),
+    runs: Runs::Anywhere(|_, _, _| Box::new(Fifo2::new(INACTIVE_SHARE))),
 };
 
-/// The pool's own order.
-const fn own() -> Fifo2 {
-    Fifo2::new(Fraction::new(2, 3))
-}
+/// Of the pool's own order.
+const INACTIVE_SHARE: Fraction = Fraction::new(2, 3);
+const MARKS: Marks = Marks { referenced: POOL_REFERENCED, inactive: POOL_INACTIVE };
 
 /// A verified program, deciding for a pool of frames.
 #[derive(Clone, Debug)]
 pub struct HipecPolicy {
     program: Arc<Verified>,
     machine: Machine,
-    own: Fifo2,
+    own: Queues,
     frames: u32,
+    budget_set: Option<u64>,
     /// References seen, admissions among them.
     now: u64,
     counts: Counts,
@@ -112,15 +114,17 @@ pub struct HipecPolicy {
     has_reference: bool,
     has_removed: bool,
     wants_references: bool,
+    finds_pages: bool,
 }
 
 impl HipecPolicy {
     /// The program at its beginning, with `frames` frames; compiled if it can be on this host.
     pub fn new(program: Arc<Verified>, frames: u32) -> Self {
-        Self::interpreted(program, frames)
+        let native = program.image().native().ok();
+        Self::on(program, frames, native)
     }
 
-    /// The same, run in this way.
+    /// The same, run in this way. A program is compiled once, for all policies that run it.
     ///
     /// # Errors
     /// The program is to be compiled, and cannot be on this host.
@@ -129,27 +133,30 @@ impl HipecPolicy {
         frames: u32,
         execution: Execution,
     ) -> Result<Self, CompileError> {
-        match execution {
-            Execution::Interpreted => Ok(Self::interpreted(program, frames)),
-            Execution::Compiled => Err(CompileError::Host(std::env::consts::ARCH.to_owned())),
-        }
+        let native = match execution {
+            Execution::Interpreted => None,
+            Execution::Compiled => Some(program.image().native()?),
+        };
+        Ok(Self::on(program, frames, native))
     }
 
     /// How its commands are run.
     pub const fn execution(&self) -> Execution {
-        Execution::Interpreted
+        if self.machine.is_compiled() { Execution::Compiled } else { Execution::Interpreted }
     }
 
-    fn interpreted(program: Arc<Verified>, frames: u32) -> Self {
-        let machine = Machine::new(&program);
+    fn on(program: Arc<Verified>, frames: u32, native: Option<Arc<Native>>) -> Self {
+        let machine = Machine::new(program.image().clone(), native);
         Self {
             has_reference: machine.has_event(EventNumber::REFERENCE),
             has_removed: machine.has_event(EventNumber::REMOVED),
             wants_references: program.uses_references(),
+            finds_pages: program.finds_pages(),
             machine,
             program,
-            own: own(),
+            own: Queues::new(INACTIVE_SHARE, MARKS),
             frames,
+            budget_set: None,
             now: 0,
             counts: Counts::default(),
             strikes: 0,
@@ -177,12 +184,20 @@ impl HipecPolicy {
 
     /// Commands that one event may run now.
     pub fn budget_commands(&self) -> u64 {
-        let pages = self.frames.max(self.machine.pages.resident());
+        if let Some(commands) = self.budget_set {
+            return commands;
+        }
+        let pages = self.frames.max(self.machine.state.pages.resident());
         BUDGET_COMMANDS + BUDGET_COMMANDS_PER_FRAME * u64::from(pages)
     }
 
+    /// Sets how many commands one event may run, whatever the frames; `None` is what they allow.
+    pub fn set_budget_commands(&mut self, commands: Option<u64>) {
+        self.budget_set = commands;
+    }
+
     fn told(&self, page: Option<Page>, prefetched: bool) -> Told {
-        let resident = self.machine.pages.resident();
+        let resident = self.machine.state.pages.resident();
         Told {
             page,
             prefetched,
@@ -195,23 +210,21 @@ impl HipecPolicy {
     /// Runs an event; whether it came to its end.
     fn run(&mut self, event: EventNumber, told: Told) -> bool {
         let budget = self.budget_commands();
-        let loose = self.machine.pages.loose();
+        let loose = self.machine.state.pages.loose();
         self.machine.begin(event, told);
         self.counts.events += 1;
-        let mut event_commands = 0;
+        let (mut ended, mut event_commands) = self.machine.run(budget);
         let mut waits = 0;
-        let ended = loop {
-            let (ended, commands) = self.machine.run(&self.program, budget);
-            event_commands += commands;
-            let goes_on = ended == Ended::OverBudget
-                && event == EventNumber::PAGE_FAULT
-                && waits < PAGE_FAULT_WAITS_MAX;
-            if !goes_on {
-                break ended;
-            }
+        while ended == Ended::OverBudget
+            && event == EventNumber::PAGE_FAULT
+            && waits < PAGE_FAULT_WAITS_MAX
+        {
             waits += 1;
             self.counts.waits += 1;
-        };
+            let (again, commands) = self.machine.run(budget);
+            ended = again;
+            event_commands += commands;
+        }
         self.counts.commands += event_commands;
         self.counts.event_commands_max = self.counts.event_commands_max.max(event_commands);
         if event == EventNumber::REPLACE {
@@ -219,25 +232,31 @@ impl HipecPolicy {
         }
         // The faulted page was loose before PageFault; one that still is was left so.
         let arrives = u32::from(event == EventNumber::PAGE_FAULT);
-        if self.machine.pages.loose() > loose - arrives.min(loose) {
+        if self.machine.state.pages.loose() > loose - arrives.min(loose) {
             self.counts.loose_ends += 1;
         }
+        if ended == Ended::Returned {
+            self.clean_events += 1;
+            if self.clean_events >= CLEAN_EVENTS {
+                self.strikes = 0;
+            }
+            return true;
+        }
+        self.failed(event, ended, budget, waits);
+        false
+    }
+
+    #[cold]
+    fn failed(&mut self, event: EventNumber, ended: Ended, budget: u64, waits: u32) {
         let name = event.system_name().unwrap_or_default();
         match ended {
-            Ended::Returned => {
-                self.clean_events += 1;
-                if self.clean_events >= CLEAN_EVENTS {
-                    self.strikes = 0;
-                }
-                true
-            }
+            Ended::Returned => {}
             Ended::OverBudget => {
                 self.counts.overruns += 1;
                 self.strike(format!(
                     "{name} ran over its {budget} commands{} and was ended",
                     if waits == 0 { String::new() } else { format!(", {waits} times again,") }
                 ));
-                false
             }
             Ended::Misused { event, word, why } => {
                 self.counts.misuses += 1;
@@ -245,7 +264,6 @@ impl HipecPolicy {
                 let place = program.event(event).map_or("", |event| event.name.as_str());
                 let text = format!("{name} was ended at event {place}, word {word}: {why}");
                 self.strike(text);
-                false
             }
         }
     }
@@ -272,13 +290,13 @@ impl HipecPolicy {
 
     /// The program's victim, if it gives one.
     fn chosen(&mut self) -> Option<Page> {
-        if let Some(page) = self.machine.pages.first_given_up() {
+        if let Some(page) = self.machine.state.pages.first_given_up() {
             return Some(page);
         }
         if !self.run(EventNumber::REPLACE, self.told(None, false)) {
             return None;
         }
-        let page = self.machine.pages.first_given_up();
+        let page = self.machine.state.pages.first_given_up();
         if page.is_none() {
             self.strike("Replace gave up no page".to_owned());
         }
@@ -296,13 +314,13 @@ impl Policy for HipecPolicy {
     }
 
     fn placed(&mut self, page: Page, place: Place) {
-        self.machine.pages.placed(page, place);
+        self.machine.state.pages.placed(page, place);
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
         self.now += 1;
-        self.own.admitted(page, how);
-        self.machine.pages.admit(page, self.machine.finds_pages());
+        self.machine.state.pages.admit(page, self.finds_pages);
+        self.own.admitted(&mut self.machine.state.pages.bits, page, how);
         if self.revoked.is_none() {
             let mut told = self.told(Some(page), how == Admission::Prefetch);
             // Its frame counts as free until the program has counted it.
@@ -314,48 +332,46 @@ impl Policy for HipecPolicy {
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.now += 1;
-        self.own.referenced(page);
-        self.machine.pages.set_bit(page, crate::pages::REFERENCED, true);
+        self.machine.state.pages.set_bit(page, REFERENCED | POOL_REFERENCED, true);
         if self.has_reference && self.revoked.is_none() {
             self.run(EventNumber::REFERENCE, self.told(Some(page), false));
         }
     }
 
     fn removed(&mut self, page: Page) {
-        self.own.removed(page);
+        self.own.removed(&self.machine.state.pages.bits, page);
         if self.has_removed && self.revoked.is_none() {
             self.run(EventNumber::REMOVED, self.told(Some(page), false));
         }
-        self.machine.pages.remove(page);
+        self.machine.state.pages.remove(page);
     }
 
     fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
-        if self.machine.pages.resident() == 0 {
+        if self.machine.state.pages.resident() == 0 {
             return None;
         }
         let chosen = if self.revoked.is_none() { self.chosen() } else { None };
         let victim = match chosen {
             Some(page) => {
                 self.counts.chosen += 1;
-                self.own.removed(page);
+                self.own.removed(&self.machine.state.pages.bits, page);
                 page
             }
             None => {
                 self.counts.passed_over += 1;
-                self.own.victim(None)?
+                self.own.victim(&mut self.machine.state.pages.bits)?
             }
         };
-        self.machine.pages.remove(victim);
+        self.machine.state.pages.remove(victim);
         Some(victim)
     }
 
     fn resized(&mut self, frames: u32) {
         self.frames = frames;
-        self.own.resized(frames);
     }
 
     fn resident(&self) -> u32 {
-        self.machine.pages.resident()
+        self.machine.state.pages.resident()
     }
 
     fn visible(&mut self) -> Option<&mut dyn Visible> {

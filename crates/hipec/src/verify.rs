@@ -7,8 +7,10 @@
 //! off a queue is not surely forgotten. What depends on the pages themselves is checked as the
 //! program runs, with a defined result ([`Misuse`](crate::interpret::Misuse)).
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use crate::asm::is_name;
+use crate::image::Image;
 use crate::program::{
     COMMANDS_MAX, Command, Event, EventNumber, Index, Kind, OPERANDS_MAX, PAGE_SLOTS, Program,
     System,
@@ -49,17 +51,30 @@ pub struct Finding {
     pub remedy: String,
 }
 
-/// A program that may run.
-#[derive(Clone, PartialEq, Eq, Debug)]
+/// A program that may run. Clones share its machine code, which is made once.
+#[derive(Clone, Debug)]
 pub struct Verified {
     program: Program,
     calls_deep: usize,
+    image: Arc<Image>,
 }
+
+impl PartialEq for Verified {
+    fn eq(&self, other: &Self) -> bool {
+        self.program == other.program
+    }
+}
+
+impl Eq for Verified {}
 
 impl Verified {
     /// The program.
     pub const fn program(&self) -> &Program {
         &self.program
+    }
+
+    pub(crate) const fn image(&self) -> &Arc<Image> {
+        &self.image
     }
 
     /// The deepest that Calls nest.
@@ -69,8 +84,8 @@ impl Verified {
 
     /// Memory that a page number in use costs, in bytes.
     pub fn bytes_per_page(&self) -> u32 {
-        // A home, bits and links, and the pool's own order; see `pages.rs` and FIFO2.
-        const ALWAYS: u32 = 2 + 1 + 8 + 9;
+        // A node, bits, and the pool's own order; see `pages.rs` and FIFO2's queues.
+        const ALWAYS: u32 = 16 + 1 + 8;
         // A key and a turn, and an entry of 24 in a B-tree, whose nodes are two thirds full.
         const ORDERED: u32 = 16 + 36;
         const ADDRESS: u32 = 8;
@@ -102,18 +117,7 @@ impl Verified {
 
     /// Whether the program asks where pages live.
     pub fn uses_places(&self) -> bool {
-        let declares = self.program.operands.iter().any(|operand| {
-            matches!(
-                operand.kind,
-                Kind::System(
-                    System::FaultedAddress | System::FaultedSegment | System::FaultedIndex
-                )
-            )
-        });
-        let asks = |command: &Command| {
-            matches!(command, Command::FindVA { .. } | Command::FindPA { .. } | Command::Map { .. })
-        };
-        declares || self.program.events.iter().any(|event| event.commands.iter().any(asks))
+        self.image.uses_places
     }
 
     /// Whether the program asks which page is at an address.
@@ -150,7 +154,24 @@ pub fn verify(program: Program) -> Result<Verified, Vec<Finding>> {
         }
     }
     let findings = verifier.findings;
-    if findings.is_empty() { Ok(Verified { program, calls_deep }) } else { Err(findings) }
+    if !findings.is_empty() {
+        return Err(findings);
+    }
+    let image = Arc::new(Image::new(&program, uses_places(&program)));
+    Ok(Verified { program, calls_deep, image })
+}
+
+fn uses_places(program: &Program) -> bool {
+    let declares = program.operands.iter().any(|operand| {
+        matches!(
+            operand.kind,
+            Kind::System(System::FaultedAddress | System::FaultedSegment | System::FaultedIndex)
+        )
+    });
+    let asks = |command: &Command| {
+        matches!(command, Command::FindVA { .. } | Command::FindPA { .. } | Command::Map { .. })
+    };
+    declares || program.events.iter().any(|event| event.commands.iter().any(asks))
 }
 
 struct Verifier<'a> {
@@ -160,7 +181,7 @@ struct Verifier<'a> {
 
 /// What a command does with an operand.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(crate) enum Role {
     ReadInt,
     WriteInt,
     ReadPage,
@@ -197,7 +218,8 @@ impl Role {
     }
 }
 
-fn roles(command: Command) -> Vec<(Index, Role)> {
+/// The operands of a command, and what it does with each.
+pub(crate) fn roles(command: Command) -> Vec<(Index, Role)> {
     use Role::{Queue, Queues, ReadInt, ReadPage, WriteInt, WritePage, WriteQueueRef};
     match command {
         Command::Return { page } => page.map(|page| (page, ReadPage)).into_iter().collect(),

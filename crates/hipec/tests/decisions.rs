@@ -4,7 +4,8 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use pagekeeper_hipec::{Form, HipecPolicy, Verified, load};
+use pagekeeper_hipec::policy::STRIKES_MAX;
+use pagekeeper_hipec::{Execution, Form, HipecPolicy, Verified, load};
 use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
 use proptest::prelude::*;
 
@@ -19,6 +20,13 @@ fn program(name: &str) -> Arc<Verified> {
 /// A program and the native policy that it must equal.
 const PAIRS: &[(&str, &str)] =
     &[("fifo2", "fifo2"), ("lru", "lru"), ("mru", "mru"), ("clock", "clock"), ("lru2", "lru-k")];
+
+/// Each pair both ways.
+fn runs() -> impl Iterator<Item = (&'static (&'static str, &'static str), Execution)> {
+    PAIRS.iter().flat_map(|pair| {
+        [Execution::Interpreted, Execution::Compiled].map(|execution| (pair, execution))
+    })
+}
 
 #[derive(Clone, Debug)]
 enum Event {
@@ -52,15 +60,19 @@ struct Both {
 }
 
 impl Both {
-    fn new(name: &'static str, native: &str, frames: u32) -> Self {
+    /// `None` where the program cannot be run this way.
+    fn new(name: &'static str, native: &str, frames: u32, execution: Execution) -> Option<Self> {
+        let ours = HipecPolicy::with_execution(program(name), frames, execution)
+            .inspect_err(|why| println!("skipped: {why}"))
+            .ok()?;
         let native = PolicySpec::parse(native).unwrap().build(frames, 0).unwrap();
-        Self {
+        Some(Self {
             name,
-            program: Checked::new(HipecPolicy::new(program(name), frames), frames),
+            program: Checked::new(ours, frames),
             native: Checked::new(native, frames),
             resident: BTreeSet::new(),
             frames,
-        }
+        })
     }
 
     fn evict(&mut self, incoming: Option<Page>) {
@@ -113,11 +125,16 @@ impl Both {
         }
     }
 
-    fn finish(mut self) {
+    /// Takes every page, and gives back the program.
+    fn emptied(mut self) -> HipecPolicy {
         while !self.resident.is_empty() {
             self.evict(None);
         }
-        let program = self.program.into_inner();
+        self.program.into_inner()
+    }
+
+    fn finish(self) {
+        let program = self.emptied();
         let counts = program.counts();
         assert_eq!(counts.passed_over + counts.overruns + counts.misuses + counts.loose_ends, 0);
         assert_eq!(program.revoked(), None);
@@ -127,8 +144,8 @@ impl Both {
 proptest! {
     #[test]
     fn programs_decide_as_native_policies_on_any_events(events in events(), frames in 1..24_u32) {
-        for (name, native) in PAIRS {
-            let mut both = Both::new(name, native, frames);
+        for ((name, native), execution) in runs() {
+            let Some(mut both) = Both::new(name, native, frames, execution) else { continue };
             // MRU's pages fetched ahead count as used when the frames become fewer; a program
             // hears of that at its next event, so a reference between may differ.
             for event in events.iter().filter(|it| *name != "mru" || !matches!(it, Event::Resize(_))) {
@@ -136,6 +153,19 @@ proptest! {
             }
             both.finish();
         }
+    }
+
+    /// What is left when a program gives no victim, and after it was revoked for that.
+    #[test]
+    fn the_pools_own_order_is_fifo2(events in events(), frames in 1..24_u32) {
+        let Some(mut both) = Both::new("none", "fifo2", frames, Execution::Interpreted) else {
+            unreachable!("every host interprets");
+        };
+        events.iter().for_each(|event| both.play(event));
+        let program = both.emptied();
+        let counts = program.counts();
+        prop_assert_eq!(counts.chosen, 0);
+        prop_assert_eq!(program.revoked().is_some(), counts.passed_over >= STRIKES_MAX.into());
     }
 }
 
@@ -181,8 +211,10 @@ fn programs_decide_as_native_policies_on_traces() {
     for path in paths {
         let (pages, distinct) = read(&path);
         for frames in [distinct / 20, distinct / 2] {
-            for (name, native) in PAIRS {
-                let mut both = Both::new(name, native, frames.max(2));
+            for ((name, native), execution) in runs() {
+                let Some(mut both) = Both::new(name, native, frames.max(2), execution) else {
+                    continue;
+                };
                 pages.iter().for_each(|page| both.play(&Event::Touch(*page)));
                 both.finish();
             }

@@ -45,6 +45,12 @@ impl<T: Copy + Default + PartialEq> Flat<T> {
         &mut self.items[index]
     }
 
+    /// All elements that were grown for: for code that is given the memory and not the array.
+    #[inline]
+    pub fn as_mut_slice(&mut self) -> &mut [T] {
+        &mut self.items
+    }
+
     #[cold]
     fn grow(&mut self, index: usize) {
         let zero = T::default();

@@ -33,8 +33,97 @@ pub const INFO: PolicyInfo = PolicyInfo {
     runs: Runs::Anywhere(|parameters, _, _| Box::new(Fifo2::new(parameters.fraction("inactive")))),
 };
 
-const REFERENCED: u8 = 1;
-const IS_INACTIVE: u8 = 2;
+/// Where a policy keeps FIFO2's two marks of a page: the bits of one byte.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Marks {
+    /// Set when the page is referenced.
+    pub referenced: u8,
+    /// Set while the page is in the inactive queue. Only [`Queues`] changes it.
+    pub inactive: u8,
+}
+
+const MARKS: Marks = Marks { referenced: 1, inactive: 2 };
+
+/// FIFO2's two queues without its marks, for a policy that keeps them with marks of its own: it
+/// calls these methods as [`Policy`] says and sets [`Marks::referenced`] itself.
+#[derive(Clone, Debug)]
+pub struct Queues {
+    links: Links,
+    active: List,
+    inactive: List,
+    inactive_share: Fraction,
+    bits: Marks,
+}
+
+impl Queues {
+    /// Empty queues. `inactive_share` of all resident pages is the inactive queue's target.
+    pub const fn new(inactive_share: Fraction, bits: Marks) -> Self {
+        Self {
+            links: Links::new(),
+            active: List::new(),
+            inactive: List::new(),
+            inactive_share,
+            bits,
+        }
+    }
+
+    /// Number of pages in the queues.
+    pub const fn resident(&self) -> u32 {
+        self.active.len() + self.inactive.len()
+    }
+
+    /// The page came in.
+    #[inline]
+    pub fn admitted(&mut self, marks: &mut Flat<u8>, page: Page, how: Admission) {
+        let (list, mark) = match how {
+            Admission::Demand => (&mut self.active, 0),
+            Admission::Prefetch => (&mut self.inactive, self.bits.inactive),
+        };
+        self.links.push_back(list, page);
+        self.mark(marks.slot(page.index()), mark);
+    }
+
+    /// The page left by another's choice.
+    #[inline]
+    pub fn removed(&mut self, marks: &Flat<u8>, page: Page) {
+        let list = match marks.get(page.index()) & self.bits.inactive {
+            0 => &mut self.active,
+            _ => &mut self.inactive,
+        };
+        self.links.remove(list, page);
+    }
+
+    /// The page that leaves, if there is one.
+    pub fn victim(&mut self, marks: &mut Flat<u8>) -> Option<Page> {
+        // Ends: every page saved loses its mark before it is looked at again.
+        loop {
+            self.fill_inactive(marks);
+            let page = self.links.pop_front(&mut self.inactive)?;
+            let mark = marks.at(page.index());
+            if *mark & self.bits.referenced == 0 {
+                return Some(page);
+            }
+            self.mark(mark, 0);
+            self.links.push_back(&mut self.active, page);
+        }
+    }
+
+    #[inline]
+    fn mark(&self, mark: &mut u8, to: u8) {
+        *mark = *mark & !(self.bits.referenced | self.bits.inactive) | to;
+    }
+
+    #[inline]
+    fn fill_inactive(&mut self, marks: &mut Flat<u8>) {
+        // At least one, or nothing could be taken.
+        let target = self.inactive_share.of(self.resident()).max(1);
+        while self.inactive.len() < target {
+            let Some(page) = self.links.pop_front(&mut self.active) else { break };
+            self.mark(marks.at(page.index()), self.bits.inactive);
+            self.links.push_back(&mut self.inactive, page);
+        }
+    }
+}
 
 /// Mach's FIFO2.
 ///
@@ -46,86 +135,43 @@ const IS_INACTIVE: u8 = 2;
 /// A prefetched page starts inactive: it has not been used, and a use saves it.
 #[derive(Clone, Debug)]
 pub struct Fifo2 {
-    links: Links,
-    active: List,
-    inactive: List,
+    queues: Queues,
     marks: Flat<u8>,
-    inactive_share: Fraction,
 }
 
 impl Fifo2 {
     /// Empty queues. `inactive_share` of all resident pages is the inactive queue's target.
     pub const fn new(inactive_share: Fraction) -> Self {
-        Self {
-            links: Links::new(),
-            active: List::new(),
-            inactive: List::new(),
-            marks: Flat::new(),
-            inactive_share,
-        }
+        Self { queues: Queues::new(inactive_share, MARKS), marks: Flat::new() }
     }
 
     /// Whether the page is in the inactive queue, where references decide.
     pub fn is_inactive(&self, page: Page) -> bool {
-        self.links.is_linked(page) && self.marks.get(page.index()) & IS_INACTIVE != 0
-    }
-
-    fn fill_inactive(&mut self) {
-        // At least one, or nothing could be taken.
-        let target = self.inactive_share.of(self.resident()).max(1);
-        while self.inactive.len() < target {
-            let Some(page) = self.links.pop_front(&mut self.active) else { break };
-            *self.marks.at(page.index()) = IS_INACTIVE;
-            self.links.push_back(&mut self.inactive, page);
-        }
+        self.queues.links.is_linked(page) && self.marks.get(page.index()) & MARKS.inactive != 0
     }
 }
 
 impl Policy for Fifo2 {
     fn admitted(&mut self, page: Page, how: Admission) {
-        let mark = match how {
-            Admission::Demand => {
-                self.links.push_back(&mut self.active, page);
-                0
-            }
-            Admission::Prefetch => {
-                self.links.push_back(&mut self.inactive, page);
-                IS_INACTIVE
-            }
-        };
-        *self.marks.slot(page.index()) = mark;
+        self.queues.admitted(&mut self.marks, page, how);
     }
 
     #[inline]
     fn referenced(&mut self, page: Page) {
-        *self.marks.at(page.index()) |= REFERENCED;
+        *self.marks.at(page.index()) |= MARKS.referenced;
     }
 
     fn removed(&mut self, page: Page) {
-        let list = match self.marks.get(page.index()) & IS_INACTIVE {
-            0 => &mut self.active,
-            _ => &mut self.inactive,
-        };
-        self.links.remove(list, page);
+        self.queues.removed(&self.marks, page);
     }
 
     fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
-        // Ends: every page saved loses its bit before it is looked at again.
-        loop {
-            self.fill_inactive();
-            let page = self.links.pop_front(&mut self.inactive)?;
-            let mark = self.marks.at(page.index());
-            if *mark & REFERENCED == 0 {
-                return Some(page);
-            }
-            *mark = 0;
-            self.links.push_back(&mut self.active, page);
-        }
+        self.queues.victim(&mut self.marks)
     }
 
     fn resized(&mut self, _frames: u32) {}
 
     fn resident(&self) -> u32 {
-        self.active.len() + self.inactive.len()
+        self.queues.resident()
     }
 }

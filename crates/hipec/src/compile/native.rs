@@ -1,0 +1,168 @@
+//! A program's machine code: where it is kept, and the call into it.
+//!
+//! The only unsafe code of this crate. What makes the generated code safe to call is said at the
+//! call; [`translate`](super::translate) is what has to keep to it.
+#![allow(unsafe_code)]
+use std::fmt;
+use std::sync::Mutex;
+
+use cranelift_codegen::settings::{self, Configurable};
+use cranelift_codegen::{CodegenError, isa};
+use cranelift_jit::{JITBuilder, JITModule};
+use cranelift_module::{Linkage, Module, ModuleError, default_libcall_names};
+
+use super::translate::{self, Layout};
+use super::{COMPILED_COMMANDS_MAX, CompileError};
+use crate::image::{Image, Registers};
+use crate::interpret::State;
+
+/// Registers, nodes, queues, bits, integers, commands left; gives back the commands left if the
+/// event has ended, and their complement if it stands before a command for the interpreter.
+type Entry = unsafe extern "C" fn(
+    *mut Registers,
+    *mut [u32; 4],
+    *mut [u32; 4],
+    *mut u8,
+    *mut i64,
+    i64,
+) -> i64;
+
+/// The machine code of one image.
+pub(crate) struct Native {
+    entry: Entry,
+    /// Places in the image's code where it can be entered.
+    entries: Vec<bool>,
+    /// Owns the memory that `entry` points to; `None` only while it is dropped. The lock is for
+    /// sharing between threads, and is never taken.
+    module: Mutex<Option<JITModule>>,
+}
+
+impl Native {
+    pub(crate) fn compile(image: &Image) -> Result<Self, CompileError> {
+        if image.code.len() > COMPILED_COMMANDS_MAX {
+            return Err(CompileError::Commands(image.code.len()));
+        }
+        let mut module = JITModule::new(JITBuilder::with_isa(host()?, default_libcall_names()));
+        let layout = Layout::of(image);
+        let mut context = module.make_context();
+        translate::translate(image, &layout, &mut context.func, module.isa());
+        let function = (|| {
+            let signature = &context.func.signature;
+            let function = module.declare_function("program", Linkage::Export, signature)?;
+            module.define_function(function, &mut context)?;
+            module.finalize_definitions()?;
+            Ok(function)
+        })()
+        .map_err(|error: ModuleError| CompileError::Refused(reason(&error)));
+        let function = match function {
+            Ok(function) => function,
+            Err(error) => {
+                // SAFETY: nothing of the module was ever run, and no pointer into it was taken.
+                unsafe { module.free_memory() };
+                return Err(error);
+            }
+        };
+        let address = module.get_finalized_function(function);
+        // SAFETY: `translate` gives the function this signature, in the host's C convention. The
+        // memory is finalized: it is executable, not writable, and lives as long as the module,
+        // which lives as long as `entry`.
+        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
+        Ok(Self { entry, entries: layout.entries, module: Mutex::new(Some(module)) })
+    }
+
+    /// Whether it can be entered before the command at this place.
+    #[inline]
+    pub(crate) fn is_entry(&self, at: u32) -> bool {
+        self.entries.get(at as usize).is_some_and(|is_entry| *is_entry)
+    }
+
+    /// Runs a program from where it stands, an [entry](Self::is_entry). `state` began as that of
+    /// the image that this was compiled from. Takes what it runs off `left`; whether the event has
+    /// ended. If it has not, the program stands before a command that was not run.
+    #[inline]
+    pub(crate) fn run(&self, state: &mut State, left: &mut u64) -> bool {
+        let budget = i64::try_from(*left).unwrap_or(i64::MAX);
+        let registers: *mut Registers = &mut *state.registers;
+        let memory = state.pages.memory();
+        // SAFETY: The pointers are to live memory that nobody else has access to for the time of
+        // the call, and each was taken from the whole of what it points to. The code stays there:
+        // `self` owns it. It calls nothing, and neither traps nor unwinds: it divides by what it
+        // has compared with 0 and -1. What it reads and writes is inside these arrays:
+        // - registers, by an operand's index, which is a byte, and callers below `depth`, which is
+        //   at most the depth that Calls nest to, which the verifier found to be below 256;
+        // - queues, by operands, whose queues the image made, by an array's operand and a number
+        //   that was compared with the array's length, and by homes of pages, which are of the
+        //   same numbers (`pages.rs`: their number never changes);
+        // - nodes, bits and integers, by a page in an operand (after a comparison with none) or in
+        //   a link. Both are of pages that were admitted, and `Pages::admit` makes these arrays
+        //   reach as far as the page before it is one. Operands of pages are emptied or set when
+        //   an event begins, and no page leaves before it ends.
+        // The verifier saw to it that operands have the types that commands need, and that every
+        // path stays inside its event; where the code comes to a place that it has no code for, it
+        // leaves to the interpreter.
+        let left_or_not = unsafe {
+            (self.entry)(
+                registers,
+                memory.nodes.as_mut_ptr(),
+                memory.queues.as_mut_ptr(),
+                memory.bits.as_mut_ptr(),
+                memory.numbers.as_mut_ptr(),
+                budget,
+            )
+        };
+        let has_ended = left_or_not >= 0;
+        let left_now = if has_ended { left_or_not } else { !left_or_not };
+        *left -= (budget - left_now) as u64;
+        has_ended
+    }
+}
+
+impl Drop for Native {
+    fn drop(&mut self) {
+        let module = match self.module.get_mut() {
+            Ok(module) => module.take(),
+            Err(poisoned) => poisoned.into_inner().take(),
+        };
+        if let Some(module) = module {
+            // SAFETY: machines run the code through an `Arc` of this, so nobody does now, and
+            // `entry`, the one pointer into it, goes with it.
+            unsafe { module.free_memory() };
+        }
+    }
+}
+
+impl fmt::Debug for Native {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Native").finish_non_exhaustive()
+    }
+}
+
+/// The compiler for this host.
+fn host() -> Result<isa::OwnedTargetIsa, CompileError> {
+    let host = |why: &dyn fmt::Display| CompileError::Host(why.to_string());
+    if cfg!(miri) {
+        return Err(host(&"Miri"));
+    }
+    let mut flags = settings::builder();
+    for (name, value) in [
+        ("opt_level", "speed"),
+        // As cranelift-jit's own builder has it: calls and data may be far from each other.
+        ("use_colocated_libcalls", "false"),
+        ("is_pic", "false"),
+    ] {
+        flags.set(name, value).map_err(|error| host(&error))?;
+    }
+    let builder = cranelift_native::builder().map_err(|error| host(&error))?;
+    let isa = builder.finish(settings::Flags::new(flags)).map_err(|error| host(&error))?;
+    if isa.pointer_bytes() != 8 {
+        return Err(host(&isa.triple()));
+    }
+    Ok(isa)
+}
+
+fn reason(error: &ModuleError) -> String {
+    match error {
+        ModuleError::Compilation(CodegenError::Verifier(errors)) => errors.to_string(),
+        error => error.to_string(),
+    }
+}

@@ -1,0 +1,961 @@
+//! From an image to one function of machine code, through Cranelift.
+//!
+//! The function holds all events. It begins by going to the command where the program stands, and
+//! keeps Calls as the interpreter does, so that either can go on where the other stopped. Commands
+//! that run together are charged together, where the first of them begins. Before a command that
+//! it leaves to the interpreter nothing of it was done, and what was charged for it and those
+//! behind it is given back.
+use std::mem::offset_of;
+
+use cranelift_codegen::ir::condcodes::IntCC;
+use cranelift_codegen::ir::types::{I8, I32, I64};
+use cranelift_codegen::ir::{
+    AbiParam, AliasRegionData, Block, BlockArg, Function, InstBuilder, JumpTableData, MemFlagsData,
+    Signature, Type, Value,
+};
+use cranelift_codegen::isa::TargetIsa;
+use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
+
+use crate::image::{Image, Registers, SYSTEM_EVENTS};
+use crate::pages::{
+    AFTER, BACK, BEFORE, FRONT, GIVEN_UP, HOME, LEN, LOOSE, MODIFIED, ORDERED, REFERENCED,
+};
+use crate::program::{Arithmetic, Bit, Command, End, EventNumber, Index, Logical, Relation};
+
+/// Bytes of a node and of a queue.
+const ROW: i64 = 16;
+/// The same, as a shift.
+const ROW_SHIFT: i64 = 4;
+
+const fn field(field: usize) -> i32 {
+    field as i32 * 4
+}
+
+/// What a page's link is subtracted by to find its place, in an address.
+const FIRST_NODE: i32 = -(ROW as i32);
+
+/// How a program's code is cut into blocks, by places in the code.
+pub(super) struct Layout {
+    /// Where a block begins.
+    is_leader: Vec<bool>,
+    /// Leaders at which the interpreter may hand over.
+    pub(super) entries: Vec<bool>,
+    /// Leaders that come from elsewhere than the command before.
+    is_target: Vec<bool>,
+    /// Whether a test may have been true since the last Jump.
+    may_be_true: Vec<bool>,
+    /// Where an event begins.
+    is_first: Vec<bool>,
+    /// Where Calls of each event go back to.
+    returns: Vec<Vec<u32>>,
+    /// The event of each place.
+    events: Vec<EventNumber>,
+}
+
+/// Whether the interpreter runs it always.
+fn is_interpreted(image: &Image, command: Command) -> bool {
+    match command {
+        Command::DeQueue { queue, .. } | Command::EnQueue { queue, .. } => {
+            image.is_ordered[usize::from(queue.0)]
+        }
+        Command::Request { .. }
+        | Command::Flush { .. }
+        | Command::FindVA { .. }
+        | Command::FindPA { .. }
+        | Command::Map { .. }
+        | Command::UnMap { .. }
+        | Command::Prefetch { .. } => true,
+        _ => false,
+    }
+}
+
+impl Layout {
+    pub(super) fn of(image: &Image) -> Self {
+        let len = image.code.len();
+        let mut layout = Self {
+            is_leader: vec![false; len],
+            entries: vec![false; len],
+            is_target: vec![false; len],
+            may_be_true: vec![false; len],
+            is_first: vec![false; len],
+            returns: vec![Vec::new(); 256],
+            events: (0..len as u32).map(|at| image.spot(at).0).collect(),
+        };
+        for entry in image.entries.iter().filter(|entry| **entry != u32::MAX) {
+            let at = *entry as usize;
+            layout.is_first[at] = true;
+            layout.is_leader[at] = true;
+            layout.is_target[at] = true;
+            layout.entries[at] = true;
+        }
+        for (at, step) in image.code.iter().enumerate() {
+            let next = at + 1;
+            match step.command {
+                Command::Jump { to } => {
+                    let to = usize::from(to);
+                    layout.is_leader[to] = true;
+                    layout.is_target[to] = true;
+                    // Loops, so that one that the interpreter has a part of comes back.
+                    layout.entries[to] |= to <= at;
+                }
+                Command::Call { event } if next < len => {
+                    layout.returns[usize::from(event.0)].push(next as u32);
+                    layout.is_target[next] = true;
+                }
+                Command::Return { .. } => {}
+                command if is_interpreted(image, command) && next < len => {
+                    layout.entries[next] = true;
+                    layout.is_target[next] = true;
+                }
+                _ => continue,
+            }
+            if next < len {
+                layout.is_leader[next] = true;
+            }
+        }
+        for at in 1..len {
+            let before = image.code[at - 1].command;
+            layout.may_be_true[at] = !layout.is_first[at]
+                && match before {
+                    Command::Jump { .. } | Command::Call { .. } | Command::Return { .. } => false,
+                    before => before.is_test() || layout.may_be_true[at - 1],
+                };
+        }
+        layout
+    }
+
+    /// Whether the command is the last of its block.
+    fn ends(&self, image: &Image, at: usize) -> bool {
+        self.is_leader.get(at + 1).is_none_or(|is_leader| *is_leader)
+            || matches!(
+                image.code[at].command,
+                Command::Jump { .. } | Command::Call { .. } | Command::Return { .. }
+            )
+    }
+
+    /// What a block costs: its commands up to one for the interpreter.
+    fn cost(&self, image: &Image, leader: usize) -> i64 {
+        let mut cost = 0;
+        for (at, step) in image.code.iter().enumerate().skip(leader) {
+            if is_interpreted(image, step.command) {
+                break;
+            }
+            cost += i64::from(step.cost);
+            if self.ends(image, at) {
+                break;
+            }
+        }
+        cost
+    }
+}
+
+/// Memory that never overlaps, for the compiler's knowledge of loads and stores.
+#[derive(Clone, Copy)]
+enum Region {
+    /// `depth` and callers.
+    Calls,
+    /// Links, fronts and backs.
+    Links,
+    Lens,
+    /// The number of loose pages.
+    Loose,
+    Homes,
+    Ordered,
+    Bits,
+    Numbers,
+    Int(Index),
+    Page(Index),
+    Queue(Index),
+    /// What the interpreter finds when it takes over.
+    Place,
+}
+
+impl Region {
+    fn id(self) -> u32 {
+        match self {
+            Region::Calls => 0,
+            Region::Links => 1,
+            Region::Lens => 2,
+            Region::Loose => 3,
+            Region::Homes => 4,
+            Region::Ordered => 5,
+            Region::Bits => 6,
+            Region::Numbers => 7,
+            Region::Place => 8,
+            Region::Int(index) => 0x100 + u32::from(index.0),
+            Region::Page(index) => 0x200 + u32::from(index.0),
+            Region::Queue(index) => 0x300 + u32::from(index.0),
+        }
+    }
+}
+
+/// What the next Jump acts on.
+#[derive(Clone, Copy)]
+enum Test {
+    False,
+    /// Of any integer type; true if not 0.
+    Value(Value),
+}
+
+/// A queue in a command.
+#[derive(Clone, Copy)]
+enum Queue {
+    Known(u32),
+    Home(Value),
+}
+
+struct Translator<'a> {
+    image: &'a Image,
+    layout: &'a Layout,
+    builder: FunctionBuilder<'a>,
+    blocks: Vec<Option<Block>>,
+    leave: Block,
+    left: Variable,
+    registers: Value,
+    nodes: Value,
+    queues: Value,
+    bits: Value,
+    numbers: Value,
+    // Of the command at hand.
+    at: usize,
+    /// What the block was charged for this command and those behind it.
+    charged: i64,
+    test: Test,
+    /// Page operands that hold a page for sure.
+    holding: Vec<Index>,
+}
+
+/// Makes the function. It takes and gives what `Entry` in [`native`](super::native) says.
+pub(super) fn translate(
+    image: &Image,
+    layout: &Layout,
+    function: &mut Function,
+    isa: &dyn TargetIsa,
+) {
+    let mut signature = Signature::new(isa.default_call_conv());
+    signature.params.extend([AbiParam::new(I64); 6]);
+    signature.returns.push(AbiParam::new(I64));
+    function.signature = signature;
+    let mut context = FunctionBuilderContext::new();
+    let mut builder = FunctionBuilder::new(function, &mut context);
+    let entry = builder.create_block();
+    builder.append_block_params_for_function_params(entry);
+    builder.switch_to_block(entry);
+    let params = builder.block_params(entry).to_vec();
+    let left = builder.declare_var(I64);
+    builder.def_var(left, params[5]);
+    let blocks = layout
+        .is_leader
+        .iter()
+        .map(|is_leader| is_leader.then(|| builder.create_block()))
+        .collect();
+    let leave = builder.create_block();
+    builder.set_cold_block(leave);
+    for ty in [I32, I32, I64] {
+        builder.append_block_param(leave, ty);
+    }
+    let mut translator = Translator {
+        image,
+        layout,
+        builder,
+        blocks,
+        leave,
+        left,
+        registers: params[0],
+        nodes: params[1],
+        queues: params[2],
+        bits: params[3],
+        numbers: params[4],
+        at: 0,
+        charged: 0,
+        test: Test::False,
+        holding: Vec::new(),
+    };
+    translator.dispatch();
+    translator.commands();
+    translator.leaving();
+    translator.builder.seal_all_blocks();
+    translator.builder.finalize(isa.frontend_config());
+}
+
+impl Translator<'_> {
+    /// Goes to the command where the program stands.
+    fn dispatch(&mut self) {
+        let at = self.load(I32, Region::Place, self.registers, offset_of!(Registers, at) as i32);
+        let zero = self.builder.ins().iconst(I32, 0);
+        let left = self.builder.use_var(self.left);
+        let other = self.builder.create_block();
+        self.builder.set_cold_block(other);
+        let other_call = self.builder.func.dfg.block_call(other, &[]);
+        let mut table = Vec::with_capacity(self.layout.entries.len());
+        for (at, is_entry) in self.layout.entries.iter().enumerate() {
+            table.push(match self.blocks[at] {
+                Some(block) if *is_entry => self.builder.func.dfg.block_call(block, &[]),
+                _ => other_call,
+            });
+        }
+        let table = self.builder.create_jump_table(JumpTableData::new(other_call, &table));
+        self.builder.ins().br_table(at, table);
+        self.builder.switch_to_block(other);
+        let args = [at, zero, left].map(BlockArg::Value);
+        self.builder.ins().jump(self.leave, &args);
+    }
+
+    /// Stands before a command for the interpreter.
+    fn leaving(&mut self) {
+        self.builder.switch_to_block(self.leave);
+        let [at, test, left] = *self.builder.block_params(self.leave) else { return };
+        self.store(Region::Place, at, self.registers, offset_of!(Registers, at) as i32);
+        self.store(Region::Place, test, self.registers, offset_of!(Registers, test) as i32);
+        let left = self.builder.ins().bnot(left);
+        self.builder.ins().return_(&[left]);
+    }
+
+    fn commands(&mut self) {
+        let mut is_open = false;
+        for at in 0..self.image.code.len() {
+            if let Some(block) = self.blocks[at] {
+                if is_open {
+                    self.go_on(at);
+                }
+                self.begin(at, block);
+                is_open = true;
+            }
+            if !is_open {
+                continue;
+            }
+            self.at = at;
+            let step = self.image.code[at];
+            if is_interpreted(self.image, step.command) {
+                self.leave();
+                is_open = false;
+                continue;
+            }
+            is_open = self.command(step.command);
+            self.charged -= i64::from(step.cost);
+        }
+        if is_open {
+            self.at = self.image.code.len();
+            self.leave();
+        }
+    }
+
+    /// A block begins.
+    fn begin(&mut self, at: usize, block: Block) {
+        self.builder.switch_to_block(block);
+        // What is known holds on, if this comes from nowhere but the Jump before.
+        if self.layout.is_target[at] {
+            self.holding.clear();
+            self.holding.extend(self.faulted_page(at));
+        }
+        self.at = at;
+        self.test = if self.layout.may_be_true[at] {
+            let offset = offset_of!(Registers, test) as i32;
+            Test::Value(self.load(I32, Region::Place, self.registers, offset))
+        } else {
+            Test::False
+        };
+        self.charged = 0;
+        let cost = self.layout.cost(self.image, at);
+        if cost == 0 {
+            return;
+        }
+        let left = self.builder.use_var(self.left);
+        let rest = self.builder.ins().iadd_imm_s(left, -cost);
+        let is_over = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, rest, 0);
+        self.leave_if(is_over);
+        self.builder.def_var(self.left, rest);
+        self.charged = cost;
+    }
+
+    /// The operand that surely holds a page where an event begins: no command changes it, and only
+    /// Replace, and what others Call, may run without one.
+    fn faulted_page(&self, at: usize) -> Option<Index> {
+        let event = self.layout.events[at];
+        let has_page = self.layout.is_first[at]
+            && event != EventNumber::REPLACE
+            && self.layout.returns[usize::from(event.0)].is_empty();
+        self.image.start_of(event).filter(|_| has_page)?.faulted_page.map(Index)
+    }
+
+    /// Goes to the next command, which begins a block.
+    fn go_on(&mut self, next: usize) {
+        match self.blocks.get(next).copied().flatten() {
+            Some(block) if !self.layout.is_first[next] => {
+                if self.layout.may_be_true[next] {
+                    let test = self.test_value();
+                    self.store_test(test);
+                }
+                self.builder.ins().jump(block, &[]);
+            }
+            // No path comes here.
+            _ => {
+                self.at = next;
+                self.charged = 0;
+                self.leave();
+            }
+        }
+    }
+
+    fn jump_to(&mut self, to: usize) {
+        if self.layout.may_be_true[to] {
+            let zero = self.builder.ins().iconst(I32, 0);
+            self.store_test(zero);
+        }
+        if let Some(block) = self.blocks[to] {
+            self.builder.ins().jump(block, &[]);
+        }
+    }
+
+    fn test_value(&mut self) -> Value {
+        match self.test {
+            Test::False => self.builder.ins().iconst(I32, 0),
+            Test::Value(test) => match self.builder.func.dfg.value_type(test) {
+                I8 => self.builder.ins().uextend(I32, test),
+                _ => test,
+            },
+        }
+    }
+
+    fn store_test(&mut self, test: Value) {
+        self.store(Region::Place, test, self.registers, offset_of!(Registers, test) as i32);
+    }
+
+    /// Leaves the command at hand, and all behind it, to the interpreter.
+    fn leave(&mut self) {
+        let at = self.builder.ins().iconst(I32, self.at as i64);
+        let test = self.test_value();
+        let left = self.builder.use_var(self.left);
+        let left = match self.charged {
+            0 => left,
+            charged => self.builder.ins().iadd_imm_s(left, charged),
+        };
+        self.builder.ins().jump(self.leave, &[at, test, left].map(BlockArg::Value));
+    }
+
+    /// The same, if a condition holds; nothing of the command was done yet.
+    fn leave_if(&mut self, condition: Value) {
+        let (leaves, goes_on) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.set_cold_block(leaves);
+        self.builder.ins().brif(condition, leaves, &[], goes_on, &[]);
+        self.builder.switch_to_block(leaves);
+        self.leave();
+        self.builder.switch_to_block(goes_on);
+    }
+
+    fn flags(&mut self, region: Region) -> MemFlagsData {
+        let region = self
+            .builder
+            .func
+            .dfg
+            .alias_regions
+            .insert(AliasRegionData { user_id: region.id(), description: "".into() });
+        MemFlagsData::trusted().with_alias_region(Some(region))
+    }
+
+    fn load(&mut self, ty: Type, region: Region, base: Value, offset: i32) -> Value {
+        let flags = self.flags(region);
+        self.builder.ins().load(ty, flags, base, offset)
+    }
+
+    fn store(&mut self, region: Region, value: Value, base: Value, offset: i32) {
+        let flags = self.flags(region);
+        self.builder.ins().store(flags, value, base, offset);
+    }
+
+    fn int(&mut self, index: Index) -> Value {
+        match self.image.constants[usize::from(index.0)] {
+            Some(value) => self.builder.ins().iconst(I64, value),
+            None => {
+                let offset = offset_of!(Registers, ints) as i32 + i32::from(index.0) * 8;
+                self.load(I64, Region::Int(index), self.registers, offset)
+            }
+        }
+    }
+
+    fn set_int(&mut self, index: Index, value: Value) {
+        let offset = offset_of!(Registers, ints) as i32 + i32::from(index.0) * 8;
+        self.store(Region::Int(index), value, self.registers, offset);
+    }
+
+    /// The link of the page in an operand, or 0.
+    fn link(&mut self, index: Index) -> Value {
+        let offset = offset_of!(Registers, pages) as i32 + i32::from(index.0) * 4;
+        self.load(I32, Region::Page(index), self.registers, offset)
+    }
+
+    /// The link of the page in an operand, which holds one.
+    fn page(&mut self, index: Index) -> Value {
+        let link = self.link(index);
+        if !self.holding.contains(&index) {
+            let is_none = self.builder.ins().icmp_imm_s(IntCC::Equal, link, 0);
+            self.leave_if(is_none);
+            self.holding.push(index);
+        }
+        link
+    }
+
+    fn set_page(&mut self, index: Index, link: Value) {
+        let offset = offset_of!(Registers, pages) as i32 + i32::from(index.0) * 4;
+        self.store(Region::Page(index), link, self.registers, offset);
+        self.holding.retain(|it| *it != index);
+    }
+
+    fn queue(&mut self, index: Index) -> Queue {
+        match self.image.registers.queues[usize::from(index.0)] {
+            0 => {
+                let offset = offset_of!(Registers, queues) as i32 + i32::from(index.0) * 4;
+                let home = self.load(I32, Region::Queue(index), self.registers, offset);
+                let is_none = self.builder.ins().icmp_imm_s(IntCC::Equal, home, 0);
+                self.leave_if(is_none);
+                Queue::Home(home)
+            }
+            home => Queue::Known(home),
+        }
+    }
+
+    fn home(&mut self, queue: Queue) -> Value {
+        match queue {
+            Queue::Known(home) => self.builder.ins().iconst(I32, i64::from(home)),
+            Queue::Home(home) => home,
+        }
+    }
+
+    /// Where a queue is, to be added to a field's offset.
+    fn queue_row(&mut self, queue: Queue) -> Value {
+        match queue {
+            Queue::Known(home) => self.builder.ins().iadd_imm_s(self.queues, i64::from(home) * ROW),
+            Queue::Home(home) => self.row(self.queues, home),
+        }
+    }
+
+    fn row(&mut self, base: Value, number: Value) -> Value {
+        let number = self.builder.ins().uextend(I64, number);
+        let offset = self.builder.ins().ishl_imm_u(number, ROW_SHIFT);
+        self.builder.ins().iadd(base, offset)
+    }
+
+    /// Where the node of a link is, to be added to [`FIRST_NODE`] and a field's offset.
+    fn node(&mut self, link: Value) -> Value {
+        self.row(self.nodes, link)
+    }
+
+    fn bits_of(&mut self, link: Value) -> Value {
+        let link = self.builder.ins().uextend(I64, link);
+        self.builder.ins().iadd(self.bits, link)
+    }
+
+    /// Adds to a number of pages.
+    fn count(&mut self, region: Region, row: Value, by: i64) {
+        let len = self.load(I32, region, row, field(LEN));
+        let len = self.builder.ins().iadd_imm_s(len, by);
+        self.store(region, len, row, field(LEN));
+    }
+
+    fn count_loose(&mut self, by: i64) {
+        let row = self.queue_row(Queue::Known(LOOSE));
+        self.count(Region::Loose, row, by);
+    }
+
+    /// Writes a neighbour's link, or the queue's end where there is none.
+    fn set_neighbour(
+        &mut self,
+        neighbour: Value,
+        side: usize,
+        row: Value,
+        end: usize,
+        link: Value,
+    ) {
+        let node = self.node(neighbour);
+        let node = self.builder.ins().iadd_imm_s(node, i64::from(FIRST_NODE + field(side)));
+        let end = self.builder.ins().iadd_imm_s(row, i64::from(field(end)));
+        let is_none = self.builder.ins().icmp_imm_s(IntCC::Equal, neighbour, 0);
+        let place = self.builder.ins().select(is_none, end, node);
+        self.store(Region::Links, link, place, 0);
+    }
+
+    /// Puts a page that is in no place at an end of a queue that is not ordered.
+    fn put(&mut self, link: Value, node: Value, queue: Queue, end: End) {
+        let row = self.queue_row(queue);
+        self.count(Region::Lens, row, 1);
+        let home = self.home(queue);
+        self.store(Region::Homes, home, node, FIRST_NODE + field(HOME));
+        let zero = self.builder.ins().iconst(I32, 0);
+        // At the tail: (last page of the queue) <-> page, and the same the other way round.
+        let (near, far, inner, outer) = match end {
+            End::Tail => (BACK, FRONT, BEFORE, AFTER),
+            End::Head => (FRONT, BACK, AFTER, BEFORE),
+        };
+        let old = self.load(I32, Region::Links, row, field(near));
+        self.store(Region::Links, old, node, FIRST_NODE + field(inner));
+        self.store(Region::Links, zero, node, FIRST_NODE + field(outer));
+        self.set_neighbour(old, outer, row, far, link);
+        self.store(Region::Links, link, row, field(near));
+    }
+
+    /// Takes a page from where it is. Leaves if it was given up or is on an Ordered queue.
+    fn take(&mut self, node: Value) {
+        let home = self.load(I32, Region::Homes, node, FIRST_NODE + field(HOME));
+        let (loose, linked) = (self.builder.create_block(), self.builder.create_block());
+        let taken = self.builder.create_block();
+        let is_loose = self.builder.ins().icmp_imm_s(IntCC::Equal, home, i64::from(LOOSE));
+        self.builder.ins().brif(is_loose, loose, &[], linked, &[]);
+        self.builder.switch_to_block(loose);
+        self.count_loose(-1);
+        self.builder.ins().jump(taken, &[]);
+
+        self.builder.switch_to_block(linked);
+        let is_given_up = self.builder.ins().icmp_imm_s(IntCC::Equal, home, i64::from(GIVEN_UP));
+        self.leave_if(is_given_up);
+        let row = self.row(self.queues, home);
+        if self.image.pages.has_ordered_queues() {
+            let ordered = self.load(I32, Region::Ordered, row, field(ORDERED));
+            self.leave_if(ordered);
+        }
+        self.count(Region::Lens, row, -1);
+        let before = self.load(I32, Region::Links, node, FIRST_NODE + field(BEFORE));
+        let after = self.load(I32, Region::Links, node, FIRST_NODE + field(AFTER));
+        self.set_neighbour(before, AFTER, row, FRONT, after);
+        self.set_neighbour(after, BEFORE, row, BACK, before);
+        self.builder.ins().jump(taken, &[]);
+        self.builder.switch_to_block(taken);
+    }
+
+    fn dequeue(&mut self, page: Index, queue: Queue, end: End) {
+        let (near, far, inner, outer) = match end {
+            End::Tail => (BACK, FRONT, BEFORE, AFTER),
+            End::Head => (FRONT, BACK, AFTER, BEFORE),
+        };
+        let row = self.queue_row(queue);
+        let link = self.load(I32, Region::Links, row, field(near));
+        self.set_page(page, link);
+        let (some, done) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(link, some, &[], done, &[]);
+        self.builder.switch_to_block(some);
+        let node = self.node(link);
+        let next = self.load(I32, Region::Links, node, FIRST_NODE + field(inner));
+        let zero = self.builder.ins().iconst(I32, 0);
+        self.store(Region::Links, next, row, field(near));
+        self.set_neighbour(next, outer, row, far, zero);
+        self.count(Region::Lens, row, -1);
+        let home = self.builder.ins().iconst(I32, i64::from(LOOSE));
+        self.store(Region::Homes, home, node, FIRST_NODE + field(HOME));
+        self.count_loose(1);
+        self.builder.ins().jump(done, &[]);
+        self.builder.switch_to_block(done);
+    }
+
+    fn give_up(&mut self, page: Index) {
+        let link = self.page(page);
+        let node = self.node(link);
+        self.take(node);
+        self.put(link, node, Queue::Known(GIVEN_UP), End::Tail);
+        let none = self.builder.ins().iconst(I32, 0);
+        self.set_page(page, none);
+    }
+
+    /// One command; whether the next one belongs to the same block or is gone on to.
+    fn command(&mut self, command: Command) -> bool {
+        match command {
+            Command::Return { page } => {
+                if let Some(page) = page {
+                    self.give_up(page);
+                }
+                self.go_back();
+                return false;
+            }
+            Command::Jump { to } => {
+                self.jump(to.into());
+                return false;
+            }
+            Command::Call { event } => {
+                self.call(event);
+                return false;
+            }
+            Command::Arith { target, source, operation } => self.arith(target, source, operation),
+            Command::Comp { left, right, relation } => {
+                let (left, right) = (self.int(left), self.int(right));
+                let relation = match relation {
+                    Relation::Greater => IntCC::SignedGreaterThan,
+                    Relation::Less => IntCC::SignedLessThan,
+                    Relation::Equal => IntCC::Equal,
+                    Relation::LessOrEqual => IntCC::SignedLessThanOrEqual,
+                    Relation::GreaterOrEqual => IntCC::SignedGreaterThanOrEqual,
+                    Relation::NotEqual => IntCC::NotEqual,
+                };
+                let test = self.builder.ins().icmp(relation, left, right);
+                self.test = Test::Value(test);
+            }
+            Command::Logic { left, right, operation } => {
+                let left = self.int(left);
+                let left = self.builder.ins().icmp_imm_s(IntCC::NotEqual, left, 0);
+                let test = if operation == Logical::Not {
+                    self.builder.ins().bxor_imm_u(left, 1)
+                } else {
+                    let right = self.int(right);
+                    let right = self.builder.ins().icmp_imm_s(IntCC::NotEqual, right, 0);
+                    match operation {
+                        Logical::And => self.builder.ins().band(left, right),
+                        Logical::Or => self.builder.ins().bor(left, right),
+                        Logical::Xor | Logical::Not => self.builder.ins().bxor(left, right),
+                    }
+                };
+                self.test = Test::Value(test);
+            }
+            Command::EmptQ { queue } => {
+                let len = self.len(queue);
+                let test = self.builder.ins().icmp_imm_s(IntCC::Equal, len, 0);
+                self.test = Test::Value(test);
+            }
+            Command::InQ { page, queue } => {
+                let link = self.page(page);
+                let queue = self.queue(queue);
+                let node = self.node(link);
+                let home = self.load(I32, Region::Homes, node, FIRST_NODE + field(HOME));
+                let queue = self.home(queue);
+                let test = self.builder.ins().icmp(IntCC::Equal, home, queue);
+                self.test = Test::Value(test);
+            }
+            Command::DeQueue { page, queue, end } => {
+                let queue = self.queue(queue);
+                self.dequeue(page, queue, end);
+            }
+            Command::EnQueue { page, queue, end } => {
+                let link = self.page(page);
+                let queue = self.queue(queue);
+                let node = self.node(link);
+                self.take(node);
+                self.put(link, node, queue, end);
+            }
+            Command::Release { page } => self.give_up(page),
+            Command::Set { page, bit, to } => {
+                let link = self.page(page);
+                let place = self.bits_of(link);
+                let bits = self.load(I8, Region::Bits, place, -1);
+                let bit = i64::from(match bit {
+                    Bit::Modified => MODIFIED,
+                    Bit::Referenced => REFERENCED,
+                });
+                let bits = match to {
+                    true => self.builder.ins().bor_imm_s(bits, bit),
+                    false => self.builder.ins().band_imm_s(bits, !bit),
+                };
+                self.store(Region::Bits, bits, place, -1);
+            }
+            Command::Ref { page } => self.test_bit(page, REFERENCED),
+            Command::Mod { page } => self.test_bit(page, MODIFIED),
+            Command::Pick { queue, array, at } => {
+                let at = self.int(at);
+                let len = i64::from(self.image.lengths[usize::from(array.0)]);
+                // Negative ones are high as unsigned numbers.
+                let is_none =
+                    self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThanOrEqual, at, len);
+                self.leave_if(is_none);
+                let at = self.builder.ins().ireduce(I32, at);
+                let first = i64::from(self.image.registers.queues[usize::from(array.0)]);
+                let home = self.builder.ins().iadd_imm_s(at, first);
+                let offset = offset_of!(Registers, queues) as i32 + i32::from(queue.0) * 4;
+                self.store(Region::Queue(queue), home, self.registers, offset);
+            }
+            Command::Count { count, queue } => {
+                let len = self.len(queue);
+                let len = self.builder.ins().uextend(I64, len);
+                self.set_int(count, len);
+            }
+            Command::Load { target, page, slot } => {
+                let link = self.page(page);
+                let value = match self.number(link, slot) {
+                    Some((place, offset)) => self.load(I64, Region::Numbers, place, offset),
+                    None => self.builder.ins().iconst(I64, 0),
+                };
+                self.set_int(target, value);
+            }
+            Command::Store { page, slot, source } => {
+                let link = self.page(page);
+                let value = self.int(source);
+                if let Some((place, offset)) = self.number(link, slot) {
+                    self.store(Region::Numbers, value, place, offset);
+                }
+            }
+            Command::Copy { target, source } => {
+                let link = self.page(source);
+                self.set_page(target, link);
+                self.holding.push(target);
+            }
+            Command::Has { page } => {
+                let link = self.link(page);
+                let test = self.builder.ins().icmp_imm_s(IntCC::NotEqual, link, 0);
+                self.test = Test::Value(test);
+            }
+            // `is_interpreted`.
+            Command::Request { .. }
+            | Command::Flush { .. }
+            | Command::FindVA { .. }
+            | Command::FindPA { .. }
+            | Command::Map { .. }
+            | Command::UnMap { .. }
+            | Command::Prefetch { .. } => {
+                self.leave();
+                return false;
+            }
+        }
+        true
+    }
+
+    fn len(&mut self, queue: Index) -> Value {
+        let queue = self.queue(queue);
+        let row = self.queue_row(queue);
+        self.load(I32, Region::Lens, row, field(LEN))
+    }
+
+    fn test_bit(&mut self, page: Index, bit: u8) {
+        let link = self.page(page);
+        let place = self.bits_of(link);
+        let bits = self.load(I8, Region::Bits, place, -1);
+        let test = self.builder.ins().band_imm_s(bits, i64::from(bit));
+        self.test = Test::Value(test);
+    }
+
+    /// Where one of a page's own integers is, unless it is always 0.
+    fn number(&mut self, link: Value, slot: u8) -> Option<(Value, i32)> {
+        let (column, stride) = self.image.pages.column(slot)?;
+        let link = self.builder.ins().uextend(I64, link);
+        let offset = self.builder.ins().imul_imm_s(link, stride as i64 * 8);
+        let place = self.builder.ins().iadd(self.numbers, offset);
+        Some((place, (column as i32 - stride as i32) * 8))
+    }
+
+    fn arith(&mut self, target: Index, source: Index, operation: Arithmetic) {
+        let left = match operation {
+            Arithmetic::Assign => None,
+            _ => Some(self.int(target)),
+        };
+        let right = if operation.is_unary() { None } else { Some(self.int(source)) };
+        let divisor = self.image.constants[usize::from(source.0)];
+        let value = match (operation, left, right) {
+            (Arithmetic::Add, Some(left), Some(right)) => self.builder.ins().iadd(left, right),
+            (Arithmetic::Subtract, Some(left), Some(right)) => self.builder.ins().isub(left, right),
+            (Arithmetic::Multiply, Some(left), Some(right)) => self.builder.ins().imul(left, right),
+            (Arithmetic::Divide, Some(left), Some(right)) => {
+                self.divided(left, right, divisor, false)
+            }
+            (Arithmetic::Remainder, Some(left), Some(right)) => {
+                self.divided(left, right, divisor, true)
+            }
+            (Arithmetic::Increment, Some(left), _) => self.builder.ins().iadd_imm_s(left, 1),
+            (Arithmetic::Decrement, Some(left), _) => self.builder.ins().iadd_imm_s(left, -1),
+            (_, _, Some(right)) => right,
+            (_, _, None) => return,
+        };
+        self.set_int(target, value);
+    }
+
+    /// A quotient or remainder that wraps around. Leaves if it divides by zero.
+    fn divided(&mut self, left: Value, right: Value, known: Option<i64>, rest: bool) -> Value {
+        let plain = |it: &mut Self| match rest {
+            false => it.builder.ins().sdiv(left, right),
+            true => it.builder.ins().srem(left, right),
+        };
+        if known.is_some_and(|divisor| divisor > 0) {
+            return plain(self);
+        }
+        let is_zero = self.builder.ins().icmp_imm_s(IntCC::Equal, right, 0);
+        self.leave_if(is_zero);
+        // The machine's division does not wrap around, which only one by -1 would.
+        let (by_minus_one, by_other) = (self.builder.create_block(), self.builder.create_block());
+        let done = self.builder.create_block();
+        let result = self.builder.append_block_param(done, I64);
+        let is_minus_one = self.builder.ins().icmp_imm_s(IntCC::Equal, right, -1);
+        self.builder.ins().brif(is_minus_one, by_minus_one, &[], by_other, &[]);
+        self.builder.switch_to_block(by_minus_one);
+        let value = match rest {
+            false => self.builder.ins().ineg(left),
+            true => self.builder.ins().iconst(I64, 0),
+        };
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+        self.builder.switch_to_block(by_other);
+        let value = plain(self);
+        self.builder.ins().jump(done, &[BlockArg::Value(value)]);
+        self.builder.switch_to_block(done);
+        result
+    }
+
+    fn jump(&mut self, to: usize) {
+        let Test::Value(test) = self.test else {
+            self.jump_to(to);
+            return;
+        };
+        let (goes, stays) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.ins().brif(test, stays, &[], goes, &[]);
+        self.builder.switch_to_block(goes);
+        self.jump_to(to);
+        self.builder.switch_to_block(stays);
+        self.test = Test::False;
+        let at = self.at;
+        self.go_on(at + 1);
+        // A test of a page that goes on has found one.
+        if let Some(Command::Has { page }) =
+            at.checked_sub(1).map(|before| self.image.code[before].command)
+            && !self.layout.is_leader[at]
+        {
+            self.holding.push(page);
+        }
+    }
+
+    fn call(&mut self, event: EventNumber) {
+        let depth_at = offset_of!(Registers, depth) as i32;
+        let depth = self.load(I32, Region::Calls, self.registers, depth_at);
+        let wide = self.builder.ins().uextend(I64, depth);
+        let offset = self.builder.ins().ishl_imm_u(wide, 2);
+        let caller = self.builder.ins().iadd(self.registers, offset);
+        let back = self.builder.ins().iconst(I32, self.at as i64 + 1);
+        self.store(Region::Calls, back, caller, offset_of!(Registers, callers) as i32);
+        let depth = self.builder.ins().iadd_imm_s(depth, 1);
+        self.store(Region::Calls, depth, self.registers, depth_at);
+        self.jump_to(self.image.entries[usize::from(event.0)] as usize);
+    }
+
+    /// Ends the event, or goes back to the caller.
+    fn go_back(&mut self) {
+        let event = self.layout.events[self.at];
+        let returns = &self.layout.returns[usize::from(event.0)];
+        let depth_at = offset_of!(Registers, depth) as i32;
+        let left = self.builder.use_var(self.left);
+        if returns.is_empty() {
+            self.builder.ins().return_(&[left]);
+            return;
+        }
+        let depth = self.load(I32, Region::Calls, self.registers, depth_at);
+        if SYSTEM_EVENTS.contains(&event) {
+            let (ends, goes_back) = (self.builder.create_block(), self.builder.create_block());
+            self.builder.ins().brif(depth, goes_back, &[], ends, &[]);
+            self.builder.switch_to_block(ends);
+            self.builder.ins().return_(&[left]);
+            self.builder.switch_to_block(goes_back);
+        }
+        let depth = self.builder.ins().iadd_imm_s(depth, -1);
+        self.store(Region::Calls, depth, self.registers, depth_at);
+        if let [only] = returns[..] {
+            self.jump_to(only as usize);
+            return;
+        }
+        let wide = self.builder.ins().uextend(I64, depth);
+        let offset = self.builder.ins().ishl_imm_u(wide, 2);
+        let caller = self.builder.ins().iadd(self.registers, offset);
+        let offset = offset_of!(Registers, callers) as i32;
+        let back = self.load(I32, Region::Calls, caller, offset);
+        let mut switch = cranelift_frontend::Switch::new();
+        for at in returns {
+            if let Some(block) = self.blocks[*at as usize] {
+                switch.set_entry(u128::from(*at), block);
+            }
+        }
+        let other = self.builder.create_block();
+        self.builder.set_cold_block(other);
+        switch.emit(&mut self.builder, back, other);
+        self.builder.switch_to_block(other);
+        // Not a place that a Call goes back to: no path comes here.
+        let zero = self.builder.ins().iconst(I32, 0);
+        self.builder.ins().jump(self.leave, &[back, zero, left].map(BlockArg::Value));
+    }
+}

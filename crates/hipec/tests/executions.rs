@@ -1,0 +1,255 @@
+//! Interpreted and compiled, a program takes the same decisions, command for command.
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use pagekeeper_hipec::asm::assemble;
+use pagekeeper_hipec::policy::Counts;
+use pagekeeper_hipec::{Execution, HipecPolicy, Verified, load, verify};
+use pagekeeper_policy::{Admission, Page, Place, Policy, Segment, Visible};
+use pagekeeper_sim::replay;
+use proptest::prelude::*;
+
+#[path = "programs/mod.rs"]
+mod programs;
+#[path = "../../sim/tests/shared/mod.rs"]
+mod shared;
+
+/// Both ways of running a program, as one.
+struct Both {
+    interpreted: HipecPolicy,
+    compiled: HipecPolicy,
+}
+
+/// `None`, with the reason printed, where nothing can be compiled.
+fn both(program: &Arc<Verified>, frames: u32) -> Option<Both> {
+    let with = |execution| HipecPolicy::with_execution(program.clone(), frames, execution);
+    let interpreted = with(Execution::Interpreted).expect("every host interprets");
+    assert_eq!(interpreted.execution(), Execution::Interpreted);
+    match with(Execution::Compiled) {
+        Ok(compiled) => {
+            assert_eq!(compiled.execution(), Execution::Compiled);
+            assert_eq!(
+                HipecPolicy::new(program.clone(), frames).execution(),
+                Execution::Compiled,
+                "the best that there is"
+            );
+            Some(Both { interpreted, compiled })
+        }
+        Err(why) => {
+            assert!(!cfg!(all(target_os = "linux", target_arch = "x86_64")) || cfg!(miri), "{why}");
+            println!("skipped: {why}");
+            None
+        }
+    }
+}
+
+impl Both {
+    fn each(&mut self, act: impl Fn(&mut HipecPolicy)) {
+        act(&mut self.interpreted);
+        act(&mut self.compiled);
+        self.agree();
+    }
+
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        let victim = self.interpreted.victim(incoming);
+        assert_eq!(self.compiled.victim(incoming), victim);
+        self.agree();
+        victim
+    }
+
+    fn agree(&mut self) {
+        assert_eq!(self.compiled.counts(), self.interpreted.counts());
+        assert_eq!(self.compiled.resident(), self.interpreted.resident());
+    }
+
+    /// What is read at the end: hints and notes, and whether it was revoked and why.
+    fn finish(mut self) -> Counts {
+        assert_eq!(self.compiled.take_hints(), self.interpreted.take_hints());
+        assert_eq!(self.compiled.take_notes(), self.interpreted.take_notes());
+        assert_eq!(self.compiled.revoked(), self.interpreted.revoked());
+        self.interpreted.counts()
+    }
+}
+
+fn play(both: &mut Both, frames: u32, touches: &[(u32, u8)]) {
+    let mut resident = BTreeSet::new();
+    for &(number, what) in touches {
+        let page = Page(number);
+        match (resident.contains(&page), what) {
+            (true, 0) => {
+                both.each(|policy| policy.removed(page));
+                resident.remove(&page);
+            }
+            (true, _) => both.each(|policy| policy.referenced(page)),
+            (false, _) => {
+                let place = Place { segment: Segment(number / 8), index: (number % 8).into() };
+                both.each(|policy| policy.placed(page, place));
+                if resident.len() as u32 == frames {
+                    let victim = both.victim(Some(page)).expect("pages are resident");
+                    assert!(resident.remove(&victim));
+                }
+                let how = if what == 1 { Admission::Prefetch } else { Admission::Demand };
+                both.each(|policy| policy.admitted(page, how));
+                resident.insert(page);
+            }
+        }
+    }
+    while !resident.is_empty() {
+        let victim = both.victim(None).expect("pages are resident");
+        assert!(resident.remove(&victim));
+    }
+    assert_eq!(both.victim(None), None);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_program_does_the_same_both_ways(
+        program in programs::any(),
+        frames in 1..9_u32,
+        budget in prop_oneof![3 => Just(None), 1 => (0..40_u64).prop_map(Some)],
+        touches in prop::collection::vec((0..24_u32, 0..24_u8), 0..300),
+    ) {
+        let Some(verified) = programs::mended(program) else {
+            return Err(TestCaseError::reject("no such program is verified"));
+        };
+        let Some(mut both) = both(&verified, frames) else { return Ok(()) };
+        both.each(|policy| policy.set_budget_commands(budget));
+        play(&mut both, frames, &touches);
+        both.finish();
+    }
+}
+
+fn example(name: &str) -> Arc<Verified> {
+    let path = format!("{}/../../policies/{name}.hipec", env!("CARGO_MANIFEST_DIR"));
+    let text = std::fs::read(&path).expect("it is there");
+    Arc::new(load(&path, &text).unwrap_or_else(|error| panic!("{error}")).0)
+}
+
+const EXAMPLES: [&str; 9] = [
+    "fifo",
+    "second-chance",
+    "lru",
+    "mru",
+    "loop",
+    "lru-2",
+    "mpfifo2",
+    "btree-levels",
+    "scan-resistant",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn examples_do_the_same_both_ways(
+        frames in 1..40_u32,
+        budget in prop_oneof![3 => Just(None), 1 => (0..60_u64).prop_map(Some)],
+        touches in prop::collection::vec((0..120_u32, 0..24_u8), 0..600),
+    ) {
+        for name in EXAMPLES {
+            let Some(mut both) = both(&example(name), frames) else { return Ok(()) };
+            both.each(|policy| policy.set_budget_commands(budget));
+            play(&mut both, frames, &touches);
+            both.finish();
+        }
+    }
+}
+
+#[test]
+fn examples_do_the_same_both_ways_on_traces() {
+    for trace in ["2_pools", "cpp", "cs", "gli", "loop", "multi1", "multi2"] {
+        let Some(references) = shared::trace(trace) else { continue };
+        for frames in [references.pages() / 20, references.pages() / 2] {
+            for name in EXAMPLES {
+                let Some(Both { mut interpreted, mut compiled }) = both(&example(name), frames)
+                else {
+                    return;
+                };
+                let faults = |policy: &mut HipecPolicy| {
+                    let mut faults = Vec::new();
+                    replay(&references, policy, frames, |fault| faults.push(fault))
+                        .expect("it is sound");
+                    faults
+                };
+                assert!(
+                    faults(&mut interpreted) == faults(&mut compiled),
+                    "{name} on {trace} in {frames} frames"
+                );
+                let mut both = Both { interpreted, compiled };
+                both.agree();
+                let counts = both.finish();
+                assert!(counts.commands > counts.events, "{counts:?}");
+            }
+        }
+    }
+}
+
+/// Division wraps around, whatever divides; the machine's own would not.
+#[test]
+fn numbers_wrap_around_both_ways() {
+    let text = "hipec 1
+event Init
+    Int least = 1
+    Int shift = 4611686018427387904
+    Int two = 2
+    Int one_less
+    Int divisor = -1
+    Int zero
+    Queue q
+    System FaultedPage
+    System Now
+event PageFault
+    EnQueue FaultedPage, q, TAIL
+    Return
+event Replace
+    Return
+";
+    // The least integer, by doubling: an initial value has 32 bits only.
+    for (operation, divisor) in
+        [("/=", -1), ("%=", -1), ("/=", 0), ("%=", 0), ("/=", 7), ("%=", -7)]
+    {
+        let doubling = "    Arith least *= two\n".repeat(63);
+        let text = text
+            .replace("    Int shift = 4611686018427387904\n", "")
+            .replace("Int divisor = -1", &format!("Int divisor = {divisor}"))
+            .replace(
+                "    EnQueue FaultedPage",
+                &format!(
+                    "{doubling}    Arith divisor += zero\n    Arith least {operation} divisor\n    \
+                     Prefetch least, divisor\n    Arith least = Now\n    EnQueue FaultedPage"
+                ),
+            );
+        let program = assemble(&text).unwrap_or_else(|error| panic!("{error}")).program;
+        let program = Arc::new(verify(program).expect("it may run"));
+        let Some(mut both) = both(&program, 4) else { return };
+        both.each(|policy| policy.admitted(Page(3), Admission::Demand));
+        let hints = both.interpreted.take_hints();
+        assert_eq!(hints.len(), usize::from(divisor != 0));
+        assert_eq!(both.compiled.take_hints(), hints);
+        both.finish();
+    }
+}
+
+/// One program on several threads, whose policies come and go: its code is made once, and lives
+/// as long as the last of them.
+#[test]
+fn policies_share_the_code_of_their_program() {
+    let program = example("second-chance");
+    let victims = |mut policy: HipecPolicy| {
+        (0..64).for_each(|page| policy.admitted(Page(page), Admission::Demand));
+        (0..32).for_each(|page| policy.referenced(Page(page * 2)));
+        std::iter::from_fn(|| policy.victim(None)).collect::<Vec<_>>()
+    };
+    let expected = victims(
+        HipecPolicy::with_execution(program.clone(), 64, Execution::Interpreted).expect("it runs"),
+    );
+    let policies: Vec<_> = (0..8).map(|_| HipecPolicy::new(program.clone(), 64)).collect();
+    drop(program);
+    std::thread::scope(|scope| {
+        for policy in policies {
+            scope.spawn(|| assert_eq!(victims(policy), expected));
+        }
+    });
+}
