@@ -7,9 +7,9 @@ use std::fmt;
 use std::sync::Mutex;
 
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{CodegenError, isa};
+use cranelift_codegen::{CodegenError, Context, isa};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{Linkage, Module, ModuleError, default_libcall_names};
+use cranelift_module::{FuncId, Linkage, Module, ModuleError, default_libcall_names};
 
 use super::translate::{self, Layout};
 use super::{COMPILED_COMMANDS_MAX, CompileError};
@@ -46,14 +46,7 @@ impl Native {
         let layout = Layout::of(image);
         let mut context = module.make_context();
         translate::translate(image, &layout, &mut context.func, module.isa());
-        let function = (|| {
-            let signature = &context.func.signature;
-            let function = module.declare_function("program", Linkage::Export, signature)?;
-            module.define_function(function, &mut context)?;
-            module.finalize_definitions()?;
-            Ok(function)
-        })()
-        .map_err(|error: ModuleError| CompileError::Refused(reason(&error)));
+        let function = define(&mut module, &mut context);
         let function = match function {
             Ok(function) => function,
             Err(error) => {
@@ -158,6 +151,17 @@ fn host() -> Result<isa::OwnedTargetIsa, CompileError> {
         return Err(host(&isa.triple()));
     }
     Ok(isa)
+}
+
+/// Makes the context's function executable.
+fn define(module: &mut JITModule, context: &mut Context) -> Result<FuncId, CompileError> {
+    let refused = |error: ModuleError| CompileError::Refused(reason(&error));
+    let function = module
+        .declare_function("program", Linkage::Export, &context.func.signature)
+        .map_err(refused)?;
+    module.define_function(function, context).map_err(refused)?;
+    module.finalize_definitions().map_err(refused)?;
+    Ok(function)
 }
 
 fn reason(error: &ModuleError) -> String {
