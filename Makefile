@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test lint bench bench-predict bench-tables bench-simulator clean
+.PHONY: help setup build demo test lint bench bench-library bench-predict bench-tables bench-simulator clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -30,8 +30,7 @@ bench: build ## Measure against the kernel, interleaved; results on the terminal
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict
 
-bench-tables: build ## The HiPEC paper's programs, live: Tables II, IV, V and VI
-	cargo run --release --manifest-path bench/Cargo.toml -- tables --repeats 3
+.PHONY: help setup build demo test lint bench bench-library bench-predict bench-tables bench-simulator clean
 
 bench-simulator: build ## The simulator's requests per second, beside libCacheSim's (installed from PyPI)
 	test -x .venv-bench/bin/python || python3 -m venv .venv-bench

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, hipec, overhead, predict, simulator, tables};
+use pagekeeper_bench::{contest, hipec, library, overhead, predict, simulator, tables};
 use std::path::PathBuf;
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
@@ -43,6 +43,8 @@ enum What {
     Rdr,
     /// Table II: what a policy's being a HiPEC program costs
     Overhead,
+    /// The library: hits beside `pread`, misses beside the kernel's
+    Library,
     /// Requests per second of the simulator, beside libCacheSim's
     Simulator,
     /// HiPEC programs, interpreted and compiled, beside the native policies that they equal
@@ -71,6 +73,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Hipec) {
         hipec::hipec(&machine, cli.repeats, &cli.trace)?;
+    }
+    if wanted(What::Library) {
+        library::library(&machine, cli.repeats)?;
     }
     let wanted = |what| cli.what == What::Tables || cli.what == what;
     if wanted(What::Nlj) {

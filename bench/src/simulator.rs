@@ -92,10 +92,8 @@ fn write_trace(path: &Path, names: &[u64]) -> Result<()> {
 
 /// Reads a trace as the product does.
 fn read_trace(path: &Path) -> Result<References> {
-    let options = ImportOptions {
-        format: Some("oracleGeneral".into()),
-        ..ImportOptions::default()
-    };
+    let options =
+        ImportOptions { format: Some("oracleGeneral".into()), ..ImportOptions::default() };
     let mut source = pagekeeper_trace::open(path, &options)?;
     let mut builder = References::builder();
     let mut pushed = Ok(());
@@ -192,9 +190,8 @@ pub fn simulator(machine: &Machine, repeats: u32) -> Result<()> {
                 }
                 let rate = |seconds: &[f64]| Spread::of(seconds.iter().map(|s| requests / s / 1e6));
                 let ratio = Spread::of(own_s.iter().zip(&peer_s).map(|(a, b)| b / a));
-                let whole = Spread::of(
-                    own_s.iter().zip(&peer_s).map(|(a, b)| b / (a + conversion.median)),
-                );
+                let whole =
+                    Spread::of(own_s.iter().zip(&peer_s).map(|(a, b)| b / (a + conversion.median)));
                 rows.push(vec![
                     ours.to_owned(),
                     format!("{share} %"),

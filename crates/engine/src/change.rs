@@ -237,7 +237,7 @@ impl<P: Port> Engine<P> {
         if now == before {
             let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));
             if stale {
-                self.drop_pages(file, 0..u64::MAX, false, again);
+                self.drop_old(file, again);
             }
             return stale;
         }
@@ -252,9 +252,20 @@ impl<P: Port> Engine<P> {
         self.follow(&mut core, file, now, pages);
         drop(core);
         if !own {
-            self.drop_pages(file, 0..pages, false, again);
+            self.drop_old(file, again);
         }
         !own
+    }
+
+    /// Clean pages may be old: they go. Those that a program holds go another time.
+    fn drop_old(&self, file: FileNo, again: &mut Again) {
+        self.drop_pages(file, 0..u64::MAX, false, again);
+        let mut core = self.lock();
+        let pages = core.pages_in(file, 0..u64::MAX);
+        let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
+        if let Some(f) = core.file_mut(file) {
+            f.stale |= held;
+        }
     }
 
     fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64) {

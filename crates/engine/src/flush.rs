@@ -154,7 +154,8 @@ impl<P: Port> Engine<P> {
             let mut busy = false;
             for (page, place) in core.pages_in(file, range.clone()) {
                 let word = core.word(page);
-                if word.dirty() && !discard_dirty {
+                // What a program holds stays as it is, unless it is cut off.
+                if !discard_dirty && (word.dirty() || word.holds() > 0) {
                     continue;
                 }
                 if !word.doomed() && word.claim_leave() {

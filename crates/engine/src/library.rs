@@ -32,6 +32,24 @@
 //! to it in one atomic step, its bytes are copied from a mapping of the frames, and the pin is
 //! taken back. No system call, no page fault. The policy hears of such uses in batches.
 //!
+//! # Mapped regions
+//! [`Segment::map`] binds a range of a segment into the address space ([`Region`]), for reading,
+//! for writing, or copy-on-write. Who brings in a page that is touched is the cache's
+//! [`FaultPath`]: nobody (there are no regions then), a thread of the cache, or the touching thread
+//! itself, in a handler of SIGBUS. Mapped and explicit access see the same bytes.
+//!
+//! Of the handler holds: the signal comes out of an instruction that touched a region, never in
+//! between, so whatever the thread holds, it holds where it touches regions. The library never
+//! touches one while it holds a lock or a pin of its own; the handler therefore finds them free, or
+//! held by another thread that goes on. It reaches pages through a mapping of its own only, blocks
+//! the signals that a program may handle itself, keeps errno, does not unwind (a panic aborts), and
+//! passes on what it cannot serve (an address behind the end, a page that cannot be read, somebody
+//! else's SIGBUS) to the handler that was there before the cache, or to the default action. It
+//! runs on the stack of the thread, of which 64 KiB must be free. It *does* allocate, and a
+//! store's code runs in it: an allocator must not keep its memory in regions, and a store must not
+//! touch them, nor need a lock that is held where they are touched. A handler of SIGBUS that the
+//! program installs later replaces it; install it before, and it is called for what is not ours.
+//!
 //! # What holds
 //! - **Nothing is lost silently.** A page is dirty before it is changed, and leaves memory only
 //!   after its write-back succeeded. Errors are told once to each handle, by its next
@@ -56,11 +74,13 @@
 
 mod access;
 mod cache;
+mod faults;
 mod frames;
 mod migrate;
 mod pages;
 mod pinned;
 mod port;
+mod regions;
 mod segment;
 mod store;
 mod tables;
@@ -68,7 +88,9 @@ mod tables;
 pub use crate::port::{PAGE_BYTES, Version};
 pub use crate::stats::{FileCounts, FileReport, Stats};
 pub use cache::{Builder, Cache, Options};
+pub use faults::FaultPath;
 pub use pagekeeper_policy::PolicySpec;
 pub use pinned::{Pinned, PinnedMut};
+pub use regions::{Protection, Region};
 pub use segment::{Advice, PageAttributes, Segment};
 pub use store::{FileStore, Store};

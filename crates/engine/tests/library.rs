@@ -489,3 +489,26 @@ fn pages_move_with_what_they_hold() {
     to.read_exact_at(&mut page, 5 * 4096).unwrap();
     assert!(page.iter().all(|b| *b == 6 || *b == 0), "the scratch file's");
 }
+
+/// Looking for changes of the file once waited for guards, and so for its own thread's.
+#[test]
+fn pinned_pages_show_changes_by_others_when_they_are_let_go() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 3 * PAGE]).unwrap();
+    let cache = tiny(0, "lru");
+    let segment = cache.open(&path, Options::new()).unwrap();
+    let pinned = segment.pin(0..10).unwrap();
+    let mut byte = [0];
+    segment.read_exact_at(&mut byte, 2 * PAGE as u64).unwrap();
+    std::thread::sleep(std::time::Duration::from_millis(20));
+    std::fs::write(&path, [2; 3 * PAGE]).unwrap();
+    assert!(segment.refresh().unwrap());
+    assert_eq!(*pinned, [1; 10]);
+    segment.read_exact_at(&mut byte, 2 * PAGE as u64).unwrap();
+    assert_eq!(byte, [2]);
+    drop(pinned);
+    segment.refresh().unwrap();
+    segment.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [2]);
+}

@@ -7,7 +7,7 @@
 //!
 //! | module | what it wraps |
 //! | --- | --- |
-//! | [`userfault`] | page faults handed to user space |
+//! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
 //! | [`file`](mod@file), [`elf`] | files: identity, positioned I/O, locks; what a program file is |
 //! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
@@ -21,7 +21,9 @@
 compile_error!("Pagekeeper runs on 64-bit little-endian Linux only");
 
 pub mod alias;
+pub mod area;
 pub mod buffer;
+pub mod bus;
 pub mod cgroup;
 pub mod counters;
 pub mod doctor;

@@ -1,18 +1,23 @@
 //! A cache: a budget, a policy, and the segments that share them.
 
 use crate::engine::Engine;
+use crate::library::faults::{self, FaultPath};
 use crate::library::frames::{Frames, fork_mark};
 use crate::library::port::{Backing, LibraryPort};
+use crate::library::regions::HERE;
 use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::tables::{self, Tables};
 use crate::port::{FileNo, PAGE_BYTES};
+use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
 use pagekeeper_frames::{Budget, Config, Sampling, WINDOW_PAGES_MAX};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::ForkMark;
+use pagekeeper_sys::area::Area;
+use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::memfd::Memfd;
 use std::collections::HashMap;
@@ -35,6 +40,7 @@ type Listener = Box<dyn Fn(u64) + Send + Sync>;
 pub struct Builder {
     budget_bytes: u64,
     policy: Option<PolicySpec>,
+    fault_path: FaultPath,
     workers: usize,
     write_back_period: Option<Duration>,
     read_ahead_pages_max: u32,
@@ -55,6 +61,13 @@ impl Builder {
     /// Which page leaves when room is needed; LRU if nothing is said.
     pub fn policy(mut self, policy: PolicySpec) -> Builder {
         self.policy = Some(policy);
+        self
+    }
+
+    /// How pages of mapped regions are brought in; [`FaultPath::Explicit`], without regions, if
+    /// nothing is said.
+    pub fn fault_path(mut self, path: FaultPath) -> Builder {
+        self.fault_path = path;
         self
     }
 
@@ -97,7 +110,9 @@ impl Builder {
     ///
     /// # Errors
     /// `EINVAL`: the policy runs in the simulator alone; those of `memfd_create(2)`, `mmap(2)` and
-    /// of starting threads.
+    /// of starting threads. For fault paths other than explicit, those of `userfaultfd(2)`
+    /// (`pagekeeper doctor` says what is missing and how to get it), and `EBUSY`: the program has
+    /// another kind of handler of SIGBUS from here.
     pub fn build(self) -> io::Result<Cache> {
         let policy = match self.policy {
             Some(policy) => policy,
@@ -110,13 +125,16 @@ impl Builder {
         let mark = fork_mark()?;
         let tables = tables::take()?;
         let workers = Arc::new(Workers::new());
-        let port = LibraryPort::new((self.workers > 0).then(|| workers.clone()));
-        let config = Config {
-            sampling: Sampling::Off,
-            window_pages_max: self.read_ahead_pages_max,
-            map_ahead: false,
-            ..Config::live(frames)
-        };
+        let path = self.fault_path;
+        let userfault = faults::open(path)?;
+        let port = LibraryPort::new((self.workers > 0).then(|| workers.clone()), path, userfault);
+        let mut config =
+            Config { window_pages_max: self.read_ahead_pages_max, ..Config::live(frames) };
+        if path == FaultPath::Explicit {
+            // Every use is seen.
+            config.sampling = Sampling::Off;
+            config.map_ahead = false;
+        }
         let shared = Arc::new(Shared {
             engine: Engine::new(port, built, config, tables.table(), budget),
             policy,
@@ -127,8 +145,17 @@ impl Builder {
             scratch_directory: self.scratch_directory,
             stopped: (Mutex::new(false), Condvar::new()),
         });
+        let stop_faults = match path {
+            FaultPath::Explicit => None,
+            _ => {
+                let space = Space { pid: std::process::id(), ..Space::default() };
+                shared.engine.open_space(HERE, space);
+                Some(Arc::new(EventFd::new()?))
+            }
+        };
         let owner = Owner {
             shared: shared.clone(),
+            stop_faults: stop_faults.clone(),
             workers: workers.clone(),
             threads: Mutex::new(Vec::new()),
             tables: Some(tables),
@@ -136,6 +163,10 @@ impl Builder {
         for no in 0..self.workers {
             let (shared, workers) = (shared.clone(), workers.clone());
             owner.spawn(&format!("pagekeeper-{no}"), move || shared.work(&workers))?;
+        }
+        if let (FaultPath::Thread, Some(stop)) = (path, stop_faults) {
+            let (shared, workers) = (shared.clone(), workers.clone());
+            owner.spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &stop))?;
         }
         if let Some(period) = self.write_back_period {
             let shared = shared.clone();
@@ -184,6 +215,22 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    /// A region is there, about to be given access.
+    pub(crate) fn put_area(self: &Arc<Self>, area: &Arc<Area>) {
+        self.engine.port().put_area(area);
+        if self.engine.port().path() == FaultPath::Inline {
+            faults::add_inline(range_of(area), Arc::downgrade(self));
+        }
+    }
+
+    /// A region goes.
+    pub(crate) fn take_area(&self, area: &Arc<Area>) {
+        if self.engine.port().path() == FaultPath::Inline {
+            faults::remove_inline(&range_of(area));
+        }
+        self.engine.port().take_area(area);
+    }
+
     fn work(&self, workers: &Workers) {
         while let Some(work) = workers.next() {
             match work {
@@ -215,11 +262,16 @@ impl Shared {
     }
 }
 
+fn range_of(area: &Area) -> std::ops::Range<u64> {
+    area.address()..area.address() + area.len_bytes() as u64
+}
+
 /// A cache with its threads; the last one to go stops them.
 #[derive(Debug)]
 pub(crate) struct Owner {
     pub(crate) shared: Arc<Shared>,
     workers: Arc<Workers>,
+    stop_faults: Option<Arc<EventFd>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     tables: Option<Tables>,
 }
@@ -252,6 +304,9 @@ impl Drop for Owner {
             return;
         }
         self.workers.close();
+        if let Some(stop) = &self.stop_faults {
+            let _ = stop.notify();
+        }
         *self.shared.stopped.0.lock().expect("stopped") = true;
         self.shared.stopped.1.notify_all();
         let own = std::thread::current().id();
@@ -311,6 +366,7 @@ impl Cache {
         Builder {
             budget_bytes,
             policy: None,
+            fault_path: FaultPath::Explicit,
             workers: 1,
             write_back_period: Some(Duration::from_secs(5)),
             read_ahead_pages_max: WINDOW_PAGES_MAX,
@@ -452,6 +508,11 @@ impl Cache {
         for listener in &shared.listeners {
             listener(budget_bytes);
         }
+    }
+
+    /// How pages of mapped regions are brought in.
+    pub fn fault_path(&self) -> FaultPath {
+        self.shared().engine.port().path()
     }
 
     /// The policy that decides now.

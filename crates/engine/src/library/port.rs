@@ -3,13 +3,17 @@
 #![allow(unsafe_code)]
 
 use crate::engine::Deferred;
+use crate::library::faults::FaultPath;
 use crate::library::frames::Frames;
 use crate::library::store::{Store, port_error};
+use crate::live::{map_pages, userfault_error};
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Region;
 use crate::work::{Work, Workers};
+use pagekeeper_sys::area::Area;
+use pagekeeper_sys::userfault::Userfault;
 use std::ops::Range;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// What a segment is made of.
 pub(crate) struct Backing {
@@ -22,6 +26,12 @@ pub(crate) struct LibraryPort {
     segments: RwLock<Vec<Option<Arc<Backing>>>>,
     /// Who carries out what nobody waits for; none: whoever comes along.
     workers: Option<Arc<Workers>>,
+    path: FaultPath,
+    userfault: Option<Userfault>,
+    /// Regions, so that pages of them are unmapped only as long as they are there.
+    areas: RwLock<Vec<Arc<Area>>>,
+    /// Threads whose inline fault could not be served.
+    failures: Mutex<Vec<u32>>,
 }
 
 impl std::fmt::Debug for LibraryPort {
@@ -31,8 +41,52 @@ impl std::fmt::Debug for LibraryPort {
 }
 
 impl LibraryPort {
-    pub(crate) fn new(workers: Option<Arc<Workers>>) -> LibraryPort {
-        LibraryPort { segments: RwLock::new(Vec::new()), workers }
+    pub(crate) fn new(
+        workers: Option<Arc<Workers>>,
+        path: FaultPath,
+        userfault: Option<Userfault>,
+    ) -> LibraryPort {
+        LibraryPort {
+            segments: RwLock::new(Vec::new()),
+            workers,
+            path,
+            userfault,
+            areas: RwLock::new(Vec::new()),
+            failures: Mutex::new(Vec::new()),
+        }
+    }
+
+    pub(crate) fn path(&self) -> FaultPath {
+        self.path
+    }
+
+    pub(crate) fn userfault(&self) -> Option<&Userfault> {
+        self.userfault.as_ref()
+    }
+
+    fn need_userfault(&self) -> Result<&Userfault, PortError> {
+        self.userfault.as_ref().ok_or(PortError::Gone)
+    }
+
+    pub(crate) fn has_workers(&self) -> bool {
+        self.workers.is_some()
+    }
+
+    pub(crate) fn put_area(&self, area: &Arc<Area>) {
+        self.areas.write().expect("areas").push(area.clone());
+    }
+
+    /// Forgets a region. Nobody unmaps pages in it any more when this returns.
+    pub(crate) fn take_area(&self, area: &Arc<Area>) {
+        self.areas.write().expect("areas").retain(|known| !Arc::ptr_eq(known, area));
+    }
+
+    /// Whether a thread's fault could not be served; told once.
+    pub(crate) fn take_failure(&self, tid: u32) -> bool {
+        let mut failures = self.failures.lock().expect("failures");
+        let before = failures.len();
+        failures.retain(|failed| *failed != tid);
+        failures.len() < before
     }
 
     pub(crate) fn put(&self, no: FileNo, backing: Option<Arc<Backing>>) {
@@ -146,31 +200,64 @@ impl Port for LibraryPort {
         self.segment(file)?.store.version().map_err(|e| port_error(&e))
     }
 
-    fn map(&self, _: SpaceNo, _: u64, _: u64, _: bool) -> Result<Mapped, PortError> {
-        Err(PortError::Gone)
+    fn map(
+        &self,
+        _space: SpaceNo,
+        addr: u64,
+        pages: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError> {
+        map_pages(self.need_userfault()?, addr, pages, protect)
     }
 
-    fn protect(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
-        Err(PortError::Gone)
+    fn protect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let userfault = self.need_userfault()?;
+        userfault.write_protect(addr, pages * PAGE_BYTES, true, false).map_err(userfault_error)
     }
 
-    fn unprotect(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
-        Err(PortError::Gone)
+    fn unprotect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        let userfault = self.need_userfault()?;
+        userfault.write_protect(addr, pages * PAGE_BYTES, false, false).map_err(userfault_error)
     }
 
-    fn wake(&self, _: SpaceNo, _: u64, _: u64) -> Result<(), PortError> {
-        Err(PortError::Gone)
+    fn wake(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
+        self.need_userfault()?.wake(addr, pages * PAGE_BYTES).map_err(userfault_error)
     }
 
-    fn poison(&self, _: SpaceNo, _: u64) -> Result<(), PortError> {
-        Err(PortError::Gone)
+    fn poison(&self, _space: SpaceNo, addr: u64) -> Result<(), PortError> {
+        if self.path == FaultPath::Inline {
+            // The thread is in its handler, and is told there: nobody else has to be.
+            return Err(PortError::Missing);
+        }
+        match self.need_userfault()?.poison(addr, PAGE_BYTES, false) {
+            Ok(_) => Ok(()),
+            Err(stopped) => Err(userfault_error(stopped.errno)),
+        }
     }
 
-    fn sigbus(&self, _: SpaceNo, _: u32) -> Result<(), PortError> {
-        Err(PortError::Gone)
+    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError> {
+        if self.path == FaultPath::Inline {
+            self.failures.lock().expect("failures").push(tid);
+            return Ok(());
+        }
+        let _ = space;
+        let sent = pagekeeper_sys::signal::send_to_thread(std::process::id(), tid, libc::SIGBUS);
+        sent.map_err(userfault_error)
     }
 
-    fn zap(&self, _: SpaceNo, _: &[(u64, u64)]) {}
+    fn zap(&self, _space: SpaceNo, ranges: &[(u64, u64)]) {
+        let areas = self.areas.read().expect("areas");
+        for &(addr, pages) in ranges {
+            let end = addr + pages * PAGE_BYTES;
+            let inside = |area: &&Arc<Area>| {
+                area.address() <= addr && end <= area.address() + area.len_bytes() as u64
+            };
+            if let Some(area) = areas.iter().find(inside) {
+                // Best effort: a page that stays mapped is a page whose touches are not seen.
+                let _ = area.unmap_pages(addr, end - addr);
+            }
+        }
+    }
 
     fn resolve(&self, _: SpaceNo, _: u64) -> Option<(Range<u64>, Region)> {
         None

@@ -4,6 +4,7 @@ use crate::core::Core;
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{Frame, SEGMENT_BYTES_MAX};
 use crate::library::port::Backing;
+use crate::library::regions::may_be_managed;
 use crate::library::store::io_error;
 use crate::port::{FileNo, PAGE_BYTES, PortError};
 use crate::transfer::Change;
@@ -18,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 const PAGE: usize = PAGE_BYTES as usize;
+/// Most bytes of a region that are copied aside at a time.
+const BOUNCE_BYTES: usize = 256 << 10;
 
 /// What handles of a segment share.
 pub(crate) struct Inner {
@@ -124,8 +127,12 @@ impl Inner {
         }
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.owner.shared
+    }
+
+    pub(crate) fn number(&self) -> FileNo {
+        self.no
     }
 
     pub(crate) fn writable(&self) -> bool {
@@ -180,6 +187,12 @@ impl Inner {
 
     /// Begins to hold a page. `None`: it lies behind the end.
     pub(crate) fn hold(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
+        let frame = self.hold_any(index, how, want)?;
+        // Who makes the segment shorter looks for holds after it says so.
+        Ok(frame.filter(|_| index * PAGE_BYTES < self.size.load(Ordering::SeqCst)))
+    }
+
+    fn hold_any(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
         let engine = &self.shared().engine;
         let place = self.place(index);
         if let Some(frame) = self.backing.frames.try_use(engine, place, how) {
@@ -295,6 +308,11 @@ impl Inner {
         }
         // From now on nobody uses what will be gone; who does already, is waited for.
         self.size.store(to, Ordering::SeqCst);
+        if engine.any_held(self.no, first_gone..u64::MAX) {
+            // Somebody was faster.
+            self.size.store(before, Ordering::SeqCst);
+            return Err(Errno::BUSY.into());
+        }
         let result = engine
             .change_begin(self.no, to, u64::MAX, Change::Truncate)
             .map_err(io_error)
@@ -406,7 +424,34 @@ impl Segment {
         if len == 0 {
             return self.nothing_to_read(offset);
         }
-        self.inner.read(&mut buf[..len], offset)
+        let buf = &mut buf[..len];
+        if may_be_managed(buf) {
+            self.read_to_region(buf, offset)
+        } else {
+            self.inner.read(buf, offset)
+        }
+    }
+
+    /// Reads into memory whose touch may need a page itself.
+    #[cold]
+    fn read_to_region(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut copy = vec![0; buf.len().min(BOUNCE_BYTES)];
+        let mut done = 0;
+        while done < buf.len() {
+            let len = copy.len().min(buf.len() - done);
+            match self.inner.read(&mut copy[..len], offset + done as u64) {
+                Ok(n) => {
+                    buf[done..done + n].copy_from_slice(&copy[..n]);
+                    done += n;
+                    if n < len {
+                        break;
+                    }
+                }
+                Err(error) if done == 0 => return Err(error),
+                Err(_) => break,
+            }
+        }
+        Ok(done)
     }
 
     #[cold]
@@ -447,7 +492,27 @@ impl Segment {
             return Ok(0);
         }
         let end = offset.checked_add(buf.len() as u64).filter(|end| *end <= SEGMENT_BYTES_MAX);
-        let end = end.ok_or(Errno::FBIG)?;
+        end.ok_or(Errno::FBIG)?;
+        if may_be_managed(buf) {
+            // Its touch may need a page itself.
+            let mut done = 0;
+            for piece in buf.chunks(BOUNCE_BYTES) {
+                let copy = piece.to_vec();
+                match self.write_within(&copy, offset + done as u64) {
+                    Ok(n) if n == piece.len() => done += n,
+                    Ok(n) => return Ok(done + n),
+                    Err(error) if done == 0 => return Err(error),
+                    Err(_) => break,
+                }
+            }
+            return Ok(done);
+        }
+        self.write_within(buf, offset)
+    }
+
+    /// Writes, making the segment longer where it ends before the bytes do.
+    fn write_within(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let end = offset + buf.len() as u64;
         let inner = &*self.inner;
         let mut done = 0;
         while done < buf.len() {

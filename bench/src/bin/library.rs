@@ -1,0 +1,139 @@
+//! A program that reads one word each of random pages of a file, from several threads, in one of
+//! several ways. It checks what it reads, and prints one line of JSON with its elapsed time and a
+//! checksum of what it saw.
+
+use anyhow::{Context, Result, ensure};
+use clap::{Parser, ValueEnum};
+use memmap2::{Advice, Mmap};
+use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
+use pagekeeper_bench::pattern::{PAGE_BYTES, SplitMix, first_word};
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Reads a word each of random pages
+#[derive(Parser, Debug)]
+struct Cli {
+    way: Way,
+    file: PathBuf,
+    threads: u64,
+    /// Of all threads together
+    touches: u64,
+    seed: u64,
+    /// For a cache of the library, in bytes
+    memory: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Way {
+    /// A mapping of the file, with MADV_RANDOM
+    Mapped,
+    /// Direct reads, of every touch
+    Pread,
+    /// `read_at` of a segment of the library
+    Explicit,
+    /// A region of it, served in the touching thread
+    Inline,
+    /// A region of it, served by a thread
+    Thread,
+}
+
+enum Source {
+    Mapped(Mmap),
+    Pread(File),
+    Segment(Segment),
+    Region(Region),
+}
+
+/// A page in memory, aligned as direct reads need it.
+#[repr(align(4096))]
+struct Page([u8; PAGE_BYTES]);
+
+impl Source {
+    fn open(cli: &Cli) -> Result<Source> {
+        let segment = |path| -> Result<Segment> {
+            let cache = Cache::builder(cli.memory).fault_path(path).build()?;
+            Ok(cache.open(&cli.file, Options::new())?)
+        };
+        let region = |path| -> Result<Region> {
+            let segment = segment(path)?;
+            Ok(segment.map(0..segment.len(), Protection::Read)?)
+        };
+        Ok(match cli.way {
+            Way::Mapped => {
+                // SAFETY: only this program's own test files are mapped, which nobody truncates.
+                let map = unsafe { Mmap::map(&File::open(&cli.file)?)? };
+                map.advise(Advice::Random)?;
+                Source::Mapped(map)
+            }
+            Way::Pread => Source::Pread(
+                OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?,
+            ),
+            Way::Explicit => Source::Segment(segment(FaultPath::Explicit)?),
+            Way::Inline => Source::Region(region(FaultPath::Inline)?),
+            Way::Thread => Source::Region(region(FaultPath::Thread)?),
+        })
+    }
+
+    fn word(&self, page: u64, buffer: &mut Page) -> Result<u64> {
+        let at = page * PAGE_BYTES as u64;
+        let bytes: [u8; 8] = match self {
+            Source::Mapped(map) => map[at as usize..at as usize + 8].try_into()?,
+            Source::Pread(file) => {
+                file.read_exact_at(&mut buffer.0, at)?;
+                buffer.0[..8].try_into()?
+            }
+            Source::Segment(segment) => {
+                let mut bytes = [0; 8];
+                segment.read_exact_at(&mut bytes, at)?;
+                bytes
+            }
+            // SAFETY: the file is this program's own, and nobody writes to it.
+            Source::Region(region) => unsafe {
+                region.as_slice()[at as usize..at as usize + 8].try_into()?
+            },
+        };
+        Ok(u64::from_le_bytes(bytes))
+    }
+}
+
+fn main() -> Result<()> {
+    let cli = Cli::parse();
+    let pages = std::fs::metadata(&cli.file).context("the file")?.len() / PAGE_BYTES as u64;
+    let source = Source::open(&cli)?;
+    // Whatever is set up before this is not the workload's time.
+    let start = Instant::now();
+    let sums = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..cli.threads)
+            .map(|thread| {
+                let (source, cli) = (&source, &cli);
+                scope.spawn(move || -> Result<u64> {
+                    let mut random = SplitMix::new(cli.seed + thread);
+                    let mut buffer = Box::new(Page([0; PAGE_BYTES]));
+                    let mut sum = 0u64;
+                    for _ in 0..cli.touches / cli.threads {
+                        let page = random.below(pages);
+                        let word = source.word(page, &mut buffer)?;
+                        ensure!(word == first_word(page), "page {page} holds {word:x}");
+                        sum = sum.wrapping_add(word);
+                    }
+                    Ok(sum)
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().expect("a thread panicked")).collect::<Vec<_>>()
+    });
+    let mut checksum = 0u64;
+    for sum in sums {
+        checksum = checksum.wrapping_add(sum?);
+    }
+    let elapsed_ns = start.elapsed().as_nanos() as u64;
+    println!(
+        "{}",
+        serde_json::json!({
+            "elapsed_ns": elapsed_ns, "checksum": format!("{checksum:016x}"), "touches": cli.touches,
+        })
+    );
+    Ok(())
+}

@@ -1,0 +1,173 @@
+//! The library: what a hit costs beside `pread(2)`, and a miss beside the kernel's.
+
+use crate::contest::{Contender, interleave};
+use crate::machine::{Machine, READ_AHEAD_KIB};
+use crate::pattern::SplitMix;
+use crate::run::{Measured, Pager, Program};
+use crate::table::{self, Spread};
+use anyhow::{Context, Result};
+use memmap2::Mmap;
+use pagekeeper::library::{Cache, Options, Segment};
+use serde_json::json;
+use std::fs::File;
+use std::hint::black_box;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::time::Instant;
+
+const MIB: u64 = 1 << 20;
+
+/// Hits and misses.
+///
+/// # Errors
+/// A run's.
+pub fn library(machine: &Machine, repeats: u32) -> Result<()> {
+    hits(machine, repeats)?;
+    for threads in [1, 2] {
+        misses(machine, repeats, threads)?;
+    }
+    Ok(())
+}
+
+/// How hits find their bytes.
+enum Way {
+    Pread(File),
+    ReadAt(Segment),
+    Copy(Mmap),
+}
+
+impl Way {
+    fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
+        match self {
+            Way::Pread(file) => file.read_exact_at(buf, offset)?,
+            Way::ReadAt(segment) => segment.read_exact_at(buf, offset)?,
+            Way::Copy(map) => {
+                buf.copy_from_slice(&map[offset as usize..offset as usize + buf.len()]);
+            }
+        }
+        Ok(())
+    }
+
+    /// Nanoseconds a read, at these offsets.
+    fn time(&self, buf: &mut [u8], offsets: &[u64]) -> Result<f64> {
+        let start = Instant::now();
+        for &offset in offsets {
+            self.read(buf, offset)?;
+            black_box(&mut *buf);
+        }
+        Ok(start.elapsed().as_nanos() as f64 / offsets.len() as f64)
+    }
+}
+
+/// Reads of what is in memory. Every repeat takes all ways in turn, many times over, and the
+/// fastest round of each counts: on a shared machine the others measure the neighbours.
+fn hits(machine: &Machine, repeats: u32) -> Result<()> {
+    const FILE: u64 = 16 * MIB;
+    const ROUNDS: usize = 15;
+    let path = machine.file(FILE / 4096)?;
+    let file = File::open(&path)?;
+    // SAFETY: a test file of the harness's own, which nobody truncates.
+    let map = unsafe { Mmap::map(&file)? };
+    let cache = Cache::builder(2 * FILE).build()?;
+    let segment = cache.open(&path, Options::new())?;
+    let mut all = vec![0; FILE as usize];
+    let ways = [Way::Pread(file), Way::ReadAt(segment), Way::Copy(map)];
+    for way in &ways {
+        way.read(&mut all, 0)?;
+    }
+    let mut rows = Vec::new();
+    let mut results = Vec::new();
+    for (size, target) in [(4, 0.1), (1024, 0.25), (4096, 0.5), (65536, 0.8)] {
+        for (pattern, span) in [("one page again and again", 0), ("anywhere in 16 MiB", FILE)] {
+            let mut times = [const { Vec::new() }; 3];
+            for repeat in 0..repeats {
+                let mut random = SplitMix::new(u64::from(repeat));
+                let count = (32 << 20) / (size as u64 + 1024);
+                let slots = (span / size as u64).max(1);
+                let offsets: Vec<u64> =
+                    (0..count / 8).map(|_| random.below(slots) * size as u64).collect();
+                let mut buf = vec![0; size];
+                let mut best = [f64::INFINITY; 3];
+                for _ in 0..ROUNDS {
+                    for (way, best) in ways.iter().zip(&mut best) {
+                        *best = best.min(way.time(&mut buf, &offsets)?);
+                    }
+                }
+                for (times, best) in times.iter_mut().zip(best) {
+                    times.push(best);
+                }
+            }
+            let spread = |way: usize| Spread::of(times[way].iter().copied());
+            let ratio = Spread::of(times[1].iter().zip(&times[0]).map(|(a, b)| a / b));
+            rows.push(vec![
+                format!("{size} B, {pattern}"),
+                format!("{:.1}", spread(0)),
+                format!("{:.1}", spread(1)),
+                format!("{:.1}", spread(2)),
+                format!("{ratio:.3}"),
+                format!("{target}"),
+            ]);
+            results.push(json!({
+                "size_bytes": size, "pattern": pattern, "pread_ns": times[0],
+                "read_at_ns": times[1], "mapped_copy_ns": times[2],
+            }));
+        }
+    }
+    let head =
+        ["hit", "pread ns", "read_at ns", "copy from a mapping ns", "read_at / pread", "aim"];
+    table::print("Reads of what is in memory, one thread; ratios run by run", &head, &rows);
+    machine.save("library-hits", results.into())
+}
+
+fn program(way: &str, file: &Path, threads: u32, memory_bytes: u64) -> Result<Program> {
+    const TOUCHES: &str = "40000";
+    let own = std::env::current_exe().context("where this program is")?;
+    let mut command = vec![own.with_file_name("pagekeeper-library-workload").into_os_string()];
+    command.extend([way.into(), file.into(), threads.to_string().into(), TOUCHES.into()]);
+    command.extend(["7".into(), memory_bytes.to_string().into()]);
+    Ok(Program { command, file: file.to_owned() })
+}
+
+/// Random touches at four times the memory.
+fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
+    const MEMORY: u64 = 64 * MIB;
+    let file = machine.file(4 * MEMORY / 4096)?;
+    let mut contenders = Vec::new();
+    let mut add = |name: &str, way: &str, pager: Pager| -> Result<()> {
+        let program = program(way, &file, threads, MEMORY)?;
+        contenders.push(Contender::new(name, &program, pager, READ_AHEAD_KIB));
+        Ok(())
+    };
+    add("bare pread, O_DIRECT", "pread", Pager::Kernel)?;
+    add("kernel, MADV_RANDOM", "mapped", Pager::Kernel)?;
+    add("library, explicit", "explicit", Pager::Kernel)?;
+    add("library, inline", "inline", Pager::Kernel)?;
+    add("library, thread", "thread", Pager::Kernel)?;
+    add("remote (pagekeeper run)", "mapped", Pager::Policy("lru".to_owned()))?;
+    interleave(machine, &mut contenders, MEMORY, repeats)?;
+    let per_page = |r: &Measured| r.cpu_ns as f64 / 1e3 / (r.read_bytes as f64 / 4096.0);
+    let rows = contenders.iter().map(|c| {
+        let to = |other: &Contender| {
+            Spread::of(c.runs.iter().zip(&other.runs).map(|(a, b)| per_page(a) / per_page(b)))
+        };
+        vec![
+            c.name.clone(),
+            format!("{:.1}", c.spread(per_page)),
+            format!("{:.2}", to(&contenders[0])),
+            format!("{:.2}", to(&contenders[1])),
+            format!("{:.0}", c.spread(|r| r.read_bytes as f64 / 4096.0)),
+            format!("{:.2}", c.spread(|r| r.elapsed_ns as f64 / 1e9)),
+        ]
+    });
+    let head =
+        ["miss", "CPU µs a page read", "to bare pread", "to the kernel", "pages read", "elapsed s"];
+    let title = format!(
+        "Random touches of single pages, {threads} thread(s), {} MiB file, {} MiB of memory; CPU of \
+         all processes and threads, from start to exit; ratios run by run",
+        4 * MEMORY / MIB,
+        MEMORY / MIB
+    );
+    table::print(&title, &head, &rows.collect::<Vec<_>>());
+    let name = format!("library-misses-{threads}");
+    machine.save(&name, contenders.iter().map(Contender::json).collect())
+}

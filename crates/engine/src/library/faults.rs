@@ -1,0 +1,179 @@
+//! Faults of a program's own address space: who serves them.
+//!
+//! In *thread* mode a thread of the cache reads them from the userfaultfd. In *inline* mode the
+//! kernel raises SIGBUS in the thread that touched a page (`UFFD_FEATURE_SIGBUS`), and its handler
+//! brings the page in, right there: no switch to another thread. Both give them to the same engine.
+
+use crate::core::{Core, Fault};
+use crate::engine::{Again, Engine};
+use crate::library::cache::Shared;
+use crate::library::regions::HERE;
+use crate::port::{PAGE_BYTES, Port};
+use crate::word::State;
+use crate::work::{Work, Workers};
+use pagekeeper_frames::{Place, Segment};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::bus::{self, BusError};
+use pagekeeper_sys::event::{Epoll, EventFd, Interest};
+use pagekeeper_sys::userfault::{Event, Features, OpenFlags, Userfault};
+use std::ops::Range;
+use std::sync::{Arc, RwLock, Weak};
+
+/// How pages of mapped regions are brought in when they are touched.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum FaultPath {
+    /// Never: segments are read, written and pinned, but not mapped. Needs nothing of the kernel,
+    /// and is there for every user.
+    #[default]
+    Explicit,
+    /// By a thread of the cache. The kernel's own accesses are served as well (a region may be a
+    /// buffer of `read(2)`), where the user may have a full userfaultfd.
+    Thread,
+    /// By the thread that touched the page, in a SIGBUS handler: faster, and there for every user.
+    /// A system call on a region's page that is not mapped just then fails with `EFAULT`; give it
+    /// pinned pages ([`Segment::pin`](crate::library::Segment::pin)) instead. A thread that touches
+    /// regions has 64 KiB of its stack free, and does not block SIGBUS.
+    Inline,
+}
+
+/// Opens the descriptor of a fault path.
+#[allow(unsafe_code)]
+pub(crate) fn open(path: FaultPath) -> Result<Option<Userfault>, Errno> {
+    let wanted = Features::PAGEFAULT_FLAG_WP
+        | Features::WP_HUGETLBFS_SHMEM
+        | Features::MISSING_SHMEM
+        | Features::MINOR_SHMEM;
+    let features = match path {
+        FaultPath::Explicit => return Ok(None),
+        FaultPath::Thread => wanted | Features::THREAD_ID,
+        FaultPath::Inline => wanted | Features::SIGBUS,
+    };
+    let full = OpenFlags { nonblocking: true, user_mode_only: false };
+    let user = OpenFlags { user_mode_only: true, ..full };
+    // SAFETY: the descriptor is used for regions only, whose bytes the library reaches by no
+    // reference, and whose users are told what changes them (`Region::as_slice`).
+    let userfault = match unsafe { Userfault::open(full) } {
+        // SAFETY: as above.
+        Err(Errno::PERM) => unsafe { Userfault::open(user) },
+        result => result,
+    }?;
+    userfault.api(features)?;
+    if path == FaultPath::Inline {
+        bus::install(on_bus_error)?;
+    }
+    Ok(Some(userfault))
+}
+
+/// Whose region is where, for the SIGBUS handler. Held for moments by code that touches no region.
+static INLINE: RwLock<Vec<(Range<u64>, Weak<Shared>)>> = RwLock::new(Vec::new());
+
+pub(crate) fn add_inline(range: Range<u64>, shared: Weak<Shared>) {
+    INLINE.write().expect("regions").push((range, shared));
+}
+
+pub(crate) fn remove_inline(range: &Range<u64>) {
+    INLINE.write().expect("regions").retain(|(known, _)| known != range);
+}
+
+fn on_bus_error(error: BusError) -> bool {
+    let found = {
+        let Ok(regions) = INLINE.read() else { return false };
+        let hit = regions.iter().find(|(range, _)| range.contains(&error.address));
+        hit.and_then(|(_, shared)| shared.upgrade())
+    };
+    let Some(shared) = found else { return false };
+    if error.poisoned {
+        return false;
+    }
+    // Numbers threads apart from one another, which is all that the engine asks.
+    let tid = thread_number();
+    let fault =
+        Fault { space: HERE, addr: error.address, write: error.write, protected: false, tid };
+    shared.engine.serve_inline(fault) && !shared.engine.port().take_failure(tid)
+}
+
+fn thread_number() -> u32 {
+    use std::cell::Cell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(1);
+    thread_local! {
+        static MINE: Cell<u32> = const { Cell::new(0) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == 0 {
+            mine.set(NEXT.fetch_add(1, Ordering::Relaxed));
+        }
+        mine.get()
+    })
+}
+
+impl<P: Port> Engine<P> {
+    /// Serves a fault of the calling thread, waiting for its page. False if there is no such page.
+    /// The access is to be made again: the page may have left meanwhile.
+    pub(crate) fn serve_inline(&self, fault: Fault) -> bool {
+        let mut again = Again::new();
+        let at_rest = |core: &mut Core| {
+            let addr = fault.addr & !(PAGE_BYTES - 1);
+            let Some(region) = core.region(fault.space, addr) else { return Some(false) };
+            let place = Place { segment: Segment(region.file), index: region.index(addr) };
+            if core.file(region.file).is_none_or(|f| place.index >= f.pages) {
+                return Some(false);
+            }
+            let (page, state) = core.state(place);
+            let word = page.map(|page| core.word(page));
+            let ready = match state {
+                State::Absent => !core.unfetchable(place),
+                State::Resident => word.is_some_and(|word| !word.doomed()),
+                _ => false,
+            };
+            let clean = word.is_none_or(|word| !word.dirty());
+            let barred = fault.write && region.shared && clean && core.unwritable(place);
+            (ready && !barred).then_some(true)
+        };
+        let (core, found) = self.wait_until(&mut again, at_rest);
+        drop(core);
+        if found {
+            again.push_front(fault);
+        }
+        self.serve_all(&mut again);
+        found
+    }
+}
+
+/// Reads and serves faults until the descriptor in `stop` is written to.
+pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, stop: &EventFd) {
+    const STOP: u64 = 1;
+    let Some(userfault) = shared.engine.port().userfault() else { return };
+    let Ok(epoll) = Epoll::new() else { return };
+    let added = epoll.add(userfault, 0, Interest::READ).and(epoll.add(stop, STOP, Interest::READ));
+    if added.is_err() {
+        return;
+    }
+    let (mut ready, mut events) = (Vec::new(), Vec::new());
+    loop {
+        ready.clear();
+        let _ = epoll.wait(&mut ready, None);
+        if ready.iter().any(|r| r.token == STOP) {
+            return;
+        }
+        events.clear();
+        if userfault.read_events(&mut events).is_err() {
+            return;
+        }
+        let mut last = None;
+        for event in events.drain(..) {
+            let Event::Fault { address, write, wp, tid, .. } = event else { continue };
+            let fault = Fault { space: HERE, addr: address, write, protected: wp, tid };
+            // Handing over costs more than serving: only what would have to wait is.
+            if let Some(waiting) = last.replace(fault) {
+                match shared.engine.port().has_workers() {
+                    true => workers.push(Work::Fault(waiting)),
+                    false => shared.engine.serve(waiting),
+                }
+            }
+        }
+        if let Some(fault) = last {
+            shared.engine.serve(fault);
+        }
+    }
+}
