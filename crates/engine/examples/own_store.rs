@@ -4,7 +4,7 @@
 //! The cache knows nothing of checksums. A page whose bytes rotted is an error of the read that
 //! needs it (EIO), and of no other.
 
-use pagekeeper::library::{Cache, Store};
+use pagekeeper::library::{Advice, Cache, Store};
 use std::collections::HashMap;
 use std::error::Error;
 use std::hash::{DefaultHasher, Hasher};
@@ -62,7 +62,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         segment.write_all_at(&at.to_le_bytes(), at)?;
     }
     segment.flush()?;
-    // What is stored rots; the page is not in memory any more.
+    // Nothing stays in memory, and what is stored rots.
+    segment.advise(0..LEN, Advice::DontNeed)?;
     checked.pages.lock().expect("pages").get_mut(&0).expect("stored").0[7] ^= 1;
     let mut word = [0; 8];
     let error = segment.read_at(&mut word, 0).expect_err("a checksum that does not match");
