@@ -125,7 +125,7 @@ fn program(way: &str, file: &Path, threads: u32, memory_bytes: u64) -> Result<Pr
     let mut command = vec![own.with_file_name("pagekeeper-library-workload").into_os_string()];
     command.extend([way.into(), file.into(), threads.to_string().into(), TOUCHES.into()]);
     command.extend(["7".into(), memory_bytes.to_string().into()]);
-    Ok(Program { command, file: file.to_owned() })
+    Ok(Program { command, files: vec![file.to_owned()] })
 }
 
 /// Random touches at four times the memory.
