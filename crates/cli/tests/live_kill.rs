@@ -276,6 +276,56 @@ time.sleep(100)
     }
 }
 
+/// The holder knew programs by their environment alone. One that had written its title over it,
+/// as servers do, ran on without a manager, and read zeros from the moment the holder ended.
+#[test]
+fn a_program_that_overwrote_its_environment_never_reads_zeros() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("kill-title");
+    let said = place.path().with_extension("said");
+    let seen = place.path().with_extension("seen");
+    place.put("f", vec![7u8; 600 * PAGE]);
+    let script = "\
+import ctypes, mmap, os, sys, time
+m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+fields = open('/proc/self/stat').read().rsplit(')', 1)[1].split()
+start, end = int(fields[47]), int(fields[48])
+ctypes.memset(start, ord('x'), end - start)
+assert b'PAGEKEEPER' not in open('/proc/self/environ', 'rb').read()
+seen = open(sys.argv[2], 'wb', buffering=0)
+open(sys.argv[1], 'w').write('done')
+i = 0
+while True:
+    i = (i + 1) % 600
+    if m[i * 4096] != 7: seen.write(b'zero')
+    time.sleep(0.0005)
+";
+    let mut run = command(&place, Some(&Budget::kib(128)), "python3");
+    run.args(["-c", script]).arg(&said).arg(&seen);
+    let mut tree = Tree::start(run.stdin(Stdio::null()).stderr(Stdio::null()));
+    until("the program begins", || said.metadata().is_ok_and(|m| m.len() > 0));
+    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(others.len(), 2, "a program and a holder");
+    std::thread::sleep(Duration::from_millis(50));
+    kill_process(tree.pid(), Signal::KILL).unwrap();
+    tree.wait(LIMIT).expect("a killed process ends");
+    for &pid in &others {
+        let start = Instant::now();
+        while !gone(pid) && start.elapsed() < Duration::from_secs(15) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+    let left: Vec<&Pid> = others.iter().filter(|pid| !gone(**pid)).collect();
+    for &&pid in &left {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+    assert!(left.is_empty(), "runs on without a manager");
+    let _ = std::fs::remove_file(said);
+    assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+}
+
 #[test]
 fn signals_reach_the_program_and_its_end_is_reported() {
     if !live::ready() {

@@ -201,3 +201,31 @@ fn disabled_means_untouched() {
     let done = finish(&place, &mut command, b"", LIMIT).ok();
     assert_eq!((done.text().as_str(), done.managed_files()), ("pieces\n", 0));
 }
+
+/// What had been stored behind the end of a file came to light in it when the file grew: the
+/// kernel's pages have zeros there.
+#[test]
+fn what_is_behind_the_end_of_a_file_stays_out_of_it() {
+    for policy in ["lru", "mru"] {
+        part("behind", Budget::kib(256).policy(policy), &[]);
+    }
+}
+
+/// Of lines that four processes appended at once some were lost: each was told where the file
+/// ended before another's line was in it, and what came into the cached last page was not what
+/// went into the file.
+#[test]
+fn lines_that_many_append_are_all_there() {
+    if let Some(done) = part("appends", Budget::kib(256), &[]) {
+        assert!(done.total("major_faults") > 0);
+    }
+}
+
+/// A forked child that began with several threads at once could get a mapping beside the manager
+/// in one of them, while another told the manager of the descriptor.
+#[test]
+fn a_forked_child_begins_with_many_threads() {
+    if let Some(done) = part("fork-begin", Budget::kib(128), &[]) {
+        done.pressed();
+    }
+}

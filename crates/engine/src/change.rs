@@ -23,7 +23,8 @@ pub enum Change {
 impl<P: Port> Engine<P> {
     /// A client is about to change a range. From now on its pages are not written back, and, but
     /// for [`Change::Write`], not fetched; returns the ticket for
-    /// [`change_end`](Self::change_end) when none of them is in motion any more.
+    /// [`change_end`](Self::change_end) when none of them is in motion any more, and no earlier
+    /// change of any of them is open.
     ///
     /// # Errors
     /// [`PortError::Missing`]: no such file. For [`Change::Other`]: the write-back of dirty pages
@@ -37,41 +38,103 @@ impl<P: Port> Engine<P> {
     ) -> Result<u64, PortError> {
         let first = offset / PAGE_BYTES;
         let end = offset.saturating_add(len).div_ceil(PAGE_BYTES).max(first + 1);
-        let ticket = self.put_fence(file, first..end, change)?;
+        let reach = if change == Change::Truncate { offset } else { offset.saturating_add(len) };
         let mut again = Again::new();
+        loop {
+            // Whoever makes the file longer changes its last page too: what lies behind the end
+            // there becomes content.
+            let tail = self.tail(file, reach)?;
+            let pages = tail.map_or(first, |at| first.min(at / PAGE_BYTES))..end;
+            let fenced = self.fence_off(file, pages.clone(), change, &mut again);
+            self.serve_all(&mut again);
+            let ticket = fenced?;
+            match self.tail(file, reach) {
+                Ok(None) => return Ok(ticket),
+                Ok(Some(at)) if pages.contains(&(at / PAGE_BYTES)) => {
+                    self.clear_behind(file, at, &mut again);
+                    self.serve_all(&mut again);
+                    return Ok(ticket);
+                }
+                // The file became shorter before the fence stood.
+                Ok(Some(_)) => self.take_fence(file, ticket),
+                Err(error) => {
+                    self.take_fence(file, ticket);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Where the file ends now, if that is within a page and a change that reaches so far makes it
+    /// longer.
+    fn tail(&self, file: FileNo, reach: u64) -> Result<Option<u64>, PortError> {
+        let size = self.port.version(file)?.size_bytes;
+        Ok((reach > size && !size.is_multiple_of(PAGE_BYTES)).then_some(size))
+    }
+
+    /// Programs may have stored behind the end of the file, in its last page. A file that grows
+    /// over it has zeros there.
+    fn clear_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+        let place = Place { segment: Segment(file), index: size_bytes / PAGE_BYTES };
+        if let Some(page) = self.pin_at_rest(place, again) {
+            let zeros = [0u8; PAGE_BYTES as usize];
+            let from = (size_bytes % PAGE_BYTES) as usize;
+            let _ = self.port.patch(file, size_bytes, &zeros[from..]);
+            self.unpin(page);
+        }
+    }
+
+    /// Puts a fence around pages, and waits until they are at rest behind it.
+    fn fence_off(
+        &self,
+        file: FileNo,
+        pages: Range<u64>,
+        change: Change,
+        again: &mut Again,
+    ) -> Result<u64, PortError> {
+        let ticket = self.put_fence(file, pages.clone(), change)?;
+        // One after the other, as the kernel lets system calls change a file: only then is it known
+        // where an append goes, and which of two writes to the same bytes comes last.
+        let alone = |core: &mut Core| {
+            let fences = core.file(file).map_or(&[][..], |f| &f.fences);
+            let earlier =
+                |f: &Fence| f.ticket < ticket && f.first < pages.end && pages.start < f.end;
+            (!fences.iter().any(earlier)).then_some(())
+        };
+        let (mut core, ()) = self.wait_until(again, alone);
+        if change != Change::Other {
+            core.raise_fence(file, ticket);
+        }
+        drop(core);
         if change == Change::Other {
             // What is being fetched for a store turns dirty yet.
             let filled = |core: &mut Core| {
-                let pages = core.pages_in(file, first..end);
+                let pages = core.pages_in(file, pages.clone());
                 let filling = pages.iter().any(|(p, _)| core.word(*p).state() == State::Filling);
                 (!filling).then_some(())
             };
-            drop(self.wait_until(&mut again, filled));
-            self.serve_all(&mut again);
-            if let Err(error) = self.flush(file, first..end) {
+            drop(self.wait_until(again, filled));
+            self.serve_all(again);
+            if let Err(error) = self.write_out(file, pages.clone()) {
                 self.take_fence(file, ticket);
                 return Err(error);
             }
-            let mut core = self.lock();
-            for fence in core.file_mut(file).into_iter().flat_map(|f| &mut f.fences) {
-                fence.preparing &= fence.ticket != ticket;
-            }
+            self.lock().raise_fence(file, ticket);
         }
         // The fence lets no new write-back begin, so that this ends.
         let settled = |core: &mut Core| {
             let moving = if change == Change::Write {
-                core.pages_in(file, first..end).iter().any(|&(page, _)| {
+                core.pages_in(file, pages.clone()).iter().any(|&(page, _)| {
                     let word = core.word(page);
                     let leaves = word.doomed() || word.state() == State::Leaving;
                     word.state() == State::Cleaning || leaves && word.dirty()
                 })
             } else {
-                core.in_motion(file, first..end)
+                core.in_motion(file, pages.clone())
             };
             (!moving).then_some(())
         };
-        drop(self.wait_until(&mut again, settled));
-        self.serve_all(&mut again);
+        drop(self.wait_until(again, settled));
         Ok(ticket)
     }
 
@@ -79,16 +142,8 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let ticket = core.next_ticket;
         let fences = &mut core.file_mut(file).ok_or(PortError::Missing)?.fences;
-        let mut overlapped = false;
-        for other in fences.iter_mut() {
-            if other.first < pages.end && pages.start < other.end {
-                other.overlapped = true;
-                overlapped = true;
-            }
-        }
-        let preparing = change == Change::Other;
         let (first, end) = (pages.start, pages.end);
-        fences.push(Fence { ticket, change, first, end, overlapped, preparing });
+        fences.push(Fence { ticket, change, first, end, preparing: true });
         core.next_ticket += 1;
         Ok(ticket)
     }
@@ -132,10 +187,16 @@ impl<P: Port> Engine<P> {
         let Some(fence) = known(&self.lock()) else { return };
         let mut again = Again::new();
         let patched = match bytes {
-            Some(bytes) => self.patch_all(file, ticket, offset, len, bytes, &mut again),
+            Some(bytes) => self.patch_all(file, offset, len, bytes, &mut again),
             None => false,
         };
         self.follow_size(file, true, &mut again);
+        if fence.change == Change::Other
+            && let Some(f) = self.lock().file_mut(file)
+        {
+            // Blocks may have been taken away.
+            f.holes = true;
+        }
         if !patched {
             self.drop_pages(file, fence.first..fence.end, false, &mut again);
         }
@@ -147,7 +208,6 @@ impl<P: Port> Engine<P> {
     fn patch_all(
         &self,
         file: FileNo,
-        ticket: u64,
         offset: u64,
         len: u64,
         mut bytes: impl FnMut(u64, &mut [u8]) -> Result<(), PortError>,
@@ -166,39 +226,11 @@ impl<P: Port> Engine<P> {
             let to = ((place.index + 1) * PAGE_BYTES).min(end);
             let mut buffer = [0u8; PAGE_BYTES as usize];
             let piece = &mut buffer[..(to - from) as usize];
-            let overlapped = self.lock().file(file).is_some_and(|f| {
-                f.fences.iter().any(|fence| fence.ticket == ticket && fence.overlapped)
-            });
-            let done = if overlapped {
-                self.patch_from_storage(place, from, piece)
-            } else {
-                bytes(from - offset, piece).and_then(|()| self.port.patch(file, from, piece))
-            };
+            let done =
+                bytes(from - offset, piece).and_then(|()| self.port.patch(file, from, piece));
             self.unpin(page);
             patched &= done.is_ok();
         }
-        patched
-    }
-
-    /// Two clients wrote the same page at once. Whose bytes came last only storage knows.
-    fn patch_from_storage(
-        &self,
-        place: Place,
-        from: u64,
-        piece: &mut [u8],
-    ) -> Result<(), PortError> {
-        let mut buffer = self.take_buffer(PAGE_BYTES as usize)?;
-        let page = &mut buffer[..PAGE_BYTES as usize];
-        // One at a time, so that what was read last is patched in last.
-        let one = self.patching.lock().expect("patching");
-        let file = place.segment.0;
-        let patched = self.port.load(file, place.index, page).and_then(|_| {
-            let at = (from % PAGE_BYTES) as usize;
-            piece.copy_from_slice(&page[at..at + piece.len()]);
-            self.port.patch(file, from, piece)
-        });
-        drop(one);
-        self.give_buffer(buffer);
         patched
     }
 
@@ -248,6 +280,9 @@ impl<P: Port> Engine<P> {
             // Before a fault may need the new pages.
             let _ = self.port.resize(file, pages);
         }
+        if !own && now.size_bytes > before.size_bytes {
+            self.reread_behind(file, before.size_bytes, again);
+        }
         let mut core = self.lock();
         self.follow(&mut core, file, now, pages);
         drop(core);
@@ -266,6 +301,26 @@ impl<P: Port> Engine<P> {
         if let Some(f) = core.file_mut(file) {
             f.stale |= held;
         }
+    }
+
+    /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
+    /// here is theirs.
+    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+        let place = Place { segment: Segment(file), index: size_bytes / PAGE_BYTES };
+        let from = (size_bytes % PAGE_BYTES) as usize;
+        // Behind a fence it is one of ours who makes it longer.
+        if from == 0 || self.lock().fenced(place) {
+            return;
+        }
+        let Some(page) = self.pin_at_rest(place, again) else { return };
+        if let Ok(mut buffer) = self.take_buffer(PAGE_BYTES as usize) {
+            let data = &mut buffer[..PAGE_BYTES as usize];
+            if self.port.load(file, place.index, data).is_ok() {
+                let _ = self.port.patch(file, size_bytes, &data[from..]);
+            }
+            self.give_buffer(buffer);
+        }
+        self.unpin(page);
     }
 
     fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64) {
@@ -290,14 +345,8 @@ impl<P: Port> Engine<P> {
         }
         self.drop_pages(file, pages..u64::MAX, true, again);
         let _ = self.port.resize(file, pages);
-        let tail = (size_bytes % PAGE_BYTES) as usize;
-        if tail != 0 {
-            let place = Place { segment: Segment(file), index: pages - 1 };
-            if let Some(page) = self.pin_at_rest(place, again) {
-                let zeros = [0u8; PAGE_BYTES as usize];
-                let _ = self.port.patch(file, size_bytes, &zeros[tail..]);
-                self.unpin(page);
-            }
+        if !size_bytes.is_multiple_of(PAGE_BYTES) {
+            self.clear_behind(file, size_bytes, again);
         }
     }
 

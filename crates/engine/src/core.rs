@@ -3,7 +3,8 @@
 //! Decisions are made and pages are claimed under the lock; nothing here does I/O.
 
 use crate::change::Change;
-use crate::port::{FileNo, SpaceNo, Version};
+use crate::errors::WriteErrors;
+use crate::port::{FileNo, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::FileCounts;
 use crate::table::Table;
@@ -35,10 +36,8 @@ pub(crate) struct Fence {
     pub(crate) change: Change,
     pub(crate) first: u64,
     pub(crate) end: u64,
-    /// Another change of some of these pages was open at the same time: only storage knows what
-    /// they hold.
-    pub(crate) overlapped: bool,
-    /// Not yet: its dirty pages are being written back, and no new ones come into being.
+    /// Not yet: an earlier change of some of its pages is open, or its dirty pages are being
+    /// written back (and no new ones come into being).
     pub(crate) preparing: bool,
 }
 
@@ -59,8 +58,8 @@ pub(crate) struct File {
     /// Storage may lack blocks for some pages: reserve before giving write access.
     pub(crate) holes: bool,
     pub(crate) counts: FileCounts,
-    /// The last write-back error, for the next flush to report.
-    pub(crate) error: Option<i32>,
+    /// What write-backs failed with.
+    pub(crate) errors: WriteErrors,
 }
 
 /// Receives the brain's inputs and what they mean as references. Called under the engine's lock:
@@ -212,6 +211,13 @@ impl Core {
     fn fences(&self, place: Place) -> impl Iterator<Item = &Fence> {
         let fences = self.file(place.segment.0).map_or(&[][..], |f| &f.fences);
         fences.iter().filter(move |fence| (fence.first..fence.end).contains(&place.index))
+    }
+
+    /// From now on the pages of a fence are not written back.
+    pub(crate) fn raise_fence(&mut self, file: FileNo, ticket: u64) {
+        for fence in self.file_mut(file).into_iter().flat_map(|f| &mut f.fences) {
+            fence.preparing &= fence.ticket != ticket;
+        }
     }
 
     /// A change of the page is open: writing it back could undo the change.
@@ -547,6 +553,13 @@ impl Core {
         }
         self.private_pages = total;
         self.decide(Input::Reserved { frames: total })
+    }
+
+    /// Notes that pages of a file could not be written back.
+    pub(crate) fn note_error(&mut self, file: FileNo, error: PortError) {
+        if let (PortError::Io(errno), Some(f)) = (error, self.file_mut(file)) {
+            f.errors.met(errno);
+        }
     }
 
     /// Notes that a page is dirty, for flushes to find it.

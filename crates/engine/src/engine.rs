@@ -12,6 +12,7 @@
 //! not hope for a free thread.
 
 use crate::core::{Core, Fault, File, Job, Log};
+use crate::errors::WriteErrors;
 use crate::job::Queue;
 use crate::port::{FileNo, PAGE_BYTES, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
@@ -49,8 +50,6 @@ pub struct Engine<P: Port> {
     pub(crate) queue: Mutex<Queue>,
     /// Held while a file's length is looked at and followed.
     pub(crate) resizing: Mutex<()>,
-    /// Held while pages whose changes overlapped are patched from storage.
-    pub(crate) patching: Mutex<()>,
     pub(crate) times: Times,
     pub(crate) failed_faults: AtomicU64,
     private_pages_max: AtomicU64,
@@ -82,7 +81,6 @@ impl<P: Port> Engine<P> {
             layout: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
             resizing: Mutex::new(()),
-            patching: Mutex::new(()),
             times: Times::default(),
             failed_faults: AtomicU64::new(0),
             private_pages_max: AtomicU64::new(0),
@@ -196,7 +194,7 @@ impl<P: Port> Engine<P> {
             dirty: std::collections::BTreeSet::new(),
             holes,
             counts: FileCounts::default(),
-            error: None,
+            errors: WriteErrors::default(),
         });
         if let Some(log) = &mut core.log {
             log.segment(Segment(file), name, version.size_bytes);

@@ -169,7 +169,7 @@ impl Manager {
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.
-                    let _ = self.engine.flush_quietly(file);
+                    let _ = self.engine.write_out(file, 0..u64::MAX);
                 }
             }
             self.handlers_busy.fetch_sub(1, Ordering::Relaxed);

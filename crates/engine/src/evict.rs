@@ -81,11 +81,8 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for victim in victims {
             let word = core.word(victim.page);
-            if word.dirty()
-                && let (PortError::Io(errno), Some(file)) =
-                    (error, core.file_mut(victim.place.segment.0))
-            {
-                file.error = Some(errno);
+            if word.dirty() {
+                core.note_error(victim.place.segment.0, error);
             }
             word.kept();
             // The brain holds what is kept for dirty, and takes it back when it was cleaned.

@@ -10,14 +10,53 @@ use std::ops::Range;
 const FLUSH_RUN_PAGES_MAX: u32 = 256;
 
 impl<P: Port> Engine<P> {
-    /// Writes the dirty pages of a file range back, and reports the first error, also one that an
-    /// earlier write-back met (once).
+    /// Writes the dirty pages of a file range back, and reports an error that one of them met, or
+    /// that an earlier write-back met and nobody was told.
     ///
     /// # Errors
     /// The errno of the write that failed; the pages stay dirty and in memory.
     pub fn flush(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
+        let mut heard = self.errors_so_far(file);
+        self.flush_since(file, pages, &mut heard)
+    }
+
+    /// What somebody who opens a file now has heard of its errors: for
+    /// [`flush_since`](Self::flush_since).
+    pub fn errors_so_far(&self, file: FileNo) -> u64 {
+        self.lock().file(file).map_or(0, |f| f.errors.sample())
+    }
+
+    /// Writes the dirty pages of a file range back, and reports an error that a write-back of any
+    /// of the file's pages met since `heard`, which is brought up to date: once, as `fsync(2)`
+    /// reports it to each open file description.
+    ///
+    /// # Errors
+    /// The errno of the latest write that failed; the pages stay dirty and in memory.
+    pub fn flush_since(
+        &self,
+        file: FileNo,
+        pages: Range<u64>,
+        heard: &mut u64,
+    ) -> Result<(), PortError> {
+        let written = self.write_out(file, pages);
+        match self.lock().file_mut(file).and_then(|f| f.errors.tell(heard)) {
+            Some(errno) => Err(PortError::Io(errno)),
+            None => written,
+        }
+    }
+
+    /// Writes the dirty pages of a file range back. Errors are noted, so that those who flush hear
+    /// of them.
+    ///
+    /// # Errors
+    /// The errno of the first write that failed; the pages stay dirty and in memory.
+    pub fn write_out(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
         let mut again = Again::new();
         let mut first_error = None;
+        let mut failed = |error: PortError| {
+            self.lock().note_error(file, error);
+            first_error.get_or_insert(error);
+        };
         let mut next = pages.start;
         while let Some(run) = self.claim_dirty(file, next..pages.end, &mut again) {
             let end = run.place.index + u64::from(run.pages);
@@ -29,13 +68,11 @@ impl<P: Port> Engine<P> {
                         if let Some(run) = self.claim_dirty(file, one..one + 1, &mut again)
                             && let Err(error) = self.clean(run, &mut more, &mut again)
                         {
-                            first_error.get_or_insert(error);
+                            failed(error);
                         }
                     }
                 }
-                Err(error) => {
-                    first_error.get_or_insert(error);
-                }
+                Err(error) => failed(error),
                 Ok(()) => {}
             }
             next = end;
@@ -43,23 +80,7 @@ impl<P: Port> Engine<P> {
             self.serve_all(&mut again);
         }
         self.serve_all(&mut again);
-        let earlier = self.lock().file_mut(file).and_then(|f| f.error.take());
-        match first_error.or(earlier.map(PortError::Io)) {
-            Some(error) => Err(error),
-            None => Ok(()),
-        }
-    }
-
-    /// As [`flush`](Self::flush) over the whole file, but an error is kept for whoever asks next.
-    ///
-    /// # Errors
-    /// As [`flush`](Self::flush).
-    pub fn flush_quietly(&self, file: FileNo) -> Result<(), PortError> {
-        let result = self.flush(file, 0..u64::MAX);
-        if let (Err(PortError::Io(errno)), Some(f)) = (result, self.lock().file_mut(file)) {
-            f.error = Some(errno);
-        }
-        result
+        first_error.map_or(Ok(()), Err)
     }
 
     /// Claims the next run of dirty pages, waiting for busy ones.
@@ -117,17 +138,22 @@ impl<P: Port> Engine<P> {
     }
 
     /// Writes back what is dirty now, so that little is lost should the machine die. Errors stay
-    /// with their files.
-    pub fn write_behind(&self) {
+    /// with their files, for those who flush.
+    ///
+    /// # Errors
+    /// The errno of the first write that failed.
+    pub fn write_behind(&self) -> Result<(), PortError> {
         let files: Vec<FileNo> = {
             let core = self.lock();
             (0..core.files.len()).map(|no| no as FileNo).collect()
         };
+        let mut result = Ok(());
         for file in files {
             if self.dirty_pages(file) > 0 {
-                let _ = self.flush_quietly(file);
+                result = result.and(self.write_out(file, 0..u64::MAX));
             }
         }
+        result
     }
 
     /// Pages of a file that are dirty now.

@@ -11,11 +11,11 @@ use crate::port::PAGE_BYTES;
 use crate::store::Store;
 use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::file::{self, TransferFlags};
+use pagekeeper_sys::file::{self, FileId, TransferFlags};
 use pagekeeper_sys::process;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::Connection;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
@@ -121,6 +121,8 @@ pub struct Rescue {
     pub written_pages: usize,
     /// Dirty pages that could not be written.
     pub lost_pages: usize,
+    /// Files that were written to, but may not survive a power cut.
+    pub unsynced_files: usize,
 }
 
 /// The holder process: holds until the manager says it is done (`None`), or dies.
@@ -167,7 +169,7 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
 
 impl Held {
     fn rescue(mut self) -> Rescue {
-        let stopped = stop_programs(&self.tag);
+        let stopped = stop_programs(&self.tag, &self.memory_files());
         let mut rescue = Rescue { stopped, ..Rescue::default() };
         let (Some(words), Some(extents)) = (self.words.take(), self.extents.take()) else {
             return rescue;
@@ -186,25 +188,29 @@ impl Held {
             {
                 n += 1;
             }
-            let written = match (self.memfds.get(&first.segment.0), stores.get(&first.segment.0)) {
-                (Some(memfd), Some(store)) => {
-                    let mut data = vec![0u8; n * PAGE_BYTES as usize];
-                    let offset = first.index * PAGE_BYTES;
-                    read_all(memfd, &mut data, offset) && store.store(offset, &data).is_ok()
-                }
-                _ => false,
+            let ends = (self.memfds.get(&first.segment.0), stores.get(&first.segment.0));
+            let write = |index: u64, pages: usize| {
+                let (Some(memfd), Some(store)) = ends else { return false };
+                let mut data = vec![0u8; pages * PAGE_BYTES as usize];
+                let offset = index * PAGE_BYTES;
+                read_all(memfd, &mut data, offset) && store.store(offset, &data).is_ok()
             };
-            if written {
-                rescue.written_pages += n;
+            let written = if write(first.index, n) {
+                n
             } else {
-                rescue.lost_pages += n;
-            }
+                // One bad page must not take its neighbours along.
+                (0..n).filter(|&i| write(first.index + i as u64, 1)).count()
+            };
+            rescue.written_pages += written;
+            rescue.lost_pages += n - written;
             rest = &rest[n..];
         }
-        for store in stores.values() {
-            let _ = store.sync();
-        }
+        rescue.unsynced_files = stores.values().filter(|store| store.sync().is_err()).count();
         rescue
+    }
+
+    fn memory_files(&self) -> HashSet<FileId> {
+        self.memfds.values().filter_map(|fd| file::stat(fd).ok()).map(|stat| stat.id).collect()
     }
 }
 
@@ -220,8 +226,20 @@ fn read_all(fd: &OwnedFd, data: &mut [u8], offset: u64) -> bool {
     true
 }
 
-/// Kills every process that has the tag in its environment, until none is left.
-fn stop_programs(tag: &[u8]) -> usize {
+/// Whether a process maps one of these memory files.
+fn maps_any(pid: u32, files: &HashSet<FileId>) -> bool {
+    let mut found = false;
+    let _ = process::for_each_mapping(pid, |mapping| {
+        let dev = rustix::fs::makedev(mapping.dev_major, mapping.dev_minor);
+        found |= files.contains(&FileId { dev, ino: mapping.inode });
+        !found
+    });
+    found
+}
+
+/// Kills every process that has the tag in its environment, until none is left; and those that map
+/// the memory files, since a program may have written something else over its environment.
+fn stop_programs(tag: &[u8], files: &HashSet<FileId>) -> usize {
     let start = Instant::now();
     let me = std::process::id();
     let mut stopped = 0;
@@ -232,7 +250,8 @@ fn stop_programs(tag: &[u8]) -> usize {
                 continue;
             };
             let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
-            if pid == me || !environ.windows(tag.len()).any(|w| w == tag) {
+            let tagged = environ.windows(tag.len()).any(|w| w == tag);
+            if pid == me || !(tagged || maps_any(pid, files)) {
                 continue;
             }
             if process::pidfd_open(pid)

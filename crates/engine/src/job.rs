@@ -189,7 +189,9 @@ impl<P: Port> Engine<P> {
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
     fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
         for run in std::mem::take(&mut job.clean) {
-            let _ = self.clean(run, more, again);
+            if let Err(error) = self.clean(run, more, again) {
+                self.lock().note_error(run.place.segment.0, error);
+            }
         }
         self.evict(std::mem::take(&mut job.evict), more, again);
     }

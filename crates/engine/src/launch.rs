@@ -279,13 +279,18 @@ fn start_threads(
 /// Writes dirty pages back from time to time, and names what is stuck.
 fn write_behind(manager: &Manager, stop: &AtomicBool) {
     let mut last = Instant::now();
+    let mut told = None::<Instant>;
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(100));
-        for stuck in manager.engine.stuck(STUCK_AFTER) {
-            eprintln!("pagekeeper: {stuck}");
+        let stuck = manager.engine.stuck(STUCK_AFTER);
+        if !stuck.is_empty() && told.is_none_or(|at| at.elapsed() >= STUCK_AFTER) {
+            told = Some(Instant::now());
+            for stuck in stuck {
+                eprintln!("pagekeeper: {stuck}");
+            }
         }
         if last.elapsed() >= WRITE_BACK_EVERY {
-            manager.engine.write_behind();
+            let _ = manager.engine.write_behind();
             last = Instant::now();
         }
     }

@@ -9,6 +9,7 @@
 mod change;
 pub mod core;
 pub mod engine;
+mod errors;
 mod events;
 mod evict;
 mod fault;

@@ -72,6 +72,8 @@ pub(crate) struct Client {
     pub(crate) changes: Vec<(u64, FileNo)>,
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
+    /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
+    pub(crate) heard: HashMap<FileNo, u64>,
 }
 
 /// What a descriptor allows, by the mode it was opened with.

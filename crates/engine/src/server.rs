@@ -147,10 +147,19 @@ impl Connection {
         if rights.copied().is_some_and(allowed) { Ok(no) } else { Err(Errno::ACCESS) }
     }
 
-    fn grant(&self, no: FileNo, rights: Rights) {
+    fn grant(&self, no: FileNo, rights: Rights, heard: u64) {
         let mut clients = self.manager.clients.lock().expect("lock");
-        let known = clients.entry(self.pid).or_default().rights.entry(no).or_default();
+        let client = clients.entry(self.pid).or_default();
+        client.heard.entry(no).or_insert(heard);
+        let known = client.rights.entry(no).or_default();
         *known = known.and(rights);
+    }
+
+    /// What this process heard of a file's errors by its mappings.
+    fn heard(&self, no: FileNo) -> u64 {
+        let clients = self.manager.clients.lock().expect("lock");
+        let heard = clients.get(&self.pid).and_then(|client| client.heard.get(&no).copied());
+        heard.unwrap_or_else(|| self.manager.engine.errors_so_far(no))
     }
 
     fn handle(&self, op: Op, r: Request, text: &[u8], fd: Option<OwnedFd>) -> Handled {
@@ -181,11 +190,10 @@ impl Connection {
             Op::Opened => {
                 let fd = fd.ok_or(Errno::BADF)?;
                 let (rights, flags) = Rights::proved_by(&fd)?;
-                let no = manager.opened(fd.as_fd(), flags);
-                if let Some(no) = no {
-                    self.grant(no, rights);
-                }
-                value(no.map_or(0, |no| u64::from(no) + 1))
+                let Some(no) = manager.opened(fd.as_fd(), flags) else { return value(0) };
+                let heard = manager.engine.errors_so_far(no);
+                self.grant(no, rights, heard);
+                values(u64::from(no) + 1, heard)
             }
             Op::Closed => value(0),
             Op::MapPrepare => self.map_prepare(r, fd),
@@ -297,11 +305,14 @@ impl Connection {
                 continue;
             }
             let pages = region.index(start)..region.index(end - 1) + 1;
-            let result = engine.flush(region.file, pages).and_then(|()| {
-                match engine.port().file(region.file) {
-                    Some(live) => live.store.sync(),
-                    None => Ok(()),
-                }
+            let mut heard = self.heard(region.file);
+            let result = engine.flush_since(region.file, pages, &mut heard);
+            let mut clients = self.manager.clients.lock().expect("lock");
+            clients.entry(self.pid).or_default().heard.insert(region.file, heard);
+            drop(clients);
+            let result = result.and_then(|()| match engine.port().file(region.file) {
+                Some(live) => live.store.sync(),
+                None => Ok(()),
             });
             if let Err(error) = result {
                 first_error.get_or_insert(errno_of(error));
@@ -316,10 +327,8 @@ impl Connection {
     fn flush(&self, r: Request) -> Handled {
         let engine = &self.manager.engine;
         if r.a == u64::MAX {
-            return match engine.flush_all().into_iter().next() {
-                Some((_, error)) => Err(errno_of(error)),
-                None => value(0),
-            };
+            engine.write_behind().map_err(errno_of)?;
+            return value(0);
         }
         let Ok(no) = self.slot(r.a) else { return value(0) };
         if r.d == 0 {
@@ -328,8 +337,14 @@ impl Connection {
         }
         let first = r.b / PAGE_BYTES;
         let end = if r.c == 0 { u64::MAX } else { r.b.saturating_add(r.c).div_ceil(PAGE_BYTES) };
-        engine.flush(no, first..end).map_err(errno_of)?;
-        value(0)
+        let mut heard = r.e;
+        let result = if heard == wire::HEARD_NOTHING {
+            engine.write_out(no, first..end)
+        } else {
+            engine.flush_since(no, first..end, &mut heard)
+        };
+        let errno = result.err().map_or(0, |error| errno_of(error).raw_os_error());
+        values(errno as u64, heard)
     }
 
     fn read(&self, r: Request) -> Handled {
@@ -435,7 +450,7 @@ impl Connection {
             self.manager.note(format!(
                 "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"
             ));
-            self.manager.engine.flush_all();
+            let _ = self.manager.engine.write_behind();
         }
     }
 }

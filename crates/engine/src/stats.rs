@@ -63,13 +63,39 @@ impl Default for Times {
     }
 }
 
-/// This thread's place in [`Times::now`].
-fn watched_thread() -> usize {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    thread_local! {
-        static MINE: usize = NEXT.fetch_add(1, Ordering::Relaxed) as usize % WATCHED_THREADS;
+/// A thread's place in [`Times::now`], its own for as long as it lives: two threads in one place
+/// would each bring back what the other was doing.
+struct Watched(Option<usize>);
+
+/// One bit a place.
+static WATCHED: AtomicU64 = AtomicU64::new(0);
+
+impl Watched {
+    fn new() -> Watched {
+        let free = |taken: u64| {
+            let place = taken.trailing_ones() as usize;
+            (place < WATCHED_THREADS).then_some(place)
+        };
+        let take = |taken| free(taken).map(|place| taken | 1 << place);
+        let before = WATCHED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
+        Watched(before.ok().and_then(free))
     }
-    MINE.with(|mine| *mine)
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        if let Some(place) = self.0 {
+            WATCHED.fetch_and(!(1 << place), Ordering::Relaxed);
+        }
+    }
+}
+
+/// This thread's place, if there was one left.
+fn watched_thread() -> Option<usize> {
+    thread_local! {
+        static MINE: Watched = Watched::new();
+    }
+    MINE.try_with(|mine| mine.0).ok().flatten()
 }
 
 /// What time is spent on.
@@ -88,10 +114,13 @@ impl Times {
     pub fn of<T>(&self, what: Spent, f: impl FnOnce() -> T) -> T {
         let start = Instant::now();
         let since_ns = (start - self.start).as_nanos() as u64;
-        let mine = &self.now[watched_thread()];
-        let outer = mine.swap((since_ns.max(1) << 2) | what as u64, Ordering::Relaxed);
+        let mine = watched_thread().map(|place| &self.now[place]);
+        let now = (since_ns.max(1) << 2) | what as u64;
+        let outer = mine.map(|mine| mine.swap(now, Ordering::Relaxed));
         let result = f();
-        mine.store(outer, Ordering::Relaxed);
+        if let (Some(mine), Some(outer)) = (mine, outer) {
+            mine.store(outer, Ordering::Relaxed);
+        }
         let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let sum = match what {
             Spent::Policy => &self.policy_ns,
@@ -183,4 +212,29 @@ pub struct PassedThrough {
     pub name: String,
     /// Why.
     pub reason: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A run that had seen more threads than there are places called handlers stuck that had ended
+    /// long ago: two threads shared a place, and the one that ended last brought back what the
+    /// other had begun.
+    #[test]
+    fn what_a_thread_began_is_over_when_it_ends() {
+        let times = Times::default();
+        std::thread::scope(|scope| {
+            for _ in 0..4 * WATCHED_THREADS {
+                scope.spawn(|| {
+                    times.of(Spent::Kernel, || {
+                        times.of(Spent::Io, || std::thread::sleep(Duration::from_micros(200)));
+                    });
+                });
+            }
+        });
+        assert_eq!(times.stuck(Duration::ZERO), []);
+        let stuck = times.of(Spent::Io, || times.stuck(Duration::ZERO));
+        assert_eq!(stuck.len(), 1);
+    }
 }

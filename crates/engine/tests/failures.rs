@@ -407,29 +407,39 @@ fn an_open_change_stops_no_reader_and_pins_nothing_for_good() {
 }
 
 #[test]
-fn two_writes_of_one_page_at_once_leave_what_storage_holds() {
+fn two_writes_of_one_page_follow_each_other() {
     watched(30, || {
-        let simple = Simple::new(&Setup::default(), 4);
-        let engine = &simple.world.engine;
+        let simple = Arc::new(Simple::new(&Setup::default(), 4));
         simple.read(1).unwrap();
-        let begin = || engine.change_begin(simple.file, PAGE_BYTES, 8, Change::Write).unwrap();
-        let (a, b) = (begin(), begin());
-        let write = |value: u64| {
+        let write = |simple: &Simple, ticket, value: u64| {
             simple.world.machine.write_storage(simple.file, PAGE_BYTES, &value.to_le_bytes());
-        };
-        write(10);
-        write(20);
-        // The reports come in the other order.
-        let end = |ticket, value: u64| {
             let give = move |_, piece: &mut [u8]| {
                 piece.copy_from_slice(&value.to_le_bytes());
                 Ok(())
             };
-            engine.change_end(simple.file, ticket, PAGE_BYTES, 8, Some(give));
+            simple.world.engine.change_end(simple.file, ticket, PAGE_BYTES, 8, Some(give));
         };
-        end(b, 20);
-        end(a, 10);
-        assert_eq!(simple.read(1), Ok(20));
+        let begin = |simple: &Simple| {
+            let engine = &simple.world.engine;
+            engine.change_begin(simple.file, PAGE_BYTES, 8, Change::Write).unwrap()
+        };
+        let first = begin(&simple);
+        let (began, second_began) = std::sync::mpsc::channel();
+        let other = simple.clone();
+        let second = std::thread::spawn(move || {
+            let ticket = begin(&other);
+            began.send(()).unwrap();
+            assert_eq!(other.stored(1), 10, "the first is in storage");
+            write(&other, ticket, 20);
+        });
+        // Its fence is there, and it waits.
+        while simple.world.engine.describe().lines().count() < 2 {
+            std::thread::yield_now();
+        }
+        assert!(second_began.try_recv().is_err());
+        write(&simple, first, 10);
+        second.join().unwrap();
+        assert_eq!((simple.read(1), simple.stored(1)), (Ok(20), 20));
     });
 }
 

@@ -236,7 +236,7 @@ impl Program {
         let engine = &self.test.world.engine;
         let pages = first / CELLS_PER_PAGE..end.div_ceil(CELLS_PER_PAGE);
         match self.rng.below(8) {
-            0 => engine.write_behind(),
+            0 => engine.write_behind().unwrap(),
             1 => drop(engine.refresh_size(self.test.files[file].no, false)),
             _ => engine.flush(self.test.files[file].no, pages).unwrap(),
         }

@@ -5,8 +5,11 @@ use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, View};
 use crate::{raw_call, table};
+use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
-use pagekeeper_wire::{ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, Op, Request, TO_END};
+use pagekeeper_wire::{
+    ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, HEARD_NOTHING, Op, Request, TO_END,
+};
 
 /// A range of a file: offset and bytes, [`TO_END`] for all behind.
 pub(crate) type Range = (u64, u64);
@@ -101,8 +104,27 @@ pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
         return 0;
     }
     let mut request = file.request(Op::Flush);
-    (request.b, request.c, request.d) = (offset, bytes, 1);
-    ask(file.state, &request).map_or_else(|errno| errno as isize, |_| 0)
+    (request.b, request.c, request.d, request.e) = (offset, bytes, 1, HEARD_NOTHING);
+    ask(file.state, &request).map_or_else(|errno| errno as isize, |reply| -(reply.r0 as isize))
+}
+
+/// For `fsync(2)`: has the dirty pages of the file behind a descriptor written back; negative if
+/// that failed, now or since the descriptor last asked.
+pub(crate) fn sync_descriptor(fd: c_int) -> isize {
+    let Some(file) = files::managed(fd) else { return 0 };
+    let Some(heard) = table::heard(fd) else { return flush(&file, 0, 0) };
+    if !table::is_active(file.entry.slot()) || !file.state.is_own() {
+        return 0;
+    }
+    let mut request = file.request(Op::Flush);
+    (request.d, request.e) = (1, heard.load(Ordering::Relaxed));
+    match ask(file.state, &request) {
+        Ok(reply) => {
+            heard.store(reply.r1, Ordering::Relaxed);
+            -(reply.r0 as isize)
+        }
+        Err(errno) => errno as isize,
+    }
 }
 
 /// [`flush`] of the whole file behind a descriptor; negative if it failed.

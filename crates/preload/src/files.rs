@@ -174,18 +174,26 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
         return;
     }
     let Some(state) = state::current() else { return };
+    let Some((slot, heard)) = show(state, fd, flags) else { return };
+    if table::identify(slot, &stat) {
+        if let Some(known) = table::heard(fd) {
+            known.store(heard, Ordering::Relaxed);
+        }
+        if let Some(old) = table::set(fd, Entry::new(slot, fd)) {
+            closed(state, old);
+        }
+    }
+}
+
+/// Shows the manager a descriptor: the file's slot, if it has one, and what a descriptor opened
+/// now has heard of its errors.
+fn show(state: &State, fd: c_int, flags: c_int) -> Option<(u32, u64)> {
     let mut request = Request::new(Op::Opened);
     request.a = flags as u32 as u64;
-    let Ok((reply, came)) = ask_with(state, &request, &[], fd) else { return };
+    let (reply, came) = ask_with(state, &request, &[], fd).ok()?;
     raw::close(came);
-    let Some(slot) = reply.r0.checked_sub(1).and_then(|slot| u32::try_from(slot).ok()) else {
-        return;
-    };
-    if table::identify(slot, &stat)
-        && let Some(old) = table::set(fd, Entry::new(slot, fd))
-    {
-        closed(state, old);
-    }
+    let slot = u32::try_from(reply.r0.checked_sub(1)?).ok()?;
+    Some((slot, reply.r1))
 }
 
 fn is_synthetic(fd: c_int, stat: &libc::stat) -> bool {
@@ -239,13 +247,19 @@ pub(crate) fn announce_executed() {
     raw::close(list as c_int);
 }
 
-/// Shows the manager all managed files that a forked child inherited.
-pub(crate) fn announce_inherited() {
+/// Shows the manager all managed files that a forked child inherited. What the table says of them
+/// stays meanwhile: other threads of the child may be using them already.
+pub(crate) fn announce_inherited(state: &State) {
     for (fd, entry) in table::entries(0, u32::MAX) {
+        let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+        let same = raw::fstat(fd).is_ok_and(|stat| table::is_file(entry.slot(), &stat));
+        if same && show(state, fd, flags as c_int).is_some() {
+            continue;
+        }
+        // Closed, and perhaps reused, by a call that this library does not see.
         if table::clear(fd).is_some() {
             table::drop_count(entry);
         }
-        let flags = raw::fcntl(fd, libc::F_GETFL, 0);
         if flags >= 0 {
             classify(fd, flags as c_int);
         }
@@ -342,6 +356,9 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
     let Some(state) = state::current() else { return };
     match table::get(old) {
         Some(entry) => {
+            if let (Some(from), Some(to)) = (table::heard(old), table::heard(new)) {
+                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+            }
             if let Some(old) = table::set(new, entry) {
                 closed(state, old);
             }

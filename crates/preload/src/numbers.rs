@@ -118,7 +118,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_splice => {
             change::splice(fd, b as *mut i64, c as c_int, d as *mut i64, e, f as u32)?
         }
-        libc::SYS_fsync | libc::SYS_fdatasync => after(change::flush_descriptor(fd), plain),
+        libc::SYS_fsync | libc::SYS_fdatasync => after(change::sync_descriptor(fd), plain),
         libc::SYS_sync_file_range => after(change::flush_range(fd, b as i64, c as i64), plain),
         libc::SYS_syncfs | libc::SYS_sync => after(change::flush_all(), plain),
         libc::SYS_fadvise64 => {

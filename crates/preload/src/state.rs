@@ -137,7 +137,7 @@ fn begin(state: &'static State) {
         // The manager is waiting to hear whose memory the probe page's fault told it of.
         connection::connect_first(state);
     }
-    files::announce_inherited();
+    files::announce_inherited(state);
 }
 
 /// The manager does not answer any more. Ends the program if it uses managed memory or files:

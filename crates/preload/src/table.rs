@@ -46,6 +46,8 @@ struct SlotFile {
 }
 
 static WORDS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// What each descriptor has heard of its file's write errors.
+static HEARD: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// One above the highest descriptor that was ever of a file with a slot.
 static DESCRIPTORS_USED: AtomicU32 = AtomicU32::new(0);
 static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
@@ -56,7 +58,19 @@ static SLOTS: AtomicUsize = AtomicUsize::new(0);
 pub(crate) fn allocate() -> bool {
     let addr = raw::reserve(DESCRIPTORS_MAX as usize * size_of::<AtomicU32>());
     WORDS.store(addr as *mut AtomicU32, Ordering::Release);
-    addr != 0
+    let heard = raw::reserve(DESCRIPTORS_MAX as usize * size_of::<AtomicU64>());
+    HEARD.store(heard as *mut AtomicU64, Ordering::Release);
+    addr != 0 && heard != 0
+}
+
+/// What a descriptor has heard of its file's write errors; a forked child inherits it.
+pub(crate) fn heard(fd: c_int) -> Option<&'static AtomicU64> {
+    let heard = HEARD.load(Ordering::Relaxed);
+    if heard.is_null() || fd as u32 >= DESCRIPTORS_MAX {
+        return None;
+    }
+    // SAFETY: mapped for DESCRIPTORS_MAX numbers, never unmapped; zero is valid.
+    Some(unsafe { &*heard.add(fd as usize) })
 }
 
 /// Maps the flags that the manager shares, once; false if they are unusable.

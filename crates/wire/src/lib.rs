@@ -44,7 +44,8 @@ pub enum Op {
     /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
     Probe = 3,
     /// A regular file was opened; a descriptor of it rides along. `a` = the `open(2)` flags.
-    /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good.
+    /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
+    /// the descriptor has heard of errors, for [`Op::Flush`].
     /// While the slot's byte lacks [`SLOT_ACTIVE`], the client uses plain system calls, counted in
     /// its raw-operations word (see [`Op::RawWord`]).
     Opened = 4,
@@ -68,7 +69,10 @@ pub enum Op {
     /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).
     Sync = 9,
     /// Write dirty pages of a file range back: `a` = slot, `b` = offset, `c` = length (0: to the
-    /// end), `d` = 1 to wait; slot [`ALL_FILES`] means every managed file. The client then issues its own fsync or whatever needed it.
+    /// end), `d` = 1 to wait; slot [`ALL_FILES`] means every managed file. `e` = what the descriptor
+    /// has heard of errors: one that came since is reported, once; or [`HEARD_NOTHING`]: only what
+    /// cannot be written now is. Reply: `r0` = 0 or an errno, `r1` = what it has heard now.
+    /// The client then issues its own fsync or whatever needed it.
     Flush = 10,
     /// Copies file content into the caller's memory: `a` = slot, `b` = offset, `c` = length,
     /// `d` = address, `e` = 1 if the address may lie in managed memory. Reply: `r0` = bytes copied
@@ -116,6 +120,8 @@ pub const SLOT_ACTIVE: u8 = 1;
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
 pub const ALL_FILES: u64 = u64::MAX;
+/// [`Op::Flush`]: no descriptor asks for errors of the past.
+pub const HEARD_NOTHING: u64 = u64::MAX;
 /// [`Op::ChangeBegin`]: from the offset to the end of the file and beyond.
 pub const TO_END: u64 = u64::MAX;
 /// [`Op::ChangeBegin`] kind: bytes are overwritten; cached pages are patched at the end.

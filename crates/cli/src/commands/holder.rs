@@ -42,8 +42,12 @@ pub(crate) fn run() -> Result<(), Failure> {
             0 => String::new(),
             pages => format!("; {pages} dirty pages could not be written"),
         };
+        let unsynced = match rescue.unsynced_files {
+            0 => String::new(),
+            files => format!("; {files} files could not be synced to storage"),
+        };
         report::say(&format!(
-            "the manager died; stopped {} processes, wrote {} dirty pages back{lost}",
+            "the manager died; stopped {} processes, wrote {} dirty pages back{lost}{unsynced}",
             rescue.stopped, rescue.written_pages
         ));
     }

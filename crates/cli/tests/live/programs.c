@@ -183,6 +183,48 @@ static void fork_threads(void) {
 }
 
 // vfork and exec, and posix_spawn, with dirty pages that the new program reads by itself.
+static pthread_barrier_t begun, stored;
+static uint64_t *begin_words;
+static int begin_file;
+
+static void *begin(void *number) {
+    uint64_t mine = (uint64_t)number;
+    pthread_barrier_wait(&begun);
+    uint64_t *at = map(begin_file, 64, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (int page = 0; page < 64; page++) at[page * 512 + mine] = begin_words[mine] + (uint64_t)page;
+    pthread_barrier_wait(&stored);
+    for (uint64_t other = 0; other < 4; other++)
+        for (int page = 0; page < 64; page++)
+            CHECK(at[page * 512 + other] == begin_words[other] + (uint64_t)page);
+    return NULL;
+}
+
+// The first that a forked child does is done by several of its threads at once.
+static void fork_begin(void) {
+    begin_file = make("begin", 64);
+    CHECK(pthread_barrier_init(&begun, NULL, 4) == 0 && pthread_barrier_init(&stored, NULL, 4) == 0);
+    for (uint64_t round = 1; round <= 40; round++) {
+        pid_t pid = fork();
+        if (pid == 0) {
+            uint64_t words[4] = {round * 1000, round * 2000, round * 3000, round * 4000};
+            begin_words = words;
+            pthread_t threads[4];
+            for (uint64_t i = 0; i < 4; i++)
+                CHECK(pthread_create(&threads[i], NULL, begin, (void *)i) == 0);
+            for (int i = 0; i < 4; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+            _exit(0);
+        }
+        CHECK(ended(pid) == 0);
+        for (int page = 0; page < 64; page++) {
+            uint64_t words[4];
+            CHECK(pread(begin_file, words, sizeof words, page * PAGE) == sizeof words);
+            for (uint64_t i = 0; i < 4; i++)
+                CHECK(words[i] == round * 1000 * (i + 1) + (uint64_t)page);
+        }
+    }
+    puts("begun");
+}
+
 static void spawn_programs(void) {
     int fd = make("spawn", 100);
     unsigned char *at = map(fd, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
@@ -494,6 +536,74 @@ static void ends(void) {
     puts("ends");
 }
 
+// What is stored behind the end of a file, in its last page, is not the file's, and does not come
+// to light when the file grows over it.
+static void behind(void) {
+    for (int how = 0; how < 5; how++)
+        for (int sync = 0; sync < 2; sync++) {
+            int fd = open(in("behind"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+            char bytes[100];
+            memset(bytes, 'a', sizeof bytes);
+            CHECK(fd >= 0 && pwrite(fd, bytes, 100, 0) == 100);
+            char *at = map(fd, 3, PROT_READ | PROT_WRITE, MAP_SHARED);
+            at[50] = 'b';
+            memset(at + 100, 'x', PAGE - 100);
+            if (sync) CHECK(msync(at, PAGE, MS_SYNC) == 0);
+            int from = 100;
+            if (how == 0) CHECK(ftruncate(fd, 6000) == 0);
+            if (how == 1) CHECK(pwrite(fd, "z", 1, 5000) == 1);
+            if (how == 2) CHECK(posix_fallocate(fd, 0, 6000) == 0);
+            if (how == 3) CHECK(posix_fallocate(fd, 2 * PAGE, 100) == 0);
+            if (how == 4) {
+                CHECK(lseek(fd, 0, SEEK_END) == 100 && write(fd, "yyyyyyyyyy", 10) == 10);
+                CHECK(ftruncate(fd, PAGE) == 0);
+                from = 110;
+            }
+            char read[PAGE];
+            CHECK(pread(fd, read, PAGE, 0) == PAGE && at[50] == 'b');
+            for (int i = from; i < PAGE; i++) CHECK(at[i] == 0 && read[i] == 0);
+            CHECK(munmap(at, 3 * PAGE) == 0 && close(fd) == 0);
+        }
+    puts("behind the end");
+}
+
+// Several processes append to a file whose last page is in memory: all lines are there, whole.
+static void appends(void) {
+    enum { PROCESSES = 4, LINES = 1500, BYTES = 24 };
+    for (int shared_offset = 0; shared_offset < 2; shared_offset++) {
+        int append = shared_offset ? 0 : O_APPEND;
+        int fd = open(in("appends"), O_RDWR | O_CREAT | O_TRUNC | append, 0644);
+        char line[BYTES] = "first";
+        CHECK(fd >= 0 && write(fd, line, BYTES) == BYTES);
+        char *at = map(fd, 256, PROT_READ | PROT_WRITE, MAP_SHARED);
+        for (int who = 0; who < PROCESSES; who++)
+            if (fork() == 0) {
+                for (int i = 0; i < LINES; i++) {
+                    snprintf(line, BYTES, "%d %d", who, i);
+                    CHECK(write(fd, line, BYTES) == BYTES);
+                    at[i % 2 * 8] = 'f'; // the first page is dirty, and so is the last at first
+                    CHECK(at[BYTES * (i % 100)] != 0);
+                }
+                _exit(0);
+            }
+        int status;
+        while (wait(&status) > 0) CHECK(status == 0);
+        static char all[256 * PAGE], seen[PROCESSES][LINES];
+        memset(seen, 0, sizeof seen);
+        long got = pread(fd, all, sizeof all, 0);
+        CHECK(got == BYTES + (long)PROCESSES * LINES * BYTES && !memcmp(all, at, (size_t)got));
+        for (long place = BYTES; place < got; place += BYTES) {
+            int who, i;
+            CHECK(sscanf(all + place, "%d %d", &who, &i) == 2);
+            CHECK(who >= 0 && who < PROCESSES && i >= 0 && i < LINES && !seen[who][i]++);
+        }
+        CHECK(munmap(at, 256 * PAGE) == 0 && close(fd) == 0);
+    }
+    // In which order is nobody's business.
+    CHECK(unlink(in("appends")) == 0);
+    puts("appended");
+}
+
 // ---- system calls on managed memory -------------------------------------------------------------
 
 // The kernel reads and writes managed memory itself, evicted or not.
@@ -752,6 +862,53 @@ static void together(void) {
     puts("together");
 }
 
+// ---- flushing and evicting ------------------------------------------------------------------------
+
+static _Atomic int stop_flushing;
+static int flushed_file;
+static char *flushed_at;
+enum { FLUSHED_PAGES = 120 };
+
+static void *flush_always(void *how) {
+    while (!stop_flushing) {
+        switch ((uint64_t)how) {
+        case 0: CHECK(msync(flushed_at, FLUSHED_PAGES * PAGE, MS_SYNC) == 0); break;
+        case 1: CHECK(fdatasync(flushed_file) == 0); break;
+        case 2: CHECK(msync(flushed_at + 7 * PAGE, 50 * PAGE, MS_ASYNC) == 0); break;
+        }
+        usleep(200);
+    }
+    return NULL;
+}
+
+static void *store_always(void *number) {
+    uint64_t mine = (uint64_t)number, random = mine, last[FLUSHED_PAGES] = {0};
+    for (uint64_t i = 1; i <= 2500; i++) {
+        uint64_t page = mixed(random++) % FLUSHED_PAGES;
+        volatile uint64_t *at = (uint64_t *)(flushed_at + page * PAGE) + mine;
+        CHECK(*at == last[page]);
+        *at = last[page] = i;
+    }
+    for (int page = 0; page < FLUSHED_PAGES; page++)
+        CHECK(((uint64_t *)(flushed_at + page * PAGE))[mine] == last[page]);
+    return NULL;
+}
+
+static void flushes(void) {
+    flushed_file = make("flushed", 0);
+    CHECK(ftruncate(flushed_file, FLUSHED_PAGES * PAGE) == 0);
+    flushed_at = map(flushed_file, FLUSHED_PAGES, PROT_READ | PROT_WRITE, MAP_SHARED);
+    pthread_t flushing[3], storing[3];
+    for (uint64_t i = 0; i < 3; i++) {
+        CHECK(pthread_create(&flushing[i], NULL, flush_always, (void *)i) == 0);
+        CHECK(pthread_create(&storing[i], NULL, store_always, (void *)i) == 0);
+    }
+    for (int i = 0; i < 3; i++) CHECK(pthread_join(storing[i], NULL) == 0);
+    stop_flushing = 1;
+    for (int i = 0; i < 3; i++) CHECK(pthread_join(flushing[i], NULL) == 0);
+    puts("flushed");
+}
+
 // ---- programs that somebody kills ---------------------------------------------------------------
 
 // Writes numbered records to random places of a shared mapping, and says on standard output how
@@ -779,8 +936,9 @@ int main(int argc, char **argv) {
         {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
+        {"behind", behind}, {"appends", appends}, {"fork-begin", fork_begin},
         {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
-        {"together", together},
+        {"together", together}, {"flushes", flushes},
         {"everything", everything}, {"progress", progress},
     };
     CHECK(argc > 2);

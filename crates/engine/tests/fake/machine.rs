@@ -22,6 +22,17 @@ pub enum Access {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bus;
 
+/// What happened to a file's storage, for those who cut the power afterwards.
+#[derive(Clone)]
+pub enum Event {
+    /// A page is on its way to storage, and may be there or not until the next `Synced`.
+    Stored { index: u64, page: Page },
+    /// All that was stored is durable.
+    Synced,
+    /// A program was told that what it had written so far is durable.
+    Told { by: u64, written: Vec<u64> },
+}
+
 pub struct Frame {
     pub data: Page,
     /// A program stored here since the frame was last stored.
@@ -42,6 +53,20 @@ pub struct FakeFile {
     pub loads: HashMap<u64, u32>,
     pub stores: HashMap<u64, u32>,
     pub reserved: BTreeSet<u64>,
+    /// Kept if it is there.
+    pub journal: Option<Vec<Event>>,
+}
+
+impl FakeFile {
+    /// Puts a page of storage, as it is now, into the journal.
+    pub fn journal_page(&mut self, index: u64) {
+        let Some(journal) = &mut self.journal else { return };
+        let mut page = Page::new([0; PAGE_BYTES as usize]);
+        let from = ((index * PAGE_BYTES) as usize).min(self.storage.len());
+        let to = (from + page.len()).min(self.storage.len());
+        page[..to - from].copy_from_slice(&self.storage[from..to]);
+        journal.push(Event::Stored { index, page });
+    }
 }
 
 #[derive(Clone)]
@@ -220,6 +245,9 @@ impl Machine {
         }
         file.storage[offset as usize..end].copy_from_slice(bytes);
         file.mtime_ns += 1;
+        for index in offset / PAGE_BYTES..(end as u64).div_ceil(PAGE_BYTES) {
+            file.journal_page(index);
+        }
     }
 
     pub fn set_storage_len(&self, file: FileNo, len: u64) {

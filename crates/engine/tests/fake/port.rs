@@ -186,6 +186,7 @@ impl Port for FakePort {
             let to = (from + part.len()).min(held.storage.len());
             held.storage[from..to].copy_from_slice(&part[..to - from]);
             held.mtime_ns += 1;
+            held.journal_page(i);
             if let Some(frame) = held.frames.get_mut(&i)
                 && frame.data[..] == *part
             {

@@ -251,7 +251,7 @@ export! {
 export! {
     as fsync;
     fn (fd: c_int) -> c_int {
-        match change::flush_descriptor(fd) {
+        match change::sync_descriptor(fd) {
             0 => real::fsync(fd),
             error => ret(error) as c_int,
         }
@@ -261,7 +261,7 @@ export! {
 export! {
     as fdatasync;
     fn (fd: c_int) -> c_int {
-        match change::flush_descriptor(fd) {
+        match change::sync_descriptor(fd) {
             0 => real::fdatasync(fd),
             error => ret(error) as c_int,
         }

@@ -1,0 +1,66 @@
+//! Errors of write-backs, told once to each who asks, as the kernel tells them to each descriptor
+//! (`errseq_t`).
+
+/// What went wrong in writing a file's pages back, and how often somebody could have noticed.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct WriteErrors {
+    /// The latest errno.
+    errno: i32,
+    /// Counts errors, but for those that follow one which nobody saw.
+    count: u64,
+    /// Somebody saw the latest.
+    seen: bool,
+}
+
+impl WriteErrors {
+    /// A page could not be written back.
+    pub(crate) fn met(&mut self, errno: i32) {
+        if self.count == 0 || self.seen {
+            self.count += 1;
+            self.seen = false;
+        }
+        self.errno = errno;
+    }
+
+    /// From when on somebody who opens the file now has not heard of errors. One that nobody saw
+    /// is news to whoever comes.
+    pub(crate) fn sample(self) -> u64 {
+        if self.seen { self.count } else { 0 }
+    }
+
+    /// The error that came since `heard`, which is brought up to date.
+    pub(crate) fn tell(&mut self, heard: &mut u64) -> Option<i32> {
+        if *heard == self.count {
+            return None;
+        }
+        self.seen = true;
+        *heard = self.count;
+        Some(self.errno)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_hears_of_an_error_once() {
+        let mut errors = WriteErrors::default();
+        let (mut a, mut b) = (errors.sample(), errors.sample());
+        assert_eq!(errors.tell(&mut a), None);
+        errors.met(5);
+        errors.met(28);
+        assert_eq!(errors.tell(&mut a), Some(28), "the latest");
+        assert_eq!(errors.tell(&mut a), None);
+        // Who comes when an error was seen has missed nothing.
+        let mut late = errors.sample();
+        assert_eq!(errors.tell(&mut late), None);
+        assert_eq!(errors.tell(&mut b), Some(28));
+        errors.met(5);
+        // Nobody saw this one: whoever comes hears of it.
+        let mut next = errors.sample();
+        for heard in [&mut next, &mut late, &mut a, &mut b] {
+            assert_eq!((errors.tell(heard), errors.tell(heard)), (Some(5), None));
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Files that are changed by system calls, by several at once, and whose end moves.
+
+mod fake;
+
+use fake::{Access, World, watched, world::Setup};
+use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use pagekeeper::transfer::Change;
+use std::sync::Arc;
+
+const BASE: u64 = 0x7000_0000_0000;
+const EIO: PortError = PortError::Io(5);
+type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+
+/// A file of so many bytes, all `a`, mapped shared.
+struct Mapped {
+    world: World,
+    file: FileNo,
+    space: SpaceNo,
+}
+
+impl Mapped {
+    fn new(setup: &Setup, bytes: u64) -> Mapped {
+        let world = World::new(setup);
+        let file = world.file(vec![b'a'; bytes as usize]);
+        let space = world.space();
+        world.mmap(space, BASE, file, 0, 64, true);
+        Mapped { world, file, space }
+    }
+
+    fn put(&self, at: u64, value: u64) {
+        self.world.access(self.space, BASE + at, Access::Write(value), 1).unwrap();
+    }
+
+    fn get(&self, at: u64) -> u64 {
+        self.world.access(self.space, BASE + at, Access::Read, 1).unwrap()
+    }
+
+    fn size(&self) -> u64 {
+        self.world.machine.lock().files[self.file as usize].storage.len() as u64
+    }
+
+    /// A change by a system call that `carry_out`s it.
+    fn change(&self, offset: u64, len: u64, change: Change, carry_out: impl FnOnce()) {
+        let engine = &self.world.engine;
+        let ticket = engine.change_begin(self.file, offset, len, change).unwrap();
+        carry_out();
+        engine.change_end(self.file, ticket, offset, len, None::<Bytes>);
+    }
+
+    /// `write(2)` by a descriptor with O_APPEND, as the preload library makes it.
+    fn append(&self, bytes: &[u8]) {
+        let (engine, machine) = (&self.world.engine, &self.world.machine);
+        let size = self.size();
+        machine.chaos.delay();
+        let ticket = engine.change_begin(self.file, size, u64::MAX - size, Change::Write).unwrap();
+        let end = self.size();
+        machine.chaos.delay();
+        machine.write_storage(self.file, end, bytes);
+        machine.chaos.delay();
+        let give = |at: u64, piece: &mut [u8]| {
+            piece.copy_from_slice(&bytes[at as usize..at as usize + piece.len()]);
+            Ok(())
+        };
+        engine.change_end(self.file, ticket, end, bytes.len() as u64, Some(give));
+    }
+}
+
+/// Appends that overlapped were each told the same end of the file; what the second had written
+/// was missing from the cached last page, and gone when that was written back.
+#[test]
+fn what_several_append_at_once_is_all_there() {
+    for seed in 1..6 {
+        watched(60, move || {
+            let setup = Setup { seed, frames: 16, ..Setup::default() };
+            let mapped = Arc::new(Mapped::new(&setup, 96));
+            mapped.world.machine.chaos.set(&mapped.world.machine.chaos.delay, 300);
+            let threads: Vec<_> = (0..4u64)
+                .map(|who| {
+                    let mapped = mapped.clone();
+                    std::thread::spawn(move || {
+                        for i in 0..300u64 {
+                            let line = [who + 1, i, !i].map(u64::to_le_bytes).concat();
+                            mapped.append(&line);
+                            // The last page is in memory, and dirty now and then.
+                            let tid = 10 + who as u32;
+                            let at = BASE + mapped.size() / PAGE_BYTES * PAGE_BYTES;
+                            let _ = mapped.world.access(mapped.space, at, Access::Read, tid);
+                            let value = Access::Write(u64::from_le_bytes([b'a'; 8]));
+                            let own = BASE + who * 8;
+                            mapped.world.access(mapped.space, own, value, tid).unwrap();
+                        }
+                    })
+                })
+                .collect();
+            assert!(threads.into_iter().all(|t| t.join().is_ok()));
+            let engine = &mapped.world.engine;
+            assert_eq!(engine.flush_all(), []);
+            let storage = mapped.world.machine.lock().files[mapped.file as usize].storage.clone();
+            assert_eq!(storage.len(), 96 + 4 * 300 * 24);
+            let mut next = [0u64; 4];
+            for line in storage[96..].chunks(24) {
+                let word =
+                    |i: usize| u64::from_le_bytes(line[i * 8..i * 8 + 8].try_into().unwrap());
+                let who = word(0) as usize - 1;
+                assert_eq!((word(1), word(2)), (next[who], !next[who]), "of {who}");
+                next[who] += 1;
+            }
+            assert_eq!(next, [300; 4]);
+        });
+    }
+}
+
+/// Bytes that a program had stored behind the end of the file, in its last page, became the
+/// file's when it grew over them.
+#[test]
+fn a_file_grows_over_zeros() {
+    const END: u64 = PAGE_BYTES + 100;
+    for (written_back, how) in [false, true].into_iter().flat_map(|w| (0..4).map(move |h| (w, h))) {
+        watched(30, move || {
+            let mapped = Mapped::new(&Setup::default(), END);
+            mapped.put(PAGE_BYTES, 1);
+            mapped.put(PAGE_BYTES + 104, 0x7878_7878);
+            mapped.put(2 * PAGE_BYTES - 8, 0x7979_7979);
+            let engine = &mapped.world.engine;
+            if written_back {
+                engine.flush(mapped.file, 0..64).unwrap();
+            }
+            let machine = &mapped.world.machine;
+            let longer = 5 * PAGE_BYTES;
+            match how {
+                0 => mapped.change(longer, u64::MAX, Change::Truncate, || {
+                    machine.set_storage_len(mapped.file, longer);
+                }),
+                // Elsewhere: the last page is not of the range that changes.
+                1 => mapped.change(longer - 8, 8, Change::Other, || {
+                    machine.set_storage_len(mapped.file, longer);
+                }),
+                2 => mapped.change(longer - 8, 8, Change::Write, || {
+                    machine.write_storage(mapped.file, longer - 8, &[0; 8]);
+                }),
+                _ => mapped.append(&[0; 4]),
+            }
+            assert_eq!(mapped.get(PAGE_BYTES), 1);
+            assert_eq!((mapped.get(PAGE_BYTES + 104), mapped.get(2 * PAGE_BYTES - 8)), (0, 0));
+            if how == 3 {
+                mapped.change(longer, u64::MAX, Change::Truncate, || {
+                    machine.set_storage_len(mapped.file, longer);
+                });
+            }
+            assert_eq!(engine.flush_all(), []);
+            assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES), 1);
+            assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 104), 0);
+            assert_eq!(machine.storage_cell(mapped.file, 2 * PAGE_BYTES - 8), 0);
+        });
+    }
+}
+
+/// What somebody outside appended was overwritten by the write-back of a dirty last page.
+#[test]
+fn what_others_append_stays() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), PAGE_BYTES + 96);
+        mapped.put(PAGE_BYTES + 8, 5);
+        mapped.put(PAGE_BYTES + 200, 6);
+        let machine = &mapped.world.machine;
+        machine.write_storage(mapped.file, PAGE_BYTES + 96, &[9; 16]);
+        assert!(mapped.world.engine.refresh_size(mapped.file, false));
+        assert_eq!(mapped.get(PAGE_BYTES + 96), 0x0909_0909_0909_0909);
+        assert_eq!(mapped.get(PAGE_BYTES + 200), 0, "behind the new end too");
+        assert_eq!(mapped.world.engine.flush_all(), []);
+        assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 104), 0x0909_0909_0909_0909);
+        assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 8), 5);
+    });
+}
+
+/// A file was looked at for holes when it was opened and when it grew, but not after a program
+/// had punched one: a full disk was found at the write-back, when nobody could be told.
+#[test]
+fn a_full_disk_is_an_error_at_the_store_to_a_punched_hole() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), 20 * PAGE_BYTES);
+        let machine = &mapped.world.machine;
+        mapped.change(5 * PAGE_BYTES, 2 * PAGE_BYTES, Change::Other, || {
+            let zeros = [0; 2 * PAGE_BYTES as usize];
+            machine.write_storage(mapped.file, 5 * PAGE_BYTES, &zeros);
+        });
+        machine.lock().files[mapped.file as usize].full = [5, 6].into();
+        let world = &mapped.world;
+        let store =
+            |page: u64| world.access(mapped.space, BASE + page * PAGE_BYTES, Access::Write(1), 1);
+        assert!(store(5).is_err() && store(4).is_ok());
+        assert_eq!(world.engine.flush_all(), []);
+    });
+}
+
+/// The first to sync a file heard of a failed write-back, and nobody else: of two programs that
+/// had stored to it, one was told that all is well.
+#[test]
+fn an_error_is_told_once_to_each_who_has_the_file_open() {
+    watched(30, || {
+        let setup = Setup { frames: 8, slack: None, ..Setup::default() };
+        let mapped = Mapped::new(&setup, 40 * PAGE_BYTES);
+        let engine = &mapped.world.engine;
+        let flush = |heard: &mut u64| engine.flush_since(mapped.file, 0..40, heard);
+        let mut first = engine.errors_so_far(mapped.file);
+        let mut second = first;
+        let bad = |pages: &[u64]| {
+            mapped.world.machine.lock().files[mapped.file as usize].bad_stores =
+                pages.iter().copied().collect();
+        };
+        bad(&[0]);
+        mapped.put(0, 7);
+        for page in 1..40 {
+            mapped.get(page * PAGE_BYTES);
+        }
+        assert_eq!(flush(&mut first), Err(EIO), "met by an eviction, and again now");
+        bad(&[]);
+        assert_eq!(flush(&mut first), Ok(()), "once");
+        assert_eq!(mapped.world.machine.storage_cell(mapped.file, 0), 7);
+        let mut late = engine.errors_so_far(mapped.file);
+        assert_eq!(flush(&mut late), Ok(()), "opened after somebody had been told");
+        assert_eq!(flush(&mut second), Err(EIO), "though all is written by now");
+        assert_eq!(flush(&mut second), Ok(()));
+        // Nobody asked after this one: whoever comes hears of it.
+        bad(&[3]);
+        mapped.put(3 * PAGE_BYTES, 8);
+        assert_eq!(engine.write_behind(), Err(EIO));
+        bad(&[]);
+        assert_eq!(engine.write_behind(), Ok(()));
+        let mut next = engine.errors_so_far(mapped.file);
+        for heard in [&mut next, &mut first, &mut second, &mut late] {
+            assert_eq!((flush(heard), flush(heard)), (Err(EIO), Ok(())));
+        }
+    });
+}
