@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test lint bench bench-library bench-predict bench-tables bench-simulator clean
+.PHONY: help setup build demo test stress lint bench bench-library bench-predict bench-tables bench-simulator clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -20,6 +20,9 @@ demo: build ## Run a SQLite join and numpy epochs under `pagekeeper tune`
 
 test: build ## All tests: units, properties, and unmodified programs end to end
 	@scripts/test.sh
+
+stress: build ## Long tests: fsx, LMDB's, stress-ng, SQLite's, and 10^8 checked writes of our own
+	@scripts/stress.sh
 
 lint: setup ## Formatting, clippy and documentation
 	@scripts/lint.sh

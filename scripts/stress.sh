@@ -1,0 +1,297 @@
+#!/usr/bin/env bash
+# Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
+# far too little memory. Nothing may be lost, and nothing zeroed.
+#
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps]...     all of them without arguments
+#
+# How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
+# stressor), STAMPS_WRITES. Sources come from Debian, fsx from crates.io; both stay under
+# target/stress, as what a failure leaves does.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+root="$PWD"
+export PATH="$HOME/.cargo/bin:$PATH"
+target="${CARGO_TARGET_DIR:-$root/target}"
+work="$target/stress"
+bin="${PAGEKEEPER_BIN:-$target/release/pagekeeper}"
+export PAGEKEEPER_PRELOAD="${PAGEKEEPER_PRELOAD:-$target/release/libpagekeeper_preload.so}"
+mkdir -p "$work"
+failures=0
+
+# run NAME KIB POLICY PATTERN COMMAND...: under a manager; its output in out.NAME, its counts in
+# stats.NAME.
+run() {
+    local name="$1" kib="$2" policy="$3" pattern="$4"
+    shift 4
+    timeout "${LIMIT:-900}" "$bin" run --config /dev/null --min-size 0 --policy "$policy" \
+        --memory "$((kib << 10))" --files "$pattern" --stats "$work/stats.$name" -- "$@" \
+        >"$work/out.$name" 2>&1
+}
+
+# counts NAME: what a run that succeeded was put through.
+counts() {
+    sed -n 's/^ *"\(major_faults\|evictions\|write_backs\|failed_faults\)": \([0-9]*\),*$/\1 \2/p' \
+        "$work/stats.$1" | head -4 | paste -sd' '
+}
+
+passed() { echo "ok      $1: $(counts "${2:-$1}")"; }
+
+failed() {
+    echo "FAILED  $1: see $work/out.${2:-$1}"
+    failures=$((failures + 1))
+}
+
+# Debian's packages, where they are missing and can be had.
+need() {
+    local missing=()
+    for package in "$@"; do
+        dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed' ||
+            missing+=("$package")
+    done
+    [ ${#missing[@]} = 0 ] && return 0
+    if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
+        echo "SKIPPED: ${missing[*]} is not installed"
+        return 1
+    fi
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "${missing[@]}" \
+        >/dev/null || { echo "SKIPPED: ${missing[*]} cannot be installed"; return 1; }
+}
+
+# source PACKAGE: unpacks Debian's source of it into $work/src, with lists of its own.
+source_of() {
+    local here="$work/src"
+    ls -d "$here/$1"-*/ >/dev/null 2>&1 && return 0
+    need dpkg-dev || return 1
+    mkdir -p "$here/lists/partial"
+    echo "deb-src http://deb.debian.org/debian stable main" >"$here/sources.list"
+    local only=(-o "Dir::Etc::sourcelist=$here/sources.list" -o Dir::Etc::sourceparts=/dev/null
+        -o "Dir::State::lists=$here/lists")
+    (cd "$here" && apt-get "${only[@]}" -qq update && apt-get "${only[@]}" -qq source "$1") \
+        >"$work/out.source" 2>&1 || { echo "SKIPPED: the source of $1 cannot be had"; return 1; }
+}
+
+# ---- fsx -----------------------------------------------------------------------------------------
+
+# One seed's settings; mappings are stored to without msync by every other seed.
+fsx_settings() {
+    local seed="$1"
+    cat <<END
+flen = $((262144 << (seed % 5)))
+nomsyncafterwrite = $([ $((seed % 2)) = 1 ] && echo true || echo false)
+[opsize]
+max = $((65536 << (seed % 3)))
+min = 0
+align = $([ $((seed % 3)) = 0 ] && echo 4096 || echo 1)
+[weights]
+close_open = 2
+read = 10
+write = 10
+mapread = 10
+mapwrite = 12
+invalidate = 2
+truncate = 4
+fsync = 1
+fdatasync = 1
+# With an alignment, fsx asks for empty ranges, which no file system takes.
+posix_fallocate = $([ $((seed % 3)) = 0 ] && echo 0 || echo 2)
+punch_hole = 4
+sendfile = 3
+posix_fadvise = 2
+copy_file_range = 4
+END
+}
+
+fsx() {
+    local fsx="$work/fsx/bin/fsx" operations="${FSX_OPERATIONS:-20000}" name place
+    [ -x "$fsx" ] || cargo install --quiet --locked fsx --version 0.3.2 --root "$work/fsx" \
+        --target-dir "$work/fsx-build" || { echo "SKIPPED: fsx cannot be had"; return; }
+    place="$work/fsx-files"
+    local configuration=0
+    for settings in "256 lru" "256 mru" "1024 clock" "4096 lru"; do
+        read -r kib policy <<<"$settings"
+        for n in $(seq "${FSX_SEEDS:-8}"); do
+            local seed=$((1000 * configuration + n))
+            name="fsx.$kib.$policy.$seed"
+            rm -rf "$place" && mkdir -p "$place/artifacts"
+            fsx_settings "$seed" >"$place/fsx.toml"
+            if run "$name" "$kib" "$policy" "$place/f" "$fsx" -q -f "$place/fsx.toml" -S "$seed" \
+                -N "$operations" -P "$place/artifacts" "$place/f"; then
+                passed "$name"
+            else
+                failed "$name"
+            fi
+        done
+        configuration=$((configuration + 1))
+    done
+    # Two at once, on one budget.
+    for n in $(seq "${FSX_SEEDS:-8}"); do
+        name="fsx.two.$n"
+        rm -rf "$place" && mkdir -p "$place/artifacts"
+        fsx_settings "$n" >"$place/1.toml"
+        fsx_settings "$((n + 1))" >"$place/2.toml"
+        # shellcheck disable=SC2016
+        if run "$name" 512 clock "$place/f*" sh -c '
+            "$1" -q -f "$2/1.toml" -S "$3" -N "$4" -P "$2/artifacts" "$2/f1" & first=$!
+            "$1" -q -f "$2/2.toml" -S "$((500 + $3))" -N "$4" -P "$2/artifacts" "$2/f2"
+            second=$?; wait $first && exit $second' \
+            - "$fsx" "$place" "$n" "$operations"; then
+            passed "$name"
+        else
+            failed "$name"
+        fi
+    done
+}
+
+# ---- LMDB ----------------------------------------------------------------------------------------
+
+# What LMDB's tests say, without the addresses.
+lmdb_output() { sed '/^pagekeeper/d; s/0x[0-9a-f]*/@/g' "$1"; }
+
+# LMDB's own tests with more records, as they are, without MDB_FIXEDMAP, with WRITEMAP, and with
+# WRITEMAP and MAPASYNC: the output must be what it is without a manager, and so must the records.
+lmdb() {
+    source_of lmdb || return
+    need gcc libc6-dev || return
+    local src place="$work/lmdb" name
+    src="$(ls -d "$work"/src/lmdb-*/libraries/liblmdb)"
+    mkdir -p "$place"
+    cc -O1 -w -pthread -I"$src" -o "$place/mdb_dump" "$src/mdb_dump.c" "$src/mdb.c" \
+        "$src/midl.c" 2>"$work/out.source" || { failed lmdb source; return; }
+    for test in mtest mtest2 mtest3 mtest4 mtest5; do
+        for flags in MDB_NOTLS MDB_FIXEDMAP "MDB_WRITEMAP" "MDB_WRITEMAP|MDB_MAPASYNC"; do
+            for seed in $(seq "${LMDB_SEEDS:-3}"); do
+                name="lmdb.$test.${flags//|/.}.$seed"
+                sed "s/MDB_FIXEDMAP/$flags/; s/time(NULL)/$seed/; s/rand()%384/rand()%4000/
+                     s/rand()%1024/rand()%1000000/; s/%03x/%05x/g
+                     s/key.mv_size = sizeof(int)/key.mv_size = 8/" "$src/$test.c" >"$place/test.c"
+                cc -O1 -w -pthread -I"$src" -o "$place/test" "$place/test.c" "$src/mdb.c" \
+                    "$src/midl.c" 2>"$work/out.source" || { failed "$name" source; continue; }
+                (rm -rf "$place/bare" && mkdir -p "$place/bare/testdb" && cd "$place/bare" &&
+                    timeout 100 ../test >../bare.out 2>&1)
+                rm -rf "$place/managed" && mkdir -p "$place/managed/testdb"
+                if (cd "$place/managed" && run "$name" 96 lru "$place/managed/testdb/*" ../test) &&
+                    cmp -s <(lmdb_output "$work/out.$name") <(lmdb_output "$place/bare.out") &&
+                    cmp -s <("$place/mdb_dump" -p "$place/bare/testdb" | grep -v ^mapaddr) \
+                        <("$place/mdb_dump" -p "$place/managed/testdb" | grep -v ^mapaddr); then
+                    passed "$name"
+                else
+                    failed "$name"
+                fi
+            done
+        done
+    done
+}
+
+# ---- stress-ng -----------------------------------------------------------------------------------
+
+# Its stressors of mapped memory and of files, each of which checks what it reads (--verify).
+stress_ng() {
+    need stress-ng || return
+    local place="$work/stress-ng" n=0 name
+    while read -r stressor; do
+        n=$((n + 1))
+        name="stress-ng.$n"
+        rm -rf "$place" && mkdir -p "$place"
+        # shellcheck disable=SC2086
+        if LIMIT=$((120 + ${STRESS_SECONDS:-10})) run "$name" 4096 clock "$place/**" stress-ng \
+            --temp-path "$place" $stressor --verify --timeout "${STRESS_SECONDS:-10}" &&
+            ! grep -q 'stress-ng: fail' "$work/out.$name"; then
+            passed "stress-ng $stressor" "$name"
+        else
+            failed "stress-ng $stressor" "$name"
+        fi
+    done <<'END'
+--mmap 2 --mmap-bytes 16M --mmap-file
+--mmap 2 --mmap-bytes 16M --mmap-file --mmap-async --mmap-mprotect
+--mmap 1 --mmap-bytes 8M --mmap-file --mmap-odirect
+--mmap 1 --mmap-bytes 8M --mmap-file --mmap-osync
+--mmapfork 1
+--mmapaddr 1
+--mmapfixed 1
+--mmapmany 1
+--mremap 2 --mremap-bytes 8M
+--remap 1
+--msync 2 --msync-bytes 16M
+--msyncmany 1
+--madvise 2
+--mincore 2
+--mlock 1
+--filename 1
+--fallocate 1 --fallocate-bytes 8M
+--hdd 1 --hdd-bytes 8M --hdd-opts wr-rnd,rd-rnd
+--seek 1 --seek-size 8M --seek-punch
+--readahead 1 --readahead-bytes 8M
+--sendfile 1 --sendfile-size 1M
+--splice 1
+--iomix 1 --iomix-bytes 4M
+--revio 1 --revio-bytes 4M
+--sync-file 1 --sync-file-bytes 8M
+--dup 1
+--fork 1
+--lockf 1
+END
+}
+
+# ---- SQLite --------------------------------------------------------------------------------------
+
+# SQLite's own tests of mapped I/O, of the write-ahead log and of crashes. A test that fails without
+# a manager too (some do when root runs them) is not counted.
+sqlite() {
+    source_of sqlite3 || return
+    need gcc make tcl-dev zlib1g-dev || return
+    local src place="$work/sqlite" name
+    src="$(ls -d "$work"/src/sqlite3-*/)"
+    if [ ! -x "$src/testfixture" ]; then
+        (cd "$src" && ./configure --with-tcl="$(dirname "$(find /usr/lib -name tclConfig.sh |
+            head -1)")" && make testfixture) >"$work/out.source" 2>&1 ||
+            { failed sqlite source; return; }
+    fi
+    for test in mmap1 mmap2 mmap3 mmap4 mmapfault mmapwarm wal wal2 wal3 wal4 wal5 wal6 wal7 wal8 \
+        wal9 wal64k walbak walbig walcksum walcrash walcrash2 walmode waloverwrite walpersist \
+        walro walro2 walshared; do
+        name="sqlite.$test"
+        rm -rf "$place" && mkdir -p "$place"
+        if (cd "$place" && run "$name" 256 clock "$place/**" "$src/testfixture" \
+            "$src/test/$test.test"); then
+            passed "$name ($(grep -o '[0-9]* errors out of [0-9]* tests' "$work/out.$name"))" \
+                "$name"
+        else
+            rm -rf "$place" && mkdir -p "$place"
+            (cd "$place" && timeout 900 "$src/testfixture" "$src/test/$test.test") \
+                >"$work/out.$name.bare" 2>&1
+            if cmp -s <(grep '^! ' "$work/out.$name") <(grep '^! ' "$work/out.$name.bare"); then
+                passed "$name (fails in the same way without a manager)" "$name"
+            else
+                failed "$name"
+            fi
+        fi
+    done
+}
+
+# ---- our own -------------------------------------------------------------------------------------
+
+stamps() {
+    local place="$work/stamps" writes="${STAMPS_WRITES:-100000000}" start="$SECONDS"
+    rm -rf "$place" && mkdir -p "$place/managed"
+    cc -O2 -pthread -o "$place/stamps" crates/cli/tests/live/stamps.c || { failed stamps; return; }
+    if LIMIT=14400 run stamps 8192 clock "$place/managed/*" "$place/stamps" run \
+        "$place/managed/file" "$place/expected" "$writes" 3 2 4000 &&
+        "$place/stamps" check "$place/managed/file" "$place/expected"; then
+        grep 'checked writes' "$work/out.stamps"
+        passed "stamps in $((SECONDS - start)) s" stamps
+    else
+        failed stamps
+    fi
+}
+
+# ---- what to run ---------------------------------------------------------------------------------
+
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps
+for part in "$@"; do
+    case "$part" in
+        fsx | lmdb | sqlite | stamps) "$part" ;;
+        stress-ng) stress_ng ;;
+        *) echo "stress: there is no part $part" >&2; exit 2 ;;
+    esac
+done
+[ "$failures" = 0 ] || { echo "$failures failed"; exit 1; }
