@@ -108,14 +108,18 @@ fn blank(place: &Scratch) {
 }
 
 /// A writer under a run, whose output goes to a file outside of the managed directory.
-fn writers(place: &Scratch, budget: Budget, count: usize) -> (Tree, Vec<std::path::PathBuf>) {
+fn writers(
+    place: &Scratch,
+    budget: Budget,
+    part: &str,
+    count: usize,
+) -> (Tree, Vec<std::path::PathBuf>) {
     let said: Vec<_> =
         (0..count).map(|who| place.path().with_extension(format!("said{who}"))).collect();
     let mut script = String::new();
     for (who, said) in said.iter().enumerate() {
         let program = programs();
-        script +=
-            &format!("{} progress . {PAGES} {who} > {} & ", program.display(), said.display());
+        script += &format!("{} {part} . {PAGES} {who} > {} & ", program.display(), said.display());
     }
     script += "wait";
     let mut command = command(place, Some(&budget), "sh");
@@ -146,7 +150,7 @@ fn a_killed_program_loses_nothing_that_it_wrote() {
         let place = Scratch::new("kill-program");
         blank(&place);
         let budget = Budget::kib([128, 512, 4096][round % 3]);
-        let (mut tree, said) = writers(&place, budget, 1);
+        let (mut tree, said) = writers(&place, budget, "progress", 1);
         until("the writer begins", || said[0].metadata().is_ok_and(|m| m.len() > 0));
         std::thread::sleep(moment);
         for pid in named(tree.pid(), &name) {
@@ -168,7 +172,7 @@ fn one_of_two_programs_that_share_a_file_is_killed() {
     for moment in moments(3, 200) {
         let place = Scratch::new("kill-one");
         blank(&place);
-        let (mut tree, said) = writers(&place, Budget::kib(256), 2);
+        let (mut tree, said) = writers(&place, Budget::kib(256), "progress", 2);
         for said in &said {
             until("the writers begin", || said.metadata().is_ok_and(|m| m.len() > 0));
         }
@@ -194,7 +198,7 @@ fn one_of_two_programs_that_share_a_file_is_killed() {
 /// finished.
 fn kill_manager(place: &Scratch, budget: Budget, count: usize, moment: Duration) -> u64 {
     let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
-    let (mut tree, said) = writers(place, budget, count);
+    let (mut tree, said) = writers(place, budget, "progress", count);
     for said in &said {
         until("the writers begin", || said.metadata().is_ok_and(|m| m.len() > 0));
     }
@@ -227,6 +231,60 @@ fn a_killed_manager_loses_nothing_that_was_written() {
         most = most.max(kill_manager(&place, budget, 1 + round % 2, moment));
     }
     assert!(most > 100, "the writers wrote {most} records at most");
+}
+
+/// Manager, holder and programs are killed in the same moment, as by an operator who clears up.
+/// Nobody is left to write anything back: what was synced is in the file all the same, and beside
+/// it nothing that no program wrote.
+#[test]
+fn what_was_synced_needs_nobody() {
+    if !live::ready() {
+        return;
+    }
+    let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let mut most = 0;
+    for (round, moment) in moments(6, 400).enumerate() {
+        let place = Scratch::new("kill-all");
+        blank(&place);
+        let budget = Budget::kib([128, 512, 4096][round % 3]);
+        let count = 1 + round % 2;
+        let (mut tree, said) = writers(&place, budget, "synced", count);
+        for said in &said {
+            until("the writers begin", || said.metadata().is_ok_and(|m| m.len() > 0));
+        }
+        std::thread::sleep(moment);
+        let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+        let pids = named(tree.pid(), &program);
+        let all: Vec<Pid> = [tree.pid()].into_iter().chain(others).chain(pids).collect();
+        for &pid in &all {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        tree.wait(LIMIT).expect("a killed process ends");
+        for pid in all {
+            until("everybody ends", || gone(pid));
+        }
+        let file = place.get("progress");
+        for (who, said) in said.iter().enumerate() {
+            let said = read_and_remove(said);
+            let Some(last) = said.chunks_exact(8).next_back() else { continue };
+            let last = u64::from_ne_bytes(last.try_into().unwrap());
+            let mut synced = vec![0u64; PAGES as usize];
+            for record in 1..=last {
+                synced[page_of(record)] = record;
+            }
+            for (page, synced) in synced.into_iter().enumerate() {
+                let at = page * PAGE + who * 8;
+                let got = u64::from_ne_bytes(file[at..at + 8].try_into().unwrap());
+                assert!(got >= synced, "page {page}: {got}, and {synced} was synced");
+                assert!(got == 0 || page_of(got) == page, "page {page}: {got}: nobody wrote it");
+            }
+            most = most.max(last);
+        }
+        for (at, byte) in file.iter().enumerate() {
+            assert!(*byte == 0 || at % PAGE < count * 8, "byte {at}: {byte}: nobody wrote it");
+        }
+    }
+    assert!(most > 100, "the writers synced {most} records at most");
 }
 
 /// The holder kept to the user's limit of open files, and messages with descriptors beyond it

@@ -229,3 +229,27 @@ fn a_forked_child_begins_with_many_threads() {
         done.pressed();
     }
 }
+
+/// A mapping of a file that was empty, or smaller than files that are managed, was the kernel's;
+/// when the file had grown and was mapped again that mapping was the manager's, and neither
+/// showed what was stored through the other.
+#[test]
+fn a_file_is_mapped_before_and_after_it_grows() {
+    // Empty, and with a few bytes; mapped as far as it grows, or less.
+    for arguments in [["100"].as_slice(), &["100", "x"], &["3"], &["3", "x"]] {
+        if let Some(done) = part("grown", Budget::kib(128), arguments) {
+            done.pressed();
+        }
+    }
+    let budget = |min_size_bytes| Budget { min_size_bytes, ..Budget::kib(128) };
+    // The first mapping says that the file is to grow.
+    if let Some(done) = part("grown", budget(200_000), &["100", "x"]) {
+        done.pressed();
+    }
+    // It does not: the kernel's for good.
+    if let Some(done) = part("grown", budget(200_000), &["3", "x"]) {
+        assert_eq!(done.managed_files(), 0);
+        let passed = done.stats["passed_through"].to_string();
+        assert!(passed.contains("smaller than files that are managed"), "{passed}");
+    }
+}

@@ -248,6 +248,44 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
     }
 }
 
+/// Of two descriptors of a file, only the one that synced first was told that pages could not be
+/// written. The kernel tells each, and so the program that comes second does not take for stored
+/// what the first one gave up.
+#[test]
+fn a_failed_write_is_told_to_each_descriptor() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("told");
+    let Some(under) = Mount::tmpfs(&place, "under", 3072) else { return };
+    let image = under.file("image");
+    let Some(mount) = Mount::image(&place, &image, "ext2", 16384) else { return };
+    let bad = mount.file("bad");
+    std::fs::File::create(&bad).unwrap().set_len(400 * PAGE).unwrap();
+    let budget = Budget::kib(4096).files(format!("{}/**", mount.0.display()));
+    let mut session = Session::managed(&place, budget);
+    session.expect(&format!("open 1 {} rw", bad.display()), "ok");
+    session.expect(&format!("open 2 {} rw", bad.display()), "ok");
+    session.expect("map 1 1 0 1638400 rw shared", "ok");
+    std::fs::write(under.file("filler"), vec![1u8; 3 << 20]).unwrap_err();
+    let stored = (0..400).filter(|page| session.ask(&format!("put 1 {} 5", page * PAGE)) == "ok");
+    if stored.count() == 0 {
+        return live::skip("this file system notices the missing space by itself");
+    }
+    let failed = |answer: &str| answer == "EIO" || answer == "ENOSPC";
+    if !failed(&session.ask("fsync 1")) {
+        return live::skip("the device took the writes");
+    }
+    std::fs::remove_file(under.file("filler")).unwrap();
+    // Written now, perhaps; and yet it must hear of it.
+    let answer = session.ask("fsync 2");
+    assert!(failed(&answer), "{answer}");
+    // As must who asks by the mapping.
+    let answer = session.ask("sync 1");
+    assert!(failed(&answer), "{answer}");
+    session.end();
+}
+
 // ---- changes by others ---------------------------------------------------------------------------
 
 /// Asks until the answer is this: a change by others is seen soon, not at once.

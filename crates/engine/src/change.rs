@@ -226,8 +226,10 @@ impl<P: Port> Engine<P> {
             let to = ((place.index + 1) * PAGE_BYTES).min(end);
             let mut buffer = [0u8; PAGE_BYTES as usize];
             let piece = &mut buffer[..(to - from) as usize];
-            let done =
-                bytes(from - offset, piece).and_then(|()| self.port.patch(file, from, piece));
+            // If the program's bytes are gone, storage has them.
+            let done = bytes(from - offset, piece)
+                .or_else(|_| self.read_stored(place, from, piece))
+                .and_then(|()| self.port.patch(file, from, piece));
             self.unpin(page);
             patched &= done.is_ok();
         }
@@ -313,14 +315,23 @@ impl<P: Port> Engine<P> {
             return;
         }
         let Some(page) = self.pin_at_rest(place, again) else { return };
-        if let Ok(mut buffer) = self.take_buffer(PAGE_BYTES as usize) {
-            let data = &mut buffer[..PAGE_BYTES as usize];
-            if self.port.load(file, place.index, data).is_ok() {
-                let _ = self.port.patch(file, size_bytes, &data[from..]);
-            }
-            self.give_buffer(buffer);
+        let mut data = [0u8; PAGE_BYTES as usize];
+        let piece = &mut data[from..];
+        if self.read_stored(place, size_bytes, piece).is_ok() {
+            let _ = self.port.patch(file, size_bytes, piece);
         }
         self.unpin(page);
+    }
+
+    /// Bytes of one page as storage has them.
+    fn read_stored(&self, place: Place, from: u64, piece: &mut [u8]) -> Result<(), PortError> {
+        let mut buffer = self.take_buffer(PAGE_BYTES as usize)?;
+        let page = &mut buffer[..PAGE_BYTES as usize];
+        let read = self.port.load(place.segment.0, place.index, page);
+        let at = (from % PAGE_BYTES) as usize;
+        piece.copy_from_slice(&page[at..at + piece.len()]);
+        self.give_buffer(buffer);
+        read.map(|_| ())
     }
 
     fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64) {

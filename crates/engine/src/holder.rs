@@ -79,6 +79,11 @@ impl Holder {
         let _ = self.child.lock().expect("lock").wait();
     }
 
+    /// Whether it has ended before it was told to.
+    pub fn lost(&self) -> bool {
+        self.child.lock().expect("lock").try_wait().is_ok_and(|ended| ended.is_some())
+    }
+
     /// The holder's process id.
     pub fn pid(&self) -> u32 {
         self.child.lock().expect("lock").id()

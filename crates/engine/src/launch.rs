@@ -204,7 +204,7 @@ fn run_held(
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));
-    let threads = start_threads(&manager, listener, &stop);
+    let threads = start_threads(&manager, holder, listener, &stop);
     let status = wait(&manager, &mut child);
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
 
@@ -253,6 +253,7 @@ fn header(options: &Options, frames: u32) -> pagekeeper_trace::Header {
 
 fn start_threads(
     manager: &Arc<Manager>,
+    holder: &Arc<Holder>,
     listener: Listener,
     stop: &Arc<AtomicBool>,
 ) -> Vec<std::thread::JoinHandle<()>> {
@@ -266,8 +267,8 @@ fn start_threads(
         let m = manager.clone();
         threads.push(spawn("pk-worker", Box::new(move || m.work_loop())));
     }
-    let (m, s) = (manager.clone(), stop.clone());
-    threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &s))));
+    let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
+    threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &h, &s))));
     let m = manager.clone();
     drop(spawn("pk-watch", Box::new(move || m.watch_loop())));
     // The listener's thread ends with the process: nothing wakes an accept.
@@ -277,11 +278,19 @@ fn start_threads(
 }
 
 /// Writes dirty pages back from time to time, and names what is stuck.
-fn write_behind(manager: &Manager, stop: &AtomicBool) {
+fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     let mut last = Instant::now();
     let mut told = None::<Instant>;
+    let mut alone = false;
     while !stop.load(Ordering::SeqCst) {
         std::thread::sleep(Duration::from_millis(100));
+        if !alone && holder.lost() {
+            alone = true;
+            eprintln!(
+                "pagekeeper: the holder process was ended; if this one is too, what is not synced \
+                 is lost"
+            );
+        }
         let stuck = manager.engine.stuck(STUCK_AFTER);
         if !stuck.is_empty() && told.is_none_or(|at| at.elapsed() >= STUCK_AFTER) {
             told = Some(Instant::now());

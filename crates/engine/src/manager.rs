@@ -27,7 +27,7 @@ use std::time::{Duration, Instant};
 /// Most files with a slot in one run.
 pub const SLOTS_MAX: usize = 1 << 22;
 /// How long an activation waits for plain system calls that are in flight.
-const RAW_WAIT_MAX: Duration = Duration::from_secs(2);
+const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 
 /// What a slot stands for.
 #[derive(Debug)]
@@ -37,6 +37,8 @@ struct Slot {
     active: bool,
     /// Passed through for good.
     refused: bool,
+    /// Somebody has a mapping of it from the kernel, which shows nothing of the manager's copy.
+    plain: bool,
 }
 
 #[derive(Default)]
@@ -57,7 +59,7 @@ impl Slots {
         if no == SLOTS_MAX {
             return None;
         }
-        self.list.push(Slot { name, id, active: false, refused: false });
+        self.list.push(Slot { name, id, active: false, refused: false, plain: false });
         self.by_id.insert(id, no as FileNo);
         Some(no as FileNo)
     }
@@ -250,6 +252,16 @@ impl Manager {
         self.selection.min_size_bytes
     }
 
+    /// A mapping of the file is left to the kernel, and so the file is for good. False if it is
+    /// managed by now.
+    pub(crate) fn leave_plain(&self, no: FileNo) -> bool {
+        let _one = self.activating.lock().expect("lock");
+        let mut slots = self.slots.lock().expect("lock");
+        let Some(slot) = slots.list.get_mut(no as usize) else { return true };
+        slot.plain |= !slot.active;
+        slot.plain
+    }
+
     /// Passes a file through for good, and says why.
     fn refuse(&self, no: FileNo, reason: impl Into<String>) {
         let mut slots = self.slots.lock().expect("lock");
@@ -275,6 +287,11 @@ impl Manager {
                 return Ok(());
             }
             if slot.refused {
+                return Err(());
+            }
+            if slot.plain {
+                drop(slots);
+                self.refuse(no, "it was mapped when it was smaller than files that are managed");
                 return Err(());
             }
             (slot.name.clone(), slot.id)

@@ -244,10 +244,14 @@ impl Connection {
             return Err(Errno::ACCESS);
         }
         if !manager.wait_active(no) {
+            // A mapping that is longer than the file shows that it is to grow.
             let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
-            if size < manager.min_size_bytes().max(1)
-                || manager.activate(no, fd.as_fd(), flags).is_err()
-            {
+            let large = size.max(r.c) >= manager.min_size_bytes().max(1);
+            let managed = match large {
+                true => manager.activate(no, fd.as_fd(), flags).is_ok(),
+                false => !manager.leave_plain(no),
+            };
+            if !managed {
                 return value(0);
             }
         }

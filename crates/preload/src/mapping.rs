@@ -119,7 +119,7 @@ fn map(file: &File, call: &Mmap) -> isize {
             }
             addr as isize
         }
-        Err(Stop::Failed | Stop::FailedHalfway) if table::is_active(file.entry.slot()) => {
+        Err(_) if table::is_active(file.entry.slot()) => {
             // Others work on the manager's copy of this file: a plain mapping would show, and
             // keep, something else. An error is the lesser evil.
             note(file.state, b"a mapping of a managed file failed and was refused (ENOMEM)");

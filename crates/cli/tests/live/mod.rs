@@ -165,13 +165,15 @@ pub fn programs() -> PathBuf {
 pub struct Budget {
     pub policy: &'static str,
     pub bytes: u64,
+    /// Smaller files are left to the kernel.
+    pub min_size_bytes: u64,
     /// Which files; those of the scratch directory if there are none.
     pub files: Vec<String>,
 }
 
 impl Budget {
     pub fn kib(kib: u64) -> Budget {
-        Budget { policy: "clock", bytes: kib << 10, files: Vec::new() }
+        Budget { policy: "clock", bytes: kib << 10, min_size_bytes: 0, files: Vec::new() }
     }
 
     pub fn policy(self, policy: &'static str) -> Budget {
@@ -192,7 +194,8 @@ pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsS
     };
     let mut command = Command::new(pagekeeper());
     command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload());
-    command.args(["run", "--policy", budget.policy, "--min-size", "0", "--verbose"]);
+    command.args(["run", "--policy", budget.policy, "--verbose"]);
+    command.args(["--min-size", &budget.min_size_bytes.to_string()]);
     command.args(["--config", "/dev/null", "--memory", &budget.bytes.to_string()]);
     let whole = format!("{}/**", place.path().display());
     for pattern in budget.files.iter().chain(budget.files.is_empty().then_some(&whole)) {

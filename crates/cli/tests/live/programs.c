@@ -567,6 +567,29 @@ static void behind(void) {
     puts("behind the end");
 }
 
+// A file that is mapped when it is empty, or small, and again when it has grown: both mappings show
+// the same, and so does read.
+static void grown(void) {
+    int fd = open(in("grown"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    size_t first_pages = strtoul(rest[0], NULL, 0);
+    CHECK(fd >= 0 && pwrite(fd, "abc", 3, 0) == 3 && ftruncate(fd, rest[1] ? 3 : 0) == 0);
+    char *first = map(fd, first_pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+    CHECK(ftruncate(fd, 100 * PAGE) == 0);
+    int again = open(in("grown"), O_RDWR);
+    char *second = map(again, 100, PROT_READ | PROT_WRITE, MAP_SHARED), c;
+    for (size_t page = 0; page < 100; page++) {
+        second[page * PAGE + 1] = (char)page;
+        if (page >= first_pages) continue;
+        CHECK(first[page * PAGE + 1] == (char)page);
+        first[page * PAGE + 2] = (char)(page + 1);
+        CHECK(second[page * PAGE + 2] == (char)(page + 1));
+        CHECK(pread(fd, &c, 1, (off_t)(page * PAGE + 2)) == 1 && c == (char)(page + 1));
+        CHECK(pwrite(fd, "p", 1, (off_t)(page * PAGE + 3)) == 1);
+        CHECK(first[page * PAGE + 3] == 'p' && second[page * PAGE + 3] == 'p');
+    }
+    puts("grown");
+}
+
 // Several processes append to a file whose last page is in memory: all lines are there, whole.
 static void appends(void) {
     enum { PROCESSES = 4, LINES = 1500, BYTES = 24 };
@@ -931,15 +954,32 @@ static void progress(void) {
     }
 }
 
+// Writes numbered records as `progress` does, syncs now and then, and says how far it is only when
+// that has succeeded.
+static void synced(void) {
+    size_t pages = strtoul(rest[0], NULL, 0);
+    uint64_t who = strtoul(rest[1], NULL, 0);
+    int fd = open(in("progress"), O_RDWR);
+    CHECK(fd >= 0);
+    char *at = map(fd, pages, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (uint64_t i = 1;; i++) {
+        uint64_t page = mixed(i) % pages;
+        *((volatile uint64_t *)(at + page * PAGE) + who) = i;
+        if (mixed(i * 3) % 40) continue;
+        CHECK((i % 2 ? msync(at, pages * PAGE, MS_SYNC) : fdatasync(fd)) == 0);
+        CHECK(write(1, &i, 8) == 8);
+    }
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*part)(void); } parts[] = {
         {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
-        {"behind", behind}, {"appends", appends}, {"fork-begin", fork_begin},
+        {"behind", behind}, {"grown", grown}, {"appends", appends}, {"fork-begin", fork_begin},
         {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
         {"together", together}, {"flushes", flushes},
-        {"everything", everything}, {"progress", progress},
+        {"everything", everything}, {"progress", progress}, {"synced", synced},
     };
     CHECK(argc > 2);
     directory = argv[2];
