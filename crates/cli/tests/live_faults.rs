@@ -161,7 +161,7 @@ fn flushing_and_evicting_wait_for_each_other_without_end_never() {
     if !live::ready() {
         return;
     }
-    for (kib, policy) in [(64, "lru"), (96, "mru"), (256, "clock")] {
+    for (kib, policy) in [(64, "lru"), (128, "mru"), (256, "clock")] {
         let place = Scratch::new("flushes");
         let mut run = command(&place, Some(&Budget::kib(kib).policy(policy)), programs());
         run.args(["flushes", "."]);

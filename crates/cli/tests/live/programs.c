@@ -203,7 +203,7 @@ static void *begin(void *number) {
 static void fork_begin(void) {
     begin_file = make("begin", 64);
     CHECK(pthread_barrier_init(&begun, NULL, 4) == 0 && pthread_barrier_init(&stored, NULL, 4) == 0);
-    for (uint64_t round = 1; round <= 40; round++) {
+    for (uint64_t round = 1; round <= 15; round++) {
         pid_t pid = fork();
         if (pid == 0) {
             uint64_t words[4] = {round * 1000, round * 2000, round * 3000, round * 4000};
@@ -592,7 +592,7 @@ static void grown(void) {
 
 // Several processes append to a file whose last page is in memory: all lines are there, whole.
 static void appends(void) {
-    enum { PROCESSES = 4, LINES = 1500, BYTES = 24 };
+    enum { PROCESSES = 4, LINES = 400, BYTES = 24 };
     for (int shared_offset = 0; shared_offset < 2; shared_offset++) {
         int append = shared_offset ? 0 : O_APPEND;
         int fd = open(in("appends"), O_RDWR | O_CREAT | O_TRUNC | append, 0644);
@@ -906,7 +906,7 @@ static void *flush_always(void *how) {
 
 static void *store_always(void *number) {
     uint64_t mine = (uint64_t)number, random = mine, last[FLUSHED_PAGES] = {0};
-    for (uint64_t i = 1; i <= 2500; i++) {
+    for (uint64_t i = 1; i <= 200; i++) {
         uint64_t page = mixed(random++) % FLUSHED_PAGES;
         volatile uint64_t *at = (uint64_t *)(flushed_at + page * PAGE) + mine;
         CHECK(*at == last[page]);

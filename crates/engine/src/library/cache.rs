@@ -237,7 +237,7 @@ impl Shared {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 Work::Flush(file) => {
-                    let _ = self.engine.flush_quietly(file);
+                    let _ = self.engine.write_out(file, 0..u64::MAX);
                 }
             }
         }
@@ -252,7 +252,7 @@ impl Shared {
                 return;
             }
             drop(stop);
-            self.engine.write_behind();
+            let _ = self.engine.write_behind();
             let segments = self.open.lock().expect("open").all();
             for segment in segments {
                 segment.look_for_changes();
