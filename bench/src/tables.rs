@@ -54,7 +54,7 @@ pub fn policy(name: &str) -> Result<PolicySpec> {
     }
     let bytes = fs::read(name).with_context(|| name.to_owned())?;
     let (program, _) = pagekeeper_hipec::load(name, &bytes).map_err(|e| anyhow!("{e}"))?;
-    Ok(pagekeeper_hipec::policy::spec(Arc::new(program), name))
+    Ok(pagekeeper_hipec::policy::spec(Arc::new(program), name, None)?)
 }
 
 /// The path of a file in `policies/`.

@@ -2,7 +2,7 @@
 
 use crate::commands::{
     completions, doctor, export, hipec, import, man, policies, pool, record, replay, report, run,
-    simulate, tune,
+    simulate, switch, tune,
 };
 use clap::{Parser, Subcommand};
 
@@ -41,6 +41,7 @@ pub(crate) enum Command {
     Tune(tune::Args),
     Run(run::Args),
     Record(record::Args),
+    Switch(switch::Args),
     Replay(replay::Args),
     Simulate(simulate::Args),
     Report(report::Args),

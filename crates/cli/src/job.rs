@@ -4,7 +4,7 @@ use crate::config::{Config, ProgramPaths, Settings};
 use crate::failure::{Failure, Kind};
 use crate::report::say;
 use crate::size::Size;
-use crate::{program, report, signals};
+use crate::{account, program, report, signals};
 use pagekeeper::launch::{self, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
@@ -117,6 +117,7 @@ impl Job {
             holder: vec![holder, "holder".into()],
             seed: 0,
             hooks: Hooks { prepare: Some(signals::prepare), started: Some(signals::forward_to) },
+            control: None,
         })
     }
 }
@@ -177,10 +178,27 @@ fn tell(outcome: &Outcome, verbose: bool) {
     for note in &stats.notes {
         say(note);
     }
+    tell_policies(stats, verbose);
     if verbose {
         tell_counts(stats);
         if let Some(Ok(records)) = &outcome.recorded {
             say(&format!("recorded {} events", report::count(*records)));
+        }
+    }
+}
+
+/// What programs did, if they failed at something or everything is to be said.
+fn tell_policies(stats: &Stats, verbose: bool) {
+    for report in &stats.policies {
+        let Some(account) = &report.account else { continue };
+        let Some(text) = account::sentence(account) else { continue };
+        if verbose || account::has_failures(account) {
+            say(&format!("{}: {text}", report.policy));
+        }
+        if verbose {
+            for note in account::notes(account) {
+                say(&format!("{}: {note}", report.policy));
+            }
         }
     }
 }

@@ -5,9 +5,11 @@
 //! [`signals`]), and what people read ([`report`], [`progress`]).
 #![deny(unsafe_code)]
 
+mod account;
 mod cli;
 mod commands;
 mod config;
+mod control;
 mod failure;
 mod job;
 mod output;
@@ -20,6 +22,7 @@ mod report;
 mod signals;
 mod size;
 mod trace_input;
+mod watch;
 
 use clap::Parser;
 use std::process::ExitCode;

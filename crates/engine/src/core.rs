@@ -6,11 +6,11 @@ use crate::change::Change;
 use crate::errors::WriteErrors;
 use crate::port::{FileNo, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
-use crate::stats::FileCounts;
+use crate::stats::{FileCounts, PolicyReport};
 use crate::table::Table;
 use crate::word::{Chosen, State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
-use pagekeeper_policy::Page;
+use pagekeeper_policy::{Page, Policy, PolicySpec};
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -68,6 +68,8 @@ pub trait Log: Send {
     /// One input, the digest of all plans after it, and the process whose fault it was (0 when it
     /// was nobody's).
     fn input(&mut self, input: Input, digest: u64, pid: u32);
+    /// A policy that decides from the next [`Input::Policy`] on.
+    fn policy(&mut self, number: u32, policy: &PolicySpec);
     /// A segment got its name and length.
     fn segment(&mut self, segment: Segment, name: &str, bytes: u64);
 }
@@ -144,6 +146,10 @@ pub(crate) struct Core {
     /// Whose fault is being decided on; 0 while it is nobody's.
     pub(crate) asking_pid: u32,
     pub(crate) budget: Budget,
+    /// What the policy wished for, to be queued.
+    pub(crate) wished: Job,
+    /// Policies that decided, the present one last.
+    pub(crate) policies: Vec<PolicyReport>,
 }
 
 impl Core {
@@ -160,6 +166,8 @@ impl Core {
             log: None,
             asking_pid: 0,
             budget,
+            wished: Job::default(),
+            policies: vec![PolicyReport::default()],
         }
     }
 
@@ -272,7 +280,20 @@ impl Core {
         let mut job = Job::default();
         self.decide_into(input, &mut job);
         self.give_up_victims(&mut job);
+        self.grant_wishes(&mut job);
         job
+    }
+
+    /// What the policy asks for beyond what the input needs is left for others to carry out, so
+    /// that nobody who faulted waits for it; but for pages to be mapped in the space that asked.
+    fn grant_wishes(&mut self, job: &mut Job) {
+        while let Some(wish) = self.brain.take_wish() {
+            let mut wished = Job::default();
+            self.decide_into(wish, &mut wished);
+            self.give_up_victims(&mut wished);
+            job.map.append(&mut wished.map);
+            self.wished.append(wished);
+        }
     }
 
     fn decide_into(&mut self, input: Input, job: &mut Job) {
@@ -289,7 +310,47 @@ impl Core {
             self.decide_into(Input::Touch { place, write: false, map: false }, &mut job);
         }
         self.give_up_victims(&mut job);
+        self.grant_wishes(&mut job);
         job
+    }
+
+    /// Another policy decides from now on, over the same pages. It was built for `frames` frames.
+    pub(crate) fn replace_policy(
+        &mut self,
+        spec: &PolicySpec,
+        policy: Box<dyn Policy>,
+        frames: u32,
+    ) -> Job {
+        self.look_inside(true);
+        let number = self.policies.len() as u32;
+        self.policies.push(PolicyReport::new(spec));
+        if let Some(log) = &mut self.log {
+            log.policy(number, spec);
+        }
+        self.brain.put_forward(policy);
+        let mut job = Job::default();
+        self.decide_into(Input::Policy { number, frames }, &mut job);
+        if let Some(budget) = self.budget.under(spec.info().bytes_per_page) {
+            self.budget = budget;
+            let frames = budget.frames(self.brain.numbered_pages());
+            self.decide_into(Input::Frames { frames }, &mut job);
+        }
+        self.give_up_victims(&mut job);
+        job
+    }
+
+    /// Takes what the policy shows of itself into the report; why it was revoked, if it was since
+    /// the last look.
+    pub(crate) fn look_inside(&mut self, last: bool) -> Option<String> {
+        let report = self.policies.last_mut().expect("a policy decides");
+        let visible = self.brain.visible()?;
+        let account = report.account.get_or_insert_default();
+        let revoked = account.look(visible);
+        if last {
+            account.close(visible);
+        }
+        let why = account.revoked.clone().filter(|_| revoked)?;
+        Some(format!("{}: {why}", report.policy))
     }
 
     /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.

@@ -16,11 +16,11 @@ use crate::errors::WriteErrors;
 use crate::job::Queue;
 use crate::port::{FileNo, PAGE_BYTES, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
-use crate::stats::{FileCounts, FileReport, Spent, Stats, Times};
+use crate::stats::{FileCounts, FileReport, PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::touches::Touches;
 use pagekeeper_frames::{Brain, Budget, Config, Input, Segment};
-use pagekeeper_policy::Policy;
+use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -170,7 +170,40 @@ impl<P: Port> Engine<P> {
 
     /// Time in decisions is measured here.
     pub(crate) fn decide(&self, core: &mut Core, input: Input) -> Job {
-        self.times.of(Spent::Policy, || core.decide(input))
+        let job = self.times.of(Spent::Policy, || core.decide(input));
+        let wished = std::mem::take(&mut core.wished);
+        if !wished.is_empty() {
+            self.queue_up(wished, None);
+            self.rested();
+        }
+        job
+    }
+
+    /// Says which policy decides, for reports.
+    pub fn name_policy(&self, spec: &PolicySpec) {
+        self.lock().policies = vec![PolicyReport::new(spec)];
+    }
+
+    /// Another policy decides from now on, over the pages that are resident: none is lost, and
+    /// none leaves but for want of room for what the policy keeps. Gives back how many there are.
+    ///
+    /// # Errors
+    /// The policy cannot run live; nothing was changed.
+    pub fn replace_policy(&self, spec: &PolicySpec, seed: u64) -> Result<u32, PolicyError> {
+        let frames = self.lock().brain.frames();
+        // Without the lock: a program may take a while to build.
+        let policy = spec.build(frames, seed)?;
+        let mut core = self.lock();
+        let job = self.times.of(Spent::Policy, || core.replace_policy(spec, policy, frames));
+        let resident = core.brain.resident_pages();
+        drop(core);
+        self.finish(job);
+        Ok(resident)
+    }
+
+    /// Looks at what the policy shows of itself; why it was revoked, if it was since the last look.
+    pub fn look_inside(&self) -> Option<String> {
+        self.lock().look_inside(false)
     }
 
     // ---- files and spaces -------------------------------------------------------------------
@@ -315,8 +348,9 @@ impl<P: Port> Engine<P> {
 
     /// What was counted so far.
     pub fn stats(&self) -> Stats {
-        let core = self.lock();
-        let mut stats = Stats::default();
+        let mut core = self.lock();
+        core.look_inside(true);
+        let mut stats = Stats { policies: core.policies.clone(), ..Stats::default() };
         for file in core.files.iter().flatten() {
             stats.total.add(&file.counts);
             stats.files.push(FileReport {

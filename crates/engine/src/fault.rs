@@ -150,6 +150,9 @@ impl<P: Port> Engine<P> {
                 Err(_) => {}
             }
         }
+        for run in std::mem::take(&mut job.map) {
+            self.map_run(run, fault.space, region, false);
+        }
         if !answered {
             again.push_back(fault);
         }

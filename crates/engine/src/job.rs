@@ -72,6 +72,12 @@ impl<P: Port> Engine<P> {
         if job.is_empty() {
             return;
         }
+        self.queue_up(job, asker);
+        self.tell_sleepers();
+    }
+
+    /// Queues a job, and lets sleepers sleep.
+    pub(crate) fn queue_up(&self, job: Job, asker: Asker) {
         {
             let mut queue = self.queue.lock().expect("queue");
             queue.jobs.push_back((job, asker));
@@ -80,7 +86,6 @@ impl<P: Port> Engine<P> {
         if !self.port.defer() || self.port.hand_over(Deferred(())).is_err() {
             self.queue.lock().expect("queue").promised -= 1;
         }
-        self.tell_sleepers();
     }
 
     /// Carries out a job that was handed over.
@@ -363,6 +368,10 @@ impl<P: Port> Engine<P> {
     /// the first page was pinned by the fetch, is mapped in any case, and unpinned. Returns whether
     /// the first page is mapped now, or need not be since the space has changed.
     pub(crate) fn map_run(&self, run: Run, space: SpaceNo, region: Region, pinned: bool) -> bool {
+        if run.place.segment.0 != region.file {
+            // A policy's wish for a page of another file.
+            return false;
+        }
         let core = self.lock();
         let mut parts: Vec<(u64, u64, bool, Vec<Page>)> = Vec::new();
         let mut first = None;

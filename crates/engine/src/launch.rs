@@ -57,6 +57,37 @@ pub struct Options {
     pub seed: u64,
     /// What the caller does around the program's start.
     pub hooks: Hooks,
+    /// Takes the run's control when the program was started.
+    pub control: Option<ControlHook>,
+}
+
+/// Who takes a run's control.
+#[derive(Clone)]
+pub struct ControlHook(pub Arc<dyn Fn(Control) + Send + Sync>);
+
+impl std::fmt::Debug for ControlHook {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ControlHook")
+    }
+}
+
+/// What can be changed while a program runs.
+#[derive(Clone)]
+pub struct Control {
+    manager: std::sync::Weak<Manager>,
+    seed: u64,
+}
+
+impl Control {
+    /// Another policy decides from now on, over the pages that are in memory. Gives back how many
+    /// there are.
+    ///
+    /// # Errors
+    /// The policy cannot run live, or the run has ended; nothing was changed.
+    pub fn replace_policy(&self, policy: &PolicySpec) -> Result<u32, String> {
+        let manager = self.manager.upgrade().ok_or("the run has ended")?;
+        manager.engine.replace_policy(policy, self.seed).map_err(|e| e.to_string())
+    }
 }
 
 /// What the caller of [`run`] does around the program's start.
@@ -164,6 +195,7 @@ fn run_held(
 ) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
+    engine.name_policy(&options.policy);
     let writing = match &options.record {
         Some((path, inputs)) => {
             let header = header(options, config.frames);
@@ -172,7 +204,7 @@ fn run_held(
                 None => pagekeeper_trace::Sampling::Window { mapped_pages: config.frames },
             };
             let content = Content { sampling, inputs: *inputs };
-            let (recorder, writing) = recorder::start(path, header, content)
+            let (recorder, writing) = recorder::start(path, header, content, &options.policy)
                 .map_err(|source| RunError::Record { path: path.clone(), source })?;
             engine.set_log(Box::new(recorder));
             Some(writing)
@@ -200,6 +232,9 @@ fn run_held(
     })?;
     if let Some(started) = options.hooks.started {
         started(child.id());
+    }
+    if let Some(ControlHook(hook)) = &options.control {
+        hook(Control { manager: Arc::downgrade(&manager), seed: options.seed });
     }
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
@@ -297,6 +332,9 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
             for stuck in stuck {
                 eprintln!("pagekeeper: {stuck}");
             }
+        }
+        if let Some(revoked) = manager.engine.look_inside() {
+            eprintln!("pagekeeper: {revoked}");
         }
         if last.elapsed() >= WRITE_BACK_EVERY {
             let _ = manager.engine.write_behind();

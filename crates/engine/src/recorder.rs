@@ -3,6 +3,7 @@
 
 use crate::core::Log;
 use pagekeeper_frames::{Input, Place, Segment};
+use pagekeeper_policy::PolicySpec;
 use pagekeeper_trace as trace;
 use pagekeeper_trace::{TraceError, TraceWriter};
 use std::collections::{HashMap, HashSet};
@@ -17,6 +18,9 @@ use std::time::Instant;
 const BATCH_RECORDS: usize = 8192;
 /// Batches that may wait before the engine has to.
 const BATCHES_WAITING_MAX: usize = 64;
+
+/// Bytes of a policy's definition in a record.
+const DEFINITION_PART_BYTES: usize = 32 << 10;
 
 /// What of a run is recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,7 +49,7 @@ pub struct Writing {
     thread: JoinHandle<Result<u64, TraceError>>,
 }
 
-/// Starts recording into a file.
+/// Starts recording into a file what happens under a policy.
 ///
 /// # Errors
 /// The file cannot be made or written.
@@ -53,6 +57,7 @@ pub fn start(
     path: &Path,
     header: trace::Header,
     content: Content,
+    policy: &PolicySpec,
 ) -> Result<(Recorder, Writing), TraceError> {
     let file = File::create(path).map_err(|e| TraceError::Write { source: e, offset: 0 })?;
     let mut writer = TraceWriter::new(BufWriter::new(file), header)?;
@@ -62,7 +67,7 @@ pub fn start(
         .name("pk-recorder".into())
         .spawn(move || write_all(writer, receiver))
         .expect("a thread can be started");
-    let recorder = Recorder {
+    let mut recorder = Recorder {
         batch: Vec::with_capacity(BATCH_RECORDS),
         sender,
         start: Instant::now(),
@@ -72,6 +77,7 @@ pub fn start(
         known: HashSet::new(),
         processes: HashMap::new(),
     };
+    recorder.policy(0, policy);
     Ok((recorder, Writing { thread }))
 }
 
@@ -189,6 +195,22 @@ impl Log for Recorder {
                 self.push(trace::Record::Resize(trace::Resize { segment: segment.0, bytes }));
             }
             _ => {}
+        }
+    }
+
+    fn policy(&mut self, number: u32, policy: &PolicySpec) {
+        if !self.content.inputs {
+            return;
+        }
+        let name = policy.to_string().into_bytes();
+        let definition = policy.definition().unwrap_or_default();
+        let parts = definition.chunks(DEFINITION_PART_BYTES);
+        // At least one, for a policy that is known by its name.
+        let none: &[u8] = &[];
+        let first = parts.len().eq(&0).then_some(none);
+        for part in first.into_iter().chain(parts) {
+            let (name, definition) = (name.clone(), part.to_vec());
+            self.push(trace::Record::Policy(trace::Policy { number, name, definition }));
         }
     }
 

@@ -1,5 +1,6 @@
 //! What a run counted.
 
+use pagekeeper_policy::{Account, PolicySpec};
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -155,6 +156,22 @@ impl Times {
     }
 }
 
+/// A policy that decided in a run.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct PolicyReport {
+    /// The policy, as it was asked for.
+    pub policy: String,
+    /// What it showed of itself, if it shows anything.
+    #[serde(flatten)]
+    pub account: Option<Account>,
+}
+
+impl PolicyReport {
+    pub(crate) fn new(spec: &PolicySpec) -> PolicyReport {
+        PolicyReport { policy: spec.to_string(), account: None }
+    }
+}
+
 /// One managed file in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileReport {
@@ -170,8 +187,10 @@ pub struct FileReport {
 /// What a run counted, in total and per file. The names are relied on by scripts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stats {
-    /// The policy, as it was asked for.
+    /// The first policy, as it was asked for.
     pub policy: String,
+    /// All that decided, one after the other.
+    pub policies: Vec<PolicyReport>,
     /// The budget.
     pub memory_bytes: u64,
     /// Totals over all files.

@@ -7,8 +7,10 @@ use fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setu
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
 use pagekeeper::transfer::Change;
 use pagekeeper_frames::Config;
+use pagekeeper_hipec::HipecPolicy;
+use pagekeeper_policy::{Checked, PolicySpec};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock};
 
 const PAGES: u64 = 40;
@@ -362,6 +364,8 @@ struct Run {
     steps: usize,
     again: u32,
     holes: bool,
+    /// Policies that take over one after the other while the programs run.
+    swaps: Vec<PolicySpec>,
 }
 
 fn run(run: Run) {
@@ -401,9 +405,30 @@ fn run(run: Run) {
             }
         }));
     }
+    let over = Arc::new(AtomicBool::new(run.swaps.is_empty()));
+    let swapping = (!run.swaps.is_empty()).then(|| {
+        let (test, over, swaps) = (test.clone(), over.clone(), run.swaps.clone());
+        std::thread::spawn(move || {
+            let mut swapped = 0;
+            for spec in swaps.iter().cycle() {
+                test.world.engine.replace_policy(spec, 1).unwrap();
+                swapped += 1;
+                if over.load(Ordering::Relaxed) && swapped >= swaps.len() {
+                    return swapped;
+                }
+                std::thread::sleep(std::time::Duration::from_micros(300));
+            }
+            swapped
+        })
+    });
     let failed = threads.into_iter().filter_map(|t| t.join().err()).count();
     assert_eq!(failed, 0, "{failed} programs saw something wrong, setup {:?}", run.setup);
+    over.store(true, Ordering::Relaxed);
     let engine = &test.world.engine;
+    if let Some(swapping) = swapping {
+        let swapped = swapping.join().expect("policies take over");
+        assert_eq!(engine.stats().policies.len(), swapped + 1, "each is reported");
+    }
     assert_eq!(engine.flush_all(), []);
     for file in &test.files {
         assert_eq!(engine.dirty_pages(file.no), 0);
@@ -426,7 +451,9 @@ fn runs(seed: u64, policy: &'static str, frames: u32, handlers: usize, config: O
     for seed in (0..more.unwrap_or(1u64)).map(|n| seed + n * 100) {
         let setup = Setup { policy, frames, seed, handlers, config, slack: SLACK };
         watched(60, move || {
-            run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes: seed % 2 == 0 });
+            let holes = seed % 2 == 0;
+            let swaps = Vec::new();
+            run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, swaps });
         });
     }
 }
@@ -469,4 +496,63 @@ fn recording_sees_every_touch_and_loses_nothing() {
 #[test]
 fn all_fits_in_memory() {
     runs(8, "mru", 200, 2, None);
+}
+
+/// A program that asks for all that can be asked for. What it keeps is counted as little as LRU's,
+/// so that the frames of a test stay as many.
+fn wishful() -> PolicySpec {
+    const TEXT: &str = "Queue all;
+        Int turn;
+        Event PageFault() {
+            EnQueue(FaultedPage, all, TAIL);
+            turn++;
+            if (turn % 2 == 0) Prefetch(FaultedAddress + 1, 3);
+            if (turn % 3 == 1) UnMap(FaultedPage);
+            if (turn % 5 == 2) Flush(FaultedPage);
+            if (turn % 7 == 3) Map(FaultedPage, FaultedAddress);
+        }
+        Event Reference() {
+            if (Mod(FaultedPage)) Flush(FaultedPage);
+            else UnMap(FaultedPage);
+            EnQueue(FaultedPage, all, TAIL);
+        }
+        Event Replace() { return DeQueue(all, HEAD); }";
+    let (program, _) = pagekeeper_hipec::load("wishful", TEXT.as_bytes()).unwrap();
+    let program = Arc::new(program);
+    let info = pagekeeper_policy::find("lru").unwrap();
+    PolicySpec::loaded(info, "wishful", None, &[], move |_, frames, _| {
+        Box::new(Checked::new(HipecPolicy::new(program.clone(), frames), frames))
+    })
+    .unwrap()
+}
+
+fn with_swaps(seed: u64, frames: u32, handlers: usize, names: &[&str]) {
+    let swaps: Vec<PolicySpec> = names
+        .iter()
+        .map(|name| match *name {
+            "wishful" => wishful(),
+            name => PolicySpec::parse(name).unwrap(),
+        })
+        .collect();
+    // Pages fetched ahead by wish come in before others have left.
+    let slack = Some(16);
+    let setup = Setup { policy: "lru", frames, seed, handlers, config: None, slack };
+    watched(60, move || {
+        run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes: false, swaps });
+    });
+}
+
+#[test]
+fn policies_take_over_while_programs_run() {
+    with_swaps(9, 24, 2, &["fifo", "lru", "lru", "fifo"]);
+}
+
+#[test]
+fn wishes_lose_nothing() {
+    with_swaps(10, 24, 2, &["wishful"]);
+}
+
+#[test]
+fn wishes_lose_nothing_inline_at_few_frames() {
+    with_swaps(11, 12, 0, &["wishful", "fifo", "wishful"]);
 }

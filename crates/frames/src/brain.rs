@@ -13,7 +13,8 @@ use crate::plan::{Input, Plan, Run};
 use crate::sample::Interest;
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
-use pagekeeper_policy::{Admission, Page, Policy};
+use pagekeeper_policy::{Admission, Page, Policy, Visible};
+use std::collections::VecDeque;
 
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
@@ -30,10 +31,26 @@ pub(crate) const STUCK: u8 = 32;
 pub(crate) const MARKER: u8 = 64;
 pub(crate) const EVICTED_ONCE: u8 = 128;
 
+/// Making touches visible costs time, which a policy that ignores them saves.
+fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
+    match asked {
+        Sampling::OnEviction { .. } if !policy.wants_references() => Sampling::Off,
+        asked => asked,
+    }
+}
+
 /// The brain of one pool of frames. Pure: the same inputs give the same plans.
 pub struct Brain {
     pub(crate) policy: Box<dyn Policy>,
     wants_places: bool,
+    wants_dirty: bool,
+    pub(crate) gives_hints: bool,
+    /// The sampling that was asked for; a policy that ignores references goes without.
+    sampling: Sampling,
+    /// The policy that takes over with the next [`Input::Policy`].
+    put_forward: Option<Box<dyn Policy>>,
+    /// What the policy asked for, as inputs that nobody has taken yet.
+    pub(crate) wishes: VecDeque<Input>,
     pub(crate) config: Config,
     frames: u32,
     reserved: u32,
@@ -67,16 +84,20 @@ pub struct Brain {
 impl Brain {
     /// A brain over a policy that was built for `config.frames`.
     pub fn new(mut policy: Box<dyn Policy>, mut config: Config) -> Brain {
-        if matches!(config.sampling, Sampling::OnEviction { .. }) && !policy.wants_references() {
-            config.sampling = Sampling::Off;
-        }
+        let sampling = config.sampling;
+        config.sampling = sampling_for(&*policy, sampling);
         let frames = config.frames.max(MIN_FRAMES);
         if frames != config.frames {
             policy.resized(frames);
         }
         Brain {
             wants_places: policy.wants_places(),
+            wants_dirty: policy.wants_dirty(),
+            gives_hints: policy.gives_hints(),
             policy,
+            sampling,
+            put_forward: None,
+            wishes: VecDeque::new(),
             config,
             frames,
             reserved: 0,
@@ -138,9 +159,70 @@ impl Brain {
                 self.shed();
             }
             Input::Ahead { segment, first, pages } => self.ahead(segment, first, pages),
+            Input::Flush { place } => self.flush(place),
+            Input::Map { place } => self.map_wished(place),
+            Input::Unmap { place } => self.unmap_wished(place),
+            Input::Policy { .. } => self.replace_policy(),
+        }
+        if self.gives_hints
+            && matches!(
+                input,
+                Input::Major { .. }
+                    | Input::Overwrite { .. }
+                    | Input::Touch { .. }
+                    | Input::Write { .. }
+            )
+        {
+            self.gather_wishes();
         }
         self.fold_digest();
         &self.plan
+    }
+
+    /// Hands over the policy that decides from the next [`Input::Policy`] on, built for as many
+    /// frames as that says. Without one, that input changes nothing.
+    pub fn put_forward(&mut self, policy: Box<dyn Policy>) {
+        self.put_forward = Some(policy);
+    }
+
+    /// The inside of the policy, if it shows any.
+    pub fn visible(&mut self) -> Option<&mut dyn Visible> {
+        self.policy.visible()
+    }
+
+    /// The policy that was put forward takes over every page of the one before, which is gone: in
+    /// its order, or else in the order of their last seen use. Pages that were not the policy's
+    /// stay what they are.
+    fn replace_policy(&mut self) {
+        let Some(mut policy) = self.put_forward.take() else { return };
+        policy.resized(self.limit());
+        let order = self.policy.order().unwrap_or_default();
+        self.policy = policy;
+        self.wants_places = self.policy.wants_places();
+        self.wants_dirty = self.policy.wants_dirty();
+        self.gives_hints = self.policy.gives_hints();
+        self.wishes.clear();
+        self.config.sampling = sampling_for(&*self.policy, self.sampling);
+        let mut pages: Vec<Page> = Vec::new();
+        let mut take = |flags: &mut u8, page| {
+            if *flags & IN_POLICY != 0 {
+                *flags &= !IN_POLICY;
+                pages.push(page);
+            }
+        };
+        for page in order {
+            take(&mut self.flags[page.index()], page);
+        }
+        let mut others: Vec<Page> = (0..self.flags.len() as u32).map(Page).collect();
+        others.retain(|page| self.flags[page.index()] & IN_POLICY != 0);
+        others.sort_by_key(|page| std::cmp::Reverse(self.uses_since(*page)));
+        for page in others {
+            take(&mut self.flags[page.index()], page);
+        }
+        for page in pages {
+            let was_used = self.uses_since(page) != u32::MAX;
+            self.admit(page, if was_used { Admission::Demand } else { Admission::Prefetch });
+        }
     }
 
     /// Whether the page is resident, as far as decisions go (it may still be on its way).
@@ -268,10 +350,18 @@ impl Brain {
         self.stamps[page.index()] = self.uses;
     }
 
+    /// Uses of any page since the last seen one of this page; the most for one that none was seen
+    /// of.
+    fn uses_since(&self, page: Page) -> u32 {
+        match self.stamps.get(page.index()) {
+            None | Some(0) => u32::MAX,
+            Some(stamp) => self.uses.wrapping_sub(*stamp),
+        }
+    }
+
     /// Whether the page was used so lately that it must not leave.
     fn is_recent(&self, page: Page) -> bool {
-        let stamp = self.stamps.get(page.index()).copied().unwrap_or(0);
-        stamp != 0 && self.uses.wrapping_sub(stamp) < self.recent_uses()
+        self.uses_since(page) < self.recent_uses()
     }
 
     /// The policy's next victim. Recent pages that it gives up become newcomers instead.
@@ -439,7 +529,7 @@ impl Brain {
             }
         }
         if write {
-            self.flags[page.index()] |= DIRTY;
+            self.set_dirty(page);
         }
         if self.flags[page.index()] & MARKER != 0 {
             self.flags[page.index()] &= !MARKER;
@@ -574,9 +664,32 @@ impl Brain {
         {
             self.evict(victim);
         }
-        self.flags[page.index()] |= IN_POLICY;
         self.tell_place(page);
+        if self.wants_dirty && self.flags[page.index()] & DIRTY != 0 {
+            self.policy.dirtied(page);
+        }
+        self.flags[page.index()] |= IN_POLICY;
         self.policy.admitted(page, how);
+    }
+
+    /// The page is dirty from now on, if it was not before.
+    fn set_dirty(&mut self, page: Page) {
+        let flags = &mut self.flags[page.index()];
+        let tell = *flags & (DIRTY | IN_POLICY) == IN_POLICY;
+        *flags |= DIRTY;
+        if tell && self.wants_dirty {
+            self.policy.dirtied(page);
+        }
+    }
+
+    /// The page is clean from now on, if it was not before.
+    pub(crate) fn set_clean(&mut self, page: Page) {
+        let flags = &mut self.flags[page.index()];
+        let tell = *flags & (DIRTY | IN_POLICY) == DIRTY | IN_POLICY;
+        *flags &= !DIRTY;
+        if tell && self.wants_dirty {
+            self.policy.cleaned(page);
+        }
     }
 
     fn tell_place(&mut self, page: Page) {
@@ -588,7 +701,7 @@ impl Brain {
     fn write(&mut self, place: Place) {
         let Some(page) = self.pages.find(place) else { return };
         if self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT {
-            self.flags[page.index()] |= DIRTY;
+            self.set_dirty(page);
             self.counts.write_faults += 1;
             self.saw_use(page, place);
         }
@@ -596,7 +709,7 @@ impl Brain {
 
     fn cleaned(&mut self, place: Place) {
         let Some(page) = self.pages.find(place) else { return };
-        self.flags[page.index()] &= !DIRTY;
+        self.set_clean(page);
         self.unstick(page);
     }
 
@@ -612,7 +725,7 @@ impl Brain {
             self.beside.push_back(&mut self.stuck, page);
         }
         let page = self.number(place);
-        self.flags[page.index()] |= DIRTY;
+        self.set_dirty(page);
         self.shed();
     }
 
@@ -649,7 +762,7 @@ impl Brain {
         let left = u32::try_from(end.saturating_sub(place.index)).unwrap_or(u32::MAX);
         let window = self.window_max();
         let run = self.absent_run(place, left.min(window));
-        let run = self.make_room(run, None);
+        let run = self.make_room_ahead(run);
         if run == 0 {
             return;
         }
@@ -661,7 +774,7 @@ impl Brain {
         self.plan.fetch.push(Run { place, pages: run, demanded: 0 });
     }
 
-    fn map(&mut self, page: Page) {
+    pub(crate) fn map(&mut self, page: Page) {
         self.flags[page.index()] |= MAPPED;
         self.mapped_links.push_back(&mut self.mapped, page);
     }

@@ -27,6 +27,13 @@ impl Budget {
         Budget { memory_bytes, state_bytes_per_page, counted_pages: 0 }
     }
 
+    /// The same budget under another policy; `None` if that keeps as much for each page.
+    pub fn under(self, policy_bytes_per_page: u32) -> Option<Budget> {
+        let changed = Budget::new(self.memory_bytes, policy_bytes_per_page);
+        let is_new = changed.state_bytes_per_page != self.state_bytes_per_page;
+        is_new.then_some(Budget { counted_pages: self.counted_pages, ..changed })
+    }
+
     /// The bytes that were given.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes

@@ -10,6 +10,8 @@ pub const WINDOW_PAGES_MAX: u32 = 256;
 pub const RECENT_SHARE: u32 = 128;
 /// Most dirty neighbours written back along with a dirty victim, itself included.
 pub const CLEAN_RUN_PAGES_MAX: u32 = 32;
+/// Most wishes of a policy that wait; later ones are dropped.
+pub const WISHES_MAX: usize = 64;
 
 /// How touches of mapped pages are made visible.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -16,12 +16,14 @@ mod plan;
 mod properties;
 mod room;
 mod sample;
+mod wish;
 
 pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
 pub use brain::Brain;
 pub use budget::{BUFFERS_BYTES_MAX, Budget, FRAME_BYTES, STATE_BYTES_PER_PAGE};
 pub use config::{
     CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling, WINDOW_PAGES_MAX,
+    WISHES_MAX,
 };
 pub use pagekeeper_policy::{Place, Segment};
 pub use pages::{EXTENT_PAGES, PageMap};

@@ -109,6 +109,29 @@ pub enum Input {
         /// Number of pages.
         pages: u32,
     },
+    /// The policy asked that a dirty page of its own be written back.
+    Flush {
+        /// Which page.
+        place: Place,
+    },
+    /// The policy asked that a resident page of its own be mapped.
+    Map {
+        /// Which page.
+        place: Place,
+    },
+    /// The policy asked that a resident page of its own be unmapped, so that its next touch is
+    /// seen.
+    Unmap {
+        /// Which page.
+        place: Place,
+    },
+    /// The policy that was [put forward](crate::Brain::put_forward) decides from now on.
+    Policy {
+        /// Which one, counted from 1; the first policy is number 0.
+        number: u32,
+        /// The frames that it was built for.
+        frames: u32,
+    },
 }
 
 const WRITE: u64 = 1 << 32;
@@ -141,6 +164,10 @@ impl Input {
             Input::Ahead { segment, first, pages } => {
                 (12, at(Place { segment, index: first }), u64::from(pages))
             }
+            Input::Flush { place } => (15, at(place), 0),
+            Input::Map { place } => (16, at(place), 0),
+            Input::Unmap { place } => (17, at(place), 0),
+            Input::Policy { number, frames } => (18, u64::from(number), u64::from(frames)),
         }
     }
 
@@ -165,6 +192,10 @@ impl Input {
             13 => Input::Released { place },
             20 => Input::Overwrite { place, pages: u32::try_from(b).ok()? },
             14 => Input::Spared { place, dirty: write },
+            15 => Input::Flush { place },
+            16 => Input::Map { place },
+            17 => Input::Unmap { place },
+            18 => Input::Policy { number: u32::try_from(a).ok()?, frames: u32::try_from(b).ok()? },
             _ => return None,
         })
     }
@@ -197,11 +228,13 @@ pub struct Victim {
 pub struct Plan {
     /// Leave memory (after write-back if dirty).
     pub evict: Vec<Victim>,
-    /// Dirty neighbours of dirty victims, to be written in the same breath; they stay resident.
+    /// Dirty neighbours of dirty victims, to be written in the same breath, and pages that the
+    /// policy wants written; they stay resident.
     pub clean: Vec<Run>,
     /// To be fetched; absent until now.
     pub fetch: Vec<Run>,
-    /// Resident pages to be mapped along with the touched one, in the space that touched it.
+    /// Resident pages to be mapped along with the touched one, in the space that touched it; with
+    /// the policy's wishes, also pages of other segments.
     pub map: Vec<Run>,
     /// To be unmapped from every address space, so that their next touch is seen.
     pub unmap: Vec<Page>,

@@ -3,11 +3,12 @@
 //! The model plays the engine: it holds the set of resident pages, carries plans out, and answers
 //! late and in odd orders (a victim that cannot leave, a page that cannot be fetched).
 
-use crate::brain::{Brain, IN_POLICY, MAPPED, PENDING, RESIDENT, STUCK};
+use crate::brain::{Brain, DIRTY, IN_POLICY, MAPPED, PENDING, RESIDENT, STUCK};
 use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, Segment};
-use pagekeeper_policy::{Checked, PolicySpec, all};
+use pagekeeper_policy::{Admission, Checked, Hint, Page, Policy, PolicySpec, all};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 impl Brain {
     /// Every resident page is in exactly one place, and all counts agree.
@@ -20,13 +21,105 @@ impl Brain {
         assert_eq!(count(STUCK), self.stuck.len());
         let newcomers: BTreeSet<_> = self.beside.iter(&self.newcomers).collect();
         for (at, flags) in self.flags.iter().enumerate() {
-            let newcomer = newcomers.contains(&pagekeeper_policy::Page(at as u32));
+            let newcomer = newcomers.contains(&Page(at as u32));
             let homes = (flags & (IN_POLICY | PENDING | STUCK)).count_ones() + u32::from(newcomer);
             assert_eq!(homes, u32::from(flags & RESIDENT != 0), "page {at}: flags {flags:#x}");
             if flags & RESIDENT == 0 {
                 assert_eq!(flags & !crate::brain::EVICTED_ONCE, 0, "page {at} left something");
             }
         }
+    }
+}
+
+/// A policy that also asks for all sorts of things, and notes which of its pages are dirty.
+struct Wishful {
+    policy: Box<dyn Policy>,
+    dirty: Arc<Mutex<BTreeSet<Page>>>,
+    incoming: Option<Page>,
+    calls: u32,
+    hints: Vec<Hint>,
+}
+
+impl Wishful {
+    fn wish(&mut self, page: Page) {
+        self.calls = self.calls.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        let number = self.calls >> 8;
+        let segment = Segment(number % SEGMENTS);
+        let place = Place { segment, index: u64::from(number / 7) % (PAGES + 9) };
+        // Not only its own pages: who asks for others must not get them.
+        let other = Page(number % 512);
+        self.hints.push(match number % 9 {
+            0 => Hint::Prefetch { place, pages: number % 50 },
+            1 => Hint::Flush(page),
+            2 => Hint::Flush(other),
+            3 => Hint::Map(page),
+            4 => Hint::Map(other),
+            5 => Hint::Unmap(page),
+            6 => Hint::Unmap(other),
+            _ => return,
+        });
+    }
+
+    fn left(&mut self, page: Page) {
+        self.dirty.lock().unwrap().remove(&page);
+    }
+}
+
+impl Policy for Wishful {
+    fn wants_places(&self) -> bool {
+        self.policy.wants_places()
+    }
+    fn wants_references(&self) -> bool {
+        self.policy.wants_references()
+    }
+    fn wants_dirty(&self) -> bool {
+        true
+    }
+    fn gives_hints(&self) -> bool {
+        true
+    }
+    fn placed(&mut self, page: Page, place: Place) {
+        self.policy.placed(page, place);
+    }
+    fn dirtied(&mut self, page: Page) {
+        assert!(self.dirty.lock().unwrap().insert(page), "dirty once");
+        self.incoming = Some(page);
+    }
+    fn cleaned(&mut self, page: Page) {
+        assert!(self.dirty.lock().unwrap().remove(&page), "only what was dirty is cleaned");
+    }
+    fn admitted(&mut self, page: Page, how: Admission) {
+        let dirty = self.dirty.lock().unwrap().contains(&page);
+        assert!(!dirty || self.incoming == Some(page), "told just before");
+        self.policy.admitted(page, how);
+        self.wish(page);
+    }
+    fn referenced(&mut self, page: Page) {
+        self.policy.referenced(page);
+        self.wish(page);
+    }
+    fn removed(&mut self, page: Page) {
+        self.policy.removed(page);
+        self.left(page);
+    }
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        let page = self.policy.victim(incoming);
+        page.inspect(|page| {
+            self.left(*page);
+            self.wish(*page);
+        })
+    }
+    fn resized(&mut self, frames: u32) {
+        self.policy.resized(frames);
+    }
+    fn resident(&self) -> u32 {
+        self.policy.resident()
+    }
+    fn take_hints(&mut self, hints: &mut Vec<Hint>) {
+        hints.append(&mut self.hints);
+    }
+    fn order(&self) -> Option<Vec<Page>> {
+        self.policy.order()
     }
 }
 
@@ -82,6 +175,11 @@ enum Event {
         first: u64,
         pages: u32,
     },
+    /// Another policy takes over.
+    Swap {
+        pick: usize,
+        wishful: bool,
+    },
 }
 
 fn event() -> impl Strategy<Value = Event> {
@@ -100,12 +198,39 @@ fn event() -> impl Strategy<Value = Event> {
         1 => segment.clone().prop_map(|segment| Event::Reopen { segment }),
         1 => (0..100u32).prop_map(|frames| Event::Frames { frames }),
         1 => (0..40u32).prop_map(|frames| Event::Reserved { frames }),
+        1 => (0..64usize, any::<bool>()).prop_map(|(pick, wishful)| Event::Swap { pick, wishful }),
         1 => (segment, 0..PAGES, 0..100u32)
             .prop_map(|(segment, first, pages)| Event::Ahead { segment, first, pages }),
     ]
 }
 
+/// A policy that runs live, perhaps with wishes of its own, and its dirty pages if it notes them.
+#[derive(Clone)]
+struct Choice {
+    name: &'static str,
+    wishful: bool,
+}
+
+impl Choice {
+    fn pick(pick: usize, wishful: bool) -> Choice {
+        let live: Vec<_> = all().iter().filter(|p| p.runs_live()).collect();
+        Choice { name: live[pick % live.len()].name, wishful }
+    }
+
+    fn build(&self, frames: u32, dirty: &Arc<Mutex<BTreeSet<Page>>>) -> Box<dyn Policy> {
+        let policy = PolicySpec::parse(self.name).unwrap().build(frames, 1).unwrap();
+        if !self.wishful {
+            return policy;
+        }
+        let (dirty, hints) = (dirty.clone(), Vec::new());
+        Box::new(Wishful { policy, dirty, incoming: None, calls: 0, hints })
+    }
+}
+
 struct Model {
+    choice: Choice,
+    dirty: Arc<Mutex<BTreeSet<Page>>>,
+    swaps: Vec<(Choice, u32)>,
     brain: Brain,
     resident: BTreeSet<Place>,
     leaving: Vec<Place>,
@@ -119,10 +244,14 @@ struct Model {
 }
 
 impl Model {
-    fn new(policy: &str, frames: u32, sampling: Sampling, map_ahead: bool) -> Model {
+    fn new(choice: Choice, frames: u32, sampling: Sampling, map_ahead: bool) -> Model {
         let config = Config { frames, sampling, window_pages_max: 64, map_ahead };
-        let policy = PolicySpec::parse(policy).unwrap().build(frames, 1).unwrap();
+        let dirty = Arc::default();
+        let policy = choice.build(frames, &dirty);
         let mut model = Model {
+            choice,
+            dirty,
+            swaps: Vec::new(),
             brain: Brain::new(Box::new(Checked::new(policy, frames)), config),
             resident: BTreeSet::new(),
             leaving: Vec::new(),
@@ -146,8 +275,34 @@ impl Model {
         self.frames.max(MIN_FRAMES).saturating_sub(self.reserved).max(MIN_FRAMES)
     }
 
-    /// Feeds the brain and carries its plan out.
+    /// Feeds the brain an input and the wishes that wait then, and carries the plans out.
     fn apply(&mut self, input: Input) -> Plan {
+        let plan = self.apply_one(input);
+        while let Some(wish) = self.brain.take_wish() {
+            self.apply_one(wish);
+        }
+        plan
+    }
+
+    /// Another policy takes over: the pages stay, and none but what has to is evicted.
+    fn swap(&mut self, choice: Choice, frames: u32) {
+        let before = self.resident.clone();
+        self.dirty = Arc::default();
+        let policy = choice.build(frames, &self.dirty);
+        self.brain.put_forward(Box::new(Checked::new(policy, frames)));
+        self.choice = choice.clone();
+        self.swaps.push((choice, frames));
+        let number = self.swaps.len() as u32;
+        let plan = self.apply(Input::Policy { number, frames });
+        let gone: BTreeSet<Place> = plan.evict.iter().map(|victim| victim.place).collect();
+        assert_eq!(gone.len(), plan.evict.len(), "nobody leaves twice");
+        assert!(plan.fetch.is_empty() && plan.unmap.is_empty());
+        if before.len() <= self.limit() as usize {
+            assert!(gone.is_empty(), "there was room for all");
+        }
+    }
+
+    fn apply_one(&mut self, input: Input) -> Plan {
         let (code, a, b) = input.encode();
         assert_eq!(Input::decode(code, a, b), Some(input));
         self.inputs.push((code, a, b));
@@ -162,6 +317,12 @@ impl Model {
             for i in 0..u64::from(run.pages) {
                 let place = Place { index: run.place.index + i, ..run.place };
                 assert!(!self.brain.is_dirty(place), "written along, so clean");
+            }
+        }
+        for run in &plan.map {
+            for i in 0..u64::from(run.pages) {
+                let place = Place { index: run.place.index + i, ..run.place };
+                assert!(self.resident.contains(&place) && self.brain.is_mapped(place));
             }
         }
         let mut busy = Vec::new();
@@ -181,6 +342,13 @@ impl Model {
             assert!(self.resident.contains(&place) && !self.brain.is_mapped(place));
         }
         self.brain.check();
+        if self.choice.wishful {
+            let dirty =
+                |at: &usize| self.brain.flags[*at] & (DIRTY | IN_POLICY) == DIRTY | IN_POLICY;
+            let pages: BTreeSet<Page> =
+                (0..self.brain.flags.len()).filter(dirty).map(|at| Page(at as u32)).collect();
+            assert_eq!(*self.dirty.lock().unwrap(), pages, "{input:?}");
+        }
         assert_eq!(self.brain.resident_pages() as usize, self.resident.len());
         let counts = self.brain.counts();
         if let Some(per_eviction) = self.per_eviction {
@@ -189,7 +357,7 @@ impl Model {
         // As the engine does: what is still on its way out cannot be fetched.
         for place in busy {
             self.resident.remove(&place);
-            self.apply(Input::Failed { place });
+            self.apply_one(Input::Failed { place });
         }
         if matches!(
             input,
@@ -279,6 +447,10 @@ impl Model {
                 self.reserved = frames;
                 self.apply(Input::Reserved { frames });
             }
+            Event::Swap { pick, wishful } => {
+                let frames = self.limit();
+                self.swap(Choice::pick(pick, wishful), frames);
+            }
             Event::Ahead { segment, first, pages } => {
                 self.apply(Input::Ahead { segment: Segment(segment), first, pages });
             }
@@ -297,11 +469,12 @@ impl Model {
                 true => Input::Overwrite { place, pages: want },
                 false => Input::Major { place, want, write, map },
             });
-            assert!(!whole || self.brain.is_dirty(place));
+            assert!(!whole || self.choice.wishful || self.brain.is_dirty(place));
             let first = plan.fetch.first().expect("a fetch");
             assert!(first.place == place && first.demanded >= 1);
             assert!(self.brain.is_resident(place));
-            assert_eq!(self.brain.is_mapped(place), map);
+            // A wish may have been for just this page.
+            assert!(self.choice.wishful || self.brain.is_mapped(place) == map);
         } else if !map || !self.brain.is_mapped(place) {
             self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {
@@ -331,10 +504,10 @@ proptest! {
         sampling in sampling(),
         map_ahead in any::<bool>(),
         pick in 0..64usize,
+        wishful in any::<bool>(),
     ) {
-        let live: Vec<_> = all().iter().filter(|p| p.runs_live()).collect();
-        let name = live[pick % live.len()].name;
-        let mut model = Model::new(name, frames, sampling, map_ahead);
+        let choice = Choice::pick(pick, wishful);
+        let mut model = Model::new(choice.clone(), frames, sampling, map_ahead);
         for event in &events {
             model.play(event);
         }
@@ -348,10 +521,15 @@ proptest! {
 
         // A replay of what was recorded decides the same.
         let config = Config { frames, sampling, window_pages_max: 64, map_ahead };
-        let policy = PolicySpec::parse(name).unwrap().build(frames, 1).unwrap();
-        let mut replay = Brain::new(policy, config);
+        let mut replay = Brain::new(choice.build(frames, &Arc::default()), config);
         for &(code, a, b) in &model.inputs {
-            replay.apply(Input::decode(code, a, b).unwrap());
+            let input = Input::decode(code, a, b).unwrap();
+            if let Input::Policy { number, frames } = input {
+                let (choice, built_for) = &model.swaps[number as usize - 1];
+                prop_assert_eq!(*built_for, frames);
+                replay.put_forward(choice.build(frames, &Arc::default()));
+            }
+            replay.apply(input);
         }
         prop_assert_eq!(replay.digest(), model.brain.digest());
         prop_assert_eq!(replay.counts(), model.brain.counts());

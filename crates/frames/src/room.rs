@@ -28,6 +28,17 @@ impl Brain {
         pages.min(self.limit().saturating_sub(self.resident))
     }
 
+    /// As [`make_room`](Self::make_room), for pages that no reference waits for: what one may wait
+    /// for is not taken.
+    pub(crate) fn make_room_ahead(&mut self, pages: u32) -> u32 {
+        while self.resident + pages > self.limit()
+            && let Some(page) = self.next_victim(None)
+        {
+            self.evict(page);
+        }
+        pages.min(self.limit().saturating_sub(self.resident))
+    }
+
     /// Evicts what is beyond the limit, as far as it can leave. The newest newcomer stays: room
     /// was made for it, and with all else stuck its fault would be served in vain for ever.
     pub(crate) fn shed(&mut self) {
@@ -96,7 +107,7 @@ impl Brain {
                 self.counts.write_backs += u64::from(pages);
                 for index in from..to {
                     let page = self.pages.find(Place { index, ..place }).expect("numbered");
-                    self.flags[page.index()] &= !DIRTY;
+                    self.set_clean(page);
                 }
                 let place = Place { index: from, ..place };
                 self.plan.clean.push(Run { place, pages, demanded: 0 });

@@ -2,6 +2,7 @@
 
 use crate::brain::{Brain, IN_POLICY, MAPPED, PENDING, STUCK};
 use crate::config::{MIN_FRAMES, Sampling};
+use pagekeeper_policy::Page;
 
 /// Most pages unmapped at once.
 const UNMAP_BATCH_PAGES: u32 = 64;
@@ -66,6 +67,11 @@ impl Interest {
 }
 
 impl Brain {
+    pub(crate) fn unmap(&mut self, page: Page) {
+        self.mapped_links.remove(&mut self.mapped, page);
+        self.flags[page.index()] &= !MAPPED;
+    }
+
     /// Unmaps the pages mapped longest ago, as far as the sampling setting asks for it.
     pub(crate) fn sample(&mut self) {
         let (batch, wanted) = match self.config.sampling {
@@ -107,8 +113,7 @@ impl Brain {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }
-            self.mapped_links.remove(&mut self.mapped, page);
-            self.flags[page.index()] &= !MAPPED;
+            self.unmap(page);
             self.counts.unmapped_pages += 1;
             self.plan.unmap.push(page);
         }

@@ -5,36 +5,16 @@
 //! at that command, and what was done before it stays done.
 use std::sync::Arc;
 
-use pagekeeper_policy::Page;
+use pagekeeper_policy::{Hint, Page, Place, Segment};
 
 use crate::compile::Native;
 pub use crate::image::ORDERED_COMMANDS;
 use crate::image::{CALLS_MAX, Image, Registers};
-use crate::pages::{GIVEN_UP, Home, MODIFIED, Pages, REFERENCED};
+use crate::pages::{GIVEN_UP, Home, INDEX_BITS, MODIFIED, Pages, REFERENCED};
 use crate::program::{Arithmetic, Bit, Command, EventNumber, Index, Logical, Relation, System};
 
 /// Most hints that are kept for the host until it takes them; later ones are dropped.
 pub const HINTS_MAX: usize = 1024;
-
-/// What a program asks of its host beyond choosing pages. The program goes on without an answer.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Hint {
-    /// Flush of a modified page.
-    Flush(Page),
-    /// Map.
-    Map(Page),
-    /// UnMap.
-    UnMap(Page),
-    /// Prefetch.
-    Prefetch {
-        /// Address of the first page, in pages.
-        address: i64,
-        /// How many.
-        pages: i64,
-    },
-    /// Request, of so many frames.
-    Request(i64),
-}
 
 /// What a command could not be done for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -102,6 +82,8 @@ pub(crate) struct State {
     pub(crate) registers: Box<Registers>,
     pub(crate) pages: Pages,
     hints: Vec<Hint>,
+    /// Frames without a page, for Request.
+    unused_frames: i64,
 }
 
 /// Where a command leads.
@@ -118,7 +100,11 @@ impl Machine {
     /// The program at its beginning. Its machine code is of the same image, if there is any.
     pub(crate) fn new(image: Arc<Image>, native: Option<Arc<Native>>) -> Self {
         let (registers, pages) = (image.registers.clone(), image.pages.clone());
-        Self { image, native, state: State { registers, pages, hints: Vec::new() } }
+        Self {
+            image,
+            native,
+            state: State { registers, pages, hints: Vec::new(), unused_frames: 0 },
+        }
     }
 
     pub(crate) const fn is_compiled(&self) -> bool {
@@ -133,8 +119,8 @@ impl Machine {
         self.image.uses_places
     }
 
-    pub(crate) fn take_hints(&mut self) -> Vec<Hint> {
-        std::mem::take(&mut self.state.hints)
+    pub(crate) fn take_hints(&mut self, hints: &mut Vec<Hint>) {
+        hints.append(&mut self.state.hints);
     }
 
     /// Stands before the first command of an event of the system, with what that tells.
@@ -143,7 +129,8 @@ impl Machine {
     /// If the event's page is not resident.
     #[inline]
     pub(crate) fn begin(&mut self, event: EventNumber, told: Told) {
-        let State { registers, pages, .. } = &mut self.state;
+        let State { registers, pages, unused_frames, .. } = &mut self.state;
+        *unused_frames = told.frames.saturating_sub(pages.resident()).into();
         if let Some(page) = told.page {
             pages.assert_resident(page);
         }
@@ -374,8 +361,8 @@ impl State {
                 self.pages.enqueue(page, queue, end);
             }
             Command::Request { frames } => {
-                self.hint(Hint::Request(self.int(frames)));
-                self.set_test(false);
+                let given = self.int(frames) <= self.unused_frames;
+                self.set_test(given);
             }
             Command::Release { page } => self.release(page)?,
             Command::Flush { page } => {
@@ -418,7 +405,7 @@ impl State {
             }
             Command::UnMap { page } => {
                 let page = self.page(page)?;
-                self.hint(Hint::UnMap(page));
+                self.hint(Hint::Unmap(page));
             }
             Command::Call { event } => {
                 let registers = &mut *self.registers;
@@ -457,7 +444,14 @@ impl State {
             }
             Command::Prefetch { address, pages } => {
                 let (address, pages) = (self.int(address), self.int(pages));
-                self.hint(Hint::Prefetch { address, pages });
+                let segment = u32::try_from(address >> INDEX_BITS);
+                // No page is at any other address, and none comes of less than one.
+                if let (Ok(segment), 1..) = (segment, pages) {
+                    let index = (address & ((1 << INDEX_BITS) - 1)) as u64;
+                    let place = Place { segment: Segment(segment), index };
+                    let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+                    self.hint(Hint::Prefetch { place, pages });
+                }
             }
         }
         Ok(Next::On)

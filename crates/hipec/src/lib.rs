@@ -28,6 +28,6 @@ pub mod verify;
 
 pub use compile::{CompileError, Execution};
 pub use load::{Form, LoadError, load};
-pub use policy::HipecPolicy;
+pub use policy::{Budget, HipecPolicy};
 pub use program::{Command, Event, EventNumber, Index, Operand, Program};
 pub use verify::{Finding, Verified, verify};

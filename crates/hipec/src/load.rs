@@ -1,9 +1,9 @@
 //! A program from a file, in whichever of its forms, checked and ready to run.
 use std::fmt;
 
-use crate::asm::assemble;
+use crate::asm::{AsmError, Assembly, assemble, disassemble};
 use crate::program::{MAGIC, Program};
-use crate::source::check;
+use crate::source::{Code, Diagnostic, check};
 use crate::verify::{Finding, Spot, Verified, verify};
 
 /// How a program is written.
@@ -28,12 +28,45 @@ impl LoadError {
         Self { messages: vec![message.to_string()] }
     }
 
-    fn refused(name: &str, findings: &[Finding], line: impl Fn(Spot) -> Option<u32>) -> Self {
+    /// Findings with their lines of the program's text, as far as they have any.
+    fn refused(
+        name: &str,
+        text: &str,
+        findings: &[Finding],
+        line: impl Fn(Spot) -> Option<u32>,
+    ) -> Self {
         let message = |finding: &Finding| match line(finding.spot) {
-            Some(line) => format!("{name}, line {line}: {finding}"),
+            Some(line) => {
+                let problem = format!("{}: {}", finding.place, finding.problem);
+                at_line(Code::Unverified, line, problem, &finding.remedy, name, text)
+            }
             None => format!("{name}: {finding}"),
         };
         Self { messages: findings.iter().map(message).collect() }
+    }
+}
+
+/// A mistake shown at a line of commands.
+fn at_line(code: Code, line: u32, problem: String, remedy: &str, name: &str, text: &str) -> String {
+    let mut start = 0;
+    let mut lines = text.split_inclusive('\n');
+    for before in lines.by_ref().take(line as usize - 1) {
+        start += before.len();
+    }
+    let words = lines.next().unwrap_or_default().split(';').next().unwrap_or_default();
+    start += words.len() - words.trim_start().len();
+    let span = start..start + words.trim().len();
+    Diagnostic::new(code, span, problem).help(remedy).render(name, text)
+}
+
+/// The line of each spot of an assembled program.
+fn line_of(assembly: &Assembly, spot: Spot) -> Option<u32> {
+    match spot {
+        Spot::Operand(operand) => assembly.operand_lines.get(operand).copied(),
+        Spot::Command { event, command } => {
+            assembly.command_lines.get(event)?.get(command).copied()
+        }
+        Spot::Program | Spot::Event(_) => None,
     }
 }
 
@@ -74,20 +107,23 @@ pub fn load(name: &str, bytes: &[u8]) -> Result<(Verified, Form), LoadError> {
         Form::Binary => {
             let program = Program::decode(bytes)
                 .map_err(|error| LoadError::one(format!("{name}: {error}")))?;
-            verify(program).map_err(|findings| LoadError::refused(name, &findings, |_| None))
+            verify(program.clone()).map_err(|findings| {
+                // What was compiled is shown command by command, if it can be written so at all.
+                let text = disassemble(&program);
+                let assembly = assemble(&text).ok();
+                let line = |spot| assembly.as_ref().and_then(|it| line_of(it, spot));
+                LoadError::refused(&format!("{name} (disassembled)"), &text, &findings, line)
+            })
         }
         Form::Assembler => {
-            let assembly =
-                assemble(text()?).map_err(|error| LoadError::one(format!("{name}, {error}")))?;
-            let line = |spot| match spot {
-                Spot::Operand(operand) => assembly.operand_lines.get(operand).copied(),
-                Spot::Command { event, command } => {
-                    assembly.command_lines.get(event)?.get(command).copied()
-                }
-                Spot::Program | Spot::Event(_) => None,
-            };
-            verify(assembly.program.clone())
-                .map_err(|findings| LoadError::refused(name, &findings, line))
+            let text = text()?;
+            let assembly = assemble(text).map_err(|error| {
+                let AsmError { line, problem, remedy } = error;
+                LoadError::one(at_line(Code::Syntax, line, problem, &remedy, name, text))
+            })?;
+            verify(assembly.program.clone()).map_err(|findings| {
+                LoadError::refused(name, text, &findings, |spot| line_of(&assembly, spot))
+            })
         }
         Form::Source => {
             let text = text()?;

@@ -56,7 +56,7 @@ pub(crate) const POOL_INACTIVE: u8 = 8;
 pub(crate) const NO_COLUMN: u8 = u8::MAX;
 
 /// Bits of an address that are the index in the segment.
-const INDEX_BITS: u32 = 40;
+pub(crate) const INDEX_BITS: u32 = 40;
 
 /// A queue in order of an integer of its pages: that, the turn in which the page came, the page.
 #[derive(Clone, Debug)]
@@ -260,6 +260,18 @@ impl Pages {
                 self.ordered[place as usize - 1].pages.last().map(|it| Page(it.2))
             }
         }
+    }
+
+    /// All resident pages from head to tail, if they are on one plain queue.
+    pub(crate) fn in_one_order(&self) -> Option<Vec<Page>> {
+        let is_all = |queue: &&[u32; 4]| queue[LEN] == self.resident && queue[ORDERED] == 0;
+        let queue = self.queues[FIRST_QUEUE as usize..].iter().find(is_all)?;
+        let behind = |page: &Page| page_at(self.nodes.get(page.index())[AFTER]);
+        Some(std::iter::successors(page_at(queue[FRONT]), behind).collect())
+    }
+
+    pub(crate) fn is_resident(&self, page: Page) -> bool {
+        self.home(page) != ABSENT
     }
 
     /// Takes a page off a queue, which makes it loose.

@@ -8,21 +8,36 @@ use std::sync::Arc;
 
 use pagekeeper_policy::policies::fifo2::{Fifo2, Marks, Queues};
 use pagekeeper_policy::{
-    Admission, Fraction, Gauge, Note, Page, Place, Policy, PolicyInfo, PolicySpec, Runs, Source,
-    Visible,
+    Admission, Fraction, Gauge, Hint, Kind, Note, Page, ParameterInfo, Place, Policy, PolicyError,
+    PolicyInfo, PolicySpec, Runs, Source, Value, Visible,
 };
 
 use crate::compile::{CompileError, Execution, Native};
-use crate::interpret::{Ended, Hint, Machine, Told};
-use crate::pages::{POOL_INACTIVE, POOL_REFERENCED, REFERENCED};
+use crate::interpret::{Ended, Machine, Told};
+use crate::pages::{MODIFIED, POOL_INACTIVE, POOL_REFERENCED, REFERENCED};
 use crate::program::EventNumber;
 use crate::verify::Verified;
 
-/// Commands that an event may run for nothing, and how many more for each frame or resident page,
-/// whichever are more: enough to look at every page a few times, and not at pairs of them.
+/// Commands that an event may run for nothing, unless a [`Budget`] says otherwise.
 pub const BUDGET_COMMANDS: u64 = 1024;
-/// See [`BUDGET_COMMANDS`].
+/// How many more for each frame or resident page, whichever are more: enough to look at every page
+/// a few times, and not at pairs of them.
 pub const BUDGET_COMMANDS_PER_FRAME: u64 = 64;
+
+/// How many commands an event may run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Budget {
+    /// For nothing.
+    pub commands: u64,
+    /// For each frame or resident page, whichever are more.
+    pub commands_per_frame: u64,
+}
+
+impl Default for Budget {
+    fn default() -> Self {
+        Self { commands: BUDGET_COMMANDS, commands_per_frame: BUDGET_COMMANDS_PER_FRAME }
+    }
+}
 
 /// How often PageFault goes on where its budget ended, while the program that faulted waits.
 pub const PAGE_FAULT_WAITS_MAX: u32 = 8;
@@ -61,17 +76,47 @@ pub struct Counts {
     pub loose_ends: u64,
 }
 
-/// A program as what commands, the simulator and the live engine take for a policy. `text` is what
-/// it is shown as: its file.
-pub fn spec(program: Arc<Verified>, text: &str) -> PolicySpec {
+/// A program as what commands, the simulator and the live engine take for a policy. `name` is what
+/// it is shown as: its file. `settings` are parameters, as `commands_per_frame=16`. The spec's
+/// definition is the program's binary form.
+///
+/// # Errors
+/// If there are no such parameters.
+///
+/// # Panics
+/// If the program has no binary form, as every verified one has.
+pub fn spec(
+    program: Arc<Verified>,
+    name: &str,
+    settings: Option<&str>,
+) -> Result<PolicySpec, PolicyError> {
     // A spec's description lives as long as the registry's: about 200 bytes for each program that
     // is loaded.
     let info: &'static PolicyInfo =
         Box::leak(Box::new(PolicyInfo { bytes_per_page: program.bytes_per_page(), ..INFO }));
-    PolicySpec::loaded(info, text, move |frames, _seed| {
-        Box::new(HipecPolicy::new(program.clone(), frames))
+    let definition = program.program().encode().expect("a verified program has a binary form");
+    PolicySpec::loaded(info, name, settings, &definition, move |parameters, frames, _seed| {
+        let budget = Budget {
+            commands: parameters.integer("commands"),
+            commands_per_frame: parameters.integer("commands_per_frame"),
+        };
+        Box::new(HipecPolicy::new(program.clone(), frames).with_budget(budget))
     })
 }
+
+const COMMANDS: ParameterInfo = ParameterInfo {
+    key: "commands",
+    meaning: "commands that an event may run, whatever the memory",
+    kind: Kind::Integer { least: 1, most: 1 << 20 },
+    default: Value::Integer(BUDGET_COMMANDS),
+};
+
+const COMMANDS_PER_FRAME: ParameterInfo = ParameterInfo {
+    key: "commands_per_frame",
+    meaning: "how many more for each frame, or resident page if those are more",
+    kind: Kind::Integer { least: 0, most: 1 << 20 },
+    default: Value::Integer(BUDGET_COMMANDS_PER_FRAME),
+};
 
 /// What is said of every program. As a policy it is what a revoked program leaves behind.
 const INFO: PolicyInfo = PolicyInfo {
@@ -86,9 +131,10 @@ const INFO: PolicyInfo = PolicyInfo {
                 Software: Practice and Experience, 1997",
         section: "Caching strategy representation; Protection mechanism",
     },
-    cost: "the program's commands, at most 1024 and 64 for each frame in an event",
+    cost: "the program's commands, at most `commands` and `commands_per_frame` for each frame in \
+           an event",
     bytes_per_page: 0,
-    parameters: &[],
+    parameters: &[COMMANDS, COMMANDS_PER_FRAME],
     runs: Runs::Anywhere(|_, _, _| Box::new(Fifo2::new(INACTIVE_SHARE))),
 };
 
@@ -103,6 +149,9 @@ pub struct HipecPolicy {
     machine: Machine,
     own: Queues,
     frames: u32,
+    budget: Budget,
+    /// A page that is dirty and comes in next.
+    arrives_dirty: Option<Page>,
     budget_set: Option<u64>,
     /// References seen, admissions among them.
     now: u64,
@@ -156,6 +205,8 @@ impl HipecPolicy {
             program,
             own: Queues::new(INACTIVE_SHARE, MARKS),
             frames,
+            budget: Budget::default(),
+            arrives_dirty: None,
             budget_set: None,
             now: 0,
             counts: Counts::default(),
@@ -176,10 +227,11 @@ impl HipecPolicy {
         self.revoked.as_deref()
     }
 
-    /// What the program asked for since the last call, at most
-    /// [`HINTS_MAX`](crate::interpret::HINTS_MAX).
-    pub fn take_hints(&mut self) -> Vec<Hint> {
-        self.machine.take_hints()
+    /// The same with another budget.
+    #[must_use]
+    pub const fn with_budget(mut self, budget: Budget) -> Self {
+        self.budget = budget;
+        self
     }
 
     /// Commands that one event may run now.
@@ -188,7 +240,7 @@ impl HipecPolicy {
             return commands;
         }
         let pages = self.frames.max(self.machine.state.pages.resident());
-        BUDGET_COMMANDS + BUDGET_COMMANDS_PER_FRAME * u64::from(pages)
+        self.budget.commands + self.budget.commands_per_frame * u64::from(pages)
     }
 
     /// Sets how many commands one event may run, whatever the frames; `None` is what they allow.
@@ -313,14 +365,46 @@ impl Policy for HipecPolicy {
         self.wants_references
     }
 
+    fn wants_dirty(&self) -> bool {
+        self.program.uses_modified()
+    }
+
+    fn gives_hints(&self) -> bool {
+        self.program.gives_hints()
+    }
+
     fn placed(&mut self, page: Page, place: Place) {
         self.machine.state.pages.placed(page, place);
+    }
+
+    fn dirtied(&mut self, page: Page) {
+        if self.machine.state.pages.is_resident(page) {
+            self.machine.state.pages.set_bit(page, MODIFIED, true);
+        } else {
+            self.arrives_dirty = Some(page);
+        }
+    }
+
+    fn cleaned(&mut self, page: Page) {
+        self.machine.state.pages.set_bit(page, MODIFIED, false);
+    }
+
+    /// At most [`HINTS_MAX`](crate::interpret::HINTS_MAX) since the last call.
+    fn take_hints(&mut self, hints: &mut Vec<Hint>) {
+        self.machine.take_hints(hints);
+    }
+
+    fn order(&self) -> Option<Vec<Page>> {
+        self.machine.state.pages.in_one_order()
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
         self.now += 1;
         self.machine.state.pages.admit(page, self.finds_pages);
         self.own.admitted(&mut self.machine.state.pages.bits, page, how);
+        if self.arrives_dirty.take() == Some(page) {
+            self.machine.state.pages.set_bit(page, MODIFIED, true);
+        }
         if self.revoked.is_none() {
             let mut told = self.told(Some(page), how == Admission::Prefetch);
             // Its frame counts as free until the program has counted it.
@@ -398,6 +482,10 @@ impl Visible for HipecPolicy {
         .into_iter()
         .map(|(name, value)| Gauge { name, value: value as f64 })
         .collect()
+    }
+
+    fn revoked(&self) -> Option<&str> {
+        self.revoked.as_deref()
     }
 
     fn take_notes(&mut self) -> Vec<Note> {

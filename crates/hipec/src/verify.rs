@@ -135,6 +135,30 @@ impl Verified {
     }
 }
 
+impl Verified {
+    /// Whether the program asks which pages are modified.
+    pub fn uses_modified(&self) -> bool {
+        self.has(|command| matches!(command, Command::Mod { .. } | Command::Flush { .. }))
+    }
+
+    /// Whether the program asks for more than victims: Flush, Map, UnMap or Prefetch.
+    pub fn gives_hints(&self) -> bool {
+        self.has(|command| {
+            matches!(
+                command,
+                Command::Flush { .. }
+                    | Command::Map { .. }
+                    | Command::UnMap { .. }
+                    | Command::Prefetch { .. }
+            )
+        })
+    }
+
+    fn has(&self, wanted: impl Fn(&Command) -> bool) -> bool {
+        self.program.events.iter().any(|event| event.commands.iter().any(&wanted))
+    }
+}
+
 /// Checks a program.
 ///
 /// # Errors

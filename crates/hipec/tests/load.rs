@@ -31,11 +31,22 @@ fn mistakes_are_told_with_file_and_line() {
     let refused = load("a.hipec", text.as_bytes()).unwrap_err().to_string();
     assert_eq!(
         refused,
-        "a.hipec, line 8: event Replace, word 1 (Return): `p` holds no page here, on any path; \
-         set it before, with DeQueue, FindPA or Copy"
+        "error[H030]: event Replace, word 1 (Return): `p` holds no page here, on any path
+ --> a.hipec:8:2
+  |
+8 |  Return p
+  |  ^^^^^^^^
+  |
+  = help: set it before, with DeQueue, FindPA or Copy"
     );
-    let error = load("a.hipec", b"hipec 1\nevent Init\n Pages p\n").unwrap_err().to_string();
-    assert!(error.starts_with("a.hipec, line 3: `Pages` is no type; "), "{error}");
+    let binary = pagekeeper_hipec::asm::assemble(text).unwrap().program.encode().unwrap();
+    let refused = load("a.hipec", &binary).unwrap_err().to_string();
+    assert!(refused.contains("--> a.hipec (disassembled):"), "{refused}");
+    assert!(refused.contains("Return   p\n") && refused.contains("^^^^"), "{refused}");
+    let error = load("a.hipec", b"hipec 1\nevent Init\n Pages p ; what?\n").unwrap_err();
+    let error = error.to_string();
+    assert!(error.starts_with("error[H003]: `Pages` is no type"), "{error}");
+    assert!(error.contains("a.hipec:3:2") && error.contains("  ^^^^^^^\n"), "{error}");
     let error = load("a.hipec", &SOURCE.as_bytes()[..SOURCE.len() - 3]).unwrap_err().to_string();
     assert!(error.contains("a.hipec:6"), "{error}");
     let lost = format!("Page page;\n{SOURCE}").replace("return De", "page = De");

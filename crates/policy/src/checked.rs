@@ -1,6 +1,6 @@
 //! Holds a policy and its caller to the contract, call by call.
 use crate::flat::Flat;
-use crate::{Admission, Page, Place, Policy, Visible};
+use crate::{Admission, Hint, Page, Place, Policy, Visible};
 
 const RESIDENT: u8 = 1;
 /// Not resident, its place told since it left.
@@ -62,6 +62,48 @@ impl<P: Policy> Policy for Checked<P> {
 
     fn wants_references(&self) -> bool {
         self.inner.wants_references()
+    }
+
+    fn wants_dirty(&self) -> bool {
+        self.inner.wants_dirty()
+    }
+
+    fn gives_hints(&self) -> bool {
+        self.inner.gives_hints()
+    }
+
+    fn dirtied(&mut self, page: Page) {
+        assert!(self.inner.wants_dirty(), "caller: page {} dirtied, nobody wants to know", page.0);
+        self.inner.dirtied(page);
+        self.check_count();
+    }
+
+    fn cleaned(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} cleaned, not resident", page.0);
+        self.inner.cleaned(page);
+        self.check_count();
+    }
+
+    fn take_hints(&mut self, hints: &mut Vec<Hint>) {
+        let before = hints.len();
+        self.inner.take_hints(hints);
+        assert!(
+            hints.len() == before || self.inner.gives_hints(),
+            "policy: hints, though it says that it gives none"
+        );
+    }
+
+    fn order(&self) -> Option<Vec<Page>> {
+        let order = self.inner.order()?;
+        let mut pages = order.clone();
+        pages.sort_unstable();
+        pages.dedup();
+        assert!(
+            pages.len() == order.len() && order.len() == self.resident_pages as usize,
+            "policy: its order is not of its resident pages, each once"
+        );
+        assert!(order.iter().all(|page| self.is_resident(*page)), "policy: pages that are gone");
+        Some(order)
     }
 
     fn placed(&mut self, page: Page, place: Place) {

@@ -46,6 +46,25 @@ pub enum Admission {
     Prefetch,
 }
 
+/// What a policy asks for beyond victims. Nobody owes it an answer: its decisions must not hang on
+/// what becomes of it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hint {
+    /// Fetch pages ahead of need.
+    Prefetch {
+        /// The first page.
+        place: Place,
+        /// How many pages from there on.
+        pages: u32,
+    },
+    /// Write a resident page back, if it is dirty; it stays.
+    Flush(Page),
+    /// Map a resident page, so that its next touch costs nothing (and is not seen).
+    Map(Page),
+    /// Unmap a resident page, so that its next touch is seen.
+    Unmap(Page),
+}
+
 /// A page replacement policy for one pool of frames.
 ///
 /// # Contract
@@ -91,6 +110,17 @@ pub trait Policy: Send {
         true
     }
 
+    /// Whether the policy wants [`dirtied`](Policy::dirtied) and [`cleaned`](Policy::cleaned) calls.
+    /// The answer never changes.
+    fn wants_dirty(&self) -> bool {
+        false
+    }
+
+    /// Whether [`take_hints`](Policy::take_hints) ever gives any. The answer never changes.
+    fn gives_hints(&self) -> bool {
+        false
+    }
+
     /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
     /// it comes before each [`victim`](Policy::victim) that names the page, and before each
     /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
@@ -107,6 +137,25 @@ pub trait Policy: Send {
     /// A resident page left for a reason that is not this policy's choice: its file was truncated
     /// or closed, or the frame was taken away.
     fn removed(&mut self, page: Page);
+
+    /// A page differs from what its file holds, because it was written. If the policy
+    /// [wants](Policy::wants_dirty) it, it comes once when a resident page becomes dirty, before the
+    /// [`referenced`](Policy::referenced) of the same touch, and before the
+    /// [`admitted`](Policy::admitted) of a page that comes in dirty. A page that leaves is forgotten.
+    fn dirtied(&mut self, _page: Page) {}
+
+    /// A resident dirty page was written back. Only if the policy [wants](Policy::wants_dirty) it.
+    fn cleaned(&mut self, _page: Page) {}
+
+    /// Appends what the policy asks for since the last call, oldest first.
+    fn take_hints(&mut self, _hints: &mut Vec<Hint>) {}
+
+    /// The resident pages in the order in which the policy keeps them, if that is one order: by
+    /// when they came or were used, whichever it goes by, the longest ago first. A policy that
+    /// takes over is told of the pages in this order; without one, in that of their last seen use.
+    fn order(&self) -> Option<Vec<Page>> {
+        None
+    }
 
     /// Gives up one resident page, to make room for `incoming` if the caller knows it.
     fn victim(&mut self, incoming: Option<Page>) -> Option<Page>;
@@ -133,8 +182,30 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
         (**self).wants_references()
     }
     #[inline]
+    fn wants_dirty(&self) -> bool {
+        (**self).wants_dirty()
+    }
+    #[inline]
+    fn gives_hints(&self) -> bool {
+        (**self).gives_hints()
+    }
+    #[inline]
     fn placed(&mut self, page: Page, place: Place) {
         (**self).placed(page, place);
+    }
+    #[inline]
+    fn dirtied(&mut self, page: Page) {
+        (**self).dirtied(page);
+    }
+    #[inline]
+    fn cleaned(&mut self, page: Page) {
+        (**self).cleaned(page);
+    }
+    fn take_hints(&mut self, hints: &mut Vec<Hint>) {
+        (**self).take_hints(hints);
+    }
+    fn order(&self) -> Option<Vec<Page>> {
+        (**self).order()
     }
     #[inline]
     fn admitted(&mut self, page: Page, how: Admission) {

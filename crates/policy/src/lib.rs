@@ -39,7 +39,7 @@ mod visible;
 mod weights;
 
 pub use checked::Checked;
-pub use contract::{Admission, Page, Place, Policy, Segment};
+pub use contract::{Admission, Hint, Page, Place, Policy, Segment};
 pub use parameters::{Fraction, Kind, ParameterInfo, Parameters, Value};
 pub use registry::{PolicyError, PolicyInfo, PolicySpec, Runs, Source, all, find};
-pub use visible::{Curve, Gauge, Note, Visible};
+pub use visible::{ACCOUNT_NOTES_MAX, Account, Curve, Gauge, Note, Visible};

@@ -100,16 +100,19 @@ pub struct PolicySpec {
     loaded: Option<Loaded>,
 }
 
+type LoadedBuild = dyn Fn(&Parameters, u32, u64) -> Box<dyn Policy> + Send + Sync;
+
 /// A policy that is not in the registry.
 #[derive(Clone)]
 struct Loaded {
-    text: Arc<str>,
-    build: Arc<dyn Fn(u32, u64) -> Box<dyn Policy> + Send + Sync>,
+    name: Arc<str>,
+    definition: Arc<[u8]>,
+    build: Arc<LoadedBuild>,
 }
 
 impl fmt::Debug for Loaded {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Loaded").field("text", &self.text).finish_non_exhaustive()
+        f.debug_struct("Loaded").field("name", &self.name).finish_non_exhaustive()
     }
 }
 
@@ -125,6 +128,14 @@ impl PolicySpec {
             None => (text.trim(), None),
         };
         let info = find(name).ok_or_else(|| PolicyError::unknown_policy(name))?;
+        Ok(Self { info, parameters: Self::settings(info, settings)?, loaded: None })
+    }
+
+    /// The parameters that `key=value,…` sets.
+    fn settings(
+        info: &'static PolicyInfo,
+        settings: Option<&str>,
+    ) -> Result<Parameters, PolicyError> {
         let mut parameters = Parameters::defaults(info.parameters);
         let mut seen = vec![false; info.parameters.len()];
         for setting in settings.into_iter().flat_map(|settings| settings.split(',')) {
@@ -149,19 +160,32 @@ impl PolicySpec {
                 expected: kind.to_string(),
             })?;
         }
-        Ok(Self { info, parameters, loaded: None })
+        Ok(parameters)
     }
 
-    /// A policy that is not in the registry, such as a program of the user's. `text` is what it is
-    /// shown as, and what tells it from others; `build` makes it from a number of frames and a
-    /// seed.
+    /// A policy that is not in the registry, such as a program of the user's. `name` is what it is
+    /// shown as, `settings` its parameters as `key=value,…`, and `definition` what makes it what it
+    /// is, for whoever has to build it again elsewhere; `build` makes it from its parameters, a
+    /// number of frames and a seed.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), for the settings.
     pub fn loaded(
         info: &'static PolicyInfo,
-        text: &str,
-        build: impl Fn(u32, u64) -> Box<dyn Policy> + Send + Sync + 'static,
-    ) -> Self {
-        let loaded = Loaded { text: text.into(), build: Arc::new(build) };
-        Self { info, parameters: Parameters::defaults(info.parameters), loaded: Some(loaded) }
+        name: &str,
+        settings: Option<&str>,
+        definition: &[u8],
+        build: impl Fn(&Parameters, u32, u64) -> Box<dyn Policy> + Send + Sync + 'static,
+    ) -> Result<Self, PolicyError> {
+        let parameters = Self::settings(info, settings)?;
+        let loaded =
+            Loaded { name: name.into(), definition: definition.into(), build: Arc::new(build) };
+        Ok(Self { info, parameters, loaded: Some(loaded) })
+    }
+
+    /// What makes a policy that is not in the registry what it is: a program's binary form.
+    pub fn definition(&self) -> Option<&[u8]> {
+        self.loaded.as_ref().map(|loaded| &*loaded.definition)
     }
 
     /// The policy of this registry row, with its defaults.
@@ -190,7 +214,7 @@ impl PolicySpec {
     /// [`PolicyError::SimulatorOnly`] for a policy that needs to know the future.
     pub fn build(&self, frames: u32, seed: u64) -> Result<Box<dyn Policy>, PolicyError> {
         if let Some(loaded) = &self.loaded {
-            return Ok((loaded.build)(frames, seed));
+            return Ok((loaded.build)(&self.parameters, frames, seed));
         }
         match self.info.runs {
             Runs::Anywhere(build) => Ok(build(&self.parameters, frames, seed)),
@@ -209,19 +233,18 @@ impl std::str::FromStr for PolicySpec {
 
 impl PartialEq for PolicySpec {
     fn eq(&self, other: &Self) -> bool {
-        let text = |spec: &Self| spec.loaded.as_ref().map(|loaded| loaded.text.clone());
+        let program = |spec: &Self| {
+            spec.loaded.as_ref().map(|loaded| (loaded.name.clone(), loaded.definition.clone()))
+        };
         self.info.name == other.info.name
             && self.parameters == other.parameters
-            && text(self) == text(other)
+            && program(self) == program(other)
     }
 }
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(loaded) = &self.loaded {
-            return f.write_str(&loaded.text);
-        }
-        f.write_str(self.info.name)?;
+        f.write_str(self.loaded.as_ref().map_or(self.info.name, |loaded| &loaded.name))?;
         for (place, (key, value)) in self.parameters.given().enumerate() {
             let separator = if place == 0 { ':' } else { ',' };
             write!(f, "{separator}{key}={value}")?;

@@ -8,6 +8,7 @@ use pagekeeper_frames::{Brain, Budget, Config, Input, MIN_FRAMES, Place, Plan, S
 use pagekeeper_policy::PolicySpec;
 use rayon::prelude::*;
 
+use crate::outcome::account_of;
 use crate::{Counts, Outcome, References, SegmentOutcome, SimError, SweepOptions};
 
 /// What a live run is given.
@@ -104,6 +105,7 @@ pub fn simulate_live(
         frames: config.frames,
         counts,
         predicted: options.sweep.cost.predict(&counts),
+        account: account_of(run.brain.visible()),
         segments: SegmentOutcome::of_all(
             references,
             &regions,
@@ -161,6 +163,13 @@ impl Run {
     }
 
     fn apply(&mut self, input: Input) {
+        self.apply_one(input);
+        while let Some(wish) = self.brain.take_wish() {
+            self.apply_one(wish);
+        }
+    }
+
+    fn apply_one(&mut self, input: Input) {
         let plan = self.brain.apply(input).clone();
         self.carry_out(plan);
         let numbered_pages = self.brain.numbered_pages();

@@ -1,4 +1,5 @@
 //! What a simulation found.
+use pagekeeper_policy::{Account, Visible};
 use serde::{Deserialize, Serialize};
 
 use crate::{PredictedTime, References, Regions};
@@ -57,6 +58,9 @@ pub struct Outcome {
     pub counts: Counts,
     /// How long that takes, by the cost model.
     pub predicted: PredictedTime,
+    /// What the policy showed of itself, if it shows anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub account: Option<Account>,
     /// What happened where, in the order of [`References::segments`](crate::References::segments).
     pub segments: Vec<SegmentOutcome>,
 }
@@ -66,6 +70,15 @@ impl Outcome {
     pub fn hit_ratio(&self) -> f64 {
         self.counts.hit_ratio()
     }
+}
+
+/// What a policy shows of itself after a run.
+pub(crate) fn account_of<V: Visible + ?Sized>(visible: Option<&mut V>) -> Option<Account> {
+    visible.map(|visible| {
+        let mut account = Account::default();
+        account.close(visible);
+        account
+    })
 }
 
 /// A segment's share in an outcome.

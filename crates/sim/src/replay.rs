@@ -1,5 +1,5 @@
 //! Exact demand paging: one policy, one memory size, every reference seen.
-use pagekeeper_policy::{Admission, Page, Place, Policy, Segment};
+use pagekeeper_policy::{Admission, Hint, Page, Place, Policy, Segment};
 
 use crate::{Counts, References, SimError};
 
@@ -26,6 +26,8 @@ pub struct Fault {
 /// too.
 ///
 /// A fault on a page that the reference writes brings it in dirty and is no write fault besides.
+/// Of a policy's hints only those for write-back are followed: nothing is fetched ahead here, and
+/// every touch is seen.
 ///
 /// # Errors
 /// [`SimError::NoFrames`] for none; [`SimError::BrokenPolicy`] if the policy breaks its contract.
@@ -56,6 +58,9 @@ pub fn replay_warm<P: Policy>(
     }
     let mut pages = Pages {
         places: policy.wants_places().then_some(references),
+        tells_dirty: policy.wants_dirty(),
+        takes_hints: policy.gives_hints(),
+        hints: Vec::new(),
         state: vec![0; references.pages() as usize],
         free_frames: frames,
         counts: Counts::default(),
@@ -82,6 +87,10 @@ pub fn replay_warm<P: Policy>(
 struct Pages<'a> {
     /// Where pages live, for a policy that wants to know.
     places: Option<&'a References>,
+    /// Whether the policy wants to know which pages are dirty.
+    tells_dirty: bool,
+    takes_hints: bool,
+    hints: Vec<Hint>,
     state: Vec<u8>,
     free_frames: u32,
     counts: Counts,
@@ -102,11 +111,18 @@ impl Pages<'_> {
             let write = (packed & 1) as u8 * DIRTY;
             let state = &mut self.state[page.index()];
             if *state & RESIDENT != 0 {
-                write_faults += u64::from(write & !*state);
+                let dirtied = write & !*state;
+                write_faults += u64::from(dirtied);
                 *state |= write;
+                if self.tells_dirty && dirtied != 0 {
+                    policy.dirtied(page);
+                }
                 policy.referenced(page);
             } else {
                 on_fault(self.fault(policy, first_position + offset, page, write)?);
+            }
+            if self.takes_hints {
+                self.write_back(policy);
             }
         }
         self.counts.write_faults += write_faults / u64::from(DIRTY);
@@ -138,8 +154,31 @@ impl Pages<'_> {
         *state = RESIDENT | SEEN | write;
         self.counts.faults += 1;
         self.counts.cold_faults += u64::from(is_cold);
+        if self.tells_dirty && write != 0 {
+            policy.dirtied(page);
+        }
         policy.admitted(page, Admission::Demand);
         Ok(Fault { position, page, is_cold, victim })
+    }
+
+    /// Writes the pages back that the policy wants written.
+    fn write_back<P: Policy>(&mut self, policy: &mut P) {
+        let mut hints = std::mem::take(&mut self.hints);
+        policy.take_hints(&mut hints);
+        for hint in hints.drain(..) {
+            let Hint::Flush(page) = hint else { continue };
+            let state = self.state.get_mut(page.index());
+            let Some(state) = state.filter(|it| **it & (RESIDENT | DIRTY) == RESIDENT | DIRTY)
+            else {
+                continue;
+            };
+            *state &= !DIRTY;
+            self.counts.write_backs += 1;
+            if self.tells_dirty {
+                policy.cleaned(page);
+            }
+        }
+        self.hints = hints;
     }
 
     fn evict(&mut self, victim: Option<Page>) -> Result<(), String> {

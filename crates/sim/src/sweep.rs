@@ -1,12 +1,12 @@
 //! Policies × memory sizes, side by side on all cores.
 use std::num::NonZeroUsize;
 
-use pagekeeper_policy::{Policy, PolicySpec, Runs};
+use pagekeeper_policy::{Account, Policy, PolicySpec, Runs};
 use rayon::prelude::*;
 
 use crate::{
     CostModel, Counts, Fault, NextUses, NextWrites, Opt, Outcome, References, Regions,
-    SegmentOutcome, SimError, opt_wb::cheaper_opt_wb, replay_warm,
+    SegmentOutcome, SimError, opt_wb::cheaper_opt_wb, outcome::account_of, replay_warm,
 };
 
 /// How to sweep.
@@ -109,12 +109,13 @@ impl<'a> Sweep<'a> {
     fn cell(&self, spec: &PolicySpec, frames: u32) -> Result<Outcome, SimError> {
         let mut region_faults = vec![0; self.regions.total()];
         let on_fault = |fault: Fault| region_faults[self.regions.of(fault.page)] += 1;
-        let counts = self.replay_spec(spec, frames, on_fault)?;
+        let (counts, account) = self.replay_spec(spec, frames, on_fault)?;
         Ok(Outcome {
             policy: spec.to_string(),
             frames,
             counts,
             predicted: self.options.cost.predict(&counts),
+            account,
             segments: SegmentOutcome::of_all(
                 self.references,
                 &self.regions,
@@ -129,9 +130,11 @@ impl<'a> Sweep<'a> {
         spec: &PolicySpec,
         frames: u32,
         on_fault: impl FnMut(Fault),
-    ) -> Result<Counts, SimError> {
+    ) -> Result<(Counts, Option<Account>), SimError> {
         let mut policy = self.future.build(self.references, spec, frames, self.options.seed)?;
-        replay_warm(self.references, &mut policy, frames, self.options.warm_refs, on_fault)
+        let warm_refs = self.options.warm_refs;
+        let counts = replay_warm(self.references, &mut policy, frames, warm_refs, on_fault)?;
+        Ok((counts, account_of(policy.visible())))
     }
 }
 

@@ -150,7 +150,7 @@ proptest! {
         let options = SweepOptions { regions_per_segment: 4, seed: 9, ..SweepOptions::default() };
         let outcomes = sweep(&references, &every_spec(), &frames, &options).unwrap();
         prop_assert_eq!(outcomes.len(), all().len() * frames.len());
-        for Outcome { policy, frames, counts, segments, predicted } in &outcomes {
+        for Outcome { policy, frames, counts, segments, predicted, .. } in &outcomes {
             prop_assert_eq!(counts.references, string.len() as u64, "{}", policy);
             prop_assert_eq!(counts.hits + counts.faults, counts.references);
             prop_assert_eq!(counts.cold_faults + counts.refaults, counts.faults);

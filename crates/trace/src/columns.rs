@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use crate::frame::NAME_BYTES_MAX;
 use crate::record::{
-    Digest, Fault, FaultKind, Input, Process, Record, Reference, Resize, Sampling, Segment,
+    Digest, Fault, FaultKind, Input, Policy, Process, Record, Reference, Resize, Sampling, Segment,
     SegmentKind,
 };
 use crate::varint::{self, Cursor, Malformed};
@@ -24,6 +24,7 @@ const MINOR_FAULT: u8 = 7;
 const WRITE_FAULT: u8 = 8;
 const INPUT: u8 = 9;
 const DIGEST: u8 = 10;
+const POLICY: u8 = 11;
 const KIND_BITS: u8 = 0x0f;
 /// The process is the one of the reference or fault before, and is not in its column.
 const SAME_PROCESS: u8 = 0x10;
@@ -196,6 +197,14 @@ impl Encoder {
         self.columns[OPERATIONS].push(DIGEST);
         varint::put(&mut self.columns[REST], digest.after_inputs);
         self.columns[REST].extend_from_slice(&digest.value.to_le_bytes());
+    }
+
+    pub(crate) fn policy(&mut self, policy: &Policy) {
+        self.columns[OPERATIONS].push(POLICY);
+        let rest = &mut self.columns[REST];
+        varint::put(rest, u64::from(policy.number));
+        varint::put_text(rest, &policy.name);
+        varint::put_text(rest, &policy.definition);
     }
 
     #[inline]
@@ -408,6 +417,11 @@ impl Decoder {
                 value: u64::from_le_bytes(
                     rest.bytes(content, 8)?.try_into().map_err(|_| "a digest ends early")?,
                 ),
+            }),
+            POLICY => Record::Policy(Policy {
+                number: rest.varint32(content)?,
+                name: rest.text(content, NAME_BYTES_MAX)?.to_vec(),
+                definition: rest.text(content, NAME_BYTES_MAX)?.to_vec(),
             }),
             _ => return Err("a record is of a kind that does not exist"),
         })

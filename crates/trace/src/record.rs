@@ -60,6 +60,8 @@ pub enum Record {
     Input(Input),
     /// A digest of the decisions so far.
     Digest(Digest),
+    /// A policy that decides, or a further part of its definition.
+    Policy(Policy),
 }
 
 /// A process, under the number that later records call it by.
@@ -196,6 +198,19 @@ pub struct Digest {
     pub value: u64,
 }
 
+/// A policy that decides in the recorded run: number 0 from the beginning, others from the input
+/// that names them on. What is longer than a record may hold comes in several of one number, in
+/// order.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Policy {
+    /// Number within the trace.
+    pub number: u32,
+    /// The policy as it was asked for: any bytes.
+    pub name: Vec<u8>,
+    /// What makes it what it is, or a part of that; empty for one that is known by its name.
+    pub definition: Vec<u8>,
+}
+
 macro_rules! into_record {
     ($($kind:ident),*) => { $(
         impl From<$kind> for Record {
@@ -205,4 +220,4 @@ macro_rules! into_record {
         }
     )* };
 }
-into_record!(Process, Segment, Resize, Sampling, Reference, Fault, Input, Digest);
+into_record!(Process, Segment, Resize, Sampling, Reference, Fault, Input, Digest, Policy);

@@ -14,7 +14,7 @@ use crate::frame::{
 };
 use crate::index::{BlockInfo, encode_entries};
 use crate::record::{
-    Digest, Fault, Header, Input, Process, Record, Reference, Resize, Sampling, Segment,
+    Digest, Fault, Header, Input, Policy, Process, Record, Reference, Resize, Sampling, Segment,
 };
 use crate::varint;
 
@@ -124,6 +124,7 @@ impl<W: Write> TraceWriter<W> {
             Record::Fault(fault) => self.fault(*fault),
             Record::Input(input) => self.input(*input),
             Record::Digest(digest) => self.digest(*digest),
+            Record::Policy(policy) => self.policy(policy),
         }
     }
 
@@ -199,6 +200,17 @@ impl<W: Write> TraceWriter<W> {
     /// As [`record`](Self::record).
     pub fn digest(&mut self, digest: Digest) -> Result<(), TraceError> {
         self.encoder.digest(digest);
+        self.added()
+    }
+
+    /// Adds a policy.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn policy(&mut self, policy: &Policy) -> Result<(), TraceError> {
+        check_length("the name of a policy", &policy.name)?;
+        check_length("a part of a policy's definition", &policy.definition)?;
+        self.encoder.policy(policy);
         self.added()
     }
 

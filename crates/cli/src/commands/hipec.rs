@@ -1,5 +1,8 @@
 //! `pagekeeper hipec`: programs that are policies, checked, compiled, shown and tried.
 
+mod watch;
+
+use crate::account::NOTES_SHOWN_MAX;
 use crate::failure::{Failure, Kind};
 use crate::output::Output;
 use crate::policy_text;
@@ -21,14 +24,12 @@ Examples:
   pagekeeper hipec check scan.hipec
   pagekeeper hipec disassemble scan.hipec
   pagekeeper hipec run scan.hipec shop.pkt --frames 64M
+  pagekeeper hipec run scan.hipec shop.pkt --frames 64M --watch
   pagekeeper simulate shop.pkt --policy lru,scan.hipec --frames 64M
   pagekeeper run --policy scan.hipec --memory 64M --files '*.db' -- sqlite3 shop.db
 
 A program is written in the C-like language, or command by command (its first line is `hipec 1`);
 compiled ones are read too. The language is described in docs/hipec-language.md.";
-
-/// Notes that are shown; the others are counted.
-const NOTES_SHOWN_MAX: usize = 10;
 
 /// Check, compile, show and try policies of your own, written in HiPEC
 #[derive(clap::Args, Debug)]
@@ -67,6 +68,9 @@ enum Action {
         /// Memory size, in frames of one page, or as 64M
         #[arg(long, value_name = "N")]
         frames: Frames,
+        /// Go on: replay it again whenever the program is saved, and compare; Ctrl-C ends it
+        #[arg(long)]
+        watch: bool,
         #[command(flatten)]
         input: InputArgs,
     },
@@ -87,7 +91,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             file.keep()
         }
         Action::Disassemble { program } => report::print(&disassemble(read(program)?.0.program())),
-        Action::Run { program, trace, frames, input } => {
+        Action::Run { program, trace, frames, watch: true, input } => {
+            let trace = trace_input::load(trace, input)?;
+            let frames = trace.frames_of(&[*frames])?[0];
+            watch::run(program, &trace, frames)
+        }
+        Action::Run { program, trace, frames, watch: false, input } => {
             let (verified, _) = read(program)?;
             let trace = trace_input::load(trace, input)?;
             let frames = trace.frames_of(&[*frames])?[0];
@@ -150,7 +159,7 @@ fn what_it_did(policy: &mut HipecPolicy) -> String {
     if notes.len() > NOTES_SHOWN_MAX {
         let _ = writeln!(text, "and {} more", notes.len() - NOTES_SHOWN_MAX);
     }
-    if let Some(why) = policy.revoked() {
+    if let Some(why) = HipecPolicy::revoked(policy) {
         let _ = writeln!(text, "{why}");
     }
     text

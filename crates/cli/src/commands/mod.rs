@@ -14,6 +14,7 @@ pub(crate) mod replay;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod simulate;
+pub(crate) mod switch;
 pub(crate) mod tune;
 
 use crate::cli::Command;
@@ -30,6 +31,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args).map(ok),
         Command::Pool(args) => pool::run(&args).map(ok),
+        Command::Switch(args) => switch::run(&args).map(ok),
         Command::Report(args) => report::run(&args).map(ok),
         Command::Import(args) => import::run(&args).map(ok),
         Command::Export(args) => export::run(&args).map(ok),

@@ -21,7 +21,7 @@ pub(crate) struct Args {
     /// The trace to write
     #[arg(long, short, value_name = "OUT.pkt")]
     output: PathBuf,
-    /// Policy of the recorded run: NAME or NAME:KEY=VALUE,… [default: lru]
+    /// Policy of the recorded run: NAME, FILE.hipec, either with :KEY=VALUE,… [default: lru]
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]

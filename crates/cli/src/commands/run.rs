@@ -1,14 +1,20 @@
 //! `pagekeeper run`: a program under a policy.
 
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::job::{self, JobArgs};
+use crate::{control, policy_text};
+use pagekeeper::launch::ControlHook;
 use pagekeeper_policy::PolicySpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 const AFTER: &str = "\
-Example:
+Examples:
   pagekeeper run --policy mru --memory 256M --files '*.db' -- sqlite3 shop.db 'SELECT …'
+  pagekeeper run --policy scan.hipec --watch --memory 256M -- sqlite3 shop.db < report.sql
+
+`pagekeeper switch` changes the policy of a program that runs.
 
 The program's input, output and exit code are its own; our messages go to stderr, begin with
 `pagekeeper: `, and come only when there is something to say. If the program succeeds and its data
@@ -30,9 +36,12 @@ PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER, override_usage = "pagekeeper run [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
-    /// Which pages leave memory: NAME or NAME:KEY=VALUE,…
+    /// Which pages leave memory: NAME, FILE.hipec, either with :KEY=VALUE,…
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
+    /// Follow the policy's file: whenever it is saved, the new program decides
+    #[arg(long)]
+    watch: bool,
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]
     stats: Option<PathBuf>,
@@ -51,7 +60,29 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let mut options = args.job.resolve(args.policy, None)?.options()?;
+    let job = args.job.resolve(args.policy, None)?;
+    let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
+    let mut options = job.options()?;
     options.record = args.record.map(|path| (path, args.record_inputs));
+    options.control = Some(ControlHook(Arc::new(move |control| {
+        if let Some((text, path, bytes)) = followed.clone() {
+            control::follow_file(control.clone(), text, path, bytes);
+        }
+        control::serve(control);
+    })));
     job::execute(&options, args.stats.as_deref(), args.verbose)
+}
+
+/// The policy's text and file, and what that holds now.
+fn followed(policy: &PolicySpec) -> Result<(String, PathBuf, Vec<u8>), Failure> {
+    let text = policy.to_string();
+    let Some((path, _)) = policy_text::program_path(&text) else {
+        let text = format!("--watch follows a policy's file, and `{policy}` has none");
+        return Err(Failure::new(Kind::Usage, text));
+    };
+    let path = path.to_owned();
+    let bytes = std::fs::read(&path).map_err(|error| {
+        Failure::new(Kind::Usage, format!("cannot read {}: {error}", path.display()))
+    })?;
+    Ok((text, path, bytes))
 }

@@ -1,5 +1,6 @@
 //! `pagekeeper simulate`: policies × memory sizes on recorded references.
 
+use crate::account;
 use crate::failure::Failure;
 use crate::policy_list::{self, PolicyList};
 use crate::predict::{self, Emulation};
@@ -9,6 +10,7 @@ use crate::size::Frames;
 use crate::trace_input::{self, InputArgs, Loaded};
 use pagekeeper_sim::{CostModel, Outcome, SimError, SweepOptions};
 use serde::Serialize;
+use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -245,6 +247,14 @@ fn table<'a>(
         row
     });
     let mut text = report::table(&headings, 2, rows);
+    for (trace, outcome) in outcomes.clone() {
+        let said = outcome.account.as_ref().and_then(account::sentence);
+        if let Some(said) = said {
+            let frames = report::count(outcome.frames.into());
+            let _ =
+                write!(text, "\n{}, {} in {frames} frames: {said}\n", trace.name, outcome.policy);
+        }
+    }
     if args.regions.is_some() {
         let rows = outcomes.flat_map(|(trace, outcome)| region_rows(trace, outcome));
         let headings = [

@@ -88,12 +88,12 @@ impl Code {
 }
 
 impl Diagnostic {
-    pub(super) fn new(code: Code, span: Range<usize>, message: impl Into<String>) -> Self {
+    pub(crate) fn new(code: Code, span: Range<usize>, message: impl Into<String>) -> Self {
         let message = message.into();
         Self { code, span, message, help: None, replacement: None, related: None }
     }
 
-    pub(super) fn help(mut self, help: impl Into<String>) -> Self {
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
         self.help = Some(help.into());
         self
     }

@@ -72,6 +72,10 @@ impl Policy for Clock {
 
     fn resized(&mut self, _frames: u32) {}
 
+    fn order(&self) -> Option<Vec<Page>> {
+        Some(self.links.iter(&self.circle).collect())
+    }
+
     fn resident(&self) -> u32 {
         self.circle.len()
     }

@@ -57,6 +57,10 @@ impl Policy for Fifo {
 
     fn resized(&mut self, _frames: u32) {}
 
+    fn order(&self) -> Option<Vec<Page>> {
+        Some(self.links.iter(&self.queue).collect())
+    }
+
     fn resident(&self) -> u32 {
         self.queue.len()
     }

@@ -57,6 +57,10 @@ impl Policy for Lru {
 
     fn resized(&mut self, _frames: u32) {}
 
+    fn order(&self) -> Option<Vec<Page>> {
+        Some(self.links.iter(&self.order).collect())
+    }
+
     fn resident(&self) -> u32 {
         self.order.len()
     }

@@ -116,6 +116,10 @@ impl Policy for Mru {
         self.count_oldest_ahead_as_used();
     }
 
+    fn order(&self) -> Option<Vec<Page>> {
+        Some(self.links.iter(&self.ahead).chain(self.links.iter(&self.used)).collect())
+    }
+
     fn resident(&self) -> u32 {
         self.used.len() + self.ahead.len()
     }

@@ -26,8 +26,9 @@ use pagekeeper_policy::PolicySpec;
 use std::process::ExitCode;
 
 const AFTER: &str = "\
-Example:
+Examples:
   pagekeeper tune --memory 256M --files '*.db' -- sqlite3 shop.db < report.sql
+  pagekeeper tune --policy all,scan.hipec --memory 256M -- sqlite3 shop.db < report.sql
 
 PROG is run up to four times, and should do the same each time:
   1. recorded, under --record-policy
@@ -50,11 +51,12 @@ than a tenth longer than the fastest; lru, if none is better by 2%.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER, override_usage = "pagekeeper tune [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
-    /// Policies to choose from; may be repeated [default: all]
+    /// Policies to choose from, FILE.hipec among them; may be repeated [default: all]
     #[arg(long, value_name = "P[,P…]")]
     policy: Vec<PolicyList>,
     /// Policy of the recorded run
     #[arg(long, value_name = "P", default_value = "lru")]
+    #[arg(value_parser = crate::policy_text::parse)]
     record_policy: PolicySpec,
     /// Compare the outputs of all runs byte for byte; exit with 1 if they differ
     #[arg(long)]

@@ -1,0 +1,156 @@
+//! Changing a program's policy while it runs: a socket of each `pagekeeper run`, and who speaks to
+//! it.
+//!
+//! The socket's name is abstract, so that nothing is left behind, and has no permissions: each side
+//! checks that the other is of the same user. Who asks sends the length of the program's binary
+//! form (8 bytes, little-endian; 0 for a policy of the registry) and the policy's text, then the
+//! program in parts; the answer is a byte, 0 if it was done, and a text. The program is verified
+//! on both sides.
+
+use crate::failure::{Failure, Kind};
+use crate::policy_text;
+use crate::report::{count, say};
+use crate::watch::Saved;
+use pagekeeper::launch::Control;
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::process::parent_of;
+use pagekeeper_sys::socket::{Connection, Listener};
+use std::path::PathBuf;
+
+/// Bytes of a program in a message.
+const PART_BYTES: usize = 32 << 10;
+/// The longest program; one of as many commands as fit has half of it.
+const PROGRAM_BYTES_MAX: usize = 1 << 20;
+
+fn name_of(pid: u32) -> Vec<u8> {
+    format!("pagekeeper-control-{pid}").into_bytes()
+}
+
+fn is_ours(connection: &Connection) -> bool {
+    connection.peer().is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
+}
+
+/// Answers whoever of this user wants another policy for this run, until the process ends.
+pub(crate) fn serve(control: Control) {
+    let Ok(listener) = Listener::bind(&name_of(std::process::id()), false) else {
+        // No abstract sockets here: the policy stays.
+        return;
+    };
+    spawn("pk-control", move || {
+        while let Ok(caller) = listener.accept(false) {
+            let Some(caller) = caller.filter(is_ours) else { continue };
+            let answer = receive(&caller).and_then(|spec| {
+                let pages = control.replace_policy(&spec)?;
+                Ok(switched(&spec, pages))
+            });
+            let (status, text) = match &answer {
+                Ok(text) => (0, text),
+                Err(text) => (1, text),
+            };
+            if answer.is_ok() {
+                say(text);
+            }
+            let mut message = vec![status];
+            message.extend_from_slice(&text.as_bytes()[..text.len().min(PART_BYTES)]);
+            let _ = caller.send(&message, None);
+        }
+    });
+}
+
+fn switched(spec: &PolicySpec, pages: u32) -> String {
+    format!("{spec} decides from now on, over {} pages in memory", count(pages.into()))
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
+    let thread = std::thread::Builder::new().name(name.into());
+    drop(thread.spawn(work).expect("a thread can be started"));
+}
+
+fn receive(caller: &Connection) -> Result<PolicySpec, String> {
+    let broken = || "the request ended early".to_owned();
+    let mut buffer = vec![0; PART_BYTES];
+    let next = |buffer: &mut Vec<u8>| -> Result<Vec<u8>, String> {
+        let got = caller.recv(buffer).ok().flatten().filter(|got| !got.truncated);
+        Ok(buffer[..got.ok_or_else(broken)?.bytes].to_vec())
+    };
+    let first = next(&mut buffer)?;
+    let (length, text) = first.split_first_chunk::<8>().ok_or_else(broken)?;
+    let text = std::str::from_utf8(text).map_err(|_| "the policy's name is no text")?;
+    let length = usize::try_from(u64::from_le_bytes(*length)).unwrap_or(usize::MAX);
+    if length > PROGRAM_BYTES_MAX {
+        return Err("the program is too long".to_owned());
+    }
+    let mut program = Vec::new();
+    while program.len() < length {
+        program.extend(next(&mut buffer)?);
+    }
+    policy_text::restore(text, &program)
+}
+
+/// Asks the run that `pid` belongs to for another policy, and says what became of it. `pid` is
+/// that of the run, or of a program in it.
+pub(crate) fn ask(pid: u32, spec: &PolicySpec) -> Result<String, Failure> {
+    let failed =
+        |errno: Errno| Failure::new(Kind::Failure, format!("the run of process {pid}: {errno}"));
+    let run = connect(pid)?;
+    let definition = spec.definition().unwrap_or_default();
+    let mut first = (definition.len() as u64).to_le_bytes().to_vec();
+    first.extend_from_slice(spec.to_string().as_bytes());
+    if first.len() > PART_BYTES {
+        return Err(Failure::new(Kind::Usage, "the policy's name is too long"));
+    }
+    run.send(&first, None).map_err(failed)?;
+    for part in definition.chunks(PART_BYTES) {
+        run.send(part, None).map_err(failed)?;
+    }
+    let mut buffer = vec![0; PART_BYTES + 1];
+    let got = run.recv(&mut buffer).map_err(failed)?.ok_or_else(|| failed(Errno::CONNRESET))?;
+    let text = String::from_utf8_lossy(&buffer[1..got.bytes]).into_owned();
+    match buffer[0] {
+        0 => Ok(text),
+        _ => Err(Failure::new(Kind::Failure, format!("the policy stays as it was: {text}"))),
+    }
+}
+
+/// The run that a process is, or that it was started by.
+fn connect(pid: u32) -> Result<Connection, Failure> {
+    let mut at = pid;
+    loop {
+        match Connection::connect(&name_of(at)) {
+            Ok(run) if is_ours(&run) => return Ok(run),
+            Ok(_) => {
+                let text = format!("the run of process {pid} is another user's");
+                return Err(Failure::new(Kind::Failure, text));
+            }
+            Err(_) => {}
+        }
+        at = match parent_of(at) {
+            Ok(parent) if parent > 1 => parent,
+            _ => {
+                let text = format!(
+                    "process {pid} is no `pagekeeper run`, and was started by none that can be \
+                     reached from here"
+                );
+                return Err(Failure::new(Kind::Failure, text));
+            }
+        };
+    }
+}
+
+/// Has the program at `path` decide anew whenever its file is saved, until the process ends. A
+/// program that is refused changes nothing.
+pub(crate) fn follow_file(control: Control, text: String, path: PathBuf, known: Vec<u8>) {
+    let mut saved = Saved::since(path, known);
+    spawn("pk-follow", move || {
+        loop {
+            saved.wait();
+            let switched = policy_text::parse(&text)
+                .and_then(|spec| Ok(switched(&spec, control.replace_policy(&spec)?)));
+            match switched {
+                Ok(text) => say(&text),
+                Err(error) => say(&format!("the policy stays as it was: {error}")),
+            }
+        }
+    });
+}

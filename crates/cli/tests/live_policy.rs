@@ -1,0 +1,294 @@
+//! Policies of live runs: they take over from each other without losing a page, ask for pages, and
+//! say what they did; and a recording of all that replays without any other file.
+
+mod live;
+
+use live::{Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PAGE: usize = 4096;
+
+const LRU: &str = "Queue all;
+Event PageFault() { EnQueue(FaultedPage, all, TAIL); }
+Event Reference() { EnQueue(FaultedPage, all, TAIL); }
+Event Replace() { return DeQueue(all, HEAD); }
+";
+
+fn run_pagekeeper(place: &Scratch, arguments: &[&str]) -> Output {
+    let mut command = Command::new(pagekeeper());
+    command.current_dir(place.path()).args(arguments).stdin(Stdio::null());
+    command.output().expect("pagekeeper can be started")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Beside the scratch directory; removed by who makes it.
+fn trace_path(place: &Scratch) -> PathBuf {
+    place.path().with_extension("pkt")
+}
+
+/// `pagekeeper run` of the driver in 256 KiB, with more options.
+fn session(place: &Scratch, options: &[&str]) -> Session {
+    let mut command = Command::new(pagekeeper());
+    command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload()).arg("run");
+    command.args(["--memory", "256k", "--min-size", "0", "--config", "/dev/null"]);
+    command.args(["--files", &format!("{}/**", place.path().display())]);
+    command.args(options).arg("--stats").arg(place.path().with_extension("stats"));
+    command.arg("--").arg(driver());
+    Session::start(place, &mut command)
+}
+
+/// Replays the recording where no program's file is.
+fn replays(place: &Scratch) {
+    let trace = trace_path(place);
+    let output = Command::new(pagekeeper()).current_dir("/").arg("replay").arg(&trace).output();
+    let output = output.expect("pagekeeper can be started");
+    assert!(
+        output.status.success() && text(&output.stdout).starts_with("equal: "),
+        "{}{}",
+        text(&output.stdout),
+        text(&output.stderr)
+    );
+    std::fs::remove_file(trace).expect("the trace is there");
+}
+
+fn policies(done: &Finished) -> Vec<String> {
+    let all = done.stats["policies"].as_array().cloned().unwrap_or_default();
+    all.iter().map(|it| it["policy"].as_str().unwrap_or_default().to_owned()).collect()
+}
+
+#[test]
+fn policies_take_over_under_load_and_no_page_is_lost() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("switch");
+    let pages = 160;
+    place.put("data", vec![0; pages * PAGE]);
+    place.put("mine.hipec", LRU);
+    place.put("lost.hipec", "Queue all;\nEvent PageFault() { }\nEvent Replace() { retrun; }\n");
+    let trace = trace_path(&place);
+    let trace = trace.to_str().expect("it is text");
+    let mut session = session(&place, &["--policy", "lru", "--record", trace, "--record-inputs"]);
+    session.expect("open 1 data rw", "ok");
+    session.expect(&format!("map 1 1 0 {} rw shared", pages * PAGE), "ok");
+    let pid = session.tree.0.id().to_string();
+
+    let names = ["mine.hipec", "mru", "mine.hipec:commands_per_frame=8", "clock", "auto", "lru"];
+    let rounds = 4;
+    let mut model = vec![0u8; pages];
+    let mut at = 1u64;
+    let mut load = |session: &mut Session, accesses: usize| {
+        for _ in 0..accesses {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let (page, value) = ((at >> 33) as usize % pages, (at >> 20) as u8);
+            if at >> 63 == 0 {
+                session.expect(&format!("put 1 {} {value}", page * PAGE), "ok");
+                model[page] = value;
+            } else {
+                session.expect(&format!("get 1 {}", page * PAGE), &model[page].to_string());
+            }
+        }
+    };
+    for _ in 0..rounds {
+        for name in names {
+            // The switch happens while the program goes on.
+            let mut switch = Command::new(pagekeeper());
+            switch.current_dir(place.path()).args(["switch", &pid, name]).stdout(Stdio::piped());
+            let switch = switch.spawn().expect("pagekeeper can be started");
+            load(&mut session, 60);
+            let output = switch.wait_with_output().expect("it ends");
+            let said = text(&output.stdout);
+            assert!(output.status.success(), "{name}: {said}");
+            assert!(said.starts_with(&format!("{name} decides from now on, over ")), "{said}");
+            load(&mut session, 60);
+        }
+    }
+    // Who is refused changes nothing, and is told why.
+    let refused = run_pagekeeper(&place, &["switch", &pid, "lost.hipec"]);
+    let why = text(&refused.stderr);
+    assert!(
+        !refused.status.success() && why.contains("lost.hipec:3") && why.contains('^'),
+        "{why}"
+    );
+    let refused = run_pagekeeper(&place, &["switch", &pid, "opt"]);
+    let why = text(&refused.stderr);
+    assert!(!refused.status.success() && why.contains("the policy stays as it was"), "{why}");
+    let nobody = run_pagekeeper(&place, &["switch", "1", "lru"]);
+    assert!(!nobody.status.success() && text(&nobody.stderr).contains("is no `pagekeeper run`"));
+    load(&mut session, 60);
+    let done = session.end().ok().pressed();
+    let content = place.get("data");
+    for (page, value) in model.iter().enumerate() {
+        assert_eq!(content[page * PAGE], *value, "page {page}");
+    }
+    let expected: Vec<&str> = std::iter::once("lru")
+        .chain(names.into_iter().cycle().take(rounds * names.len()))
+        .collect();
+    assert_eq!(policies(&done), expected);
+    let commands = |at: usize| done.stats["policies"][at]["gauges"]["commands"].as_f64();
+    assert!(commands(1).is_some_and(|commands| commands > 0.0), "a program's account");
+    replays(&place);
+}
+
+/// A program that is waited for by its own standard error.
+fn wait_for(path: &Path, what: &str) {
+    let start = Instant::now();
+    while !std::fs::read_to_string(path).unwrap_or_default().contains(what) {
+        let said = std::fs::read_to_string(path).unwrap_or_default();
+        assert!(start.elapsed() < Duration::from_secs(30), "waited for `{what}`, got: {said}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn a_run_follows_its_policys_file() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("follow");
+    place.put("mine.hipec", LRU);
+    let errors = place.path().with_extension("errors");
+    let mut command = Command::new(pagekeeper());
+    command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload());
+    command.args(["run", "--policy", "mine.hipec", "--watch", "--memory", "1M"]);
+    command.args(["--config", "/dev/null", "--", "cat"]);
+    command.stdin(Stdio::piped()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(&errors).expect("a file can be made"));
+    let mut tree = Tree::start(&mut command);
+    let control = format!("pagekeeper-control-{}", tree.0.id());
+    let start = Instant::now();
+    while !std::fs::read_to_string("/proc/net/unix").unwrap_or_default().contains(&control) {
+        assert!(start.elapsed() < Duration::from_secs(30), "the run begins");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    place.put("mine.hipec", LRU.replace("TAIL", "TIAL"));
+    wait_for(&errors, "the policy stays as it was");
+    wait_for(&errors, "did you mean `TAIL`?");
+    place.put("mine.hipec", LRU.replace("HEAD", "TAIL"));
+    wait_for(&errors, "mine.hipec decides from now on, over 0 pages in memory");
+    drop(tree.0.stdin.take());
+    assert!(tree.wait(live::LIMIT).expect("it ends").success());
+    let _ = std::fs::remove_file(errors);
+}
+
+#[test]
+fn pages_that_a_program_asks_for_are_fetched() {
+    if !live::ready() {
+        return;
+    }
+    let pages = 400usize;
+    let content: Vec<u8> = (0..pages * PAGE).map(|at| (at / PAGE % 251) as u8).collect();
+    let run = |name: &str, program: &str| {
+        let place = Scratch::new(name);
+        place.put("data", &content);
+        place.put("mine.hipec", program);
+        let trace = trace_path(&place);
+        let trace = trace.to_str().expect("it is text");
+        let mut session =
+            session(&place, &["--policy", "mine.hipec", "--record", trace, "--record-inputs"]);
+        session.expect("open 1 data r", "ok");
+        session.expect(&format!("map 1 1 0 {} r shared", pages * PAGE), "ok");
+        // A stride that no read-ahead follows; each page is touched twice.
+        for page in (0..pages - 8).step_by(8) {
+            for near in [0, 1] {
+                let page = page + near;
+                session.expect(&format!("get 1 {}", page * PAGE), &(page % 251).to_string());
+                session.expect(&format!("get 1 {}", page * PAGE), &(page % 251).to_string());
+            }
+        }
+        let done = session.end().ok().pressed();
+        std::fs::remove_file(place.file("mine.hipec")).expect("it is there");
+        replays(&place);
+        done
+    };
+    let plain = run("no-hints", LRU);
+    let asking = LRU
+        .replace("Queue all;", "Queue all; Int step;")
+        .replace(
+            "TAIL); }\nEvent Ref",
+            "TAIL);
+    if (!Prefetched) for (step = 1; step <= 6; step++) Prefetch(FaultedAddress + step * 8, 2);
+}
+Event Ref",
+        )
+        .replace("TAIL); }\nEvent Rep", "TAIL); Prefetch(FaultedAddress + 40, 1); }\nEvent Rep");
+    let ahead = run("hints", &asking);
+    assert!(
+        ahead.total("prefetched_pages") > plain.total("prefetched_pages") + 20,
+        "{} and {}",
+        ahead.total("prefetched_pages"),
+        plain.total("prefetched_pages")
+    );
+    assert!(
+        ahead.total("major_faults") * 2 < plain.total("major_faults"),
+        "{} and {}",
+        ahead.total("major_faults"),
+        plain.total("major_faults")
+    );
+}
+
+#[test]
+fn what_a_program_writes_back_is_in_its_file_and_evicted_pages_are_whole() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("flush");
+    let pages = 200usize;
+    place.put("data", vec![0; pages * PAGE]);
+    place.put(
+        "mine.hipec",
+        "Queue all;
+Event PageFault() { if (Mod(FaultedPage)) Flush(FaultedPage); EnQueue(FaultedPage, all, TAIL); }
+Event Replace() { return DeQueue(all, HEAD); }
+",
+    );
+    let mut session = session(&place, &["--policy", "mine.hipec"]);
+    session.expect("open 1 data rw", "ok");
+    session.expect(&format!("map 1 1 0 {} rw shared", pages * PAGE), "ok");
+    for round in 1..4 {
+        for page in 0..pages {
+            let value = (page * 7 + round) % 256;
+            session.expect(&format!("put 1 {} {value}", page * PAGE), "ok");
+            session.expect(&format!("get 1 {}", page * PAGE), &value.to_string());
+        }
+    }
+    let done = session.end().ok().pressed();
+    let content = place.get("data");
+    for page in 0..pages {
+        assert_eq!(usize::from(content[page * PAGE]), (page * 7 + 3) % 256, "page {page}");
+    }
+    assert!(done.total("write_backs") >= 3 * pages as u64, "{}", done.total("write_backs"));
+}
+
+#[test]
+fn a_program_that_does_not_end_is_revoked_and_that_is_said_at_once_and_in_the_statistics() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("revoked");
+    let pages = 200usize;
+    place.put("data", vec![1; pages * PAGE]);
+    place.put("endless.hipec", LRU.replace("return De", "while (1 == 1) { }\n return De"));
+    let budget = Budget::kib(256).policy("endless.hipec");
+    let mut session = Session::start(&place, &mut command(&place, Some(&budget), driver()));
+    session.expect("open 1 data r", "ok");
+    session.expect(&format!("map 1 1 0 {} r shared", pages * PAGE), "ok");
+    for page in (0..pages).rev() {
+        session.expect(&format!("get 1 {}", page * PAGE), "1");
+    }
+    let done = session.end().ok().pressed();
+    let account = &done.stats["policies"][0];
+    assert_eq!(account["gauges"]["overruns"].as_f64(), Some(16.0), "{account}");
+    assert!(account["gauges"]["passed_over_pages"].as_f64() > Some(16.0), "{account}");
+    assert!(account["notes"].as_array().is_some_and(|notes| notes.len() == 16), "{account}");
+    let why = account["revoked"].as_str().expect("it was revoked");
+    assert!(why.starts_with("the program is revoked after 16 failures"), "{why}");
+    for said in [why, "16 overruns, 0 misuses", "were taken without it", "at reference "] {
+        assert!(done.stderr.contains(said), "`{said}` is not in: {}", done.stderr);
+    }
+}
