@@ -30,6 +30,7 @@
 //!
 //! event 3 make_room            ; reached by `Call make_room`
 //! ```
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use crate::program::{
@@ -72,13 +73,9 @@ pub fn assemble(text: &str) -> Result<Assembly, AsmError> {
             continue;
         }
         let line = place as u32 + 1;
-        assembler.line(code, line).map_err(|Wrong(problem, remedy)| AsmError {
-            line,
-            problem,
-            remedy,
-        })?;
+        assembler.line(code, line)?;
     }
-    assembler.finish().map_err(|(line, Wrong(problem, remedy))| AsmError { line, problem, remedy })
+    assembler.finish()
 }
 
 /// Writes a program as text that [`assemble`] reads back as the same program.
@@ -91,6 +88,13 @@ pub fn disassemble(program: &Program) -> String {
 
 /// Problem and remedy.
 struct Wrong(String, String);
+
+impl Wrong {
+    fn at(self, line: u32) -> AsmError {
+        let Wrong(problem, remedy) = self;
+        AsmError { line, problem, remedy }
+    }
+}
 
 fn wrong<T>(problem: impl Into<String>, remedy: impl Into<String>) -> Result<T, Wrong> {
     Err(Wrong(problem.into(), remedy.into()))
@@ -105,7 +109,7 @@ struct Assembler {
     operand_lines: Vec<u32>,
     command_lines: Vec<Vec<u32>>,
     /// Of the event that is read.
-    labels: Vec<(String, u16)>,
+    labels: BTreeMap<String, u16>,
     /// Jumps of the event that is read: command, label, line.
     jumps: Vec<(usize, String, u32)>,
     /// Calls by name: event, command, name, line.
@@ -121,11 +125,20 @@ enum Section {
 }
 
 impl Assembler {
-    fn line(&mut self, code: &str, line: u32) -> Result<(), Wrong> {
+    fn line(&mut self, code: &str, line: u32) -> Result<(), AsmError> {
         let (head, rest) = match code.split_once(char::is_whitespace) {
             Some((head, rest)) => (head, rest.trim()),
             None => (code, ""),
         };
+        if self.has_version && head == "event" {
+            self.end_event()?;
+            return self.begin_event(rest).map_err(|wrong| wrong.at(line));
+        }
+        self.within(code, head, rest, line).map_err(|wrong| wrong.at(line))
+    }
+
+    /// A line that begins no event.
+    fn within(&mut self, code: &str, head: &str, rest: &str, line: u32) -> Result<(), Wrong> {
         if !self.has_version {
             if head != "hipec" {
                 return wrong("a program begins with `hipec 1`", "write that as its first line");
@@ -138,10 +151,6 @@ impl Assembler {
             }
             self.has_version = true;
             return Ok(());
-        }
-        if head == "event" {
-            self.end_event().map_err(|(_, wrong)| wrong)?;
-            return self.begin_event(rest);
         }
         match self.section {
             Section::None => {
@@ -262,14 +271,14 @@ impl Assembler {
 
     fn label(&mut self, label: &str) -> Result<(), Wrong> {
         check_name(label)?;
-        if self.labels.iter().any(|(known, _)| known == label) {
+        if self.labels.contains_key(label) {
             return wrong(
                 format!("label `{label}` is in this event already"),
                 "choose another name",
             );
         }
         let word = self.next_word()?;
-        self.labels.push((label.to_owned(), word));
+        self.labels.insert(label.to_owned(), word);
         Ok(())
     }
 
@@ -500,17 +509,15 @@ impl Assembler {
         )
     }
 
-    fn end_event(&mut self) -> Result<(), (u32, Wrong)> {
+    fn end_event(&mut self) -> Result<(), AsmError> {
         let labels = std::mem::take(&mut self.labels);
         for (place, label, line) in std::mem::take(&mut self.jumps) {
-            let Some((_, to)) = labels.iter().find(|(known, _)| *known == label) else {
-                return Err((
+            let Some(to) = labels.get(&label) else {
+                return Err(AsmError {
                     line,
-                    Wrong(
-                        format!("the event has no label `{label}`"),
-                        format!("write `{label}:` on a line before a command of this event"),
-                    ),
-                ));
+                    problem: format!("the event has no label `{label}`"),
+                    remedy: format!("write `{label}:` on a line before a command of this event"),
+                });
             };
             if let Some(event) = self.program.events.last_mut() {
                 event.commands[place] = Command::Jump { to: *to };
@@ -519,27 +526,23 @@ impl Assembler {
         Ok(())
     }
 
-    fn finish(mut self) -> Result<Assembly, (u32, Wrong)> {
+    fn finish(mut self) -> Result<Assembly, AsmError> {
         if !self.has_version {
-            return Err((
-                1,
-                Wrong(
-                    "the program is empty".to_owned(),
-                    format!("begin with `hipec {VERSION}` and `event Init`"),
-                ),
-            ));
+            return Err(AsmError {
+                line: 1,
+                problem: "the program is empty".to_owned(),
+                remedy: format!("begin with `hipec {VERSION}` and `event Init`"),
+            });
         }
         self.end_event()?;
         for (event, place, name, line) in std::mem::take(&mut self.calls) {
             let called = self.program.events.iter().find(|it| it.name == name);
             let Some(number) = called.map(|it| it.number) else {
-                return Err((
+                return Err(AsmError {
                     line,
-                    Wrong(
-                        format!("there is no event `{name}`"),
-                        format!("write it, as in `event 3 {name}`"),
-                    ),
-                ));
+                    problem: format!("there is no event `{name}`"),
+                    remedy: format!("write it, as in `event 3 {name}`"),
+                });
             };
             self.program.events[event].commands[place] = Command::Call { event: number };
         }
@@ -607,11 +610,11 @@ impl fmt::Display for Text<'_> {
                 Some(name) => writeln!(f, "\nevent {name}")?,
                 None => writeln!(f, "\nevent {} {}", event.number.0, event.name)?,
             }
-            let targets: Vec<u16> = event
+            let targets: BTreeSet<usize> = event
                 .commands
                 .iter()
                 .filter_map(|command| match command {
-                    Command::Jump { to } => Some(*to),
+                    Command::Jump { to } => Some(usize::from(*to)),
                     _ => None,
                 })
                 .collect();
@@ -623,7 +626,7 @@ impl fmt::Display for Text<'_> {
                 writeln!(f, "{}", line.trim_end())?;
             }
             // A label may stand behind the last command.
-            let end = event.commands.len() as u16 + 1;
+            let end = event.commands.len() + 1;
             if targets.contains(&end) {
                 writeln!(f, "w{end}:")?;
             }

@@ -30,6 +30,9 @@ pub const OPERANDS_MAX: usize = 256 - PRESET_OPERANDS;
 /// Most commands of a program: a jump's target is two bytes, and word 0 is the magic one.
 pub const COMMANDS_MAX: usize = u16::MAX as usize;
 
+/// Most events of a program, Init among them: an event's number is a byte.
+pub const EVENTS_MAX: u32 = 256;
+
 /// Longest name of an operand or event, in bytes.
 pub const NAME_BYTES_MAX: usize = u8::MAX as usize;
 
@@ -876,6 +879,9 @@ impl Program {
         if events == 0 {
             return Err(DecodeError::InitFirst);
         }
+        if events > EVENTS_MAX {
+            return Err(DecodeError::Events(events));
+        }
         for place in 0..events {
             let number = reader.word()?;
             let number = u8::try_from(number).map_err(|_| DecodeError::Event(number))?;
@@ -1041,6 +1047,9 @@ pub enum DecodeError {
     /// Too many operands.
     #[error("{0} operands are declared, and at most {OPERANDS_MAX} can be")]
     Operands(usize),
+    /// Too many events.
+    #[error("{0} events are declared, and at most {EVENTS_MAX} can be")]
+    Events(u32),
     /// An event's number is too high.
     #[error("event number {0} is above 255")]
     Event(u32),

@@ -1,6 +1,6 @@
 //! The binary form and the text form, each way.
 use pagekeeper_hipec::asm::{assemble, disassemble};
-use pagekeeper_hipec::program::{Arithmetic, Kind, MAGIC, Relation, WordError};
+use pagekeeper_hipec::program::{Arithmetic, COMMANDS_MAX, Kind, MAGIC, Relation, WordError};
 use pagekeeper_hipec::{Command, EventNumber, Index, Program};
 use proptest::prelude::*;
 
@@ -103,6 +103,12 @@ fn a_wrong_line_is_named_with_a_remedy() {
             "line 4: the event has no label `on`; write `on:` on a line before a command of this \
              event",
         ),
+        // It was told at the line of the event after it, which has the label in reach.
+        (
+            "hipec 1\nevent Init\nevent Replace\n  Jump on\n  Return\nevent PageFault\non:",
+            "line 4: the event has no label `on`; write `on:` on a line before a command of this \
+             event",
+        ),
         (
             "hipec 1\nevent Init\n Int a = 3000000000",
             "line 3: `3000000000` is no initial value; write a number of 32 bits, as in `Int two \
@@ -111,6 +117,22 @@ fn a_wrong_line_is_named_with_a_remedy() {
     ] {
         assert_eq!(assemble(text).unwrap_err().to_string(), message);
     }
+}
+
+/// The label behind the last of as many commands as fit was counted in two bytes, and so was the
+/// number of events, which the verifier compares with each other, not bounded.
+#[test]
+fn the_largest_programs_are_read_and_written() {
+    let mut program = assemble(SECOND_CHANCE).unwrap().program;
+    let last = COMMANDS_MAX - 1;
+    program.events[0].commands = vec![Command::Jump { to: u16::MAX }; COMMANDS_MAX];
+    program.events[0].commands[last] = Command::Return { page: None };
+    assert_eq!(assemble(&disassemble(&program)).unwrap().program, program);
+    assert_eq!(Program::decode(&program.encode().unwrap()).unwrap(), program);
+    let again = program.events[3].clone();
+    program.events.extend(vec![again; 256]);
+    let error = Program::decode(&program.encode().unwrap()).unwrap_err();
+    assert_eq!(error.to_string(), "261 events are declared, and at most 256 can be");
 }
 
 fn words() -> impl Strategy<Value = u32> {
