@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test stress lint bench bench-library bench-predict bench-tables bench-simulator clean
+.PHONY: help setup build demo test stress fuzz lint bench bench-library bench-predict bench-tables bench-simulator clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -23,6 +23,9 @@ test: build ## All tests: units, properties, and unmodified programs end to end
 
 stress: build ## Long tests: fsx, LMDB's, stress-ng, SQLite's, and 10^8 checked writes of our own
 	@scripts/stress.sh
+
+fuzz: setup ## Fuzz each target for FUZZ_SECONDS (1800); see fuzz/README.md
+	@scripts/fuzz.sh
 
 lint: setup ## Formatting, clippy and documentation
 	@scripts/lint.sh

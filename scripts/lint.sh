@@ -6,4 +6,6 @@ export PATH="$HOME/.cargo/bin:$PATH"
 cargo fmt --all --check
 cargo clippy --all-targets -- -D warnings
 cargo clippy --profile preload -p pagekeeper-preload -- -D warnings
+cargo fmt --manifest-path fuzz/Cargo.toml --check
+cargo clippy --manifest-path fuzz/Cargo.toml --target-dir target --tests --examples -- -D warnings
 RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet

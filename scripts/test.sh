@@ -17,4 +17,5 @@ fi
 
 "$PAGEKEEPER_BIN" doctor || true
 cargo test --release --workspace --exclude pagekeeper-preload --no-fail-fast
+cargo test --release --manifest-path fuzz/Cargo.toml --target-dir target
 crates/preload/tests/run.sh
