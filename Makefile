@@ -43,6 +43,9 @@ bench-simulator: build ## The simulator's requests per second, beside libCacheSi
 	.venv-bench/bin/pip install --quiet libcachesim==0.3.5
 	cargo run --release --manifest-path bench/Cargo.toml -- simulator --repeats 3
 
+bench-domains: build ## What a decision costs compiled, interpreted, behind system calls, behind messages
+	cargo run --release --manifest-path bench/Cargo.toml -- domains
+
 clean: ## Remove what was built
 	cargo clean
 	rm -rf .venv .venv-bench

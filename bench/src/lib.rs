@@ -1,6 +1,7 @@
 //! What the harness and the programs under test share.
 
 pub mod contest;
+pub mod domains;
 pub mod hipec;
 pub mod library;
 pub mod machine;

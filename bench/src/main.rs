@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, hipec, library, overhead, predict, simulator, tables};
+use pagekeeper_bench::{contest, domains, hipec, library, overhead, predict, simulator, tables};
 use std::path::PathBuf;
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
@@ -35,6 +35,8 @@ enum What {
     Predict,
     /// Decisions of recorded live runs, taken again
     Replay,
+    /// A program's decisions compiled, interpreted, behind system calls and behind messages
+    Domains,
     /// Tables II, IV, V and VI of the HiPEC paper: all of the three below
     Tables,
     /// Table V: nested-loop join
@@ -70,6 +72,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Replay) {
         predict::replay(&machine)?;
+    }
+    if wanted(What::Domains) {
+        domains::domains(&machine, cli.repeats)?;
     }
     if wanted(What::Hipec) {
         hipec::hipec(&machine, cli.repeats, &cli.trace)?;

@@ -24,6 +24,7 @@
 //! [`simulate_pool`] has several programs share frames.
 #![deny(unsafe_code)]
 
+mod calls;
 mod cost;
 mod distances;
 mod error;
@@ -36,6 +37,7 @@ mod references;
 mod replay;
 mod sweep;
 
+pub use calls::Calls;
 pub use cost::{CostModel, PredictedTime};
 pub use distances::StackDistances;
 pub use error::SimError;

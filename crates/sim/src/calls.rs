@@ -1,0 +1,157 @@
+//! What a policy is told during a replay, kept so that it can be told again and again: for timing
+//! the policy without the simulator around it.
+use pagekeeper_policy::{Admission, Page, Place, Policy};
+
+use crate::{References, SimError, replay};
+
+/// One call of a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Call {
+    /// Its place is the next of [`Calls::places`].
+    Placed(Page),
+    Referenced(Page),
+    Admitted(Page),
+    /// Of this page, to make room for that one.
+    Victim(Page, Option<Page>),
+}
+
+/// The calls of a replay in their order, with the victims that were answered.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Calls {
+    calls: Vec<Call>,
+    places: Vec<Place>,
+    faults: u64,
+}
+
+impl Calls {
+    /// Replays the references through a policy that is new, and keeps what it was told.
+    ///
+    /// # Errors
+    /// As [`replay`].
+    pub fn of<P: Policy>(
+        references: &References,
+        policy: P,
+        frames: u32,
+    ) -> Result<Self, SimError> {
+        let kept = Self { calls: Vec::with_capacity(references.len()), places: vec![], faults: 0 };
+        let mut keeper = Keeper { policy, kept };
+        replay(references, &mut keeper, frames, |_| {})?;
+        Ok(keeper.kept)
+    }
+
+    /// Pages admitted.
+    pub const fn faults(&self) -> u64 {
+        self.faults
+    }
+
+    /// References told.
+    pub fn references(&self) -> u64 {
+        let is_one = |call: &&Call| matches!(call, Call::Referenced(_) | Call::Admitted(_));
+        self.calls.iter().filter(is_one).count() as u64
+    }
+
+    /// Tells a new policy the same.
+    ///
+    /// # Panics
+    /// If it gives other victims.
+    pub fn tell<P: Policy>(&self, policy: &mut P) {
+        self.each(policy, |policy, victim, incoming| {
+            assert_eq!(policy.victim(incoming), Some(victim), "another policy than was kept");
+        });
+    }
+
+    /// Tells a new policy the same but that it chooses no victim: the pages that left are removed.
+    pub fn tell_removing<P: Policy>(&self, policy: &mut P) {
+        self.each(policy, |policy, victim, _| policy.removed(victim));
+    }
+
+    fn each<P: Policy>(&self, policy: &mut P, leave: impl Fn(&mut P, Page, Option<Page>)) {
+        let mut places = self.places.iter();
+        for call in &self.calls {
+            match *call {
+                Call::Placed(page) => {
+                    if let Some(place) = places.next() {
+                        policy.placed(page, *place);
+                    }
+                }
+                Call::Referenced(page) => policy.referenced(page),
+                Call::Admitted(page) => policy.admitted(page, Admission::Demand),
+                Call::Victim(victim, incoming) => leave(policy, victim, incoming),
+            }
+        }
+    }
+}
+
+struct Keeper<P> {
+    policy: P,
+    kept: Calls,
+}
+
+impl<P: Policy> Policy for Keeper<P> {
+    fn wants_places(&self) -> bool {
+        self.policy.wants_places()
+    }
+
+    fn wants_references(&self) -> bool {
+        self.policy.wants_references()
+    }
+
+    fn placed(&mut self, page: Page, place: Place) {
+        self.kept.calls.push(Call::Placed(page));
+        self.kept.places.push(place);
+        self.policy.placed(page, place);
+    }
+
+    fn admitted(&mut self, page: Page, how: Admission) {
+        self.kept.calls.push(Call::Admitted(page));
+        self.kept.faults += 1;
+        self.policy.admitted(page, how);
+    }
+
+    fn referenced(&mut self, page: Page) {
+        self.kept.calls.push(Call::Referenced(page));
+        self.policy.referenced(page);
+    }
+
+    fn removed(&mut self, page: Page) {
+        self.policy.removed(page);
+    }
+
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        let victim = self.policy.victim(incoming)?;
+        self.kept.calls.push(Call::Victim(victim, incoming));
+        Some(victim)
+    }
+
+    fn resized(&mut self, frames: u32) {
+        self.policy.resized(frames);
+    }
+
+    fn resident(&self) -> u32 {
+        self.policy.resident()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagekeeper_policy::PolicySpec;
+
+    /// Told again, a policy decides again: `tell` compares each victim.
+    #[test]
+    fn what_was_told_can_be_told_again() {
+        let references = References::from_blocks((0..4000_u64).map(|n| n * n % 97)).unwrap();
+        for name in ["lru", "clock", "arc", "seq"] {
+            let build = || PolicySpec::parse(name).unwrap().build(20, 0).unwrap();
+            let calls = Calls::of(&references, build(), 20).unwrap();
+            let counts = replay(&references, &mut build(), 20, |_| {}).unwrap();
+            assert_eq!((calls.references(), calls.faults()), (4000, counts.faults), "{name}");
+            let mut again = build();
+            calls.tell(&mut again);
+            assert_eq!(again.resident(), 20);
+            let mut other = PolicySpec::parse("fifo").unwrap().build(20, 0).unwrap();
+            calls.tell_removing(&mut other);
+            assert_eq!(other.resident(), 20);
+        }
+    }
+}
