@@ -1,5 +1,6 @@
 //! `pagekeeper hipec`: programs that are policies, checked, compiled, shown and tried.
 
+mod bench;
 mod watch;
 
 use crate::account::NOTES_SHOWN_MAX;
@@ -25,6 +26,7 @@ Examples:
   pagekeeper hipec disassemble scan.hipec
   pagekeeper hipec run scan.hipec shop.pkt --frames 64M
   pagekeeper hipec run scan.hipec shop.pkt --frames 64M --watch
+  pagekeeper hipec bench scan.hipec
   pagekeeper simulate shop.pkt --policy lru,scan.hipec --frames 64M
   pagekeeper run --policy scan.hipec --memory 64M --files '*.db' -- sqlite3 shop.db
 
@@ -74,6 +76,7 @@ enum Action {
         #[command(flatten)]
         input: InputArgs,
     },
+    Bench(bench::Args),
 }
 
 /// Runs the command.
@@ -112,6 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
             text.push_str(&what_it_did(&mut policy));
             report::print(&text)
         }
+        Action::Bench(args) => bench::run(args, read(&args.program)?.0),
     }
 }
 
