@@ -1,9 +1,10 @@
 //! Verified programs that run: made from bytes, mended until the verifier lets them, and told a
 //! string of events. They keep the policy's contract and their budget, and lose no page, by a table
-//! of frames kept here; and what decides beside them decides the same.
+//! of frames kept here; and compiled they decide, and count, as interpreted.
 
 use arbitrary::{Result, Unstructured};
 use pagekeeper_hipec::asm::assemble;
+use pagekeeper_hipec::compile::Execution;
 use pagekeeper_hipec::interpret::HINTS_MAX;
 use pagekeeper_hipec::load::form_of;
 use pagekeeper_hipec::policy::{BUDGET_COMMANDS, BUDGET_COMMANDS_PER_FRAME, PAGE_FAULT_WAITS_MAX};
@@ -343,8 +344,10 @@ impl Pool {
 fn events(verified: &Arc<Verified>, input: &mut Unstructured<'_>) {
     let frames = u32::from(1 + input.arbitrary::<u8>().unwrap_or(3) % FRAMES_MAX);
     let mut pool = Pool {
+        // Compiled where there is a compiler for the host.
         policy: HipecPolicy::new(verified.clone(), frames),
-        companion: HipecPolicy::new(verified.clone(), frames),
+        companion: HipecPolicy::with_execution(verified.clone(), frames, Execution::Interpreted)
+            .expect("any host interprets"),
         table: BTreeSet::new(),
         frames,
         victims: 0,
