@@ -512,3 +512,34 @@ fn pinned_pages_show_changes_by_others_when_they_are_let_go() {
     segment.read_exact_at(&mut byte, 0).unwrap();
     assert_eq!(byte, [2]);
 }
+
+#[test]
+fn another_policy_takes_over_live() {
+    let chaos = Chaos::new(60 * PAGE);
+    for (i, page) in chaos.bytes.lock().unwrap().chunks_mut(PAGE).enumerate() {
+        page.fill(i as u8);
+    }
+    let policy = PolicySpec::parse("lru").unwrap();
+    let builder = Cache::builder(128 << 10).policy(policy).read_ahead_pages_max(1);
+    let cache = builder.write_back_period(None).build().unwrap();
+    let segment = cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap();
+    let mut page = [0; PAGE];
+    let mut pass = || {
+        let before = cache.stats().total.major_faults;
+        for i in 0..60u64 {
+            segment.read_exact_at(&mut page, i * 4096).unwrap();
+            assert_eq!(page, [i as u8; PAGE]);
+        }
+        cache.stats().total.major_faults - before
+    };
+    pass();
+    assert_eq!(pass(), 60, "a loop is too long for LRU");
+    let resident = cache.set_policy(PolicySpec::parse("mru").unwrap()).unwrap();
+    assert!((20..32).contains(&resident), "{resident}");
+    pass();
+    let misses = pass();
+    assert!(misses < 45, "MRU keeps a part of the loop; {misses} of 60 missed");
+    assert_eq!(cache.policy().name(), "mru");
+    assert!(cache.set_policy(PolicySpec::parse("opt").unwrap()).is_err());
+    assert_eq!(cache.policy().name(), "mru");
+}

@@ -137,7 +137,7 @@ impl Builder {
         }
         let shared = Arc::new(Shared {
             engine: Engine::new(port, built, config, tables.table(), budget),
-            policy,
+            policy: Mutex::new(policy),
             mark,
             budget_bytes: AtomicU64::new(self.budget_bytes),
             listeners: self.listeners,
@@ -153,6 +153,7 @@ impl Builder {
                 Some(Arc::new(EventFd::new()?))
             }
         };
+        shared.engine.name_policy(&shared.policy());
         let owner = Owner {
             shared: shared.clone(),
             stop_faults: stop_faults.clone(),
@@ -199,7 +200,7 @@ impl Open {
 /// What a cache's threads share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine<LibraryPort>,
-    policy: PolicySpec,
+    policy: Mutex<PolicySpec>,
     mark: &'static ForkMark,
     budget_bytes: AtomicU64,
     listeners: Vec<Listener>,
@@ -215,6 +216,10 @@ impl std::fmt::Debug for Shared {
 }
 
 impl Shared {
+    fn policy(&self) -> PolicySpec {
+        self.policy.lock().expect("policy").clone()
+    }
+
     /// A region is there, about to be given access.
     pub(crate) fn put_area(self: &Arc<Self>, area: &Arc<Area>) {
         self.engine.port().put_area(area);
@@ -504,7 +509,8 @@ impl Cache {
             return;
         }
         shared.budget_bytes.store(budget_bytes, Ordering::Relaxed);
-        shared.engine.set_budget(Budget::new(budget_bytes, shared.policy.info().bytes_per_page));
+        let bytes_per_page = shared.policy().info().bytes_per_page;
+        shared.engine.set_budget(Budget::new(budget_bytes, bytes_per_page));
         for listener in &shared.listeners {
             listener(budget_bytes);
         }
@@ -516,15 +522,34 @@ impl Cache {
     }
 
     /// The policy that decides now.
-    pub fn policy(&self) -> &PolicySpec {
-        &self.shared().policy
+    pub fn policy(&self) -> PolicySpec {
+        self.shared().policy()
+    }
+
+    /// Another policy decides from now on: V++'s `SetSegmentManager` on live segments. Pages stay
+    /// where they are, in memory or not; what the old policy knew of them is forgotten. Returns the
+    /// pages that are in memory.
+    ///
+    /// # Errors
+    /// `EINVAL`: the policy runs in the simulator alone (nothing is changed then); `EOWNERDEAD`: in
+    /// a forked child.
+    pub fn set_policy(&self, policy: PolicySpec) -> io::Result<u32> {
+        let shared = self.shared();
+        if !shared.mark.is_here() {
+            return Err(Errno::OWNERDEAD.into());
+        }
+        let mut decides = shared.policy.lock().expect("policy");
+        let resident = shared.engine.replace_policy(&policy, SEED);
+        let resident = resident.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
+        *decides = policy;
+        Ok(resident)
     }
 
     /// What was counted so far, in total and per segment.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let mut stats = shared.engine.stats();
-        stats.policy = shared.policy.to_string();
+        stats.policy = shared.policy().to_string();
         stats.memory_bytes = self.budget_bytes();
         stats
     }
