@@ -29,7 +29,10 @@ pub(crate) const IN_POLICY: u8 = 8;
 pub(crate) const PENDING: u8 = 16;
 pub(crate) const STUCK: u8 = 32;
 pub(crate) const MARKER: u8 = 64;
+/// Of a page that is not resident: it was before.
 pub(crate) const EVICTED_ONCE: u8 = 128;
+/// Of a newcomer: the policy gave it up although it was in use, and it was not used since.
+const SPARED: u8 = 128;
 
 /// Making touches visible costs time, which a policy that ignores them saves.
 fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
@@ -372,7 +375,7 @@ impl Brain {
             if !self.is_recent(page) {
                 return Some(page);
             }
-            self.flags[page.index()] &= !IN_POLICY;
+            self.flags[page.index()] ^= IN_POLICY | SPARED;
             self.beside.push_back(&mut self.newcomers, page);
         }
     }
@@ -419,11 +422,9 @@ impl Brain {
         let demanded = want.min(run);
         for i in 0..demanded {
             let at = Place { index: place.index + u64::from(i), ..place };
-            let page = self.make_resident(at);
             self.counts.major_faults += 1;
-            if self.flags[page.index()] & EVICTED_ONCE != 0 {
-                self.counts.refaults += 1;
-            }
+            self.counts.refaults += u64::from(self.flag(at) & EVICTED_ONCE != 0);
+            let page = self.make_resident(at);
             if write {
                 self.flags[page.index()] |= DIRTY;
             }
@@ -465,7 +466,14 @@ impl Brain {
     fn age_newcomers(&mut self, keep: u32) {
         while self.newcomers.len() > keep {
             let page = self.beside.pop_front(&mut self.newcomers).expect("not empty");
-            self.admit(page, Admission::Demand);
+            if self.flags[page.index()] & SPARED == 0 {
+                self.admit(page, Admission::Demand);
+            } else {
+                self.flags[page.index()] &= !SPARED;
+                self.make_room_in_policy();
+                self.take_in(page);
+                self.policy.spared(page);
+            }
         }
     }
 
@@ -486,7 +494,7 @@ impl Brain {
     fn make_resident(&mut self, place: Place) -> Page {
         let page = self.number(place);
         debug_assert_eq!(self.flags[page.index()] & RESIDENT, 0);
-        self.flags[page.index()] = (self.flags[page.index()] & EVICTED_ONCE) | RESIDENT;
+        self.flags[page.index()] = RESIDENT;
         self.resident += 1;
         page
     }
@@ -585,6 +593,9 @@ impl Brain {
             self.stamp(page);
             if flags & IN_POLICY != 0 {
                 self.policy.referenced(page);
+            } else {
+                // A use that its admission will tell of.
+                self.flags[page.index()] &= !SPARED;
             }
         }
     }
@@ -658,18 +669,27 @@ impl Brain {
     }
 
     fn admit(&mut self, page: Page, how: Admission) {
-        // Victims that stayed after all may have left too little room for it.
+        self.make_room_in_policy();
+        self.take_in(page);
+        self.policy.admitted(page, how);
+    }
+
+    /// Victims that stayed after all may have left too little room for another page.
+    fn make_room_in_policy(&mut self) {
         while self.policy.resident() >= self.limit()
             && let Some(victim) = self.next_victim(None)
         {
             self.evict(victim);
         }
+    }
+
+    /// The page is the policy's from now on, as it is told next.
+    fn take_in(&mut self, page: Page) {
         self.tell_place(page);
         if self.wants_dirty && self.flags[page.index()] & DIRTY != 0 {
             self.policy.dirtied(page);
         }
         self.flags[page.index()] |= IN_POLICY;
-        self.policy.admitted(page, how);
     }
 
     /// The page is dirty from now on, if it was not before.
@@ -735,9 +755,7 @@ impl Brain {
             return;
         }
         let page = self.make_resident(place);
-        if dirty {
-            self.flags[page.index()] |= DIRTY;
-        }
+        self.flags[page.index()] |= SPARED | if dirty { DIRTY } else { 0 };
         self.beside.push_back(&mut self.newcomers, page);
     }
 

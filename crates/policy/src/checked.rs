@@ -53,6 +53,25 @@ impl<P: Policy> Checked<P> {
             "policy: `resident` is not the number of pages admitted and not gone"
         );
     }
+
+    fn check_admission(&self, page: Page) {
+        assert!(page <= Page::MAX, "caller: page {} is above Page::MAX", page.0);
+        assert!(!self.is_resident(page), "caller: page {} admitted while resident", page.0);
+        assert!(
+            self.resident_pages < self.frames,
+            "caller: page {} admitted without room: {} pages in {} frames",
+            page.0,
+            self.resident_pages,
+            self.frames
+        );
+        assert!(self.knows_place(page), "caller: page {} admitted without its place", page.0);
+    }
+
+    fn enter(&mut self, page: Page) {
+        *self.resident.slot(page.index()) = RESIDENT;
+        self.resident_pages += 1;
+        self.check_count();
+    }
 }
 
 impl<P: Policy> Policy for Checked<P> {
@@ -114,20 +133,15 @@ impl<P: Policy> Policy for Checked<P> {
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
-        assert!(page <= Page::MAX, "caller: page {} is above Page::MAX", page.0);
-        assert!(!self.is_resident(page), "caller: page {} admitted while resident", page.0);
-        assert!(
-            self.resident_pages < self.frames,
-            "caller: page {} admitted without room: {} pages in {} frames",
-            page.0,
-            self.resident_pages,
-            self.frames
-        );
-        assert!(self.knows_place(page), "caller: page {} admitted without its place", page.0);
+        self.check_admission(page);
         self.inner.admitted(page, how);
-        *self.resident.slot(page.index()) = RESIDENT;
-        self.resident_pages += 1;
-        self.check_count();
+        self.enter(page);
+    }
+
+    fn spared(&mut self, page: Page) {
+        self.check_admission(page);
+        self.inner.spared(page);
+        self.enter(page);
     }
 
     fn referenced(&mut self, page: Page) {

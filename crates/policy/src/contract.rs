@@ -131,6 +131,13 @@ pub trait Policy: Send {
     /// The page became resident.
     fn admitted(&mut self, page: Page, how: Admission);
 
+    /// A page that [`victim`](Policy::victim) gave up stays resident after all, since it is in use;
+    /// comes in place of `admitted`, and is no reference. By default like an admission on demand,
+    /// which is what a policy without memory of its own needs.
+    fn spared(&mut self, page: Page) {
+        self.admitted(page, Admission::Demand);
+    }
+
     /// A touch of a resident page was seen (every touch in exact mode, some in sampled mode).
     fn referenced(&mut self, page: Page);
 
@@ -210,6 +217,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     #[inline]
     fn admitted(&mut self, page: Page, how: Admission) {
         (**self).admitted(page, how);
+    }
+    fn spared(&mut self, page: Page) {
+        (**self).spared(page);
     }
     #[inline]
     fn referenced(&mut self, page: Page) {

@@ -163,6 +163,13 @@ impl Policy for Switched {
         self.references += u64::from(how == Admission::Demand);
     }
 
+    fn spared(&mut self, page: Page) {
+        self.tell_again(page);
+        self.active.spared(page);
+        self.links.push_back(&mut self.order, page);
+        *self.is_ahead.slot(page.index()) = 0;
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.active.referenced(page);

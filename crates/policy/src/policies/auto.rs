@@ -244,6 +244,11 @@ impl Policy for Auto {
         }
     }
 
+    // No shadow cache gave it up, and nobody touched it.
+    fn spared(&mut self, page: Page) {
+        self.pool.spared(page);
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.pool.referenced(page);

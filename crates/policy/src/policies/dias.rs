@@ -324,6 +324,10 @@ impl Policy for Dias {
         }
     }
 
+    fn spared(&mut self, page: Page) {
+        self.pool.spared(page);
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.pool.referenced(page);
