@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test stress fuzz lint bench bench-library bench-predict bench-tables bench-simulator clean
+.PHONY: help setup build demo test stress fuzz lint bench bench-library bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -36,7 +36,6 @@ bench: build ## Measure against the kernel, interleaved; results on the terminal
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict
 
-.PHONY: help setup build demo test lint bench bench-library bench-predict bench-tables bench-simulator clean
 
 bench-simulator: build ## The simulator's requests per second, beside libCacheSim's (installed from PyPI)
 	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
@@ -45,6 +44,12 @@ bench-simulator: build ## The simulator's requests per second, beside libCacheSi
 
 bench-domains: build ## What a decision costs compiled, interpreted, behind system calls, behind messages
 	cargo run --release --manifest-path bench/Cargo.toml -- domains
+
+bench-suite: build ## Unmodified real programs under `auto` beside the kernel; installs ripgrep, fio, lmdb, usearch
+	command -v rg fio >/dev/null || { apt-get update -qq && apt-get install -y -qq ripgrep fio; }
+	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
+	.venv-bench/bin/pip install --quiet numpy==2.4.6 lmdb==3.0.0 usearch==2.26.6
+	cargo run --release --manifest-path bench/Cargo.toml -- suite --repeats 9
 
 clean: ## Remove what was built
 	cargo clean

@@ -10,5 +10,6 @@ pub mod pattern;
 pub mod predict;
 pub mod run;
 pub mod simulator;
+pub mod suite;
 pub mod table;
 pub mod tables;

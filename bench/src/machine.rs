@@ -66,6 +66,11 @@ impl Machine {
         self.root.join(".venv/bin/python")
     }
 
+    /// The Python with what the suite's programs need, that `make bench-suite` made.
+    pub fn bench_python(&self) -> PathBuf {
+        self.root.join(".venv-bench/bin/python")
+    }
+
     /// A test file of so many pages, built once.
     ///
     /// # Errors

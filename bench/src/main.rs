@@ -4,7 +4,9 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, domains, hipec, library, overhead, predict, simulator, tables};
+use pagekeeper_bench::{
+    contest, domains, hipec, library, overhead, predict, simulator, suite, tables,
+};
 use std::path::PathBuf;
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
@@ -19,6 +21,12 @@ struct Cli {
     /// For `hipec`: traces of one block number a line, beside the strings that it makes
     #[arg(long, value_name = "FILE")]
     trace: Vec<PathBuf>,
+    /// Policy of the suite's programs
+    #[arg(long, default_value = "auto")]
+    policy: String,
+    /// Of the suite, only the programs whose name contains this
+    #[arg(long)]
+    only: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -51,6 +59,8 @@ enum What {
     Simulator,
     /// HiPEC programs, interpreted and compiled, beside the native policies that they equal
     Hipec,
+    /// Unmodified real programs under `auto`, and under the kernel alone
+    Suite,
 }
 
 fn main() -> Result<()> {
@@ -96,6 +106,9 @@ fn main() -> Result<()> {
     }
     if cli.what == What::Simulator {
         simulator::simulator(&machine, cli.repeats)?;
+    }
+    if cli.what == What::Suite {
+        suite::suite(&machine, cli.repeats, &cli.policy, cli.only.as_deref())?;
     }
     Ok(())
 }
