@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test stress lint bench bench-library bench-predict bench-tables bench-simulator clean
+.PHONY: help setup build demo test stress lint bench bench-hits bench-library bench-predict bench-tables bench-simulator clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -29,6 +29,9 @@ lint: setup ## Formatting, clippy and documentation
 
 bench: build ## Measure against the kernel, interleaved; results on the terminal and in target/bench
 	cargo run --release --manifest-path bench/Cargo.toml -- all
+
+bench-hits: build ## Nanoseconds of reads of cached data, ours and the kernel's
+	cargo run --release --manifest-path bench/Cargo.toml -- hits
 
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict

@@ -2,6 +2,7 @@
 
 pub mod contest;
 pub mod hipec;
+pub mod hits;
 pub mod library;
 pub mod machine;
 pub mod overhead;

@@ -4,7 +4,7 @@
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
-use pagekeeper_bench::{contest, hipec, library, overhead, predict, simulator, tables};
+use pagekeeper_bench::{contest, hipec, hits, library, overhead, predict, simulator, tables};
 use std::path::PathBuf;
 
 /// Measure Pagekeeper; build it first (`make build`), and run as root
@@ -31,6 +31,8 @@ enum What {
     Scan,
     /// Random touches: CPU time per page read
     Random,
+    /// Reads of data that is in memory: nanoseconds a call
+    Hits,
     /// Predicted and measured faults and reads
     Predict,
     /// Decisions of recorded live runs, taken again
@@ -64,6 +66,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Random) {
         contest::random(&machine, cli.repeats)?;
+    }
+    if wanted(What::Hits) {
+        hits::hits(&machine, cli.repeats)?;
     }
     if wanted(What::Predict) {
         predict::predict(&machine, cli.repeats)?;

@@ -103,9 +103,9 @@ impl Connection {
             self.socket.send(reply.as_bytes(), None)?;
             return Err(Errno::ACCESS);
         }
-        let flags = self.manager.flags_for_client()?;
-        let reply = Reply { r0: crate::manager::SLOTS_MAX as u64, ..Reply::default() };
-        self.socket.send(reply.as_bytes(), Some(flags.as_fd()))
+        let slots = self.manager.slots_for_client()?;
+        let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
+        self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
     }
 
     fn run(&self) {
@@ -195,7 +195,6 @@ impl Connection {
                 self.grant(no, rights, heard);
                 values(u64::from(no) + 1, heard)
             }
-            Op::Closed => value(0),
             Op::MapPrepare => self.map_prepare(r, fd),
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
