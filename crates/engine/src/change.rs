@@ -217,8 +217,10 @@ impl<P: Port> Engine<P> {
         let Some(fence) = known(&self.lock()) else { return };
         let mut again = Again::new();
         let patched = match bytes {
-            Some(bytes) => self.patch_all(file, offset, len, bytes, &mut again),
-            None => false,
+            Some(bytes) if fence.change == Change::Write => {
+                self.patch_all(file, offset, len, bytes, &mut again)
+            }
+            _ => false,
         };
         self.follow_size(file, true, &mut again);
         if fence.change == Change::Other

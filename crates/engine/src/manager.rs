@@ -351,7 +351,7 @@ impl Manager {
         }
     }
 
-    fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
+    pub(crate) fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
         let writes = open_flags & libc::O_ACCMODE != libc::O_RDONLY;
         let Some(live) = self.engine.port().file(no) else { return };
         if writes && !live.store.writable() {

@@ -254,6 +254,8 @@ impl Connection {
                 return value(0);
             }
         }
+        // It may have been opened before the file was managed.
+        manager.allow_writes(no, fd.as_fd(), flags);
         match manager.map_prepare(no, r.b, r.c, r.e as i32, flags) {
             Some((memfd, kind)) => Ok(Answer {
                 reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
@@ -362,11 +364,17 @@ impl Connection {
                 Err(errno) => Err(errno.into()),
             }
         });
-        value(copied.map_err(errno_of)?)
+        value(copied.map_err(|error| match errno_of(error) {
+            own @ (Errno::FAULT | Errno::NOMEM) => own,
+            // Whatever the file system said of a direct read: reads through a cache say this.
+            _ => Errno::IO,
+        })?)
     }
 
     fn change_begin(&self, r: Request) -> Handled {
-        let no = self.permitted(r.a, |rights| rights.write)?;
+        // A path may be truncated without a descriptor that may write; the kernel looks at the
+        // file's permissions then, and nothing but the file's new length is believed.
+        let no = self.permitted(r.a, |rights| rights.write || r.e == wire::CHANGE_TRUNCATE)?;
         let engine = &self.manager.engine;
         let change = match r.e {
             wire::CHANGE_WRITE => Change::Write,

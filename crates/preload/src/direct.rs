@@ -26,9 +26,6 @@ use pagekeeper_wire::{Op, PAGE_BYTES, SLOT_DIRECT, Slot};
 
 /// Mappings of files that this process does not have open.
 const IDLE_MAX: usize = 64;
-/// Reads above this go by message while pages of the file are being fetched: one message fetches
-/// them all, where faults fetch as the stream is recognised.
-const LARGE_BYTES: usize = 16 << 10;
 /// Room for growth, beside an eighth of the file.
 const SPARE_BYTES: u64 = 256 << 10;
 
@@ -78,10 +75,17 @@ impl Window {
             && self.file.stamp.load(Ordering::Relaxed) == self.stamp
     }
 
-    /// Whether pages were fetched since this was asked last.
+    /// Whether pages had to be fetched since this was asked last. Then the next read goes by
+    /// message: the policy sees its reference, and what a large one lacks is fetched at once. So a
+    /// program that misses pays for one message a miss, and one that does not, for none.
+    #[inline(always)]
     fn is_cold(&self) -> bool {
         let now = self.slot.misses.load(Ordering::Relaxed);
-        self.file.misses.swap(now, Ordering::Relaxed) != now
+        let cold = self.file.misses.load(Ordering::Relaxed) != now;
+        if cold {
+            self.file.misses.store(now, Ordering::Relaxed);
+        }
+        cold
     }
 
     /// Copies file content from an offset; the bytes copied, up to `limit` and the end of the file.
@@ -91,8 +95,7 @@ impl Window {
         if want == 0 {
             return self.held().then_some(0);
         }
-        if offset.saturating_add(want as u64) > self.bytes || (want > LARGE_BYTES && self.is_cold())
-        {
+        if offset.saturating_add(want as u64) > self.bytes || self.is_cold() {
             return None;
         }
         let mut done = 0;
@@ -188,43 +191,35 @@ pub(crate) fn give_back(fd: c_int, bytes: usize) {
     }
 }
 
-/// Sees to it that a file that is being read is mapped, and far enough; false if it is not to be.
-pub(crate) fn offer(file: &File) -> bool {
-    let Some((slot, record)) = table::records(file.entry) else { return false };
+/// Sees to it that a file that is being read is mapped, and far enough, if it is to be.
+pub(crate) fn offer(file: &File) {
+    let Some((slot, record)) = table::records(file.entry) else { return };
     if slot.flags.load(Ordering::Acquire) & SLOT_DIRECT == 0
         || record.mapped.load(Ordering::Relaxed) == REFUSED
         || !userfault::ensure(file.state)
         || !guard::install(file.state)
     {
-        return false;
+        return;
     }
     let size = slot.size_bytes.load(Ordering::Acquire);
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
-        return true;
+        return;
     }
     let _held = SignalsHeld::new();
     let _lock = file.state.mapping.lock();
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
-        return true;
+        return;
     }
     let bytes = (size + size / 8 + SPARE_BYTES).next_multiple_of(PAGE_BYTES) as usize;
     let made = map(file, bytes);
     drop_mapping(record);
     match made {
         Some(base) => {
-            // The first large read fetches what is missing.
-            record
-                .misses
-                .store(slot.misses.load(Ordering::Relaxed).wrapping_sub(1), Ordering::Relaxed);
             record.bytes.store(bytes, Ordering::Release);
             record.base.store(base, Ordering::Release);
             record.stamp.fetch_add(1, Ordering::SeqCst);
-            true
         }
-        None => {
-            record.mapped.store(REFUSED, Ordering::Relaxed);
-            false
-        }
+        None => record.mapped.store(REFUSED, Ordering::Relaxed),
     }
 }
 

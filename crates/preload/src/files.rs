@@ -180,7 +180,8 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
     }
     let Some((slot, heard)) = show(state, fd, flags) else { return };
     if table::identify(slot, &stat) {
-        if flags & libc::O_PATH == 0 {
+        // The manager looks at rights when it manages the file.
+        if flags & libc::O_PATH == 0 && table::is_active(slot) {
             table::remember_shown(slot, &stat, flags, state.pid(), heard);
         }
         enter(state, fd, Entry::new(slot, fd, flags), heard);

@@ -102,7 +102,7 @@ pub(crate) fn read(
     };
     Some(match position {
         Some(offset) if offset < 0 => -libc::EINVAL as isize,
-        Some(offset) => copy_out(&file, iov, offset, direct::total(iov)),
+        Some(offset) => fetch(&file, iov, offset, direct::total(iov)),
         None => {
             let _held = SignalsHeld::new();
             let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
@@ -135,7 +135,7 @@ fn read_directly(
 fn read_claimed(fd: c_int, iov: &[iovec], start: u64, claim: usize) -> isize {
     let done = match files::managed(fd) {
         Some(file) if table::is_active(file.entry.slot()) && state::current().is_some() => {
-            copy_out(&file, iov, start as i64, claim)
+            fetch(&file, iov, start as i64, claim)
         }
         // Another file by now, or a vfork child, which may not use its parent's connections.
         _ => raw_call!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), start, 0, 0),
@@ -165,17 +165,9 @@ fn read_here(file: &File, iov: &[iovec]) -> isize {
     read_claimed(fd, iov, after as u64 - claim as u64, claim)
 }
 
-/// File content from an offset, `limit` bytes at most: from the mapping, or by message.
-fn copy_out(file: &File, iov: &[iovec], offset: i64, limit: usize) -> isize {
-    if direct::offer(file)
-        && let Some(done) = direct::read_at(file.entry, iov, offset as u64, limit)
-    {
-        return done as isize;
-    }
-    fetch(file, iov, offset, limit)
-}
-
+/// File content from an offset by message, `limit` bytes at most.
 fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
+    direct::offer(file);
     let mut done = 0usize;
     for part in iov {
         let mut at = 0;

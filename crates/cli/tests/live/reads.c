@@ -57,7 +57,6 @@ enum { FILES = 6, MAPS = 2, LARGEST = 90000, END = 400000 };
 static int fds[FILES];
 static unsigned char *maps[MAPS];
 static size_t mapped[MAPS];
-static FILE *stream;
 static unsigned char buffer[LARGEST + 16];
 
 static unsigned sum(const unsigned char *bytes, ssize_t n) {
@@ -150,12 +149,11 @@ static void step(const char *path, int n, int depth) {
         break;
     }
     case 30: {
-        if (!stream) stream = fopen(path, "r");
-        if (stream) {
-            say(n, "fseek", fseek(stream, offset, SEEK_SET));
-            show(n, "fread", (long)fread(buffer, 1, bytes, stream));
-        }
-        if (stream && any(2)) fclose(stream), stream = NULL;
+        // Anew, since what a stream has in its buffer may be old.
+        FILE *stream = fopen(path, "r");
+        say(n, "fseek", fseek(stream, offset, SEEK_SET));
+        show(n, "fread", (long)fread(buffer, 1, bytes, stream));
+        fclose(stream);
         break;
     }
     case 31: {
