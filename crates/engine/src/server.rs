@@ -22,6 +22,8 @@ struct Connection {
     manager: Arc<Manager>,
     socket: socket::Connection,
     pid: u32,
+    /// The client runs as root or as the manager's user.
+    trusted: bool,
 }
 
 /// What goes back.
@@ -69,7 +71,8 @@ impl Manager {
 
 fn serve(manager: Arc<Manager>, socket: socket::Connection) {
     let Ok(peer) = socket.peer() else { return };
-    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid };
+    let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
+    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, trusted };
     if connection.greet().is_err() {
         return;
     }
@@ -372,9 +375,11 @@ impl Connection {
     }
 
     fn change_begin(&self, r: Request) -> Handled {
-        // A path may be truncated without a descriptor that may write; the kernel looks at the
-        // file's permissions then, and nothing but the file's new length is believed.
-        let no = self.permitted(r.a, |rights| rights.write || r.e == wire::CHANGE_TRUNCATE)?;
+        // A path may be truncated without a descriptor that may write. The kernel looks at the
+        // file's permissions then, and nothing but the file's new length is believed; but others
+        // are held up meanwhile, so only the manager's own user and root may.
+        let by_path = r.e == wire::CHANGE_TRUNCATE && self.trusted;
+        let no = self.permitted(r.a, |rights| rights.write || by_path)?;
         let engine = &self.manager.engine;
         let change = match r.e {
             wire::CHANGE_WRITE => Change::Write,

@@ -297,7 +297,7 @@ pub(crate) fn act(signal: c_int, new: *const sigaction, old: *mut sigaction) -> 
 
 /// `signal(3)` with these flags; none if it is libc's to answer.
 pub(crate) fn handle(signal: c_int, handler: usize, flags: c_int) -> Option<usize> {
-    let blocked = if flags & libc::SA_NODEFER != 0 { 0 } else { 1 << (signal - 1) as u32 % 64 };
+    let blocked = if flags & libc::SA_NODEFER != 0 { 0 } else { 1 << ((signal - 1) as u32 % 64) };
     let new = sigaction {
         sa_sigaction: handler,
         sa_mask: set_of(blocked),
