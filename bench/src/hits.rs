@@ -14,7 +14,7 @@ const SIZES: [u64; 4] = [4, 1 << 10, 4 << 10, 64 << 10];
 
 /// Calls of one kind and size: enough for some tenths of a second.
 fn calls(bytes: u64) -> u64 {
-    (4_000_000_000 / (800 + bytes / 4)).min(2_000_000)
+    (1_000_000_000 / (800 + bytes / 4)).min(500_000)
 }
 
 /// Nanoseconds a call of `pread`, `read` and `fread` at several sizes, and of `open` with `close`.
@@ -28,7 +28,7 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let mut rows = Vec::new();
     let mut all: Vec<Value> = Vec::new();
     for (call, bytes) in transfers.chain([("open", 0)]) {
-        let count = if call == "open" { 100_000 } else { calls(bytes) };
+        let count = if call == "open" { 40_000 } else { calls(bytes) };
         let program =
             Program::workload("calls", &file, &[call, &bytes.to_string(), &count.to_string()])?;
         let mut contenders = [
