@@ -286,7 +286,7 @@ fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
     let fits = length - length % bytes.max(1) as u64;
     let (mut at, mut sum) = (0u64, 0u64);
     // In chunks, whose median stands for all: in some of them the machine does other things.
-    let chunk = (calls / 200).max(1);
+    let chunk = (calls / 2000).max(1);
     let (mut began, mut chunks) = (Instant::now(), Vec::new());
     for call_no in 0..calls {
         if call_no % chunk == 0 && call_no > 0 {
