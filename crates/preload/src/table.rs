@@ -244,13 +244,7 @@ fn rights(flags: c_int) -> u64 {
 }
 
 /// This process showed the manager a descriptor of the slot's file.
-pub(crate) fn remember_shown(
-    slot: u32,
-    stat: &libc::stat,
-    flags: c_int,
-    pid: i32,
-    heard: u64,
-) {
+pub(crate) fn remember_shown(slot: u32, stat: &libc::stat, flags: c_int, pid: i32, heard: u64) {
     let Some(file) = slot_file(slot) else { return };
     file.heard.store(heard, Ordering::Relaxed);
     let who = (pid as u32 as u64) << 32;
