@@ -33,9 +33,17 @@ lint: setup ## Formatting, clippy and documentation
 bench: build ## Measure against the kernel, interleaved; results on the terminal and in target/bench
 	cargo run --release --manifest-path bench/Cargo.toml -- all
 
+bench-hits: build ## Nanoseconds of reads of cached data, ours and the kernel's
+	cargo run --release --manifest-path bench/Cargo.toml -- hits
+
+bench-library: build ## The library: hits beside pread, misses beside the kernel's
+	cargo run --release --manifest-path bench/Cargo.toml -- library
+
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict
 
+bench-tables: build ## Tables II, IV, V and VI of the HiPEC paper
+	cargo run --release --manifest-path bench/Cargo.toml -- tables
 
 bench-simulator: build ## The simulator's requests per second, beside libCacheSim's (installed from PyPI)
 	test -x .venv-bench/bin/python || python3 -m venv .venv-bench

@@ -3,6 +3,7 @@
 pub mod contest;
 pub mod domains;
 pub mod hipec;
+pub mod hits;
 pub mod library;
 pub mod machine;
 pub mod overhead;

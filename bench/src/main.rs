@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, hipec, library, overhead, predict, simulator, suite, tables,
+    contest, domains, hipec, hits, library, overhead, predict, simulator, suite, tables,
 };
 use std::path::PathBuf;
 
@@ -39,6 +39,8 @@ enum What {
     Scan,
     /// Random touches: CPU time per page read
     Random,
+    /// Reads of data that is in memory: nanoseconds a call
+    Hits,
     /// Predicted and measured faults and reads
     Predict,
     /// Decisions of recorded live runs, taken again
@@ -76,6 +78,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Random) {
         contest::random(&machine, cli.repeats)?;
+    }
+    if wanted(What::Hits) {
+        hits::hits(&machine, cli.repeats)?;
     }
     if wanted(What::Predict) {
         predict::predict(&machine, cli.repeats)?;

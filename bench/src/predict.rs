@@ -54,6 +54,16 @@ fn workloads(machine: &Machine) -> Result<Vec<Workload>> {
             memory_bytes: 32 * MIB,
         },
         Workload {
+            name: "zipf 0.9 by pread",
+            program: own("zipf", &file, &["150000", "0.9", "5", "--by-pread"])?,
+            memory_bytes: 32 * MIB,
+        },
+        Workload {
+            name: "scan and hot set by pread",
+            program: own("mixed", &file, &["8", "4000", "2", "5", "--by-pread"])?,
+            memory_bytes: 32 * MIB,
+        },
+        Workload {
             name: "zipf 0.8, 40 % writes",
             program: own("write", &written, &["100000", "0.8", "5", "40"])?,
             memory_bytes: 24 * MIB,

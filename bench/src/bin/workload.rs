@@ -17,6 +17,9 @@ struct Cli {
     /// Tell the kernel that touches are random (MADV_RANDOM): no read-around
     #[arg(long, global = true)]
     advise_random: bool,
+    /// Touch the words of zipf and mixed by `pread` instead of the mapping
+    #[arg(long, global = true)]
+    by_pread: bool,
     #[command(subcommand)]
     workload: Workload,
 }
@@ -42,6 +45,19 @@ enum Workload {
     Epochs { file: PathBuf, epochs: u32, batch_pages: u64, seed: u64 },
     /// As random, without a mapping: direct reads
     Pread { file: PathBuf, touches: u64, seed: u64 },
+    /// Calls on a file that is in memory already (read once before, untimed): so many calls of so
+    /// many bytes, one behind the other and from the start again
+    Calls { file: PathBuf, call: Call, bytes: usize, calls: u64 },
+}
+
+/// A call of the C library.
+#[derive(clap::ValueEnum, Clone, Copy, PartialEq, Eq, Debug)]
+enum Call {
+    Pread,
+    Read,
+    Fread,
+    /// `open` and `close`
+    Open,
 }
 
 fn main() -> Result<()> {
@@ -55,19 +71,21 @@ fn main() -> Result<()> {
             Mapped::open(&file, advice)?.random(touches, seed)?
         }
         Workload::Zipf { file, touches, theta, seed } => {
-            Mapped::open(&file, advice)?.zipf(touches, theta, seed)?
+            Mapped::open(&file, advice)?.by_pread(cli.by_pread).zipf(touches, theta, seed)?
         }
         Workload::Write { file, touches, theta, seed, percent } => {
             write(&file, touches, theta, seed, percent)?
         }
         Workload::Fill { file } => fill(&file)?,
         Workload::Mixed { file, rounds, hot_pages, per_page, seed } => {
-            Mapped::open(&file, advice)?.mixed(rounds, hot_pages, per_page, seed)?
+            let mapped = Mapped::open(&file, advice)?.by_pread(cli.by_pread);
+            mapped.mixed(rounds, hot_pages, per_page, seed)?
         }
         Workload::Epochs { file, epochs, batch_pages, seed } => {
             Mapped::open(&file, advice)?.epochs(epochs, batch_pages, seed)?
         }
         Workload::Pread { file, touches, seed } => pread(&file, touches, seed)?,
+        Workload::Calls { file, call, bytes, calls } => made(&file, call, bytes, calls)?,
     };
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     println!(
@@ -84,7 +102,9 @@ type Seen = (Instant, u64, u64);
 
 struct Mapped {
     map: Mmap,
+    file: File,
     pages: u64,
+    by_pread: bool,
 }
 
 impl Mapped {
@@ -97,12 +117,22 @@ impl Mapped {
         }
         let pages = (map.len() / PAGE_BYTES) as u64;
         ensure!(pages > 0, "{} has no page", path.display());
-        Ok(Mapped { map, pages })
+        Ok(Mapped { map, file, pages, by_pread: false })
+    }
+
+    fn by_pread(self, by_pread: bool) -> Mapped {
+        Mapped { by_pread, ..self }
     }
 
     fn touch(&self, page: u64) -> Result<u64> {
         let at = page as usize * PAGE_BYTES;
-        let word = u64::from_le_bytes(self.map[at..at + 8].try_into()?);
+        let mut bytes = [0; 8];
+        if self.by_pread {
+            self.file.read_exact_at(&mut bytes, at as u64)?;
+        } else {
+            bytes.copy_from_slice(&self.map[at..at + 8]);
+        }
+        let word = u64::from_le_bytes(bytes);
         ensure!(word == first_word(page), "page {page} holds {word:x}: not what was written");
         Ok(word)
     }
@@ -234,4 +264,64 @@ fn pread(path: &Path, touches: u64, seed: u64) -> Result<Seen> {
         sum = sum.rotate_left(1) ^ word;
     }
     Ok((start, sum, touches))
+}
+
+fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
+    use std::os::fd::AsRawFd;
+    use std::os::unix::ffi::OsStrExt;
+    let file = File::open(path)?;
+    let length = file.metadata()?.len();
+    let mut buffer = vec![0u8; bytes.max(1 << 16)];
+    for _ in 0..2 {
+        let mut at = 0;
+        while at < length {
+            at += file.read_at(&mut buffer, at)? as u64;
+        }
+    }
+    let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    // SAFETY: both are C strings.
+    let stream = unsafe { libc::fopen(name.as_ptr(), c"r".as_ptr()) };
+    ensure!(!stream.is_null(), "{} cannot be opened", path.display());
+    let fd = file.as_raw_fd();
+    let fits = length - length % bytes.max(1) as u64;
+    let (mut at, mut sum) = (0u64, 0u64);
+    // In chunks, whose median stands for all: in some of them the machine does other things.
+    let chunk = (calls / 2000).max(1);
+    let (mut began, mut chunks) = (Instant::now(), Vec::new());
+    for call_no in 0..calls {
+        if call_no % chunk == 0 && call_no > 0 {
+            chunks.push(began.elapsed());
+            began = Instant::now();
+        }
+        if at == fits && call != Call::Open {
+            at = 0;
+            // SAFETY: an open descriptor and an open stream.
+            unsafe {
+                libc::lseek(fd, 0, libc::SEEK_SET);
+                libc::rewind(stream);
+            }
+        }
+        let into = buffer.as_mut_ptr();
+        // SAFETY: the buffer has room for so many bytes; descriptor, stream and name are good.
+        let done = unsafe {
+            match call {
+                Call::Pread => libc::pread(fd, into.cast(), bytes, at as i64) as usize,
+                Call::Read => libc::read(fd, into.cast(), bytes) as usize,
+                Call::Fread => libc::fread(into.cast(), 1, bytes, stream),
+                Call::Open => {
+                    let opened = libc::open(name.as_ptr(), libc::O_RDONLY);
+                    ensure!(opened >= 0 && libc::close(opened) == 0, "it cannot be opened again");
+                    bytes
+                }
+            }
+        };
+        ensure!(done == bytes, "{done} bytes came of {bytes} at {at}");
+        at += done as u64;
+        sum = sum.rotate_left(1) ^ u64::from(buffer[0]) ^ u64::from(buffer[bytes.max(1) - 1]);
+    }
+    chunks.sort_unstable();
+    let median = chunks.get(chunks.len() / 2).copied().unwrap_or_default();
+    let whole = median.mul_f64(calls as f64 / chunk as f64);
+    let start = Instant::now().checked_sub(whole).context("the clock has just begun")?;
+    Ok((start, sum, calls))
 }

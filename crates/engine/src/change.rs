@@ -1,7 +1,7 @@
 //! Changes of files by others: what clients write by system calls of their own while the cache
 //! stands aside (fences), and what happened to a file unseen.
 
-use crate::core::{Core, Fence};
+use crate::core::{Core, Fence, File};
 use crate::engine::{Again, Engine};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, Version};
 use crate::word::State;
@@ -145,7 +145,34 @@ impl<P: Port> Engine<P> {
         let (first, end) = (pages.start, pages.end);
         fences.push(Fence { ticket, change, first, end, preparing: true });
         core.next_ticket += 1;
+        if change != Change::Write {
+            self.unsettle(&mut core, file);
+        }
         Ok(ticket)
+    }
+
+    /// The file's length or the place of its content begins to change.
+    fn unsettle(&self, core: &mut Core, file: FileNo) {
+        let Some(f) = core.file_mut(file) else { return };
+        f.unsettled += 1;
+        self.port.announce(file, None);
+    }
+
+    /// A change that [`unsettle`](Self::unsettle) began is over.
+    fn settle(&self, core: &mut Core, file: FileNo) {
+        if let Some(f) = core.file_mut(file) {
+            f.unsettled -= 1;
+            self.announce(f, file);
+        }
+    }
+
+    /// Tells programs the version of a file that is not being changed.
+    fn announce(&self, f: &File, file: FileNo) {
+        if f.unsettled == 0 {
+            // Of a file that was changed outside, no time is the one that programs look for.
+            let ctime_ns = if f.stale { 0 } else { f.version.ctime_ns };
+            self.port.announce(file, Some(Version { ctime_ns, ..f.version }));
+        }
     }
 
     /// A change is over: what it held up goes on.
@@ -154,6 +181,9 @@ impl<P: Port> Engine<P> {
         let Some(f) = core.file_mut(file) else { return };
         let Some(at) = f.fences.iter().position(|f| f.ticket == ticket) else { return };
         let fence = f.fences.swap_remove(at);
+        if fence.change != Change::Write {
+            self.settle(&mut core, file);
+        }
         // Victims that had to stay because of the fence.
         let mut jobs = Vec::new();
         for (_, place) in core.pages_in(file, fence.first..fence.end) {
@@ -187,8 +217,10 @@ impl<P: Port> Engine<P> {
         let Some(fence) = known(&self.lock()) else { return };
         let mut again = Again::new();
         let patched = match bytes {
-            Some(bytes) => self.patch_all(file, offset, len, bytes, &mut again),
-            None => false,
+            Some(bytes) if fence.change == Change::Write => {
+                self.patch_all(file, offset, len, bytes, &mut again)
+            }
+            _ => false,
         };
         self.follow_size(file, true, &mut again);
         if fence.change == Change::Other
@@ -272,6 +304,9 @@ impl<P: Port> Engine<P> {
             let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));
             if stale {
                 self.drop_old(file, again);
+                if let Some(f) = self.lock().file(file) {
+                    self.announce(f, file);
+                }
             }
             return stale;
         }
@@ -339,9 +374,8 @@ impl<P: Port> Engine<P> {
         // New length may be a hole.
         f.holes |= now.size_bytes > f.version.size_bytes;
         f.version = now;
-        if f.pages != pages {
-            f.pages = pages;
-        }
+        f.pages = pages;
+        self.announce(f, file);
         if core.brain.pages(Segment(file)) != pages {
             self.decide(core, Input::Segment { segment: Segment(file), pages });
         }
@@ -350,15 +384,20 @@ impl<P: Port> Engine<P> {
     /// The file became shorter: what is beyond its end is gone, dirty or not, and the rest of the
     /// last page reads as zero.
     fn shrink(&self, file: FileNo, size_bytes: u64, pages: u64, again: &mut Again) {
-        if let Some(f) = self.lock().file_mut(file) {
-            f.version.size_bytes = size_bytes;
-            f.pages = pages;
+        {
+            let mut core = self.lock();
+            self.unsettle(&mut core, file);
+            if let Some(f) = core.file_mut(file) {
+                f.version.size_bytes = size_bytes;
+                f.pages = pages;
+            }
         }
         self.drop_pages(file, pages..u64::MAX, true, again);
         let _ = self.port.resize(file, pages);
         if !size_bytes.is_multiple_of(PAGE_BYTES) {
             self.clear_behind(file, size_bytes, again);
         }
+        self.settle(&mut self.lock(), file);
     }
 
     /// We are about to write to the file ourselves. If its times are not those we know, somebody
@@ -388,6 +427,7 @@ impl<P: Port> Engine<P> {
         if let Ok(now) = now {
             f.version.mtime_ns = now.mtime_ns;
             f.version.ctime_ns = now.ctime_ns;
+            self.announce(f, file);
         }
     }
 

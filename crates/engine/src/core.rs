@@ -49,6 +49,8 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     pub(crate) mappings: Vec<Mapping>,
     pub(crate) fences: Vec<Fence>,
+    /// Changes in progress that a copy from a mapping must not run beside.
+    pub(crate) unsettled: u32,
     /// Write-backs in flight: the file's times change by our own doing.
     pub(crate) own_writes: u32,
     /// Somebody outside changed the file: clean pages may be old.

@@ -95,6 +95,11 @@ impl<P: Port> Engine<P> {
         &self.port
     }
 
+    /// Whether every reference is to be seen.
+    pub(crate) fn sees_all(&self) -> bool {
+        self.exact || self.lock().log.is_some()
+    }
+
     /// From now on `log` hears every input. Segments so far are told first.
     pub fn set_log(&self, mut log: Box<dyn Log>) {
         let mut core = self.lock();
@@ -222,6 +227,7 @@ impl<P: Port> Engine<P> {
             pages,
             mappings: Vec::new(),
             fences: Vec::new(),
+            unsettled: 0,
             own_writes: 0,
             stale: false,
             dirty: std::collections::BTreeSet::new(),
@@ -233,6 +239,7 @@ impl<P: Port> Engine<P> {
             log.segment(Segment(file), name, version.size_bytes);
         }
         core.decide(Input::Segment { segment: Segment(file), pages });
+        self.port.announce(file, Some(version));
     }
 
     /// A file's version as the engine knows it; none if it is not managed.

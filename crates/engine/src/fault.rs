@@ -107,6 +107,7 @@ impl<P: Port> Engine<P> {
         match state {
             State::Absent => {
                 self.count(&mut core, region.file, |c| c.major_faults += 1);
+                self.port.missed(region.file);
                 let input = Input::Major { place, want: 1, write: shared_write, map: true };
                 let job = self.decide(&mut core, input);
                 drop(core);
@@ -257,7 +258,8 @@ impl<P: Port> Engine<P> {
                 })
         };
         let (mut first, mut end) = (place.index, place.index + 1);
-        if region.shared {
+        // Elsewhere some may be private copies.
+        if region.shared || region.read_only {
             let low = place.index / FAULT_AROUND_PAGES * FAULT_AROUND_PAGES;
             while first > low && fits(first - 1) {
                 first -= 1;

@@ -7,10 +7,14 @@ use crate::store::Store;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
+use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::userfault::Userfault;
+use pagekeeper_wire as wire;
 use std::collections::HashMap;
+use std::mem::offset_of;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, RwLock};
 
 /// A managed file's frames and storage.
@@ -43,9 +47,75 @@ pub trait Hands: Send + Sync {
     fn settled(&self);
 }
 
+/// Most files with a slot in one run.
+pub const SLOTS_MAX: usize = 1 << 20;
+
+/// The table of file slots, which programs map read-only.
+#[derive(Debug)]
+pub struct Slots {
+    memfd: Memfd,
+    map: SharedMap,
+}
+
+impl Slots {
+    /// An empty table.
+    ///
+    /// # Errors
+    /// Shared memory cannot be made.
+    pub fn new() -> Result<Slots, Errno> {
+        let (memfd, map) =
+            SharedMap::create("pagekeeper-slots", SLOTS_MAX * size_of::<wire::Slot>())?;
+        memfd.set_mode(0o400)?;
+        Ok(Slots { memfd, map })
+    }
+
+    /// The table, read-only, for a client.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn for_client(&self) -> Result<OwnedFd, Errno> {
+        self.memfd.reopen_read_only()
+    }
+
+    fn word(&self, no: FileNo, offset: usize) -> &AtomicU32 {
+        &self.map.words(no as usize * size_of::<wire::Slot>() + offset, 1)[0]
+    }
+
+    fn long(&self, no: FileNo, offset: usize) -> &AtomicU64 {
+        &self.map.words(no as usize * size_of::<wire::Slot>() + offset, 1)[0]
+    }
+
+    /// Sets flags ([`wire::SLOT_ACTIVE`], [`wire::SLOT_DIRECT`]) of a slot.
+    pub fn set_flags(&self, no: FileNo, flags: u32) {
+        self.word(no, offset_of!(wire::Slot, flags)).fetch_or(flags, Ordering::SeqCst);
+    }
+
+    /// What clients know of a file; `None` while it changes. One thread at a time for a file.
+    fn announce(&self, no: FileNo, version: Option<Version>) {
+        let generation = self.word(no, offset_of!(wire::Slot, generation));
+        let changing = generation.load(Ordering::Relaxed) % 2 == 1;
+        if let Some(version) = version {
+            // Longer beside an unchanged generation is right at either moment.
+            let size = self.long(no, offset_of!(wire::Slot, size_bytes));
+            size.store(version.size_bytes, Ordering::SeqCst);
+            let ctime = self.long(no, offset_of!(wire::Slot, ctime_ns));
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            ctime.store(version.ctime_ns as u64, Ordering::SeqCst);
+        }
+        if changing == version.is_some() {
+            generation.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+
+    fn missed(&self, no: FileNo) {
+        self.word(no, offset_of!(wire::Slot, misses)).fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 /// Descriptors by number.
 #[derive(Default)]
 pub struct LivePort {
+    slots: OnceLock<Slots>,
     files: RwLock<Vec<Option<Arc<LiveFile>>>>,
     spaces: RwLock<Vec<Option<Arc<LiveSpace>>>>,
     by_memfd_ino: RwLock<HashMap<u64, FileNo>>,
@@ -56,6 +126,16 @@ impl LivePort {
     /// A port without files or spaces.
     pub fn new() -> LivePort {
         LivePort::default()
+    }
+
+    /// The table of file slots that [`Port::announce`] writes to. Once, before the first file.
+    pub fn set_slots(&self, slots: Slots) {
+        let _ = self.slots.set(slots);
+    }
+
+    /// The table of file slots.
+    pub fn slots(&self) -> Option<&Slots> {
+        self.slots.get()
     }
 
     /// Connects the port to the manager's threads. Once.
@@ -306,6 +386,18 @@ impl Port for LivePort {
             read_only: !found.shared && !writable,
         };
         Some((found.start..found.end, region))
+    }
+
+    fn announce(&self, file: FileNo, version: Option<Version>) {
+        if let Some(slots) = self.slots.get() {
+            slots.announce(file, version);
+        }
+    }
+
+    fn missed(&self, file: FileNo) {
+        if let Some(slots) = self.slots.get() {
+            slots.missed(file);
+        }
     }
 
     fn defer(&self) -> bool {

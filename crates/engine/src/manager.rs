@@ -1,7 +1,7 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
 use crate::engine::{Deferred, Engine};
-use crate::live::{Hands, LiveFile, LivePort, LiveSpace};
+use crate::live::{Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::selection::Selection;
@@ -20,12 +20,10 @@ use pagekeeper_wire as wire;
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// Most files with a slot in one run.
-pub const SLOTS_MAX: usize = 1 << 22;
 /// How long an activation waits for plain system calls that are in flight.
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 
@@ -116,8 +114,6 @@ pub struct Manager {
     pub engine: Engine<LivePort>,
     selection: Selection,
     slots: Mutex<Slots>,
-    flags_memfd: Memfd,
-    flags: SharedMap,
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
@@ -145,14 +141,11 @@ impl Manager {
         selection: Selection,
         secret: [u8; 16],
     ) -> Result<Arc<Manager>, Errno> {
-        let (flags_memfd, flags) = SharedMap::create("pagekeeper-flags", SLOTS_MAX)?;
-        flags_memfd.set_mode(0o400)?;
+        engine.port().set_slots(SlotTable::new()?);
         let manager = Arc::new(Manager {
             engine,
             selection,
             slots: Mutex::new(Slots::default()),
-            flags_memfd,
-            flags,
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
@@ -175,9 +168,15 @@ impl Manager {
         let _ = self.witness.set(witness);
     }
 
-    /// The flags table, read-only, for a client.
-    pub(crate) fn flags_for_client(&self) -> Result<OwnedFd, Errno> {
-        self.flags_memfd.reopen_read_only()
+    /// The table of file slots, read-only, for a client.
+    pub(crate) fn slots_for_client(&self) -> Result<OwnedFd, Errno> {
+        self.engine.port().slots().ok_or(Errno::NOSYS)?.for_client()
+    }
+
+    fn set_slot_flags(&self, no: FileNo, flags: u32) {
+        if let Some(slots) = self.engine.port().slots() {
+            slots.set_flags(no, flags);
+        }
     }
 
     /// A probe page's memfd. The kernel registers only what may be written, and who may write a
@@ -320,7 +319,7 @@ impl Manager {
             self.engine.port().put_file(no, live);
             self.engine.open_file(no, &name, version, sparse);
         }
-        self.flags.words::<AtomicU8>(no as usize, 1)[0].store(wire::SLOT_ACTIVE, Ordering::SeqCst);
+        self.set_slot_flags(no, wire::SLOT_ACTIVE);
         if let Some(watches) = &self.watches {
             // Without a watch, changes are found at the next open, map, lock or sync.
             let _ = watches.add(no, fd);
@@ -329,6 +328,9 @@ impl Manager {
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
         self.tell_witness(no);
+        if !self.engine.sees_all() {
+            self.set_slot_flags(no, wire::SLOT_DIRECT);
+        }
         Ok(())
     }
 
@@ -349,7 +351,7 @@ impl Manager {
         }
     }
 
-    fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
+    pub(crate) fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
         let writes = open_flags & libc::O_ACCMODE != libc::O_RDONLY;
         let Some(live) = self.engine.port().file(no) else { return };
         if writes && !live.store.writable() {

@@ -120,6 +120,12 @@ pub trait Port: Send + Sync + 'static {
     /// What the kernel says is mapped at an address, when the engine does not know.
     fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)>;
 
+    /// Tells programs what they may know of a file without asking; `None` while its length or the
+    /// place of its content changes. Called under the engine's lock.
+    fn announce(&self, _file: FileNo, _version: Option<Version>) {}
+    /// Tells programs that a page of the file was absent when it was needed.
+    fn missed(&self, _file: FileNo) {}
+
     /// Whether work that no fault waits for should go to another thread.
     fn defer(&self) -> bool;
     /// Hands such work over, for a thread that calls

@@ -22,6 +22,8 @@ struct Connection {
     manager: Arc<Manager>,
     socket: socket::Connection,
     pid: u32,
+    /// The client runs as root or as the manager's user.
+    trusted: bool,
 }
 
 /// What goes back.
@@ -69,7 +71,8 @@ impl Manager {
 
 fn serve(manager: Arc<Manager>, socket: socket::Connection) {
     let Ok(peer) = socket.peer() else { return };
-    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid };
+    let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
+    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, trusted };
     if connection.greet().is_err() {
         return;
     }
@@ -103,9 +106,9 @@ impl Connection {
             self.socket.send(reply.as_bytes(), None)?;
             return Err(Errno::ACCESS);
         }
-        let flags = self.manager.flags_for_client()?;
-        let reply = Reply { r0: crate::manager::SLOTS_MAX as u64, ..Reply::default() };
-        self.socket.send(reply.as_bytes(), Some(flags.as_fd()))
+        let slots = self.manager.slots_for_client()?;
+        let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
+        self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
     }
 
     fn run(&self) {
@@ -195,7 +198,6 @@ impl Connection {
                 self.grant(no, rights, heard);
                 values(u64::from(no) + 1, heard)
             }
-            Op::Closed => value(0),
             Op::MapPrepare => self.map_prepare(r, fd),
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
@@ -255,6 +257,8 @@ impl Connection {
                 return value(0);
             }
         }
+        // It may have been opened before the file was managed.
+        manager.allow_writes(no, fd.as_fd(), flags);
         match manager.map_prepare(no, r.b, r.c, r.e as i32, flags) {
             Some((memfd, kind)) => Ok(Answer {
                 reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
@@ -363,11 +367,19 @@ impl Connection {
                 Err(errno) => Err(errno.into()),
             }
         });
-        value(copied.map_err(errno_of)?)
+        value(copied.map_err(|error| match errno_of(error) {
+            own @ (Errno::FAULT | Errno::NOMEM) => own,
+            // Whatever the file system said of a direct read: reads through a cache say this.
+            _ => Errno::IO,
+        })?)
     }
 
     fn change_begin(&self, r: Request) -> Handled {
-        let no = self.permitted(r.a, |rights| rights.write)?;
+        // A path may be truncated without a descriptor that may write. The kernel looks at the
+        // file's permissions then, and nothing but the file's new length is believed; but others
+        // are held up meanwhile, so only the manager's own user and root may.
+        let by_path = r.e == wire::CHANGE_TRUNCATE && self.trusted;
+        let no = self.permitted(r.a, |rights| rights.write || by_path)?;
         let engine = &self.manager.engine;
         let change = match r.e {
             wire::CHANGE_WRITE => Change::Write,

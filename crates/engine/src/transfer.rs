@@ -93,6 +93,7 @@ impl<P: Port> Engine<P> {
             let job = self.decide(&mut core, input);
             let demanded: u64 = job.fetch.iter().map(|r| u64::from(r.demanded)).sum();
             self.count(&mut core, file, |c| c.major_faults += demanded);
+            self.port.missed(file);
             drop(core);
             let fetched = self.fetch_job(job, &mut again);
             self.serve_all(&mut again);

@@ -36,8 +36,11 @@ fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) 
 /// Makes a changing call on a descriptor, however the file is served; none if it is not managed.
 pub(crate) fn change(fd: c_int, range: Range, plain: impl FnOnce() -> isize) -> Option<isize> {
     let file = files::managed(fd)?;
+    let access = raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_ACCMODE;
     Some(match file.enter() {
         Served::Kernel(_guard) => plain(),
+        // Nothing changes; the kernel finds the right error.
+        Served::Managed if access == libc::O_RDONLY => plain(),
         Served::Managed => bracket(&file, range, CHANGE_OTHER, plain),
     })
 }

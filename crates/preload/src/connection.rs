@@ -269,13 +269,13 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     (request.b, request.c) = door.secret;
     request.d = raw::gettid() as u64;
     request.e = state.hello_kind.load(Ordering::Relaxed) as u64;
-    let (reply, flags_fd) = exchange(fd, &request, &[], -1)?;
+    let (reply, slots_fd) = exchange(fd, &request, &[], -1)?;
     if reply.status < 0 {
         raw::complain(b"the manager process refuses this program; it runs unmanaged");
         return Err(-libc::EPROTO);
     }
-    let usable = table::adopt_flags(flags_fd, reply.r0 as usize);
-    raw::close(flags_fd);
+    let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
+    raw::close(slots_fd);
     if usable { Ok(fd) } else { Err(-libc::EPROTO) }
 }
 

@@ -5,7 +5,7 @@ use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry};
-use crate::{change, connection, raw_call, real};
+use crate::{change, connection, direct, raw_call, real};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
@@ -174,14 +174,27 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
         return;
     }
     let Some(state) = state::current() else { return };
+    if let Some((slot, heard)) = table::shown(&stat, flags, state.pid()) {
+        enter(state, fd, Entry::new(slot, fd, flags), heard);
+        return;
+    }
     let Some((slot, heard)) = show(state, fd, flags) else { return };
     if table::identify(slot, &stat) {
-        if let Some(known) = table::heard(fd) {
-            known.store(heard, Ordering::Relaxed);
+        // The manager looks at rights when it manages the file.
+        if flags & libc::O_PATH == 0 && table::is_active(slot) {
+            table::remember_shown(slot, &stat, flags, state.pid(), heard);
         }
-        if let Some(old) = table::set(fd, Entry::new(slot, fd)) {
-            closed(state, old);
-        }
+        enter(state, fd, Entry::new(slot, fd, flags), heard);
+    }
+}
+
+/// Enters a descriptor in the table.
+fn enter(state: &State, fd: c_int, entry: Entry, heard: u64) {
+    if let Some(known) = table::heard(fd) {
+        known.store(heard, Ordering::Relaxed);
+    }
+    if let Some(old) = table::set(fd, entry) {
+        closed(state, old);
     }
 }
 
@@ -266,11 +279,11 @@ pub(crate) fn announce_inherited(state: &State) {
     }
 }
 
+/// A descriptor was closed whose entry is cleared already.
 fn closed(state: &State, entry: Entry) {
-    let mut request = Request::new(Op::Closed);
-    request.a = entry.slot() as u64;
-    request.b = table::drop_count(entry) as u64;
-    let _ = ask(state, &request);
+    if table::drop_count(entry) == 0 {
+        direct::idle(state, entry);
+    }
 }
 
 /// Forgets a descriptor that is closed already.
@@ -356,12 +369,8 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
     let Some(state) = state::current() else { return };
     match table::get(old) {
         Some(entry) => {
-            if let (Some(from), Some(to)) = (table::heard(old), table::heard(new)) {
-                to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
-            }
-            if let Some(old) = table::set(new, entry) {
-                closed(state, old);
-            }
+            let heard = table::heard(old).map_or(0, |heard| heard.load(Ordering::Relaxed));
+            enter(state, new, entry, heard);
         }
         None => forget(state, new),
     }

@@ -1,9 +1,10 @@
 //! Interposes libc for unmodified programs; no policy in it.
 //!
 //! Loaded with `LD_PRELOAD` by `pagekeeper run`. The manager process holds the cached pages, the
-//! budget and the policy; this library only makes mappings, hands descriptors over a socket, and
-//! sends the system calls on managed files through the manager, so that they see the same bytes as
-//! the mappings. Descriptors that are not managed cost one array look-up.
+//! budget and the policy; this library makes mappings, hands descriptors over a socket, reads
+//! managed files by copying from a mapping of its own ([`direct`]), and sends the other system calls
+//! on them through the manager, so that all see the same bytes. Descriptors that are not managed
+//! cost one array look-up.
 //!
 //! What holds everywhere here: no allocation from the program's allocator, no thread-locals, no
 //! lock that an interrupted signal handler could hold, `errno` touched only to report. All mutable
@@ -14,14 +15,16 @@
 //! What differs from libc and the kernel, on managed files only:
 //! - reads and writes on a managed file are no cancellation points; signals wait while one is
 //!   served;
-//! - two processes that *read* through one shared file offset at the same time may read the same
-//!   bytes;
 //! - streams have no wide orientation; a stream of glibc's own that `freopen` puts on a managed
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
 //! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
 //!   not checked on reading;
 //! - mappings with PROT_EXEC, MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN are the kernel's, made after
 //!   dirty pages are written back;
+//! - a descriptor above 2 that is closed or replaced by a system call made without libc goes on
+//!   being read as the file that it was, until another call than a read notices;
+//! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`guard`]), which an
+//!   executed program that expects to find them ignored finds at their default;
 //! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program.
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
@@ -35,9 +38,11 @@
 
 mod change;
 mod connection;
+mod direct;
 mod environment;
 mod exports;
 mod files;
+mod guard;
 mod mapping;
 mod numbers;
 mod raw;

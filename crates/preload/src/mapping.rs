@@ -166,18 +166,25 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
     if mapped < 0 {
         return Err(Stop::FailedHalfway);
     }
-    let mut request = file.request(Op::MapCommit);
-    request.b = call.offset as u64;
-    request.c = call.bytes as u64;
-    request.d = addr as u64;
-    request.e = call.prot as u64;
-    request.f = call.flags as u32 as u64;
-    ask(file.state, &request).map_err(|_| Stop::FailedHalfway)?;
     widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
-    if raw_call!(libc::SYS_mprotect, addr, call.bytes, call.prot) < 0 {
-        return Err(Stop::FailedHalfway);
+    commit(file, &Mmap { addr, ..*call }).map_err(|()| Stop::FailedHalfway)
+}
+
+/// The manager's memory is mapped at an address without access: has it watched, and gives it its
+/// protection.
+pub(crate) fn commit(file: &File, made: &Mmap) -> Result<(), ()> {
+    let mut request = file.request(Op::MapCommit);
+    request.b = made.offset as u64;
+    request.c = made.bytes as u64;
+    request.d = made.addr as u64;
+    request.e = made.prot as u64;
+    request.f = made.flags as u32 as u64;
+    ask(file.state, &request).map_err(|_| ())?;
+    if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot) < 0 {
+        Err(())
+    } else {
+        Ok(())
     }
-    Ok(())
 }
 
 /// After a successful `mremap(2)`: the kernel tells the manager, we only keep the quick test true.

@@ -2,7 +2,7 @@
 
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
-use crate::{change, environment, exports, files, raw, raw_call, state, table};
+use crate::{change, environment, exports, files, guard, raw, raw_call, state, table};
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
 
@@ -30,6 +30,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             files::before_replacing(b as c_int);
             return Some(duplicated(fd, plain()));
         }
+        libc::SYS_vfork => state::before_sharing(),
         _ => {}
     }
     Some(match number {
@@ -126,6 +127,21 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
                 let _ = change::flush_range(fd, b as i64, c as i64);
             }
             plain()
+        }
+
+        libc::SYS_clone | libc::SYS_clone3 => {
+            state::before_sharing();
+            return None;
+        }
+        // Set behind libc's back, a handler is not ours to stand before.
+        libc::SYS_rt_sigaction if b != 0 => {
+            guard::give_up(fd);
+            return None;
+        }
+        libc::SYS_rt_sigprocmask if b != 0 && fd != libc::SIG_UNBLOCK => {
+            // SAFETY: the program's own set, which the kernel is about to read.
+            guard::blocking(unsafe { *(b as *const u64) });
+            return None;
         }
 
         libc::SYS_execve => {

@@ -179,16 +179,43 @@ real_functions! {
             attributes: *const libc::posix_spawnattr_t, argv: Argv, env: Argv) -> c_int,
             otherwise libc::ENOSYS;
         open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int, otherwise -1;
+        sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int,
+            otherwise -1;
+        signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t,
+            otherwise libc::SIG_ERR;
+        sysv_signal(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t,
+            otherwise libc::SIG_ERR;
+        sigset(signal: c_int, handler: libc::sighandler_t) -> libc::sighandler_t,
+            otherwise libc::SIG_ERR;
+        sigprocmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int,
+            otherwise -1;
+        pthread_sigmask(how: c_int, set: *const libc::sigset_t, old: *mut libc::sigset_t) -> c_int,
+            otherwise libc::ENOSYS;
+        pthread_attr_setsigmask_np(attributes: *mut libc::pthread_attr_t,
+            set: *const libc::sigset_t) -> c_int, otherwise libc::ENOSYS;
+        sighold(signal: c_int) -> c_int, otherwise -1;
+        sigblock(mask: c_int) -> c_int, otherwise -1;
+        sigsetmask(mask: c_int) -> c_int, otherwise -1;
         syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
             -> c_long, otherwise -1;
     }
 }
 
+fn address(place: &AtomicPtr<c_void>, name: &CStr) -> *mut c_void {
+    if place.load(Ordering::Relaxed).is_null() {
+        place.store(look_up(name), Ordering::Relaxed);
+    }
+    place.load(Ordering::Relaxed)
+}
+
 /// Where the real `vfork` is: it must be jumped to, not called.
 pub(crate) fn vfork_address() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
-    if PLACE.load(Ordering::Relaxed).is_null() {
-        PLACE.store(look_up(c"vfork"), Ordering::Relaxed);
-    }
-    PLACE.load(Ordering::Relaxed)
+    address(&PLACE, c"vfork")
+}
+
+/// Where the real `clone` is: its arguments vary in number, so it is jumped to.
+pub(crate) fn clone_address() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    address(&PLACE, c"clone")
 }

@@ -41,12 +41,19 @@ pub(crate) struct State {
     pub(crate) waiters: AtomicU32,
     pub(crate) connections: [Connection; CONNECTIONS_MAX],
     pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
+    /// Held while mappings for [`crate::direct`] are made and dropped.
+    pub(crate) mapping: Lock,
+    /// Held while what is to be done on signals changes.
+    pub(crate) signals: Lock,
 }
 
 /// Null while this library is inactive.
 static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 /// Some process of this image has begun: a fresh [`State`] then belongs to a forked child.
 static BEGAN: AtomicBool = AtomicBool::new(false);
+
+/// The program may have made a child that shares its memory.
+static MEMORY_SHARED: AtomicBool = AtomicBool::new(false);
 
 /// Whose state it is.
 pub(crate) enum View {
@@ -91,6 +98,12 @@ pub(crate) fn view() -> View {
     }
 }
 
+/// Whether [`view`] would find the state in use, by this process or one that shares its memory.
+#[inline(always)]
+pub(crate) fn is_ready() -> bool {
+    state().is_some_and(|state| state.phase.load(Ordering::Acquire) == READY)
+}
+
 /// The state, begun if need be; none if everything is to pass through.
 pub(crate) fn current() -> Option<&'static State> {
     let state = state()?;
@@ -112,9 +125,15 @@ pub(crate) fn glance() -> Option<&'static State> {
 }
 
 impl State {
-    /// Whether it is the calling process's: a vfork child sees its parent's.
+    /// The process whose state it is.
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid.load(Ordering::Relaxed)
+    }
+
+    /// Whether it is the calling process's: a vfork child sees its parent's. Asks the kernel only
+    /// in programs that ever made such a child.
     pub(crate) fn is_own(&self) -> bool {
-        self.pid.load(Ordering::Relaxed) == raw::getpid()
+        !MEMORY_SHARED.load(Ordering::Relaxed) || self.pid.load(Ordering::Relaxed) == raw::getpid()
     }
 }
 
@@ -158,8 +177,20 @@ pub(crate) fn refused(state: &State) {
     state.phase.store(GONE, Ordering::Release);
 }
 
-/// Called right before `vfork`: the child shares this memory, and must find it begun by its parent.
-pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
+/// Called before a child is made that may share this memory: it must find it begun by its parent.
+pub(crate) fn before_sharing() {
     let _ = current();
+    MEMORY_SHARED.store(true, Ordering::SeqCst);
+}
+
+/// [`before_sharing`] in front of `vfork`; returns where the real one is.
+pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
+    before_sharing();
     crate::real::vfork_address()
+}
+
+/// [`before_sharing`] in front of `clone`; returns where the real one is.
+pub(crate) extern "C" fn before_clone() -> *mut libc::c_void {
+    before_sharing();
+    crate::real::clone_address()
 }

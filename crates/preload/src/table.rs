@@ -1,63 +1,92 @@
 //! Which descriptors are of managed files: one word a descriptor, looked up without a lock.
 
 use crate::raw;
-use core::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::SLOT_ACTIVE;
+use pagekeeper_wire::{SLOT_ACTIVE, Slot};
 
 /// Descriptors above this are never managed. Linux allows no more by default (`fs.nr_open`).
 pub(crate) const DESCRIPTORS_MAX: u32 = 1 << 20;
 /// Bits of a table word that hold the file slot plus one.
 const SLOT_BITS: u32 = 22;
-const SLOT_MASK: u32 = (1 << SLOT_BITS) - 1;
+const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
+/// Bits above them: the index of the lock.
+const LOCK_BITS: u32 = 10;
+/// The descriptor may be read from.
+const READABLE: u64 = 1 << (SLOT_BITS + LOCK_BITS);
 /// The table word of one of our own connections.
-const CONNECTION: u32 = SLOT_MASK;
+const CONNECTION: u64 = SLOT_MASK;
+const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
 /// File slots that a table word can hold.
 const SLOTS_MAX: usize = (SLOT_MASK - 2) as usize;
 
 /// What the table says of a descriptor of a file with a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Entry(u32);
+pub(crate) struct Entry(u64);
 
 impl Entry {
-    /// An entry for a newly opened descriptor.
-    pub(crate) fn new(slot: u32, fd: c_int) -> Entry {
-        Entry((slot + 1) | ((fd as u32 % crate::state::OFFSET_LOCKS as u32) << SLOT_BITS))
+    /// An entry for a newly opened descriptor; `flags` are those of `open(2)`.
+    pub(crate) fn new(slot: u32, fd: c_int, flags: c_int) -> Entry {
+        let lock = fd as u64 % (1 << LOCK_BITS);
+        let access = flags & libc::O_ACCMODE;
+        let reads =
+            flags & libc::O_PATH == 0 && (access == libc::O_RDONLY || access == libc::O_RDWR);
+        Entry((slot as u64 + 1) | lock << SLOT_BITS | if reads { READABLE } else { 0 })
     }
 
     /// The file's slot.
     pub(crate) fn slot(self) -> u32 {
-        (self.0 & SLOT_MASK) - 1
+        (self.0 & SLOT_MASK) as u32 - 1
     }
 
     /// Which lock guards the offset: duplicates of a descriptor share the offset and the lock.
     pub(crate) fn lock_index(self) -> usize {
-        (self.0 >> SLOT_BITS) as usize
+        (self.0 >> SLOT_BITS) as usize % (1 << LOCK_BITS)
     }
 }
 
-/// What a slot's file is, to notice descriptors that were closed and reused behind our back.
-#[repr(C)]
-struct SlotFile {
+/// What this process knows of a slot's file. All zero: nothing.
+#[repr(C, align(64))]
+pub(crate) struct SlotFile {
+    /// To notice descriptors that were closed and reused behind our back.
     device: AtomicU64,
     inode: AtomicU64,
+    /// The process that showed the manager a descriptor, above the rights that it proved.
+    shown: AtomicU64,
     /// Descriptors of this process on the file.
-    descriptors: AtomicU32,
+    pub(crate) descriptors: AtomicU32,
+    /// Changes with `base`.
+    pub(crate) stamp: AtomicU32,
+    /// Where the library itself has mapped the file; 0 if it has not.
+    pub(crate) base: AtomicUsize,
+    /// How much is mapped there.
+    pub(crate) bytes: AtomicUsize,
+    /// [`Slot::misses`] when it was looked at last.
+    pub(crate) misses: AtomicU32,
+    /// Whether it can be mapped, see [`crate::direct`].
+    pub(crate) mapped: AtomicU32,
+    /// What a descriptor that was shown last had heard of errors: one that is not shown may be
+    /// told of an error again, but misses none.
+    heard: AtomicU64,
 }
 
-static WORDS: AtomicPtr<AtomicU32> = AtomicPtr::new(core::ptr::null_mut());
+/// Slots by device and inode, as far as they were used lately.
+const LATELY: usize = 4096;
+static LATE: [AtomicU32; LATELY] = [const { AtomicU32::new(0) }; LATELY];
+
+static WORDS: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// What each descriptor has heard of its file's write errors.
 static HEARD: AtomicPtr<AtomicU64> = AtomicPtr::new(core::ptr::null_mut());
 /// One above the highest descriptor that was ever of a file with a slot.
 static DESCRIPTORS_USED: AtomicU32 = AtomicU32::new(0);
-static FLAGS: AtomicPtr<AtomicU8> = AtomicPtr::new(core::ptr::null_mut());
+static SHARED: AtomicPtr<Slot> = AtomicPtr::new(core::ptr::null_mut());
 static SLOT_FILES: AtomicPtr<SlotFile> = AtomicPtr::new(core::ptr::null_mut());
 static SLOTS: AtomicUsize = AtomicUsize::new(0);
 
 /// Maps the table of descriptors; false if there is no memory for it.
 pub(crate) fn allocate() -> bool {
-    let addr = raw::reserve(DESCRIPTORS_MAX as usize * size_of::<AtomicU32>());
-    WORDS.store(addr as *mut AtomicU32, Ordering::Release);
+    let addr = raw::reserve(DESCRIPTORS_MAX as usize * size_of::<AtomicU64>());
+    WORDS.store(addr as *mut AtomicU64, Ordering::Release);
     let heard = raw::reserve(DESCRIPTORS_MAX as usize * size_of::<AtomicU64>());
     HEARD.store(heard as *mut AtomicU64, Ordering::Release);
     addr != 0 && heard != 0
@@ -73,8 +102,8 @@ pub(crate) fn heard(fd: c_int) -> Option<&'static AtomicU64> {
     Some(unsafe { &*heard.add(fd as usize) })
 }
 
-/// Maps the flags that the manager shares, once; false if they are unusable.
-pub(crate) fn adopt_flags(fd: c_int, slots: usize) -> bool {
+/// Maps the table that the manager shares, once; false if it is unusable.
+pub(crate) fn adopt_slots(fd: c_int, slots: usize) -> bool {
     if SLOTS.load(Ordering::Acquire) != 0 {
         return true;
     }
@@ -83,19 +112,20 @@ pub(crate) fn adopt_flags(fd: c_int, slots: usize) -> bool {
         return false;
     }
     let files = raw::reserve(slots * size_of::<SlotFile>());
-    let flags = raw::mmap(0, slots, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
-    if files == 0 || flags < 0 {
+    let bytes = slots * size_of::<Slot>();
+    let shared = raw::mmap(0, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+    if files == 0 || shared < 0 {
         return false;
     }
     // Two threads may both come here; either pair of mappings does.
     SLOT_FILES.store(files as *mut SlotFile, Ordering::Release);
-    FLAGS.store(flags as *mut AtomicU8, Ordering::Release);
+    SHARED.store(shared as *mut Slot, Ordering::Release);
     SLOTS.store(slots, Ordering::Release);
     true
 }
 
 #[inline(always)]
-fn word(fd: c_int) -> Option<&'static AtomicU32> {
+fn word(fd: c_int) -> Option<&'static AtomicU64> {
     let words = WORDS.load(Ordering::Relaxed);
     if words.is_null() || fd as u32 >= DESCRIPTORS_MAX {
         return None;
@@ -104,12 +134,38 @@ fn word(fd: c_int) -> Option<&'static AtomicU32> {
     Some(unsafe { &*words.add(fd as usize) })
 }
 
-fn slot_file(slot: u32) -> Option<&'static SlotFile> {
+/// What this process knows of a slot's file.
+#[inline(always)]
+pub(crate) fn slot_file(slot: u32) -> Option<&'static SlotFile> {
     if slot as usize >= SLOTS.load(Ordering::Acquire) {
         return None;
     }
     // SAFETY: mapped for SLOTS records before SLOTS was set, never unmapped; zero is valid.
     Some(unsafe { &*SLOT_FILES.load(Ordering::Acquire).add(slot as usize) })
+}
+
+/// What the manager says of a slot's file.
+#[inline(always)]
+fn shared(slot: u32) -> Option<&'static Slot> {
+    if slot as usize >= SLOTS.load(Ordering::Acquire) {
+        return None;
+    }
+    // SAFETY: mapped for SLOTS records before SLOTS was set, never unmapped; all fields are atomic.
+    Some(unsafe { &*SHARED.load(Ordering::Acquire).add(slot as usize) })
+}
+
+/// What the manager and this process know of an entry's file.
+#[inline(always)]
+pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)> {
+    Some((shared(entry.slot())?, slot_file(entry.slot())?))
+}
+
+/// The entry of a descriptor that may be read without the kernel's saying that it is still what it
+/// was: not a standard descriptor, which libc itself replaces at times (`daemon`, `login_tty`).
+#[inline(always)]
+pub(crate) fn readable(fd: c_int) -> Option<Entry> {
+    let value = word(fd)?.load(Ordering::Acquire);
+    (value & READABLE != 0 && fd > 2).then_some(Entry(value))
 }
 
 /// Whether calls on this descriptor are the kernel's alone: the one test on every call's way.
@@ -178,6 +234,49 @@ pub(crate) fn identify(slot: u32, stat: &libc::stat) -> bool {
     true
 }
 
+/// What a descriptor with these flags proves, as bits.
+fn rights(flags: c_int) -> u64 {
+    match flags & libc::O_ACCMODE {
+        libc::O_RDONLY => 1,
+        libc::O_WRONLY => 2,
+        _ => 3,
+    }
+}
+
+/// This process showed the manager a descriptor of the slot's file.
+pub(crate) fn remember_shown(slot: u32, stat: &libc::stat, flags: c_int, pid: i32, heard: u64) {
+    let Some(file) = slot_file(slot) else { return };
+    file.heard.store(heard, Ordering::Relaxed);
+    let who = (pid as u32 as u64) << 32;
+    let _ = file.shown.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
+        Some(who | rights(flags) | if old >> 32 == who >> 32 { old & 3 } else { 0 })
+    });
+    LATE[late(stat)].store(slot + 1, Ordering::Release);
+}
+
+fn late(stat: &libc::stat) -> usize {
+    let mixed = (stat.st_ino ^ stat.st_dev.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 52) as usize % LATELY
+}
+
+/// The slot of a file of which this process showed the manager a descriptor with no fewer rights,
+/// if the file is still as the manager knows it: then there is nothing to tell or ask.
+pub(crate) fn shown(stat: &libc::stat, flags: c_int, pid: i32) -> Option<(u32, u64)> {
+    let slot = LATE[late(stat)].load(Ordering::Acquire).checked_sub(1)?;
+    let (known, file) = (shared(slot)?, slot_file(slot)?);
+    let shown = file.shown.load(Ordering::Acquire);
+    let ctime_ns =
+        (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64);
+    let same = is_file(slot, stat)
+        && shown >> 32 == pid as u32 as u64
+        && shown & rights(flags) == rights(flags)
+        && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
+        && known.generation.load(Ordering::Acquire) % 2 == 0
+        && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
+        && known.ctime_ns.load(Ordering::Acquire) == ctime_ns;
+    same.then(|| (slot, file.heard.load(Ordering::Relaxed)))
+}
+
 /// Whether a descriptor's status is that of the slot's file.
 pub(crate) fn is_file(slot: u32, stat: &libc::stat) -> bool {
     slot_file(slot).is_some_and(|file| {
@@ -188,12 +287,7 @@ pub(crate) fn is_file(slot: u32, stat: &libc::stat) -> bool {
 
 /// Whether the manager serves this slot's content now.
 pub(crate) fn is_active(slot: u32) -> bool {
-    if slot as usize >= SLOTS.load(Ordering::Acquire) {
-        return false;
-    }
-    // SAFETY: mapped for SLOTS bytes before SLOTS was set, never unmapped.
-    let flags = unsafe { &*FLAGS.load(Ordering::Acquire).add(slot as usize) };
-    flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0
+    shared(slot).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)
 }
 
 /// One above the highest descriptor that may have an entry.

@@ -5,16 +5,18 @@
 //! the kernel's, between two messages that keep the cached pages true.
 
 use crate::connection::ask;
+use crate::direct::{self, Claimed};
 use crate::files::{self, File, Served};
 use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
-use crate::raw_call;
 use crate::relay::{self, Relay};
+use crate::table::{self, Entry};
+use crate::{raw_call, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
-const BYTES_MAX: usize = 0x7fff_f000;
+pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
 /// `UIO_MAXIOV`.
 const VECTORS_MAX: c_int = 1024;
 
@@ -71,6 +73,10 @@ pub(crate) fn read(
     position: Option<i64>,
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
+    let direct = table::readable(fd).and_then(|entry| read_directly(fd, entry, &iov, position));
+    if direct.is_some() {
+        return direct;
+    }
     let by_relay = |iov: &dyn Buffers| {
         if !mapping::any() {
             return None;
@@ -96,28 +102,76 @@ pub(crate) fn read(
     };
     Some(match position {
         Some(offset) if offset < 0 => -libc::EINVAL as isize,
-        Some(offset) => fetch(&file, iov, offset),
+        Some(offset) => fetch(&file, iov, offset, direct::total(iov)),
         None => {
             let _held = SignalsHeld::new();
             let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
-            let offset = raw::lseek(fd, 0, libc::SEEK_CUR);
-            if offset < 0 {
-                return Some(offset as isize);
-            }
-            let done = fetch(&file, iov, offset);
-            if done > 0 {
-                raw::lseek(fd, offset + done as i64, libc::SEEK_SET);
-            }
-            done
+            read_here(&file, iov)
         }
     })
 }
 
-fn fetch(file: &File, iov: &[iovec], mut offset: i64) -> isize {
+/// A read without the manager, if that can be.
+#[inline(always)]
+fn read_directly(
+    fd: c_int,
+    entry: Entry,
+    iov: &impl Buffers,
+    position: Option<i64>,
+) -> Option<isize> {
+    let iov = iov.get().ok()?;
+    let Some(offset) = position else {
+        return match direct::read(fd, entry, iov)? {
+            Claimed::Read(done) => Some(done as isize),
+            Claimed::Unread(start, claim) => Some(read_claimed(fd, iov, start, claim)),
+        };
+    };
+    let offset = u64::try_from(offset).ok()?;
+    direct::read_at(entry, iov, offset, direct::total(iov)).map(|done| done as isize)
+}
+
+/// Reads what a moved offset promised, and moves it back over what could not be read.
+#[cold]
+fn read_claimed(fd: c_int, iov: &[iovec], start: u64, claim: usize) -> isize {
+    let done = match files::managed(fd) {
+        Some(file) if table::is_active(file.entry.slot()) && state::current().is_some() => {
+            fetch(&file, iov, start as i64, claim)
+        }
+        // Another file by now, or a vfork child, which may not use its parent's connections.
+        _ => raw_call!(libc::SYS_preadv2, fd, iov.as_ptr(), iov.len(), start, 0, 0),
+    };
+    let done = done.min(claim as isize);
+    direct::give_back(fd, claim - done.max(0) as usize);
+    done
+}
+
+/// A read through the descriptor's own offset. It is moved before the bytes are read, as
+/// [`direct::read`] does.
+fn read_here(file: &File, iov: &[iovec]) -> isize {
+    let fd = file.fd;
+    let now = raw::lseek(fd, 0, libc::SEEK_CUR);
+    let size = raw::fstat(fd).map_or(0, |stat| stat.st_size);
+    if now < 0 {
+        return now as isize;
+    }
+    let claim = direct::total(iov).min(size.saturating_sub(now).max(0) as usize);
+    if claim == 0 {
+        return 0;
+    }
+    let after = raw::lseek(fd, claim as i64, libc::SEEK_CUR);
+    if after < 0 {
+        return after as isize;
+    }
+    read_claimed(fd, iov, after as u64 - claim as u64, claim)
+}
+
+/// File content from an offset by message, `limit` bytes at most.
+fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
+    direct::offer(file);
     let mut done = 0usize;
     for part in iov {
         let mut at = 0;
-        let bytes = part.iov_len.min(BYTES_MAX - done.min(BYTES_MAX));
+        let bytes = part.iov_len.min(limit - done);
         while at < bytes {
             let mut request = file.request(Op::Read);
             request.b = offset as u64;
@@ -190,22 +244,40 @@ pub(crate) fn write(
         (Some(part), None) => Some(part.iov_base as usize),
         _ => None,
     };
-    let call = Write { file: &file, position, rwf, append };
     let _held = SignalsHeld::new();
-    let _lock = position.is_none().then(|| file.state.offset_locks[file.entry.lock_index()].lock());
+    if position.is_some() || append {
+        let lock = &file.state.offset_locks[file.entry.lock_index()];
+        let _lock = position.is_none().then(|| lock.lock());
+        let call = Write { file: &file, position, rwf, append };
+        return Some(write_all(&call, iov, single, total));
+    }
+    // As reads do: whoever shares the offset reads and writes elsewhere from here on.
+    let after = raw::lseek(fd, total as i64, libc::SEEK_CUR);
+    if after < 0 {
+        // Beyond what a file can be: the kernel says what becomes of it, and nothing is cached
+        // there.
+        return Some(plain());
+    }
+    let call = Write { file: &file, position: Some(after - total as i64), rwf, append };
+    let done = write_all(&call, iov, single, total);
+    direct::give_back(fd, total - done.max(0) as usize);
+    Some(done)
+}
+
+fn write_all(call: &Write<'_>, iov: &[iovec], single: Option<usize>, total: usize) -> isize {
     if let Some(buffer) = single
         && let Some(result) = call.from(buffer, total, mapping::may_be_managed(buffer, total))
     {
-        return Some(result);
+        return result;
     }
     // Several buffers, or one that lies in managed memory: its pages may have to be brought in,
     // which cannot be while the change is open, and no partial write may come of it.
-    let Some(arena) = Arena::new(total) else { return Some(-libc::ENOMEM as isize) };
+    let Some(arena) = Arena::new(total) else { return -libc::ENOMEM as isize };
     let gathered = arena.gather(iov, total);
     if gathered <= 0 {
-        return Some(gathered);
+        return gathered;
     }
-    call.from(arena.addr, gathered as usize, false)
+    call.from(arena.addr, gathered as usize, false).unwrap_or(-libc::EIO as isize)
 }
 
 /// `RWF_NOAPPEND`

@@ -13,10 +13,11 @@ import argparse, array, collections, errno, fcntl, json, mmap, os, secrets, sele
 import subprocess, sys, threading
 
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
-OPS = ("hello userfault probe opened closed map_prepare map_commit protect sync flush read "
+OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
        "change_begin change_end advise exec note raw_word refresh").split()
-HAS_TEXT, NO_REPLY = {"exec", "note"}, {"closed", "note"}
-FULL, PAGE, TABLE_BYTES = 2**64 - 1, 4096, 4096
+HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
+FULL, PAGE = 2**64 - 1, 4096
+SLOTS, SLOT_BYTES = 4096, 32
 EACCES, EPERM = 13, 1
 MAP_TYPE, MAP_SHARED = 0xf, 1
 
@@ -37,9 +38,9 @@ slots, by_file = [], {}
 tickets, next_ticket = {}, [1]
 mappings = []            # (pid, address, length, slot)
 words = []
-flags_fd = os.memfd_create("flags")
-os.ftruncate(flags_fd, TABLE_BYTES)
-flags = mmap.mmap(flags_fd, TABLE_BYTES)
+table_fd = os.memfd_create("slots")
+os.ftruncate(table_fd, SLOTS * SLOT_BYTES)
+table = mmap.mmap(table_fd, SLOTS * SLOT_BYTES)
 probe_fd = os.memfd_create("probe")
 os.ftruncate(probe_fd, PAGE)
 
@@ -109,14 +110,14 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     """The reply's (status, r0, r1, descriptor)."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
-        want = (1, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        want = (2, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
         if (a, b, c) != want:
             problem("hello: wrong version or secret")
             return -EPERM, 0, 0, -1
         counts["hello_forked"] += e
         if not os.path.exists(f"/proc/{pid}/task/{d}"):
             problem(f"hello: thread {d} is not of process {pid}")
-        return 0, TABLE_BYTES, 0, flags_fd
+        return 0, SLOTS, 0, table_fd
     if op == "probe":
         return 0, 0, 0, probe_fd
     if op == "userfault":
@@ -154,7 +155,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
                 by_file[key] = len(slots)
                 slots.append(Slot(len(slots), path, fd))
                 if inside or name.endswith(".dat"):
-                    flags[by_file[key]] = 1
+                    table[by_file[key] * SLOT_BYTES] = 1
             return 0, by_file[key] + 1, 0, -1
         finally:
             os.close(fd)
@@ -185,7 +186,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     elif op == "flush":
         slot.push()
     elif op == "map_prepare":
-        if not flags[a]:
+        if not table[a * SLOT_BYTES]:
             return 0, 0, 0, -1
         slot.fit()
         return 0, 1, 1 if e & MAP_TYPE in (1, 3) else 2, slot.memfd
@@ -204,7 +205,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
                 return -EPERM, 0, 0, -1
             register(userfaults[pid], d, -(-c // PAGE) * PAGE)
     elif op == "read":
-        if not flags[a]:
+        if not table[a * SLOT_BYTES]:
             problem("read: slot is not active")
         size = slot.size()
         length = min(c, max(0, size - b), 300_000)
@@ -220,7 +221,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
             os.close(target)
         return 0, done, 0, -1
     elif op == "change_begin":
-        if not flags[a]:
+        if not table[a * SLOT_BYTES]:
             problem("change_begin: slot is not active")
         first, last = extent(slot, b, c)
         ended.wait_for(lambda: not any(t[0] == a and t[6] < last and first < t[7]
@@ -257,7 +258,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
             else:
                 slot.fit()
                 slot.pull(c, min(d, max(0, slot.size() - c)))
-    elif op != "closed":
+    else:
         problem(f"unexpected {op}")
     return 0, 0, 0, -1
 

@@ -6,6 +6,7 @@
 #![no_std]
 #![deny(unsafe_code)]
 
+use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Environment variable with `NAME:SECRET`: the abstract socket's name (without the leading NUL)
@@ -16,7 +17,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -29,8 +30,8 @@ pub const TEXT_BYTES: usize = 1024;
 pub enum Op {
     /// First message on every connection. `a` = [`VERSION`], `b`,`c` = the secret as two
     /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
-    /// [`HELLO_FORKED`]. Reply: `r0` = number of bytes of the flags table; the descriptor that rides
-    /// along is the table, to be mapped read-only (one byte a file slot, see [`SLOT_ACTIVE`]).
+    /// [`HELLO_FORKED`]. Reply: `r0` = number of records of the table of file slots; the descriptor
+    /// that rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
     /// that the manager knows which memory is whose. All later connections of that process say
@@ -46,13 +47,11 @@ pub enum Op {
     /// A regular file was opened; a descriptor of it rides along. `a` = the `open(2)` flags.
     /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
     /// the descriptor has heard of errors, for [`Op::Flush`].
-    /// While the slot's byte lacks [`SLOT_ACTIVE`], the client uses plain system calls, counted in
-    /// its raw-operations word (see [`Op::RawWord`]).
+    /// While the slot's flags lack [`SLOT_ACTIVE`], the client uses plain system calls, counted in
+    /// its raw-operations word (see [`Op::RawWord`]). A forked child announces what it inherited at
+    /// its first managed call, and nothing if it makes none. A client that showed such a descriptor
+    /// before need not show another while the slot's record has the file's version.
     Opened = 4,
-    /// A descriptor of a file with a slot was closed (no reply is sent). `a` = slot, `b` = number
-    /// of descriptors that this process still has of the file. A forked child announces what it
-    /// inherited with [`Op::Opened`] at its first managed call, and nothing if it makes none.
-    Closed = 5,
     /// Before a mapping; a descriptor of the file rides along. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
     /// `f` = `open(2)` flags of the descriptor (from `F_GETFL`). Reply: `r0` = 1 and the memfd
     /// rides along, `r1` = the mmap flags to use instead of the type bits (shared or private); or
@@ -114,8 +113,12 @@ pub enum Op {
 pub const HELLO_FRESH: u64 = 0;
 /// [`Op::Hello`]: a forked child that touched its inherited probe page.
 pub const HELLO_FORKED: u64 = 1;
-/// Flags-table bit: the file is managed; reads and changes must go through the manager.
-pub const SLOT_ACTIVE: u8 = 1;
+/// [`Slot::flags`]: the file is managed; changes must go through the manager, and reads too unless
+/// [`SLOT_DIRECT`] is set.
+pub const SLOT_ACTIVE: u32 = 1;
+/// [`Slot::flags`]: clients may map the file for themselves and read by copying from there. Not set
+/// where every reference is to be seen.
+pub const SLOT_DIRECT: u32 = 2;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
@@ -131,6 +134,28 @@ pub const CHANGE_TRUNCATE: u64 = 1;
 /// [`Op::ChangeBegin`] kind: anything else; dirty pages are written back before, and cached pages
 /// of the range are dropped after.
 pub const CHANGE_OTHER: u64 = 2;
+
+/// What clients know of a file slot without asking: a record of the table that the manager writes
+/// and clients map read-only.
+#[repr(C)]
+#[derive(Default)]
+pub struct Slot {
+    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`].
+    pub flags: AtomicU32,
+    /// Odd while the file's length or the place of its content is being changed: what is mapped
+    /// then may be neither the old nor the new. It never takes the same value twice between two
+    /// reads of it by a client (but for wrapping).
+    pub generation: AtomicU32,
+    /// Length of the file; meaningful while `generation` is even.
+    pub size_bytes: AtomicU64,
+    /// `st_ctime` in nanoseconds, wrapped to 64 bits, of the file as the manager knows it.
+    pub ctime_ns: AtomicU64,
+    /// How often a page of the file was absent when it was needed; wraps.
+    pub misses: AtomicU32,
+    /// Zero.
+    pub reserved: AtomicU32,
+}
+const _: () = assert!(size_of::<Slot>() == 32);
 
 /// A request.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -181,7 +206,6 @@ impl Op {
             2 => Userfault,
             3 => Probe,
             4 => Opened,
-            5 => Closed,
             6 => MapPrepare,
             7 => MapCommit,
             8 => Protect,
@@ -201,7 +225,7 @@ impl Op {
 
     /// Whether the manager answers this request.
     pub const fn has_reply(self) -> bool {
-        !matches!(self, Op::Closed | Op::Note)
+        !matches!(self, Op::Note)
     }
 }
 

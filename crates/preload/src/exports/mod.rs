@@ -21,6 +21,7 @@ macro_rules! export {
 mod descriptors;
 mod memory;
 mod processes;
+mod signals;
 mod streams;
 mod syscalls;
 mod transfers;

@@ -1,0 +1,58 @@
+//! Calls on data that is in memory already: what a call costs, under the kernel and under us.
+
+use crate::contest::{Contender, interleave};
+use crate::machine::{Machine, READ_AHEAD_KIB};
+use crate::run::{Pager, Program};
+use crate::table::{self, Spread};
+use anyhow::Result;
+use serde_json::Value;
+
+const FILE_PAGES: u64 = 4096;
+const MEMORY_BYTES: u64 = 64 << 20;
+/// The sizes of transfers, in bytes.
+const SIZES: [u64; 4] = [4, 1 << 10, 4 << 10, 64 << 10];
+
+/// Calls of one kind and size: enough for some tenths of a second.
+fn calls(bytes: u64) -> u64 {
+    (1_000_000_000 / (800 + bytes / 4)).min(500_000)
+}
+
+/// Nanoseconds a call of `pread`, `read` and `fread` at several sizes, and of `open` with `close`.
+///
+/// # Errors
+/// A run fails.
+pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
+    let file = machine.file(FILE_PAGES)?;
+    let kinds = ["pread", "read", "fread"].iter();
+    let transfers = kinds.flat_map(|call| SIZES.iter().map(move |&bytes| (*call, bytes)));
+    let mut rows = Vec::new();
+    let mut all: Vec<Value> = Vec::new();
+    for (call, bytes) in transfers.chain([("open", 0)]) {
+        let count = if call == "open" { 40_000 } else { calls(bytes) };
+        let program =
+            Program::workload("calls", &file, &[call, &bytes.to_string(), &count.to_string()])?;
+        let mut contenders = [
+            Contender::new("kernel", &program, Pager::Kernel, READ_AHEAD_KIB),
+            Contender::new("ours", &program, Pager::Policy("clock".into()), READ_AHEAD_KIB),
+        ];
+        interleave(machine, &mut contenders, MEMORY_BYTES, repeats)?;
+        let ns = |c: &Contender| c.spread(|run| run.elapsed_ns as f64 / count as f64);
+        let [kernel, ours] = &contenders;
+        let pairs = kernel.runs.iter().zip(&ours.runs);
+        let gain = Spread::of(pairs.map(|(k, o)| k.elapsed_ns as f64 / o.elapsed_ns as f64));
+        let what = match call {
+            "open" => "open and close".to_owned(),
+            _ => format!("{call}, {bytes} B"),
+        };
+        rows.push(vec![
+            what,
+            format!("{:.0}", ns(kernel)),
+            format!("{:.0}", ns(ours)),
+            format!("{gain:.2}"),
+        ]);
+        all.extend(contenders.iter().map(Contender::json));
+    }
+    let title = "Calls on cached data: ns a call; how often ours fits into the kernel's";
+    table::print(title, &["call", "kernel", "ours", "gain"], &rows);
+    machine.save("hits", all.into())
+}

@@ -1,0 +1,82 @@
+//! Reads by copying from a mapping of the library's own: what programs see is what the kernel would
+//! show them, whatever happens to the file, the buffers and the signals meanwhile.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, command, compiled, finish, same};
+use std::path::PathBuf;
+
+fn reads() -> PathBuf {
+    compiled("live/reads.c", &[], "reads")
+}
+
+fn check(name: &str, budget: Budget, arguments: &[&str]) -> live::Finished {
+    let place = Scratch::new(name);
+    let mut command = command(&place, Some(&budget), reads());
+    let done = finish(&place, command.args(arguments), b"", LIMIT * 2).ok();
+    assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
+    done
+}
+
+/// Any calls, in any order, by one process and its children: results, error numbers, content.
+#[test]
+fn random_calls_see_what_they_see_under_the_kernel() {
+    if !live::ready() {
+        return;
+    }
+    let policies = ["clock", "lru", "mru", "fifo2", "s3fifo", "random"];
+    for seed in 0..18 {
+        let kib = [96, 256, 4096][seed % 3];
+        let budget = Budget::kib(kib).policy(policies[seed % policies.len()]);
+        let seed = seed.to_string();
+        let arguments = ["random", "file", &seed, "1500"];
+        let done = same(&format!("random-{seed}"), &budget, reads(), &arguments, |_| {}).ok();
+        assert!(done.total("major_faults") > 0);
+        if kib == 96 {
+            done.pressed();
+        }
+    }
+}
+
+/// A read that took the offset and another that moved it once gave two threads the same record.
+#[test]
+fn who_share_an_offset_each_get_records_of_their_own() {
+    if live::ready() {
+        check("shared", Budget::kib(128), &["shared", "file"]).pressed();
+        check("shared", Budget::kib(4096), &["shared", "file"]);
+    }
+}
+
+/// What a read returns was in the file, however another process cuts it meanwhile.
+#[test]
+fn a_file_that_is_cut_shows_no_zeros() {
+    if live::ready() {
+        check("cut", Budget::kib(4096), &["cut", "file", "1500"]);
+        check("cut", Budget::kib(96), &["cut", "file", "300"]).pressed();
+    }
+}
+
+#[test]
+fn bad_buffers_are_errors_and_managed_ones_work() {
+    if live::ready() {
+        for kib in [96, 4096] {
+            check("buffers", Budget::kib(kib).policy("mru"), &["buffers", "file"]);
+        }
+    }
+}
+
+#[test]
+fn signals_stay_the_programs() {
+    if live::ready() {
+        check("signals", Budget::kib(1024), &["signals", "file"]);
+    }
+}
+
+/// Mappings outlive their descriptors, up to a number; what changed meanwhile is seen.
+#[test]
+fn files_opened_again_show_what_others_wrote() {
+    if live::ready() {
+        check("many", Budget::kib(2048), &["many", "."]);
+        check("many", Budget::kib(256), &["many", "."]).pressed();
+    }
+}

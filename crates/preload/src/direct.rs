@@ -1,0 +1,297 @@
+//! Reads of cached data without the manager: a copy from a mapping of the whole file.
+//!
+//! The first read of a managed file maps it, for this library alone: privately, without write
+//! access, watched by the manager like every other mapping. From then on a read inside the file is
+//! a check of its length and a copy; where the content is, the memory management unit finds out. A
+//! page that is not in memory is a fault that the manager serves. (M. Braunstein, M. Riley and
+//! J. Wilkes, "Improving the efficiency of UNIX file buffer caches", SOSP 1989, section 3.)
+//!
+//! The manager's table of slots says how long the file is, and that nothing moved while a copy was
+//! made. Whatever is unusual (a page that cannot be had, a bad buffer, a truncation meanwhile) is
+//! found out by a message, which gives the kernel's answer.
+//!
+//! A mapping stays when the program closes the file; of files that are not open, the
+//! [`IDLE_MAX`] closed last keep theirs.
+
+use crate::connection::ask_with;
+use crate::files::File;
+use crate::mapping::{self, Mmap};
+use crate::raw::{self, SignalsHeld};
+use crate::table::{self, Entry, SlotFile};
+use crate::transfer::BYTES_MAX;
+use crate::{guard, raw_call, state, userfault};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use libc::{c_int, iovec};
+use pagekeeper_wire::{Op, PAGE_BYTES, SLOT_DIRECT, Slot};
+
+/// Mappings of files that this process does not have open.
+const IDLE_MAX: usize = 64;
+/// Room for growth, beside an eighth of the file.
+const SPARE_BYTES: u64 = 256 << 10;
+
+/// [`SlotFile::mapped`]: the manager does not want this file mapped.
+const REFUSED: u32 = 1;
+
+/// Idle mappings, the one closed first in front; 0 marks the end. Changed with
+/// [`state::State::mapping`] held.
+static IDLE: [AtomicU32; IDLE_MAX] = [const { AtomicU32::new(0) }; IDLE_MAX];
+/// Where the last read through each shared offset ended.
+static ENDS: [AtomicU64; state::OFFSET_LOCKS] = [const { AtomicU64::new(0) }; state::OFFSET_LOCKS];
+
+/// A file's mapping, its length, and how to notice that either changed.
+struct Window {
+    slot: &'static Slot,
+    file: &'static SlotFile,
+    base: usize,
+    bytes: u64,
+    size: u64,
+    stamp: u32,
+    generation: u32,
+}
+
+impl Window {
+    #[inline(always)]
+    fn open(entry: Entry) -> Option<Window> {
+        let (slot, file) = table::records(entry)?;
+        let stamp = file.stamp.load(Ordering::Acquire);
+        let base = file.base.load(Ordering::Acquire);
+        if base == 0 || !guard::works() || !state::is_ready() || guard::is_blocked() {
+            return None;
+        }
+        let generation = slot.generation.load(Ordering::Acquire);
+        if generation % 2 == 1 {
+            return None;
+        }
+        let bytes = file.bytes.load(Ordering::Acquire) as u64;
+        let size = slot.size_bytes.load(Ordering::Acquire);
+        Some(Window { slot, file, base, bytes, size, stamp, generation })
+    }
+
+    /// Whether what was copied was the file's.
+    #[inline(always)]
+    fn held(&self) -> bool {
+        fence(Ordering::Acquire);
+        self.slot.generation.load(Ordering::Relaxed) == self.generation
+            && self.file.stamp.load(Ordering::Relaxed) == self.stamp
+    }
+
+    /// Whether pages had to be fetched since this was asked last. Then the next read goes by
+    /// message: the policy sees its reference, and what a large one lacks is fetched at once. So a
+    /// program that misses pays for one message a miss, and one that does not, for none.
+    #[inline(always)]
+    fn is_cold(&self) -> bool {
+        let now = self.slot.misses.load(Ordering::Relaxed);
+        let cold = self.file.misses.load(Ordering::Relaxed) != now;
+        if cold {
+            self.file.misses.store(now, Ordering::Relaxed);
+        }
+        cold
+    }
+
+    /// Copies file content from an offset; the bytes copied, up to `limit` and the end of the file.
+    #[inline(always)]
+    fn copy(&self, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
+        let want = (self.size.saturating_sub(offset)).min(limit as u64) as usize;
+        if want == 0 {
+            return self.held().then_some(0);
+        }
+        if offset.saturating_add(want as u64) > self.bytes || self.is_cold() {
+            return None;
+        }
+        let mut done = 0;
+        for part in iov {
+            let bytes = part.iov_len.min(want - done);
+            let from = self.base + offset as usize + done;
+            if !guard::copy(part.iov_base as usize, from, bytes) {
+                self.mend(from, bytes);
+                return None;
+            }
+            done += bytes;
+            if done == want {
+                break;
+            }
+        }
+        self.held().then_some(want)
+    }
+
+    /// A page may be marked as unreadable here: storage is asked anew at the next touch.
+    fn mend(&self, from: usize, bytes: usize) {
+        let page = PAGE_BYTES as usize;
+        let start = from & !(page - 1);
+        if self.held() {
+            let _held = SignalsHeld::new();
+            let _lock = state::current().map(|state| state.mapping.lock());
+            if self.held() {
+                let end = (from + bytes).next_multiple_of(page);
+                raw_call!(libc::SYS_madvise, start, end - start, libc::MADV_DONTNEED);
+            }
+        }
+    }
+}
+
+/// Bytes that a call asks for.
+#[inline(always)]
+pub(crate) fn total(iov: &[iovec]) -> usize {
+    iov.iter().fold(0usize, |sum, part| sum.saturating_add(part.iov_len)).min(BYTES_MAX)
+}
+
+/// A read at an offset of a descriptor. None if it has to be made in another way.
+#[inline(always)]
+pub(crate) fn read_at(entry: Entry, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
+    if limit == 0 { None } else { Window::open(entry)?.copy(iov, offset, limit) }
+}
+
+/// How a read through the descriptor's own offset went.
+pub(crate) enum Claimed {
+    /// So many bytes are read.
+    Read(usize),
+    /// The offset was moved over so many bytes from here; they are still to be read.
+    Unread(u64, usize),
+}
+
+/// A read through the descriptor's own offset. None if nothing was done.
+///
+/// The offset is claimed in one step before the copy, so that those who share it (threads,
+/// processes) each get bytes of their own, without a lock.
+pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
+    let want = total(iov);
+    let window = if want == 0 { return None } else { Window::open(entry)? };
+    let end = &ENDS[entry.lock_index()];
+    let mut claim = want;
+    if end.load(Ordering::Relaxed).saturating_add(want as u64) > window.size {
+        // Near the end no more is claimed than there is.
+        let now = raw::lseek(fd, 0, libc::SEEK_CUR);
+        if now < 0 {
+            return None;
+        }
+        claim = (window.size.saturating_sub(now as u64)).min(want as u64) as usize;
+        if claim == 0 {
+            return window.held().then_some(Claimed::Read(0));
+        }
+    }
+    let after = raw::lseek(fd, claim as i64, libc::SEEK_CUR);
+    if after < 0 {
+        return None;
+    }
+    let start = after as u64 - claim as u64;
+    end.store(after as u64, Ordering::Relaxed);
+    match window.copy(iov, start, claim) {
+        Some(done) => {
+            give_back(fd, claim - done);
+            Some(Claimed::Read(done))
+        }
+        None => Some(Claimed::Unread(start, claim)),
+    }
+}
+
+/// Moves the descriptor's offset back over bytes that were claimed and not read or written.
+pub(crate) fn give_back(fd: c_int, bytes: usize) {
+    if bytes > 0 {
+        raw::lseek(fd, -(bytes as i64), libc::SEEK_CUR);
+    }
+}
+
+/// Sees to it that a file that is being read is mapped, and far enough, if it is to be.
+pub(crate) fn offer(file: &File) {
+    let Some((slot, record)) = table::records(file.entry) else { return };
+    if slot.flags.load(Ordering::Acquire) & SLOT_DIRECT == 0
+        || record.mapped.load(Ordering::Relaxed) == REFUSED
+        || !userfault::ensure(file.state)
+        || !guard::install(file.state)
+    {
+        return;
+    }
+    let size = slot.size_bytes.load(Ordering::Acquire);
+    if record.bytes.load(Ordering::Acquire) as u64 >= size {
+        return;
+    }
+    let _held = SignalsHeld::new();
+    let _lock = file.state.mapping.lock();
+    if record.bytes.load(Ordering::Acquire) as u64 >= size {
+        return;
+    }
+    let bytes = (size + size / 8 + SPARE_BYTES).next_multiple_of(PAGE_BYTES) as usize;
+    let made = map(file, bytes);
+    drop_mapping(record);
+    match made {
+        Some(base) => {
+            record.bytes.store(bytes, Ordering::Release);
+            record.base.store(base, Ordering::Release);
+            record.stamp.fetch_add(1, Ordering::SeqCst);
+        }
+        None => record.mapped.store(REFUSED, Ordering::Relaxed),
+    }
+}
+
+fn map(file: &File, bytes: usize) -> Option<usize> {
+    let mut request = file.request(Op::MapPrepare);
+    // As if the descriptor could not write: the manager's memory is mapped for reading only.
+    (request.c, request.d) = (bytes as u64, libc::PROT_READ as u64);
+    (request.e, request.f) = (libc::MAP_SHARED as u64, libc::O_RDONLY as u64);
+    let (reply, memfd) = ask_with(file.state, &request, &[], file.fd).ok()?;
+    if reply.r0 == 0 || memfd < 0 {
+        raw::close(memfd);
+        return None;
+    }
+    let flags = reply.r1 as c_int | libc::MAP_NORESERVE;
+    let addr = raw::mmap(0, bytes, libc::PROT_NONE, flags, memfd, 0);
+    raw::close(memfd);
+    if addr < 0 {
+        return None;
+    }
+    let addr = addr as usize;
+    let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
+    let made = Mmap { addr, bytes, prot, flags, fd: file.fd, offset: 0 };
+    if mapping::commit(file, &made).is_err() {
+        raw::munmap(addr, bytes);
+        return None;
+    }
+    raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTDUMP);
+    Some(addr)
+}
+
+/// Takes a file's mapping away. Whoever copies from it notices.
+fn drop_mapping(record: &SlotFile) {
+    let base = record.base.swap(0, Ordering::SeqCst);
+    let bytes = record.bytes.swap(0, Ordering::SeqCst);
+    record.stamp.fetch_add(1, Ordering::SeqCst);
+    if base != 0 {
+        raw::munmap(base, bytes);
+    }
+}
+
+/// The last descriptor of a file was closed: its mapping is kept for a while.
+pub(crate) fn idle(state: &state::State, entry: Entry) {
+    let has_mapping =
+        |slot: u32| table::slot_file(slot).filter(|file| file.base.load(Ordering::Relaxed) != 0);
+    let slot = entry.slot();
+    if has_mapping(slot).is_none() {
+        return;
+    }
+    let _held = SignalsHeld::new();
+    let _lock = state.mapping.lock();
+    let mut kept = [0u32; IDLE_MAX + 1];
+    let mut count = 0;
+    for known in IDLE.iter().map(|known| known.load(Ordering::Relaxed)) {
+        // Those that are open again are not idle.
+        let still = known != 0
+            && known != slot + 1
+            && has_mapping(known - 1).is_some_and(|f| f.descriptors.load(Ordering::Relaxed) == 0);
+        if still {
+            kept[count] = known;
+            count += 1;
+        }
+    }
+    kept[count] = slot + 1;
+    count += 1;
+    let mut first = 0;
+    if count > IDLE_MAX {
+        if let Some(file) = has_mapping(kept[0] - 1) {
+            drop_mapping(file);
+        }
+        first = 1;
+    }
+    for (i, known) in IDLE.iter().enumerate() {
+        known.store(if first + i < count { kept[first + i] } else { 0 }, Ordering::Relaxed);
+    }
+}
