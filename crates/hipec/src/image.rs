@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use crate::compile::{CompileError, Native};
 use crate::pages::{FIRST_QUEUE, NO_COLUMN, Pages};
 use crate::program::{
-    Command, EventNumber, Index, Kind, PAGE_SLOTS, PRESET_OPERANDS, Program, System,
+    Command, Event, EventNumber, Index, Kind, PAGE_SLOTS, PRESET_OPERANDS, Program, System,
 };
 
 /// Commands that taking from, or putting on, an Ordered queue counts as.
@@ -31,6 +31,9 @@ pub(crate) struct Registers {
     pub(crate) at: u32,
     /// Whether a test was true since the last Jump: 0 or 1.
     pub(crate) test: u32,
+    /// The page that compiled Replace gave up while no other was given up: it is in no place, its
+    /// home is as it was, and it leaves next. So it is never linked only to be taken off again.
+    pub(crate) named: u32,
 }
 
 /// A command as it is run.
@@ -47,14 +50,20 @@ pub(crate) struct Step {
 pub(crate) struct Start {
     /// The place of its first command.
     pub(crate) entry: u32,
-    /// Page operands and queue references, empty when it begins.
+    /// Page operands and queue references that are empty when it begins, unless all its paths
+    /// write them before they read them.
     pub(crate) pages: Vec<u8>,
     pub(crate) queues: Vec<u8>,
-    /// The operand that is the event's page.
-    pub(crate) faulted_page: Option<u8>,
+    /// Operands that are the event's page, whether it came ahead, and the references seen; 0, which
+    /// is a queue's, where its commands see none.
+    pub(crate) faulted_page: u8,
+    pub(crate) prefetched: u8,
+    pub(crate) now: u8,
     /// The others that the system sets.
     pub(crate) systems: Vec<(System, u8)>,
     pub(crate) has_free_count: bool,
+    /// Whether anything is set besides those of one place.
+    pub(crate) has_more: bool,
 }
 
 /// A program's code and what its policies begin with.
@@ -81,6 +90,18 @@ pub(crate) struct Image {
 pub(crate) const SYSTEM_EVENTS: [EventNumber; 4] =
     [EventNumber::PAGE_FAULT, EventNumber::REPLACE, EventNumber::REFERENCE, EventNumber::REMOVED];
 
+/// The place in them.
+#[inline]
+pub(crate) const fn system_place(event: EventNumber) -> Option<usize> {
+    match event {
+        EventNumber::PAGE_FAULT => Some(0),
+        EventNumber::REPLACE => Some(1),
+        EventNumber::REFERENCE => Some(2),
+        EventNumber::REMOVED => Some(3),
+        _ => None,
+    }
+}
+
 impl Image {
     pub(crate) fn new(program: &Program, uses_places: bool) -> Self {
         let mut image = Self {
@@ -98,6 +119,7 @@ impl Image {
                 depth: 0,
                 at: 0,
                 test: 0,
+                named: 0,
             }),
             pages: Pages::new(columns(program)),
             uses_places,
@@ -165,7 +187,7 @@ impl Image {
     }
 
     fn start(&self, program: &Program, event: EventNumber) -> Option<Start> {
-        program.event(event)?;
+        let first_read = first_read(program.event(event)?);
         let named = named(program, event);
         let mut start = Start { entry: self.entries[usize::from(event.0)], ..Start::default() };
         start.has_free_count = named[usize::from(Index::FREE_COUNT.0)];
@@ -175,27 +197,28 @@ impl Image {
                 continue;
             }
             match operand.kind {
-                Kind::Page => start.pages.push(index),
-                Kind::QueueRef => start.queues.push(index),
-                Kind::System(System::FaultedPage) => start.faulted_page = Some(index),
+                Kind::Page if first_read[usize::from(index)] => start.pages.push(index),
+                Kind::QueueRef if first_read[usize::from(index)] => start.queues.push(index),
+                Kind::System(System::FaultedPage) if start.faulted_page == 0 => {
+                    start.faulted_page = index;
+                }
+                Kind::System(System::Prefetched) if start.prefetched == 0 => {
+                    start.prefetched = index;
+                }
+                Kind::System(System::Now) if start.now == 0 => start.now = index,
                 Kind::System(system) => start.systems.push((system, index)),
                 _ => {}
             }
         }
+        start.has_more = start.has_free_count
+            || !(start.pages.is_empty() && start.queues.is_empty() && start.systems.is_empty());
         Some(start)
     }
 
     /// What precedes an event of the system, if the program has it.
     #[inline]
     pub(crate) fn start_of(&self, event: EventNumber) -> Option<&Start> {
-        let place = match event {
-            EventNumber::PAGE_FAULT => 0,
-            EventNumber::REPLACE => 1,
-            EventNumber::REFERENCE => 2,
-            EventNumber::REMOVED => 3,
-            _ => return None,
-        };
-        self.starts[place].as_ref()
+        self.starts[system_place(event)?].as_ref()
     }
 
     /// The event and word of a place in the code.
@@ -271,4 +294,51 @@ fn changed_int(command: Command) -> Option<Index> {
         Command::Count { count, .. } => Some(count),
         _ => None,
     }
+}
+
+/// Operands that some path through an event reads, or an event that it Calls may read, before it
+/// wrote them.
+fn first_read(event: &Event) -> [bool; 256] {
+    let len = event.commands.len();
+    let mut is_read = [false; 256];
+    // Operands that all paths to a command have written; none was found before the first.
+    let mut written: Vec<Option<[bool; 256]>> = vec![None; len];
+    let mut to_do = vec![(0, [false; 256])];
+    while let Some((at, came)) = to_do.pop() {
+        if at >= len {
+            continue;
+        }
+        let mut now = match written[at] {
+            None => came,
+            Some(before) => {
+                let both = std::array::from_fn(|operand| before[operand] && came[operand]);
+                if both == before {
+                    continue;
+                }
+                both
+            }
+        };
+        written[at] = Some(now);
+        let command = event.commands[at];
+        let roles = crate::verify::roles(command);
+        for (operand, role) in &roles {
+            let operand = usize::from(operand.0);
+            is_read[operand] |= !role.is_write() && !now[operand];
+        }
+        for (operand, role) in roles {
+            now[usize::from(operand.0)] |= role.is_write();
+        }
+        match command {
+            Command::Return { .. } => continue,
+            Command::Jump { to } => to_do.push((usize::from(to) - 1, now)),
+            Command::Call { .. } => {
+                for (operand, is_read) in is_read.iter_mut().enumerate() {
+                    *is_read |= !now[operand];
+                }
+            }
+            _ => {}
+        }
+        to_do.push((at + 1, now));
+    }
+    is_read
 }

@@ -9,7 +9,7 @@ use pagekeeper_policy::{Hint, Page, Place, Segment};
 
 use crate::compile::Native;
 pub use crate::image::ORDERED_COMMANDS;
-use crate::image::{CALLS_MAX, Image, Registers};
+use crate::image::{CALLS_MAX, Image, Registers, Start};
 use crate::pages::{GIVEN_UP, Home, INDEX_BITS, MODIFIED, Pages, REFERENCED};
 use crate::program::{Arithmetic, Bit, Command, EventNumber, Index, Logical, Relation, System};
 
@@ -127,7 +127,7 @@ impl Machine {
     ///
     /// # Panics
     /// If the event's page is not resident.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn begin(&mut self, event: EventNumber, told: Told) {
         let State { registers, pages, unused_frames, .. } = &mut self.state;
         *unused_frames = told.frames.saturating_sub(pages.resident()).into();
@@ -138,6 +138,47 @@ impl Machine {
         registers.at = start.entry;
         registers.test = 0;
         registers.depth = 0;
+        registers.pages[usize::from(start.faulted_page)] = told.page.map_or(0, |page| page.0 + 1);
+        registers.ints[usize::from(start.prefetched)] = told.prefetched.into();
+        registers.ints[usize::from(start.now)] = told.now as i64;
+        if start.has_more {
+            self.state.set_more(start, told);
+        }
+    }
+
+    /// Runs the event that was begun as far as compiled code comes from where it stands, and takes
+    /// what that runs off `left`. Whether the event has ended, with Return.
+    #[inline(always)]
+    pub(crate) fn run_native(&mut self, event: EventNumber, left: &mut u64) -> bool {
+        match &self.native {
+            Some(native) => native.run(event, &mut self.state, left),
+            None => false,
+        }
+    }
+
+    /// Runs on from where the event stands, of which compiled code runs no more.
+    pub(crate) fn run_on(&mut self, event: EventNumber, left: &mut u64) -> Ended {
+        let Self { image, native, state } = self;
+        match native {
+            Some(native) => state.run_on(event, image, native, left),
+            None => state.interpret(image, left, |_| false).unwrap_or(Ended::Returned),
+        }
+    }
+
+    /// The page that the last Replace gave up, unless it is among those that were given up.
+    #[inline]
+    pub(crate) fn take_named(&mut self) -> Option<Page> {
+        match std::mem::take(&mut self.state.registers.named) {
+            0 => None,
+            link => Some(Page(link - 1)),
+        }
+    }
+}
+
+impl State {
+    /// What is set before an event besides what is always set.
+    fn set_more(&mut self, start: &Start, told: Told) {
+        let Self { registers, pages, .. } = self;
         for operand in &start.pages {
             registers.pages[usize::from(*operand)] = 0;
         }
@@ -148,10 +189,11 @@ impl Machine {
             registers.ints[usize::from(Index::FREE_COUNT.0)] =
                 i64::from(told.free_frames) + i64::from(pages.free());
         }
-        if let Some(operand) = start.faulted_page {
-            registers.pages[usize::from(operand)] = told.page.map_or(0, |page| page.0 + 1);
-        }
         for (system, operand) in &start.systems {
+            if *system == System::FaultedPage {
+                registers.pages[usize::from(*operand)] = told.page.map_or(0, |page| page.0 + 1);
+                continue;
+            }
             let place = || told.page.map(|page| pages.place(page));
             registers.ints[usize::from(*operand)] = match system {
                 System::FaultedPage => 0,
@@ -166,30 +208,21 @@ impl Machine {
         }
     }
 
-    /// Runs from where it stands for at most `budget` commands. Gives back how many it ran too.
-    #[inline]
-    pub(crate) fn run(&mut self, budget: u64) -> (Ended, u64) {
-        let mut left = budget;
-        let Self { image, native, state } = self;
-        let ended = match native {
-            Some(native) => state.run_native(image, native, &mut left),
-            None => state.interpret(image, &mut left, |_| false).unwrap_or(Ended::Returned),
-        };
-        (ended, budget - left)
-    }
-}
-
-impl State {
-    /// Compiled code stops before what it leaves to the interpreter: commands that are rare or
+    /// Compiled code stopped before what it leaves to the interpreter: commands that are rare or
     /// long, those that cannot be done, and the last ones of a budget.
-    #[inline]
-    fn run_native(&mut self, image: &Image, native: &Native, left: &mut u64) -> Ended {
+    fn run_on(
+        &mut self,
+        event: EventNumber,
+        image: &Image,
+        native: &Native,
+        left: &mut u64,
+    ) -> Ended {
         loop {
-            if native.is_entry(self.registers.at) && native.run(self, left) {
-                return Ended::Returned;
-            }
             if let Some(ended) = self.interpret(image, left, |at| native.is_entry(at)) {
                 return ended;
+            }
+            if native.run(event, self, left) {
+                return Ended::Returned;
             }
         }
     }

@@ -9,9 +9,11 @@
 //!                   2       given up, on its way out
 //!                   3 + q   on queue q; queue 0 is _free_queue
 //!
-//! node of a page    [ before | after | home | – ]       links: 1 + the neighbour's number, 0 at
-//! queue of a home   [ front | back | len | ordered ]    the end; ordered: 1 + its place, or 0
+//! node of a page    [ before | after | home | arrival ]   links: 1 + the neighbour's number, 0 at
+//! queue of a home   [ front | back | len | ordered ]      the end; ordered: 1 + its place, or 0
 //! ```
+//!
+//! Arrivals are counted, so that the pages can be put in the order in which they came.
 //!
 //! Compiled programs read and write nodes, queues, bits and integers where they are. What holds
 //! for all of it, and what their code relies on:
@@ -39,6 +41,7 @@ pub(crate) const FIRST_QUEUE: Home = 3;
 pub(crate) const BEFORE: usize = 0;
 pub(crate) const AFTER: usize = 1;
 pub(crate) const HOME: usize = 2;
+const ARRIVAL: usize = 3;
 /// Fields of a queue.
 pub(crate) const FRONT: usize = 0;
 pub(crate) const BACK: usize = 1;
@@ -71,6 +74,8 @@ pub(crate) struct Pages {
     queues: Vec<[u32; 4]>,
     ordered: Vec<Ordered>,
     resident: u32,
+    /// That of the page that came last.
+    arrival: u32,
     pub(crate) bits: Flat<u8>,
     /// The pages' own integers, those of a page side by side.
     numbers: Flat<i64>,
@@ -113,6 +118,7 @@ impl Pages {
             queues: vec![[0; 4]; FIRST_QUEUE as usize],
             ordered: Vec::new(),
             resident: 0,
+            arrival: 0,
             bits: Flat::new(),
             numbers: Flat::new(),
             columns,
@@ -207,11 +213,17 @@ impl Pages {
     }
 
     /// The page became resident: loose, and its bits clear.
+    #[inline]
     pub(crate) fn admit(&mut self, page: Page, finds_pages: bool) {
         assert!(page <= Page::MAX, "page {} is above Page::MAX", page.0);
+        if self.arrival == u32::MAX {
+            self.count_arrivals_anew();
+        }
+        self.arrival += 1;
         let node = self.nodes.slot(page.index());
         assert!(node[HOME] == ABSENT, "page {} is resident in this policy already", page.0);
         node[HOME] = LOOSE;
+        node[ARRIVAL] = self.arrival;
         self.queues[LOOSE as usize][LEN] += 1;
         self.resident += 1;
         *self.bits.slot(page.index()) = 0;
@@ -223,23 +235,56 @@ impl Pages {
         }
     }
 
+    /// The resident pages in the order in which they came.
+    pub(crate) fn by_arrival(&mut self) -> Vec<Page> {
+        let nodes = self.nodes.as_mut_slice().iter().enumerate();
+        let mut pages: Vec<(u32, Page)> = nodes
+            .filter(|(_, node)| node[HOME] != ABSENT)
+            .map(|(number, node)| (node[ARRIVAL], Page(number as u32)))
+            .collect();
+        pages.sort_unstable();
+        pages.into_iter().map(|(_, page)| page).collect()
+    }
+
+    /// Makes the numbers of arrivals as small as they can be.
+    #[cold]
+    fn count_arrivals_anew(&mut self) {
+        for (at, page) in self.by_arrival().into_iter().enumerate() {
+            self.nodes.at(page.index())[ARRIVAL] = at as u32 + 1;
+        }
+        self.arrival = self.resident;
+    }
+
     /// The page is not resident any more.
     pub(crate) fn remove(&mut self, page: Page) {
         self.unlink(page);
+        self.leave(page);
+    }
+
+    /// The same, for one that compiled Replace took out of where it was.
+    #[inline]
+    pub(crate) fn leave(&mut self, page: Page) {
         self.nodes.at(page.index())[HOME] = ABSENT;
         self.resident -= 1;
         if !self.by_address.is_empty() {
-            let address = self.address(page);
-            if self.by_address.get(&address) == Some(&page) {
-                self.by_address.remove(&address);
-            }
+            self.forget_address(page);
+        }
+    }
+
+    #[cold]
+    fn forget_address(&mut self, page: Page) {
+        let address = self.address(page);
+        if self.by_address.get(&address) == Some(&page) {
+            self.by_address.remove(&address);
         }
     }
 
     /// The page that leaves first of those given up: released ones, then the free queue's.
+    /// Neither is ordered.
     #[inline]
     pub(crate) fn first_given_up(&self) -> Option<Page> {
-        self.first(GIVEN_UP, End::Head).or_else(|| self.first(FIRST_QUEUE, End::Head))
+        page_at(self.queues[GIVEN_UP as usize][FRONT])
+            .or_else(|| page_at(self.queues[FIRST_QUEUE as usize][FRONT]))
     }
 
     #[inline]
@@ -339,14 +384,14 @@ impl Pages {
         let link = link_to(page);
         let queue = &mut self.queues[home as usize];
         queue[LEN] += 1;
-        let node = match end {
+        let [before, after] = match end {
             End::Head => {
                 let front = std::mem::replace(&mut queue[FRONT], link);
                 match front {
                     0 => queue[BACK] = link,
                     front => self.nodes.at(front as usize - 1)[BEFORE] = link,
                 }
-                [0, front, home, 0]
+                [0, front]
             }
             End::Tail => {
                 let back = std::mem::replace(&mut queue[BACK], link);
@@ -354,10 +399,11 @@ impl Pages {
                     0 => queue[FRONT] = link,
                     back => self.nodes.at(back as usize - 1)[AFTER] = link,
                 }
-                [back, 0, home, 0]
+                [back, 0]
             }
         };
-        *self.nodes.at(page.index()) = node;
+        let node = self.nodes.at(page.index());
+        *node = [before, after, home, node[ARRIVAL]];
     }
 
     #[inline]
@@ -386,5 +432,22 @@ impl Pages {
         if let Some((column, stride)) = self.column(slot) {
             *self.numbers.at(page.index() * stride + column) = value;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arrivals_are_counted_anew_in_their_order() {
+        let mut pages = Pages::new([NO_COLUMN; PAGE_SLOTS as usize]);
+        pages.arrival = u32::MAX - 3;
+        for page in [5, 3, 9, 1, 7, 2] {
+            pages.admit(Page(page), false);
+        }
+        pages.remove(Page(3));
+        assert_eq!(pages.by_arrival(), [5, 9, 1, 7, 2].map(Page));
+        assert_eq!(pages.arrival, 6, "three were here when the numbers had run out");
     }
 }

@@ -1,9 +1,10 @@
 //! A program as a [`Policy`].
 //!
-//! The contract holds for any verified program. Beside the program's queues the pool keeps its
-//! own order of the resident pages, FIFO2, as the paper's frame manager does; when a program gives
-//! no page, runs over its budget or was revoked, that order's victim leaves. Its marks are bits
-//! beside the program's, so that a reference writes one byte for both.
+//! The contract holds for any verified program. Beside the program's queues the pool has its own
+//! order of the resident pages, FIFO2, as the paper's frame manager does; when a program gives no
+//! page, runs over its budget or was revoked, that order's victim leaves. Its marks are bits
+//! beside the program's, so that a reference writes one byte for both. Until it is first asked for
+//! a victim, its queues are the pages in the order in which they came, so they are made only then.
 use std::sync::Arc;
 
 use pagekeeper_policy::policies::fifo2::{Fifo2, Marks, Queues};
@@ -147,7 +148,8 @@ const MARKS: Marks = Marks { referenced: POOL_REFERENCED, inactive: POOL_INACTIV
 pub struct HipecPolicy {
     program: Arc<Verified>,
     machine: Machine,
-    own: Queues,
+    /// The pool's own order, once it was asked for a victim.
+    own: Option<Queues>,
     frames: u32,
     budget: Budget,
     /// A page that is dirty and comes in next.
@@ -160,8 +162,9 @@ pub struct HipecPolicy {
     clean_events: u32,
     revoked: Option<String>,
     notes: Vec<Note>,
-    has_reference: bool,
-    has_removed: bool,
+    /// Whether the program has these events, and is not revoked.
+    runs_reference: bool,
+    runs_removed: bool,
     wants_references: bool,
     finds_pages: bool,
 }
@@ -197,13 +200,13 @@ impl HipecPolicy {
     fn on(program: Arc<Verified>, frames: u32, native: Option<Arc<Native>>) -> Self {
         let machine = Machine::new(program.image().clone(), native);
         Self {
-            has_reference: machine.has_event(EventNumber::REFERENCE),
-            has_removed: machine.has_event(EventNumber::REMOVED),
+            runs_reference: machine.has_event(EventNumber::REFERENCE),
+            runs_removed: machine.has_event(EventNumber::REMOVED),
             wants_references: program.uses_references(),
             finds_pages: program.finds_pages(),
             machine,
             program,
-            own: Queues::new(INACTIVE_SHARE, MARKS),
+            own: None,
             frames,
             budget: Budget::default(),
             arrives_dirty: None,
@@ -235,6 +238,7 @@ impl HipecPolicy {
     }
 
     /// Commands that one event may run now.
+    #[inline]
     pub fn budget_commands(&self) -> u64 {
         if let Some(commands) = self.budget_set {
             return commands;
@@ -248,6 +252,7 @@ impl HipecPolicy {
         self.budget_set = commands;
     }
 
+    #[inline(always)]
     fn told(&self, page: Option<Page>, prefetched: bool) -> Told {
         let resident = self.machine.state.pages.resident();
         Told {
@@ -260,12 +265,26 @@ impl HipecPolicy {
     }
 
     /// Runs an event; whether it came to its end.
+    // Of events that are a command or two this is most of the cost: there is a copy for each event.
+    #[inline(always)]
     fn run(&mut self, event: EventNumber, told: Told) -> bool {
         let budget = self.budget_commands();
         let loose = self.machine.state.pages.loose();
         self.machine.begin(event, told);
-        self.counts.events += 1;
-        let (mut ended, mut event_commands) = self.machine.run(budget);
+        let mut left = budget;
+        if !self.machine.run_native(event, &mut left) {
+            return self.run_on(event, budget, left, loose);
+        }
+        self.ran(event, budget - left, loose);
+        self.clean_event();
+        true
+    }
+
+    /// The same, of an event of which compiled code runs no more.
+    #[inline(never)]
+    fn run_on(&mut self, event: EventNumber, budget: u64, mut left: u64, loose: u32) -> bool {
+        let mut ended = self.machine.run_on(event, &mut left);
+        let mut event_commands = budget - left;
         let mut waits = 0;
         while ended == Ended::OverBudget
             && event == EventNumber::PAGE_FAULT
@@ -273,29 +292,46 @@ impl HipecPolicy {
         {
             waits += 1;
             self.counts.waits += 1;
-            let (again, commands) = self.machine.run(budget);
-            ended = again;
-            event_commands += commands;
+            left = budget;
+            ended = match self.machine.run_native(event, &mut left) {
+                true => Ended::Returned,
+                false => self.machine.run_on(event, &mut left),
+            };
+            event_commands += budget - left;
         }
-        self.counts.commands += event_commands;
-        self.counts.event_commands_max = self.counts.event_commands_max.max(event_commands);
+        self.ran(event, event_commands, loose);
+        if ended == Ended::Returned {
+            self.clean_event();
+            return true;
+        }
+        self.failed(event, ended, budget, waits);
+        false
+    }
+
+    #[inline(always)]
+    fn ran(&mut self, event: EventNumber, commands: u64, loose: u32) {
+        self.counts.events += 1;
+        self.counts.commands += commands;
+        self.counts.event_commands_max = self.counts.event_commands_max.max(commands);
         if event == EventNumber::REPLACE {
-            self.counts.replace_commands += event_commands;
+            self.counts.replace_commands += commands;
         }
         // The faulted page was loose before PageFault; one that still is was left so.
         let arrives = u32::from(event == EventNumber::PAGE_FAULT);
         if self.machine.state.pages.loose() > loose - arrives.min(loose) {
             self.counts.loose_ends += 1;
         }
-        if ended == Ended::Returned {
-            self.clean_events += 1;
-            if self.clean_events >= CLEAN_EVENTS {
-                self.strikes = 0;
-            }
-            return true;
+    }
+
+    #[inline(always)]
+    fn clean_event(&mut self) {
+        if self.strikes == 0 {
+            return;
         }
-        self.failed(event, ended, budget, waits);
-        false
+        self.clean_events += 1;
+        if self.clean_events >= CLEAN_EVENTS {
+            self.strikes = 0;
+        }
     }
 
     #[cold]
@@ -329,6 +365,7 @@ impl HipecPolicy {
             );
             self.note(why.clone());
             self.revoked = Some(why);
+            (self.runs_reference, self.runs_removed) = (false, false);
         } else {
             self.note(text);
         }
@@ -340,19 +377,46 @@ impl HipecPolicy {
         }
     }
 
-    /// The program's victim, if it gives one.
+    /// The program's victim, if it gives one, which leaves.
+    #[inline]
     fn chosen(&mut self) -> Option<Page> {
-        if let Some(page) = self.machine.state.pages.first_given_up() {
-            return Some(page);
-        }
-        if !self.run(EventNumber::REPLACE, self.told(None, false)) {
-            return None;
-        }
-        let page = self.machine.state.pages.first_given_up();
+        let mut page = self.machine.state.pages.first_given_up();
         if page.is_none() {
-            self.strike("Replace gave up no page".to_owned());
+            if !self.run(EventNumber::REPLACE, self.told(None, false)) {
+                return None;
+            }
+            if let Some(page) = self.machine.take_named() {
+                self.machine.state.pages.leave(page);
+                return Some(page);
+            }
+            page = self.machine.state.pages.first_given_up();
+        }
+        match page {
+            Some(page) => self.machine.state.pages.remove(page),
+            None => self.strike("Replace gave up no page".to_owned()),
         }
         page
+    }
+
+    /// The victim of the pool's own order.
+    #[cold]
+    fn passed_over(&mut self) -> Option<Page> {
+        let pages = &mut self.machine.state.pages;
+        let own = self.own.get_or_insert_with(|| {
+            let mut own = Queues::new(INACTIVE_SHARE, MARKS);
+            for page in pages.by_arrival() {
+                let bits = pages.bits.get(page.index());
+                let how = match bits & POOL_INACTIVE {
+                    0 => Admission::Demand,
+                    _ => Admission::Prefetch,
+                };
+                own.admitted(&mut pages.bits, page, how);
+                // The references since it came stay.
+                *pages.bits.at(page.index()) = bits;
+            }
+            own
+        });
+        own.victim(&mut pages.bits)
     }
 }
 
@@ -401,7 +465,11 @@ impl Policy for HipecPolicy {
     fn admitted(&mut self, page: Page, how: Admission) {
         self.now += 1;
         self.machine.state.pages.admit(page, self.finds_pages);
-        self.own.admitted(&mut self.machine.state.pages.bits, page, how);
+        if let Some(own) = &mut self.own {
+            own.admitted(&mut self.machine.state.pages.bits, page, how);
+        } else if how == Admission::Prefetch {
+            self.machine.state.pages.set_bit(page, POOL_INACTIVE, true);
+        }
         if self.arrives_dirty.take() == Some(page) {
             self.machine.state.pages.set_bit(page, MODIFIED, true);
         }
@@ -417,14 +485,16 @@ impl Policy for HipecPolicy {
     fn referenced(&mut self, page: Page) {
         self.now += 1;
         self.machine.state.pages.set_bit(page, REFERENCED | POOL_REFERENCED, true);
-        if self.has_reference && self.revoked.is_none() {
+        if self.runs_reference {
             self.run(EventNumber::REFERENCE, self.told(Some(page), false));
         }
     }
 
     fn removed(&mut self, page: Page) {
-        self.own.removed(&self.machine.state.pages.bits, page);
-        if self.has_removed && self.revoked.is_none() {
+        if let Some(own) = &mut self.own {
+            own.removed(&self.machine.state.pages.bits, page);
+        }
+        if self.runs_removed {
             self.run(EventNumber::REMOVED, self.told(Some(page), false));
         }
         self.machine.state.pages.remove(page);
@@ -438,15 +508,18 @@ impl Policy for HipecPolicy {
         let victim = match chosen {
             Some(page) => {
                 self.counts.chosen += 1;
-                self.own.removed(&self.machine.state.pages.bits, page);
+                if let Some(own) = &mut self.own {
+                    own.removed(&self.machine.state.pages.bits, page);
+                }
                 page
             }
             None => {
                 self.counts.passed_over += 1;
-                self.own.victim(&mut self.machine.state.pages.bits)?
+                let page = self.passed_over()?;
+                self.machine.state.pages.remove(page);
+                page
             }
         };
-        self.machine.state.pages.remove(victim);
         Some(victim)
     }
 

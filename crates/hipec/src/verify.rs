@@ -229,6 +229,11 @@ impl Role {
         }
     }
 
+    /// Whether it sets a page or queue, whatever the operand held before.
+    pub(crate) const fn is_write(self) -> bool {
+        matches!(self, Role::WritePage | Role::WriteQueueRef)
+    }
+
     const fn wanted(self) -> &'static str {
         match self {
             Role::ReadInt => "an Int or a System number",

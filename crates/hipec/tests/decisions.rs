@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use pagekeeper_hipec::policy::STRIKES_MAX;
 use pagekeeper_hipec::{Execution, Form, HipecPolicy, Verified, load};
-use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
+use pagekeeper_policy::flat::Flat;
+use pagekeeper_policy::policies::fifo2::{Marks, Queues};
+use pagekeeper_policy::{Admission, Checked, Fraction, Page, Policy, PolicySpec};
 use proptest::prelude::*;
 
 fn program(name: &str) -> Arc<Verified> {
@@ -166,6 +168,51 @@ proptest! {
         let counts = program.counts();
         prop_assert_eq!(counts.chosen, 0);
         prop_assert_eq!(program.revoked().is_some(), counts.passed_over >= STRIKES_MAX.into());
+    }
+
+    /// It is made when it is first asked for a victim, and decides as if kept all along.
+    #[test]
+    fn the_pools_own_order_may_begin_late(
+        touches in prop::collection::vec((0..24_u32, 0..24_u8), 0..300),
+        frames in 1..12_u32,
+        fails in prop::collection::vec(prop::bool::weighted(0.2), 1..40),
+    ) {
+        let mut policy =
+            HipecPolicy::with_execution(program("mru"), frames, Execution::Interpreted).unwrap();
+        let marks = Marks { referenced: 1, inactive: 2 };
+        let (mut own, mut bits) = (Queues::new(Fraction::new(2, 3), marks), Flat::new());
+        let mut resident = BTreeSet::new();
+        let mut fails = fails.into_iter().cycle();
+        for (number, what) in touches {
+            let page = Page(number);
+            if resident.contains(&page) {
+                if what == 0 {
+                    own.removed(&bits, page);
+                    policy.removed(page);
+                    resident.remove(&page);
+                } else {
+                    *bits.slot(page.index()) |= marks.referenced;
+                    policy.referenced(page);
+                }
+                continue;
+            }
+            if resident.len() == frames as usize {
+                policy.set_budget_commands(fails.next().filter(|fails| *fails).map(|_| 0));
+                let chosen = policy.counts().chosen;
+                let victim = policy.victim(Some(page)).expect("pages are resident");
+                policy.set_budget_commands(None);
+                if policy.counts().chosen > chosen {
+                    own.removed(&bits, victim);
+                } else {
+                    prop_assert_eq!(own.victim(&mut bits), Some(victim));
+                }
+                prop_assert!(resident.remove(&victim));
+            }
+            let how = if what == 1 { Admission::Prefetch } else { Admission::Demand };
+            own.admitted(&mut bits, page, how);
+            policy.admitted(page, how);
+            resident.insert(page);
+        }
     }
 }
 

@@ -261,3 +261,70 @@ fn policies_share_the_code_of_their_program() {
         }
     });
 }
+
+/// Hints, and what ended the events, of a program that is told of the same page again and again.
+fn told(commands: &str) -> Option<(usize, Counts)> {
+    let text = format!(
+        "hipec 1
+event Init
+    Queue q
+    Page kept
+    Int one = 1
+    System FaultedPage
+event PageFault
+    EnQueue FaultedPage, q, TAIL
+    Return
+event Replace
+    DeQueue kept, q, HEAD
+    Return kept
+event Reference
+{commands}
+    Return
+"
+    );
+    let program = assemble(&text).unwrap_or_else(|error| panic!("{error}")).program;
+    let program = Arc::new(verify(program).unwrap_or_else(|error| panic!("{error:?}")));
+    let mut both = both(&program, 4)?;
+    both.each(|policy| policy.admitted(Page(3), Admission::Demand));
+    both.each(|policy| policy.referenced(Page(3)));
+    both.each(|policy| policy.referenced(Page(3)));
+    let seen = hints(&mut both.interpreted);
+    assert_eq!(hints(&mut both.compiled), seen);
+    Some((seen.len(), both.finish()))
+}
+
+#[test]
+fn operands_are_empty_again_where_an_event_begins() {
+    for (written, hints) in [("", 0), ("    Copy kept, FaultedPage", 2)] {
+        let commands = format!(
+            "{written}
+    Has kept
+    Jump empty
+    Prefetch one, one
+empty:
+    Copy kept, FaultedPage"
+        );
+        let Some((seen, counts)) = told(&commands) else { return };
+        assert_eq!((seen, counts.misuses), (hints, 0), "{commands}");
+    }
+    // A Call may read what was not written, and a path may leave out what another writes.
+    for commands in [
+        "    Call Kept\n    Copy kept, FaultedPage",
+        "    Logic ! one\n    Jump on\n    DeQueue kept, q, HEAD\non:\n    Call Kept\n    \
+         Copy kept, FaultedPage",
+    ] {
+        let rest = "\n    Return\nevent 3 Kept\n    Has kept\n    Jump empty\n    Prefetch one, one\n\
+                    empty:";
+        let Some((seen, counts)) = told(&format!("{commands}{rest}")) else {
+            return;
+        };
+        assert_eq!((seen, counts.misuses), (0, 0), "{commands}");
+    }
+}
+
+#[test]
+fn a_released_page_is_gone_where_the_event_goes_back_to_its_beginning() {
+    let commands = "again:\n    Release FaultedPage\n    Has FaultedPage\n    Jump again";
+    let Some((_, counts)) = told(commands) else { return };
+    assert_eq!(counts.misuses, 2);
+}

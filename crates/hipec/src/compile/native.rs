@@ -7,14 +7,15 @@ use std::fmt;
 use std::sync::Mutex;
 
 use cranelift_codegen::settings::{self, Configurable};
-use cranelift_codegen::{CodegenError, Context, isa};
+use cranelift_codegen::{CodegenError, isa};
 use cranelift_jit::{JITBuilder, JITModule};
-use cranelift_module::{FuncId, Linkage, Module, ModuleError, default_libcall_names};
+use cranelift_module::{FuncId, Module, ModuleError, default_libcall_names};
 
 use super::translate::{self, Layout};
 use super::{COMPILED_COMMANDS_MAX, CompileError};
-use crate::image::{Image, Registers};
+use crate::image::{Image, Registers, SYSTEM_EVENTS, system_place};
 use crate::interpret::State;
+use crate::program::EventNumber;
 
 /// Registers, nodes, queues, bits, integers, commands left; gives back the commands left if the
 /// event has ended, and their complement if it stands before a command for the interpreter.
@@ -29,10 +30,11 @@ type Entry = unsafe extern "C" fn(
 
 /// The machine code of one image.
 pub(crate) struct Native {
-    entry: Entry,
-    /// Places in the image's code where it can be entered.
+    /// Of each event of the system that the program has: the event, and those that it Calls.
+    functions: [Option<Entry>; SYSTEM_EVENTS.len()],
+    /// Places in the image's code where the function that they belong to can be entered.
     entries: Vec<bool>,
-    /// Owns the memory that `entry` points to; `None` only while it is dropped. The lock is for
+    /// Owns the memory that `functions` point to; `None` only while it is dropped. The lock is for
     /// sharing between threads, and is never taken.
     module: Mutex<Option<JITModule>>,
 }
@@ -44,36 +46,38 @@ impl Native {
         }
         let mut module = JITModule::new(JITBuilder::with_isa(host()?, default_libcall_names()));
         let layout = Layout::of(image);
-        let mut context = module.make_context();
-        translate::translate(image, &layout, &mut context.func, module.isa());
-        let function = define(&mut module, &mut context);
-        let function = match function {
-            Ok(function) => function,
+        let functions = match define(&mut module, image, &layout) {
+            Ok(functions) => functions,
             Err(error) => {
                 // SAFETY: nothing of the module was ever run, and no pointer into it was taken.
                 unsafe { module.free_memory() };
                 return Err(error);
             }
         };
-        let address = module.get_finalized_function(function);
-        // SAFETY: `translate` gives the function this signature, in the host's C convention. The
-        // memory is finalized: it is executable, not writable, and lives as long as the module,
-        // which lives as long as `entry`.
-        let entry = unsafe { std::mem::transmute::<*const u8, Entry>(address) };
-        Ok(Self { entry, entries: layout.entries, module: Mutex::new(Some(module)) })
+        let functions = functions.map(|function| {
+            let address = module.get_finalized_function(function?);
+            // SAFETY: `translate` gives each function this signature, in the host's C convention.
+            // The memory is finalized: it is executable, not writable, and lives as long as the
+            // module, which lives as long as `functions`.
+            Some(unsafe { std::mem::transmute::<*const u8, Entry>(address) })
+        });
+        Ok(Self { functions, entries: layout.entries, module: Mutex::new(Some(module)) })
     }
 
-    /// Whether it can be entered before the command at this place.
+    /// Whether an event can be entered before the command at this place.
     #[inline]
     pub(crate) fn is_entry(&self, at: u32) -> bool {
         self.entries.get(at as usize).is_some_and(|is_entry| *is_entry)
     }
 
-    /// Runs a program from where it stands, an [entry](Self::is_entry). `state` began as that of
+    /// Runs the event of the system that began last from where it stands. `state` began as that of
     /// the image that this was compiled from. Takes what it runs off `left`; whether the event has
     /// ended. If it has not, the program stands before a command that was not run.
-    #[inline]
-    pub(crate) fn run(&self, state: &mut State, left: &mut u64) -> bool {
+    #[inline(always)]
+    pub(crate) fn run(&self, event: EventNumber, state: &mut State, left: &mut u64) -> bool {
+        let Some(function) = system_place(event).and_then(|place| self.functions[place]) else {
+            return false;
+        };
         let budget = i64::try_from(*left).unwrap_or(i64::MAX);
         let registers: *mut Registers = &mut *state.registers;
         let memory = state.pages.memory();
@@ -89,12 +93,12 @@ impl Native {
         // - nodes, bits and integers, by a page in an operand (after a comparison with none) or in
         //   a link. Both are of pages that were admitted, and `Pages::admit` makes these arrays
         //   reach as far as the page before it is one. Operands of pages are emptied or set when
-        //   an event begins, and no page leaves before it ends.
+        //   an event begins, or written before they are read, and no page leaves before it ends.
         // The verifier saw to it that operands have the types that commands need, and that every
         // path stays inside its event; where the code comes to a place that it has no code for, it
         // leaves to the interpreter.
         let left_or_not = unsafe {
-            (self.entry)(
+            function(
                 registers,
                 memory.nodes.as_mut_ptr(),
                 memory.queues.as_mut_ptr(),
@@ -118,7 +122,7 @@ impl Drop for Native {
         };
         if let Some(module) = module {
             // SAFETY: machines run the code through an `Arc` of this, so nobody does now, and
-            // `entry`, the one pointer into it, goes with it.
+            // `functions`, the only pointers into it, go with it.
             unsafe { module.free_memory() };
         }
     }
@@ -153,15 +157,27 @@ fn host() -> Result<isa::OwnedTargetIsa, CompileError> {
     Ok(isa)
 }
 
-/// Makes the context's function executable.
-fn define(module: &mut JITModule, context: &mut Context) -> Result<FuncId, CompileError> {
+/// Makes a function for each event of the system that the program has.
+fn define(
+    module: &mut JITModule,
+    image: &Image,
+    layout: &Layout,
+) -> Result<[Option<FuncId>; SYSTEM_EVENTS.len()], CompileError> {
     let refused = |error: ModuleError| CompileError::Refused(reason(&error));
-    let function = module
-        .declare_function("program", Linkage::Export, &context.func.signature)
-        .map_err(refused)?;
-    module.define_function(function, context).map_err(refused)?;
+    let mut context = module.make_context();
+    let mut functions = [None; SYSTEM_EVENTS.len()];
+    for (event, function) in SYSTEM_EVENTS.into_iter().zip(&mut functions) {
+        if image.start_of(event).is_none() {
+            continue;
+        }
+        translate::translate(image, layout, event, &mut context.func, module.isa());
+        let id = module.declare_anonymous_function(&context.func.signature).map_err(refused)?;
+        module.define_function(id, &mut context).map_err(refused)?;
+        module.clear_context(&mut context);
+        *function = Some(id);
+    }
     module.finalize_definitions().map_err(refused)?;
-    Ok(function)
+    Ok(functions)
 }
 
 fn reason(error: &ModuleError) -> String {

@@ -1,7 +1,8 @@
-//! From an image to one function of machine code, through Cranelift.
+//! From an image to machine code, through Cranelift: a function for each event of the system.
 //!
-//! The function holds all events. It begins by going to the command where the program stands, and
-//! keeps Calls as the interpreter does, so that either can go on where the other stopped. Commands
+//! A function holds its event and those that it Calls. It begins by going to the command where the
+//! program stands, mostly its first, and keeps Calls as the interpreter does, so that either can go
+//! on where the other stopped. Commands
 //! that run together are charged together, where the first of them begins. Before a command that
 //! it leaves to the interpreter nothing of it was done, and what was charged for it and those
 //! behind it is given back.
@@ -16,7 +17,7 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 
-use crate::image::{Image, Registers, SYSTEM_EVENTS};
+use crate::image::{Image, Registers};
 use crate::pages::{
     AFTER, BACK, BEFORE, FRONT, GIVEN_UP, HOME, LEN, LOOSE, MODIFIED, ORDERED, REFERENCED,
 };
@@ -124,6 +125,24 @@ impl Layout {
         layout
     }
 
+    /// An event, and those that it Calls.
+    fn reached(&self, image: &Image, root: EventNumber) -> Vec<EventNumber> {
+        let mut reached = vec![root];
+        let mut place = 0;
+        while let Some(from) = reached.get(place).copied() {
+            for (step, event) in std::iter::zip(&image.code, &self.events) {
+                if let Command::Call { event: called } = step.command
+                    && *event == from
+                    && !reached.contains(&called)
+                {
+                    reached.push(called);
+                }
+            }
+            place += 1;
+        }
+        reached
+    }
+
     /// Whether the command is the last of its block.
     fn ends(&self, image: &Image, at: usize) -> bool {
         self.is_leader.get(at + 1).is_none_or(|is_leader| *is_leader)
@@ -168,6 +187,8 @@ enum Region {
     Queue(Index),
     /// What the interpreter finds when it takes over.
     Place,
+    /// The page that Replace gave up.
+    Named,
 }
 
 impl Region {
@@ -182,6 +203,7 @@ impl Region {
             Region::Bits => 6,
             Region::Numbers => 7,
             Region::Place => 8,
+            Region::Named => 9,
             Region::Int(index) => 0x100 + u32::from(index.0),
             Region::Page(index) => 0x200 + u32::from(index.0),
             Region::Queue(index) => 0x300 + u32::from(index.0),
@@ -207,10 +229,14 @@ enum Queue {
 struct Translator<'a> {
     image: &'a Image,
     layout: &'a Layout,
+    /// The event of the system that this function is of.
+    root: EventNumber,
     builder: FunctionBuilder<'a>,
     blocks: Vec<Option<Block>>,
     leave: Block,
     left: Variable,
+    /// The number of loose pages, which is written where the function ends.
+    loose: Variable,
     registers: Value,
     nodes: Value,
     queues: Value,
@@ -225,10 +251,12 @@ struct Translator<'a> {
     holding: Vec<Index>,
 }
 
-/// Makes the function. It takes and gives what `Entry` in [`native`](super::native) says.
+/// Makes the function of an event. It takes and gives what `Entry` in [`native`](super::native)
+/// says.
 pub(super) fn translate(
     image: &Image,
     layout: &Layout,
+    root: EventNumber,
     function: &mut Function,
     isa: &dyn TargetIsa,
 ) {
@@ -244,10 +272,12 @@ pub(super) fn translate(
     let params = builder.block_params(entry).to_vec();
     let left = builder.declare_var(I64);
     builder.def_var(left, params[5]);
-    let blocks = layout
-        .is_leader
-        .iter()
-        .map(|is_leader| is_leader.then(|| builder.create_block()))
+    let loose = builder.declare_var(I32);
+    let reached = layout.reached(image, root);
+    let blocks = std::iter::zip(&layout.is_leader, &layout.events)
+        .map(|(is_leader, event)| {
+            (*is_leader && reached.contains(event)).then(|| builder.create_block())
+        })
         .collect();
     let leave = builder.create_block();
     builder.set_cold_block(leave);
@@ -257,10 +287,12 @@ pub(super) fn translate(
     let mut translator = Translator {
         image,
         layout,
+        root,
         builder,
         blocks,
         leave,
         left,
+        loose,
         registers: params[0],
         nodes: params[1],
         queues: params[2],
@@ -271,6 +303,7 @@ pub(super) fn translate(
         test: Test::False,
         holding: Vec::new(),
     };
+    translator.load_loose();
     translator.dispatch();
     translator.commands();
     translator.leaving();
@@ -282,11 +315,18 @@ impl Translator<'_> {
     /// Goes to the command where the program stands.
     fn dispatch(&mut self) {
         let at = self.load(I32, Region::Place, self.registers, offset_of!(Registers, at) as i32);
-        let zero = self.builder.ins().iconst(I32, 0);
         let left = self.builder.use_var(self.left);
         let other = self.builder.create_block();
         self.builder.set_cold_block(other);
         let other_call = self.builder.func.dfg.block_call(other, &[]);
+        let first = self.image.entries[usize::from(self.root.0)];
+        if let Some(block) = self.blocks[first as usize] {
+            let elsewhere = self.builder.create_block();
+            self.builder.set_cold_block(elsewhere);
+            let is_first = self.builder.ins().icmp_imm_s(IntCC::Equal, at, i64::from(first));
+            self.builder.ins().brif(is_first, block, &[], elsewhere, &[]);
+            self.builder.switch_to_block(elsewhere);
+        }
         let mut table = Vec::with_capacity(self.layout.entries.len());
         for (at, is_entry) in self.layout.entries.iter().enumerate() {
             table.push(match self.blocks[at] {
@@ -297,7 +337,9 @@ impl Translator<'_> {
         let table = self.builder.create_jump_table(JumpTableData::new(other_call, &table));
         self.builder.ins().br_table(at, table);
         self.builder.switch_to_block(other);
-        let args = [at, zero, left].map(BlockArg::Value);
+        let test = offset_of!(Registers, test) as i32;
+        let test = self.load(I32, Region::Place, self.registers, test);
+        let args = [at, test, left].map(BlockArg::Value);
         self.builder.ins().jump(self.leave, &args);
     }
 
@@ -307,6 +349,7 @@ impl Translator<'_> {
         let [at, test, left] = *self.builder.block_params(self.leave) else { return };
         self.store(Region::Place, at, self.registers, offset_of!(Registers, at) as i32);
         self.store(Region::Place, test, self.registers, offset_of!(Registers, test) as i32);
+        self.store_loose();
         let left = self.builder.ins().bnot(left);
         self.builder.ins().return_(&[left]);
     }
@@ -314,10 +357,11 @@ impl Translator<'_> {
     fn commands(&mut self) {
         let mut is_open = false;
         for at in 0..self.image.code.len() {
+            if is_open && self.layout.is_leader[at] {
+                self.go_on(at);
+                is_open = false;
+            }
             if let Some(block) = self.blocks[at] {
-                if is_open {
-                    self.go_on(at);
-                }
                 self.begin(at, block);
                 is_open = true;
             }
@@ -368,14 +412,16 @@ impl Translator<'_> {
         self.charged = cost;
     }
 
-    /// The operand that surely holds a page where an event begins: no command changes it, and only
-    /// Replace, and what others Call, may run without one.
+    /// The operand that surely holds a page where the function's event begins: all but Replace have
+    /// one, and what may have released it goes back there with a Jump only.
     fn faulted_page(&self, at: usize) -> Option<Index> {
-        let event = self.layout.events[at];
-        let has_page = self.layout.is_first[at]
-            && event != EventNumber::REPLACE
-            && self.layout.returns[usize::from(event.0)].is_empty();
-        self.image.start_of(event).filter(|_| has_page)?.faulted_page.map(Index)
+        let is_start = at == self.image.entries[usize::from(self.root.0)] as usize;
+        let goes_here = |command| matches!(command, Command::Jump { to } if usize::from(to) == at);
+        let has_page = is_start
+            && self.root != EventNumber::REPLACE
+            && !self.image.code.iter().any(|step| goes_here(step.command));
+        let operand = self.image.start_of(self.root).filter(|_| has_page)?.faulted_page;
+        (operand != 0).then_some(Index(operand))
     }
 
     /// Goes to the next command, which begins a block.
@@ -553,8 +599,21 @@ impl Translator<'_> {
     }
 
     fn count_loose(&mut self, by: i64) {
+        let loose = self.builder.use_var(self.loose);
+        let loose = self.builder.ins().iadd_imm_s(loose, by);
+        self.builder.def_var(self.loose, loose);
+    }
+
+    fn load_loose(&mut self) {
         let row = self.queue_row(Queue::Known(LOOSE));
-        self.count(Region::Loose, row, by);
+        let loose = self.load(I32, Region::Loose, row, field(LEN));
+        self.builder.def_var(self.loose, loose);
+    }
+
+    fn store_loose(&mut self) {
+        let row = self.queue_row(Queue::Known(LOOSE));
+        let loose = self.builder.use_var(self.loose);
+        self.store(Region::Loose, loose, row, field(LEN));
     }
 
     /// Writes a neighbour's link, or the queue's end where there is none.
@@ -654,12 +713,35 @@ impl Translator<'_> {
         self.set_page(page, none);
     }
 
+    /// Gives up the page that leaves next, with the event's end: unless others do before it, it is
+    /// named, and on no list. Nothing sees its home and operand any more.
+    fn name(&mut self, page: Index) {
+        let link = self.page(page);
+        let node = self.node(link);
+        self.take(node);
+        let given_up = self.queue_row(Queue::Known(GIVEN_UP));
+        let others = self.load(I32, Region::Links, given_up, field(FRONT));
+        let (behind, alone) = (self.builder.create_block(), self.builder.create_block());
+        let done = self.builder.create_block();
+        self.builder.ins().brif(others, behind, &[], alone, &[]);
+        self.builder.switch_to_block(behind);
+        self.builder.set_cold_block(behind);
+        self.put(link, node, Queue::Known(GIVEN_UP), End::Tail);
+        self.builder.ins().jump(done, &[]);
+        self.builder.switch_to_block(alone);
+        self.store(Region::Named, link, self.registers, offset_of!(Registers, named) as i32);
+        self.builder.ins().jump(done, &[]);
+        self.builder.switch_to_block(done);
+    }
+
     /// One command; whether the next one belongs to the same block or is gone on to.
     fn command(&mut self, command: Command) -> bool {
         match command {
             Command::Return { page } => {
-                if let Some(page) = page {
-                    self.give_up(page);
+                match page {
+                    Some(page) if self.layout.events[self.at] == self.root => self.name(page),
+                    Some(page) => self.give_up(page),
+                    None => {}
                 }
                 self.go_back();
                 return false;
@@ -918,21 +1000,20 @@ impl Translator<'_> {
     /// Ends the event, or goes back to the caller.
     fn go_back(&mut self) {
         let event = self.layout.events[self.at];
-        let returns = &self.layout.returns[usize::from(event.0)];
-        let depth_at = offset_of!(Registers, depth) as i32;
         let left = self.builder.use_var(self.left);
-        if returns.is_empty() {
+        if event == self.root {
+            // No event is entered twice on the way, so this is not a Call's.
+            self.store_loose();
             self.builder.ins().return_(&[left]);
             return;
         }
+        let returns: Vec<u32> = self.layout.returns[usize::from(event.0)]
+            .iter()
+            .copied()
+            .filter(|at| self.blocks[*at as usize].is_some())
+            .collect();
+        let depth_at = offset_of!(Registers, depth) as i32;
         let depth = self.load(I32, Region::Calls, self.registers, depth_at);
-        if SYSTEM_EVENTS.contains(&event) {
-            let (ends, goes_back) = (self.builder.create_block(), self.builder.create_block());
-            self.builder.ins().brif(depth, goes_back, &[], ends, &[]);
-            self.builder.switch_to_block(ends);
-            self.builder.ins().return_(&[left]);
-            self.builder.switch_to_block(goes_back);
-        }
         let depth = self.builder.ins().iadd_imm_s(depth, -1);
         self.store(Region::Calls, depth, self.registers, depth_at);
         if let [only] = returns[..] {
@@ -946,8 +1027,8 @@ impl Translator<'_> {
         let back = self.load(I32, Region::Calls, caller, offset);
         let mut switch = cranelift_frontend::Switch::new();
         for at in returns {
-            if let Some(block) = self.blocks[*at as usize] {
-                switch.set_entry(u128::from(*at), block);
+            if let Some(block) = self.blocks[at as usize] {
+                switch.set_entry(u128::from(at), block);
             }
         }
         let other = self.builder.create_block();
