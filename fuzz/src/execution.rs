@@ -333,7 +333,11 @@ impl Pool {
     }
 
     fn look(&mut self) {
-        let hints = self.both(0, self.table.len(), HipecPolicy::take_hints);
+        let hints = self.both(0, self.table.len(), |it| {
+            let mut hints = Vec::new();
+            it.take_hints(&mut hints);
+            hints
+        });
         assert!(hints.len() <= HINTS_MAX);
         self.both(0, self.table.len(), HipecPolicy::take_notes);
         assert!(self.policy.gauges().iter().all(|gauge| gauge.value.is_finite()));
