@@ -53,5 +53,7 @@ fn each_save_is_compared_with_the_last_and_with_lru_and_opt() {
     }
     let pid = rustix::process::Pid::from_child(&child.0);
     rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    // In a job in the background, which ignores it, Ctrl-C never comes.
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
     assert!(!child.0.wait().unwrap().success(), "Ctrl-C ends it");
 }
