@@ -259,7 +259,8 @@ Event Replace() { return DeQueue(all, HEAD); }
     for page in 0..pages {
         assert_eq!(usize::from(content[page * PAGE]), (page * 7 + 3) % 256, "page {page}");
     }
-    assert!(done.total("write_backs") >= 3 * pages as u64, "{}", done.total("write_backs"));
+    // The last few newcomers of a round are still there, and dirty, in the next.
+    assert!(done.total("write_backs") >= 3 * pages as u64 - 16, "{}", done.total("write_backs"));
 }
 
 #[test]
