@@ -195,8 +195,8 @@ fn flushed_pages_leave_clean() {
         let written = counts.write_backs + counts.dirty_at_end;
         assert!((2 * pages - 8..=2 * pages).contains(&written), "{counts:?}");
     }
-    // Victims take their neighbours along: how many are dirty in the end hangs on which went last.
-    assert!(flushed.dirty_at_end <= 8 && plain.dirty_at_end >= 32, "{flushed:?} {plain:?}");
+    // Dirty neighbours of a victim are written along, in both.
+    assert!(flushed.dirty_at_end <= 8 && plain.dirty_at_end >= 30, "{flushed:?} {plain:?}");
 
     let mut policy = Checked::new(policy(&flushing, 64), 64);
     let exact = replay(&writes(), &mut policy, 64, |_| {}).unwrap();
