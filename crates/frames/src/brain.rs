@@ -71,6 +71,8 @@ pub struct Brain {
     pub(crate) mapped_links: Links,
     /// Counts uses; wraps.
     uses: u32,
+    /// The count before the last reference.
+    uses_before: u32,
     /// Per page: the count at its last use.
     stamps: Vec<u32>,
     pub(crate) interest: Interest,
@@ -114,6 +116,7 @@ impl Brain {
             mapped: List::new(),
             mapped_links: Links::default(),
             uses: 0,
+            uses_before: 0,
             stamps: Vec::new(),
             interest: Interest::default(),
             streams: Vec::new(),
@@ -128,6 +131,16 @@ impl Brain {
     /// Takes one input and says what to do. The plan is valid until the next call.
     pub fn apply(&mut self, input: Input) -> &Plan {
         self.plan.clear();
+        let is_reference = matches!(
+            input,
+            Input::Major { .. }
+                | Input::Overwrite { .. }
+                | Input::Touch { .. }
+                | Input::Write { .. }
+        );
+        if is_reference {
+            self.uses_before = self.uses;
+        }
         match input {
             Input::Segment { segment, pages } => {
                 self.pages.set_pages(segment, pages);
@@ -167,15 +180,7 @@ impl Brain {
             Input::Unmap { place } => self.unmap_wished(place),
             Input::Policy { .. } => self.replace_policy(),
         }
-        if self.gives_hints
-            && matches!(
-                input,
-                Input::Major { .. }
-                    | Input::Overwrite { .. }
-                    | Input::Touch { .. }
-                    | Input::Write { .. }
-            )
-        {
+        if self.gives_hints && is_reference {
             self.gather_wishes();
         }
         self.fold_digest();
@@ -344,7 +349,7 @@ impl Brain {
         2 * self.recent_uses()
     }
 
-    /// Notes a use, for [`is_recent`](Self::is_recent).
+    /// Notes a use, for [`uses_since`](Self::uses_since).
     fn stamp(&mut self, page: Page) {
         self.uses = self.uses.wrapping_add(1);
         if self.stamps.len() <= page.index() {
@@ -362,17 +367,23 @@ impl Brain {
         }
     }
 
-    /// Whether the page was used so lately that it must not leave.
-    fn is_recent(&self, page: Page) -> bool {
-        self.uses_since(page) < self.recent_uses()
-    }
-
     /// The policy's next victim. Recent pages that it gives up become newcomers instead.
     pub(crate) fn next_victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        self.victim_unused_for(self.recent_uses(), incoming)
+    }
+
+    /// The policy's next victim for pages that nobody waits for: not among those that the last
+    /// reference needs, which may be on their way in.
+    pub(crate) fn next_victim_ahead(&mut self) -> Option<Page> {
+        let by_reference = self.uses.wrapping_sub(self.uses_before);
+        self.victim_unused_for(by_reference.max(self.recent_uses()), None)
+    }
+
+    fn victim_unused_for(&mut self, uses: u32, incoming: Option<Page>) -> Option<Page> {
         incoming.inspect(|page| self.tell_place(*page));
         loop {
             let page = self.policy.victim(incoming)?;
-            if !self.is_recent(page) {
+            if self.uses_since(page) >= uses {
                 return Some(page);
             }
             self.flags[page.index()] ^= IN_POLICY | SPARED;

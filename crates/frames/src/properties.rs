@@ -475,9 +475,7 @@ impl Model {
             assert!(!whole || self.choice.wishful || self.brain.is_dirty(place));
             let first = plan.fetch.first().expect("a fetch");
             assert!(first.place == place && first.demanded >= 1);
-            // Of many pages read at once, a wish may push the first out again: it is read once more,
-            // and the wish is fulfilled by then.
-            assert!(self.choice.wishful && want > 1 || self.brain.is_resident(place));
+            assert!(self.brain.is_resident(place), "also after the wishes");
             // A wish may have been for just this page.
             assert!(self.choice.wishful || self.brain.is_mapped(place) == map);
         } else if !map || !self.brain.is_mapped(place) {

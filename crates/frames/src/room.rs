@@ -32,7 +32,7 @@ impl Brain {
     /// for is not taken.
     pub(crate) fn make_room_ahead(&mut self, pages: u32) -> u32 {
         while self.resident + pages > self.limit()
-            && let Some(page) = self.next_victim(None)
+            && let Some(page) = self.next_victim_ahead()
         {
             self.evict(page);
         }
