@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build demo test stress fuzz lint bench bench-library bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite clean
+.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -14,6 +14,9 @@ build: setup ## Build the command and the preload library (target/release)
 	cargo build --release
 	cargo build --profile preload -p pagekeeper-preload
 	cp target/preload/libpagekeeper_preload.so target/release/
+
+install: build ## Install the command and the library for C: PREFIX=/usr/local, LIBDIR, INCLUDEDIR, DESTDIR
+	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" DESTDIR="$(DESTDIR)" scripts/install.sh
 
 demo: build ## Run a SQLite join and numpy epochs under `pagekeeper tune`
 	@scripts/demo.sh
@@ -36,8 +39,11 @@ bench: build ## Measure against the kernel, interleaved; results on the terminal
 bench-hits: build ## Nanoseconds of reads of cached data, ours and the kernel's
 	cargo run --release --manifest-path bench/Cargo.toml -- hits
 
-bench-library: build ## The library: hits beside pread, misses beside the kernel's
+bench-library: build ## The library: hits beside pread and a software lookup, misses beside the kernel's
 	cargo run --release --manifest-path bench/Cargo.toml -- library
+
+bench-heap: build ## Working memory that does not fit: a Fourier transform and a product of matrices
+	cargo run --release --manifest-path bench/Cargo.toml -- heap
 
 bench-predict: build ## Predicted against measured faults, four workloads, four policies
 	cargo run --release --manifest-path bench/Cargo.toml -- predict

@@ -7,24 +7,14 @@ cd "$(dirname "$0")/.."
 pagekeeper=$PWD/target/release/pagekeeper
 data=${PAGEKEEPER_DEMO_DATA:-$PWD/target/demo}
 mkdir -p "$data"
+programs=$PWD/bench/src/suite # measured there, too
 
 MEMORY=48M
 
 if [ ! -f "$data/shop.db" ]; then
     echo "Building a SQLite database of about 190 MB (four times the memory given) ..."
-    sqlite3 "$data/shop.db.tmp" <<'SQL'
-PRAGMA journal_mode = OFF;
-PRAGMA synchronous = OFF;
-PRAGMA page_size = 4096;
-CREATE TABLE rates(currency INTEGER PRIMARY KEY, rate INTEGER);
-INSERT INTO rates VALUES (1, 100), (2, 117), (3, 85), (4, 131), (5, 92), (6, 108);
-CREATE TABLE orders(id INTEGER PRIMARY KEY, currency INTEGER, amount INTEGER, note TEXT);
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 120000)
-INSERT INTO orders SELECT i, i % 6 + 1, (i * 7919) % 10007, hex(zeroblob(240)) FROM n;
-CREATE TABLE archive(id INTEGER PRIMARY KEY, body TEXT);
-WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 62000)
-INSERT INTO archive SELECT i, hex(zeroblob(1000)) FROM n;
-SQL
+    rm -f "$data/shop.db.tmp"
+    .venv/bin/python "$programs/shop.py" "$data/shop.db.tmp"
     mv "$data/shop.db.tmp" "$data/shop.db"
 fi
 JOIN="PRAGMA mmap_size=1073741824; PRAGMA cache_size=16; PRAGMA automatic_index=off;
@@ -45,20 +35,6 @@ rows.flush()
 PY
     mv "$data/samples.npy.tmp" "$data/samples.npy"
 fi
-cat > "$data/epochs.py" <<'PY'
-import sys
-import numpy as np
-
-samples = np.load(sys.argv[1], mmap_mode="r")
-weights = np.zeros(samples.shape[1])
-for epoch in range(6):
-    for start in range(0, len(samples), 2000):
-        batch = samples[start : start + 2000]
-        error = batch @ weights - batch.sum(axis=1, dtype=np.float64)
-        weights -= 0.01 * (error @ batch) / len(batch)
-print(" ".join(f"{w:.6f}" for w in weights[:4]))
-PY
-
 echo
 echo "=== 1. sqlite3: a nested-loop join over $(du -h "$data/shop.db" | cut -f1), in $MEMORY of memory"
 plain=$(sqlite3 "$data/shop.db" "$JOIN")
@@ -67,9 +43,9 @@ grep -qF "$(tail -1 <<<"$plain")" "$data/sqlite.out" || { echo "demo: the answer
 
 echo
 echo "=== 2. python3: six epochs over a numpy.memmap of $(du -h "$data/samples.npy" | cut -f1), in $MEMORY of memory"
-plain=$(.venv/bin/python "$data/epochs.py" "$data/samples.npy")
+plain=$(.venv/bin/python "$programs/epochs.py" "$data/samples.npy")
 "$pagekeeper" tune --memory "$MEMORY" --files '*.npy' -- \
-    .venv/bin/python "$data/epochs.py" "$data/samples.npy" | tee "$data/numpy.out"
+    .venv/bin/python "$programs/epochs.py" "$data/samples.npy" | tee "$data/numpy.out"
 grep -qF "$plain" "$data/numpy.out" || { echo "demo: the answers differ" >&2; exit 1; }
 echo
 echo "Both programs gave the same answers as without Pagekeeper."

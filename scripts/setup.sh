@@ -10,6 +10,7 @@ sudo_if_needed() { if [ "$(id -u)" = 0 ]; then "$@"; else sudo "$@"; fi; }
 
 packages=()
 command -v cc >/dev/null || packages+=(build-essential)
+command -v pkg-config >/dev/null || packages+=(pkg-config)
 command -v sqlite3 >/dev/null || packages+=(sqlite3)
 command -v python3 >/dev/null || packages+=(python3)
 python3 -c 'import venv, ensurepip' 2>/dev/null || packages+=(python3-venv)

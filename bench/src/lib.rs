@@ -2,6 +2,8 @@
 
 pub mod contest;
 pub mod domains;
+pub mod hashed;
+pub mod heap;
 pub mod hipec;
 pub mod hits;
 pub mod library;
@@ -14,3 +16,4 @@ pub mod simulator;
 pub mod suite;
 pub mod table;
 pub mod tables;
+pub mod translation;

@@ -1,6 +1,7 @@
 //! The library: what a hit costs beside `pread(2)`, and a miss beside the kernel's.
 
 use crate::contest::{Contender, interleave};
+use crate::hashed::{Hashed, Variant};
 use crate::machine::{Machine, READ_AHEAD_KIB};
 use crate::pattern::SplitMix;
 use crate::run::{Measured, Pager, Program};
@@ -32,6 +33,7 @@ pub fn library(machine: &Machine, repeats: u32) -> Result<()> {
 /// How hits find their bytes.
 enum Way {
     Pread(File),
+    Hash(Box<Hashed>),
     ReadAt(Segment),
     Copy(Mmap),
 }
@@ -40,6 +42,7 @@ impl Way {
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self {
             Way::Pread(file) => file.read_exact_at(buf, offset)?,
+            Way::Hash(cache) => cache.read_exact_at(buf, offset)?,
             Way::ReadAt(segment) => segment.read_exact_at(buf, offset)?,
             Way::Copy(map) => {
                 buf.copy_from_slice(&map[offset as usize..offset as usize + buf.len()]);
@@ -61,7 +64,10 @@ impl Way {
 
 /// Reads of what is in memory. Every repeat takes all ways in turn, many times over, and the
 /// fastest round of each counts: on a shared machine the others measure the neighbours.
-fn hits(machine: &Machine, repeats: u32) -> Result<()> {
+///
+/// # Errors
+/// The files'.
+pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     const FILE: u64 = 16 * MIB;
     const ROUNDS: usize = 15;
     let path = machine.file(FILE / 4096)?;
@@ -71,7 +77,10 @@ fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let cache = Cache::builder(2 * FILE).build()?;
     let segment = cache.open(&path, Options::new())?;
     let mut all = vec![0; FILE as usize];
-    let ways = [Way::Pread(file), Way::ReadAt(segment), Way::Copy(map)];
+    // As many buffers as the library has frames.
+    let hashed = Hashed::new(File::open(&path)?, (2 * FILE / 4096) as u32, Variant::CONTROL);
+    let hashed = Way::Hash(Box::new(hashed));
+    let ways = [Way::Pread(file), hashed, Way::ReadAt(segment), Way::Copy(map)];
     for way in &ways {
         way.read(&mut all, 0)?;
     }
@@ -79,7 +88,7 @@ fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let mut results = Vec::new();
     for (size, target) in [(4, 0.1), (1024, 0.25), (4096, 0.5), (65536, 0.8)] {
         for (pattern, span) in [("one page again and again", 0), ("anywhere in 16 MiB", FILE)] {
-            let mut times = [const { Vec::new() }; 3];
+            let mut times = [const { Vec::new() }; 4];
             for repeat in 0..repeats {
                 let mut random = SplitMix::new(u64::from(repeat));
                 let count = (32 << 20) / (size as u64 + 1024);
@@ -87,7 +96,7 @@ fn hits(machine: &Machine, repeats: u32) -> Result<()> {
                 let offsets: Vec<u64> =
                     (0..count / 8).map(|_| random.below(slots) * size as u64).collect();
                 let mut buf = vec![0; size];
-                let mut best = [f64::INFINITY; 3];
+                let mut best = [f64::INFINITY; 4];
                 for _ in 0..ROUNDS {
                     for (way, best) in ways.iter().zip(&mut best) {
                         *best = best.min(way.time(&mut buf, &offsets)?);
@@ -98,23 +107,33 @@ fn hits(machine: &Machine, repeats: u32) -> Result<()> {
                 }
             }
             let spread = |way: usize| Spread::of(times[way].iter().copied());
-            let ratio = Spread::of(times[1].iter().zip(&times[0]).map(|(a, b)| a / b));
+            let to = |way: usize| Spread::of(times[2].iter().zip(&times[way]).map(|(a, b)| a / b));
             rows.push(vec![
                 format!("{size} B, {pattern}"),
                 format!("{:.1}", spread(0)),
                 format!("{:.1}", spread(1)),
                 format!("{:.1}", spread(2)),
-                format!("{ratio:.3}"),
+                format!("{:.1}", spread(3)),
+                format!("{:.3}", to(1)),
+                format!("{:.3}", to(0)),
                 format!("{target}"),
             ]);
             results.push(json!({
                 "size_bytes": size, "pattern": pattern, "pread_ns": times[0],
-                "read_at_ns": times[1], "mapped_copy_ns": times[2],
+                "hash_ns": times[1], "read_at_ns": times[2], "mapped_copy_ns": times[3],
             }));
         }
     }
-    let head =
-        ["hit", "pread ns", "read_at ns", "copy from a mapping ns", "read_at / pread", "aim"];
+    let head = [
+        "hit",
+        "pread ns",
+        "hash ns",
+        "read_at ns",
+        "copy from a mapping ns",
+        "read_at / hash",
+        "read_at / pread",
+        "aim",
+    ];
     table::print("Reads of what is in memory, one thread; ratios run by run", &head, &rows);
     machine.save("library-hits", results.into())
 }
@@ -125,7 +144,7 @@ fn program(way: &str, file: &Path, threads: u32, memory_bytes: u64) -> Result<Pr
     let mut command = vec![own.with_file_name("pagekeeper-library-workload").into_os_string()];
     command.extend([way.into(), file.into(), threads.to_string().into(), TOUCHES.into()]);
     command.extend(["7".into(), memory_bytes.to_string().into()]);
-    Ok(Program { command, files: vec![file.to_owned()] })
+    Ok(Program::new(command, vec![file.to_owned()]))
 }
 
 /// Random touches at four times the memory.

@@ -5,7 +5,8 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, hipec, hits, library, overhead, predict, simulator, suite, tables,
+    contest, domains, heap, hipec, hits, library, overhead, predict, simulator, suite, tables,
+    translation,
 };
 use std::path::PathBuf;
 
@@ -55,12 +56,17 @@ enum What {
     Rdr,
     /// Table II: what a policy's being a HiPEC program costs
     Overhead,
-    /// The library: hits beside `pread`, misses beside the kernel's
+    /// The library: hits beside `pread`, misses beside the kernel's; both beside a cache with a
+    /// software lookup
     Library,
+    /// Of that, hits, instructions a read, and the variants of the software lookup
+    Translation,
     /// Requests per second of the simulator, beside libCacheSim's
     Simulator,
     /// HiPEC programs, interpreted and compiled, beside the native policies that they equal
     Hipec,
+    /// Working memory that does not fit: a Fourier transform and a product of matrices
+    Heap,
     /// Unmodified real programs under `auto`, and under the kernel alone
     Suite,
 }
@@ -94,8 +100,17 @@ fn main() -> Result<()> {
     if wanted(What::Hipec) {
         hipec::hipec(&machine, cli.repeats, &cli.trace)?;
     }
+    if wanted(What::Heap) {
+        heap::heap(&machine, cli.repeats)?;
+    }
     if wanted(What::Library) {
         library::library(&machine, cli.repeats)?;
+    }
+    if cli.what == What::Translation {
+        library::hits(&machine, cli.repeats)?;
+    }
+    if wanted(What::Translation) || cli.what == What::Library {
+        translation::translation(&machine)?;
     }
     let wanted = |what| cli.what == What::Tables || cli.what == what;
     if wanted(What::Nlj) {

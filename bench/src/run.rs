@@ -25,16 +25,23 @@ pub struct Program {
     pub command: Vec<OsString>,
     /// The files that it maps.
     pub files: Vec<PathBuf>,
+    /// Allocations from so many bytes on are managed, too.
+    pub heap_bytes: Option<u64>,
 }
 
 impl Program {
+    /// A program that maps these files.
+    pub fn new(command: Vec<OsString>, files: Vec<PathBuf>) -> Program {
+        Program { command, files, heap_bytes: None }
+    }
+
     /// One of the workload programs on a file; `arguments` come after the file.
     pub fn workload(name: &str, file: &Path, arguments: &[&str]) -> Result<Program> {
         let mut command = vec![beside("pagekeeper-workload")?.into_os_string()];
         command.push(name.into());
         command.push(file.into());
         command.extend(arguments.iter().map(Into::into));
-        Ok(Program { command, files: vec![file.to_owned()] })
+        Ok(Program::new(command, vec![file.to_owned()]))
     }
 
     /// The same with one more argument.
@@ -202,6 +209,9 @@ fn command(
     command.args(["--config", "/dev/null", "--stats"]).arg(stats);
     for file in &program.files {
         command.arg("--files").arg(file);
+    }
+    if let Some(bytes) = program.heap_bytes {
+        command.arg(format!("--heap={bytes}"));
     }
     command.arg("--").arg(name).args(arguments);
     command

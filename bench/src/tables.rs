@@ -226,7 +226,7 @@ fn command(program: &str, verb: &str, files: &[PathBuf; 2], arguments: &[&str]) 
     let mut command = vec![beside(program)?.into_os_string(), verb.into()];
     command.extend(files.iter().map(Into::into));
     command.extend(arguments.iter().map(Into::into));
-    Ok(Program { command, files: files.to_vec() })
+    Ok(Program::new(command, files.to_vec()))
 }
 
 /// Table V: a nested-loop join of 4 KiB with 60 MiB.

@@ -8,6 +8,13 @@ use pagekeeper_trace::{
 };
 use std::io::Cursor;
 
+use blocks::{MAGIC_BYTES, block, start};
+
+#[path = "../../crates/trace/tests/common/blocks.rs"]
+mod blocks;
+
+const KIND_HEADER: u8 = 1;
+
 /// Most batches that are read: objects may stand for a million pages each.
 const BATCHES_MAX: usize = 16;
 
@@ -90,7 +97,7 @@ fn own(how: u8, content: &[u8]) {
     {
         let content = rest.bytes(usize::from(length).min(rest.len())).unwrap_or_default();
         let kind = if sequence == 0 { KIND_HEADER } else { kind % 5 };
-        bytes.extend(block(kind, sequence, records.into(), content));
+        bytes.extend(block(kind, sequence, records.into(), None, content));
         sequence += 1;
     }
     if let Ok(mut reader) = TraceReader::new(&bytes[..]) {
@@ -101,41 +108,4 @@ fn own(how: u8, content: &[u8]) {
     if let Ok(index) = TraceIndex::load(Cursor::new(&bytes)) {
         assert!(index.references() <= index.records());
     }
-}
-
-/// Bytes before the first block, see `docs/trace-format.md`.
-const MAGIC_BYTES: usize = 24;
-/// Bytes of the index and the end mark of a trace without records.
-const END_BYTES: usize = 44;
-const KIND_HEADER: u8 = 1;
-
-/// The start of a trace, up to its first block of records.
-fn start() -> Vec<u8> {
-    let writer = TraceWriter::new(Vec::new(), Header::new(4096)).expect("a plain header");
-    let mut bytes = writer.finish().expect("memory takes all");
-    bytes.truncate(bytes.len() - END_BYTES);
-    bytes
-}
-
-/// A block with right checksums.
-fn block(kind: u8, sequence: u64, records: u32, content: &[u8]) -> Vec<u8> {
-    let mut compressor = zstd::bulk::Compressor::new(1).expect("a compressor");
-    compressor
-        .set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true))
-        .expect("zstd has checksums");
-    let frame = compressor.compress(content).expect("content is small");
-    let mut out = Vec::new();
-    out.extend(0x184d_2a5d_u32.to_le_bytes());
-    out.extend(44u32.to_le_bytes());
-    out.extend([kind, 0, 0, 0]);
-    out.extend(records.to_le_bytes());
-    out.extend(sequence.to_le_bytes());
-    out.extend(0u64.to_le_bytes());
-    out.extend(0u32.to_le_bytes());
-    out.extend((content.len() as u32).to_le_bytes());
-    out.extend((frame.len() as u32).to_le_bytes());
-    out.extend(crc32fast::hash(&frame).to_le_bytes());
-    out.extend(crc32fast::hash(&out).to_le_bytes());
-    out.extend(frame);
-    out
 }

@@ -5,17 +5,19 @@
 //! Names are the paper's: the *inner* relation is the small one, the *outer* the large one.
 
 use clap::{Parser, Subcommand};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 use std::error::Error;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+#[path = "../mapped.rs"]
+#[allow(unreachable_pub)]
+mod mapped;
 #[path = "../pattern.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod pattern;
 
+use mapped::{map, write_words};
 use pattern::SplitMix;
 
 const TUPLE_BYTES: usize = 64;
@@ -72,28 +74,15 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn map(path: &Path, advise_random: bool) -> Result<Mmap, Box<dyn Error>> {
-    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    // SAFETY: only this program's own files are mapped, which nobody truncates.
-    let map = unsafe { Mmap::map(&file)? };
-    if advise_random {
-        map.advise(Advice::Random)?;
-    }
-    Ok(map)
-}
-
 /// A relation: a key below `keys`, and seven words of anything.
 fn build(path: &Path, tuples: u64, keys: u64, seed: u64) -> Result<(), Box<dyn Error>> {
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(path)?);
     let mut random = SplitMix::new(seed << 32);
-    for _ in 0..tuples {
-        out.write_all(&random.below(keys).to_le_bytes())?;
-        for _ in 1..TUPLE_BYTES / 8 {
-            out.write_all(&random.next_u64().to_le_bytes())?;
-        }
-    }
-    out.flush()?;
-    Ok(())
+    let words =
+        (0..tuples * TUPLE_BYTES as u64 / 8).map(|word| match word % (TUPLE_BYTES as u64 / 8) {
+            0 => random.below(keys),
+            _ => random.next_u64(),
+        });
+    write_words(path, words)
 }
 
 fn tuples(relation: &Mmap) -> impl Iterator<Item = &[[u8; 8]]> {

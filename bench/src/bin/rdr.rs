@@ -7,17 +7,19 @@
 //! and of the four tuples with that key, which lie anywhere in the data file.
 
 use clap::{Parser, Subcommand};
-use memmap2::{Advice, Mmap};
+use memmap2::Mmap;
 use std::error::Error;
-use std::fs::File;
-use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+#[path = "../mapped.rs"]
+#[allow(unreachable_pub)]
+mod mapped;
 #[path = "../pattern.rs"]
 #[allow(dead_code, unreachable_pub)]
 mod pattern;
 
+use mapped::{map, write_words};
 use pattern::{SplitMix, mix, shuffled};
 
 const RECORD_BYTES: usize = 64;
@@ -71,16 +73,6 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
 }
 
-fn map(path: &Path, advise_random: bool) -> Result<Mmap, Box<dyn Error>> {
-    let file = File::open(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    // SAFETY: only this program's own files are mapped, which nobody truncates.
-    let map = unsafe { Mmap::map(&file)? };
-    if advise_random {
-        map.advise(Advice::Random)?;
-    }
-    Ok(map)
-}
-
 /// The key of the record with this rank in key order.
 fn key_of(rank: u64) -> u64 {
     2 * rank + 1
@@ -105,32 +97,25 @@ fn ranks(records: u64) -> Vec<u32> {
 fn build(index: &Path, data: &Path, records: u64) -> Result<(), Box<dyn Error>> {
     let tuples = shuffled(records * TUPLES_A_RECORD, 9);
     let child = |n: u64| if n <= records { n } else { 0 };
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(index)?);
     let mut key_of_tuple = vec![0u64; tuples.len()];
+    let mut words = Vec::with_capacity(records as usize * RECORD_BYTES / 8);
     for (record, rank) in ranks(records).into_iter().enumerate().skip(1) {
         let (record, key) = (record as u64, key_of(u64::from(rank)));
         let first = rank as usize * TUPLES_A_RECORD as usize;
         let own = &tuples[first..first + TUPLES_A_RECORD as usize];
-        let mut words = vec![key, child(2 * record), child(2 * record + 1)];
+        words.extend([key, child(2 * record), child(2 * record + 1)]);
         words.extend(own.iter().map(|t| u64::from(*t)));
         words.push(0);
-        for word in words {
-            out.write_all(&word.to_le_bytes())?;
-        }
         for tuple in own {
             key_of_tuple[*tuple as usize] = key;
         }
     }
-    out.flush()?;
-    let mut out = BufWriter::with_capacity(1 << 20, File::create(data)?);
-    for (tuple, key) in key_of_tuple.into_iter().enumerate() {
-        out.write_all(&key.to_le_bytes())?;
-        for word in 1..RECORD_BYTES as u64 / 8 {
-            out.write_all(&mix((tuple as u64) << 3 | word).to_le_bytes())?;
-        }
-    }
-    out.flush()?;
-    Ok(())
+    write_words(index, words.into_iter())?;
+    let tuples = key_of_tuple.into_iter().enumerate().flat_map(|(tuple, key)| {
+        let others = 1..RECORD_BYTES as u64 / 8;
+        std::iter::once(key).chain(others.map(move |word| mix((tuple as u64) << 3 | word)))
+    });
+    write_words(data, tuples)
 }
 
 /// A word of a record or tuple, numbered from 0.

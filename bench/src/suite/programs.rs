@@ -38,9 +38,9 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
     let matrix = built("suite-matrix.npy", include_str!("matrix.py"))?;
     let plain = machine.file(192 * MIB / 4096)?;
 
-    let command = |words: &[&dyn AsRef<std::ffi::OsStr>], file: &Path| Program {
-        command: words.iter().map(|w| OsString::from(w.as_ref())).collect(),
-        files: if file.is_dir() { files_in(file) } else { vec![file.to_owned()] },
+    let command = |words: &[&dyn AsRef<std::ffi::OsStr>], file: &Path| {
+        let files = if file.is_dir() { files_in(file) } else { vec![file.to_owned()] };
+        Program::new(words.iter().map(|w| OsString::from(w.as_ref())).collect(), files)
     };
     let sqlite = |sql: &str| {
         let sql = format!("PRAGMA mmap_size=1073741824; PRAGMA cache_size=16; {sql}");

@@ -5,7 +5,7 @@ use crate::failure::{Failure, Kind};
 use crate::report::say;
 use crate::size::Size;
 use crate::{account, program, report, signals};
-use pagekeeper::launch::{self, Hooks, Options, Outcome};
+use pagekeeper::launch::{self, HeapOptions, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
 use pagekeeper_policy::PolicySpec;
@@ -30,6 +30,19 @@ pub(crate) struct JobArgs {
     /// Manage only files of at least this size [default: 1M]
     #[arg(long, value_name = "SIZE")]
     pub(crate) min_size: Option<Size>,
+    /// Manage heap memory too: allocations of at least this size [default: 1M]
+    #[arg(
+        long,
+        value_name = "SIZE",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "1M"
+    )]
+    pub(crate) heap: Option<Size>,
+    /// Where heap memory goes that does not fit: a nameless file in this directory [default:
+    /// $TMPDIR or /var/tmp]
+    #[arg(long, value_name = "DIR", requires = "heap")]
+    pub(crate) heap_dir: Option<PathBuf>,
     /// Read this configuration, and not the user's and the system's
     #[arg(long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
@@ -45,6 +58,7 @@ pub(crate) struct Job {
     pub(crate) memory: Size,
     pub(crate) files: Vec<String>,
     pub(crate) min_size: Size,
+    pub(crate) heap: Option<HeapOptions>,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -84,7 +98,12 @@ impl JobArgs {
             );
             Failure::new(Kind::Usage, text)
         };
+        let scratch = self
+            .heap_dir
+            .or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from))
+            .unwrap_or_else(|| "/var/tmp".into());
         Ok(Job {
+            heap: self.heap.map(|least| HeapOptions { min_bytes: least.0, scratch }),
             policy: settings
                 .policy
                 .or(default)
@@ -111,6 +130,7 @@ impl Job {
             policy: self.policy.clone(),
             memory_bytes: self.memory.0,
             selection: Selection::new(&self.files, self.min_size.0)?,
+            heap: self.heap.clone(),
             record: None,
             window_pages: None,
             preload: program::preload()?,

@@ -209,6 +209,32 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     assert_eq!(byte[0], 77);
 }
 
+/// A file of 400 pages on a device that has room for fewer: a loop device whose own file system is
+/// full as soon as `filler` is there.
+struct Unwritable {
+    // Unmounted before what is under it.
+    _mount: Mount,
+    under: Mount,
+    file: PathBuf,
+    files: String,
+}
+
+impl Unwritable {
+    fn new(place: &Scratch) -> Option<Unwritable> {
+        let under = Mount::tmpfs(place, "under", 3072)?;
+        let mount = Mount::image(place, &under.file("image"), "ext2", 16384)?;
+        let file = mount.file("bad");
+        // Blocks are given out, but nothing is behind them yet.
+        std::fs::File::create(&file).unwrap().set_len(400 * PAGE).unwrap();
+        let files = format!("{}/**", mount.0.display());
+        Some(Unwritable { under, _mount: mount, file, files })
+    }
+
+    fn fill(&self) {
+        std::fs::write(self.under.file("filler"), vec![1u8; 3 << 20]).unwrap_err();
+    }
+}
+
 /// The device fails writes (a loop device whose own file has no room left): msync and the exit
 /// code report it, the pages stay and can be read, and what can be written is.
 #[test]
@@ -217,17 +243,12 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
         return;
     }
     let place = Scratch::new("write-error");
-    let Some(under) = Mount::tmpfs(&place, "under", 3072) else { return };
-    let image = under.file("image");
-    let Some(mount) = Mount::image(&place, &image, "ext2", 16384) else { return };
-    let bad = mount.file("bad");
-    // Blocks are given out, but nothing is behind them yet.
-    std::fs::File::create(&bad).unwrap().set_len(400 * PAGE).unwrap();
-    let budget = Budget::kib(4096).files(format!("{}/**", mount.0.display()));
+    let Some(device) = Unwritable::new(&place) else { return };
+    let (bad, budget) = (&device.file, Budget::kib(4096).files(device.files.clone()));
     let mut session = Session::managed(&place, budget);
     session.expect(&format!("open 1 {} rw", bad.display()), "ok");
     session.expect("map 1 1 0 1638400 rw shared", "ok");
-    std::fs::write(under.file("filler"), vec![1u8; 3 << 20]).unwrap_err();
+    device.fill();
     let mut written = Vec::new();
     for page in 0..400 {
         if session.ask(&format!("put 1 {} {}", page * PAGE, page % 251)) == "ok" {
@@ -245,13 +266,13 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
     for &page in &written {
         session.expect(&format!("get 1 {}", page * PAGE), &(page % 251).to_string());
     }
-    let fixed = std::fs::remove_file(under.file("filler")).is_ok();
+    let fixed = std::fs::remove_file(device.under.file("filler")).is_ok();
     assert!(fixed);
     let answer = session.ask("sync 1");
     let done = session.end();
     if answer == "ok" {
         done.ok();
-        let content = std::fs::read(&bad).unwrap();
+        let content = std::fs::read(bad).unwrap();
         assert!(written.iter().all(|&p| u64::from(content[(p * PAGE) as usize]) == p % 251));
     } else {
         // Its metadata is damaged for good: the run must not call that a success.
@@ -269,17 +290,13 @@ fn a_failed_write_is_told_to_each_descriptor() {
         return;
     }
     let place = Scratch::new("told");
-    let Some(under) = Mount::tmpfs(&place, "under", 3072) else { return };
-    let image = under.file("image");
-    let Some(mount) = Mount::image(&place, &image, "ext2", 16384) else { return };
-    let bad = mount.file("bad");
-    std::fs::File::create(&bad).unwrap().set_len(400 * PAGE).unwrap();
-    let budget = Budget::kib(4096).files(format!("{}/**", mount.0.display()));
+    let Some(device) = Unwritable::new(&place) else { return };
+    let (bad, budget) = (&device.file, Budget::kib(4096).files(device.files.clone()));
     let mut session = Session::managed(&place, budget);
     session.expect(&format!("open 1 {} rw", bad.display()), "ok");
     session.expect(&format!("open 2 {} rw", bad.display()), "ok");
     session.expect("map 1 1 0 1638400 rw shared", "ok");
-    std::fs::write(under.file("filler"), vec![1u8; 3 << 20]).unwrap_err();
+    device.fill();
     let stored = (0..400).filter(|page| session.ask(&format!("put 1 {} 5", page * PAGE)) == "ok");
     if stored.count() == 0 {
         return live::skip("this file system notices the missing space by itself");
@@ -288,7 +305,7 @@ fn a_failed_write_is_told_to_each_descriptor() {
     if !failed(&session.ask("fsync 1")) {
         return live::skip("the device took the writes");
     }
-    std::fs::remove_file(under.file("filler")).unwrap();
+    std::fs::remove_file(device.under.file("filler")).unwrap();
     // Written now, perhaps; and yet it must hear of it.
     let answer = session.ask("fsync 2");
     assert!(failed(&answer), "{answer}");

@@ -3,7 +3,7 @@
 
 use crate::core::{Core, Fence, File};
 use crate::engine::{Again, Engine};
-use crate::port::{FileNo, PAGE_BYTES, Port, PortError, Version};
+use crate::port::{FileNo, Port, PortError, Version};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use pagekeeper_policy::Page;
@@ -18,6 +18,18 @@ pub enum Change {
     Truncate,
     /// Anything else: dirty pages are written back before, cached pages dropped after.
     Other,
+    /// Nothing: what is dirty is written back, and nobody writes until it is over (a fork, whose
+    /// child gets what is stored).
+    Hold,
+    /// Nobody wants the content any more: until it is gone, no fault is served.
+    Drop,
+}
+
+impl Change {
+    /// The length of a file or the place of its content changes.
+    fn unsettles(self) -> bool {
+        matches!(self, Change::Truncate | Change::Other)
+    }
 }
 
 impl<P: Port> Engine<P> {
@@ -36,21 +48,21 @@ impl<P: Port> Engine<P> {
         len: u64,
         change: Change,
     ) -> Result<u64, PortError> {
-        let first = offset / PAGE_BYTES;
-        let end = offset.saturating_add(len).div_ceil(PAGE_BYTES).max(first + 1);
+        let first = offset / self.page_bytes;
+        let end = offset.saturating_add(len).div_ceil(self.page_bytes).max(first + 1);
         let reach = if change == Change::Truncate { offset } else { offset.saturating_add(len) };
         let mut again = Again::new();
         loop {
             // Whoever makes the file longer changes its last page too: what lies behind the end
             // there becomes content.
             let tail = self.tail(file, reach)?;
-            let pages = tail.map_or(first, |at| first.min(at / PAGE_BYTES))..end;
+            let pages = tail.map_or(first, |at| first.min(at / self.page_bytes))..end;
             let fenced = self.fence_off(file, pages.clone(), change, &mut again);
             self.serve_all(&mut again);
             let ticket = fenced?;
             match self.tail(file, reach) {
                 Ok(None) => return Ok(ticket),
-                Ok(Some(at)) if pages.contains(&(at / PAGE_BYTES)) => {
+                Ok(Some(at)) if pages.contains(&(at / self.page_bytes)) => {
                     self.clear_behind(file, at, &mut again);
                     self.serve_all(&mut again);
                     return Ok(ticket);
@@ -69,23 +81,23 @@ impl<P: Port> Engine<P> {
     /// longer.
     fn tail(&self, file: FileNo, reach: u64) -> Result<Option<u64>, PortError> {
         let size = self.port.version(file)?.size_bytes;
-        Ok((reach > size && !size.is_multiple_of(PAGE_BYTES)).then_some(size))
+        Ok((reach > size && !size.is_multiple_of(self.page_bytes)).then_some(size))
     }
 
     /// Programs may have stored behind the end of the file, in its last page. A file that grows
     /// over it has zeros there.
     fn clear_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
-        let place = Place { segment: Segment(file), index: size_bytes / PAGE_BYTES };
+        let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         if let Some(page) = self.pin_at_rest(place, again) {
-            let zeros = [0u8; PAGE_BYTES as usize];
-            let from = (size_bytes % PAGE_BYTES) as usize;
+            let zeros = vec![0; self.page_bytes as usize];
+            let from = (size_bytes % self.page_bytes) as usize;
             let _ = self.port.patch(file, size_bytes, &zeros[from..]);
             self.unpin(page);
         }
     }
 
     /// Puts a fence around pages, and waits until they are at rest behind it.
-    fn fence_off(
+    pub(crate) fn fence_off(
         &self,
         file: FileNo,
         pages: Range<u64>,
@@ -102,11 +114,12 @@ impl<P: Port> Engine<P> {
             (!fences.iter().any(earlier)).then_some(())
         };
         let (mut core, ()) = self.wait_until(again, alone);
-        if change != Change::Other {
+        let stored_first = matches!(change, Change::Other | Change::Hold);
+        if !stored_first {
             core.raise_fence(file, ticket);
         }
         drop(core);
-        if change == Change::Other {
+        if stored_first {
             // What is being fetched for a store turns dirty yet.
             let filled = |core: &mut Core| {
                 let pages = core.pages_in(file, pages.clone());
@@ -120,6 +133,10 @@ impl<P: Port> Engine<P> {
                 return Err(error);
             }
             self.lock().raise_fence(file, ticket);
+        }
+        if change == Change::Hold {
+            // Nothing is dirty any more, nor becomes so.
+            return Ok(ticket);
         }
         // The fence lets no new write-back begin, so that this ends.
         let settled = |core: &mut Core| {
@@ -140,12 +157,8 @@ impl<P: Port> Engine<P> {
 
     fn put_fence(&self, file: FileNo, pages: Range<u64>, change: Change) -> Result<u64, PortError> {
         let mut core = self.lock();
-        let ticket = core.next_ticket;
-        let fences = &mut core.file_mut(file).ok_or(PortError::Missing)?.fences;
-        let (first, end) = (pages.start, pages.end);
-        fences.push(Fence { ticket, change, first, end, preparing: true });
-        core.next_ticket += 1;
-        if change != Change::Write {
+        let ticket = core.put_fence(file, pages, change).ok_or(PortError::Missing)?;
+        if change.unsettles() {
             self.unsettle(&mut core, file);
         }
         Ok(ticket)
@@ -176,12 +189,12 @@ impl<P: Port> Engine<P> {
     }
 
     /// A change is over: what it held up goes on.
-    fn take_fence(&self, file: FileNo, ticket: u64) {
+    pub(crate) fn take_fence(&self, file: FileNo, ticket: u64) {
         let mut core = self.lock();
         let Some(f) = core.file_mut(file) else { return };
         let Some(at) = f.fences.iter().position(|f| f.ticket == ticket) else { return };
         let fence = f.fences.swap_remove(at);
-        if fence.change != Change::Write {
+        if fence.change.unsettles() {
             self.settle(&mut core, file);
         }
         // Victims that had to stay because of the fence.
@@ -250,13 +263,14 @@ impl<P: Port> Engine<P> {
             return true;
         }
         // Pages absent now will be fetched with the change in them.
-        let pages = self.lock().pages_in(file, offset / PAGE_BYTES..end.div_ceil(PAGE_BYTES));
+        let pages =
+            self.lock().pages_in(file, offset / self.page_bytes..end.div_ceil(self.page_bytes));
         let mut patched = true;
         for (_, place) in pages {
             let Some(page) = self.pin_at_rest(place, again) else { continue };
-            let from = (place.index * PAGE_BYTES).max(offset);
-            let to = ((place.index + 1) * PAGE_BYTES).min(end);
-            let mut buffer = [0u8; PAGE_BYTES as usize];
+            let from = (place.index * self.page_bytes).max(offset);
+            let to = ((place.index + 1) * self.page_bytes).min(end);
+            let mut buffer = vec![0; self.page_bytes as usize];
             let piece = &mut buffer[..(to - from) as usize];
             // If the program's bytes are gone, storage has them.
             let done = bytes(from - offset, piece)
@@ -310,7 +324,7 @@ impl<P: Port> Engine<P> {
             }
             return stale;
         }
-        let pages = now.size_bytes.div_ceil(PAGE_BYTES);
+        let pages = now.size_bytes.div_ceil(self.page_bytes);
         if now.size_bytes < before.size_bytes {
             self.shrink(file, now.size_bytes, pages, again);
         } else if pages > pages_before {
@@ -343,14 +357,14 @@ impl<P: Port> Engine<P> {
     /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
     /// here is theirs.
     fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
-        let place = Place { segment: Segment(file), index: size_bytes / PAGE_BYTES };
-        let from = (size_bytes % PAGE_BYTES) as usize;
+        let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
+        let from = (size_bytes % self.page_bytes) as usize;
         // Behind a fence it is one of ours who makes it longer.
         if from == 0 || self.lock().fenced(place) {
             return;
         }
         let Some(page) = self.pin_at_rest(place, again) else { return };
-        let mut data = [0u8; PAGE_BYTES as usize];
+        let mut data = vec![0; self.page_bytes as usize];
         let piece = &mut data[from..];
         if self.read_stored(place, size_bytes, piece).is_ok() {
             let _ = self.port.patch(file, size_bytes, piece);
@@ -360,10 +374,10 @@ impl<P: Port> Engine<P> {
 
     /// Bytes of one page as storage has them.
     fn read_stored(&self, place: Place, from: u64, piece: &mut [u8]) -> Result<(), PortError> {
-        let mut buffer = self.take_buffer(PAGE_BYTES as usize)?;
-        let page = &mut buffer[..PAGE_BYTES as usize];
+        let mut buffer = self.take_buffer(self.page_bytes as usize)?;
+        let page = &mut buffer[..self.page_bytes as usize];
         let read = self.port.load(place.segment.0, place.index, page);
-        let at = (from % PAGE_BYTES) as usize;
+        let at = (from % self.page_bytes) as usize;
         piece.copy_from_slice(&page[at..at + piece.len()]);
         self.give_buffer(buffer);
         read.map(|_| ())
@@ -394,7 +408,7 @@ impl<P: Port> Engine<P> {
         }
         self.drop_pages(file, pages..u64::MAX, true, again);
         let _ = self.port.resize(file, pages);
-        if !size_bytes.is_multiple_of(PAGE_BYTES) {
+        if !size_bytes.is_multiple_of(self.page_bytes) {
             self.clear_behind(file, size_bytes, again);
         }
         self.settle(&mut self.lock(), file);

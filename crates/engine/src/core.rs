@@ -62,6 +62,10 @@ pub(crate) struct File {
     pub(crate) counts: FileCounts,
     /// What write-backs failed with.
     pub(crate) errors: WriteErrors,
+    /// Dirty pages are written when somebody asks for it, and stay until then.
+    pub(crate) on_request: bool,
+    /// It is a process's heap: what of it is in use.
+    pub(crate) heap: Option<crate::heap::Pages>,
 }
 
 /// Receives the brain's inputs and what they mean as references. Called under the engine's lock:
@@ -72,8 +76,8 @@ pub trait Log: Send {
     fn input(&mut self, input: Input, digest: u64, pid: u32);
     /// A policy that decides from the next [`Input::Policy`] on.
     fn policy(&mut self, number: u32, policy: &PolicySpec);
-    /// A segment got its name and length.
-    fn segment(&mut self, segment: Segment, name: &str, bytes: u64);
+    /// A segment got its name and length; a heap has none.
+    fn segment(&mut self, segment: Segment, name: &str, bytes: Option<u64>);
 }
 
 /// A victim that was busy when it was chosen.
@@ -141,6 +145,8 @@ pub(crate) struct Core {
     pub(crate) spaces: Vec<Option<Space>>,
     parked: HashMap<Place, Vec<Fault>>,
     pub(crate) private_pages: u32,
+    /// Frames whose memory is used for something else.
+    pub(crate) aside_pages: u32,
     /// By whose choice pages are doomed.
     doomed_by: HashMap<Page, u64>,
     pub(crate) next_ticket: u64,
@@ -152,6 +158,8 @@ pub(crate) struct Core {
     pub(crate) wished: Job,
     /// Policies that decided, the present one last.
     pub(crate) policies: Vec<PolicyReport>,
+    /// Heap memory that was unmapped, and is to be dropped.
+    pub(crate) orphans: Vec<crate::heap::Orphan>,
 }
 
 impl Core {
@@ -163,6 +171,7 @@ impl Core {
             spaces: Vec::new(),
             parked: HashMap::new(),
             private_pages: 0,
+            aside_pages: 0,
             doomed_by: HashMap::new(),
             next_ticket: 1,
             log: None,
@@ -170,6 +179,7 @@ impl Core {
             budget,
             wished: Job::default(),
             policies: vec![PolicyReport::default()],
+            orphans: Vec::new(),
         }
     }
 
@@ -223,6 +233,22 @@ impl Core {
         fences.iter().filter(move |fence| (fence.first..fence.end).contains(&place.index))
     }
 
+    /// Puts a fence around pages of a file; its ticket.
+    pub(crate) fn put_fence(
+        &mut self,
+        file: FileNo,
+        pages: Range<u64>,
+        change: Change,
+    ) -> Option<u64> {
+        let ticket = self.next_ticket;
+        let (first, end) = (pages.start, pages.end);
+        let preparing = change != Change::Drop;
+        let fences = &mut self.file_mut(file)?.fences;
+        fences.push(Fence { ticket, change, first, end, preparing });
+        self.next_ticket += 1;
+        Some(ticket)
+    }
+
     /// From now on the pages of a fence are not written back.
     pub(crate) fn raise_fence(&mut self, file: FileNo, ticket: u64) {
         for fence in self.file_mut(file).into_iter().flat_map(|f| &mut f.fences) {
@@ -235,15 +261,48 @@ impl Core {
         self.fences(place).any(|fence| !fence.preparing)
     }
 
+    /// A page that is dirty stays in memory, and dirty, unless somebody asks for its write-back.
+    pub(crate) fn stays_dirty(&self, place: Place) -> bool {
+        self.file(place.segment.0).is_some_and(|f| f.on_request) || self.fenced(place)
+    }
+
+    /// How many more pages of a file may become dirty. Pages that wait for somebody to ask for
+    /// their write-back are at most half of the frames.
+    pub(crate) fn dirty_room(&mut self, file: FileNo) -> u64 {
+        let waiting = |f: &&File| f.on_request;
+        if self.file(file).filter(waiting).is_none() {
+            return u64::MAX;
+        }
+        let most = u64::from(self.brain.frames().saturating_sub(self.aside_pages) / 2).max(1);
+        let all = |core: &Core| -> usize {
+            core.files.iter().flatten().filter(waiting).map(|f| f.dirty.len()).sum()
+        };
+        if all(self) as u64 >= most {
+            // Some may be clean by now.
+            for no in 0..self.files.len() as FileNo {
+                if self.file(no).filter(waiting).is_some() {
+                    self.for_each_dirty(no, 0..u64::MAX, |_, _, _| true);
+                }
+            }
+        }
+        most.saturating_sub(all(self) as u64)
+    }
+
     /// A change of the page is open after which it is read anew, so that it is not fetched before.
     /// (A page fetched while bytes of it are overwritten is patched like any other.)
     pub(crate) fn unfetchable(&self, place: Place) -> bool {
-        self.fences(place).any(|fence| fence.change != Change::Write)
+        self.fences(place).any(|fence| !matches!(fence.change, Change::Write | Change::Hold))
     }
 
-    /// A change of the page is open after which it is dropped, so that nobody may make it dirty.
+    /// A change of the page is open beside which nobody may make it dirty.
     pub(crate) fn unwritable(&self, place: Place) -> bool {
-        self.fences(place).any(|fence| fence.change == Change::Other)
+        let holds = |change| matches!(change, Change::Other | Change::Hold | Change::Drop);
+        self.fences(place).any(|fence| holds(fence.change))
+    }
+
+    /// The page's content is on its way out for good: nobody may see it any more.
+    pub(crate) fn dropping(&self, place: Place) -> bool {
+        self.fences(place).any(|fence| fence.change == Change::Drop)
     }
 
     pub(crate) fn park(&mut self, place: Place, fault: Fault) {
@@ -367,7 +426,7 @@ impl Core {
         let mut kept = Vec::new();
         for victim in plan.evict {
             let word = self.table.word(victim.page);
-            if word.dirty() && self.fenced(victim.place) {
+            if word.dirty() && self.stays_dirty(victim.place) {
                 kept.push(victim.place);
                 continue;
             }
@@ -437,7 +496,7 @@ impl Core {
             State::Absent => Late::Gone,
             _ if !self.is_doomed(doomed) => Late::Gone,
             State::Resident if word.idle() => {
-                if word.dirty() && self.fenced(victim.place) {
+                if word.dirty() && self.stays_dirty(victim.place) {
                     word.spare();
                     return Late::Kept(self.decide(Input::Kept { place: victim.place }));
                 }
@@ -504,7 +563,7 @@ impl Core {
             let place = Place { index: run.place.index + i, ..run.place };
             let Some(page) = self.brain.page(place) else { continue };
             let word = self.table.word(page);
-            if !word.doomed() && !self.fenced(place) && word.claim_clean() {
+            if !word.doomed() && !self.stays_dirty(place) && word.claim_clean() {
                 match job.clean.last_mut() {
                     Some(last)
                         if last.place.segment == place.segment
@@ -527,9 +586,16 @@ impl Core {
             let place = Place { index: run.place.index + u64::from(i), ..run.place };
             let page = self.brain.page(place).expect("pages of a plan are numbered");
             let word = self.table.word(page);
-            let free = word.state() == State::Absent && !self.unfetchable(place);
+            let heap = self.file(place.segment.0).and_then(|f| f.heap.as_ref());
+            // Ahead of a fault, not into the gap behind an allocation.
+            let useless = i >= run.demanded && heap.is_some_and(|h| !h.live.contains(&place.index));
+            let in_heap = heap.is_some();
+            let free = word.state() == State::Absent && !self.unfetchable(place) && !useless;
             if free && claimed == i {
-                self.table.assign(page, place);
+                // Heap memory is nobody's to rescue.
+                if !in_heap {
+                    self.table.assign(page, place);
+                }
                 word.claim_fill();
                 claimed += 1;
             } else {
@@ -615,7 +681,7 @@ impl Core {
             return Job::default();
         }
         self.private_pages = total;
-        self.decide(Input::Reserved { frames: total })
+        self.decide(Input::Reserved { frames: total.saturating_add(self.aside_pages) })
     }
 
     /// Notes that pages of a file could not be written back.

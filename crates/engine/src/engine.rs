@@ -14,7 +14,7 @@
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::errors::WriteErrors;
 use crate::job::Queue;
-use crate::port::{FileNo, PAGE_BYTES, Port, SpaceNo, Version};
+use crate::port::{FileNo, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, FileReport, PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
@@ -38,6 +38,8 @@ pub type Again = VecDeque<Fault>;
 /// A managed page cache over a port.
 pub struct Engine<P: Port> {
     pub(crate) port: P,
+    /// Bytes in a page, as the port says.
+    pub(crate) page_bytes: u64,
     core: Mutex<Core>,
     pub(crate) table: Table,
     /// Signalled when a page comes to rest and somebody sleeps on it.
@@ -71,9 +73,11 @@ impl<P: Port> Engine<P> {
         table: Table,
         budget: Budget,
     ) -> Engine<P> {
+        let page_bytes = port.page_bytes();
         let exact = matches!(config.sampling, pagekeeper_frames::Sampling::Window { .. });
         Engine {
             port,
+            page_bytes,
             core: Mutex::new(Core::new(Brain::new(policy, config), table, budget)),
             table,
             rest: Condvar::new(),
@@ -105,7 +109,7 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for (no, file) in core.files.iter().enumerate() {
             if let Some(file) = file {
-                log.segment(Segment(no as u32), &file.name, file.version.size_bytes);
+                log.segment(Segment(no as u32), &file.name, file.shown_bytes());
             }
         }
         core.log = Some(log);
@@ -215,12 +219,23 @@ impl<P: Port> Engine<P> {
 
     /// Starts to manage a file. `holes`: storage may lack blocks for parts of it.
     pub fn open_file(&self, file: FileNo, name: &str, version: Version, holes: bool) {
+        self.open(file, name, version, holes, None);
+    }
+
+    pub(crate) fn open(
+        &self,
+        file: FileNo,
+        name: &str,
+        version: Version,
+        holes: bool,
+        heap: Option<crate::heap::Pages>,
+    ) {
         let mut core = self.lock();
         let at = file as usize;
         if core.files.len() <= at {
             core.files.resize_with(at + 1, || None);
         }
-        let pages = version.size_bytes.div_ceil(PAGE_BYTES);
+        let pages = version.size_bytes.div_ceil(self.page_bytes);
         core.files[at] = Some(File {
             name: name.to_owned(),
             version,
@@ -234,9 +249,12 @@ impl<P: Port> Engine<P> {
             holes,
             counts: FileCounts::default(),
             errors: WriteErrors::default(),
+            on_request: false,
+            heap,
         });
-        if let Some(log) = &mut core.log {
-            log.segment(Segment(file), name, version.size_bytes);
+        let Core { log, files, .. } = &mut *core;
+        if let (Some(log), Some(file_of)) = (log, &files[at]) {
+            log.segment(Segment(file), name, file_of.shown_bytes());
         }
         core.decide(Input::Segment { segment: Segment(file), pages });
         self.port.announce(file, Some(version));
@@ -277,7 +295,9 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let Some(slot) = core.spaces.get_mut(space as usize) else { return };
         let Some(gone) = slot.take() else { return };
-        let files: Vec<FileNo> = gone.regions.iter().map(|(_, r)| r.file).collect();
+        let mut files: Vec<FileNo> = gone.regions.iter().map(|(_, r)| r.file).collect();
+        files.sort_unstable();
+        files.dedup();
         core.refresh_mappings(space, &files);
         self.recount_later(core);
     }
@@ -286,11 +306,13 @@ impl<P: Port> Engine<P> {
     pub fn add_region(&self, space: SpaceNo, range: Range<u64>, region: Region) {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
+        let gone = core.heap_pages(space, &range);
         let Some(s) = core.space_mut(space) else { return };
         let mut files = s.unmap(range.clone());
         s.regions.insert(range, region);
         files.push(region.file);
         core.refresh_mappings(space, &files);
+        core.orphan(space, gone);
         self.recount_later(core);
     }
 
@@ -298,12 +320,14 @@ impl<P: Port> Engine<P> {
     pub fn unmapped(&self, space: SpaceNo, range: Range<u64>) -> Vec<FileNo> {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
+        let gone = core.heap_pages(space, &range);
         let Some(s) = core.space_mut(space) else { return Vec::new() };
         let files = s.unmap(range);
         core.refresh_mappings(space, &files);
+        core.orphan(space, gone);
         let idle = files
             .into_iter()
-            .filter(|&f| core.file(f).is_some_and(|f| f.mappings.is_empty()))
+            .filter(|&f| core.file(f).is_some_and(|f| f.mappings.is_empty() && f.heap.is_none()))
             .collect();
         self.recount_later(core);
         idle
@@ -313,9 +337,11 @@ impl<P: Port> Engine<P> {
     pub fn remapped(&self, space: SpaceNo, from: u64, to: u64, old_len: u64, new_len: u64) {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
+        let gone = core.heap_pages(space, &(to..to + new_len));
         let Some(s) = core.space_mut(space) else { return };
         let files = s.remap(from, to, old_len, new_len);
         core.refresh_mappings(space, &files);
+        core.orphan(space, gone);
         self.recount_later(core);
     }
 
@@ -343,6 +369,16 @@ impl<P: Port> Engine<P> {
         job
     }
 
+    /// Sets frames aside, whose memory is used for something else.
+    pub fn set_aside(&self, frames: u32) {
+        let mut core = self.lock();
+        core.aside_pages = frames;
+        let frames = core.private_pages.saturating_add(frames);
+        let job = self.decide(&mut core, Input::Reserved { frames });
+        drop(core);
+        self.finish(job);
+    }
+
     /// Changes the budget for frames and state.
     pub fn set_budget(&self, budget: Budget) {
         let mut core = self.lock();
@@ -362,7 +398,7 @@ impl<P: Port> Engine<P> {
             stats.total.add(&file.counts);
             stats.files.push(FileReport {
                 name: file.name.clone(),
-                bytes: file.version.size_bytes,
+                bytes: file.heap.as_ref().map_or(file.version.size_bytes, |heap| heap.bytes_max()),
                 counts: file.counts,
             });
         }

@@ -43,7 +43,7 @@ impl Manager {
                     reaped -= REAP_EVERY;
                 } else {
                     let order = self.mapping_order.lock().expect("lock");
-                    self.read_space(token as SpaceNo, &mut faults, order);
+                    self.read_space(token as SpaceNo, &mut faults, &order);
                 }
             }
             if let Some(last) = faults.last() {
@@ -74,7 +74,7 @@ impl Manager {
         for no in self.engine.port().space_numbers() {
             // Whoever holds it reads, or is about to let others.
             if let Ok(order) = self.mapping_order.try_lock() {
-                self.read_space(no, &mut faults, order);
+                self.read_space(no, &mut faults, &order);
             }
         }
         for fault in faults {
@@ -84,11 +84,15 @@ impl Manager {
 
     /// Reads a space's events. The order is kept from before that until they are applied: see
     /// `mapping_order`.
-    fn read_space(&self, no: SpaceNo, faults: &mut Vec<Fault>, order: MutexGuard<'_, ()>) {
+    pub(crate) fn read_space(
+        &self,
+        no: SpaceNo,
+        faults: &mut Vec<Fault>,
+        _order: &MutexGuard<'_, ()>,
+    ) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
         if live.userfault.read_events(&mut events).is_err() {
-            drop(order);
             self.note("a process's page faults can no longer be read; it will be stopped");
             return;
         }
@@ -111,6 +115,14 @@ impl Manager {
                     }
                 }
             }
+        }
+        self.hand_over_orphans();
+    }
+
+    /// Heap memory that was unmapped is dropped by others: that may have to wait for pages.
+    pub(crate) fn hand_over_orphans(&self) {
+        for orphan in self.engine.take_orphans() {
+            self.workers.push(Work::Drop(orphan));
         }
     }
 
@@ -139,8 +151,10 @@ impl Manager {
 
     /// A process forked: its child maps what it maps.
     fn forked(&self, parent: SpaceNo, child: Userfault) {
-        let content =
-            self.engine.space(parent).map_or_else(Space::default, |s| Space { pid: 0, ..s });
+        let content = self
+            .engine
+            .space_without_heap(parent)
+            .map_or_else(Space::default, |s| Space { pid: 0, ..s });
         if self.add_space(child, 0, content).is_err() {
             self.note("a forked child could not be followed: no descriptor is free");
         }
@@ -154,7 +168,12 @@ impl Manager {
             if !live.userfault.is_alive() {
                 let _ = self.epoll.remove(&live.userfault);
                 self.engine.close_space(no);
+                self.hand_over_orphans();
+                let heap = self.heaps.end_of_space(no);
                 port.remove_space(no);
+                if let Some(heap) = heap {
+                    self.workers.push(Work::Retire(heap));
+                }
             }
         }
         self.reap_clients();
@@ -167,6 +186,8 @@ impl Manager {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
+                Work::Drop(orphan) => self.drop_orphan(&orphan),
+                Work::Retire(file) => self.retire_heap(file),
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.
                     let _ = self.engine.write_out(file, 0..u64::MAX);

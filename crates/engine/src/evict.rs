@@ -5,7 +5,7 @@
 
 use crate::core::Job;
 use crate::engine::{Again, Engine};
-use crate::port::{PAGE_BYTES, Port, PortError};
+use crate::port::{Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Place, Run, Victim};
 
@@ -45,7 +45,7 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
     ) {
         if dirty {
-            if let Err(error) = self.write_back(run) {
+            if let Err(error) = self.write_back(run, true) {
                 if victims.len() > 1 {
                     // One bad page must not keep its neighbours: try them one by one.
                     for victim in victims {
@@ -60,6 +60,11 @@ impl<P: Port> Engine<P> {
             for victim in victims {
                 self.word(victim).written();
             }
+        } else {
+            // Storage has what they hold: an error loses nothing.
+            let (file, index) = (run.place.segment.0, run.place.index);
+            let pages = u64::from(run.pages);
+            let _ = self.times.of(Spent::Io, || self.port.retire(file, index, pages, false));
         }
         let discarded = self.times.of(Spent::Kernel, || {
             self.port.discard(run.place.segment.0, run.place.index, u64::from(run.pages))
@@ -94,14 +99,17 @@ impl<P: Port> Engine<P> {
         self.rested();
     }
 
-    /// Protects a run everywhere, copies it out, writes it. Its pages are claimed.
-    fn write_back(&self, run: Run) -> Result<(), PortError> {
+    /// Protects a run everywhere, copies it out, writes it. Its pages are claimed; they
+    /// leave memory now or soon (`retire`), or stay.
+    fn write_back(&self, run: Run, retire: bool) -> Result<(), PortError> {
         let file = run.place.segment.0;
         self.times.of(Spent::Kernel, || self.protect_everywhere(run));
-        let bytes = u64::from(run.pages) * PAGE_BYTES;
+        let bytes = u64::from(run.pages) * self.page_bytes;
         self.begin_own_write(file);
         let (index, pages) = (run.place.index, u64::from(run.pages));
-        let in_place = self.times.of(Spent::Io, || self.port.store_in_place(file, index, pages));
+        let retired = || if retire { self.port.retire(file, index, pages, true) } else { None };
+        let in_place = || retired().or_else(|| self.port.store_in_place(file, index, pages));
+        let in_place = self.times.of(Spent::Io, in_place);
         let result = in_place.unwrap_or_else(|| self.store_copy(run));
         self.end_own_write(file);
         let mut core = self.lock();
@@ -117,8 +125,8 @@ impl<P: Port> Engine<P> {
     /// Writes a copy of claimed pages.
     fn store_copy(&self, run: Run) -> Result<(), PortError> {
         let (file, index) = (run.place.segment.0, run.place.index);
-        let mut buffer = self.take_buffer(run.pages as usize * PAGE_BYTES as usize)?;
-        let data = &mut buffer[..run.pages as usize * PAGE_BYTES as usize];
+        let mut buffer = self.take_buffer(run.pages as usize * self.page_bytes as usize)?;
+        let data = &mut buffer[..run.pages as usize * self.page_bytes as usize];
         let copied = self.times.of(Spent::Kernel, || self.port.peek(file, index, data));
         let result =
             copied.and_then(|()| self.times.of(Spent::Io, || self.port.store(file, index, data)));
@@ -145,14 +153,16 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Writes a claimed run back; its pages stay. What follows from that is put into `more`.
+    /// Writes a claimed run back; its pages stay, if not for long (`retire`). What follows from that
+    /// is put into `more`.
     pub(crate) fn clean(
         &self,
         run: Run,
+        retire: bool,
         more: &mut Job,
         again: &mut Again,
     ) -> Result<(), PortError> {
-        let result = self.write_back(run);
+        let result = self.write_back(run, retire);
         let mut core = self.lock();
         for i in 0..run.pages {
             let place = Place { index: run.place.index + u64::from(i), ..run.place };

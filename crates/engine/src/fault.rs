@@ -13,6 +13,7 @@ use std::sync::atomic::Ordering;
 /// Resident neighbours that are mapped along with a page that nobody samples.
 const FAULT_AROUND_PAGES: u64 = 16;
 
+const ENOMEM: i32 = 12;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
@@ -41,7 +42,7 @@ impl<P: Port> Engine<P> {
         while let Some(place) = self.attempt(fault, reserved, again) {
             // Storage may lack blocks for the page: a full disk is an error at the write, not
             // at some later write-back.
-            if let Err(error) = self.port.reserve(place.segment.0, place.index, 1) {
+            if let Err(error) = self.reserve(place, 1) {
                 self.fail(fault, error);
                 return;
             }
@@ -66,7 +67,7 @@ impl<P: Port> Engine<P> {
             let _ = self.port.wake(fault.space, addr, 1);
             return None;
         };
-        let holes = file.holes;
+        let ask = file.holes || file.on_request;
         let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;
@@ -75,11 +76,14 @@ impl<P: Port> Engine<P> {
         let busy = matches!(state, State::Filling | State::Cleaning | State::Leaving);
         if busy
             || doomed
+            || core.dropping(place)
             || (state == State::Absent && core.unfetchable(place))
             || (shared_write && !dirty && core.unwritable(place))
         {
             let mut job = Job::default();
-            let seen = matches!(state, State::Filling | State::Cleaning) && !doomed;
+            let seen = matches!(state, State::Filling | State::Cleaning)
+                && !doomed
+                && !core.dropping(place);
             if seen && !core.brain.is_mapped(place) {
                 // A marker's first touch must start the next window now, not when it arrives.
                 self.count(&mut core, region.file, |c| c.minor_faults += 1);
@@ -90,7 +94,7 @@ impl<P: Port> Engine<P> {
             self.run(job, Some((fault.space, region)), again);
             return None;
         }
-        if shared_write && !dirty && holes && reserved != Some(place) {
+        if shared_write && !dirty && ask && reserved != Some(place) {
             return Some(place);
         }
         if wants_write
@@ -311,7 +315,7 @@ impl<P: Port> Engine<P> {
     /// out by themselves: storage may serve them.
     fn fail(&self, fault: Fault, error: PortError) {
         self.failed_faults.fetch_add(1, Ordering::Relaxed);
-        let no_space = matches!(error, PortError::Io(ENOSPC | EDQUOT));
+        let no_space = matches!(error, PortError::Io(ENOSPC | EDQUOT | ENOMEM));
         let addr = fault.addr & !(PAGE_BYTES - 1);
         let poisoned = if no_space || fault.protected {
             Err(PortError::Missing)

@@ -1,9 +1,9 @@
 //! Writing dirty pages back on request, and dropping pages that nobody wants.
 
-use crate::core::{Core, Job};
+use crate::core::{Core, File, Job};
 use crate::engine::{Again, Engine};
 use crate::port::{FileNo, Port, PortError};
-use pagekeeper_frames::{Input, Run, Segment};
+use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
 
 /// Most pages written back in one request.
@@ -61,12 +61,12 @@ impl<P: Port> Engine<P> {
         while let Some(run) = self.claim_dirty(file, next..pages.end, &mut again) {
             let end = run.place.index + u64::from(run.pages);
             let mut more = Job::default();
-            match self.clean(run, &mut more, &mut again) {
+            match self.clean(run, false, &mut more, &mut again) {
                 Err(_) if run.pages > 1 => {
                     // Write what can be written.
                     for one in run.place.index..end {
                         if let Some(run) = self.claim_dirty(file, one..one + 1, &mut again)
-                            && let Err(error) = self.clean(run, &mut more, &mut again)
+                            && let Err(error) = self.clean(run, false, &mut more, &mut again)
                         {
                             failed(error);
                         }
@@ -124,7 +124,8 @@ impl<P: Port> Engine<P> {
         let files: Vec<(FileNo, u64, String)> = {
             let core = self.lock();
             let named = |(no, f): (usize, &Option<crate::core::File>)| {
-                f.as_ref().map(|f| (no as FileNo, f.pages, f.name.clone()))
+                let file = f.as_ref().filter(|f| f.heap.is_none());
+                file.map(|f| (no as FileNo, f.pages, f.name.clone()))
             };
             core.files.iter().enumerate().filter_map(named).collect()
         };
@@ -145,7 +146,9 @@ impl<P: Port> Engine<P> {
     pub fn write_behind(&self) -> Result<(), PortError> {
         let files: Vec<FileNo> = {
             let core = self.lock();
-            (0..core.files.len()).map(|no| no as FileNo).collect()
+            let kept = |f: &File| !f.on_request && f.heap.is_none();
+            let files = (0..core.files.len()).map(|no| no as FileNo);
+            files.filter(|no| core.file(*no).is_some_and(kept)).collect()
         };
         let mut result = Ok(());
         for file in files {
@@ -154,6 +157,42 @@ impl<P: Port> Engine<P> {
             }
         }
         result
+    }
+
+    /// Whether dirty pages of a file wait until somebody asks for their write-back.
+    pub(crate) fn write_on_request(&self, file: FileNo, on_request: bool) {
+        let mut core = self.lock();
+        let Some(f) = core.file_mut(file) else { return };
+        f.on_request = on_request;
+        // Victims that had to stay.
+        let mut jobs = Vec::new();
+        for (_, place) in core.pages_in(file, 0..u64::MAX) {
+            if core.brain.is_stuck(place) && !core.stays_dirty(place) {
+                jobs.push(self.decide(&mut core, Input::Released { place }));
+            }
+        }
+        drop(core);
+        jobs.into_iter().for_each(|job| self.finish(job));
+    }
+
+    /// Makes sure that pages can be written back once they are dirty; how many of them may become
+    /// dirty.
+    ///
+    /// # Errors
+    /// `ENOMEM`: too many pages wait for their write-back; storage has no room.
+    pub(crate) fn reserve(&self, place: Place, pages: u64) -> Result<u64, PortError> {
+        let (pages, holes) = {
+            let mut core = self.lock();
+            let holes = core.file(place.segment.0).is_some_and(|f| f.holes);
+            (pages.min(core.dirty_room(place.segment.0)), holes)
+        };
+        if pages == 0 {
+            return Err(PortError::Io(pagekeeper_sys::Errno::NOMEM.raw_os_error()));
+        }
+        if holes {
+            self.port.reserve(place.segment.0, place.index, pages)?;
+        }
+        Ok(pages)
     }
 
     /// Pages of a file that are dirty now.

@@ -41,6 +41,7 @@ const STORE: u32 = 4;
 const USERFAULT: u32 = 5;
 const TAG: u32 = 6;
 const DONE: u32 = 7;
+const FORGET: u32 = 8;
 
 /// The manager's end.
 pub struct Holder {
@@ -94,6 +95,14 @@ impl Witness for std::sync::Arc<Holder> {
     fn file(&self, no: u32, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>) {
         let _ = self.send(MEMFD, no, Some(memfd));
         let _ = self.send(STORE, no, Some(store));
+    }
+
+    fn memory(&self, no: u32, memfd: BorrowedFd<'_>) {
+        let _ = self.send(MEMFD, no, Some(memfd));
+    }
+
+    fn forget(&self, no: u32) {
+        let _ = self.send(FORGET, no, None);
     }
 
     fn space(&self, userfault: BorrowedFd<'_>) {
@@ -150,6 +159,9 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
         match (message.kind, fd) {
             (DONE, _) => return Ok(None),
             (TAG, _) => held.tag = rest.to_vec(),
+            (FORGET, _) => {
+                held.memfds.remove(&message.file);
+            }
             (WORDS, Some(fd)) => held.words = SharedMap::new(&fd, 0, WORDS_BYTES).ok(),
             (EXTENTS, Some(fd)) => held.extents = SharedMap::new(&fd, 0, EXTENTS_BYTES).ok(),
             (MEMFD, Some(fd)) => {

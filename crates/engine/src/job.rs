@@ -194,7 +194,7 @@ impl<P: Port> Engine<P> {
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
     fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
         for run in std::mem::take(&mut job.clean) {
-            if let Err(error) = self.clean(run, more, again) {
+            if let Err(error) = self.clean(run, true, more, again) {
                 self.lock().note_error(run.place.segment.0, error);
             }
         }
@@ -290,7 +290,7 @@ impl<P: Port> Engine<P> {
         if let Some(loaded) = in_place {
             return loaded;
         }
-        let bytes = (pages * PAGE_BYTES) as usize;
+        let bytes = (pages * self.page_bytes) as usize;
         let buffer = match buffer {
             Some(buffer) => buffer,
             none => none.insert(self.take_buffer(bytes)?),

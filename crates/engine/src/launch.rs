@@ -6,6 +6,7 @@ use crate::live::LivePort;
 use crate::manager::Manager;
 use crate::port::PAGE_BYTES;
 use crate::recorder::{self, Content};
+use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::stats::Stats;
 use crate::table::Table;
@@ -45,6 +46,8 @@ pub struct Options {
     pub memory_bytes: u64,
     /// Which files.
     pub selection: Selection,
+    /// Whether heap memory is managed too.
+    pub heap: Option<HeapOptions>,
     /// Where to record, and whether with the brain's inputs.
     pub record: Option<(PathBuf, bool)>,
     /// See nearly every reference: only so many pages stay mapped. For recording; slow.
@@ -59,6 +62,15 @@ pub struct Options {
     pub hooks: Hooks,
     /// Takes the run's control when the program was started.
     pub control: Option<ControlHook>,
+}
+
+/// Which heap memory is managed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HeapOptions {
+    /// Smaller allocations, and the memory below the break, are the kernel's.
+    pub min_bytes: u64,
+    /// Directory of the scratch file, where memory goes that does not fit.
+    pub scratch: PathBuf,
 }
 
 /// Who takes a run's control.
@@ -170,7 +182,8 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     };
     let secret = random_bytes().map_err(|e| RunError::Machine(format!("/dev/urandom: {e}")))?;
     let name = format!("pagekeeper-{}-{}", std::process::id(), hex(&secret[..8]));
-    let tag = format!("{}={name}:{}", wire::ENV_SOCKET, hex(&secret));
+    let heap = options.heap.as_ref().map_or_else(String::new, |h| format!(":{}", h.min_bytes));
+    let tag = format!("{}={name}:{}{heap}", wire::ENV_SOCKET, hex(&secret));
 
     let mut holder = Command::new(&options.holder[0]);
     holder.args(&options.holder[1..]);
@@ -213,6 +226,13 @@ fn run_held(
     };
     let manager = Manager::new(engine, options.selection.clone(), secret)
         .map_err(machine("the manager cannot be set up"))?;
+    if let Some(heap) = &options.heap {
+        let scratch = Scratch::create(&heap.scratch).map_err(|errno| {
+            let place = heap.scratch.display();
+            RunError::Machine(format!("no scratch file for heap memory in {place}: {errno}"))
+        })?;
+        manager.manage_heaps(scratch);
+    }
     manager.set_witness(Box::new(holder.clone()));
     let listener = Listener::bind(name.as_bytes(), false).map_err(machine("no socket"))?;
 
@@ -254,6 +274,9 @@ fn run_held(
     manager.workers.close();
     for thread in threads {
         let _ = thread.join();
+    }
+    if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
+        eprintln!("pagekeeper: {complaint}");
     }
     drop(manager.engine.take_log());
     let recorded = writing.map(recorder::Writing::finish);
@@ -325,6 +348,9 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
                 "pagekeeper: the holder process was ended; if this one is too, what is not synced \
                  is lost"
             );
+        }
+        if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
+            eprintln!("pagekeeper: {complaint}");
         }
         let stuck = manager.engine.stuck(STUCK_AFTER);
         if !stuck.is_empty() && told.is_none_or(|at| at.elapsed() >= STUCK_AFTER) {

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod change;
+pub mod compressed;
 pub mod core;
 pub mod engine;
 mod errors;
@@ -15,6 +16,8 @@ mod evict;
 mod fault;
 mod flush;
 mod follow;
+pub mod heap;
+mod heaps;
 pub mod holder;
 mod job;
 pub mod launch;
@@ -25,6 +28,7 @@ mod outside;
 pub mod port;
 pub mod recorder;
 mod registry;
+pub mod scratch;
 pub mod selection;
 mod server;
 pub mod spaces;

@@ -63,9 +63,23 @@
 //!   written back, and every write-back period ([`Segment::refresh`]).
 //! - **A forked child has no part in it.** The frames are not mapped in a child, and every
 //!   operation there fails with `EOWNERDEAD`: never zeros, never the parent's file written twice.
+//!   It may make caches of its own.
 //! - **The budget pays for everything**: frames, state for each touched page, buffers. Frames that
 //!   the program pins stay, whatever the budget says. With swap switched on, the kernel may write
 //!   frames there.
+//!
+//! # Managers are extended, not rewritten
+//! What a segment's manager does is replaced piece by piece. Which page leaves: [`Builder::policy`].
+//! How pages are filled and written back: a [`Store`], of one's own or around another one, and
+//! those around others compose:
+//! - [`Compressed`]: victims stay in memory, smaller, before they go to storage;
+//! - [`Discardable`]: pages that are dropped, dirty or not, and made anew by the program's code;
+//! - [`Logged`]: a flush is durable as a whole or not at all;
+//! - [`Mirrored`]: two stores, of which one may fail.
+//!
+//! When: [`Segment::set_write_back`] ties write-back to the program's commits,
+//! [`Segment::prefetch`] brings in what the program knows it will need, and
+//! [`Cache::load_working_set`] what an earlier run had in memory.
 //!
 //! # Terms
 //! *Segment*, *manager* and *region* are those of V++ (Harty and Cheriton, *Application-Controlled
@@ -80,17 +94,22 @@ mod migrate;
 mod pages;
 mod pinned;
 mod port;
+mod process;
 mod regions;
 mod segment;
 mod store;
+mod stores;
 mod tables;
+mod working_set;
 
+pub use crate::compressed::{Codec, PoolCounts};
 pub use crate::port::{PAGE_BYTES, Version};
 pub use crate::stats::{FileCounts, FileReport, Stats};
-pub use cache::{Builder, Cache, Options};
+pub use cache::{Builder, Cache, Options, Reserved};
 pub use faults::FaultPath;
 pub use pagekeeper_policy::PolicySpec;
 pub use pinned::{Pinned, PinnedMut};
 pub use regions::{Protection, Region};
-pub use segment::{Advice, PageAttributes, Segment};
+pub use segment::{Advice, PageAttributes, Segment, WriteBack};
 pub use store::{FileStore, Store};
+pub use stores::{Compressed, Discardable, Logged, Mirrored, Side};

@@ -2,6 +2,7 @@
 
 use crate::engine::Deferred;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::scratch::HeapStore;
 use crate::spaces::Region;
 use crate::store::Store;
 use pagekeeper_sys::Errno;
@@ -25,7 +26,38 @@ pub struct LiveFile {
     /// The memfd's device and inode, as `/proc/PID/maps` shows it.
     pub memfd_ino: u64,
     /// What is behind it.
-    pub store: Store,
+    pub behind: Behind,
+}
+
+/// Where pages go that leave memory.
+#[derive(Debug)]
+pub enum Behind {
+    /// The program's file.
+    File(Store),
+    /// The scratch file: the memory is a process's heap.
+    Scratch(HeapStore),
+}
+
+impl LiveFile {
+    /// The file, if it is one of the program's.
+    pub fn store(&self) -> Option<&Store> {
+        match &self.behind {
+            Behind::File(store) => Some(store),
+            Behind::Scratch(_) => None,
+        }
+    }
+
+    /// What is stored of the heap, if it is one.
+    pub fn heap(&self) -> Option<&HeapStore> {
+        match &self.behind {
+            Behind::File(_) => None,
+            Behind::Scratch(heap) => Some(heap),
+        }
+    }
+
+    fn writable(&self) -> bool {
+        self.store().is_none_or(Store::writable)
+    }
 }
 
 /// A process image's descriptors.
@@ -298,19 +330,32 @@ impl Port for LivePort {
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
-        self.need_file(file)?.store.load(index * PAGE_BYTES, data)
+        match &self.need_file(file)?.behind {
+            Behind::File(store) => store.load(index * PAGE_BYTES, data),
+            Behind::Scratch(heap) => heap.load(index, data),
+        }
     }
 
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
-        self.need_file(file)?.store.store(index * PAGE_BYTES, data)
+        match &self.need_file(file)?.behind {
+            Behind::File(store) => store.store(index * PAGE_BYTES, data),
+            Behind::Scratch(heap) => heap.store(index, data),
+        }
     }
 
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
-        self.need_file(file)?.store.reserve(index * PAGE_BYTES, pages * PAGE_BYTES)
+        match &self.need_file(file)?.behind {
+            Behind::File(store) => store.reserve(index * PAGE_BYTES, pages * PAGE_BYTES),
+            Behind::Scratch(heap) => heap.reserve(),
+        }
     }
 
     fn version(&self, file: FileNo) -> Result<Version, PortError> {
-        self.need_file(file)?.store.version()
+        match &self.need_file(file)?.behind {
+            Behind::File(store) => store.version(),
+            // Nobody else changes it.
+            Behind::Scratch(_) => Ok(crate::heap::VERSION),
+        }
     }
 
     fn map(
@@ -378,7 +423,7 @@ impl Port for LivePort {
         let &(pid, _) = live.process.get()?;
         let found = mapping_at(pid, addr)?;
         let file = *self.by_memfd_ino.read().expect("lock").get(&found.ino)?;
-        let writable = self.file(file)?.store.writable();
+        let writable = self.file(file)?.writable();
         let region = Region {
             file,
             bias: found.offset.wrapping_sub(found.start),

@@ -1,7 +1,8 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
 use crate::engine::{Deferred, Engine};
-use crate::live::{Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
+use crate::heaps::Heaps;
+use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::selection::Selection;
@@ -26,6 +27,11 @@ use std::time::{Duration, Instant};
 
 /// How long an activation waits for plain system calls that are in flight.
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a process that begins waits for what dead ones left open to be settled.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// The device of heaps' slots: none that a file is on.
+const HEAP_DEVICE: u64 = u64::MAX;
 
 /// What a slot stands for.
 #[derive(Debug)]
@@ -104,6 +110,10 @@ impl Rights {
 pub trait Witness: Send + Sync {
     /// A file became managed, or writable.
     fn file(&self, no: FileNo, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>);
+    /// A process's heap, which nobody writes anywhere when this process is gone.
+    fn memory(&self, no: FileNo, memfd: BorrowedFd<'_>);
+    /// A heap is gone.
+    fn forget(&self, no: FileNo);
     /// A process's faults.
     fn space(&self, userfault: BorrowedFd<'_>);
 }
@@ -121,7 +131,8 @@ pub struct Manager {
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
     /// Held while a file becomes managed.
-    activating: Mutex<()>,
+    pub(crate) activating: Mutex<()>,
+    pub(crate) heaps: Heaps,
     pub(crate) workers: Workers,
     pub(crate) epoll: Epoll,
     pub(crate) kick: EventFd,
@@ -151,6 +162,7 @@ impl Manager {
             clients: Mutex::new(HashMap::new()),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
+            heaps: Heaps::default(),
             workers: Workers::new(),
             epoll: Epoll::new()?,
             kick: EventFd::new()?,
@@ -312,7 +324,7 @@ impl Manager {
         let _ = memfd.set_mode(0o400);
         let memfd_ino = file::stat(&memfd).map_err(|_| ())?.id.ino;
         let sparse = store.sparse();
-        let live = Arc::new(LiveFile { memfd, memfd_ino, store });
+        let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
             let mut slots = self.slots.lock().expect("lock");
             slots.list[no as usize].active = true;
@@ -354,8 +366,9 @@ impl Manager {
     pub(crate) fn allow_writes(&self, no: FileNo, fd: BorrowedFd<'_>, open_flags: i32) {
         let writes = open_flags & libc::O_ACCMODE != libc::O_RDONLY;
         let Some(live) = self.engine.port().file(no) else { return };
-        if writes && !live.store.writable() {
-            match live.store.allow_writes(fd) {
+        let Some(store) = live.store() else { return };
+        if writes && !store.writable() {
+            match store.allow_writes(fd) {
                 Ok(()) => self.tell_witness(no),
                 Err(e) => self.note(format!(
                     "{}: cannot be opened again for writing ({e}); it may be read, but not mapped \
@@ -366,10 +379,11 @@ impl Manager {
         }
     }
 
-    fn tell_witness(&self, no: FileNo) {
+    pub(crate) fn tell_witness(&self, no: FileNo) {
         let Some(witness) = self.witness.get() else { return };
         let Some(live) = self.engine.port().file(no) else { return };
-        match live.store.descriptor() {
+        let Some(store) = live.store() else { return witness.memory(no, live.memfd.as_fd()) };
+        match store.descriptor() {
             Ok(store) => witness.file(no, live.memfd.as_fd(), store.as_fd()),
             Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
         }
@@ -435,7 +449,7 @@ impl Manager {
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
         if shared && may_write {
-            if !live.store.writable() {
+            if !live.store()?.writable() {
                 return None;
             }
             return Some((rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0).ok()?, libc::MAP_SHARED));
@@ -451,13 +465,24 @@ impl Manager {
         region: Region,
     ) -> Result<(), Errno> {
         let space = self.space_of(pid).ok_or(Errno::SRCH)?;
-        let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
-        let len = (range.end - range.start).div_ceil(PAGE_BYTES) * PAGE_BYTES;
-        let _order = self.mapping_order.lock().expect("lock");
-        let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
-        live.userfault.register(range.start, len, track)?;
-        self.engine.add_region(space, range.start..range.start + len, region);
-        Ok(())
+        self.register(space, range, region)
+    }
+
+    /// A slot for a heap, which no descriptor of a program leads to.
+    pub(crate) fn number_heap(&self, name: &str, ino: u64) -> Option<FileNo> {
+        let mut slots = self.slots.lock().expect("lock");
+        slots.number(FileId { dev: HEAP_DEVICE, ino }, name.to_owned())
+    }
+
+    /// A heap is gone; its slot stays for the report.
+    pub(crate) fn forget_heap(&self, no: FileNo) {
+        let mut slots = self.slots.lock().expect("lock");
+        let id = slots.list[no as usize].id;
+        slots.by_id.remove(&id);
+        drop(slots);
+        if let Some(witness) = self.witness.get() {
+            witness.forget(no);
+        }
     }
 
     /// Ends what processes left open that died while a forked child keeps their connection.
@@ -472,11 +497,25 @@ impl Manager {
 
     /// Ends what a process left open.
     pub(crate) fn client_gone(&self, pid: u32) {
-        let client = self.clients.lock().expect("lock").remove(&pid);
-        for (ticket, file) in client.into_iter().flat_map(|c| c.changes) {
+        let changes = self.clients.lock().expect("lock").get(&pid).map(|c| c.changes.clone());
+        for (ticket, file) in changes.into_iter().flatten() {
             self.end_abandoned_change(file, ticket);
         }
+        self.clients.lock().expect("lock").remove(&pid);
         let _ = self.kick.notify();
+    }
+
+    /// Waits until changes are settled that processes began and did not live to end: who is started
+    /// after a process died sees what that one wrote, and does not see it come later.
+    pub(crate) fn settle_changes_of_the_dead(&self) {
+        let is_waiting = || {
+            let clients = self.clients.lock().expect("lock");
+            clients.iter().any(|(pid, client)| !client.changes.is_empty() && process_ended(*pid))
+        };
+        let deadline = Instant::now() + SETTLE_MAX;
+        while is_waiting() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
     }
 
     /// Whether any process may still use managed files.

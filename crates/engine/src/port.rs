@@ -10,7 +10,7 @@ use thiserror::Error;
 pub type FileNo = u32;
 /// Number of an address space (a process image) that maps managed files.
 pub type SpaceNo = u32;
-/// Bytes in a page.
+/// Bytes in a page of the machine's, and in one of a cache unless it says more.
 pub const PAGE_BYTES: u64 = 4096;
 
 /// Why a port call failed.
@@ -51,6 +51,12 @@ pub struct Mapped {
 
 /// The machine under an engine.
 pub trait Port: Send + Sync + 'static {
+    /// Bytes in a page: what is decided on, fetched, written and evicted as one. A power of two,
+    /// [`PAGE_BYTES`] or more, for ever the same. Only pages of [`PAGE_BYTES`] can be mapped.
+    fn page_bytes(&self) -> u64 {
+        PAGE_BYTES
+    }
+
     /// Puts whole pages into the file's frames. They become visible to faults as resident, but are
     /// mapped nowhere.
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
@@ -85,6 +91,17 @@ pub trait Port: Send + Sync + 'static {
         _file: FileNo,
         _index: u64,
         _pages: u64,
+    ) -> Option<Result<(), PortError>> {
+        None
+    }
+    /// Gives storage the content of claimed pages that leave memory, now or (dirty ones) soon, if it
+    /// asks for that. `None`: it does not, and dirty pages are written as ever.
+    fn retire(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        _pages: u64,
+        _dirty: bool,
     ) -> Option<Result<(), PortError>> {
         None
     }

@@ -214,12 +214,19 @@ impl Log for Recorder {
         }
     }
 
-    fn segment(&mut self, segment: Segment, name: &str, bytes: u64) {
-        self.known.insert(segment.0);
+    fn segment(&mut self, segment: Segment, name: &str, bytes: Option<u64>) {
+        let kind = match bytes {
+            Some(_) => trace::SegmentKind::File,
+            None => trace::SegmentKind::Heap,
+        };
+        // A heap's length is room for growth, and means nothing.
+        if bytes.is_some() {
+            self.known.insert(segment.0);
+        }
         self.push(trace::Record::Segment(trace::Segment {
             segment: segment.0,
-            kind: trace::SegmentKind::File,
-            bytes,
+            kind,
+            bytes: bytes.unwrap_or(0),
             name: name.as_bytes().to_vec(),
         }));
     }

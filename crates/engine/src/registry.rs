@@ -31,3 +31,8 @@ fn byte_of(id: FileId) -> u64 {
 pub(crate) fn claim_shared(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
     file::lock_range(registry, RangeLock::Shared, byte_of(id), 1, false)
 }
+
+/// Gives a file up. Closing the descriptor does so only if no forked child has a copy of it.
+pub(crate) fn release(registry: &OwnedFd, id: FileId) {
+    let _ = file::lock_range(registry, RangeLock::Unlock, byte_of(id), 1, false);
+}

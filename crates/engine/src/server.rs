@@ -106,6 +106,7 @@ impl Connection {
             self.socket.send(reply.as_bytes(), None)?;
             return Err(Errno::ACCESS);
         }
+        self.manager.settle_changes_of_the_dead();
         let slots = self.manager.slots_for_client()?;
         let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
@@ -230,6 +231,33 @@ impl Connection {
                 self.exec(text);
                 value(0)
             }
+            Op::HeapMap => match manager.heap_map(self.pid, r.a)? {
+                Some((offset, memfd)) => Ok(Answer {
+                    reply: Reply { r0: 1, r1: offset, ..Reply::default() },
+                    fd: Some(memfd),
+                }),
+                None => value(0),
+            },
+            Op::HeapCommit => {
+                manager.heap_commit(self.pid, r.a, r.b, r.c)?;
+                value(0)
+            }
+            Op::HeapGrow => {
+                let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c);
+                values(verdict, offset)
+            }
+            Op::HeapFork => value(manager.heap_fork(self.pid, r.a, r.b)?),
+            Op::HeapInherit => match manager.heap_inherit(self.pid, r.a, r.b)? {
+                Some((range, memfd)) => {
+                    let (r0, r1) = (range.addr, range.bytes);
+                    let (r2, r3) = (range.offset, range.protection);
+                    Ok(Answer {
+                        reply: Reply { r0, r1, r2, r3, ..Reply::default() },
+                        fd: Some(memfd),
+                    })
+                }
+                None => value(0),
+            },
             Op::Note => {
                 manager.note(String::from_utf8_lossy(text).into_owned());
                 value(0)
@@ -303,10 +331,10 @@ impl Connection {
         let wait = r.c as i32 & libc::MS_ASYNC == 0;
         let mut first_error = None;
         for (start, end, region) in self.space_regions(r.a, r.b) {
-            if !region.shared {
+            let engine = &self.manager.engine;
+            if !region.shared || engine.is_heap(region.file) {
                 continue;
             }
-            let engine = &self.manager.engine;
             engine.refresh_size(region.file, false);
             if !wait {
                 self.manager.workers.push(Work::Flush(region.file));
@@ -319,7 +347,7 @@ impl Connection {
             clients.entry(self.pid).or_default().heard.insert(region.file, heard);
             drop(clients);
             let result = result.and_then(|()| match engine.port().file(region.file) {
-                Some(live) => live.store.sync(),
+                Some(live) => live.store().map_or(Ok(()), |store| store.sync()),
                 None => Ok(()),
             });
             if let Err(error) = result {
@@ -422,6 +450,11 @@ impl Connection {
     fn advise(&self, r: Request) -> Handled {
         let engine = &self.manager.engine;
         let regions = self.space_regions(r.a, r.b);
+        if regions.iter().any(|(_, _, region)| engine.is_heap(region.file))
+            && let Some(answer) = self.advise_heap(r, &regions)
+        {
+            return answer;
+        }
         match r.c as i32 {
             libc::MADV_WILLNEED => {
                 for (start, end, region) in regions {
@@ -431,16 +464,18 @@ impl Connection {
             }
             libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM => value(1),
             libc::MADV_REMOVE => {
+                let heap = |file| engine.is_heap(file);
+                if regions.iter().any(|(_, _, r)| !r.shared || heap(r.file)) {
+                    return Err(Errno::INVAL);
+                }
                 for (start, end, region) in regions {
-                    if !region.shared {
-                        return Err(Errno::INVAL);
-                    }
                     let (offset, len) = (start.wrapping_add(region.bias), end - start);
                     let live = engine.port().file(region.file).ok_or(Errno::BADF)?;
                     let ticket = engine
                         .change_begin(region.file, offset, len, Change::Other)
                         .map_err(errno_of)?;
-                    let punched = live.store.punch(offset, len);
+                    let store = live.store().ok_or(Errno::INVAL)?;
+                    let punched = store.punch(offset, len);
                     type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
                     engine.change_end(region.file, ticket, offset, len, None::<Bytes>);
                     punched.map_err(errno_of)?;
@@ -448,6 +483,36 @@ impl Connection {
                 value(1)
             }
             _ => value(0),
+        }
+    }
+
+    /// Advice on memory that the program takes for anonymous; none if it may go on as on a file.
+    fn advise_heap(&self, r: Request, regions: &[(u64, u64, Region)]) -> Option<Handled> {
+        let engine = &self.manager.engine;
+        match r.c as i32 {
+            // Pages that are freed lazily may be gone at once.
+            libc::MADV_DONTNEED | libc::MADV_FREE => {
+                let mut covered = 0;
+                for (start, end, region) in regions {
+                    if !engine.is_heap(region.file) {
+                        continue;
+                    }
+                    self.manager.heap_clear(region.file, region.index(*start)..region.index(*end));
+                    covered += end - start;
+                }
+                // The kernel has its part to do if some of the range is not heap.
+                Some(value(u64::from(covered == r.b)))
+            }
+            libc::MADV_REMOVE | libc::MADV_WIPEONFORK => Some(Err(Errno::INVAL)),
+            // It is huge in nobody's sense, is not inherited by the kernel's hand, and what is
+            // needed is fetched when it is touched.
+            libc::MADV_HUGEPAGE
+            | libc::MADV_NOHUGEPAGE
+            | libc::MADV_DOFORK
+            | libc::MADV_DONTFORK
+            | libc::MADV_KEEPONFORK
+            | libc::MADV_WILLNEED => Some(value(1)),
+            _ => None,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use crate::core::{Core, Job};
 use crate::engine::{Again, Buffer, Engine};
-use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
+use crate::port::{FileNo, Port, PortError};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_policy::Page;
@@ -46,7 +46,7 @@ impl<P: Port> Engine<P> {
         len: u64,
         mut sink: impl FnMut(&[u8]) -> Result<(), PortError>,
     ) -> Result<u64, PortError> {
-        let first = offset / PAGE_BYTES;
+        let first = offset / self.page_bytes;
         let place = Place { segment: Segment(file), index: first };
         let mut failures = 0;
         loop {
@@ -67,7 +67,7 @@ impl<P: Port> Engine<P> {
                 self.serve_all(&mut again);
                 return Ok(0);
             }
-            let pages = end.div_ceil(PAGE_BYTES) - first;
+            let pages = end.div_ceil(self.page_bytes) - first;
             if state == State::Resident {
                 let (pinned, jobs) = self.pin_resident(&mut core, place, pages);
                 drop(core);
@@ -82,8 +82,9 @@ impl<P: Port> Engine<P> {
                 self.serve_all(&mut again);
                 // Without pins: the sink may fault on managed memory itself.
                 let buffer = copied?;
-                let from = (offset - first * PAGE_BYTES) as usize;
-                let to = (end.min((first + count) * PAGE_BYTES) - first * PAGE_BYTES) as usize;
+                let from = (offset - first * self.page_bytes) as usize;
+                let to =
+                    (end.min((first + count) * self.page_bytes) - first * self.page_bytes) as usize;
                 let given = sink(&buffer[from..to]);
                 self.give_buffer(buffer);
                 return given.map(|()| (to - from) as u64);
@@ -126,7 +127,7 @@ impl<P: Port> Engine<P> {
 
     /// A copy of pinned pages.
     fn copy_out(&self, file: FileNo, first: u64, pages: u64) -> Result<Buffer, PortError> {
-        let bytes = (pages * PAGE_BYTES) as usize;
+        let bytes = (pages * self.page_bytes) as usize;
         let mut buffer = self.take_buffer(bytes)?;
         match self.port.peek(file, first, &mut buffer[..bytes]) {
             Ok(()) => Ok(buffer),

@@ -12,6 +12,10 @@ pub(crate) enum Work {
     Fault(Fault),
     /// Fetching ahead, unmapping for sampling.
     Deferred(Deferred),
+    /// Heap memory that was unmapped.
+    Drop(crate::heap::Orphan),
+    /// The heap of a process that is gone.
+    Retire(u32),
     /// Writing a file's dirty pages back.
     Flush(u32),
 }

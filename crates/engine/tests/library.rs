@@ -2,8 +2,9 @@
 
 mod library_model;
 
-use library_model::{Chaos, ChaosStore, EIO, ENOSPC, PAGE, Rng};
-use pagekeeper::library::{Advice, Cache, Options, PolicySpec, Segment};
+use library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
+use library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
+use pagekeeper::library::{Advice, Cache, FaultPath, Options, PolicySpec, Segment};
 use proptest::prelude::*;
 use std::io;
 use std::sync::Arc;
@@ -11,155 +12,131 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 const EBADF: i32 = 9;
 const EBUSY: i32 = 16;
-const EINVAL: i32 = 22;
 const EFBIG: i32 = 27;
 const EOWNERDEAD: i32 = 130;
 /// Some twenty frames.
-const TINY: u64 = 96 << 10;
+const TINY_PAGES: u64 = 24;
 
 fn tiny(workers: usize, policy: &str) -> Cache {
+    tiny_of(PAGE, workers, policy)
+}
+
+fn tiny_of(page: usize, workers: usize, policy: &str) -> Cache {
     let policy = PolicySpec::parse(policy).unwrap();
-    Cache::builder(TINY).policy(policy).workers(workers).write_back_period(None).build().unwrap()
+    Cache::builder(TINY_PAGES * page as u64)
+        .page_bytes(page as u64)
+        .policy(policy)
+        .workers(workers)
+        .write_back_period(None)
+        .build()
+        .unwrap()
 }
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 
-#[derive(Clone, Debug)]
-enum Op {
-    Read { at: usize, len: usize },
-    Write { at: usize, len: usize, seed: u8 },
-    SetLen(usize),
-    Flush,
-    WriteBack { at: usize, len: usize },
-    Pin { at: usize, len: usize },
-    PinMut { at: usize, len: usize, seed: u8 },
-    Prefetch { at: usize, len: usize },
-    DontNeed { at: usize, len: usize },
-    Budget(u64),
-}
-
-const LEN_MAX: usize = 60 * PAGE;
-
-fn ops() -> impl Strategy<Value = Vec<Op>> {
-    let at = prop_oneof![0..LEN_MAX, (0..60usize).prop_map(|p| p * PAGE), 0..3 * PAGE];
-    let len = prop_oneof![0..16usize, 0..2 * PAGE, (0..20usize).prop_map(|p| p * PAGE)];
-    let range = (at, len);
-    let op = prop_oneof![
-        6 => range.clone().prop_map(|(at, len)| Op::Read { at, len }),
-        6 => (range.clone(), any::<u8>()).prop_map(|((at, len), seed)| Op::Write { at, len, seed }),
-        1 => (0..LEN_MAX).prop_map(Op::SetLen),
-        1 => Just(Op::Flush),
-        1 => range.clone().prop_map(|(at, len)| Op::WriteBack { at, len }),
-        1 => range.clone().prop_map(|(at, len)| Op::Pin { at, len }),
-        1 => (range.clone(), any::<u8>()).prop_map(|((at, len), seed)| Op::PinMut { at, len, seed }),
-        1 => range.clone().prop_map(|(at, len)| Op::Prefetch { at, len }),
-        1 => range.prop_map(|(at, len)| Op::DontNeed { at, len }),
-        1 => (9u64..40).prop_map(|pages| Op::Budget(pages * PAGE as u64)),
-    ];
-    prop::collection::vec(op, 1..60)
-}
-
-fn content(seed: u8, len: usize) -> Vec<u8> {
-    (0..len).map(|i| seed.wrapping_add(i as u8).wrapping_mul(31)).collect()
-}
-
-/// Plays an operation on a segment and on the model of it.
-fn play(segment: &Segment, model: &mut Vec<u8>, op: &Op) {
-    match *op {
-        Op::Read { at, len } => {
-            let mut buf = vec![0x55; len];
-            let got = segment.read_at(&mut buf, at as u64).unwrap();
-            let from = at.min(model.len());
-            let expected = &model[from..(at + len).clamp(from, model.len())];
-            assert_eq!(got, expected.len(), "{op:?} of {}", model.len());
-            assert_eq!(&buf[..got], expected, "{op:?}");
-            assert!(buf[got..].iter().all(|b| *b == 0x55), "{op:?} wrote behind what it read");
-        }
-        Op::Write { at, len, seed } => {
-            let bytes = content(seed, len);
-            assert_eq!(segment.write_at(&bytes, at as u64).unwrap(), len);
-            if len > 0 {
-                model.resize(model.len().max(at + len), 0);
-                model[at..at + len].copy_from_slice(&bytes);
-            }
-        }
-        Op::SetLen(len) => {
-            segment.set_len(len as u64).unwrap();
-            model.resize(len, 0);
-        }
-        Op::Flush => segment.flush().unwrap(),
-        Op::WriteBack { at, len } => segment.write_back(at as u64..(at + len) as u64).unwrap(),
-        Op::Pin { at, len } => {
-            // What a budget of nine frames lets one pin.
-            let range = at as u64..(at + len.min(2 * PAGE)) as u64;
-            match segment.pin(range.clone()) {
-                Ok(pinned) => {
-                    assert_eq!(*pinned, model[at..range.end as usize]);
-                    let seen = segment.attributes(range).unwrap();
-                    assert!(seen.iter().all(|page| page.resident && page.pinned), "{seen:?}");
-                    // It stays whatever else is read.
-                    let mut all = vec![0; model.len()];
-                    assert_eq!(segment.read_at(&mut all, 0).unwrap(), all.len());
-                    assert_eq!(&all, model);
-                    assert_eq!(*pinned, all[at..at + pinned.len()]);
-                }
-                Err(error) => {
-                    assert_eq!(error.raw_os_error(), Some(EINVAL));
-                    assert!(range.is_empty() || range.end as usize > model.len());
-                }
-            }
-        }
-        Op::PinMut { at, len, seed } => {
-            let range = at as u64..(at + len.min(2 * PAGE)) as u64;
-            if let Ok(mut pinned) = segment.pin_mut(range) {
-                let bytes = content(seed, pinned.len());
-                pinned.copy_from_slice(&bytes);
-                model[at..at + bytes.len()].copy_from_slice(&bytes);
-            }
-        }
-        Op::Prefetch { at, len } => {
-            segment.prefetch(at as u64..(at + len) as u64).unwrap();
-        }
-        Op::DontNeed { at, len } => {
-            segment.advise(at as u64..(at + len) as u64, Advice::DontNeed).unwrap();
-        }
-        Op::Budget(bytes) => segment.cache().set_budget(bytes),
-    }
-    assert_eq!(segment.len(), model.len() as u64);
-}
-
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
     #[test]
     fn a_file_is_what_a_vector_is(ops in ops(), workers in 0usize..2, mru in any::<bool>(), start in 0..LEN_MAX) {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().join("file");
-        let mut model = content(7, start);
-        std::fs::write(&path, &model).unwrap();
-        let cache = tiny(workers, if mru { "mru" } else { "lru" });
-        let segment = cache.open(&path, Options::new().writable(true)).unwrap();
-        for op in &ops {
-            play(&segment, &mut model, op);
+        play_on_a_file(&ops, &tiny(workers, if mru { "mru" } else { "lru" }), start);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_of_64_kib_pages_is_what_a_vector_is(
+        ops in ops_on(64 << 10, PAGES),
+        workers in 0usize..2,
+        mru in any::<bool>(),
+        start in 0..LEN_MAX * 16,
+    ) {
+        let cache = tiny_of(64 << 10, workers, if mru { "mru" } else { "lru" });
+        play_on_a_file(&ops, &cache, start);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 3, ..ProptestConfig::default() })]
+    #[test]
+    fn a_file_of_2_mib_pages_is_what_a_vector_is(ops in ops_on(2 << 20, 15), start in 0..30usize << 20) {
+        let cache = Cache::builder(18 << 20).page_bytes(2 << 20).build().unwrap();
+        play_on_a_file(&ops, &cache, start);
+    }
+}
+
+fn play_on_a_file(ops: &[Op], cache: &Cache, start: usize) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    let mut model = content(7, start);
+    std::fs::write(&path, &model).unwrap();
+    let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+    for op in ops {
+        play(&segment, &mut model, op);
+    }
+    segment.flush().unwrap();
+    assert!(std::fs::read(&path).unwrap() == model);
+    drop(segment);
+    assert!(std::fs::read(&path).unwrap() == model);
+    let segment = cache.open(&path, Options::new()).unwrap();
+    let len = model.len() * 2;
+    play(&segment, &mut model, &Op::Read { at: 0, len });
+}
+
+#[test]
+fn pages_have_a_size_that_can_be() {
+    let build = |budget: u64, page: u64| Cache::builder(budget).page_bytes(page).build().map(drop);
+    for (budget, page) in [(1 << 20, 0), (1 << 20, 2048), (1 << 20, 12 << 10), (1 << 30, 4 << 20)] {
+        assert_eq!(errno(build(budget, page)), Some(EINVAL), "{page}");
+    }
+    assert_eq!(errno(build(15 << 20, 2 << 20)), Some(EINVAL), "seven pages");
+    build(16 << 20, 2 << 20).unwrap();
+    let regions = Cache::builder(1 << 20).page_bytes(8 << 10).fault_path(FaultPath::Inline);
+    assert_eq!(errno(regions.build().map(drop)), Some(EINVAL));
+}
+
+/// A budget is bytes, whatever a page is; and a page is brought in, counted and written as one.
+#[test]
+fn large_pages_are_within_the_budget_and_come_as_one() {
+    for page in [4u64 << 10, 64 << 10, 2 << 20] {
+        let cache = Cache::builder(32 << 20).page_bytes(page).workers(0).build().unwrap();
+        let segment = cache.scratch(64 << 20).unwrap();
+        for at in (0..64 << 20).step_by(page as usize) {
+            segment.write_all_at(&[7], at).unwrap();
         }
+        let resident = segment.attributes(0..64 << 20).unwrap();
+        assert_eq!(resident.len() as u64, (64 << 20) / page);
+        let bytes = resident.iter().filter(|a| a.resident).count() as u64 * page;
+        assert!((26 << 20..=32 << 20).contains(&bytes), "{bytes} in pages of {page}");
+        let written = cache.stats().total.written_bytes;
+        assert!(written.is_multiple_of(page) && written >= 32 << 20, "{written}");
+        let (at, before) = (page * 2, cache.stats().total.read_bytes);
+        segment.advise(at..at + page, Advice::DontNeed).unwrap();
         segment.flush().unwrap();
-        prop_assert_eq!(&std::fs::read(&path).unwrap(), &model);
-        drop(segment);
-        prop_assert_eq!(&std::fs::read(&path).unwrap(), &model);
-        let segment = cache.open(&path, Options::new()).unwrap();
-        play(&segment, &mut model, &Op::Read { at: 0, len: LEN_MAX * 2 });
+        segment.advise(at..at + page, Advice::DontNeed).unwrap();
+        segment.read_exact_at(&mut [0], at + page - 1).unwrap();
+        assert!(cache.stats().total.read_bytes >= before + page);
     }
 }
 
 /// Each thread owns every eighth byte, so that all share every page.
 fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
+    // Small pages, and large ones.
+    for page in [PAGE, 16 * PAGE] {
+        let store = store.as_ref().map(|chaos| chaos.again(50 * page + 777));
+        threads_share_pages_of(page, store, seed);
+    }
+}
+
+fn threads_share_pages_of(page: usize, store: Option<Arc<Chaos>>, seed: u64) {
     const THREADS: usize = 4;
-    const LEN: usize = 50 * PAGE + 777;
+    let len = 50 * page + 777;
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("file");
-    std::fs::write(&path, vec![0; LEN]).unwrap();
-    let cache = tiny(1, "clock");
+    std::fs::write(&path, vec![0; len]).unwrap();
+    let cache = tiny_of(page, 1, "clock");
     let segment = match &store {
         Some(chaos) => cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap(),
         None => cache.open(&path, Options::new().writable(true)).unwrap(),
@@ -171,9 +148,9 @@ fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
             let failed = &failed;
             scope.spawn(move || {
                 let mut rng = Rng(seed * 100 + thread as u64);
-                let mut model = vec![0u8; LEN];
+                let mut model = vec![0u8; len];
                 for _ in 0..1500 {
-                    let cell = rng.below((LEN / 8) as u64) as usize * 8 + thread;
+                    let cell = rng.below((len / 8) as u64) as usize * 8 + thread;
                     match rng.below(12) {
                         0..5 => {
                             let value = rng.next() as u8;
@@ -196,10 +173,10 @@ fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
                             Ok(pinned) => assert_eq!(pinned[0], model[cell], "cell {cell}"),
                             Err(_) => drop(failed.fetch_add(1, Ordering::Relaxed)),
                         },
-                        _ => drop(segment.write_back(cell as u64..(cell + 3 * PAGE) as u64)),
+                        _ => drop(segment.write_back(cell as u64..(cell + 3 * page) as u64)),
                     }
                 }
-                for cell in (thread..LEN).step_by(8).filter(|c| c % 8 == thread) {
+                for cell in (thread..len).step_by(8 * page / PAGE).filter(|c| c % 8 == thread) {
                     let mut byte = [0xff];
                     while segment.read_at(&mut byte, cell as u64).is_err() {}
                     assert_eq!(byte[0], model[cell], "cell {cell} at the end");
@@ -215,7 +192,7 @@ fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
     }
     let _ = segment.flush();
     segment.flush().unwrap();
-    let mut all = vec![0; LEN];
+    let mut all = vec![0; len];
     segment.read_exact_at(&mut all, 0).unwrap();
     let stored = match &store {
         Some(chaos) => chaos.bytes.lock().unwrap().clone(),
@@ -457,6 +434,71 @@ fn a_forked_child_is_refused() {
     let mut buf = [0; 6];
     scratch.read_exact_at(&mut buf, 0).unwrap();
     assert_eq!(&buf, b"parent");
+}
+
+/// A file that was closed stayed taken as long as any child lived that was forked meanwhile.
+#[test]
+fn a_file_is_given_up_though_a_child_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 5000]).unwrap();
+    let segment = tiny(0, "lru").open(&path, Options::new().writable(true)).unwrap();
+    // SAFETY: the child makes one system call until it is ended.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        // SAFETY: sleeps.
+        unsafe { libc::pause() };
+    }
+    drop(segment);
+    let again = tiny(0, "lru").open(&path, Options::new().writable(true)).map(drop);
+    // SAFETY: ends and waits for the child just made.
+    unsafe {
+        libc::kill(pid, libc::SIGKILL);
+        libc::waitpid(pid, std::ptr::null_mut(), 0);
+    }
+    again.unwrap();
+}
+
+/// A child's copy of a guard took its parent's hold away when it was dropped, since the words of
+/// pages are shared; and a child could have no cache of its own, nor would it have been sound, since
+/// it took over page tables that its parent went on to use.
+#[test]
+fn a_forked_child_lets_go_of_copies_and_has_caches_of_its_own() {
+    drop(tiny(0, "lru").scratch(PAGE as u64).unwrap());
+    let cache = tiny(0, "lru");
+    let scratch = cache.scratch(8 * PAGE as u64).unwrap();
+    scratch.write_at(b"parent", 0).unwrap();
+    let pinned = scratch.pin(0..6).unwrap();
+    // SAFETY: the child has one thread, and no other of the parent's holds a lock of the allocator
+    // that the C library does not look after; it ends without destructors of the parent's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let own = tiny(0, "mru");
+        let mine = own.scratch(100 * PAGE as u64).unwrap();
+        let mut buf = [0; 100 * PAGE];
+        mine.write_all_at(&[7; 100 * PAGE], 0).unwrap();
+        drop(pinned);
+        mine.read_exact_at(&mut buf, 0).unwrap();
+        let wrong = i32::from(buf != [7; 100 * PAGE] || cache.is_here() || !own.is_here());
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(wrong) };
+    }
+    let mut status = 0;
+    // Tables that were unused when the child was made are the parent's alone.
+    let other = tiny(0, "lru").scratch(100 * PAGE as u64).unwrap();
+    for _ in 0..20 {
+        other.write_all_at(&[9; 100 * PAGE], 0).unwrap();
+        let mut buf = [0; 100 * PAGE];
+        other.read_exact_at(&mut buf, 0).unwrap();
+        assert_eq!(buf, [9; 100 * PAGE]);
+    }
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    assert_eq!(status, 0);
+    assert!(scratch.attributes(0..1).unwrap()[0].pinned, "the child took the parent's hold");
+    assert_eq!(errno(scratch.set_len(0)), Some(EBUSY));
+    drop(pinned);
+    scratch.set_len(0).unwrap();
 }
 
 #[test]

@@ -21,6 +21,8 @@ pub(crate) struct Stream {
     pub(crate) next: u64,
     /// Pages fetched by the last step.
     pub(crate) window: u32,
+    /// The page with which it began.
+    pub(crate) begin: u64,
     /// Pages from here to where the stream began are taken for passed by it: a scan over resident
     /// pages is not seen, until it comes to absent ones.
     pub(crate) passed: u64,
@@ -71,6 +73,7 @@ impl Streams {
                 self.0.push(Stream {
                     next: index,
                     window: 1,
+                    begin: index,
                     passed: index,
                     marker: None,
                     step: now,

@@ -10,7 +10,7 @@ use crate::ahead::{FIRST_WINDOW_PAGES, Streams};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
-use crate::sample::Interest;
+use crate::sample::{Interest, Watched};
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy, Visible};
@@ -28,11 +28,19 @@ pub(crate) const DIRTY: u8 = 4;
 pub(crate) const IN_POLICY: u8 = 8;
 pub(crate) const PENDING: u8 = 16;
 pub(crate) const STUCK: u8 = 32;
+/// Of a pending page: its use starts the next window.
 pub(crate) const MARKER: u8 = 64;
+/// Of any other page: it was asked for, and not seen used since it came.
+pub(crate) const ASKED: u8 = 64;
 /// Of a page that is not resident: it was before.
 pub(crate) const EVICTED_ONCE: u8 = 128;
 /// Of a newcomer: the policy gave it up although it was in use, and it was not used since.
 const SPARED: u8 = 128;
+
+/// [`MARKER`] has another meaning where the page is not pending.
+const fn is_marker(flags: u8) -> bool {
+    flags & (PENDING | MARKER) == PENDING | MARKER
+}
 
 /// Making touches visible costs time, which a policy that ignores them saves.
 fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
@@ -42,12 +50,18 @@ fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
     }
 }
 
+/// Whether some touches, which are not seen otherwise, are to be.
+fn watches_pages(policy: &dyn Policy, asked: Sampling) -> bool {
+    matches!(asked, Sampling::OnEviction { .. }) && policy.watches_pages()
+}
+
 /// The brain of one pool of frames. Pure: the same inputs give the same plans.
 pub struct Brain {
     pub(crate) policy: Box<dyn Policy>,
     wants_places: bool,
     wants_dirty: bool,
     pub(crate) gives_hints: bool,
+    pub(crate) watches_pages: bool,
     /// The sampling that was asked for; a policy that ignores references goes without.
     sampling: Sampling,
     /// The policy that takes over with the next [`Input::Policy`].
@@ -63,12 +77,15 @@ pub struct Brain {
     /// Links of the three lists of resident pages that the policy does not hold.
     pub(crate) beside: Links,
     pub(crate) newcomers: List,
+    /// Empty between two victims.
+    recent: Vec<Page>,
     /// Fetched ahead, oldest first.
     pub(crate) pending: List,
     pub(crate) stuck: List,
     /// Mapped pages, in the order in which they were mapped.
     pub(crate) mapped: List,
     pub(crate) mapped_links: Links,
+    pub(crate) watched: Watched,
     /// Counts uses; wraps.
     uses: u32,
     /// The count before the last reference.
@@ -77,9 +94,9 @@ pub struct Brain {
     stamps: Vec<u32>,
     pub(crate) interest: Interest,
     pub(crate) streams: Vec<Streams>,
-    /// Read-ahead steps taken so far: the clock of streams.
     /// Sequential touches of unmapped pages.
     touches: Vec<Streams>,
+    /// Read-ahead steps taken so far: the clock of streams.
     steps: u64,
     pub(crate) plan: Plan,
     pub(crate) counts: Counts,
@@ -99,6 +116,7 @@ impl Brain {
             wants_places: policy.wants_places(),
             wants_dirty: policy.wants_dirty(),
             gives_hints: policy.gives_hints(),
+            watches_pages: watches_pages(&*policy, sampling),
             policy,
             sampling,
             put_forward: None,
@@ -111,10 +129,12 @@ impl Brain {
             resident: 0,
             beside: Links::default(),
             newcomers: List::new(),
+            recent: Vec::new(),
             pending: List::new(),
             stuck: List::new(),
             mapped: List::new(),
             mapped_links: Links::default(),
+            watched: Watched::default(),
             uses: 0,
             uses_before: 0,
             stamps: Vec::new(),
@@ -163,7 +183,12 @@ impl Brain {
                     self.unstick(page);
                 }
             }
-            Input::Failed { place } => self.drop_range(place.segment, place.index, 1),
+            Input::Failed { place } => {
+                // Nobody waits for a page fetched ahead: it is given up rather than waited for.
+                let ahead = self.flag(place) & (PENDING | ASKED) != 0;
+                self.counts.prefetched_pages -= u64::from(ahead);
+                self.drop_range(place.segment, place.index, 1);
+            }
             Input::Frames { frames } => {
                 self.frames = frames.max(MIN_FRAMES);
                 self.policy.resized(self.limit());
@@ -193,6 +218,19 @@ impl Brain {
         self.put_forward = Some(policy);
     }
 
+    /// Resident pages, the one used longest ago (as far as it was seen) first.
+    pub fn by_last_use(&self) -> Vec<Place> {
+        self.pages_by_last_use(RESIDENT).into_iter().map(|page| self.place(page)).collect()
+    }
+
+    /// Pages with this flag, the one used longest ago (as far as it was seen) first.
+    fn pages_by_last_use(&self, flag: u8) -> Vec<Page> {
+        let mut pages: Vec<Page> = (0..self.flags.len() as u32).map(Page).collect();
+        pages.retain(|page| self.flags[page.index()] & flag != 0);
+        pages.sort_by_key(|page| std::cmp::Reverse(self.uses_since(*page)));
+        pages
+    }
+
     /// The inside of the policy, if it shows any.
     pub fn visible(&mut self) -> Option<&mut dyn Visible> {
         self.policy.visible()
@@ -204,28 +242,17 @@ impl Brain {
     fn replace_policy(&mut self) {
         let Some(mut policy) = self.put_forward.take() else { return };
         policy.resized(self.limit());
-        let order = self.policy.order().unwrap_or_default();
+        let pages = self.policy.order().unwrap_or_else(|| self.pages_by_last_use(IN_POLICY));
         self.policy = policy;
         self.wants_places = self.policy.wants_places();
         self.wants_dirty = self.policy.wants_dirty();
         self.gives_hints = self.policy.gives_hints();
+        self.watches_pages = watches_pages(&*self.policy, self.sampling);
         self.wishes.clear();
+        self.watched = Watched::default();
         self.config.sampling = sampling_for(&*self.policy, self.sampling);
-        let mut pages: Vec<Page> = Vec::new();
-        let mut take = |flags: &mut u8, page| {
-            if *flags & IN_POLICY != 0 {
-                *flags &= !IN_POLICY;
-                pages.push(page);
-            }
-        };
-        for page in order {
-            take(&mut self.flags[page.index()], page);
-        }
-        let mut others: Vec<Page> = (0..self.flags.len() as u32).map(Page).collect();
-        others.retain(|page| self.flags[page.index()] & IN_POLICY != 0);
-        others.sort_by_key(|page| std::cmp::Reverse(self.uses_since(*page)));
-        for page in others {
-            take(&mut self.flags[page.index()], page);
+        for page in &pages {
+            self.flags[page.index()] &= !IN_POLICY;
         }
         for page in pages {
             let was_used = self.uses_since(page) != u32::MAX;
@@ -258,7 +285,7 @@ impl Brain {
 
     /// Whether the next touch of the page starts read-ahead.
     pub fn is_marker(&self, place: Place) -> bool {
-        self.flag(place) & MARKER != 0
+        is_marker(self.flag(place))
     }
 
     /// Whether the page was fetched ahead and is not known to be used.
@@ -340,7 +367,7 @@ impl Brain {
     }
 
     /// Uses that a page counts as recent for.
-    fn recent_uses(&self) -> u32 {
+    pub(crate) fn recent_uses(&self) -> u32 {
         (self.limit() / RECENT_SHARE).max(2)
     }
 
@@ -360,7 +387,7 @@ impl Brain {
 
     /// Uses of any page since the last seen one of this page; the most for one that none was seen
     /// of.
-    fn uses_since(&self, page: Page) -> u32 {
+    pub(crate) fn uses_since(&self, page: Page) -> u32 {
         match self.stamps.get(page.index()) {
             None | Some(0) => u32::MAX,
             Some(stamp) => self.uses.wrapping_sub(*stamp),
@@ -381,14 +408,21 @@ impl Brain {
 
     fn victim_unused_for(&mut self, uses: u32, incoming: Option<Page>) -> Option<Page> {
         incoming.inspect(|page| self.tell_place(*page));
-        loop {
-            let page = self.policy.victim(incoming)?;
+        let mut recent = std::mem::take(&mut self.recent);
+        let victim = loop {
+            let Some(page) = self.policy.victim(incoming) else { break None };
             if self.uses_since(page) >= uses {
-                return Some(page);
+                break Some(page);
             }
             self.flags[page.index()] ^= IN_POLICY | SPARED;
+            recent.push(page);
+        };
+        // Most likely the last to be given up is the one used longest ago, and the first to age.
+        for page in recent.drain(..).rev() {
             self.beside.push_back(&mut self.newcomers, page);
         }
+        self.recent = recent;
+        victim
     }
 
     /// The largest window that leaves the policy most of the frames. Pages that dead streams left
@@ -426,7 +460,7 @@ impl Brain {
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
-        self.infer_passed(place.segment);
+        self.infer_passed(place.segment, place.index);
         let run = self.absent_run(place, step.pages);
         // With every frame stuck, one page too many is the only way to go on.
         let run = self.make_room(run, Some(place)).max(1);
@@ -473,9 +507,12 @@ impl Brain {
         self.sample();
     }
 
-    /// The oldest newcomers, all but `keep`, go to the policy.
+    /// Newcomers that are not recent any more, and the oldest ones beyond `keep`, go to the policy.
     fn age_newcomers(&mut self, keep: u32) {
-        while self.newcomers.len() > keep {
+        while let Some(oldest) = self.newcomers.front()
+            && (self.newcomers.len() > keep
+                || self.newcomers.len() > 2 && self.uses_since(oldest) >= self.recent_uses())
+        {
             let page = self.beside.pop_front(&mut self.newcomers).expect("not empty");
             if self.flags[page.index()] & SPARED == 0 {
                 self.admit(page, Admission::Demand);
@@ -520,7 +557,7 @@ impl Brain {
             self.counts.prefetched_pages += 1;
             if marker == Some(at.index) {
                 self.flags[page.index()] |= MARKER;
-            } else if self.config.map_ahead {
+            } else if self.config.map_ahead && !self.is_watched(page) {
                 self.map(page);
             }
         }
@@ -542,7 +579,7 @@ impl Brain {
             let flags = self.flags[page.index()];
             if flags & MAPPED == 0 {
                 self.map(page);
-                if flags & PENDING == 0 {
+                if flags & PENDING == 0 && !self.is_watched(page) {
                     self.interest.touched();
                 }
             }
@@ -550,11 +587,15 @@ impl Brain {
         if write {
             self.set_dirty(page);
         }
-        if self.flags[page.index()] & MARKER != 0 {
+        if is_marker(self.flags[page.index()]) {
             self.flags[page.index()] &= !MARKER;
             self.next_window(place);
         }
-        self.saw_use(page, place);
+        if map {
+            self.saw_sample(page, place);
+        } else {
+            self.saw_use(page, place);
+        }
         if map && self.config.map_ahead {
             self.map_behind(place);
         }
@@ -572,7 +613,7 @@ impl Brain {
             let at = Place { index, ..place };
             if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
             {
-                self.saw_use(page, at);
+                self.saw_sample(page, at);
             }
         }
         let from = Place { index: place.index + 1, ..place };
@@ -580,7 +621,9 @@ impl Brain {
         while run + 1 < pages {
             let at = Place { index: from.index + u64::from(run), ..place };
             let Some(page) = self.pages.find(at) else { break };
-            if self.flags[page.index()] & (RESIDENT | MAPPED | MARKER) != RESIDENT {
+            let flags = self.flags[page.index()];
+            if flags & (RESIDENT | MAPPED) != RESIDENT || is_marker(flags) || self.is_watched(page)
+            {
                 break;
             }
             self.map(page);
@@ -594,20 +637,33 @@ impl Brain {
         }
     }
 
-    /// The policy hears of a touch, or, for a page fetched ahead, of its admission.
+    /// A touch was seen that may be one of several, as far as could be seen.
+    fn saw_sample(&mut self, page: Page, place: Place) {
+        self.saw(page, place, matches!(self.config.sampling, Sampling::OnEviction { .. }));
+    }
+
+    /// A touch was seen that stands for itself.
     fn saw_use(&mut self, page: Page, place: Place) {
+        self.saw(page, place, false);
+    }
+
+    /// The policy hears of a touch, or, for a page fetched ahead, of its admission.
+    fn saw(&mut self, page: Page, place: Place, is_sample: bool) {
         let flags = self.flags[page.index()];
         if flags & PENDING != 0 {
             self.streams[place.segment.0 as usize].used(place.index);
             self.admit_pending(place, Admission::Demand);
+            return;
+        }
+        self.stamp(page);
+        self.flags[page.index()] &= !ASKED;
+        if flags & IN_POLICY == 0 {
+            // A use that its admission will tell of.
+            self.flags[page.index()] &= !SPARED;
+        } else if is_sample {
+            self.policy.sampled(page);
         } else {
-            self.stamp(page);
-            if flags & IN_POLICY != 0 {
-                self.policy.referenced(page);
-            } else {
-                // A use that its admission will tell of.
-                self.flags[page.index()] &= !SPARED;
-            }
+            self.policy.referenced(page);
         }
     }
 
@@ -623,12 +679,12 @@ impl Brain {
         while stream.pending.front().is_some_and(|&i| i < place.index) {
             used.extend(stream.pending.pop_front());
         }
-        // A scan has few demand faults: without this its first pages would be newcomers for ever.
-        self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
         for index in used {
             self.admit_pending(Place { index, ..place }, Admission::Demand);
         }
-        self.infer_passed(place.segment);
+        // A scan has few demand faults: without this its first pages would be newcomers for ever.
+        self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
+        self.infer_passed(place.segment, place.index);
         let run = self.absent_run(from, pages);
         let run = self.make_room(run, None);
         if run == 0 {
@@ -638,16 +694,21 @@ impl Brain {
         self.plan.fetch.push(Run { place: from, pages: run, demanded: 0 });
     }
 
-    /// A stream that goes on sequentially over absent pages has most likely come over the resident
-    /// ones before them, unseen. The policy hears of twice as many of those as are fetched ahead now (two windows are under way):
-    /// under MRU they, and not pages further on, are to make room.
-    fn infer_passed(&mut self, segment: Segment) {
+    /// A stream that goes on sequentially over absent pages, and is at `index` now, has most likely
+    /// come over the resident ones before them, unseen. The policy hears of as many as would still
+    /// be nearer in time than what went before, when room is made: under MRU they, and not pages
+    /// further on, are to go, until the stream's own are old enough.
+    fn infer_passed(&mut self, segment: Segment, index: u64) {
+        // Two windows are under way.
+        let recent = u64::from(self.recent_uses());
         let stream = self.streams[segment.0 as usize].last();
         if stream.window < FIRST_WINDOW_PAGES {
             return;
         }
+        let wanted = 2 * u64::from(stream.window) + recent;
+        let own = index.saturating_sub(stream.begin);
         let end = stream.passed;
-        let least = end.saturating_sub(2 * u64::from(stream.window));
+        let least = end.min(stream.begin.saturating_sub(wanted.saturating_sub(own)));
         let mut first = end;
         while first > least {
             let at = Place { segment, index: first - 1 };
@@ -723,7 +784,7 @@ impl Brain {
         }
     }
 
-    fn tell_place(&mut self, page: Page) {
+    pub(crate) fn tell_place(&mut self, page: Page) {
         if self.wants_places {
             self.policy.placed(page, self.pages.place(page));
         }
@@ -734,7 +795,7 @@ impl Brain {
         if self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT {
             self.set_dirty(page);
             self.counts.write_faults += 1;
-            self.saw_use(page, place);
+            self.saw_sample(page, place);
         }
     }
 
@@ -798,6 +859,7 @@ impl Brain {
         for i in 0..run {
             let page = self.make_resident(Place { index: place.index + u64::from(i), ..place });
             self.counts.prefetched_pages += 1;
+            self.flags[page.index()] |= ASKED;
             self.admit(page, Admission::Prefetch);
         }
         self.plan.fetch.push(Run { place, pages: run, demanded: 0 });
@@ -806,6 +868,7 @@ impl Brain {
     pub(crate) fn map(&mut self, page: Page) {
         self.flags[page.index()] |= MAPPED;
         self.mapped_links.push_back(&mut self.mapped, page);
+        self.watch(page);
     }
 
     /// Resident pages of a range leave without being anybody's victim.

@@ -2,7 +2,7 @@
 
 use crate::config::MIN_FRAMES;
 
-/// Bytes in a frame.
+/// Bytes in a frame, unless more is said.
 pub const FRAME_BYTES: u64 = 4096;
 /// Bytes kept per numbered page, whatever the policy: the engine's word, the brain's flags, links
 /// and stamps.
@@ -18,20 +18,28 @@ pub struct Budget {
     memory_bytes: u64,
     state_bytes_per_page: u64,
     counted_pages: u32,
+    frame_bytes: u64,
 }
 
 impl Budget {
     /// So many bytes for everything of ours, under a policy that keeps this much per page.
     pub fn new(memory_bytes: u64, policy_bytes_per_page: u32) -> Budget {
         let state_bytes_per_page = STATE_BYTES_PER_PAGE + u64::from(policy_bytes_per_page);
-        Budget { memory_bytes, state_bytes_per_page, counted_pages: 0 }
+        Budget { memory_bytes, state_bytes_per_page, counted_pages: 0, frame_bytes: FRAME_BYTES }
+    }
+
+    /// The same budget for frames of another size.
+    #[must_use]
+    pub fn of_frames(self, frame_bytes: u64) -> Budget {
+        Budget { frame_bytes, ..self }
     }
 
     /// The same budget under another policy; `None` if that keeps as much for each page.
     pub fn under(self, policy_bytes_per_page: u32) -> Option<Budget> {
         let changed = Budget::new(self.memory_bytes, policy_bytes_per_page);
         let is_new = changed.state_bytes_per_page != self.state_bytes_per_page;
-        is_new.then_some(Budget { counted_pages: self.counted_pages, ..changed })
+        let (counted_pages, frame_bytes) = (self.counted_pages, self.frame_bytes);
+        is_new.then_some(Budget { counted_pages, frame_bytes, ..changed })
     }
 
     /// The bytes that were given.
@@ -44,7 +52,7 @@ impl Budget {
         let buffers = BUFFERS_BYTES_MAX.min(self.memory_bytes / 32);
         let state = u64::from(numbered_pages) * self.state_bytes_per_page;
         let bytes = self.memory_bytes.saturating_sub(buffers + state);
-        u32::try_from(bytes / FRAME_BYTES).unwrap_or(u32::MAX).max(MIN_FRAMES)
+        u32::try_from(bytes / self.frame_bytes).unwrap_or(u32::MAX).max(MIN_FRAMES)
     }
 
     /// The corrected number of frames, when enough page numbers were given out since the last

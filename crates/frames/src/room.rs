@@ -1,7 +1,7 @@
 //! Making room: who leaves when the policy cannot say, and what is written along.
 
 use crate::Place;
-use crate::brain::{Brain, DIRTY, EVICTED_ONCE, IN_POLICY, MAPPED, PENDING, RESIDENT};
+use crate::brain::{ASKED, Brain, DIRTY, EVICTED_ONCE, IN_POLICY, MAPPED, PENDING, RESIDENT};
 use crate::config::CLEAN_RUN_PAGES_MAX;
 use crate::plan::{Run, Victim};
 use pagekeeper_policy::Page;
@@ -77,13 +77,13 @@ impl Brain {
         }
         self.plan.evict.push(Victim { page, place, dirty });
         self.counts.evictions += 1;
-        if flags & PENDING != 0 {
+        if flags & (PENDING | ASKED) != 0 {
             self.counts.prefetch_wasted_pages += 1;
         }
         self.flags[page.index()] = EVICTED_ONCE;
         if flags & MAPPED != 0 {
             self.mapped_links.remove(&mut self.mapped, page);
-        } else if flags & PENDING == 0 {
+        } else if flags & PENDING == 0 && !self.is_watched(page) {
             self.interest.evicted();
         }
         self.resident -= 1;

@@ -3,6 +3,7 @@
 use crate::brain::{Brain, IN_POLICY, MAPPED, PENDING, STUCK};
 use crate::config::{MIN_FRAMES, Sampling};
 use pagekeeper_policy::Page;
+use std::collections::VecDeque;
 
 /// Most pages unmapped at once.
 const UNMAP_BATCH_PAGES: u32 = 64;
@@ -13,6 +14,11 @@ const INTEREST_PAGES: u32 = 256;
 const FULL: u32 = 8;
 /// Below one touch in so many unmapped pages, unmapping teaches next to nothing.
 const WORTHWHILE: u32 = 20;
+
+/// Watched pages unmapped per page evicted, at the most.
+pub(crate) const WATCHED_PER_EVICTION: u32 = 4;
+/// Most watched pages unmapped at once.
+const WATCHED_BATCH_PAGES: u32 = 16;
 
 /// How much is learned from unmapping pages: in a scan, or a loop that does not fit, hardly one is
 /// touched again before it leaves, and fewer are unmapped of those whose turn it is.
@@ -66,7 +72,60 @@ impl Interest {
     }
 }
 
+/// Pages of which the policy wants to see every touch.
+#[derive(Debug, Default)]
+pub(crate) struct Watched {
+    /// Those that are mapped, in the order in which they were; some are not any more, or twice.
+    mapped: VecDeque<Page>,
+    /// How many may be unmapped: evictions pay for it.
+    credit: u32,
+}
+
 impl Brain {
+    /// Whether every touch of the page is to be seen.
+    pub(crate) fn is_watched(&mut self, page: Page) -> bool {
+        if !self.watches_pages {
+            return false;
+        }
+        if self.flags[page.index()] & IN_POLICY == 0 {
+            self.tell_place(page);
+        }
+        self.policy.watches(page)
+    }
+
+    /// A page was mapped.
+    pub(crate) fn watch(&mut self, page: Page) {
+        if self.is_watched(page) {
+            if self.watched.mapped.len() == self.limit() as usize {
+                self.watched.mapped.pop_front();
+            }
+            self.watched.mapped.push_back(page);
+        }
+    }
+
+    /// Unmaps the watched pages mapped longest ago, unless they are recent, as far as evictions pay
+    /// for it.
+    fn unmap_watched(&mut self) {
+        let (limit, evicted) = (self.limit(), self.plan.evict.len() as u32);
+        let credit = &mut self.watched.credit;
+        *credit = (*credit + evicted.saturating_mul(WATCHED_PER_EVICTION)).min(limit);
+        let batch = (limit / 64).clamp(1, WATCHED_BATCH_PAGES);
+        while self.watched.credit >= batch
+            && let Some(last) = self.watched.mapped.get(batch as usize - 1)
+            && self.uses_since(*last) >= self.recent_uses()
+        {
+            for _ in 0..batch {
+                let page = self.watched.mapped.pop_front().expect("so many are there");
+                if self.flags[page.index()] & (MAPPED | IN_POLICY) == MAPPED | IN_POLICY {
+                    self.watched.credit -= 1;
+                    self.unmap(page);
+                    self.counts.unmapped_pages += 1;
+                    self.plan.unmap.push(page);
+                }
+            }
+        }
+    }
+
     pub(crate) fn unmap(&mut self, page: Page) {
         self.mapped_links.remove(&mut self.mapped, page);
         self.flags[page.index()] &= !MAPPED;
@@ -79,6 +138,12 @@ impl Brain {
             Sampling::OnEviction { per_eviction, share_percent } => {
                 let limit = self.limit();
                 let evicted = self.plan.evict.len() as u32;
+                if self.watches_pages {
+                    self.unmap_watched();
+                }
+                if !self.policy.wants_samples() {
+                    return;
+                }
                 let interest = &mut self.interest;
                 interest.credit =
                     (interest.credit + evicted.saturating_mul(per_eviction)).min(limit);

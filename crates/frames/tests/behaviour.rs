@@ -65,6 +65,25 @@ fn random_faults_fetch_nothing_else() {
     assert!(program.fetched.iter().all(|p| *p == 1));
 }
 
+/// Pages that somebody asks for and that are not read after all were not fetched; those that leave
+/// unused were wasted.
+#[test]
+fn pages_asked_for_are_counted_by_what_becomes_of_them() {
+    let mut program = Program::new("lru", Config::live(64), 1, 1000);
+    program.brain.apply(Input::Ahead { segment: Segment(0), first: 10, pages: 4 });
+    assert_eq!(program.brain.counts().prefetched_pages, 4);
+    let place = Place { segment: Segment(0), index: 12 };
+    program.brain.apply(Input::Failed { place });
+    assert_eq!(program.brain.counts().prefetched_pages, 3);
+    program.touch(0, 11);
+    for index in (100..800).step_by(7) {
+        program.touch(0, index);
+    }
+    let counts = program.brain.counts();
+    assert_eq!((counts.major_faults, counts.prefetched_pages), (100, 3), "{counts:?}");
+    assert_eq!(counts.prefetch_wasted_pages, 2, "{counts:?}");
+}
+
 /// Streams that end leave pages behind that nobody was seen to use. They once kept the windows of
 /// all later streams at one page.
 #[test]

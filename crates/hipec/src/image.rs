@@ -16,8 +16,8 @@ pub(crate) const CALLS_MAX: usize = 256;
 
 /// What the operands hold, and where the program stands.
 ///
-/// A page is written as its number plus one, a queue as the home of its pages (see
-/// [`pages`](crate::pages)); 0 is none. So an operand holds a page that was admitted, or none.
+/// A page is written as its link, a queue as the home of its pages (see [`pages`](crate::pages)); 0
+/// is none. So an operand holds a page that was admitted, or none.
 #[derive(Clone, Debug)]
 #[repr(C)]
 pub(crate) struct Registers {
@@ -62,7 +62,7 @@ pub(crate) struct Start {
     /// The others that the system sets.
     pub(crate) systems: Vec<(System, u8)>,
     pub(crate) has_free_count: bool,
-    /// Whether anything is set besides those of one place.
+    /// Whether anything is set that compiled code does not set when it begins.
     pub(crate) has_more: bool,
 }
 
@@ -210,13 +210,11 @@ impl Image {
                 _ => {}
             }
         }
-        start.has_more = start.has_free_count
-            || !(start.pages.is_empty() && start.queues.is_empty() && start.systems.is_empty());
+        start.has_more = start.has_free_count || start.now != 0 || !start.systems.is_empty();
         Some(start)
     }
 
     /// What precedes an event of the system, if the program has it.
-    #[inline]
     pub(crate) fn start_of(&self, event: EventNumber) -> Option<&Start> {
         self.starts[system_place(event)?].as_ref()
     }

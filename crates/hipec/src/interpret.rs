@@ -9,7 +9,7 @@ use pagekeeper_policy::{Hint, Page, Place, Segment};
 
 use crate::compile::Native;
 pub use crate::image::ORDERED_COMMANDS;
-use crate::image::{CALLS_MAX, Image, Registers, Start};
+use crate::image::{CALLS_MAX, Image, Registers, SYSTEM_EVENTS, Start, system_place};
 use crate::pages::{GIVEN_UP, Home, INDEX_BITS, MODIFIED, Pages, REFERENCED};
 use crate::program::{Arithmetic, Bit, Command, EventNumber, Index, Logical, Relation, System};
 
@@ -60,9 +60,9 @@ pub enum Ended {
 /// What the system tells an event.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Told {
-    pub(crate) page: Option<Page>,
+    /// The link of its page, or 0.
+    pub(crate) link: u32,
     pub(crate) prefetched: bool,
-    pub(crate) frames: u32,
     pub(crate) free_frames: u32,
     pub(crate) now: u64,
 }
@@ -73,6 +73,8 @@ pub(crate) struct Machine {
     image: Arc<Image>,
     /// Of this image.
     native: Option<Arc<Native>>,
+    /// Of each event of the system: whether it is to be told more than compiled code asks for.
+    is_told_more: [bool; SYSTEM_EVENTS.len()],
     pub(crate) state: State,
 }
 
@@ -82,8 +84,7 @@ pub(crate) struct State {
     pub(crate) registers: Box<Registers>,
     pub(crate) pages: Pages,
     hints: Vec<Hint>,
-    /// Frames without a page, for Request.
-    unused_frames: i64,
+    pub(crate) frames: u32,
 }
 
 /// Where a command leads.
@@ -98,13 +99,13 @@ enum Next {
 
 impl Machine {
     /// The program at its beginning. Its machine code is of the same image, if there is any.
-    pub(crate) fn new(image: Arc<Image>, native: Option<Arc<Native>>) -> Self {
+    pub(crate) fn new(image: Arc<Image>, native: Option<Arc<Native>>, frames: u32) -> Self {
         let (registers, pages) = (image.registers.clone(), image.pages.clone());
-        Self {
-            image,
-            native,
-            state: State { registers, pages, hints: Vec::new(), unused_frames: 0 },
-        }
+        let is_told_more = SYSTEM_EVENTS.map(|event| {
+            native.is_none() || image.start_of(event).is_some_and(|start| start.has_more)
+        });
+        let state = State { registers, pages, hints: Vec::new(), frames };
+        Self { image, native, is_told_more, state }
     }
 
     pub(crate) const fn is_compiled(&self) -> bool {
@@ -123,42 +124,42 @@ impl Machine {
         hints.append(&mut self.state.hints);
     }
 
-    /// Stands before the first command of an event of the system, with what that tells.
-    ///
-    /// # Panics
-    /// If the event's page is not resident.
+    /// Whether [`tell`](Self::tell) comes before each such event.
     #[inline(always)]
-    pub(crate) fn begin(&mut self, event: EventNumber, told: Told) {
-        let State { registers, pages, unused_frames, .. } = &mut self.state;
-        *unused_frames = told.frames.saturating_sub(pages.resident()).into();
-        if let Some(page) = told.page {
-            pages.assert_resident(page);
-        }
-        let Some(start) = self.image.start_of(event) else { return };
-        registers.at = start.entry;
-        registers.test = 0;
-        registers.depth = 0;
-        registers.pages[usize::from(start.faulted_page)] = told.page.map_or(0, |page| page.0 + 1);
-        registers.ints[usize::from(start.prefetched)] = told.prefetched.into();
-        registers.ints[usize::from(start.now)] = told.now as i64;
-        if start.has_more {
-            self.state.set_more(start, told);
-        }
+    pub(crate) fn is_told_more(&self, event: EventNumber) -> bool {
+        system_place(event).is_some_and(|place| self.is_told_more[place])
     }
 
-    /// Runs the event that was begun as far as compiled code comes from where it stands, and takes
-    /// what that runs off `left`. Whether the event has ended, with Return.
+    /// Stands before the first command of an event of the system, with what that tells.
+    pub(crate) fn tell(&mut self, event: EventNumber, told: Told) {
+        let Some(start) = self.image.start_of(event) else { return };
+        self.state.tell(start, told);
+    }
+
+    /// Runs an event of the system from its first command, as far as compiled code comes; `link` is
+    /// its page's, or 0. At most `left` commands, of which it gives back what is left: as it is if
+    /// the event has ended, with Return, else its complement.
     #[inline(always)]
-    pub(crate) fn run_native(&mut self, event: EventNumber, left: &mut u64) -> bool {
-        match &self.native {
-            Some(native) => native.run(event, &mut self.state, left),
-            None => false,
-        }
+    pub(crate) fn begin(
+        &mut self,
+        event: EventNumber,
+        link: u32,
+        prefetched: bool,
+        left: i64,
+    ) -> i64 {
+        let Some(native) = &self.native else { return !left };
+        let told = i64::from(link) | i64::from(prefetched) << 32;
+        native.run(event, &mut self.state, told, left)
+    }
+
+    /// The same, from where the event stands, off `left`; whether it has ended.
+    pub(crate) fn go_on(&mut self, event: EventNumber, left: &mut u64) -> bool {
+        self.native.as_ref().is_some_and(|native| native.go_on(event, &mut self.state, left))
     }
 
     /// Runs on from where the event stands, of which compiled code runs no more.
     pub(crate) fn run_on(&mut self, event: EventNumber, left: &mut u64) -> Ended {
-        let Self { image, native, state } = self;
+        let Self { image, native, state, .. } = self;
         match native {
             Some(native) => state.run_on(event, image, native, left),
             None => state.interpret(image, left, |_| false).unwrap_or(Ended::Returned),
@@ -170,15 +171,21 @@ impl Machine {
     pub(crate) fn take_named(&mut self) -> Option<Page> {
         match std::mem::take(&mut self.state.registers.named) {
             0 => None,
-            link => Some(Page(link - 1)),
+            link => self.state.pages.page_at(link),
         }
     }
 }
 
 impl State {
-    /// What is set before an event besides what is always set.
-    fn set_more(&mut self, start: &Start, told: Told) {
+    fn tell(&mut self, start: &Start, told: Told) {
         let Self { registers, pages, .. } = self;
+        registers.at = start.entry;
+        registers.test = 0;
+        registers.depth = 0;
+        let page = pages.page_at(told.link);
+        registers.pages[usize::from(start.faulted_page)] = told.link;
+        registers.ints[usize::from(start.prefetched)] = told.prefetched.into();
+        registers.ints[usize::from(start.now)] = told.now as i64;
         for operand in &start.pages {
             registers.pages[usize::from(*operand)] = 0;
         }
@@ -191,16 +198,16 @@ impl State {
         }
         for (system, operand) in &start.systems {
             if *system == System::FaultedPage {
-                registers.pages[usize::from(*operand)] = told.page.map_or(0, |page| page.0 + 1);
+                registers.pages[usize::from(*operand)] = told.link;
                 continue;
             }
-            let place = || told.page.map(|page| pages.place(page));
+            let place = || page.map(|page| pages.place(page));
             registers.ints[usize::from(*operand)] = match system {
                 System::FaultedPage => 0,
-                System::FaultedAddress => told.page.map_or(-1, |page| pages.address(page)),
+                System::FaultedAddress => page.map_or(-1, |page| pages.address(page)),
                 System::FaultedSegment => place().map_or(-1, |place| place.segment.0.into()),
                 System::FaultedIndex => place().map_or(-1, |place| place.index as i64),
-                System::Frames => told.frames.into(),
+                System::Frames => self.frames.into(),
                 System::Resident => pages.resident().into(),
                 System::Now => told.now as i64,
                 System::Prefetched => told.prefetched.into(),
@@ -221,7 +228,7 @@ impl State {
             if let Some(ended) = self.interpret(image, left, |at| native.is_entry(at)) {
                 return ended;
             }
-            if native.run(event, self, left) {
+            if native.go_on(event, self, left) {
                 return Ended::Returned;
             }
         }
@@ -274,10 +281,7 @@ impl State {
     /// The page in an operand.
     #[inline]
     fn page(&self, index: Index) -> Result<Page, Misuse> {
-        match self.registers.pages[usize::from(index.0)] {
-            0 => Err(Misuse::NoPage),
-            link => Ok(Page(link - 1)),
-        }
+        self.pages.page_at(self.registers.pages[usize::from(index.0)]).ok_or(Misuse::NoPage)
     }
 
     /// The page in an operand, if it was not given up.
@@ -289,7 +293,8 @@ impl State {
 
     #[inline]
     fn set_page(&mut self, index: Index, page: Option<Page>) {
-        self.registers.pages[usize::from(index.0)] = page.map_or(0, |page| page.0 + 1);
+        let link = page.map_or(0, |page| self.pages.link_to(page));
+        self.registers.pages[usize::from(index.0)] = link;
     }
 
     #[inline]
@@ -394,7 +399,8 @@ impl State {
                 self.pages.enqueue(page, queue, end);
             }
             Command::Request { frames } => {
-                let given = self.int(frames) <= self.unused_frames;
+                let unused_frames = self.frames.saturating_sub(self.pages.resident());
+                let given = self.int(frames) <= unused_frames.into();
                 self.set_test(given);
             }
             Command::Release { page } => self.release(page)?,

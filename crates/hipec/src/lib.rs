@@ -12,7 +12,7 @@
 //! - [`compile`](mod@compile) makes it machine code.
 //! - [`interpret`] runs it, within a budget of commands; [`policy`] makes it a
 //!   [`Policy`](pagekeeper_policy::Policy).
-//! - [`load`](mod@load) reads a program in any of its forms.
+//! - [`load`](mod@load) reads a program in any of its forms; [`text`] a policy as users write it.
 #![deny(unsafe_code)]
 
 pub mod asm;
@@ -24,6 +24,7 @@ mod pages;
 pub mod policy;
 pub mod program;
 pub mod source;
+pub mod text;
 pub mod verify;
 
 pub use compile::{CompileError, Execution};

@@ -9,17 +9,20 @@
 //!                   2       given up, on its way out
 //!                   3 + q   on queue q; queue 0 is _free_queue
 //!
-//! node of a page    [ before | after | home | arrival ]   links: 1 + the neighbour's number, 0 at
-//! queue of a home   [ front | back | len | ordered ]      the end; ordered: 1 + its place, or 0
+//! node of a home    [ back   | front | len  | ordered ]   ordered: 1 + its place, or 0
+//! node of a page    [ before | after | home | arrival ]
 //! ```
 //!
-//! Arrivals are counted, so that the pages can be put in the order in which they came.
+//! Nodes are in one array, those of homes first: the link of a home is its number, that of a page
+//! its number plus the number of homes. A queue is a ring through its home's node, so no end of one
+//! is a case of its own. Arrivals are counted, so that the pages can be put in the order in which
+//! they came.
 //!
-//! Compiled programs read and write nodes, queues, bits and integers where they are. What holds
-//! for all of it, and what their code relies on:
+//! Compiled programs read and write nodes, bits and integers where they are. What holds for all of
+//! it, and what their code relies on:
 //!
-//! - a link, and a page in an operand, is 0 or that of a page that was admitted, and the arrays
-//!   reach as far as any page that was;
+//! - a link in a node is that of a home or of a page that was admitted, a page in an operand is 0
+//!   or the link of a page that was, and the arrays reach as far as any page that was;
 //! - the home of a page is below the number of homes, which never changes once a program runs.
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -42,9 +45,9 @@ pub(crate) const BEFORE: usize = 0;
 pub(crate) const AFTER: usize = 1;
 pub(crate) const HOME: usize = 2;
 const ARRIVAL: usize = 3;
-/// Fields of a queue.
-pub(crate) const FRONT: usize = 0;
-pub(crate) const BACK: usize = 1;
+/// Fields of a home.
+pub(crate) const BACK: usize = BEFORE;
+pub(crate) const FRONT: usize = AFTER;
 pub(crate) const LEN: usize = 2;
 pub(crate) const ORDERED: usize = 3;
 
@@ -71,7 +74,7 @@ struct Ordered {
 #[derive(Clone, Debug)]
 pub(crate) struct Pages {
     nodes: Flat<[u32; 4]>,
-    queues: Vec<[u32; 4]>,
+    homes: u32,
     ordered: Vec<Ordered>,
     resident: u32,
     /// That of the page that came last.
@@ -94,20 +97,8 @@ pub(crate) struct Pages {
 /// What compiled programs read and write.
 pub(crate) struct Memory<'a> {
     pub(crate) nodes: &'a mut [[u32; 4]],
-    pub(crate) queues: &'a mut [[u32; 4]],
     pub(crate) bits: &'a mut [u8],
     pub(crate) numbers: &'a mut [i64],
-}
-
-const fn link_to(page: Page) -> u32 {
-    page.0 + 1
-}
-
-const fn page_at(link: u32) -> Option<Page> {
-    match link {
-        0 => None,
-        link => Some(Page(link - 1)),
-    }
 }
 
 impl Pages {
@@ -115,7 +106,7 @@ impl Pages {
     pub(crate) fn new(columns: [u8; PAGE_SLOTS as usize]) -> Self {
         let mut pages = Self {
             nodes: Flat::new(),
-            queues: vec![[0; 4]; FIRST_QUEUE as usize],
+            homes: 0,
             ordered: Vec::new(),
             resident: 0,
             arrival: 0,
@@ -128,8 +119,40 @@ impl Pages {
             addresses: Flat::new(),
             by_address: BTreeMap::new(),
         };
-        pages.add_queue(None);
+        for home in ABSENT..=FIRST_QUEUE {
+            assert_eq!(pages.add_queue(None), home);
+        }
         pages
+    }
+
+    /// Homes that there are.
+    pub(crate) const fn homes(&self) -> u32 {
+        self.homes
+    }
+
+    #[inline]
+    pub(crate) const fn link_to(&self, page: Page) -> u32 {
+        page.0.saturating_add(self.homes)
+    }
+
+    /// The page of a link that may be none, or a home's.
+    #[inline]
+    pub(crate) const fn page_at(&self, link: u32) -> Option<Page> {
+        match link.checked_sub(self.homes) {
+            Some(number) => Some(Page(number)),
+            None => None,
+        }
+    }
+
+    #[inline]
+    fn node(&mut self, page: Page) -> &mut [u32; 4] {
+        self.nodes.at(self.link_to(page) as usize)
+    }
+
+    /// The homes of loose and given up pages and `_free_queue`, by their numbers.
+    #[inline]
+    fn first_homes(&self) -> &[[u32; 4]; FIRST_QUEUE as usize + 1] {
+        self.nodes.as_slice().first_chunk().expect("they are made with the pages")
     }
 
     /// Adds an empty queue, in order of one of the pages' own integers if one is given.
@@ -138,14 +161,15 @@ impl Pages {
             self.ordered.push(Ordered { slot, pages: BTreeSet::new() });
         }
         let ordered = if slot.is_some() { self.ordered.len() as u32 } else { 0 };
-        self.queues.push([0, 0, 0, ordered]);
-        self.queues.len() as Home - 1
+        let home = self.homes;
+        self.homes += 1;
+        *self.nodes.slot(home as usize) = [home, home, 0, ordered];
+        home
     }
 
     pub(crate) fn memory(&mut self) -> Memory<'_> {
         Memory {
             nodes: self.nodes.as_mut_slice(),
-            queues: &mut self.queues,
             bits: self.bits.as_mut_slice(),
             numbers: self.numbers.as_mut_slice(),
         }
@@ -171,7 +195,7 @@ impl Pages {
     /// Pages on no queue.
     #[inline]
     pub(crate) fn loose(&self) -> u32 {
-        self.len(LOOSE)
+        self.first_homes()[LOOSE as usize][LEN]
     }
 
     #[inline]
@@ -181,14 +205,19 @@ impl Pages {
 
     #[inline]
     pub(crate) fn home(&self, page: Page) -> Home {
-        self.nodes.get(page.index())[HOME]
+        self.nodes.get(self.link_to(page) as usize)[HOME]
     }
 
+    /// The link of a resident page.
+    ///
     /// # Panics
     /// If the page is not resident.
     #[inline]
-    pub(crate) fn assert_resident(&self, page: Page) {
-        assert!(self.home(page) != ABSENT, "page {} is not resident in this policy", page.0);
+    pub(crate) fn resident_link(&self, page: Page) -> u32 {
+        let link = self.link_to(page);
+        let home = self.nodes.get(link as usize)[HOME];
+        assert!(home != ABSENT, "page {} is not resident in this policy", page.0);
+        link
     }
 
     pub(crate) fn placed(&mut self, page: Page, place: Place) {
@@ -212,32 +241,36 @@ impl Pages {
         self.by_address.get(&address).copied()
     }
 
-    /// The page became resident: loose, and its bits clear.
+    /// The page became resident: loose, and its bits clear. Its link.
     #[inline]
-    pub(crate) fn admit(&mut self, page: Page, finds_pages: bool) {
-        assert!(page <= Page::MAX, "page {} is above Page::MAX", page.0);
+    pub(crate) fn admit(&mut self, page: Page) -> u32 {
+        let link = page.0.checked_add(self.homes);
+        let link = link.unwrap_or_else(|| panic!("page {} is above what a program takes", page.0));
         if self.arrival == u32::MAX {
             self.count_arrivals_anew();
         }
         self.arrival += 1;
-        let node = self.nodes.slot(page.index());
+        let node = self.nodes.slot(link as usize);
         assert!(node[HOME] == ABSENT, "page {} is resident in this policy already", page.0);
         node[HOME] = LOOSE;
         node[ARRIVAL] = self.arrival;
-        self.queues[LOOSE as usize][LEN] += 1;
+        self.nodes.at(LOOSE as usize)[LEN] += 1;
         self.resident += 1;
         *self.bits.slot(page.index()) = 0;
         if self.stride > 0 {
             self.numbers.slot((page.index() + 1) * self.stride - 1);
         }
-        if finds_pages {
-            self.by_address.insert(self.address(page), page);
-        }
+        link
+    }
+
+    /// The page that became resident can be found by its address.
+    pub(crate) fn note_address(&mut self, page: Page) {
+        self.by_address.insert(self.address(page), page);
     }
 
     /// The resident pages in the order in which they came.
-    pub(crate) fn by_arrival(&mut self) -> Vec<Page> {
-        let nodes = self.nodes.as_mut_slice().iter().enumerate();
+    pub(crate) fn by_arrival(&self) -> Vec<Page> {
+        let nodes = self.nodes.as_slice().iter().skip(self.homes as usize).enumerate();
         let mut pages: Vec<(u32, Page)> = nodes
             .filter(|(_, node)| node[HOME] != ABSENT)
             .map(|(number, node)| (node[ARRIVAL], Page(number as u32)))
@@ -250,7 +283,7 @@ impl Pages {
     #[cold]
     fn count_arrivals_anew(&mut self) {
         for (at, page) in self.by_arrival().into_iter().enumerate() {
-            self.nodes.at(page.index())[ARRIVAL] = at as u32 + 1;
+            self.node(page)[ARRIVAL] = at as u32 + 1;
         }
         self.arrival = self.resident;
     }
@@ -264,7 +297,8 @@ impl Pages {
     /// The same, for one that compiled Replace took out of where it was.
     #[inline]
     pub(crate) fn leave(&mut self, page: Page) {
-        self.nodes.at(page.index())[HOME] = ABSENT;
+        let link = page.0.wrapping_add(self.homes);
+        self.nodes.at(link as usize)[HOME] = ABSENT;
         self.resident -= 1;
         if !self.by_address.is_empty() {
             self.forget_address(page);
@@ -283,21 +317,22 @@ impl Pages {
     /// Neither is ordered.
     #[inline]
     pub(crate) fn first_given_up(&self) -> Option<Page> {
-        page_at(self.queues[GIVEN_UP as usize][FRONT])
-            .or_else(|| page_at(self.queues[FIRST_QUEUE as usize][FRONT]))
+        let homes = self.first_homes();
+        self.page_at(homes[GIVEN_UP as usize][FRONT])
+            .or_else(|| self.page_at(homes[FIRST_QUEUE as usize][FRONT]))
     }
 
     #[inline]
     pub(crate) fn len(&self, home: Home) -> u32 {
-        self.queues[home as usize][LEN]
+        self.nodes.get(home as usize)[LEN]
     }
 
     #[inline]
     fn first(&self, home: Home, end: End) -> Option<Page> {
-        let queue = &self.queues[home as usize];
+        let queue = self.nodes.get(home as usize);
         match (queue[ORDERED], end) {
-            (0, End::Head) => page_at(queue[FRONT]),
-            (0, End::Tail) => page_at(queue[BACK]),
+            (0, End::Head) => self.page_at(queue[FRONT]),
+            (0, End::Tail) => self.page_at(queue[BACK]),
             (place, End::Head) => {
                 self.ordered[place as usize - 1].pages.first().map(|it| Page(it.2))
             }
@@ -310,9 +345,11 @@ impl Pages {
     /// All resident pages from head to tail, if they are on one plain queue.
     pub(crate) fn in_one_order(&self) -> Option<Vec<Page>> {
         let is_all = |queue: &&[u32; 4]| queue[LEN] == self.resident && queue[ORDERED] == 0;
-        let queue = self.queues[FIRST_QUEUE as usize..].iter().find(is_all)?;
-        let behind = |page: &Page| page_at(self.nodes.get(page.index())[AFTER]);
-        Some(std::iter::successors(page_at(queue[FRONT]), behind).collect())
+        let homes = &self.nodes.as_slice()[..self.homes as usize];
+        let queue = homes[FIRST_QUEUE as usize..].iter().find(is_all)?;
+        let behind =
+            |page: &Page| self.page_at(self.nodes.get(self.link_to(*page) as usize)[AFTER]);
+        Some(std::iter::successors(self.page_at(queue[FRONT]), behind).collect())
     }
 
     pub(crate) fn is_resident(&self, page: Page) -> bool {
@@ -324,8 +361,8 @@ impl Pages {
     pub(crate) fn dequeue(&mut self, home: Home, end: End) -> Option<Page> {
         let page = self.first(home, end)?;
         self.unlink(page);
-        self.nodes.at(page.index())[HOME] = LOOSE;
-        self.queues[LOOSE as usize][LEN] += 1;
+        self.node(page)[HOME] = LOOSE;
+        self.nodes.at(LOOSE as usize)[LEN] += 1;
         Some(page)
     }
 
@@ -333,7 +370,7 @@ impl Pages {
     #[inline]
     pub(crate) fn enqueue(&mut self, page: Page, home: Home, end: End) {
         self.unlink(page);
-        match self.queues[home as usize][ORDERED] {
+        match self.nodes.get(home as usize)[ORDERED] {
             0 => self.link(page, home, end),
             place => {
                 let slot = self.ordered[place as usize - 1].slot;
@@ -341,8 +378,8 @@ impl Pages {
                 self.turn += 1;
                 *self.keys.slot(page.index()) = (key, self.turn);
                 self.ordered[place as usize - 1].pages.insert((key, self.turn, page.0));
-                self.nodes.at(page.index())[HOME] = home;
-                self.queues[home as usize][LEN] += 1;
+                self.node(page)[HOME] = home;
+                self.nodes.at(home as usize)[LEN] += 1;
             }
         }
     }
@@ -356,54 +393,39 @@ impl Pages {
     /// Takes a resident page out of where it is; its home is to be set.
     #[inline]
     fn unlink(&mut self, page: Page) {
-        let [before, after, home, _] = self.nodes.get(page.index());
+        let [before, after, home, _] = self.nodes.get(self.link_to(page) as usize);
         assert!(home != ABSENT, "page {} is not resident in this policy", page.0);
-        let queue = &mut self.queues[home as usize];
+        let queue = self.nodes.at(home as usize);
         queue[LEN] -= 1;
         if home == LOOSE {
             return;
         }
         if queue[ORDERED] != 0 {
+            let place = queue[ORDERED] as usize - 1;
             let (key, turn) = self.keys.get(page.index());
-            self.ordered[queue[ORDERED] as usize - 1].pages.remove(&(key, turn, page.0));
+            self.ordered[place].pages.remove(&(key, turn, page.0));
             return;
         }
-        match before {
-            0 => queue[FRONT] = after,
-            before => self.nodes.at(before as usize - 1)[AFTER] = after,
-        }
-        match after {
-            0 => queue[BACK] = before,
-            after => self.nodes.at(after as usize - 1)[BEFORE] = before,
-        }
+        self.nodes.at(before as usize)[AFTER] = after;
+        self.nodes.at(after as usize)[BEFORE] = before;
     }
 
     /// Puts a page that is in no place at an end of a queue that is not ordered.
     #[inline]
     fn link(&mut self, page: Page, home: Home, end: End) {
-        let link = link_to(page);
-        let queue = &mut self.queues[home as usize];
-        queue[LEN] += 1;
-        let [before, after] = match end {
-            End::Head => {
-                let front = std::mem::replace(&mut queue[FRONT], link);
-                match front {
-                    0 => queue[BACK] = link,
-                    front => self.nodes.at(front as usize - 1)[BEFORE] = link,
-                }
-                [0, front]
-            }
-            End::Tail => {
-                let back = std::mem::replace(&mut queue[BACK], link);
-                match back {
-                    0 => queue[FRONT] = link,
-                    back => self.nodes.at(back as usize - 1)[AFTER] = link,
-                }
-                [back, 0]
-            }
+        let link = self.link_to(page);
+        let (inner, outer) = match end {
+            End::Head => (AFTER, BEFORE),
+            End::Tail => (BEFORE, AFTER),
         };
-        let node = self.nodes.at(page.index());
-        *node = [before, after, home, node[ARRIVAL]];
+        let queue = self.nodes.at(home as usize);
+        queue[LEN] += 1;
+        let neighbour = std::mem::replace(&mut queue[inner], link);
+        self.nodes.at(neighbour as usize)[outer] = link;
+        let node = self.nodes.at(link as usize);
+        node[inner] = neighbour;
+        node[outer] = home;
+        node[HOME] = home;
     }
 
     #[inline]
@@ -444,7 +466,7 @@ mod tests {
         let mut pages = Pages::new([NO_COLUMN; PAGE_SLOTS as usize]);
         pages.arrival = u32::MAX - 3;
         for page in [5, 3, 9, 1, 7, 2] {
-            pages.admit(Page(page), false);
+            pages.admit(Page(page));
         }
         pages.remove(Page(3));
         assert_eq!(pages.by_arrival(), [5, 9, 1, 7, 2].map(Page));

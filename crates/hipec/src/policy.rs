@@ -14,7 +14,8 @@ use pagekeeper_policy::{
 };
 
 use crate::compile::{CompileError, Execution, Native};
-use crate::interpret::{Ended, Machine, Told};
+use crate::image::{SYSTEM_EVENTS, system_place};
+use crate::interpret::{Ended, Machine, State, Told};
 use crate::pages::{MODIFIED, POOL_INACTIVE, POOL_REFERENCED, REFERENCED};
 use crate::program::EventNumber;
 use crate::verify::Verified;
@@ -150,17 +151,27 @@ pub struct HipecPolicy {
     machine: Machine,
     /// The pool's own order, once it was asked for a victim.
     own: Option<Queues>,
-    frames: u32,
     budget: Budget,
+    /// What an event may run while no more than `budget_pages` are resident.
+    budget_commands: i64,
+    budget_pages: u32,
+    budget_set: Option<u64>,
     /// A page that is dirty and comes in next.
     arrives_dirty: Option<Page>,
-    budget_set: Option<u64>,
+    /// Nothing is to be done besides running the program's events: there is no order of the pool's
+    /// own, no page arrives dirty or is found by its address, and the program is not revoked.
+    is_plain: bool,
     /// References seen, admissions among them.
     now: u64,
+    /// Those that are not sums of the next.
     counts: Counts,
+    /// Of each event of the system: how often it ran, and its commands.
+    events: [u64; SYSTEM_EVENTS.len()],
+    commands: [u64; SYSTEM_EVENTS.len()],
     strikes: u32,
     clean_events: u32,
     revoked: Option<String>,
+    is_revoked: bool,
     notes: Vec<Note>,
     /// Whether the program has these events, and is not revoked.
     runs_reference: bool,
@@ -198,8 +209,8 @@ impl HipecPolicy {
     }
 
     fn on(program: Arc<Verified>, frames: u32, native: Option<Arc<Native>>) -> Self {
-        let machine = Machine::new(program.image().clone(), native);
-        Self {
+        let machine = Machine::new(program.image().clone(), native, frames);
+        let mut policy = Self {
             runs_reference: machine.has_event(EventNumber::REFERENCE),
             runs_removed: machine.has_event(EventNumber::REMOVED),
             wants_references: program.uses_references(),
@@ -207,22 +218,43 @@ impl HipecPolicy {
             machine,
             program,
             own: None,
-            frames,
             budget: Budget::default(),
-            arrives_dirty: None,
+            budget_commands: 0,
+            budget_pages: 0,
             budget_set: None,
+            arrives_dirty: None,
+            is_plain: false,
             now: 0,
             counts: Counts::default(),
+            events: Default::default(),
+            commands: Default::default(),
             strikes: 0,
             clean_events: 0,
             revoked: None,
+            is_revoked: false,
             notes: Vec::new(),
-        }
+        };
+        policy.is_plain = policy.looks_plain();
+        policy.settle_budget();
+        policy
+    }
+
+    fn looks_plain(&self) -> bool {
+        self.own.is_none()
+            && self.arrives_dirty.is_none()
+            && self.revoked.is_none()
+            && !self.finds_pages
     }
 
     /// What it did so far.
-    pub const fn counts(&self) -> Counts {
-        self.counts
+    pub fn counts(&self) -> Counts {
+        Counts {
+            events: self.events.iter().sum(),
+            commands: self.commands.iter().sum(),
+            replace_commands: system_place(EventNumber::REPLACE)
+                .map_or(0, |place| self.commands[place]),
+            ..self.counts
+        }
     }
 
     /// Why the program decides no more, if so.
@@ -232,50 +264,70 @@ impl HipecPolicy {
 
     /// The same with another budget.
     #[must_use]
-    pub const fn with_budget(mut self, budget: Budget) -> Self {
+    pub fn with_budget(mut self, budget: Budget) -> Self {
         self.budget = budget;
+        self.settle_budget();
         self
     }
 
     /// Commands that one event may run now.
-    #[inline]
     pub fn budget_commands(&self) -> u64 {
-        if let Some(commands) = self.budget_set {
-            return commands;
+        self.budget() as u64
+    }
+
+    #[inline(always)]
+    fn budget(&self) -> i64 {
+        let resident = self.machine.state.pages.resident();
+        if resident <= self.budget_pages {
+            self.budget_commands
+        } else {
+            self.budget_with(resident)
         }
-        let pages = self.frames.max(self.machine.state.pages.resident());
-        self.budget.commands + self.budget.commands_per_frame * u64::from(pages)
+    }
+
+    #[cold]
+    fn budget_with(&self, pages: u32) -> i64 {
+        let for_pages = self.budget.commands_per_frame.saturating_mul(pages.into());
+        let commands = self.budget.commands.saturating_add(for_pages);
+        commands.try_into().unwrap_or(i64::MAX)
+    }
+
+    fn settle_budget(&mut self) {
+        (self.budget_commands, self.budget_pages) = match self.budget_set {
+            Some(commands) => (commands.try_into().unwrap_or(i64::MAX), u32::MAX),
+            None => (self.budget_with(self.machine.state.frames), self.machine.state.frames),
+        };
     }
 
     /// Sets how many commands one event may run, whatever the frames; `None` is what they allow.
     pub fn set_budget_commands(&mut self, commands: Option<u64>) {
         self.budget_set = commands;
+        self.settle_budget();
     }
 
-    #[inline(always)]
-    fn told(&self, page: Option<Page>, prefetched: bool) -> Told {
-        let resident = self.machine.state.pages.resident();
-        Told {
-            page,
-            prefetched,
-            frames: self.frames,
-            free_frames: self.frames.saturating_sub(resident),
-            now: self.now,
-        }
+    #[inline(never)]
+    fn tell(&mut self, event: EventNumber, link: u32, prefetched: bool) {
+        let State { pages, frames, .. } = &self.machine.state;
+        // The frame of a page that faulted counts as free until the program has counted it.
+        let arrives = u32::from(event == EventNumber::PAGE_FAULT);
+        let free_frames = frames.saturating_sub(pages.resident()) + arrives;
+        self.machine.tell(event, Told { link, prefetched, free_frames, now: self.now });
     }
 
-    /// Runs an event; whether it came to its end.
+    /// Runs an event; whether it came to its end. `link` is its page's, or 0; `loose` pages were on
+    /// no queue before, one that faulted apart.
     // Of events that are a command or two this is most of the cost: there is a copy for each event.
     #[inline(always)]
-    fn run(&mut self, event: EventNumber, told: Told) -> bool {
-        let budget = self.budget_commands();
-        let loose = self.machine.state.pages.loose();
-        self.machine.begin(event, told);
-        let mut left = budget;
-        if !self.machine.run_native(event, &mut left) {
-            return self.run_on(event, budget, left, loose);
+    fn run(&mut self, event: EventNumber, link: u32, prefetched: bool, loose: u32) -> bool {
+        let budget = self.budget();
+        if self.machine.is_told_more(event) {
+            self.tell(event, link, prefetched);
         }
-        self.ran(event, budget - left, loose);
+        let left = self.machine.begin(event, link, prefetched, budget);
+        if left < 0 {
+            return self.run_on(event, budget as u64, !left as u64, loose);
+        }
+        self.ran(event, (budget - left) as u64, loose);
         self.clean_event();
         true
     }
@@ -293,7 +345,7 @@ impl HipecPolicy {
             waits += 1;
             self.counts.waits += 1;
             left = budget;
-            ended = match self.machine.run_native(event, &mut left) {
+            ended = match self.machine.go_on(event, &mut left) {
                 true => Ended::Returned,
                 false => self.machine.run_on(event, &mut left),
             };
@@ -310,17 +362,26 @@ impl HipecPolicy {
 
     #[inline(always)]
     fn ran(&mut self, event: EventNumber, commands: u64, loose: u32) {
-        self.counts.events += 1;
-        self.counts.commands += commands;
-        self.counts.event_commands_max = self.counts.event_commands_max.max(commands);
-        if event == EventNumber::REPLACE {
-            self.counts.replace_commands += commands;
+        if let Some(place) = system_place(event) {
+            self.events[place] += 1;
+            self.commands[place] += commands;
         }
-        // The faulted page was loose before PageFault; one that still is was left so.
-        let arrives = u32::from(event == EventNumber::PAGE_FAULT);
-        if self.machine.state.pages.loose() > loose - arrives.min(loose) {
-            self.counts.loose_ends += 1;
+        if commands > self.counts.event_commands_max {
+            self.ran_most(commands);
         }
+        if self.machine.state.pages.loose() > loose {
+            self.left_loose();
+        }
+    }
+
+    #[cold]
+    fn ran_most(&mut self, commands: u64) {
+        self.counts.event_commands_max = commands;
+    }
+
+    #[cold]
+    fn left_loose(&mut self) {
+        self.counts.loose_ends += 1;
     }
 
     #[inline(always)]
@@ -365,6 +426,7 @@ impl HipecPolicy {
             );
             self.note(why.clone());
             self.revoked = Some(why);
+            (self.is_plain, self.is_revoked) = (false, true);
             (self.runs_reference, self.runs_removed) = (false, false);
         } else {
             self.note(text);
@@ -382,7 +444,8 @@ impl HipecPolicy {
     fn chosen(&mut self) -> Option<Page> {
         let mut page = self.machine.state.pages.first_given_up();
         if page.is_none() {
-            if !self.run(EventNumber::REPLACE, self.told(None, false)) {
+            let loose = self.machine.state.pages.loose();
+            if !self.run(EventNumber::REPLACE, 0, false, loose) {
                 return None;
             }
             if let Some(page) = self.machine.take_named() {
@@ -398,8 +461,36 @@ impl HipecPolicy {
         page
     }
 
-    /// The victim of the pool's own order.
+    /// A page that became resident, while there is more to do than running the program.
     #[cold]
+    #[inline(never)]
+    fn admit(&mut self, page: Page, how: Admission) {
+        let pages = &mut self.machine.state.pages;
+        if self.finds_pages {
+            pages.note_address(page);
+        }
+        if let Some(own) = &mut self.own {
+            own.admitted(&mut pages.bits, page, how);
+        } else if how == Admission::Prefetch {
+            pages.set_bit(page, POOL_INACTIVE, true);
+        }
+        if self.arrives_dirty.take() == Some(page) {
+            pages.set_bit(page, MODIFIED, true);
+        }
+        self.is_plain = self.looks_plain();
+    }
+
+    /// The victim when the program gave none.
+    #[cold]
+    #[inline(never)]
+    fn pass_over(&mut self) -> Option<Page> {
+        self.counts.passed_over += 1;
+        let page = self.passed_over()?;
+        self.machine.state.pages.remove(page);
+        Some(page)
+    }
+
+    /// The victim of the pool's own order.
     fn passed_over(&mut self) -> Option<Page> {
         let pages = &mut self.machine.state.pages;
         let own = self.own.get_or_insert_with(|| {
@@ -416,6 +507,7 @@ impl HipecPolicy {
             }
             own
         });
+        self.is_plain = false;
         own.victim(&mut pages.bits)
     }
 }
@@ -446,6 +538,7 @@ impl Policy for HipecPolicy {
             self.machine.state.pages.set_bit(page, MODIFIED, true);
         } else {
             self.arrives_dirty = Some(page);
+            self.is_plain = false;
         }
     }
 
@@ -464,21 +557,15 @@ impl Policy for HipecPolicy {
 
     fn admitted(&mut self, page: Page, how: Admission) {
         self.now += 1;
-        self.machine.state.pages.admit(page, self.finds_pages);
-        if let Some(own) = &mut self.own {
-            own.admitted(&mut self.machine.state.pages.bits, page, how);
-        } else if how == Admission::Prefetch {
-            self.machine.state.pages.set_bit(page, POOL_INACTIVE, true);
+        let loose = self.machine.state.pages.loose();
+        let link = self.machine.state.pages.admit(page);
+        if !self.is_plain || how == Admission::Prefetch {
+            self.admit(page, how);
+            if self.is_revoked {
+                return;
+            }
         }
-        if self.arrives_dirty.take() == Some(page) {
-            self.machine.state.pages.set_bit(page, MODIFIED, true);
-        }
-        if self.revoked.is_none() {
-            let mut told = self.told(Some(page), how == Admission::Prefetch);
-            // Its frame counts as free until the program has counted it.
-            told.free_frames += 1;
-            self.run(EventNumber::PAGE_FAULT, told);
-        }
+        self.run(EventNumber::PAGE_FAULT, link, how == Admission::Prefetch, loose);
     }
 
     #[inline]
@@ -486,7 +573,9 @@ impl Policy for HipecPolicy {
         self.now += 1;
         self.machine.state.pages.set_bit(page, REFERENCED | POOL_REFERENCED, true);
         if self.runs_reference {
-            self.run(EventNumber::REFERENCE, self.told(Some(page), false));
+            let link = self.machine.state.pages.resident_link(page);
+            let loose = self.machine.state.pages.loose();
+            self.run(EventNumber::REFERENCE, link, false, loose);
         }
     }
 
@@ -495,7 +584,9 @@ impl Policy for HipecPolicy {
             own.removed(&self.machine.state.pages.bits, page);
         }
         if self.runs_removed {
-            self.run(EventNumber::REMOVED, self.told(Some(page), false));
+            let link = self.machine.state.pages.resident_link(page);
+            let loose = self.machine.state.pages.loose();
+            self.run(EventNumber::REMOVED, link, false, loose);
         }
         self.machine.state.pages.remove(page);
     }
@@ -504,27 +595,23 @@ impl Policy for HipecPolicy {
         if self.machine.state.pages.resident() == 0 {
             return None;
         }
-        let chosen = if self.revoked.is_none() { self.chosen() } else { None };
-        let victim = match chosen {
-            Some(page) => {
-                self.counts.chosen += 1;
-                if let Some(own) = &mut self.own {
-                    own.removed(&self.machine.state.pages.bits, page);
-                }
-                page
+        if !self.is_revoked
+            && let Some(page) = self.chosen()
+        {
+            self.counts.chosen += 1;
+            if !self.is_plain
+                && let Some(own) = &mut self.own
+            {
+                own.removed(&self.machine.state.pages.bits, page);
             }
-            None => {
-                self.counts.passed_over += 1;
-                let page = self.passed_over()?;
-                self.machine.state.pages.remove(page);
-                page
-            }
-        };
-        Some(victim)
+            return Some(page);
+        }
+        self.pass_over()
     }
 
     fn resized(&mut self, frames: u32) {
-        self.frames = frames;
+        self.machine.state.frames = frames;
+        self.settle_budget();
     }
 
     fn resident(&self) -> u32 {
@@ -538,7 +625,7 @@ impl Policy for HipecPolicy {
 
 impl Visible for HipecPolicy {
     fn gauges(&self) -> Vec<Gauge> {
-        let counts = &self.counts;
+        let counts = self.counts();
         [
             ("events", counts.events),
             ("commands", counts.commands),

@@ -4,8 +4,10 @@ use std::collections::BTreeSet;
 
 use pagekeeper_hipec::HipecPolicy;
 use pagekeeper_hipec::asm::{assemble, disassemble};
+use pagekeeper_hipec::policy::spec;
 use pagekeeper_hipec::policy::{PAGE_FAULT_WAITS_MAX, STRIKES_MAX};
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, Segment};
+use pagekeeper_sim::{Allocation, PoolOptions, PoolProgram, References, Schedule, simulate_pool};
 use proptest::prelude::*;
 
 mod programs;
@@ -69,5 +71,40 @@ proptest! {
             policy.revoked().is_none() || counts.overruns + counts.misuses + counts.passed_over
                 >= u64::from(STRIKES_MAX)
         );
+    }
+
+    /// Whatever they ask for, programs get along in one pool.
+    #[test]
+    fn verified_programs_share_a_pool(
+        program in programs::any(),
+        frames in 2..40_u32,
+        touches in prop::collection::vec((0..2_u32, 0..40_u64, any::<bool>()), 1..300),
+    ) {
+        let Some(verified) = programs::mended(program) else {
+            return Err(TestCaseError::reject("no such program is verified"));
+        };
+        let policy = spec(verified, "any", None).expect("it has no parameters");
+        let strings = [0, 1].map(|which| {
+            let own = touches.iter().filter(|touch| touch.0 == which);
+            References::collect(own.map(|(_, page, write)| (0, *page, *write, 0))).unwrap()
+        });
+        let programs: Vec<_> =
+            strings.iter().map(|it| PoolProgram::new("any", it, policy.clone())).collect();
+        for allocation in [
+            Allocation::Fixed,
+            Allocation::Awst,
+            Allocation::Global { policy: policy.clone() },
+            Allocation::gain(frames),
+        ] {
+            let schedule = Schedule::RoundRobin { quantum_ns: 5_000 };
+            let outcome = simulate_pool(&programs, &PoolOptions::new(frames, allocation, schedule));
+            for (program, string) in outcome.unwrap().programs.iter().zip(&strings) {
+                let came = program.faults + program.prefetched_pages;
+                prop_assert!(program.faults <= string.len() as u64);
+                prop_assert!(came >= u64::from(string.pages()), "each page is fetched");
+                prop_assert!(program.prefetch_wasted_pages <= program.prefetched_pages);
+                prop_assert!(program.write_backs <= string.writes());
+            }
+        }
     }
 }

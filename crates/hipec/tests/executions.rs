@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use pagekeeper_hipec::asm::assemble;
 use pagekeeper_hipec::policy::Counts;
-use pagekeeper_hipec::{Execution, HipecPolicy, Verified, load, verify};
+use pagekeeper_hipec::{Execution, HipecPolicy, Verified, verify};
 use pagekeeper_policy::{Admission, Hint, Page, Place, Policy, Segment, Visible};
 use pagekeeper_sim::replay;
 use proptest::prelude::*;
+
+use examples::{EXAMPLES, example};
 
 fn hints(policy: &mut HipecPolicy) -> Vec<Hint> {
     let mut hints = Vec::new();
@@ -15,6 +17,8 @@ fn hints(policy: &mut HipecPolicy) -> Vec<Hint> {
     hints
 }
 
+#[path = "programs/examples.rs"]
+mod examples;
 #[path = "programs/mod.rs"]
 mod programs;
 #[path = "../../sim/tests/shared/mod.rs"]
@@ -129,24 +133,6 @@ proptest! {
         both.finish();
     }
 }
-
-fn example(name: &str) -> Arc<Verified> {
-    let path = format!("{}/../../policies/{name}.hipec", env!("CARGO_MANIFEST_DIR"));
-    let text = std::fs::read(&path).expect("it is there");
-    Arc::new(load(&path, &text).unwrap_or_else(|error| panic!("{error}")).0)
-}
-
-const EXAMPLES: [&str; 9] = [
-    "fifo",
-    "second-chance",
-    "lru",
-    "mru",
-    "loop",
-    "lru-2",
-    "mpfifo2",
-    "btree-levels",
-    "scan-resistant",
-];
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]

@@ -5,7 +5,10 @@ use pagekeeper_hipec::policy::spec;
 use pagekeeper_hipec::policy::{BUDGET_COMMANDS, BUDGET_COMMANDS_PER_FRAME};
 use pagekeeper_hipec::{Budget, HipecPolicy, load};
 use pagekeeper_policy::{Admission, Checked, Hint, Page, Place, Policy, PolicySpec, Segment};
-use pagekeeper_sim::{Counts, LiveOptions, References, replay, simulate_live};
+use pagekeeper_sim::{
+    Allocation, Counts, LiveOptions, PoolOptions, PoolProgram, ProgramOutcome, References,
+    Schedule, replay, simulate_live, simulate_pool,
+};
 
 fn policy(text: &str, frames: u32) -> HipecPolicy {
     let (program, _) = load("test.hipec", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
@@ -146,40 +149,124 @@ fn a_program_with_one_queue_has_an_order() {
     assert_eq!(both.order(), None, "two queues are no one order");
 }
 
-fn live(references: &References, text: &str) -> Counts {
+fn loaded(text: &str) -> PolicySpec {
     let (program, _) = load("test.hipec", text.as_bytes()).unwrap_or_else(|e| panic!("{e}"));
-    let spec: PolicySpec = spec(Arc::new(program), "test.hipec", None).unwrap();
+    spec(Arc::new(program), "test.hipec", None).unwrap()
+}
+
+fn live(references: &References, text: &str) -> Counts {
+    let spec = loaded(text);
     let options = LiveOptions { frames: Some(64), ..LiveOptions::new(1 << 20) };
     let outcome = simulate_live(references, &spec, &options).unwrap();
     assert!(outcome.account.is_some_and(|account| account.gauges["misuses"] == 0.0));
     outcome.counts
 }
 
-/// The emulation of the live engine does what a program asks for: a stride that no read-ahead
-/// follows is fetched ahead of its faults.
-#[test]
-fn hints_are_followed_where_the_live_engine_is_emulated() {
-    let steps = 500;
-    let stride = References::collect((0..steps).map(|i| (0u32, i * 8, false, 0u64))).unwrap();
-    let plain = live(&stride, FIFO);
-    assert_eq!((plain.faults, plain.prefetched_pages), (steps, 0));
-    let ahead = format!(
-        "Queue all; Int step;
-Event PageFault() {{
+const STEPS: u64 = 500;
+
+/// A stride that no read-ahead follows.
+fn stride() -> References {
+    References::collect((0..STEPS).map(|i| (0u32, i * 8, false, 0u64))).unwrap()
+}
+
+/// Asks for pages of the stride: twelve behind a fault, one more with each use.
+const STRIDING: &str = "Queue all; Int step;
+Event PageFault() {
     EnQueue(FaultedPage, all, TAIL);
     if (!Prefetched)
         for (step = 1; step <= 12; step++)
             Prefetch(FaultedAddress + step * 8, 1);
-}}
-Event Reference() {{ Prefetch(FaultedAddress + 64, 1); }}
-{}",
-        FIFO.lines().last().unwrap()
-    );
-    let ahead = live(&stride, &ahead);
+}
+Event Reference() { Prefetch(FaultedAddress + 64, 1); }
+Event Replace() { return DeQueue(all, HEAD); }
+";
+
+/// The emulation of the live engine does what a program asks for: the stride is fetched ahead of
+/// its faults.
+#[test]
+fn hints_are_followed_where_the_live_engine_is_emulated() {
+    let plain = live(&stride(), FIFO);
+    assert_eq!((plain.faults, plain.prefetched_pages), (STEPS, 0));
+    let ahead = live(&stride(), STRIDING);
     assert!(ahead.faults <= 16, "{ahead:?}");
     assert_eq!(ahead.pages_read, ahead.faults + ahead.prefetched_pages);
-    let unmapped = live(&stride, &FIFO.replace("TAIL); }", "TAIL); UnMap(FaultedPage); }"));
-    assert_eq!(unmapped.faults, steps, "nothing is touched twice");
+    assert_eq!(ahead.prefetch_wasted_pages, 0, "all are used");
+    let unmapped = live(&stride(), &FIFO.replace("TAIL); }", "TAIL); UnMap(FaultedPage); }"));
+    assert_eq!(unmapped.faults, STEPS, "nothing is touched twice");
+}
+
+/// Pages that a program asked for count as wasted when they leave and no use of them was seen.
+#[test]
+fn pages_that_were_asked_for_in_vain_are_counted() {
+    let vain = FIFO.replace("TAIL); }", "TAIL); Prefetch(FaultedAddress + 1, 2); }");
+    let counts = live(&stride(), &vain);
+    // A fault's newcomers become the policy's later, and then it asks.
+    assert!((STEPS - 8..=STEPS).contains(&counts.faults), "{counts:?}");
+    assert!(counts.prefetched_pages >= 2 * (STEPS - 8), "{counts:?}");
+    let left = counts.prefetched_pages - counts.prefetch_wasted_pages;
+    assert!(left <= 64, "only those that are still there were not: {counts:?}");
+    // Half of what is asked for is used.
+    let half = STRIDING.replace("step * 8, 1)", "step * 4, 1)").replace("+ 64, 1)", "+ 64, 2)");
+    let counts = live(&stride(), &half);
+    let used = STEPS - counts.faults;
+    let left = counts.prefetched_pages - counts.prefetch_wasted_pages;
+    assert!((used..=used + 64).contains(&left), "{counts:?}");
+}
+
+/// Programs with these policies, each in its share of 64 frames or all under the first policy.
+fn pooled(programs: &[(&References, &str)], global: bool) -> Vec<ProgramOutcome> {
+    let programs: Vec<_> = programs
+        .iter()
+        .map(|(references, text)| PoolProgram::new("it", references, loaded(text)))
+        .collect();
+    let allocation = match global {
+        true => Allocation::Global { policy: programs[0].policy.clone() },
+        false => Allocation::Fixed,
+    };
+    let frames = if global { 64 } else { 64 * programs.len() as u32 };
+    let schedule = Schedule::RoundRobin { quantum_ns: 50_000 };
+    simulate_pool(&programs, &PoolOptions::new(frames, allocation, schedule)).unwrap().programs
+}
+
+/// In a pool likewise, with shares and without.
+#[test]
+fn hints_are_followed_in_a_pool() {
+    let (stride, pages) = (stride(), u64::from(stride().pages()));
+    let other = References::collect((0..3000u64).map(|i| (0u32, i * i % 97, true, 0u64))).unwrap();
+    let alone = pooled(&[(&other, FIFO)], false);
+    let both = pooled(&[(&stride, STRIDING), (&other, FIFO)], false);
+    let counts = |it: &ProgramOutcome| (it.faults, it.write_backs, it.prefetched_pages);
+    assert_eq!(counts(&both[1]), counts(&alone[0]), "its frames are its own");
+    for ahead in [&both[0], &pooled(&[(&stride, STRIDING), (&other, FIFO)], true)[0]] {
+        assert!(ahead.faults <= 16, "{ahead:?}");
+        // Those beyond the last are asked for, and there are none.
+        assert_eq!(ahead.faults + ahead.prefetched_pages, pages, "{ahead:?}");
+        assert_eq!(ahead.prefetch_wasted_pages, 0, "{ahead:?}");
+    }
+    // Pages that no reference ever needs take frames all the same.
+    let vain =
+        FIFO.replace("TAIL); }", "TAIL); if (!Prefetched) Prefetch(FaultedAddress + 1, 2); }");
+    for vain in [pooled(&[(&stride, &vain)], false), pooled(&[(&stride, &vain)], true)] {
+        let vain = &vain[0];
+        assert_eq!(vain.faults, STEPS, "{vain:?}");
+        // Behind the last page there is no other.
+        assert_eq!(vain.prefetched_pages, 2 * (STEPS - 1), "{vain:?}");
+        assert!((0..=64).contains(&(vain.prefetched_pages - vain.prefetch_wasted_pages)));
+    }
+}
+
+/// What is written back by wish in a pool is what exact paging writes, with the same faults.
+#[test]
+fn pages_are_flushed_in_a_pool_as_in_exact_paging() {
+    let mixed = |i: u64| (0u32, i * i % 211, i.is_multiple_of(3), 0u64);
+    let references = References::collect((0..5000).map(mixed)).unwrap();
+    for text in [CLEAN_FIRST, FIFO] {
+        let exact = replay(&references, &mut policy(text, 64), 64, |_| {}).unwrap();
+        for global in [false, true] {
+            let pool = &pooled(&[(&references, text)], global)[0];
+            assert_eq!((pool.faults, pool.write_backs), (exact.faults, exact.write_backs));
+        }
+    }
 }
 
 /// What was written back by wish is clean, and is not written again when it leaves.

@@ -9,17 +9,15 @@ use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, PolicySpec, Seg
 use pagekeeper_sim::{Fault, References, replay};
 use proptest::prelude::*;
 
+use examples::{EXAMPLES, example};
+
+#[path = "programs/examples.rs"]
+mod examples;
 #[path = "../../sim/tests/shared/mod.rs"]
 mod shared;
 
 fn built(name: &str, text: &str) -> Arc<Verified> {
     Arc::new(check(text).unwrap_or_else(|errors| panic!("{}", errors[0].render(name, text))))
-}
-
-fn program(name: &str) -> Arc<Verified> {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../policies");
-    let text = std::fs::read_to_string(format!("{folder}/{name}.hipec")).expect("it is there");
-    built(name, &text)
 }
 
 fn native(spec: &str, frames: u32) -> Box<dyn Policy> {
@@ -149,18 +147,6 @@ fn peer(name: &str, frames: u32) -> Box<dyn Policy> {
     }
 }
 
-const EXAMPLES: [&str; 9] = [
-    "fifo",
-    "second-chance",
-    "lru",
-    "mru",
-    "loop",
-    "lru-2",
-    "mpfifo2",
-    "btree-levels",
-    "scan-resistant",
-];
-
 #[derive(Clone, Debug)]
 enum Event {
     Touch(u32),
@@ -222,7 +208,7 @@ fn assert_sound(name: &str, pool: Pool<HipecPolicy>) {
 }
 
 fn assert_equals_peer(name: &str, frames: u32, events: &[Event]) {
-    let mut ours = Pool::new(HipecPolicy::new(program(name), frames), frames);
+    let mut ours = Pool::new(HipecPolicy::new(example(name), frames), frames);
     let mut peer = Pool::new(peer(name, frames), frames);
     for event in events {
         ours.play(event);
@@ -239,7 +225,7 @@ fn faults(policy: impl Policy, frames: u32, touches: &[u32]) -> u32 {
 }
 
 fn faults_of(name: &str, frames: u32, touches: &[u32]) -> u32 {
-    faults(HipecPolicy::new(program(name), frames), frames, touches)
+    faults(HipecPolicy::new(example(name), frames), frames, touches)
 }
 
 proptest! {
@@ -276,7 +262,7 @@ fn examples_decide_as_native_policies_on_traces() {
         let Some(references) = shared::trace(trace) else { continue };
         for frames in [references.pages() / 20, references.pages() / 2] {
             for name in ["fifo", "second-chance", "lru", "mru", "lru-2", "scan-resistant"] {
-                let ours = all_faults(&references, HipecPolicy::new(program(name), frames), frames);
+                let ours = all_faults(&references, HipecPolicy::new(example(name), frames), frames);
                 let native = all_faults(&references, peer(name, frames), frames);
                 assert!(ours == native, "{name} on {trace} in {frames} frames");
             }

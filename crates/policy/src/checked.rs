@@ -91,6 +91,35 @@ impl<P: Policy> Policy for Checked<P> {
         self.inner.gives_hints()
     }
 
+    fn wants_samples(&self) -> bool {
+        self.inner.wants_samples()
+    }
+
+    fn sampled(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} sampled, not resident", page.0);
+        self.inner.sampled(page);
+        self.check_count();
+    }
+
+    fn watches_pages(&self) -> bool {
+        self.inner.watches_pages()
+    }
+
+    fn watches(&mut self, page: Page) -> bool {
+        assert!(
+            self.is_resident(page) || self.knows_place(page),
+            "caller: page {} in question without its place",
+            page.0
+        );
+        let watches = self.inner.watches(page);
+        assert!(
+            !watches || self.inner.watches_pages(),
+            "policy: page {} watched, though it says that none is",
+            page.0
+        );
+        watches
+    }
+
     fn dirtied(&mut self, page: Page) {
         assert!(self.inner.wants_dirty(), "caller: page {} dirtied, nobody wants to know", page.0);
         self.inner.dirtied(page);

@@ -110,6 +110,11 @@ pub trait Policy: Send {
         true
     }
 
+    /// Whether [`sampled`](Policy::sampled) calls are worth what they cost. The answer may change.
+    fn wants_samples(&self) -> bool {
+        self.wants_references()
+    }
+
     /// Whether the policy wants [`dirtied`](Policy::dirtied) and [`cleaned`](Policy::cleaned) calls.
     /// The answer never changes.
     fn wants_dirty(&self) -> bool {
@@ -118,6 +123,18 @@ pub trait Policy: Send {
 
     /// Whether [`take_hints`](Policy::take_hints) ever gives any. The answer never changes.
     fn gives_hints(&self) -> bool {
+        false
+    }
+
+    /// Whether [`watches`](Policy::watches) says yes of any page. The answer never changes.
+    fn watches_pages(&self) -> bool {
+        false
+    }
+
+    /// Whether every touch of the page is to be seen, even where touches of mapped pages are not, as
+    /// far as evictions pay for that: a policy that judges by a sample of the pages says so of
+    /// those. Asked of pages whose [place](Policy::placed) it was told, resident or not.
+    fn watches(&mut self, _page: Page) -> bool {
         false
     }
 
@@ -140,6 +157,13 @@ pub trait Policy: Send {
 
     /// A touch of a resident page was seen (every touch in exact mode, some in sampled mode).
     fn referenced(&mut self, page: Page);
+
+    /// A touch of a resident page was seen because the page had been unmapped for that; pages
+    /// around it may have been touched as well, unseen. By default like any reference; a policy
+    /// that gives up the pages used last makes holes in what belongs together if it goes by these.
+    fn sampled(&mut self, page: Page) {
+        self.referenced(page);
+    }
 
     /// A resident page left for a reason that is not this policy's choice: its file was truncated
     /// or closed, or the frame was taken away.
@@ -195,6 +219,18 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     #[inline]
     fn gives_hints(&self) -> bool {
         (**self).gives_hints()
+    }
+    fn wants_samples(&self) -> bool {
+        (**self).wants_samples()
+    }
+    fn sampled(&mut self, page: Page) {
+        (**self).sampled(page);
+    }
+    fn watches_pages(&self) -> bool {
+        (**self).watches_pages()
+    }
+    fn watches(&mut self, page: Page) -> bool {
+        (**self).watches(page)
     }
     #[inline]
     fn placed(&mut self, page: Page, place: Place) {

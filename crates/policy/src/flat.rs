@@ -45,7 +45,13 @@ impl<T: Copy + Default + PartialEq> Flat<T> {
         &mut self.items[index]
     }
 
-    /// All elements that were grown for: for code that is given the memory and not the array.
+    /// All elements that were grown for.
+    #[inline]
+    pub fn as_slice(&self) -> &[T] {
+        &self.items
+    }
+
+    /// The same to change: for code that is given the memory and not the array.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [T] {
         &mut self.items

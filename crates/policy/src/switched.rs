@@ -130,6 +130,12 @@ impl Switched {
         if self.is_ahead.get(page.index()) == 0 { Admission::Demand } else { Admission::Prefetch }
     }
 
+    fn count_reference(&mut self, page: Page) {
+        self.links.move_to_back(&mut self.order, page);
+        *self.is_ahead.at(page.index()) = 0;
+        self.references += 1;
+    }
+
     /// Tells the policy a page's place if only its predecessor was told.
     fn tell_again(&mut self, page: Page) {
         if !self.active.wants_places() {
@@ -170,12 +176,19 @@ impl Policy for Switched {
         *self.is_ahead.slot(page.index()) = 0;
     }
 
+    fn wants_samples(&self) -> bool {
+        self.active.wants_samples()
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.active.referenced(page);
-        self.links.move_to_back(&mut self.order, page);
-        *self.is_ahead.at(page.index()) = 0;
-        self.references += 1;
+        self.count_reference(page);
+    }
+
+    fn sampled(&mut self, page: Page) {
+        self.active.sampled(page);
+        self.count_reference(page);
     }
 
     fn removed(&mut self, page: Page) {

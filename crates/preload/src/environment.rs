@@ -22,6 +22,8 @@ pub(crate) struct Door {
     name_bytes: usize,
     /// The secret as two big-endian integers.
     pub(crate) secret: (u64, u64),
+    /// Least bytes of an allocation that is managed, if any is.
+    pub(crate) heap_bytes: Option<usize>,
     /// `PAGEKEEPER_SOCKET=…` with its NUL, as executed programs get it.
     variable: [u8; 256],
     /// Path of this library.
@@ -44,6 +46,7 @@ static DOOR: Place = Place(UnsafeCell::new(Door {
     name: [0; NAME_BYTES_MAX],
     name_bytes: 0,
     secret: (0, 0),
+    heap_bytes: None,
     variable: [0; 256],
     library: [0; PATH_BYTES_MAX],
     library_bytes: 0,
@@ -104,8 +107,13 @@ pub(crate) fn read() -> bool {
 }
 
 fn parse(door: &mut Door, socket: &[u8]) -> bool {
-    let Some(colon) = socket.iter().rposition(|&c| c == b':') else { return false };
-    let (name, secret) = (&socket[..colon], &socket[colon + 1..]);
+    let mut parts = socket.split(|&c| c == b':');
+    let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return false };
+    let heap = parts.next().map(|digits| {
+        digits.iter().fold(0usize, |number, digit| {
+            number.saturating_mul(10).saturating_add(digit.wrapping_sub(b'0') as usize)
+        })
+    });
     if name.is_empty() || name.len() > NAME_BYTES_MAX || secret.len() != SECRET_HEX_CHARS {
         return false;
     }
@@ -117,6 +125,7 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
         }
     }
     door.secret = (halves[0], halves[1]);
+    door.heap_bytes = heap;
     door.name[..name.len()].copy_from_slice(name);
     door.name_bytes = name.len();
     let whole = [ENV_SOCKET.as_bytes(), b"=", socket];

@@ -36,6 +36,7 @@
 //! and nothing else of it is used.
 #![cfg_attr(panic = "abort", no_std)]
 
+mod allocation;
 mod change;
 mod connection;
 mod direct;
@@ -43,6 +44,7 @@ mod environment;
 mod exports;
 mod files;
 mod guard;
+mod heap;
 mod mapping;
 mod numbers;
 mod raw;

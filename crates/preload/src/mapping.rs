@@ -11,7 +11,7 @@ use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state;
 use crate::userfault;
-use crate::{change, raw_call, table};
+use crate::{change, heap, raw_call, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Request};
@@ -20,7 +20,7 @@ use pagekeeper_wire::{Op, PAGE_BYTES, Request};
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
 static HIGHEST: AtomicUsize = AtomicUsize::new(0);
 
-fn widen(addr: usize, bytes: usize) {
+pub(crate) fn widen(addr: usize, bytes: usize) {
     LOWEST.fetch_min(addr, Ordering::AcqRel);
     HIGHEST.fetch_max(addr + bytes, Ordering::AcqRel);
 }
@@ -55,7 +55,7 @@ impl Mmap {
     }
 
     /// The plain mapping in place of whatever is at this address.
-    fn plain_at(&self, addr: usize) -> isize {
+    pub(crate) fn plain_at(&self, addr: usize) -> isize {
         let flags = (self.flags & !libc::MAP_FIXED_NOREPLACE) | libc::MAP_FIXED;
         raw::mmap(addr, self.bytes, self.prot, flags, self.fd, self.offset)
     }
@@ -239,6 +239,8 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
             | libc::MADV_HUGEPAGE
             | COLLAPSE
     );
+    // What a file leaves to the kernel is heap memory's to do.
+    let concerns = concerns || heap::used() && advice != libc::MADV_DODUMP;
     // The kernel says what is wrong with such arguments.
     let page = PAGE_BYTES as usize;
     let usable = addr.is_multiple_of(page) && bytes > 0 && bytes <= isize::MAX as usize;

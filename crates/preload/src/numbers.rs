@@ -2,7 +2,7 @@
 
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
-use crate::{change, environment, exports, files, guard, raw, raw_call, state, table};
+use crate::{change, environment, exports, files, guard, heap, raw, raw_call, state, table};
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
 
@@ -31,6 +31,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             return Some(duplicated(fd, plain()));
         }
         libc::SYS_vfork => state::before_sharing(),
+        libc::SYS_fork => return heap::raw_fork(0, 0, plain),
         _ => {}
     }
     Some(match number {
@@ -80,6 +81,14 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             result
         }
 
+        libc::SYS_mmap if d as c_int & libc::MAP_ANONYMOUS != 0 => heap::mmap(Mmap {
+            addr: a,
+            bytes: b,
+            prot: c as c_int,
+            flags: d as c_int,
+            fd: -1,
+            offset: 0,
+        })?,
         libc::SYS_mmap if table::is_plain(e as c_int) => return None,
         libc::SYS_mmap => mapping::mmap(Mmap {
             addr: a,
@@ -90,6 +99,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             offset: f as i64,
         })?,
         libc::SYS_mremap => {
+            if let Some(result) = heap::mremap(a, b, c, d as c_int, e) {
+                return Some(result);
+            }
             let result = plain();
             if result >= 0 {
                 mapping::remapped(a, b, result as usize, c);
@@ -129,9 +141,14 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             plain()
         }
 
-        libc::SYS_clone | libc::SYS_clone3 => {
+        libc::SYS_clone => {
             state::before_sharing();
-            return None;
+            heap::raw_fork(a, b, plain)?
+        }
+        libc::SYS_clone3 => {
+            state::before_sharing();
+            let (flags, stack) = heap::clone3_arguments(a, b);
+            heap::raw_fork(flags, stack, plain)?
         }
         // Set behind libc's back, a handler is not ours to stand before.
         libc::SYS_rt_sigaction if b != 0 => {

@@ -62,6 +62,7 @@ macro_rules! real_functions {
         )*
         $(
             /// The real function.
+            #[allow(non_snake_case)]
             pub(crate) fn $name($($arg: $ty),*) -> $ret {
                 let mut place = place::$name.load(Ordering::Relaxed);
                 if place.is_null() {
@@ -196,6 +197,11 @@ real_functions! {
         sighold(signal: c_int) -> c_int, otherwise -1;
         sigblock(mask: c_int) -> c_int, otherwise -1;
         sigsetmask(mask: c_int) -> c_int, otherwise -1;
+        fork() -> libc::pid_t, otherwise -1;
+        _Fork() -> libc::pid_t, otherwise -1;
+        __register_atfork(before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
+            in_child: Option<extern "C" fn()>, object: *mut c_void) -> c_int,
+            otherwise libc::ENOMEM;
         syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
             -> c_long, otherwise -1;
     }

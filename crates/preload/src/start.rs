@@ -1,6 +1,6 @@
 //! What happens when the library is loaded.
 
-use crate::{environment, files, raw_call, real, state, stdio, table};
+use crate::{allocation, environment, files, heap, raw_call, real, state, stdio, table};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -9,6 +9,7 @@ static START: extern "C" fn() = start;
 /// The constructor. Everything stays plain unless `pagekeeper run` says where the manager is.
 extern "C" fn start() {
     real::resolve();
+    allocation::resolve();
     // A program with more rights than its user must not hear of a stranger's manager.
     // SAFETY: reads the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read() {
@@ -18,6 +19,9 @@ extern "C" fn start() {
         return;
     }
     let _ = state::current();
+    if let Some(least) = environment::door().heap_bytes {
+        heap::begin(least);
+    }
     files::announce_executed();
     stdio::adopt_standard_streams();
 }

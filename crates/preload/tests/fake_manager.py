@@ -14,7 +14,8 @@ import subprocess, sys, threading
 
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
-       "change_begin change_end advise exec note raw_word refresh").split()
+       "change_begin change_end advise exec note raw_word refresh "
+       "heap_map heap_commit heap_grow heap_fork heap_inherit").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
 FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32
@@ -110,7 +111,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     """The reply's (status, r0, r1, descriptor)."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
-        want = (2, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        want = (3, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
         if (a, b, c) != want:
             problem("hello: wrong version or secret")
             return -EPERM, 0, 0, -1

@@ -37,6 +37,9 @@ pub struct Counts {
     pub pages_read: u64,
     /// Pages fetched that no reference waited for.
     pub prefetched_pages: u64,
+    /// Those among them that were evicted without being known to be used.
+    #[serde(default)]
+    pub prefetch_wasted_pages: u64,
 }
 
 impl Counts {

@@ -4,6 +4,9 @@
 //! [`Allocation`] says who gives up a frame when one is needed: one policy over everybody's pages,
 //! fixed shares, automatic working-set trimming between bounds, or shares by marginal gain.
 //!
+//! What policies ask for is done after the reference: dirty pages are written, and absent ones
+//! fetched, which nobody waits for but those who read after it. Every touch is seen.
+//!
 //! ```
 //! use pagekeeper_policy::PolicySpec;
 //! use pagekeeper_sim::{Allocation, PoolOptions, PoolProgram, References, Schedule, simulate_pool};
@@ -28,13 +31,13 @@ mod frames;
 mod gain;
 mod schedule;
 
-use pagekeeper_policy::{Page, PolicySpec};
+use pagekeeper_policy::{Admission, Page, PolicySpec};
 use serde::Serialize;
 
 pub use schedule::{PoolCost, Schedule};
 
 use crate::{References, Regions, SegmentOutcome, SimError};
-use frames::Frames;
+use frames::{Frames, Room, Wish};
 use schedule::Machine;
 
 /// A program in the pool.
@@ -184,8 +187,12 @@ pub struct ProgramOutcome {
     pub faults: u64,
     /// Faults on pages that were never in memory before.
     pub cold_faults: u64,
-    /// Its dirty pages written to make room.
+    /// Its dirty pages written to make room, or since a policy asked for that.
     pub write_backs: u64,
+    /// Its pages fetched since a policy asked for them.
+    pub prefetched_pages: u64,
+    /// Those among them that left without being used.
+    pub prefetch_wasted_pages: u64,
     /// When it ended, in nanoseconds from the start of all.
     pub ended_ns: u64,
     /// Its frames, averaged over its references.
@@ -228,6 +235,8 @@ impl PoolOutcome {
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 2;
 const SEEN: u8 = 4;
+/// Asked for, and not used since.
+const ASKED: u8 = 8;
 
 /// A program on its way through its references.
 struct Running {
@@ -266,6 +275,7 @@ pub fn simulate_pool(
         regions,
         frames,
         machine: Machine::new(programs.len(), quantum_ns, options.cost),
+        wishes: Vec::new(),
         refs: 0,
         point_every: (total / u64::from(options.points.max(1))).max(1),
         timeline: Vec::new(),
@@ -283,6 +293,7 @@ struct Pool<'p, 'a> {
     running: Vec<Running>,
     frames: Frames<'a>,
     machine: Machine,
+    wishes: Vec<Wish>,
     refs: u64,
     point_every: u64,
     timeline: Vec<PoolPoint>,
@@ -303,6 +314,8 @@ impl Running {
                 faults: 0,
                 cold_faults: 0,
                 write_backs: 0,
+                prefetched_pages: 0,
+                prefetch_wasted_pages: 0,
                 ended_ns: 0,
                 mean_frames: 0.0,
                 segments: Vec::new(),
@@ -373,16 +386,23 @@ impl Pool<'_, '_> {
             running.outcome.faults += 1;
             running.outcome.cold_faults += u64::from(*state & SEEN == 0);
             running.region_faults[self.regions[program].of(page)] += 1;
-            *state = RESIDENT | SEEN | write;
             let position = running.at as u64 - 1;
-            let leaving = self.frames.admit(program, page, position)?;
-            if let Some((owner, victim)) = leaving {
-                self.leave(owner, victim, position)?;
+            let room = self.frames.make_room(program, Some(page), position)?;
+            self.leave(room, position)?;
+            self.running[program].state[page.index()] = RESIDENT | SEEN | write;
+            if write != 0 {
+                self.frames.tell_dirty(program, page, true);
             }
+            self.frames.admit(program, page, Admission::Demand);
         } else {
-            *state |= write;
+            let dirtied = write & !*state;
+            *state = *state & !ASKED | write;
+            if dirtied != 0 {
+                self.frames.tell_dirty(program, page, true);
+            }
             self.frames.hit(program, page);
         }
+        self.grant_wishes(program)?;
         self.running[program].frames_sum += u64::from(self.frames.members[program].resident);
         self.refs += 1;
         if self.refs.is_multiple_of(self.point_every) {
@@ -391,7 +411,77 @@ impl Pool<'_, '_> {
         Ok(faulted)
     }
 
-    fn leave(&mut self, owner: usize, victim: Page, position: u64) -> Result<(), SimError> {
+    /// Does what the policy of a program's pages asked for.
+    fn grant_wishes(&mut self, program: usize) -> Result<(), SimError> {
+        let mut wishes = std::mem::take(&mut self.wishes);
+        self.frames.take_wishes(program, &mut wishes);
+        for wish in wishes.drain(..) {
+            match wish {
+                Wish::Flush(owner, page) => self.flush(owner, page),
+                Wish::Fetch { program, segment, first, pages } => {
+                    self.fetch_ahead(program, segment, first, pages)?;
+                }
+            }
+        }
+        self.wishes = wishes;
+        Ok(())
+    }
+
+    fn flush(&mut self, owner: usize, page: Page) {
+        let running = &mut self.running[owner];
+        let Some(state) = running.state.get_mut(page.index()) else { return };
+        if *state & (RESIDENT | DIRTY) != RESIDENT | DIRTY {
+            return;
+        }
+        *state &= !DIRTY;
+        running.outcome.write_backs += 1;
+        self.machine.wrote_back();
+        self.frames.tell_dirty(owner, page, false);
+    }
+
+    /// Fetches the first stretch of a range that is absent. A program that has ended needs none.
+    fn fetch_ahead(
+        &mut self,
+        program: usize,
+        segment: usize,
+        first: u64,
+        pages: u32,
+    ) -> Result<(), SimError> {
+        if self.running[program].state.is_empty() {
+            return Ok(());
+        }
+        let mut run = Vec::new();
+        for index in (first..).take(pages as usize) {
+            let Some(page) = self.frames.find(program, segment, index) else { break };
+            let state = &mut self.running[program].state;
+            state.resize(state.len().max(page.index() + 1), 0);
+            match state[page.index()] & RESIDENT {
+                0 => run.push(page),
+                _ if run.is_empty() => {}
+                _ => break,
+            }
+        }
+        let position = self.running[program].at as u64;
+        for at in 0..run.len() {
+            let room = self.frames.make_room(program, None, position)?;
+            if matches!(room, Room::None) {
+                run.truncate(at);
+                break;
+            }
+            self.leave(room, position)?;
+        }
+        for page in run {
+            let running = &mut self.running[program];
+            running.state[page.index()] = RESIDENT | SEEN | ASKED;
+            running.outcome.prefetched_pages += 1;
+            self.machine.fetched();
+            self.frames.admit(program, page, Admission::Prefetch);
+        }
+        Ok(())
+    }
+
+    fn leave(&mut self, room: Room, position: u64) -> Result<(), SimError> {
+        let Room::Left((owner, victim)) = room else { return Ok(()) };
         let running = &mut self.running[owner];
         let Some(state) =
             running.state.get_mut(victim.index()).filter(|state| **state & RESIDENT != 0)
@@ -403,6 +493,7 @@ impl Pool<'_, '_> {
             running.outcome.write_backs += 1;
             self.machine.wrote_back();
         }
+        running.outcome.prefetch_wasted_pages += u64::from(*state & ASKED != 0);
         *state = SEEN;
         Ok(())
     }

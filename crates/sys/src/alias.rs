@@ -44,6 +44,15 @@ impl Alias {
         Ok(alias)
     }
 
+    /// `madvise(2)` MADV_HUGEPAGE: frames may be huge pages where the machine lets shared memory have
+    /// them. Best effort.
+    pub fn advise_huge(&self) {
+        // SAFETY: the range is the mapping; the advice changes no content.
+        let _ = unsafe {
+            rustix::mm::madvise(self.ptr.as_ptr().cast(), self.len_bytes, Advice::LinuxHugepage)
+        };
+    }
+
     /// Its length.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes

@@ -1,7 +1,5 @@
 //! The userfaultfd wrapper on real address spaces: our own, and forked children's.
 
-#![allow(clippy::undocumented_unsafe_blocks, reason = "scratch mappings reached by raw pointers")]
-
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -48,6 +46,7 @@ impl Map {
         let (fd, len) = (std::os::fd::AsFd::as_fd(memfd).as_raw_fd(), memfd.len_bytes());
         let prot = libc::PROT_READ | libc::PROT_WRITE;
         let null = std::ptr::null_mut();
+        // SAFETY: a new mapping at an address of the kernel's choice touches nothing that exists.
         let p = unsafe { libc::mmap(null, len as usize, prot, libc::MAP_SHARED, fd, 0) };
         assert_ne!(p, libc::MAP_FAILED);
         Map { address: p as u64, len }
@@ -59,12 +58,15 @@ impl Map {
     }
 
     fn byte(&self, n: u64) -> &AtomicU8 {
+        // SAFETY: inside the mapping, which lives as long as `self`, and which everybody reaches by
+        // atomics only.
         unsafe { AtomicU8::from_ptr(self.page(n) as *mut u8) }
     }
 }
 
 impl Drop for Map {
     fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and references into it borrow from `self`.
         unsafe { libc::munmap(self.address as *mut _, self.len as usize) };
     }
 }
@@ -73,6 +75,8 @@ impl Drop for Map {
 /// `None`, with the reason printed, where that is not permitted.
 fn set_up(features: Features, pages: u64) -> Option<(Userfault, Memfd, Map)> {
     let flags = OpenFlags { nonblocking: true, user_mode_only: false };
+    // SAFETY: it is registered for mappings of `Map` only, whose bytes have no meaning to anybody
+    // else.
     let uffd = match unsafe { Userfault::open(flags) } {
         Ok(uffd) => uffd,
         Err(errno) => {
@@ -109,6 +113,7 @@ fn next(uffd: &Userfault) -> Event {
 
 fn exit_code(pid: libc::pid_t) -> i32 {
     let mut status = 0;
+    // SAFETY: `status` is a place for the status.
     assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
@@ -189,6 +194,7 @@ fn poison_kills_a_reader_until_the_page_is_filled() {
     let Some((uffd, memfd, map)) = set_up(Features::POISON, 4) else { return };
     assert_eq!(uffd.poison(map.page(1), PAGE, false), Ok(PAGE));
     let fd = std::os::fd::AsFd::as_fd(&memfd).as_raw_fd();
+    // SAFETY: the kernel checks the address, and only reads there.
     let read = |page| unsafe { libc::pwrite(fd, page as *const _, 1, 0) };
     assert_eq!(read(map.page(1)), -1);
     uffd.copy(map.page(1), &[4; 4096], false, false).unwrap();
@@ -211,6 +217,7 @@ fn removals_and_moves_are_reported() {
         })
     };
     let page = map.page(2);
+    // SAFETY: nobody refers to the page of `map` that becomes empty.
     let events = during(&|| unsafe {
         libc::madvise(page as *mut _, 4096, libc::MADV_DONTNEED);
     });
@@ -221,6 +228,7 @@ fn removals_and_moves_are_reported() {
     );
     let to = std::sync::atomic::AtomicU64::new(0);
     let last = map.page(7);
+    // SAFETY: the hole is new, and nobody refers to the last page of `map`, which goes there.
     let events = during(&|| unsafe {
         // A hole big enough, so that the mapping has to move, and where to is known.
         let (null, none) = (std::ptr::null_mut(), libc::PROT_NONE);
@@ -236,6 +244,7 @@ fn removals_and_moves_are_reported() {
     };
     assert_eq!((from, to, start, end), (last, new, last, last + PAGE));
     assert!(len == PAGE || len == 3 * PAGE);
+    // SAFETY: a page of `map` that nobody refers to, now or later.
     let events = during(&|| unsafe {
         libc::munmap(page as *mut _, 4096);
     });
@@ -245,6 +254,7 @@ fn removals_and_moves_are_reported() {
     );
     // With the descriptor open, these last unmappings would wait for somebody to read of them.
     drop(uffd);
+    // SAFETY: what the page was moved to is ours, and no reference into it was made.
     unsafe { libc::munmap(new as *mut _, 3 * 4096) };
 }
 
@@ -254,6 +264,8 @@ fn a_forked_child_is_served_and_its_death_is_seen() {
     let Some((uffd, memfd, map)) = set_up(Features::EVENT_FORK, 8) else { return };
     let address = map.address;
     std::thread::scope(|s| {
+        // SAFETY: the child reads and writes bytes of `map` by address, which is mapped there as here,
+        // makes system calls and leaves: no allocation, no lock.
         let forker = s.spawn(move || unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -296,6 +308,8 @@ fn zap_unmaps_a_childs_pages_keeps_content_and_protection() {
     let (reader, writer) = rustix::pipe::pipe().unwrap();
     let (from, to) = (reader.as_raw_fd(), writer.as_raw_fd());
     std::thread::scope(|s| {
+        // SAFETY: the child reads and writes bytes of `map` by address, which is mapped there as here,
+        // makes system calls and leaves: no allocation, no lock.
         let forker = s.spawn(move || unsafe {
             let pid = libc::fork();
             if pid == 0 {
@@ -368,11 +382,13 @@ fn zap_skips_pages_that_are_mapped_twice() {
     let touch = || (0..64).map(|n| u64::from(map.byte(n).load(SeqCst))).sum::<u64>();
     assert_eq!(touch(), 64);
     let (reader, writer) = rustix::pipe::pipe().unwrap();
+    // SAFETY: the child touches memory, writes to a pipe and waits: no allocation, no lock.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
         touch();
         rustix::io::write(&writer, b"x").unwrap();
         loop {
+            // SAFETY: has no preconditions.
             unsafe { libc::pause() };
         }
     }
@@ -390,6 +406,7 @@ fn zap_skips_pages_that_are_mapped_twice() {
             assert_eq!(result, Ok(map.len));
             assert_eq!(present(), 64);
             // Once this process has let go of them, it works.
+            // SAFETY: pages of `map` that nobody refers to; their bytes are in the memfd.
             unsafe { libc::madvise(map.address as *mut _, map.len as usize, libc::MADV_DONTNEED) };
             assert_eq!(zap_everywhere(&pidfd, &ranges), Ok(map.len));
             assert!(present() <= 1, "{} pages are still mapped", present());

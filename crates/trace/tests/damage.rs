@@ -1,6 +1,8 @@
 //! Damaged traces: everything before the damage comes, then one error that names its place, and
 //! never anything that was not written.
 
+#[path = "common/blocks.rs"]
+mod blocks;
 mod common;
 
 use std::io::Cursor;
@@ -128,41 +130,8 @@ fn a_newer_version_asks_for_a_newer_program() {
 
 /// Frames whose checksums are right, around lengths and contents that are not.
 mod hostile {
+    use super::blocks::{MAGIC_BYTES, block, start};
     use super::*;
-
-    /// A block with right checksums.
-    fn block(
-        kind: u8,
-        sequence: u64,
-        records: u32,
-        claimed: Option<u32>,
-        content: &[u8],
-    ) -> Vec<u8> {
-        let mut compressor = zstd::bulk::Compressor::new(1).unwrap();
-        compressor.set_parameter(zstd::zstd_safe::CParameter::ChecksumFlag(true)).unwrap();
-        let frame = compressor.compress(content).unwrap();
-        let mut out = Vec::new();
-        out.extend(0x184d_2a5d_u32.to_le_bytes());
-        out.extend(44u32.to_le_bytes());
-        out.extend([kind, 0, 0, 0]);
-        out.extend(records.to_le_bytes());
-        out.extend(sequence.to_le_bytes());
-        out.extend(0u64.to_le_bytes());
-        out.extend(0u32.to_le_bytes());
-        out.extend(claimed.unwrap_or(content.len() as u32).to_le_bytes());
-        out.extend((frame.len() as u32).to_le_bytes());
-        out.extend(crc32fast::hash(&frame).to_le_bytes());
-        out.extend(crc32fast::hash(&out).to_le_bytes());
-        out.extend(frame);
-        out
-    }
-
-    /// The start of a trace, up to its first block of records.
-    fn start() -> Vec<u8> {
-        let mut bytes = write(Header::new(4096), small_blocks(1), &[]);
-        bytes.truncate(bytes.len() - 44);
-        bytes
-    }
 
     #[test]
     fn claimed_lengths_do_not_take_memory() {
@@ -202,7 +171,7 @@ mod hostile {
 
         #[test]
         fn random_headers_never_panic(content in vec(prop_oneof![0u8..4, any::<u8>()], 0..60)) {
-            let bytes = [&start()[..24], &block(1, 0, 0, None, &content)].concat();
+            let bytes = [&start()[..MAGIC_BYTES], &block(1, 0, 0, None, &content)].concat();
             let _ = read(&bytes);
         }
 

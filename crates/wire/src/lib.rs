@@ -9,15 +9,16 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Environment variable with `NAME:SECRET`: the abstract socket's name (without the leading NUL)
-/// and [`SECRET_HEX_CHARS`] hexadecimal digits.
+/// Environment variable with `NAME:SECRET` or `NAME:SECRET:HEAP`: the abstract socket's name (without
+/// the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and, where heap
+/// memory is managed, the least bytes of an allocation that is, in decimal.
 pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
 /// Environment variable that switches everything off when it is set to `1`.
 pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -107,7 +108,41 @@ pub enum Op {
     /// plain system calls on inactive slots that are in flight, which the manager waits out before
     /// it activates a slot.
     RawWord = 17,
+    /// Before private anonymous memory is mapped: `a` = bytes. Reply: `r0` = 1, `r1` = the offset to
+    /// map, and the memfd of the process's heap rides along; or `r0` = 0: leave it to the kernel.
+    HeapMap = 19,
+    /// Heap memory is mapped at an address, without access or having grown or moved there. `a` =
+    /// address, `b` = bytes, `c` = offset. On status 0 it is registered.
+    HeapCommit = 20,
+    /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
+    /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
+    /// [`GROW_COPY`].
+    HeapGrow = 21,
+    /// The process forks. `a` = [`FORK_AHEAD`], [`FORK_BEGIN`] (reply: `r0` = ticket, 0 if there is
+    /// no heap), [`FORK_END`] or [`FORK_FAILED`] (`b` = ticket). From FORK_BEGIN to FORK_END nobody
+    /// writes to the heap: what the child gets is what its parent had when it forked.
+    HeapFork = 22,
+    /// A forked child has no heap memory mapped, and asks for what it inherits, range by range.
+    /// `a` = ticket, `b` = lowest address. Reply: `r0` = address (0: no more), `r1` = bytes, `r2` =
+    /// offset, `r3` = protection; the memfd of the child's heap rides along. It maps the range
+    /// there without access, sends [`Op::HeapCommit`], and gives it its protection.
+    HeapInherit = 23,
 }
+
+/// [`Op::HeapGrow`]: not heap memory of ours.
+pub const GROW_UNMANAGED: u64 = 0;
+/// [`Op::HeapGrow`]: `mremap(2)` may do it; [`Op::HeapCommit`] follows.
+pub const GROW_MAY: u64 = 1;
+/// [`Op::HeapGrow`]: the memory behind it is somebody else's; it has to be copied.
+pub const GROW_COPY: u64 = 2;
+/// [`Op::HeapFork`]: a fork is near. What is dirty is stored; fails if it cannot be.
+pub const FORK_AHEAD: u64 = 0;
+/// [`Op::HeapFork`]: nobody writes any more.
+pub const FORK_BEGIN: u64 = 1;
+/// [`Op::HeapFork`]: in the parent, after the fork.
+pub const FORK_END: u64 = 2;
+/// [`Op::HeapFork`]: there is no child.
+pub const FORK_FAILED: u64 = 3;
 
 /// [`Op::Hello`]: a process image that has no inherited userfaultfd registration.
 pub const HELLO_FRESH: u64 = 0;
@@ -219,6 +254,11 @@ impl Op {
             16 => Note,
             17 => RawWord,
             18 => Refresh,
+            19 => HeapMap,
+            20 => HeapCommit,
+            21 => HeapGrow,
+            22 => HeapFork,
+            23 => HeapInherit,
             _ => return None,
         })
     }

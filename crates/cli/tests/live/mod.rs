@@ -169,11 +169,23 @@ pub struct Budget {
     pub min_size_bytes: u64,
     /// Which files; those of the scratch directory if there are none.
     pub files: Vec<String>,
+    /// Heap memory is managed too: allocations of so many bytes.
+    pub heap_bytes: Option<u64>,
 }
 
 impl Budget {
     pub fn kib(kib: u64) -> Budget {
-        Budget { policy: "clock", bytes: kib << 10, min_size_bytes: 0, files: Vec::new() }
+        Budget {
+            policy: "clock",
+            bytes: kib << 10,
+            min_size_bytes: 0,
+            files: Vec::new(),
+            heap_bytes: None,
+        }
+    }
+
+    pub fn heap(self, least_bytes: u64) -> Budget {
+        Budget { heap_bytes: Some(least_bytes), ..self }
     }
 
     pub fn policy(self, policy: &'static str) -> Budget {
@@ -200,6 +212,9 @@ pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsS
     let whole = format!("{}/**", place.path().display());
     for pattern in budget.files.iter().chain(budget.files.is_empty().then_some(&whole)) {
         command.args(["--files", pattern]);
+    }
+    if let Some(bytes) = budget.heap_bytes {
+        command.arg(format!("--heap={bytes}")).arg("--heap-dir").arg(env!("CARGO_TARGET_TMPDIR"));
     }
     command.arg("--stats").arg(stats_path(place)).arg("--").arg(program);
     command

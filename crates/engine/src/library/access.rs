@@ -3,7 +3,7 @@
 
 use crate::core::{Core, Job};
 use crate::engine::{Again, Engine};
-use crate::port::{PAGE_BYTES, Port, PortError};
+use crate::port::{Port, PortError};
 use crate::word::{State, Use, WordRef};
 use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
@@ -65,13 +65,13 @@ impl<P: Port> Engine<P> {
             };
             let mut job = core.touched(self.touches.take());
             let dirty = page.is_some_and(|page| core.word(page).dirty());
-            let holes = core.file(place.segment.0).is_some_and(|f| f.holes);
-            if how.writes() && holes && !dirty && !reserved {
+            let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
+            if how.writes() && ask && !dirty && !reserved {
                 drop(core);
                 self.run(job, None, &mut again);
                 self.serve_all(&mut again);
                 // A full disk is an error at the write, not at some later write-back.
-                self.port.reserve(place.segment.0, place.index, 1)?;
+                self.reserve(place, 1)?;
                 reserved = true;
                 continue;
             }
@@ -155,8 +155,9 @@ impl<P: Port> Engine<P> {
     pub(crate) fn overwrite(&self, place: Place, data: &[u8]) -> Result<u64, PortError> {
         let file = place.segment.0;
         let mut again = Again::new();
-        let pages = data.len() as u64 / PAGE_BYTES;
-        let mut reserved = false;
+        let pages = data.len() as u64 / self.page_bytes;
+        // How many may become dirty, once that is known.
+        let mut allowed = None;
         let job = loop {
             let (mut core, found) =
                 self.wait_until(&mut again, |core| Self::ready(core, place, Use::Write));
@@ -168,13 +169,13 @@ impl<P: Port> Engine<P> {
             }
             let f = core.file(file).expect("looked at just now");
             let pages = pages.min(f.pages - place.index);
-            if f.holes && !reserved {
+            if (f.holes || f.on_request) && allowed.is_none() {
                 drop(core);
                 self.serve_all(&mut again);
-                self.port.reserve(file, place.index, pages)?;
-                reserved = true;
+                allowed = Some(self.reserve(place, pages)?);
                 continue;
             }
+            let pages = pages.min(allowed.unwrap_or(u64::MAX));
             self.touches.missed();
             let mut job = core.touched(self.touches.take());
             if core.state(place).1 != State::Absent {
@@ -210,7 +211,7 @@ impl<P: Port> Engine<P> {
                 let _ = self.fetch(run, false, false, again);
                 continue;
             }
-            let bytes = (u64::from(run.pages) * PAGE_BYTES) as usize;
+            let bytes = (u64::from(run.pages) * self.page_bytes) as usize;
             match self.port.fill(run.place.segment.0, run.place.index, &data[..bytes]) {
                 Ok(()) => {
                     self.filled(run, again);

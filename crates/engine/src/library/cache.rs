@@ -2,8 +2,9 @@
 
 use crate::engine::Engine;
 use crate::library::faults::{self, FaultPath};
-use crate::library::frames::{Frames, fork_mark};
+use crate::library::frames::{Frames, PAGE_BYTES_MAX};
 use crate::library::port::{Backing, LibraryPort};
+use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
@@ -12,10 +13,9 @@ use crate::port::{FileNo, PAGE_BYTES};
 use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
-use pagekeeper_frames::{Budget, Config, Sampling, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Budget, Config, MIN_FRAMES, Sampling, WINDOW_PAGES_MAX};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::alias::ForkMark;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
@@ -43,7 +43,8 @@ pub struct Builder {
     fault_path: FaultPath,
     workers: usize,
     write_back_period: Option<Duration>,
-    read_ahead_pages_max: u32,
+    read_ahead_pages_max: Option<u32>,
+    page_bytes: u64,
     scratch_directory: PathBuf,
     listeners: Vec<Listener>,
 }
@@ -86,9 +87,31 @@ impl Builder {
         self
     }
 
-    /// Most pages that one step of read-ahead fetches; 256 (1 MiB) if nothing is said, 1 for none.
+    /// Bytes in a page: what is fetched, written back, evicted and pinned as one; 4096 if nothing is
+    /// said, a power of two up to 2 MiB. Large pages cost less to find and to decide on, and more
+    /// memory and I/O where little of each is used. Those of 2 MiB are mapped as one where the
+    /// machine has transparent huge pages for shared memory
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Mapped regions are of 4 KiB pages.
+    ///
+    /// ```
+    /// use pagekeeper::library::Cache;
+    /// # fn main() -> std::io::Result<()> {
+    /// let cache = Cache::builder(8 << 20).page_bytes(64 << 10).build()?;
+    /// let memory = cache.scratch(32 << 20)?;
+    /// memory.write_all_at(b"far out", 20 << 20)?;
+    /// assert_eq!(memory.attributes(20 << 20..21 << 20)?.len(), 16);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn page_bytes(mut self, bytes: u64) -> Builder {
+        self.page_bytes = bytes;
+        self
+    }
+
+    /// Most pages that one step of read-ahead fetches; as many as make 1 MiB if nothing is said, 1
+    /// for none.
     pub fn read_ahead_pages_max(mut self, pages: u32) -> Builder {
-        self.read_ahead_pages_max = pages.clamp(1, WINDOW_PAGES_MAX);
+        self.read_ahead_pages_max = Some(pages.clamp(1, WINDOW_PAGES_MAX));
         self
     }
 
@@ -109,7 +132,8 @@ impl Builder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// `EINVAL`: the policy runs in the simulator alone; those of `memfd_create(2)`, `mmap(2)` and
+    /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, is not 4096 with
+    /// another fault path than explicit, or eight of them do not fit into the budget; those of `memfd_create(2)`, `mmap(2)` and
     /// of starting threads. For fault paths other than explicit, those of `userfaultfd(2)`
     /// (`pagekeeper doctor` says what is missing and how to get it), and `EBUSY`: the program has
     /// another kind of handler of SIGBUS from here.
@@ -118,18 +142,35 @@ impl Builder {
             Some(policy) => policy,
             None => PolicySpec::parse("lru").expect("LRU is in the registry"),
         };
+        let (page_bytes, path) = (self.page_bytes, self.fault_path);
+        let sound = page_bytes.is_power_of_two()
+            && (PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes)
+            && (page_bytes == PAGE_BYTES
+                || path == FaultPath::Explicit
+                    && self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES));
+        if !sound {
+            return Err(Errno::INVAL.into());
+        }
         let budget = Budget::new(self.budget_bytes, policy.info().bytes_per_page);
+        let budget = budget.of_frames(page_bytes);
         let frames = budget.frames(0);
         let built = policy.build(frames, SEED);
         let built = built.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        let mark = fork_mark()?;
-        let tables = tables::take()?;
+        let process = process::here()?;
+        let tables = tables::take(&process.unused)?;
         let workers = Arc::new(Workers::new());
-        let path = self.fault_path;
         let userfault = faults::open(path)?;
-        let port = LibraryPort::new((self.workers > 0).then(|| workers.clone()), path, userfault);
-        let mut config =
-            Config { window_pages_max: self.read_ahead_pages_max, ..Config::live(frames) };
+        let port = LibraryPort::new(
+            (self.workers > 0).then(|| workers.clone()),
+            path,
+            page_bytes,
+            userfault,
+        );
+        // As many bytes as of small pages, and pages of which a few are a window's worth.
+        let window_bytes = u64::from(WINDOW_PAGES_MAX) * PAGE_BYTES;
+        let window_pages_max = (window_bytes / page_bytes).max(1) as u32;
+        let window_pages_max = self.read_ahead_pages_max.unwrap_or(window_pages_max);
+        let mut config = Config { window_pages_max, ..Config::live(frames) };
         if path == FaultPath::Explicit {
             // Every use is seen.
             config.sampling = Sampling::Off;
@@ -138,8 +179,9 @@ impl Builder {
         let shared = Arc::new(Shared {
             engine: Engine::new(port, built, config, tables.table(), budget),
             policy: Mutex::new(policy),
-            mark,
+            process,
             budget_bytes: AtomicU64::new(self.budget_bytes),
+            reserved_bytes: Mutex::new(0),
             listeners: self.listeners,
             open: Mutex::new(Open::default()),
             scratch_directory: self.scratch_directory,
@@ -201,8 +243,10 @@ impl Open {
 pub(crate) struct Shared {
     pub(crate) engine: Engine<LibraryPort>,
     policy: Mutex<PolicySpec>,
-    mark: &'static ForkMark,
+    process: &'static Process,
     budget_bytes: AtomicU64,
+    /// Of that, what is set aside.
+    reserved_bytes: Mutex<u64>,
     listeners: Vec<Listener>,
     open: Mutex<Open>,
     scratch_directory: PathBuf,
@@ -220,18 +264,36 @@ impl Shared {
         self.policy.lock().expect("policy").clone()
     }
 
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.engine.page_bytes
+    }
+
+    /// Tells the engine what is set aside.
+    fn set_aside(&self) {
+        let reserved = || *self.reserved_bytes.lock().expect("reserved");
+        loop {
+            let bytes = reserved();
+            self.engine
+                .set_aside(u32::try_from(bytes.div_ceil(self.page_bytes())).unwrap_or(u32::MAX));
+            // Of two at once, the later look must be the last.
+            if bytes == reserved() {
+                return;
+            }
+        }
+    }
+
     /// A region is there, about to be given access.
     pub(crate) fn put_area(self: &Arc<Self>, area: &Arc<Area>) {
         self.engine.port().put_area(area);
         if self.engine.port().path() == FaultPath::Inline {
-            faults::add_inline(range_of(area), Arc::downgrade(self));
+            faults::add_inline(self.process, range_of(area), Arc::downgrade(self));
         }
     }
 
     /// A region goes.
     pub(crate) fn take_area(&self, area: &Arc<Area>) {
         if self.engine.port().path() == FaultPath::Inline {
-            faults::remove_inline(&range_of(area));
+            faults::remove_inline(self.process, &range_of(area));
         }
         self.engine.port().take_area(area);
     }
@@ -241,6 +303,8 @@ impl Shared {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
+                // A program that links the library has its heap to itself.
+                Work::Drop(_) | Work::Retire(_) => {}
                 Work::Flush(file) => {
                     let _ = self.engine.write_out(file, 0..u64::MAX);
                 }
@@ -303,7 +367,7 @@ impl Owner {
 impl Drop for Owner {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *self.threads.lock().expect("threads"));
-        if !self.shared.mark.is_here() {
+        if !self.shared.process.mark.is_here() {
             // A forked child has neither the threads nor the frames.
             std::mem::forget(threads);
             return;
@@ -322,7 +386,7 @@ impl Drop for Owner {
             }
         }
         if let Some(tables) = self.tables.take() {
-            tables::give_back(tables);
+            tables::give_back(tables, &self.shared.process.unused);
         }
     }
 }
@@ -374,7 +438,8 @@ impl Cache {
             fault_path: FaultPath::Explicit,
             workers: 1,
             write_back_period: Some(Duration::from_secs(5)),
-            read_ahead_pages_max: WINDOW_PAGES_MAX,
+            read_ahead_pages_max: None,
+            page_bytes: PAGE_BYTES,
             scratch_directory: std::env::temp_dir(),
             listeners: Vec::new(),
         }
@@ -468,10 +533,11 @@ impl Cache {
         if version.size_bytes > super::frames::SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
-        let pages = version.size_bytes.div_ceil(PAGE_BYTES);
-        let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)?;
+        let page_bytes = self.page_bytes();
+        let len = version.size_bytes.next_multiple_of(page_bytes);
+        let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
         let sparse = store.sparse();
-        let frames = Frames::new(memfd, engine.table)?;
+        let frames = Frames::new(memfd, engine.table, page_bytes)?;
         let backing = Arc::new(Backing { frames, store });
         let no = match open.free.pop() {
             Some(no) => no,
@@ -492,8 +558,23 @@ impl Cache {
         Ok(Segment::of(inner, writable))
     }
 
+    /// The segments that are open.
+    pub(crate) fn open_segments(&self) -> Vec<Arc<Inner>> {
+        self.shared().open.lock().expect("open").all()
+    }
+
     pub(crate) fn shared(&self) -> &Shared {
         &self.0.shared
+    }
+
+    /// Bytes in a page.
+    pub fn page_bytes(&self) -> u64 {
+        self.shared().page_bytes()
+    }
+
+    /// Whether this is the process that made it, and no forked child.
+    pub fn is_here(&self) -> bool {
+        self.shared().process.mark.is_here()
     }
 
     /// The budget in bytes.
@@ -505,15 +586,32 @@ impl Cache {
     /// pinned, or cannot be written back, stays until it can). Listeners are told.
     pub fn set_budget(&self, budget_bytes: u64) {
         let shared = self.shared();
-        if !shared.mark.is_here() {
+        if !shared.process.mark.is_here() {
             return;
         }
         shared.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         let bytes_per_page = shared.policy().info().bytes_per_page;
-        shared.engine.set_budget(Budget::new(budget_bytes, bytes_per_page));
+        let budget = Budget::new(budget_bytes, bytes_per_page).of_frames(self.page_bytes());
+        shared.engine.set_budget(budget);
         for listener in &shared.listeners {
             listener(budget_bytes);
         }
+    }
+
+    /// Sets memory of the budget aside for something else: pages leave before this returns, as far
+    /// as they can. It is given back when the guard is dropped.
+    ///
+    /// # Errors
+    /// `ENOMEM`: more than half of the budget would be set aside.
+    pub fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
+        let shared = &self.0.shared;
+        {
+            let mut reserved = shared.reserved_bytes.lock().expect("reserved");
+            let all = reserved.checked_add(bytes).filter(|all| *all <= self.budget_bytes() / 2);
+            *reserved = all.ok_or(Errno::NOMEM)?;
+        }
+        shared.set_aside();
+        Ok(Reserved { shared: Arc::downgrade(shared), bytes })
     }
 
     /// How pages of mapped regions are brought in.
@@ -535,7 +633,7 @@ impl Cache {
     /// a forked child.
     pub fn set_policy(&self, policy: PolicySpec) -> io::Result<u32> {
         let shared = self.shared();
-        if !shared.mark.is_here() {
+        if !shared.process.mark.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
         let mut decides = shared.policy.lock().expect("policy");
@@ -559,12 +657,34 @@ impl Cache {
     /// # Errors
     /// The first error; every segment's own handles report theirs as well.
     pub fn flush(&self) -> io::Result<()> {
-        let segments = self.shared().open.lock().expect("open").all();
         let mut result = Ok(());
-        for segment in segments {
+        for segment in self.open_segments() {
             result = result.and(segment.write_back(0..u64::MAX).and_then(|()| segment.sync()));
         }
         result
+    }
+}
+
+/// Memory of a cache's budget that is set aside: see [`Cache::reserve`].
+#[derive(Debug)]
+pub struct Reserved {
+    shared: Weak<Shared>,
+    bytes: u64,
+}
+
+impl Reserved {
+    /// How much it is, in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if let Some(shared) = self.shared.upgrade().filter(|shared| shared.process.mark.is_here()) {
+            *shared.reserved_bytes.lock().expect("reserved") -= self.bytes;
+            shared.set_aside();
+        }
     }
 }
 

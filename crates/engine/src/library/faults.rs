@@ -7,6 +7,7 @@
 use crate::core::{Core, Fault};
 use crate::engine::{Again, Engine};
 use crate::library::cache::Shared;
+use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::port::{PAGE_BYTES, Port};
 use crate::word::State;
@@ -17,7 +18,7 @@ use pagekeeper_sys::bus::{self, BusError};
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::userfault::{Event, Features, OpenFlags, Userfault};
 use std::ops::Range;
-use std::sync::{Arc, RwLock, Weak};
+use std::sync::{Arc, Weak};
 
 /// How pages of mapped regions are brought in when they are touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -64,20 +65,18 @@ pub(crate) fn open(path: FaultPath) -> Result<Option<Userfault>, Errno> {
     Ok(Some(userfault))
 }
 
-/// Whose region is where, for the SIGBUS handler. Held for moments by code that touches no region.
-static INLINE: RwLock<Vec<(Range<u64>, Weak<Shared>)>> = RwLock::new(Vec::new());
-
-pub(crate) fn add_inline(range: Range<u64>, shared: Weak<Shared>) {
-    INLINE.write().expect("regions").push((range, shared));
+pub(crate) fn add_inline(process: &Process, range: Range<u64>, shared: Weak<Shared>) {
+    process.inline.write().expect("regions").push((range, shared));
 }
 
-pub(crate) fn remove_inline(range: &Range<u64>) {
-    INLINE.write().expect("regions").retain(|(known, _)| known != range);
+pub(crate) fn remove_inline(process: &Process, range: &Range<u64>) {
+    process.inline.write().expect("regions").retain(|(known, _)| known != range);
 }
 
 fn on_bus_error(error: BusError) -> bool {
     let found = {
-        let Ok(regions) = INLINE.read() else { return false };
+        let Some(process) = process::known() else { return false };
+        let Ok(regions) = process.inline.read() else { return false };
         let hit = regions.iter().find(|(range, _)| range.contains(&error.address));
         hit.and_then(|(_, shared)| shared.upgrade())
     };

@@ -9,7 +9,8 @@
 
 use crate::engine::Engine;
 use crate::library::port::LibraryPort;
-use crate::port::{PAGE_BYTES, PortError};
+use crate::library::process;
+use crate::port::PortError;
 use crate::table::Table;
 use crate::word::{State, Use, WordRef};
 use pagekeeper_frames::{EXTENT_PAGES, Place};
@@ -22,7 +23,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Bytes seen through one window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
-const WINDOW_EXTENTS: usize = (WINDOW_BYTES / PAGE_BYTES) as usize / EXTENT_PAGES as usize;
+/// Largest page: a window has some extents of them.
+pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// A page that the machine can map as one.
+const HUGE_BYTES: u64 = 2 << 20;
 /// Windows in a group, and groups.
 const GROUP: usize = 512;
 const GROUPS: usize = 256;
@@ -41,6 +45,8 @@ struct Window {
 pub(crate) struct Frames {
     pub(crate) memfd: Memfd,
     table: Table,
+    /// Binary logarithm of the bytes in a page.
+    page_shift: u32,
     mark: &'static ForkMark,
     groups: Box<[OnceLock<Group>]>,
 }
@@ -49,19 +55,23 @@ fn empty<T>(count: usize) -> Box<[OnceLock<T>]> {
     (0..count).map(|_| OnceLock::new()).collect()
 }
 
-/// The mark of this process; made at first use.
-pub(crate) fn fork_mark() -> Result<&'static ForkMark, Errno> {
-    static MARK: OnceLock<ForkMark> = OnceLock::new();
-    if MARK.get().is_none() {
-        // Of two made at once, one is never used: a page is lost.
-        let _ = MARK.set(ForkMark::new()?);
-    }
-    MARK.get().ok_or(Errno::NOMEM)
-}
-
 impl Frames {
-    pub(crate) fn new(memfd: Memfd, table: Table) -> Result<Frames, Errno> {
-        Ok(Frames { memfd, table, mark: fork_mark()?, groups: empty(GROUPS) })
+    pub(crate) fn new(memfd: Memfd, table: Table, page_bytes: u64) -> Result<Frames, Errno> {
+        assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
+        let page_shift = page_bytes.trailing_zeros();
+        Ok(Frames { memfd, table, page_shift, mark: &process::here()?.mark, groups: empty(GROUPS) })
+    }
+
+    /// Bytes in a page.
+    #[inline]
+    pub(crate) fn page_bytes(&self) -> u64 {
+        1 << self.page_shift
+    }
+
+    /// Extents that are seen through one window.
+    #[inline]
+    fn window_extents(&self) -> usize {
+        (WINDOW_BYTES >> self.page_shift) as usize / EXTENT_PAGES as usize
     }
 
     /// Whether this is the process that the segment was opened in.
@@ -83,7 +93,11 @@ impl Frames {
         if slot.get().is_none() {
             let start = no as u64 * WINDOW_BYTES;
             let alias = Alias::new(&self.memfd, start, WINDOW_BYTES as usize)?;
-            let extents = (0..WINDOW_EXTENTS).map(|_| AtomicU32::new(0)).collect();
+            if self.page_bytes() >= HUGE_BYTES {
+                // Where the machine allows it: fewer entries of its translation buffers.
+                alias.advise_huge();
+            }
+            let extents = (0..self.window_extents()).map(|_| AtomicU32::new(0)).collect();
             let _ = slot.set(Window { alias, extents });
         }
         slot.get().ok_or(Errno::NOMEM)
@@ -92,16 +106,16 @@ impl Frames {
     /// Enters a page's number, so that the next use finds it. It stays until the segment closes.
     pub(crate) fn publish(&self, index: u64, page: Page) -> Result<(), Errno> {
         let extent = index / u64::from(EXTENT_PAGES);
-        let window = self.open_window(index * PAGE_BYTES)?;
+        let window = self.open_window(index << self.page_shift)?;
         let value = page.0 / EXTENT_PAGES + 1;
-        window.extents[extent as usize % WINDOW_EXTENTS].store(value, Ordering::Release);
+        window.extents[extent as usize % self.window_extents()].store(value, Ordering::Release);
         Ok(())
     }
 
     #[inline]
     fn find(&self, index: u64) -> Option<(&Window, WordRef<'static>)> {
-        let window = self.window(index * PAGE_BYTES)?;
-        let extent = (index / u64::from(EXTENT_PAGES)) as usize % WINDOW_EXTENTS;
+        let window = self.window(index << self.page_shift)?;
+        let extent = (index / u64::from(EXTENT_PAGES)) as usize % self.window_extents();
         let number = window.extents[extent].load(Ordering::Acquire).checked_sub(1)?;
         let page = Page(number * EXTENT_PAGES + (index % u64::from(EXTENT_PAGES)) as u32);
         Some((window, self.table.word(page)))
@@ -125,7 +139,7 @@ impl Frames {
         if !self.mark.is_here() || !word.try_use(how) {
             return None;
         }
-        Some(Frame { engine, window, word, place, how })
+        Some(Frame { engine, window, word, place, how, page_shift: self.page_shift })
     }
 
     /// Takes over a use that the slow path began.
@@ -139,9 +153,11 @@ impl Frames {
         let word = self.table.word(page);
         match self
             .publish(place.index, page)
-            .and_then(|()| self.open_window(place.index * PAGE_BYTES))
+            .and_then(|()| self.open_window(place.index << self.page_shift))
         {
-            Ok(window) => Ok(Frame { engine, window, word, place, how }),
+            Ok(window) => {
+                Ok(Frame { engine, window, word, place, how, page_shift: self.page_shift })
+            }
             Err(errno) => {
                 engine.end_use(place, word, how);
                 Err(errno.into())
@@ -188,13 +204,23 @@ impl Frames {
         Ok(())
     }
 
+    /// Joins uses of neighbouring pages of one window; all alike.
+    pub(crate) fn span<'a>(&'a self, frames: Vec<Frame<'a>>) -> Span<'a> {
+        for pair in frames.windows(2) {
+            assert!(std::ptr::eq(pair[0].window, pair[1].window), "a span crosses windows");
+            assert_eq!(pair[0].place.index + 1, pair[1].place.index, "a span has a gap");
+            assert_eq!(pair[0].how, pair[1].how, "uses differ");
+        }
+        Span { frames, mark: self.mark }
+    }
+
     fn pieces(
         &self,
         index: u64,
         pages: u64,
     ) -> impl Iterator<Item = (Result<&Window, Errno>, u64, usize)> {
-        let end = (index + pages) * PAGE_BYTES;
-        let mut at = index * PAGE_BYTES;
+        let end = (index + pages) << self.page_shift;
+        let mut at = index << self.page_shift;
         std::iter::from_fn(move || {
             let start = at;
             at = ((start / WINDOW_BYTES + 1) * WINDOW_BYTES).min(end);
@@ -210,11 +236,16 @@ pub(crate) struct Frame<'a> {
     word: WordRef<'static>,
     place: Place,
     how: Use,
+    page_shift: u32,
 }
 
 impl Frame<'_> {
     fn at(&self) -> usize {
-        (self.place.index * PAGE_BYTES % WINDOW_BYTES) as usize
+        ((self.place.index << self.page_shift) % WINDOW_BYTES) as usize
+    }
+
+    fn len(&self) -> usize {
+        1 << self.page_shift
     }
 
     /// The page's bytes.
@@ -223,7 +254,7 @@ impl Frame<'_> {
         // SAFETY: the page is in a frame and stays there while it is used; who changes bytes
         // through the library has the page alone. (Mappings of it are reached by raw pointers
         // only, whose users promise not to race with this: see `Region`.)
-        unsafe { self.window.alias.bytes(self.at(), PAGE_BYTES as usize) }
+        unsafe { self.window.alias.bytes(self.at(), self.len()) }
     }
 
     /// The page's bytes, to be changed.
@@ -234,7 +265,7 @@ impl Frame<'_> {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(self.how.writes(), "a page is used for reading and written");
         // SAFETY: as for `bytes`, and this use excludes all others.
-        unsafe { self.window.alias.bytes_mut(self.at(), PAGE_BYTES as usize) }
+        unsafe { self.window.alias.bytes_mut(self.at(), self.len()) }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -264,22 +295,22 @@ impl Drop for Frame<'_> {
 /// Frames of neighbouring pages within one window, held, as one slice.
 pub(crate) struct Span<'a> {
     frames: Vec<Frame<'a>>,
+    mark: &'static ForkMark,
 }
 
-impl<'a> Span<'a> {
-    /// Joins uses of neighbouring pages of one window; all alike.
-    pub(crate) fn new(frames: Vec<Frame<'a>>) -> Span<'a> {
-        for pair in frames.windows(2) {
-            assert!(std::ptr::eq(pair[0].window, pair[1].window), "a span crosses windows");
-            assert_eq!(pair[0].place.index + 1, pair[1].place.index, "a span has a gap");
-            assert_eq!(pair[0].how, pair[1].how, "uses differ");
+impl Drop for Span<'_> {
+    fn drop(&mut self) {
+        if !self.mark.is_here() {
+            // In a forked child: the words are shared with the parent, whose holds these are.
+            std::mem::take(&mut self.frames).into_iter().for_each(std::mem::forget);
         }
-        Span { frames }
     }
+}
 
+impl Span<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
         let Some(first) = self.frames.first() else { return &[] };
-        let len = self.frames.len() * PAGE_BYTES as usize;
+        let len = self.frames.len() * first.len();
         // SAFETY: as for `Frame::bytes`, of each page.
         unsafe { first.window.alias.bytes(first.at(), len) }
     }
@@ -287,7 +318,7 @@ impl<'a> Span<'a> {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         let Some(first) = self.frames.first() else { return &mut [] };
         assert!(first.how.writes(), "pages are held for reading and written");
-        let len = self.frames.len() * PAGE_BYTES as usize;
+        let len = self.frames.len() * first.len();
         // SAFETY: as for `Frame::bytes_mut`, of each page; self is borrowed exclusively.
         unsafe { first.window.alias.bytes_mut(first.at(), len) }
     }

@@ -3,7 +3,7 @@
 use crate::engine::{Again, Engine};
 use crate::library::segment::Segment;
 use crate::library::store::io_error;
-use crate::port::{PAGE_BYTES, Port};
+use crate::port::Port;
 use crate::word::{Use, WordRef};
 use pagekeeper_frames::{Input, Place};
 use pagekeeper_sys::Errno;
@@ -24,17 +24,20 @@ impl Segment {
     ///
     /// # Errors
     /// `EBADF`: one of the handles may not write; `EINVAL`: a page lies behind the end of its
-    /// segment, or the ranges overlap; those of reading and writing, for the first page.
+    /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page.
     pub fn migrate(&self, pages: Range<u64>, to: &Segment, first: u64) -> io::Result<u64> {
         if !self.writable() || !to.writable() {
             return Err(Errno::BADF.into());
         }
         let count = pages.end.saturating_sub(pages.start);
         let fits = |segment: &Segment, first: u64| {
-            first.checked_add(count).is_some_and(|end| end <= segment.len().div_ceil(PAGE_BYTES))
+            first.checked_add(count).is_some_and(|end| end <= segment.pages())
         };
         let apart = pages.end <= first || first + count <= pages.start;
         let same = Arc::ptr_eq(&self.inner, &to.inner);
+        if self.page_bytes() != to.page_bytes() {
+            return Err(Errno::INVAL.into());
+        }
         if !fits(self, pages.start) || !fits(to, first) || same && !apart {
             return Err(Errno::INVAL.into());
         }
@@ -52,8 +55,8 @@ impl Segment {
         let frame = self.inner.hold(index, Use::Exclusive, 1)?;
         // It became shorter meanwhile.
         let mut frame = frame.ok_or(Errno::INVAL)?;
-        let offset = at * PAGE_BYTES;
-        let len = to.len().saturating_sub(offset).min(PAGE_BYTES) as usize;
+        let offset = at * to.page_bytes();
+        let len = to.len().saturating_sub(offset).min(to.page_bytes()) as usize;
         let written = to.inner.write(&frame.bytes()[..len], offset).map_err(io_error)?;
         if written < len || len == 0 {
             return Err(Errno::INVAL.into());

@@ -15,6 +15,33 @@ impl<P: Port> Engine<P> {
         self.lock().state(Place { segment: Segment(file), index }).1 != State::Absent
     }
 
+    /// What a file is called in reports.
+    pub(crate) fn file_name(&self, file: FileNo) -> String {
+        self.lock().file(file).map_or(String::new(), |f| f.name.clone())
+    }
+
+    /// Pages in memory, the one used longest ago first.
+    pub(crate) fn by_last_use(&self) -> Vec<Place> {
+        let mut core = self.lock();
+        let job = core.touched(self.touches.take());
+        let places = core.brain.by_last_use();
+        drop(core);
+        self.finish(job);
+        places
+    }
+
+    /// Frames that pages can be in.
+    pub(crate) fn free_to_use(&self) -> u32 {
+        let core = self.lock();
+        core.brain.frames().saturating_sub(core.private_pages.saturating_add(core.aside_pages))
+    }
+
+    /// The pages of a range that are in memory or on their way, in order.
+    pub(crate) fn resident_in(&self, file: FileNo, pages: Range<u64>) -> Vec<u64> {
+        let core = self.lock();
+        core.pages_in(file, pages).into_iter().map(|(_, place)| place.index).collect()
+    }
+
     /// Whether a program holds a page of the range.
     pub(crate) fn any_held(&self, file: FileNo, pages: Range<u64>) -> bool {
         let core = self.lock();

@@ -2,7 +2,6 @@
 
 use crate::library::frames::{Span, WINDOW_BYTES};
 use crate::library::segment::Segment;
-use crate::port::PAGE_BYTES;
 use crate::word::Use;
 use pagekeeper_sys::Errno;
 use std::io;
@@ -58,7 +57,7 @@ impl Segment {
         if range.is_empty() || crosses || range.end > self.len() {
             return Err(Errno::INVAL.into());
         }
-        let pages = super::segment::pages_of(&range);
+        let pages = self.inner.pages_of(&range);
         self.inner.check_room(pages.end - pages.start)?;
         let mut frames = Vec::with_capacity((pages.end - pages.start) as usize);
         for index in pages.clone() {
@@ -66,9 +65,9 @@ impl Segment {
             let frame = self.inner.hold(index, how, pages.end - index)?.ok_or(Errno::INVAL)?;
             frames.push(frame);
         }
-        let start = (range.start - pages.start * PAGE_BYTES) as usize;
+        let start = (range.start - pages.start * self.page_bytes()) as usize;
         let within = start..start + (range.end - range.start) as usize;
-        Ok((Span::new(frames), within))
+        Ok((self.inner.backing.frames.span(frames), within))
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) struct LibraryPort {
     /// Who carries out what nobody waits for; none: whoever comes along.
     workers: Option<Arc<Workers>>,
     path: FaultPath,
+    page_bytes: u64,
     userfault: Option<Userfault>,
     /// Regions, so that pages of them are unmapped only as long as they are there.
     areas: RwLock<Vec<Arc<Area>>>,
@@ -44,12 +45,14 @@ impl LibraryPort {
     pub(crate) fn new(
         workers: Option<Arc<Workers>>,
         path: FaultPath,
+        page_bytes: u64,
         userfault: Option<Userfault>,
     ) -> LibraryPort {
         LibraryPort {
             segments: RwLock::new(Vec::new()),
             workers,
             path,
+            page_bytes,
             userfault,
             areas: RwLock::new(Vec::new()),
             failures: Mutex::new(Vec::new()),
@@ -94,7 +97,10 @@ impl LibraryPort {
         if segments.len() <= no as usize {
             segments.resize_with(no as usize + 1, || None);
         }
-        segments[no as usize] = backing;
+        let before = std::mem::replace(&mut segments[no as usize], backing);
+        drop(segments);
+        // A store may give memory back, which is the engine's business.
+        drop(before);
     }
 
     fn segment(&self, no: FileNo) -> Result<Arc<Backing>, PortError> {
@@ -110,23 +116,39 @@ fn load(store: &dyn Store, offset: u64, pages: &mut [u8]) -> Result<u64, PortErr
     Ok(had as u64)
 }
 
+/// What of these pages lies before a store's present end.
+fn within<'a>(store: &dyn Store, offset: u64, pages: &'a [u8]) -> Result<&'a [u8], PortError> {
+    let len = store.len().map_err(|e| port_error(&e))?.saturating_sub(offset);
+    Ok(&pages[..usize::try_from(len).unwrap_or(usize::MAX).min(pages.len())])
+}
+
 /// Writes pages to a store, but nothing behind its present end.
 fn store(store: &dyn Store, offset: u64, pages: &[u8]) -> Result<(), PortError> {
-    let len = store.len().map_err(|e| port_error(&e))?.saturating_sub(offset);
-    let len = usize::try_from(len).unwrap_or(usize::MAX).min(pages.len());
-    if len == 0 {
-        return Ok(());
+    match within(store, offset, pages)? {
+        [] => Ok(()),
+        bytes => store.store(offset, bytes).map_err(|e| port_error(&e)),
     }
-    store.store(offset, &pages[..len]).map_err(|e| port_error(&e))
+}
+
+/// Gives a store pages that leave memory.
+fn retire(store: &dyn Store, offset: u64, pages: &[u8], dirty: bool) -> Result<(), PortError> {
+    match within(store, offset, pages)? {
+        [] => Ok(()),
+        bytes => store.retire(offset, bytes, dirty).map_err(|e| port_error(&e)),
+    }
 }
 
 impl Port for LibraryPort {
+    fn page_bytes(&self) -> u64 {
+        self.page_bytes
+    }
+
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.write_at(data, index * PAGE_BYTES)?)
+        Ok(self.segment(file)?.frames.memfd.write_at(data, index * self.page_bytes)?)
     }
 
     fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.read_at(data, index * PAGE_BYTES)?)
+        Ok(self.segment(file)?.frames.memfd.read_at(data, index * self.page_bytes)?)
     }
 
     fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError> {
@@ -134,16 +156,20 @@ impl Port for LibraryPort {
     }
 
     fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.punch(index * PAGE_BYTES, pages * PAGE_BYTES)?)
+        Ok(self
+            .segment(file)?
+            .frames
+            .memfd
+            .punch(index * self.page_bytes, pages * self.page_bytes)?)
     }
 
     fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
         let segment = self.segment(file)?;
-        Ok(pagekeeper_sys::file::set_len(&segment.frames.memfd, pages * PAGE_BYTES)?)
+        Ok(pagekeeper_sys::file::set_len(&segment.frames.memfd, pages * self.page_bytes)?)
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
-        load(&*self.segment(file)?.store, index * PAGE_BYTES, data)
+        load(&*self.segment(file)?.store, index * self.page_bytes, data)
     }
 
     fn load_in_place(
@@ -168,7 +194,7 @@ impl Port for LibraryPort {
     }
 
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
-        store(&*self.segment(file)?.store, index * PAGE_BYTES, data)
+        store(&*self.segment(file)?.store, index * self.page_bytes, data)
     }
 
     fn store_in_place(
@@ -190,9 +216,29 @@ impl Port for LibraryPort {
         })
     }
 
+    fn retire(
+        &self,
+        file: FileNo,
+        index: u64,
+        pages: u64,
+        dirty: bool,
+    ) -> Option<Result<(), PortError>> {
+        let segment = self.segment(file).ok()?;
+        if !segment.store.takes_victims() {
+            return None;
+        }
+        // SAFETY: the engine calls this for pages that it has claimed, Leaving or Cleaning, and that nobody can
+        // write to: clean ones are protected in every mapping, dirty ones were protected before.
+        Some(unsafe {
+            segment.frames.with_claimed(index, pages, |offset, piece| {
+                retire(&*segment.store, offset, piece, dirty)
+            })
+        })
+    }
+
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
         let segment = self.segment(file)?;
-        let (offset, len) = (index * PAGE_BYTES, pages * PAGE_BYTES);
+        let (offset, len) = (index * self.page_bytes, pages * self.page_bytes);
         segment.store.reserve(offset, len).map_err(|e| port_error(&e))
     }
 

@@ -15,10 +15,9 @@ use pagekeeper_sys::file::FileId;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
-const PAGE: usize = PAGE_BYTES as usize;
 /// Most bytes of a region that are copied aside at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
 
@@ -33,6 +32,7 @@ pub(crate) struct Inner {
     /// Number of write-back errors so far << 32 | the last one's errno.
     errors: AtomicU64,
     writable: bool,
+    on_commit: AtomicBool,
     id: Option<FileId>,
     claim: Option<OwnedFd>,
 }
@@ -76,6 +76,21 @@ pub enum Advice {
     WillNeed,
     /// Not soon: clean ones leave memory.
     DontNeed,
+    /// What its whole pages hold can be made anew: they need not be written back. For a store that
+    /// can make them ([`Discardable`](crate::library::Discardable)).
+    Discardable,
+    /// Takes that back: what its pages hold from now on is kept.
+    Needed,
+}
+
+/// When dirty pages of a segment are written back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum WriteBack {
+    /// When room is needed, in the background, and when the program asks for it.
+    #[default]
+    Background,
+    /// Only when the program asks for it: see [`Segment::set_write_back`].
+    OnCommit,
 }
 
 /// What is known of a page: V++'s `GetPageAttributes`.
@@ -122,8 +137,16 @@ impl Inner {
             resizing: Mutex::new(()),
             errors: AtomicU64::new(0),
             writable,
+            on_commit: AtomicBool::new(false),
             id,
             claim,
+        }
+    }
+
+    fn write_back_mode(&self) -> WriteBack {
+        match self.on_commit.load(Ordering::Acquire) {
+            true => WriteBack::OnCommit,
+            false => WriteBack::Background,
         }
     }
 
@@ -137,6 +160,32 @@ impl Inner {
 
     pub(crate) fn writable(&self) -> bool {
         self.writable
+    }
+
+    pub(crate) fn len(&self) -> u64 {
+        self.size.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    fn page_bytes(&self) -> u64 {
+        self.backing.frames.page_bytes()
+    }
+
+    /// The pages that a byte range touches.
+    pub(crate) fn pages_of(&self, bytes: &Range<u64>) -> Range<u64> {
+        let first = bytes.start / self.page_bytes();
+        first..bytes.end.div_ceil(self.page_bytes()).max(first)
+    }
+
+    /// What statistics call it.
+    pub(crate) fn name(&self) -> String {
+        self.shared().engine.file_name(self.no)
+    }
+
+    /// Uses a page, so that it is in memory; `want` pages from there on will be used. False: it
+    /// cannot be had.
+    pub(crate) fn bring_in(&self, index: u64, want: u64) -> bool {
+        matches!(self.with_page(index, Use::Read, want, |frame| drop(frame)), Ok(Some(())))
     }
 
     fn place(&self, index: u64) -> Place {
@@ -189,7 +238,7 @@ impl Inner {
     pub(crate) fn hold(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
         let frame = self.hold_any(index, how, want)?;
         // Who makes the segment shorter looks for holds after it says so.
-        Ok(frame.filter(|_| index * PAGE_BYTES < self.size.load(Ordering::SeqCst)))
+        Ok(frame.filter(|_| index * self.page_bytes() < self.size.load(Ordering::SeqCst)))
     }
 
     fn hold_any(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
@@ -214,14 +263,15 @@ impl Inner {
     }
 
     fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let page = self.page_bytes();
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let within = (at % PAGE_BYTES) as usize;
-            let len = (PAGE - within).min(buf.len() - done);
-            let rest = (buf.len() - done + within).div_ceil(PAGE) as u64;
+            let within = (at & (page - 1)) as usize;
+            let len = (page as usize - within).min(buf.len() - done);
+            let rest = (buf.len() - done + within).div_ceil(page as usize) as u64;
             let piece = &mut buf[done..done + len];
-            let copied = self.with_page(at / PAGE_BYTES, Use::Read, rest, |frame| {
+            let copied = self.with_page(at / page, Use::Read, rest, |frame| {
                 piece.copy_from_slice(&frame.bytes()[within..within + len]);
             });
             match copied {
@@ -238,20 +288,21 @@ impl Inner {
     /// meanwhile, or for an error behind the first page.
     pub(crate) fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
         let engine = &self.shared().engine;
+        let page = self.page_bytes() as usize;
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let within = (at % PAGE_BYTES) as usize;
-            let index = at / PAGE_BYTES;
-            let whole = (buf.len() - done) / PAGE * PAGE;
+            let within = at as usize & (page - 1);
+            let index = at / page as u64;
+            let whole = (buf.len() - done) / page * page;
             let written = if within == 0 && whole > 0 && !self.backing.frames.is_resident(index) {
                 engine
                     .overwrite(self.place(index), &buf[done..done + whole])
-                    .map(|p| p as usize * PAGE)
+                    .map(|p| p as usize * page)
             } else {
                 Ok(0)
             };
-            let len = (PAGE - within).min(buf.len() - done);
+            let len = (page - within).min(buf.len() - done);
             let written = match written {
                 Ok(0) => {
                     let piece = &buf[done..done + len];
@@ -275,6 +326,14 @@ impl Inner {
             }
         }
         Ok(done)
+    }
+
+    /// What is in memory of a range counts as changed, so that it will be written.
+    fn make_dirty(&self, pages: Range<u64>) -> Result<(), PortError> {
+        for index in self.shared().engine.resident_in(self.no, pages) {
+            self.with_page(index, Use::Write, 1, |frame| drop(frame))?;
+        }
+        Ok(())
     }
 
     fn resizing(&self) -> MutexGuard<'_, ()> {
@@ -302,7 +361,7 @@ impl Inner {
     fn shrink(&self, to: u64) -> io::Result<()> {
         let engine = &self.shared().engine;
         let before = self.size.load(Ordering::SeqCst);
-        let first_gone = to.div_ceil(PAGE_BYTES);
+        let first_gone = to.div_ceil(self.page_bytes());
         if engine.any_held(self.no, first_gone..u64::MAX) {
             return Err(Errno::BUSY.into());
         }
@@ -333,11 +392,12 @@ impl Inner {
 
     /// Zeroes what a cached last page holds behind the end.
     fn zero_behind(&self, end: u64) -> io::Result<()> {
-        let within = (end % PAGE_BYTES) as usize;
-        if within == 0 || !self.shared().engine.is_cached(self.no, end / PAGE_BYTES) {
+        let page = self.page_bytes();
+        let within = (end % page) as usize;
+        if within == 0 || !self.shared().engine.is_cached(self.no, end / page) {
             return Ok(());
         }
-        let zeroed = self.with_page(end / PAGE_BYTES, Use::Write, 1, |mut frame| {
+        let zeroed = self.with_page(end / page, Use::Write, 1, |mut frame| {
             frame.bytes_mut()[within..].fill(0);
         });
         zeroed.map(drop).map_err(io_error)
@@ -377,10 +437,14 @@ impl Drop for Inner {
             return;
         }
         let engine = &self.shared().engine;
-        let _ = engine.flush(self.no, 0..u64::MAX);
+        if self.write_back_mode() == WriteBack::Background {
+            let _ = engine.flush(self.no, 0..u64::MAX);
+        }
         // What could not be written has nobody left who could ask for it.
         engine.forget(self.no);
-        drop(self.claim.take());
+        if let (Some(claim), Some(id)) = (self.claim.take(), self.id) {
+            crate::registry::release(&claim, id);
+        }
         self.owner.closed(self.no, self.id);
     }
 }
@@ -389,6 +453,11 @@ impl Segment {
     pub(crate) fn of(inner: Arc<Inner>, writable: bool) -> Segment {
         // As a new descriptor, it hears of errors that nobody has heard of.
         Segment { inner, writable, told: AtomicU64::new(0) }
+    }
+
+    /// Whether this is the process that opened it, and no forked child.
+    pub fn is_here(&self) -> bool {
+        self.inner.backing.frames.is_here()
     }
 
     /// The cache that it is in.
@@ -404,6 +473,16 @@ impl Segment {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// Bytes in a page: [`Builder::page_bytes`](crate::library::Builder::page_bytes).
+    pub fn page_bytes(&self) -> u64 {
+        self.inner.page_bytes()
+    }
+
+    /// Its pages.
+    pub(crate) fn pages(&self) -> u64 {
+        self.len().div_ceil(self.page_bytes())
     }
 
     /// Whether this handle may write.
@@ -600,8 +679,46 @@ impl Segment {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn write_back(&self, range: Range<u64>) -> io::Result<()> {
-        let _ = self.inner.write_back(pages_of(&range));
+        let _ = self.inner.write_back(self.inner.pages_of(&range));
         self.tell_error()
+    }
+
+    /// Says when dirty pages are written back. With [`WriteBack::OnCommit`], all that is written
+    /// stays in memory until [`flush`](Self::flush) (or [`write_back`](Self::write_back),
+    /// [`Cache::flush`]) writes it: a *commit*; [`discard`](Self::discard) of the segment takes
+    /// back what was written since the last one, and so does closing it. Over a
+    /// [`Logged`](crate::library::Logged) store a commit is all or nothing in a crash as well. (A
+    /// change of the length reaches the store at once.)
+    ///
+    /// Pages that wait are frames that the policy cannot use. They are at most half of the budget's,
+    /// in all segments together: a write that needs one more fails with `ENOMEM`, until something is
+    /// committed or discarded; a store into a mapped region is SIGBUS then.
+    ///
+    /// ```
+    /// use pagekeeper::library::{Cache, WriteBack};
+    /// # fn main() -> std::io::Result<()> {
+    /// let cache = Cache::new(1 << 20)?;
+    /// let table = cache.scratch(1 << 20)?;
+    /// table.set_write_back(WriteBack::OnCommit)?;
+    /// table.write_all_at(b"kept", 0)?;
+    /// table.flush()?;
+    /// table.write_all_at(b"lost", 0)?;
+    /// table.discard(0..table.len())?;
+    /// let mut word = [0; 4];
+    /// table.read_exact_at(&mut word, 0)?;
+    /// assert_eq!(&word, b"kept");
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// `EBADF`: the handle may not write; `EOWNERDEAD`: in a forked child.
+    pub fn set_write_back(&self, when: WriteBack) -> io::Result<()> {
+        self.check_writable()?;
+        let on_commit = when == WriteBack::OnCommit;
+        self.inner.on_commit.store(on_commit, Ordering::Release);
+        self.inner.shared().engine.write_on_request(self.inner.no, on_commit);
+        Ok(())
     }
 
     fn tell_error(&self) -> io::Result<()> {
@@ -636,21 +753,36 @@ impl Segment {
     pub fn prefetch(&self, range: Range<u64>) -> io::Result<u64> {
         self.inner.check_here()?;
         let range = range.start..range.end.min(self.len());
-        let pages = pages_of(&range);
+        let pages = self.inner.pages_of(&range);
         let reached = self.inner.shared().engine.prefetch_all(self.inner.no, pages);
-        Ok((reached * PAGE_BYTES).min(range.end).saturating_sub(range.start))
+        Ok((reached * self.page_bytes()).min(range.end).saturating_sub(range.start))
     }
 
     /// Says how a byte range will be used.
     ///
     /// # Errors
-    /// `EOWNERDEAD`: in a forked child.
+    /// `EOWNERDEAD`: in a forked child; the store's: `EOPNOTSUPP` if it can make nothing anew.
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
         match advice {
+            Advice::Discardable | Advice::Needed => {
+                self.check_writable()?;
+                let pages = self.whole_pages(&range);
+                let (offset, len) = (pages.start, pages.end.saturating_sub(pages.start));
+                let store = &self.inner.backing.store;
+                store.advise(offset * self.page_bytes(), len * self.page_bytes(), advice)?;
+                if advice == Advice::Needed {
+                    self.inner.make_dirty(pages).map_err(io_error)?;
+                }
+                Ok(())
+            }
             Advice::WillNeed => self.prefetch(range).map(drop),
             Advice::DontNeed => {
                 self.inner.check_here()?;
-                self.inner.shared().engine.drop_idle(self.inner.no, pages_of(&range), false);
+                self.inner.shared().engine.drop_idle(
+                    self.inner.no,
+                    self.inner.pages_of(&range),
+                    false,
+                );
                 Ok(())
             }
         }
@@ -664,14 +796,18 @@ impl Segment {
     /// `EBADF`: the handle may not write; `EOWNERDEAD`: in a forked child.
     pub fn discard(&self, range: Range<u64>) -> io::Result<()> {
         self.check_writable()?;
-        let end = if range.end >= self.len() {
-            range.end.div_ceil(PAGE_BYTES)
-        } else {
-            range.end / PAGE_BYTES
-        };
-        let pages = range.start.div_ceil(PAGE_BYTES)..end;
+        let pages = self.whole_pages(&range);
         self.inner.shared().engine.drop_idle(self.inner.no, pages, true);
         Ok(())
+    }
+
+    /// The pages that lie in a byte range, the last, partial one of the segment too.
+    fn whole_pages(&self, range: &Range<u64>) -> Range<u64> {
+        let end = match range.end >= self.len() {
+            true => self.pages(),
+            false => range.end / self.page_bytes(),
+        };
+        range.start.div_ceil(self.page_bytes())..end
     }
 
     /// What is known of the pages of a byte range.
@@ -680,12 +816,12 @@ impl Segment {
     /// `EOWNERDEAD`: in a forked child.
     pub fn attributes(&self, range: Range<u64>) -> io::Result<Vec<PageAttributes>> {
         self.inner.check_here()?;
-        let pages = pages_of(&(range.start..range.end.min(self.len())));
+        let pages = self.inner.pages_of(&(range.start..range.end.min(self.len())));
         Ok(self.inner.shared().engine.attributes(self.inner.no, pages))
     }
 }
 
-/// The pages that a byte range touches.
+/// The pages of the machine's that a byte range touches.
 pub(crate) fn pages_of(bytes: &Range<u64>) -> Range<u64> {
     let first = bytes.start / PAGE_BYTES;
     first..bytes.end.div_ceil(PAGE_BYTES).max(first)

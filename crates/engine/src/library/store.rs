@@ -1,15 +1,17 @@
 //! Where a segment's pages come from and go to.
 
-use crate::port::{PortError, Version};
+use crate::library::segment::Advice;
+use crate::port::{PAGE_BYTES, PortError, Version};
 use crate::store as direct;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::file::{self, FileId};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 /// Room that a file is given at a time, when it has to be given some.
 const RESERVE_BYTES: u64 = 1 << 20;
@@ -41,7 +43,8 @@ pub trait Store: Send + Sync + 'static {
         Ok(self.len()? == 0)
     }
 
-    /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of 4,096. Returns how
+    /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of the cache's
+    /// [`page_bytes`](crate::library::Builder::page_bytes), which is 4,096 or a multiple of that. Returns how
     /// many bytes the store had there, less only at its end; the rest counts as zeros.
     ///
     /// # Errors
@@ -56,6 +59,38 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// The store's own.
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
+
+    /// Whether pages that leave memory are handed to [`retire`](Self::retire).
+    fn takes_victims(&self) -> bool {
+        false
+    }
+
+    /// Pages leave memory to make room, or dirty ones are likely to, soon: as [`store`](Self::store), of dirty ones in its place, and
+    /// of clean ones too, whose content is what [`load`](Self::load) gave or `store` or this was
+    /// given. Called only if the store [takes victims](Self::takes_victims); a store keeps them
+    /// where they are found sooner than on storage. (Pages that are truncated or discarded, or
+    /// that the program says it does not need, are not handed over.)
+    ///
+    /// # Errors
+    /// The store's own: dirty pages stay in memory then; clean ones leave all the same.
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        if dirty { self.store(offset, bytes) } else { Ok(()) }
+    }
+
+    /// The program says how it will use a range of whole pages: [`Segment::advise`], for what the
+    /// cache does not know by itself.
+    ///
+    /// # Errors
+    /// The store's own; by default it cannot make anything anew (`EOPNOTSUPP`).
+    ///
+    /// [`Segment::advise`]: crate::library::Segment::advise
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        let _ = (offset, len);
+        match advice {
+            Advice::WillNeed | Advice::DontNeed => Ok(()),
+            Advice::Discardable | Advice::Needed => Err(Errno::OPNOTSUPP.into()),
+        }
+    }
 
     /// Makes sure that [`store`](Self::store) of this range cannot fail for lack of space. Called
     /// before a page becomes dirty for the first time, if the store is [`sparse`](Self::sparse).
@@ -100,6 +135,54 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
+/// A store that others hold as well: to watch it, or to tell it something, while it stands behind a
+/// segment.
+impl<S: Store + ?Sized> Store for Arc<S> {
+    fn len(&self) -> io::Result<u64> {
+        (**self).len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        (**self).load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        (**self).store(offset, bytes)
+    }
+
+    fn takes_victims(&self) -> bool {
+        (**self).takes_victims()
+    }
+
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        (**self).retire(offset, bytes, dirty)
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        (**self).advise(offset, len, advice)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        (**self).reserve(offset, len)
+    }
+
+    fn sparse(&self) -> bool {
+        (**self).sparse()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        (**self).set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        (**self).sync()
+    }
+
+    fn version(&self) -> io::Result<Version> {
+        (**self).version()
+    }
+}
+
 /// A store error as the engine carries it.
 pub(crate) fn port_error(error: &io::Error) -> PortError {
     PortError::Io(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
@@ -112,6 +195,11 @@ pub(crate) fn io_error(error: PortError) -> io::Error {
         PortError::Missing | PortError::Gone => Errno::BADF.into(),
         PortError::Again => Errno::AGAIN.into(),
     }
+}
+
+/// Whether direct I/O can go there.
+fn is_aligned(bytes: &[u8]) -> bool {
+    (bytes.as_ptr() as usize).is_multiple_of(PAGE_BYTES as usize)
 }
 
 /// A file, read and written past the kernel's page cache where its file system allows that.
@@ -174,11 +262,27 @@ impl Store for FileStore {
     }
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
-        self.inner.load(offset, pages).map(|n| n as usize).map_err(io_error)
+        let had = if is_aligned(pages) {
+            self.inner.load(offset, pages)
+        } else {
+            // A frame is aligned; what a store around this one has may not be.
+            let mut buffer = Buffer::new(pages.len())?;
+            let buffer = &mut buffer[..pages.len()];
+            let had = self.inner.load(offset, buffer);
+            pages.copy_from_slice(buffer);
+            had
+        };
+        had.map(|n| n as usize).map_err(io_error)
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.inner.store(offset, bytes).map_err(io_error)
+        if is_aligned(bytes) {
+            return self.inner.store(offset, bytes).map_err(io_error);
+        }
+        let mut buffer = Buffer::new(bytes.len())?;
+        let buffer = &mut buffer[..bytes.len()];
+        buffer.copy_from_slice(bytes);
+        self.inner.store(offset, buffer).map_err(io_error)
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -13,8 +13,6 @@ pub(crate) struct Tables {
     extents: &'static SharedMap,
 }
 
-static UNUSED: Mutex<Vec<Tables>> = Mutex::new(Vec::new());
-
 impl Tables {
     pub(crate) fn table(&self) -> Table {
         Table::new(self.words.all(), self.extents.all())
@@ -22,8 +20,8 @@ impl Tables {
 }
 
 /// Tables without an entry.
-pub(crate) fn take() -> Result<Tables, Errno> {
-    if let Some(tables) = UNUSED.lock().expect("unused").pop() {
+pub(crate) fn take(unused: &Mutex<Vec<Tables>>) -> Result<Tables, Errno> {
+    if let Some(tables) = unused.lock().expect("unused").pop() {
         return Ok(tables);
     }
     let map = |name, bytes| -> Result<&'static SharedMap, Errno> {
@@ -34,10 +32,10 @@ pub(crate) fn take() -> Result<Tables, Errno> {
 }
 
 /// Nobody uses these any more.
-pub(crate) fn give_back(tables: Tables) {
+pub(crate) fn give_back(tables: Tables, unused: &Mutex<Vec<Tables>>) {
     let emptied = tables.words.remove(0, WORDS_BYTES).is_ok()
         && tables.extents.remove(0, EXTENTS_BYTES).is_ok();
     if emptied {
-        UNUSED.lock().expect("unused").push(tables);
+        unused.lock().expect("unused").push(tables);
     }
 }

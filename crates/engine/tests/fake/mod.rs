@@ -5,10 +5,13 @@
 pub mod chaos;
 pub mod machine;
 mod port;
+#[path = "../random/mod.rs"]
+mod random;
 pub mod world;
 
-pub use chaos::{Chaos, Rng};
+pub use chaos::Chaos;
 pub use machine::{Access, Bus, Machine};
+pub use random::Rng;
 pub use world::{World, watched};
 
 /// Cells checked per page.

@@ -1,33 +1,23 @@
 //! A store that fails and delays on request, and what tests of the library share.
 #![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
 
+pub mod ops;
+#[path = "../random/mod.rs"]
+mod random;
+
 use pagekeeper::library::Store;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub use random::Rng;
+
 pub const PAGE: usize = 4096;
 pub const EIO: i32 = 5;
+pub const ENOMEM: i32 = 12;
+pub const EINVAL: i32 = 22;
 pub const ENOSPC: i32 = 28;
-
-/// SplitMix64.
-#[derive(Clone, Debug)]
-pub struct Rng(pub u64);
-
-impl Rng {
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
-    }
-}
 
 /// Bytes in memory behind a segment, with failures: chances out of 1,000 a call.
 #[derive(Default, Debug)]
@@ -46,6 +36,19 @@ pub struct Chaos {
 impl Chaos {
     pub fn new(len: usize) -> Arc<Chaos> {
         Arc::new(Chaos { bytes: Mutex::new(vec![0; len]), ..Chaos::default() })
+    }
+
+    /// Another one that fails as often.
+    pub fn again(&self, len: usize) -> Arc<Chaos> {
+        let copy = |what: &AtomicU32| AtomicU32::new(what.load(Ordering::SeqCst));
+        Arc::new(Chaos {
+            bytes: Mutex::new(vec![0; len]),
+            load_fails: copy(&self.load_fails),
+            store_fails: copy(&self.store_fails),
+            full: copy(&self.full),
+            delays: copy(&self.delays),
+            ..Chaos::default()
+        })
     }
 
     pub fn set(&self, what: &AtomicU32, chance: u32) {

@@ -17,16 +17,15 @@ use crate::image::{Image, Registers, SYSTEM_EVENTS, system_place};
 use crate::interpret::State;
 use crate::program::EventNumber;
 
-/// Registers, nodes, queues, bits, integers, commands left; gives back the commands left if the
-/// event has ended, and their complement if it stands before a command for the interpreter.
-type Entry = unsafe extern "C" fn(
-    *mut Registers,
-    *mut [u32; 4],
-    *mut [u32; 4],
-    *mut u8,
-    *mut i64,
-    i64,
-) -> i64;
+/// Registers, nodes, bits, integers, commands left, and what the event is told; gives back the
+/// commands left if the event has ended, and their complement if it stands before a command for the
+/// interpreter.
+type Entry =
+    unsafe extern "C" fn(*mut Registers, *mut [u32; 4], *mut u8, *mut i64, i64, i64) -> i64;
+
+/// In place of what an event is told (the link of its page, or 0, and 2³² if it came ahead): it
+/// began before, and goes on where it stands.
+pub(super) const GOES_ON: i64 = -1;
 
 /// The machine code of one image.
 pub(crate) struct Native {
@@ -70,15 +69,15 @@ impl Native {
         self.entries.get(at as usize).is_some_and(|is_entry| *is_entry)
     }
 
-    /// Runs the event of the system that began last from where it stands. `state` began as that of
-    /// the image that this was compiled from. Takes what it runs off `left`; whether the event has
-    /// ended. If it has not, the program stands before a command that was not run.
+    /// Runs an event of the system, from its first command with what it is `told`, or from where it
+    /// stands. `state` began as that of the image that this was compiled from. At most `left`
+    /// commands, of which it gives back what is left: as it is if the event has ended, else its
+    /// complement, and the program stands before a command that was not run.
     #[inline(always)]
-    pub(crate) fn run(&self, event: EventNumber, state: &mut State, left: &mut u64) -> bool {
+    pub(crate) fn run(&self, event: EventNumber, state: &mut State, told: i64, left: i64) -> i64 {
         let Some(function) = system_place(event).and_then(|place| self.functions[place]) else {
-            return false;
+            return !left;
         };
-        let budget = i64::try_from(*left).unwrap_or(i64::MAX);
         let registers: *mut Registers = &mut *state.registers;
         let memory = state.pages.memory();
         // SAFETY: The pointers are to live memory that nobody else has access to for the time of
@@ -87,30 +86,38 @@ impl Native {
         // has compared with 0 and -1. What it reads and writes is inside these arrays:
         // - registers, by an operand's index, which is a byte, and callers below `depth`, which is
         //   at most the depth that Calls nest to, which the verifier found to be below 256;
-        // - queues, by operands, whose queues the image made, by an array's operand and a number
-        //   that was compared with the array's length, and by homes of pages, which are of the
-        //   same numbers (`pages.rs`: their number never changes);
-        // - nodes, bits and integers, by a page in an operand (after a comparison with none) or in
-        //   a link. Both are of pages that were admitted, and `Pages::admit` makes these arrays
-        //   reach as far as the page before it is one. Operands of pages are emptied or set when
-        //   an event begins, or written before they are read, and no page leaves before it ends.
+        // - nodes, by a home or a link. Homes are those of operands, whose queues the image made,
+        //   of an array's operand and a number that was compared with the array's length, and of
+        //   pages, which are of the same numbers (`pages.rs`: their number never changes, and
+        //   their nodes come first). Links are of homes or of pages that were admitted, which is
+        //   checked for each page that an event is told of;
+        // - bits and integers, by a page in an operand, after a comparison with none or where it
+        //   is known to hold one. No operand holds the link of a home.
+        //   `Pages::admit` makes these arrays reach as far as the page before it is one. Operands
+        //   of pages are emptied or set when an event begins, or written before they are read, and
+        //   no page leaves before it ends.
         // The verifier saw to it that operands have the types that commands need, and that every
         // path stays inside its event; where the code comes to a place that it has no code for, it
         // leaves to the interpreter.
-        let left_or_not = unsafe {
+        unsafe {
             function(
                 registers,
                 memory.nodes.as_mut_ptr(),
-                memory.queues.as_mut_ptr(),
                 memory.bits.as_mut_ptr(),
                 memory.numbers.as_mut_ptr(),
-                budget,
+                left,
+                told,
             )
-        };
-        let has_ended = left_or_not >= 0;
-        let left_now = if has_ended { left_or_not } else { !left_or_not };
-        *left -= (budget - left_now) as u64;
-        has_ended
+        }
+    }
+
+    /// The same from where the event stands, off `left`; whether the event has ended.
+    pub(crate) fn go_on(&self, event: EventNumber, state: &mut State, left: &mut u64) -> bool {
+        let most = i64::try_from(*left).unwrap_or(i64::MAX);
+        let rest = self.run(event, state, GOES_ON, most);
+        let rest_commands = if rest < 0 { !rest } else { rest };
+        *left -= (most - rest_commands) as u64;
+        rest >= 0
     }
 }
 

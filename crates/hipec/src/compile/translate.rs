@@ -1,11 +1,12 @@
 //! From an image to machine code, through Cranelift: a function for each event of the system.
 //!
-//! A function holds its event and those that it Calls. It begins by going to the command where the
-//! program stands, mostly its first, and keeps Calls as the interpreter does, so that either can go
-//! on where the other stopped. Commands
-//! that run together are charged together, where the first of them begins. Before a command that
-//! it leaves to the interpreter nothing of it was done, and what was charged for it and those
-//! behind it is given back.
+//! A function holds its event and those that it Calls. It begins with the event's first command, or
+//! where the program stands, and keeps Calls as the interpreter does, so that either can go on
+//! where the other stopped. Commands that run together are charged together, where the first of
+//! them begins. Whether the budget is enough is looked at where the event begins, at the head of a
+//! loop and behind what the interpreter ran, for all that may run until it is looked at again; if
+//! not, the interpreter runs what is left. Before a command that it leaves to the interpreter
+//! nothing of it was done, and what was charged for it and those behind it is given back.
 use std::mem::offset_of;
 
 use cranelift_codegen::ir::condcodes::IntCC;
@@ -17,13 +18,14 @@ use cranelift_codegen::ir::{
 use cranelift_codegen::isa::TargetIsa;
 use cranelift_frontend::{FunctionBuilder, FunctionBuilderContext, Variable};
 
+use super::native::GOES_ON;
 use crate::image::{Image, Registers};
 use crate::pages::{
-    AFTER, BACK, BEFORE, FRONT, GIVEN_UP, HOME, LEN, LOOSE, MODIFIED, ORDERED, REFERENCED,
+    AFTER, BEFORE, FRONT, GIVEN_UP, HOME, LEN, LOOSE, MODIFIED, ORDERED, REFERENCED,
 };
 use crate::program::{Arithmetic, Bit, Command, End, EventNumber, Index, Logical, Relation};
 
-/// Bytes of a node and of a queue.
+/// Bytes of a node.
 const ROW: i64 = 16;
 /// The same, as a shift.
 const ROW_SHIFT: i64 = 4;
@@ -32,17 +34,19 @@ const fn field(field: usize) -> i32 {
     field as i32 * 4
 }
 
-/// What a page's link is subtracted by to find its place, in an address.
-const FIRST_NODE: i32 = -(ROW as i32);
-
 /// How a program's code is cut into blocks, by places in the code.
 pub(super) struct Layout {
     /// Where a block begins.
     is_leader: Vec<bool>,
-    /// Leaders at which the interpreter may hand over.
+    /// Leaders at which the interpreter may hand over, and the budget is looked at: every loop has
+    /// one.
     pub(super) entries: Vec<bool>,
-    /// Leaders that come from elsewhere than the command before.
-    is_target: Vec<bool>,
+    /// Of entries: the most that is charged from there on until another, or the event's end.
+    needs: Vec<i64>,
+    /// Leaders that a Call goes back to.
+    is_return: Vec<bool>,
+    /// Whether a Jump goes there.
+    is_jumped_to: Vec<bool>,
     /// Whether a test may have been true since the last Jump.
     may_be_true: Vec<bool>,
     /// Where an event begins.
@@ -76,7 +80,9 @@ impl Layout {
         let mut layout = Self {
             is_leader: vec![false; len],
             entries: vec![false; len],
-            is_target: vec![false; len],
+            needs: vec![0; len],
+            is_return: vec![false; len],
+            is_jumped_to: vec![false; len],
             may_be_true: vec![false; len],
             is_first: vec![false; len],
             returns: vec![Vec::new(); 256],
@@ -86,7 +92,6 @@ impl Layout {
             let at = *entry as usize;
             layout.is_first[at] = true;
             layout.is_leader[at] = true;
-            layout.is_target[at] = true;
             layout.entries[at] = true;
         }
         for (at, step) in image.code.iter().enumerate() {
@@ -95,18 +100,17 @@ impl Layout {
                 Command::Jump { to } => {
                     let to = usize::from(to);
                     layout.is_leader[to] = true;
-                    layout.is_target[to] = true;
+                    layout.is_jumped_to[to] = true;
                     // Loops, so that one that the interpreter has a part of comes back.
                     layout.entries[to] |= to <= at;
                 }
                 Command::Call { event } if next < len => {
                     layout.returns[usize::from(event.0)].push(next as u32);
-                    layout.is_target[next] = true;
+                    layout.is_return[next] = true;
                 }
                 Command::Return { .. } => {}
                 command if is_interpreted(image, command) && next < len => {
                     layout.entries[next] = true;
-                    layout.is_target[next] = true;
                 }
                 _ => continue,
             }
@@ -122,7 +126,37 @@ impl Layout {
                     before => before.is_test() || layout.may_be_true[at - 1],
                 };
         }
+        let mut known = vec![None; len];
+        for at in (0..len).filter(|at| layout.entries[*at]) {
+            layout.needs[at] = layout.need(image, at, &mut known);
+        }
         layout
+    }
+
+    /// The most that is charged from a leader on until an entry, or the event's end.
+    fn need(&self, image: &Image, leader: usize, known: &mut [Option<i64>]) -> i64 {
+        if let Some(need) = known[leader] {
+            return need;
+        }
+        // No cycle is without an entry: a loop jumps back, and an event that is Called begins.
+        let mut behind = |at: usize| match self.entries.get(at) {
+            Some(false) => self.need(image, at, known),
+            _ => 0,
+        };
+        let last = (leader..).find(|at| self.ends(image, *at)).unwrap_or(leader);
+        let most = match image.code[last].command {
+            Command::Jump { to } => behind(to.into()).max(behind(last + 1)),
+            Command::Call { .. } => 0,
+            Command::Return { .. } => {
+                let returns = &self.returns[usize::from(self.events[last].0)];
+                returns.iter().map(|at| behind(*at as usize)).max().unwrap_or(0)
+            }
+            command if is_interpreted(image, command) => 0,
+            _ => behind(last + 1),
+        };
+        let need = self.cost(image, leader) + most;
+        known[leader] = Some(need);
+        need
     }
 
     /// An event, and those that it Calls.
@@ -141,6 +175,10 @@ impl Layout {
             place += 1;
         }
         reached
+    }
+
+    fn calls(&self, image: &Image, root: EventNumber) -> bool {
+        self.reached(image, root).len() > 1
     }
 
     /// Whether the command is the last of its block.
@@ -226,6 +264,34 @@ enum Queue {
     Home(Value),
 }
 
+/// What is known of page operands.
+#[derive(Clone, Default)]
+struct Facts {
+    /// They hold a page.
+    holding: Vec<Index>,
+    /// Those among them whose page is on no queue.
+    loose: Vec<Index>,
+}
+
+impl Facts {
+    fn hold(&mut self, page: Index) {
+        if !self.holding.contains(&page) {
+            self.holding.push(page);
+        }
+    }
+
+    fn forget(&mut self, page: Index) {
+        self.holding.retain(|it| *it != page);
+        self.loose.retain(|it| *it != page);
+    }
+
+    /// What is known on either way.
+    fn meet(&mut self, other: &Facts) {
+        self.holding.retain(|it| other.holding.contains(it));
+        self.loose.retain(|it| other.loose.contains(it));
+    }
+}
+
 struct Translator<'a> {
     image: &'a Image,
     layout: &'a Layout,
@@ -239,16 +305,45 @@ struct Translator<'a> {
     loose: Variable,
     registers: Value,
     nodes: Value,
-    queues: Value,
     bits: Value,
     numbers: Value,
+    told: Value,
+    /// What is known where a block begins, by those that go there so far.
+    known: Vec<Option<Facts>>,
     // Of the command at hand.
     at: usize,
     /// What the block was charged for this command and those behind it.
     charged: i64,
     test: Test,
-    /// Page operands that hold a page for sure.
-    holding: Vec<Index>,
+    facts: Facts,
+    /// Commands behind this one that it did already.
+    done: usize,
+}
+
+/// Fields of a node: towards the inside of a queue from a page at this end, and from its home to
+/// that page; and the other way.
+const fn sides(end: End) -> (usize, usize) {
+    match end {
+        End::Tail => (BEFORE, AFTER),
+        End::Head => (AFTER, BEFORE),
+    }
+}
+
+/// Whether a command cannot be done if the operand holds no page.
+fn needs(command: Command, page: Index) -> bool {
+    match command {
+        Command::Return { page: Some(it) }
+        | Command::Release { page: it }
+        | Command::EnQueue { page: it, .. }
+        | Command::InQ { page: it, .. }
+        | Command::Set { page: it, .. }
+        | Command::Ref { page: it }
+        | Command::Mod { page: it }
+        | Command::Load { page: it, .. }
+        | Command::Store { page: it, .. }
+        | Command::Copy { source: it, .. } => it == page,
+        _ => false,
+    }
 }
 
 /// Makes the function of an event. It takes and gives what `Entry` in [`native`](super::native)
@@ -271,7 +366,7 @@ pub(super) fn translate(
     builder.switch_to_block(entry);
     let params = builder.block_params(entry).to_vec();
     let left = builder.declare_var(I64);
-    builder.def_var(left, params[5]);
+    builder.def_var(left, params[4]);
     let loose = builder.declare_var(I32);
     let reached = layout.reached(image, root);
     let blocks = std::iter::zip(&layout.is_leader, &layout.events)
@@ -295,13 +390,15 @@ pub(super) fn translate(
         loose,
         registers: params[0],
         nodes: params[1],
-        queues: params[2],
-        bits: params[3],
-        numbers: params[4],
+        bits: params[2],
+        numbers: params[3],
+        told: params[5],
+        known: vec![None; layout.is_leader.len()],
         at: 0,
         charged: 0,
         test: Test::False,
-        holding: Vec::new(),
+        facts: Facts::default(),
+        done: 0,
     };
     translator.load_loose();
     translator.dispatch();
@@ -312,25 +409,26 @@ pub(super) fn translate(
 }
 
 impl Translator<'_> {
-    /// Goes to the command where the program stands.
+    /// Goes to the event's first command, or to the one where the program stands.
     fn dispatch(&mut self) {
+        let first = self.image.entries[usize::from(self.root.0)] as usize;
+        let (begins, goes_on) = (self.builder.create_block(), self.builder.create_block());
+        self.builder.set_cold_block(goes_on);
+        let is_on = self.builder.ins().icmp_imm_s(IntCC::Equal, self.told, GOES_ON);
+        self.builder.ins().brif(is_on, goes_on, &[], begins, &[]);
+        self.builder.switch_to_block(begins);
+        self.begins(first);
+        self.builder.switch_to_block(goes_on);
         let at = self.load(I32, Region::Place, self.registers, offset_of!(Registers, at) as i32);
         let left = self.builder.use_var(self.left);
         let other = self.builder.create_block();
         self.builder.set_cold_block(other);
         let other_call = self.builder.func.dfg.block_call(other, &[]);
-        let first = self.image.entries[usize::from(self.root.0)];
-        if let Some(block) = self.blocks[first as usize] {
-            let elsewhere = self.builder.create_block();
-            self.builder.set_cold_block(elsewhere);
-            let is_first = self.builder.ins().icmp_imm_s(IntCC::Equal, at, i64::from(first));
-            self.builder.ins().brif(is_first, block, &[], elsewhere, &[]);
-            self.builder.switch_to_block(elsewhere);
-        }
         let mut table = Vec::with_capacity(self.layout.entries.len());
         for (at, is_entry) in self.layout.entries.iter().enumerate() {
+            let is_entry = *is_entry && (at != first || self.layout.is_jumped_to[at]);
             table.push(match self.blocks[at] {
-                Some(block) if *is_entry => self.builder.func.dfg.block_call(block, &[]),
+                Some(block) if is_entry => self.builder.func.dfg.block_call(block, &[]),
                 _ => other_call,
             });
         }
@@ -341,6 +439,34 @@ impl Translator<'_> {
         let test = self.load(I32, Region::Place, self.registers, test);
         let args = [at, test, left].map(BlockArg::Value);
         self.builder.ins().jump(self.leave, &args);
+    }
+
+    /// Sets what the event's commands are to find, as the interpreter is told it.
+    fn begins(&mut self, first: usize) {
+        if let Some(start) = self.image.start_of(self.root) {
+            let none = self.builder.ins().iconst(I32, 0);
+            for page in &start.pages {
+                self.set_page(Index(*page), none);
+            }
+            for queue in &start.queues {
+                self.set_queue(Index(*queue), none);
+            }
+            if start.faulted_page != 0 {
+                let link = self.builder.ins().ireduce(I32, self.told);
+                self.set_page(Index(start.faulted_page), link);
+            }
+            if start.prefetched != 0 {
+                let prefetched = self.builder.ins().ushr_imm_u(self.told, 32);
+                self.set_int(Index(start.prefetched), prefetched);
+            }
+            if self.layout.calls(self.image, self.root) {
+                let depth = offset_of!(Registers, depth) as i32;
+                self.store(Region::Calls, none, self.registers, depth);
+            }
+        }
+        if let Some(block) = self.blocks[first] {
+            self.builder.ins().jump(block, &[]);
+        }
     }
 
     /// Stands before a command for the interpreter.
@@ -368,8 +494,14 @@ impl Translator<'_> {
             if !is_open {
                 continue;
             }
-            self.at = at;
             let step = self.image.code[at];
+            if self.done > 0 {
+                self.done -= 1;
+                is_open = is_open && !matches!(step.command, Command::Jump { .. });
+                self.charged -= i64::from(step.cost);
+                continue;
+            }
+            self.at = at;
             if is_interpreted(self.image, step.command) {
                 self.leave();
                 is_open = false;
@@ -387,11 +519,11 @@ impl Translator<'_> {
     /// A block begins.
     fn begin(&mut self, at: usize, block: Block) {
         self.builder.switch_to_block(block);
-        // What is known holds on, if this comes from nowhere but the Jump before.
-        if self.layout.is_target[at] {
-            self.holding.clear();
-            self.holding.extend(self.faulted_page(at));
-        }
+        let is_known = !self.layout.entries[at] && !self.layout.is_return[at];
+        self.facts = match self.known[at].take() {
+            Some(facts) if is_known => facts,
+            _ => self.facts_at_start(at),
+        };
         self.at = at;
         self.test = if self.layout.may_be_true[at] {
             let offset = offset_of!(Registers, test) as i32;
@@ -401,27 +533,42 @@ impl Translator<'_> {
         };
         self.charged = 0;
         let cost = self.layout.cost(self.image, at);
-        if cost == 0 {
-            return;
-        }
         let left = self.builder.use_var(self.left);
+        let need = self.layout.needs[at];
+        if self.layout.entries[at] && need > 0 {
+            let is_over = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, left, need);
+            self.leave_if(is_over);
+        }
         let rest = self.builder.ins().iadd_imm_s(left, -cost);
-        let is_over = self.builder.ins().icmp_imm_s(IntCC::SignedLessThan, rest, 0);
-        self.leave_if(is_over);
         self.builder.def_var(self.left, rest);
         self.charged = cost;
     }
 
-    /// The operand that surely holds a page where the function's event begins: all but Replace have
-    /// one, and what may have released it goes back there with a Jump only.
-    fn faulted_page(&self, at: usize) -> Option<Index> {
+    /// Where the function's event begins, and nothing jumps back to, the event's page is what it
+    /// was told: all but Replace have one. That of PageFault is on no queue.
+    fn facts_at_start(&self, at: usize) -> Facts {
+        let mut facts = Facts::default();
         let is_start = at == self.image.entries[usize::from(self.root.0)] as usize;
-        let goes_here = |command| matches!(command, Command::Jump { to } if usize::from(to) == at);
-        let has_page = is_start
+        let start = self.image.start_of(self.root).filter(|start| start.faulted_page != 0);
+        if let Some(start) = start
+            && is_start
+            && !self.layout.is_jumped_to[at]
             && self.root != EventNumber::REPLACE
-            && !self.image.code.iter().any(|step| goes_here(step.command));
-        let operand = self.image.start_of(self.root).filter(|_| has_page)?.faulted_page;
-        (operand != 0).then_some(Index(operand))
+        {
+            facts.hold(Index(start.faulted_page));
+            if self.root == EventNumber::PAGE_FAULT {
+                facts.loose.push(Index(start.faulted_page));
+            }
+        }
+        facts
+    }
+
+    /// What is known here is what is known there, as far as it is known on all ways there.
+    fn goes_to(&mut self, at: usize) {
+        match &mut self.known[at] {
+            Some(known) => known.meet(&self.facts),
+            none => *none = Some(self.facts.clone()),
+        }
     }
 
     /// Goes to the next command, which begins a block.
@@ -432,6 +579,7 @@ impl Translator<'_> {
                     let test = self.test_value();
                     self.store_test(test);
                 }
+                self.goes_to(next);
                 self.builder.ins().jump(block, &[]);
             }
             // No path comes here.
@@ -449,6 +597,7 @@ impl Translator<'_> {
             self.store_test(zero);
         }
         if let Some(block) = self.blocks[to] {
+            self.goes_to(to);
             self.builder.ins().jump(block, &[]);
         }
     }
@@ -533,10 +682,10 @@ impl Translator<'_> {
     /// The link of the page in an operand, which holds one.
     fn page(&mut self, index: Index) -> Value {
         let link = self.link(index);
-        if !self.holding.contains(&index) {
+        if !self.facts.holding.contains(&index) {
             let is_none = self.builder.ins().icmp_imm_s(IntCC::Equal, link, 0);
             self.leave_if(is_none);
-            self.holding.push(index);
+            self.facts.hold(index);
         }
         link
     }
@@ -544,7 +693,12 @@ impl Translator<'_> {
     fn set_page(&mut self, index: Index, link: Value) {
         let offset = offset_of!(Registers, pages) as i32 + i32::from(index.0) * 4;
         self.store(Region::Page(index), link, self.registers, offset);
-        self.holding.retain(|it| *it != index);
+        self.facts.forget(index);
+    }
+
+    fn set_queue(&mut self, index: Index, home: Value) {
+        let offset = offset_of!(Registers, queues) as i32 + i32::from(index.0) * 4;
+        self.store(Region::Queue(index), home, self.registers, offset);
     }
 
     fn queue(&mut self, index: Index) -> Queue {
@@ -567,23 +721,24 @@ impl Translator<'_> {
         }
     }
 
-    /// Where a queue is, to be added to a field's offset.
+    /// Where the node of a queue is.
     fn queue_row(&mut self, queue: Queue) -> Value {
         match queue {
-            Queue::Known(home) => self.builder.ins().iadd_imm_s(self.queues, i64::from(home) * ROW),
-            Queue::Home(home) => self.row(self.queues, home),
+            Queue::Known(home) => self.builder.ins().iadd_imm_s(self.nodes, i64::from(home) * ROW),
+            Queue::Home(home) => self.node(home),
         }
     }
 
-    fn row(&mut self, base: Value, number: Value) -> Value {
-        let number = self.builder.ins().uextend(I64, number);
+    /// Where the node of a link is.
+    fn node(&mut self, link: Value) -> Value {
+        let number = self.builder.ins().uextend(I64, link);
         let offset = self.builder.ins().ishl_imm_u(number, ROW_SHIFT);
-        self.builder.ins().iadd(base, offset)
+        self.builder.ins().iadd(self.nodes, offset)
     }
 
-    /// Where the node of a link is, to be added to [`FIRST_NODE`] and a field's offset.
-    fn node(&mut self, link: Value) -> Value {
-        self.row(self.nodes, link)
+    /// What the links of pages begin at.
+    fn homes(&self) -> i32 {
+        self.image.pages.homes() as i32
     }
 
     fn bits_of(&mut self, link: Value) -> Value {
@@ -616,98 +771,140 @@ impl Translator<'_> {
         self.store(Region::Loose, loose, row, field(LEN));
     }
 
-    /// Writes a neighbour's link, or the queue's end where there is none.
-    fn set_neighbour(
-        &mut self,
-        neighbour: Value,
-        side: usize,
-        row: Value,
-        end: usize,
-        link: Value,
-    ) {
-        let node = self.node(neighbour);
-        let node = self.builder.ins().iadd_imm_s(node, i64::from(FIRST_NODE + field(side)));
-        let end = self.builder.ins().iadd_imm_s(row, i64::from(field(end)));
-        let is_none = self.builder.ins().icmp_imm_s(IntCC::Equal, neighbour, 0);
-        let place = self.builder.ins().select(is_none, end, node);
-        self.store(Region::Links, link, place, 0);
-    }
-
     /// Puts a page that is in no place at an end of a queue that is not ordered.
     fn put(&mut self, link: Value, node: Value, queue: Queue, end: End) {
         let row = self.queue_row(queue);
         self.count(Region::Lens, row, 1);
         let home = self.home(queue);
-        self.store(Region::Homes, home, node, FIRST_NODE + field(HOME));
-        let zero = self.builder.ins().iconst(I32, 0);
-        // At the tail: (last page of the queue) <-> page, and the same the other way round.
-        let (near, far, inner, outer) = match end {
-            End::Tail => (BACK, FRONT, BEFORE, AFTER),
-            End::Head => (FRONT, BACK, AFTER, BEFORE),
-        };
-        let old = self.load(I32, Region::Links, row, field(near));
-        self.store(Region::Links, old, node, FIRST_NODE + field(inner));
-        self.store(Region::Links, zero, node, FIRST_NODE + field(outer));
-        self.set_neighbour(old, outer, row, far, link);
-        self.store(Region::Links, link, row, field(near));
+        self.store(Region::Homes, home, node, field(HOME));
+        let (inner, outer) = sides(end);
+        let neighbour = self.load(I32, Region::Links, row, field(inner));
+        self.store(Region::Links, neighbour, node, field(inner));
+        self.store(Region::Links, home, node, field(outer));
+        let beside = self.node(neighbour);
+        self.store(Region::Links, link, beside, field(outer));
+        self.store(Region::Links, link, row, field(inner));
     }
 
-    /// Takes a page from where it is. Leaves if it was given up or is on an Ordered queue.
-    fn take(&mut self, node: Value) {
-        let home = self.load(I32, Region::Homes, node, FIRST_NODE + field(HOME));
-        let (loose, linked) = (self.builder.create_block(), self.builder.create_block());
-        let taken = self.builder.create_block();
+    /// Takes the page of an operand from where it is. Leaves if it was given up or is on an Ordered
+    /// queue.
+    fn take(&mut self, page: Index, node: Value) {
+        let is_loose = self.facts.loose.contains(&page);
+        // Another operand may hold the same page.
+        self.facts.loose.clear();
+        if is_loose {
+            self.count_loose(-1);
+            return;
+        }
+        let home = self.load(I32, Region::Homes, node, field(HOME));
+        let (nowhere, loose) = (self.builder.create_block(), self.builder.create_block());
+        let (linked, taken) = (self.builder.create_block(), self.builder.create_block());
+        let above = i64::from(LOOSE.max(GIVEN_UP));
+        let is_linked = self.builder.ins().icmp_imm_s(IntCC::UnsignedGreaterThan, home, above);
+        self.builder.ins().brif(is_linked, linked, &[], nowhere, &[]);
+        self.builder.switch_to_block(nowhere);
         let is_loose = self.builder.ins().icmp_imm_s(IntCC::Equal, home, i64::from(LOOSE));
-        self.builder.ins().brif(is_loose, loose, &[], linked, &[]);
-        self.builder.switch_to_block(loose);
-        self.count_loose(-1);
-        self.builder.ins().jump(taken, &[]);
-
+        let leaves = self.builder.create_block();
+        self.builder.set_cold_block(leaves);
+        self.builder.ins().brif(is_loose, loose, &[], leaves, &[]);
+        self.builder.switch_to_block(leaves);
+        self.leave();
         self.builder.switch_to_block(linked);
-        let is_given_up = self.builder.ins().icmp_imm_s(IntCC::Equal, home, i64::from(GIVEN_UP));
-        self.leave_if(is_given_up);
-        let row = self.row(self.queues, home);
+        let row = self.node(home);
         if self.image.pages.has_ordered_queues() {
             let ordered = self.load(I32, Region::Ordered, row, field(ORDERED));
             self.leave_if(ordered);
         }
         self.count(Region::Lens, row, -1);
-        let before = self.load(I32, Region::Links, node, FIRST_NODE + field(BEFORE));
-        let after = self.load(I32, Region::Links, node, FIRST_NODE + field(AFTER));
-        self.set_neighbour(before, AFTER, row, FRONT, after);
-        self.set_neighbour(after, BEFORE, row, BACK, before);
+        let before = self.load(I32, Region::Links, node, field(BEFORE));
+        let after = self.load(I32, Region::Links, node, field(AFTER));
+        let beside = self.node(before);
+        self.store(Region::Links, after, beside, field(AFTER));
+        let beside = self.node(after);
+        self.store(Region::Links, before, beside, field(BEFORE));
+        self.builder.ins().jump(taken, &[]);
+        self.builder.switch_to_block(loose);
+        self.count_loose(-1);
         self.builder.ins().jump(taken, &[]);
         self.builder.switch_to_block(taken);
     }
 
     fn dequeue(&mut self, page: Index, queue: Queue, end: End) {
-        let (near, far, inner, outer) = match end {
-            End::Tail => (BACK, FRONT, BEFORE, AFTER),
-            End::Head => (FRONT, BACK, AFTER, BEFORE),
-        };
+        let (inner, outer) = sides(end);
         let row = self.queue_row(queue);
-        let link = self.load(I32, Region::Links, row, field(near));
-        self.set_page(page, link);
-        let (some, done) = (self.builder.create_block(), self.builder.create_block());
-        self.builder.ins().brif(link, some, &[], done, &[]);
-        self.builder.switch_to_block(some);
-        let node = self.node(link);
-        let next = self.load(I32, Region::Links, node, FIRST_NODE + field(inner));
+        let home = self.home(queue);
+        let link = self.load(I32, Region::Links, row, field(inner));
+        let (some, none) = (self.builder.create_block(), self.builder.create_block());
+        let is_empty = self.builder.ins().icmp(IntCC::Equal, link, home);
+        self.builder.ins().brif(is_empty, none, &[], some, &[]);
+        self.builder.switch_to_block(none);
+        self.builder.set_cold_block(none);
         let zero = self.builder.ins().iconst(I32, 0);
-        self.store(Region::Links, next, row, field(near));
-        self.set_neighbour(next, outer, row, far, zero);
+        self.set_page(page, zero);
+        let done = self.without(page);
+        self.builder.switch_to_block(some);
+        self.set_page(page, link);
+        let node = self.node(link);
+        let next = self.load(I32, Region::Links, node, field(inner));
+        self.store(Region::Links, next, row, field(inner));
+        let beside = self.node(next);
+        self.store(Region::Links, home, beside, field(outer));
         self.count(Region::Lens, row, -1);
-        let home = self.builder.ins().iconst(I32, i64::from(LOOSE));
-        self.store(Region::Homes, home, node, FIRST_NODE + field(HOME));
+        let loose = self.builder.ins().iconst(I32, i64::from(LOOSE));
+        self.store(Region::Homes, loose, node, field(HOME));
         self.count_loose(1);
+        match done {
+            Some(done) => {
+                self.builder.ins().jump(done, &[]);
+                self.builder.switch_to_block(done);
+            }
+            None => {
+                self.facts.hold(page);
+                self.facts.loose.push(page);
+            }
+        }
+        if self.done > 0 {
+            self.at += self.done;
+            self.test = Test::False;
+            self.go_on(self.at + 1);
+        }
+    }
+
+    /// Goes on from a DeQueue that found no page: where a test of that, which comes next, leads, or
+    /// leaves before a command that needs a page. In these cases the others have one; else it gives
+    /// the block where both go on.
+    fn without(&mut self, page: Index) -> Option<Block> {
+        let in_block = |at: usize| self.layout.is_leader.get(at) == Some(&false);
+        let next = self.at + 1;
+        if in_block(next) {
+            let tests =
+                matches!(self.image.code[next].command, Command::Has { page: it } if it == page);
+            if tests
+                && in_block(next + 1)
+                && let Command::Jump { to } = self.image.code[next + 1].command
+            {
+                self.done = 2;
+                self.jump_to(to.into());
+                return None;
+            }
+            if needs(self.image.code[next].command, page) {
+                let (at, charged) = (self.at, self.charged);
+                self.charged -= i64::from(self.image.code[at].cost);
+                self.at = next;
+                self.leave();
+                (self.at, self.charged) = (at, charged);
+                return None;
+            }
+        }
+        let done = self.builder.create_block();
         self.builder.ins().jump(done, &[]);
-        self.builder.switch_to_block(done);
+        Some(done)
     }
 
     fn give_up(&mut self, page: Index) {
         let link = self.page(page);
         let node = self.node(link);
-        self.take(node);
+        self.take(page, node);
         self.put(link, node, Queue::Known(GIVEN_UP), End::Tail);
         let none = self.builder.ins().iconst(I32, 0);
         self.set_page(page, none);
@@ -718,9 +915,10 @@ impl Translator<'_> {
     fn name(&mut self, page: Index) {
         let link = self.page(page);
         let node = self.node(link);
-        self.take(node);
+        self.take(page, node);
         let given_up = self.queue_row(Queue::Known(GIVEN_UP));
-        let others = self.load(I32, Region::Links, given_up, field(FRONT));
+        let front = self.load(I32, Region::Links, given_up, field(FRONT));
+        let others = self.builder.ins().icmp_imm_s(IntCC::NotEqual, front, i64::from(GIVEN_UP));
         let (behind, alone) = (self.builder.create_block(), self.builder.create_block());
         let done = self.builder.create_block();
         self.builder.ins().brif(others, behind, &[], alone, &[]);
@@ -793,7 +991,7 @@ impl Translator<'_> {
                 let link = self.page(page);
                 let queue = self.queue(queue);
                 let node = self.node(link);
-                let home = self.load(I32, Region::Homes, node, FIRST_NODE + field(HOME));
+                let home = self.load(I32, Region::Homes, node, field(HOME));
                 let queue = self.home(queue);
                 let test = self.builder.ins().icmp(IntCC::Equal, home, queue);
                 self.test = Test::Value(test);
@@ -806,14 +1004,14 @@ impl Translator<'_> {
                 let link = self.page(page);
                 let queue = self.queue(queue);
                 let node = self.node(link);
-                self.take(node);
+                self.take(page, node);
                 self.put(link, node, queue, end);
             }
             Command::Release { page } => self.give_up(page),
             Command::Set { page, bit, to } => {
                 let link = self.page(page);
                 let place = self.bits_of(link);
-                let bits = self.load(I8, Region::Bits, place, -1);
+                let bits = self.load(I8, Region::Bits, place, -self.homes());
                 let bit = i64::from(match bit {
                     Bit::Modified => MODIFIED,
                     Bit::Referenced => REFERENCED,
@@ -822,7 +1020,7 @@ impl Translator<'_> {
                     true => self.builder.ins().bor_imm_s(bits, bit),
                     false => self.builder.ins().band_imm_s(bits, !bit),
                 };
-                self.store(Region::Bits, bits, place, -1);
+                self.store(Region::Bits, bits, place, -self.homes());
             }
             Command::Ref { page } => self.test_bit(page, REFERENCED),
             Command::Mod { page } => self.test_bit(page, MODIFIED),
@@ -836,8 +1034,7 @@ impl Translator<'_> {
                 let at = self.builder.ins().ireduce(I32, at);
                 let first = i64::from(self.image.registers.queues[usize::from(array.0)]);
                 let home = self.builder.ins().iadd_imm_s(at, first);
-                let offset = offset_of!(Registers, queues) as i32 + i32::from(queue.0) * 4;
-                self.store(Region::Queue(queue), home, self.registers, offset);
+                self.set_queue(queue, home);
             }
             Command::Count { count, queue } => {
                 let len = self.len(queue);
@@ -861,8 +1058,12 @@ impl Translator<'_> {
             }
             Command::Copy { target, source } => {
                 let link = self.page(source);
+                let is_loose = self.facts.loose.contains(&source);
                 self.set_page(target, link);
-                self.holding.push(target);
+                self.facts.hold(target);
+                if is_loose && !self.facts.loose.contains(&target) {
+                    self.facts.loose.push(target);
+                }
             }
             Command::Has { page } => {
                 let link = self.link(page);
@@ -893,7 +1094,7 @@ impl Translator<'_> {
     fn test_bit(&mut self, page: Index, bit: u8) {
         let link = self.page(page);
         let place = self.bits_of(link);
-        let bits = self.load(I8, Region::Bits, place, -1);
+        let bits = self.load(I8, Region::Bits, place, -self.homes());
         let test = self.builder.ins().band_imm_s(bits, i64::from(bit));
         self.test = Test::Value(test);
     }
@@ -904,7 +1105,7 @@ impl Translator<'_> {
         let link = self.builder.ins().uextend(I64, link);
         let offset = self.builder.ins().imul_imm_s(link, stride as i64 * 8);
         let place = self.builder.ins().iadd(self.numbers, offset);
-        Some((place, (column as i32 - stride as i32) * 8))
+        Some((place, (column as i32 - stride as i32 * self.homes()) * 8))
     }
 
     fn arith(&mut self, target: Index, source: Index, operation: Arithmetic) {
@@ -973,15 +1174,15 @@ impl Translator<'_> {
         self.jump_to(to);
         self.builder.switch_to_block(stays);
         self.test = Test::False;
-        let at = self.at;
-        self.go_on(at + 1);
         // A test of a page that goes on has found one.
+        let at = self.at;
         if let Some(Command::Has { page }) =
             at.checked_sub(1).map(|before| self.image.code[before].command)
             && !self.layout.is_leader[at]
         {
-            self.holding.push(page);
+            self.facts.hold(page);
         }
+        self.go_on(at + 1);
     }
 
     fn call(&mut self, event: EventNumber) {

@@ -51,8 +51,9 @@
 //!
 //! # What to expect
 //! A change is found after about one round of a loop, and costs up to a memory's worth of misses
-//! when it was wrong. Where touches of mapped pages are not seen, as live, the shadow caches see
-//! faults and the touches that are sampled, alike for all candidates, and gains are found later.
+//! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
+//! is asked for ([`Policy::watches`]); where even that is not to be had, the shadow caches see
+//! faults and the touches that happen to be seen, alike for all candidates.
 
 mod contest;
 mod sample;
@@ -166,6 +167,8 @@ pub struct Auto {
     frames: u32,
     sample: Sample,
     contest: Contest,
+    /// Touches of pages outside the sample are not all seen: somebody asks which are to be.
+    is_partial: bool,
 }
 
 impl Auto {
@@ -186,12 +189,19 @@ impl Auto {
             contest,
             settings,
             seed,
+            is_partial: false,
         }
     }
 
-    fn count_sampled(&mut self, page: Page, number: Page) {
+    /// A sampled page was referenced. `missed` if it had to come in for it.
+    ///
+    /// Where a challenger in charge hears of fewer references than its shadow cache, it is judged by
+    /// what it does to memory.
+    fn count_sampled(&mut self, page: Page, number: Page, missed: bool) {
         let place = self.pool.place_of(page).map(|place| self.sample.place(place));
-        if let Some(change) = self.contest.referenced(number, place) {
+        if let Some(change) =
+            self.contest.referenced(number, place, self.is_partial.then_some(missed))
+        {
             self.change(change);
         }
     }
@@ -222,6 +232,27 @@ impl Policy for Auto {
         self.pool.wants_places()
     }
 
+    fn wants_samples(&self) -> bool {
+        self.pool.wants_samples()
+    }
+
+    fn sampled(&mut self, page: Page) {
+        self.pool.sampled(page);
+        if let Some(number) = self.sample.get(page) {
+            self.count_sampled(page, number, false);
+        }
+    }
+
+    fn watches_pages(&self) -> bool {
+        true
+    }
+
+    fn watches(&mut self, page: Page) -> bool {
+        self.is_partial = true;
+        let place = self.pool.place_of(page);
+        self.sample.meet(page, place).is_some()
+    }
+
     fn placed(&mut self, page: Page, place: Place) {
         if self.pool.place_of(page).is_some_and(|old| old != place)
             && let Some(number) = self.sample.forget(page)
@@ -236,7 +267,7 @@ impl Policy for Auto {
         let place = self.pool.place_of(page);
         let Some(number) = self.sample.meet(page, place) else { return };
         match how {
-            Admission::Demand => self.count_sampled(page, number),
+            Admission::Demand => self.count_sampled(page, number, true),
             Admission::Prefetch => {
                 let place = place.map(|place| self.sample.place(place));
                 self.contest.prefetched(number, place);
@@ -253,7 +284,7 @@ impl Policy for Auto {
     fn referenced(&mut self, page: Page) {
         self.pool.referenced(page);
         if let Some(number) = self.sample.get(page) {
-            self.count_sampled(page, number);
+            self.count_sampled(page, number, false);
         }
     }
 

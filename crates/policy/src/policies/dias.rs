@@ -328,9 +328,18 @@ impl Policy for Dias {
         self.pool.spared(page);
     }
 
+    fn wants_samples(&self) -> bool {
+        self.pool.wants_samples()
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.pool.referenced(page);
+        self.count(0);
+    }
+
+    fn sampled(&mut self, page: Page) {
+        self.pool.sampled(page);
         self.count(0);
     }
 

@@ -98,6 +98,19 @@ impl Policy for Mru {
         }
     }
 
+    fn wants_samples(&self) -> bool {
+        false
+    }
+
+    /// Of what a program runs over, samples are single pages; as the next victims they would leave
+    /// holes that each cost a request. So the order is that of admissions, and of references that
+    /// stand for all.
+    fn sampled(&mut self, page: Page) {
+        if self.is_ahead.get(page.index()) != 0 {
+            self.referenced(page);
+        }
+    }
+
     fn removed(&mut self, page: Page) {
         let list = match self.is_ahead.get(page.index()) {
             0 => &mut self.used,

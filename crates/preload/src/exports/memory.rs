@@ -2,7 +2,7 @@
 
 use crate::mapping::{self, Mmap};
 use crate::raw::ret;
-use crate::{raw_call, real, state, table};
+use crate::{heap, raw_call, real, state, table};
 use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 export! {
@@ -10,6 +10,12 @@ export! {
     fn (
         addr: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void {
+        if flags & libc::MAP_ANONYMOUS != 0 && heap::concerns(bytes) {
+            let call = Mmap { addr: addr as usize, bytes, prot, flags, fd, offset };
+            if let Some(result) = heap::mmap(call) {
+                return ret(result) as *mut c_void;
+            }
+        }
         if table::is_plain(fd) {
             return real::mmap(addr, bytes, prot, flags, fd, offset);
         }
@@ -25,6 +31,10 @@ export! {
     fn (
         old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int, new: *mut c_void
     ) -> *mut c_void {
+        let at = (old as usize, new as usize);
+        if let Some(result) = heap::mremap(at.0, old_bytes, new_bytes, flags, at.1) {
+            return ret(result) as *mut c_void;
+        }
         let result = real::mremap(old, old_bytes, new_bytes, flags, new);
         if result != libc::MAP_FAILED {
             mapping::remapped(old as usize, old_bytes, result as usize, new_bytes);

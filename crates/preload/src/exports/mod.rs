@@ -18,6 +18,7 @@ macro_rules! export {
     };
 }
 
+mod allocation;
 mod descriptors;
 mod memory;
 mod processes;

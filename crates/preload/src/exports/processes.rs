@@ -1,8 +1,8 @@
 //! Starting other programs, and `vfork`.
 
-use crate::{environment, real};
+use crate::{environment, heap, raw, real};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
-use libc::{c_char, c_int, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
 type Strings = *const *const c_char;
 
@@ -82,6 +82,45 @@ export! {
     ) -> c_int {
         announce_exec_search(file);
         follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
+    }
+}
+
+export! {
+    as fork, __fork;
+    fn () -> pid_t {
+        if !heap::may_fork() {
+            raw::set_errno(libc::ENOMEM);
+            return -1;
+        }
+        let child = real::fork();
+        if child < 0 {
+            heap::failed();
+        }
+        child
+    }
+}
+
+export! {
+    as _Fork;
+    fn () -> pid_t {
+        // No handlers run around this one.
+        heap::raw_fork(0, 0, || match real::_Fork() {
+            -1 => -raw::errno() as isize,
+            child => child as isize,
+        })
+        .map_or_else(real::_Fork, |child| raw::ret(child) as pid_t)
+    }
+}
+
+export! {
+    as __register_atfork;
+    fn (
+        before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
+        in_child: Option<extern "C" fn()>, object: *mut c_void
+    ) -> c_int {
+        // Ours come first.
+        heap::watch_forks();
+        real::__register_atfork(before, after, in_child, object)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Who gives up a frame when a program needs one.
-use pagekeeper_policy::{Admission, Page, Place, Policy, PolicySpec, Segment};
+use pagekeeper_frames::{WINDOW_PAGES_MAX, WISHES_MAX};
+use pagekeeper_policy::{Admission, Hint, Page, Place, Policy, PolicySpec, Segment};
+use rustc_hash::FxHashMap;
 
 use super::gain::{self, HitCurve};
 use super::{Allocation, PoolProgram};
@@ -13,12 +15,45 @@ pub(crate) struct Member<'a> {
     /// Its segments' numbers likewise.
     first_segment: u32,
     policy: Option<Box<dyn Policy>>,
+    wants: Wants,
+    /// Its pages by segment and index, if pages of it may be asked for.
+    numbers: FxHashMap<(usize, u64), u32>,
+    /// Pages that it never references, asked for all the same: where they are, and their numbers
+    /// under a policy for all. Their own numbers go on from those of its references.
+    strays: Vec<((usize, u64), u32)>,
     curve: Option<HitCurve>,
     least: u32,
     most: u32,
     /// Frames that it should have; it may have more while nobody needs them.
     target: u32,
     pub(crate) resident: u32,
+}
+
+/// What a policy wants to know, and whether it asks for anything.
+#[derive(Clone, Copy)]
+struct Wants {
+    places: bool,
+    dirty: bool,
+    gives_hints: bool,
+}
+
+impl Wants {
+    fn of(policy: &dyn Policy) -> Self {
+        Self {
+            places: policy.wants_places(),
+            dirty: policy.wants_dirty(),
+            gives_hints: policy.gives_hints(),
+        }
+    }
+}
+
+/// What a policy asked for of a program's pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Wish {
+    /// To be fetched.
+    Fetch { program: usize, segment: usize, first: u64, pages: u32 },
+    /// To be written, if it is resident and dirty.
+    Flush(usize, Page),
 }
 
 /// The frames of all programs.
@@ -29,10 +64,24 @@ pub(crate) struct Frames<'a> {
     total: u32,
     free: u32,
     until_split: u64,
+    hints: Vec<Hint>,
+    /// Pages of all references, which a policy for all numbers first.
+    pages: u32,
+    /// Of the pages that it numbers behind those: the program, and the number there.
+    strays: Vec<Leaving>,
 }
 
 /// A page that leaves: its program, and its number there.
 pub(crate) type Leaving = (usize, Page);
+
+/// Room for a page.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Room {
+    Free,
+    Left(Leaving),
+    /// There is none: all pages of who is to give are on their way in.
+    None,
+}
 
 impl<'a> Frames<'a> {
     pub(crate) fn new(
@@ -51,11 +100,19 @@ impl<'a> Frames<'a> {
         for (program, (least, most)) in programs.iter().zip(bounds) {
             let build = |spec: &PolicySpec| spec.build(most, seed);
             let gain = matches!(allocation, Allocation::MarginalGain { .. });
+            let policy = if all.is_none() { Some(build(&program.policy)?) } else { None };
+            let wants = all.as_deref().or(policy.as_deref()).map(Wants::of);
+            let wants = wants.expect("a policy for all, or one each");
+            let references = program.references;
+            let numbered = if wants.gives_hints { references.pages() } else { 0 };
             members.push(Member {
-                references: program.references,
+                references,
                 base,
                 first_segment,
-                policy: if all.is_none() { Some(build(&program.policy)?) } else { None },
+                policy,
+                wants,
+                numbers: (0..numbered).map(|page| (references.place(Page(page)), page)).collect(),
+                strays: Vec::new(),
                 curve: gain.then(|| HitCurve::new(most)),
                 least,
                 most,
@@ -75,20 +132,95 @@ impl<'a> Frames<'a> {
             first_segment += program.references.segments().len() as u32;
         }
         let until_split = allocation.period_refs();
-        Ok(Self { allocation: allocation.clone(), all, members, total, free: total, until_split })
+        Ok(Self {
+            allocation: allocation.clone(),
+            all,
+            members,
+            total,
+            free: total,
+            until_split,
+            hints: Vec::new(),
+            pages: base,
+            strays: Vec::new(),
+        })
     }
 
-    /// The policy that holds a program's pages, and what their numbers begin at there.
-    fn policy(&mut self, program: usize) -> (&mut dyn Policy, u32) {
-        let Member { policy: own, base, .. } = &mut self.members[program];
-        let policy = self.all.as_mut().or(own.as_mut()).expect("a policy for all, or one each");
-        (policy, *base)
+    /// The policy that holds a program's pages, and the number of one of them there.
+    fn policy(&mut self, program: usize, page: Page) -> (&mut dyn Policy, Page) {
+        let Member { policy: own, base, references, strays, .. } = &mut self.members[program];
+        let policy = self.all.as_mut();
+        let number = match page.0.checked_sub(references.pages()) {
+            Some(stray) if policy.is_some() => strays[stray as usize].1,
+            _ => page.0 + *base,
+        };
+        let policy = policy.or(own.as_mut()).expect("a policy for all, or one each");
+        (policy, Page(number))
     }
 
     /// A program references a page of its own that is resident.
     pub(crate) fn hit(&mut self, program: usize, page: Page) {
-        let (policy, base) = self.policy(program);
-        policy.referenced(Page(page.0 + base));
+        let (policy, page) = self.policy(program, page);
+        policy.referenced(page);
+    }
+
+    /// A page of a program is dirty from now on, or comes in so; or it is clean again.
+    pub(crate) fn tell_dirty(&mut self, program: usize, page: Page, is_dirty: bool) {
+        if !self.members[program].wants.dirty {
+            return;
+        }
+        let (policy, page) = self.policy(program, page);
+        if is_dirty { policy.dirtied(page) } else { policy.cleaned(page) }
+    }
+
+    /// What the policy of a program's pages asked for. Pages to fetch are at most a window for each
+    /// reference, as in a live run.
+    pub(crate) fn take_wishes(&mut self, program: usize, wishes: &mut Vec<Wish>) {
+        if !self.members[program].wants.gives_hints {
+            return;
+        }
+        let mut hints = std::mem::take(&mut self.hints);
+        self.policy(program, Page(0)).0.take_hints(&mut hints);
+        let frames = if self.all.is_some() { self.total } else { self.members[program].most };
+        let mut left_pages = WINDOW_PAGES_MAX.min(frames / 4);
+        for hint in hints.drain(..) {
+            match hint {
+                Hint::Prefetch { place: Place { segment, index }, pages } if left_pages > 0 => {
+                    let at = self.members.partition_point(|m| m.first_segment <= segment.0) - 1;
+                    if self.all.is_none() && at != program {
+                        continue;
+                    }
+                    let pages = pages.min(left_pages);
+                    left_pages -= pages;
+                    let segment = (segment.0 - self.members[at].first_segment) as usize;
+                    wishes.push(Wish::Fetch { program: at, segment, first: index, pages });
+                }
+                Hint::Flush(page) => {
+                    let (owner, page) = self.owner(program, page);
+                    wishes.push(Wish::Flush(owner, page));
+                }
+                // Every touch is seen here.
+                Hint::Prefetch { .. } | Hint::Map(_) | Hint::Unmap(_) => {}
+            }
+        }
+        wishes.truncate(WISHES_MAX);
+        self.hints = hints;
+    }
+
+    /// A program's page by its place in the program; `None` if there is none such.
+    pub(crate) fn find(&mut self, program: usize, segment: usize, index: u64) -> Option<Page> {
+        let member = &mut self.members[program];
+        if index >= member.references.segments().get(segment)?.pages {
+            return None;
+        }
+        let place = (segment, index);
+        let next = member.references.pages() + member.strays.len() as u32;
+        let page = *member.numbers.entry(place).or_insert(next);
+        if page == next {
+            let number = self.pages + self.strays.len() as u32;
+            member.strays.push((place, number));
+            self.strays.push((program, Page(page)));
+        }
+        Some(Page(page))
     }
 
     /// Every reference, for those who learn from all of them.
@@ -112,41 +244,61 @@ impl<'a> Frames<'a> {
         }
     }
 
-    /// Brings in a page; what leaves for it.
-    pub(crate) fn admit(
+    /// Makes room for a page, the one that is `incoming` if a reference waits for it; what leaves.
+    /// The page counts as resident from here on.
+    pub(crate) fn make_room(
         &mut self,
         program: usize,
-        page: Page,
+        incoming: Option<Page>,
         position: u64,
-    ) -> Result<Option<Leaving>, SimError> {
-        let none = || {
-            let what = "it has no victim though it holds pages".to_owned();
-            SimError::BrokenPolicy { position, what }
-        };
-        let member = &self.members[program];
-        let (segment, index) = member.references.place(page);
-        let segment = Segment(member.first_segment + segment as u32);
+    ) -> Result<Room, SimError> {
+        if let Some(page) = incoming {
+            self.tell_place(program, page);
+        }
         let donor = self.donor(program);
-        if donor.is_none() {
-            self.free -= 1;
-        }
-        let (policy, base) = self.policy(program);
-        let page = Page(page.0 + base);
-        if policy.wants_places() {
-            policy.placed(page, Place { segment, index });
-        }
-        let mut leaving = None;
-        if let Some(donor) = donor {
-            let incoming = (donor == program).then_some(page);
-            let victim = self.policy(donor).0.victim(incoming).ok_or_else(none)?;
-            leaving = Some(if self.all.is_some() { self.owner(victim) } else { (donor, victim) });
-        }
-        self.policy(program).0.admitted(page, Admission::Demand);
-        if let Some((donor, _)) = leaving {
-            self.members[donor].resident -= 1;
+        let mut room = Room::Free;
+        match donor {
+            None => self.free -= 1,
+            Some(donor) => {
+                if incoming.is_none() && self.policy(donor, Page(0)).0.resident() == 0 {
+                    return Ok(Room::None);
+                }
+                let incoming = incoming.filter(|_| donor == program);
+                let incoming = incoming.map(|page| self.policy(program, page).1);
+                let victim = self.policy(donor, Page(0)).0.victim(incoming).ok_or_else(|| {
+                    let what = "it has no victim though it holds pages".to_owned();
+                    SimError::BrokenPolicy { position, what }
+                })?;
+                let (owner, victim) = self.owner(donor, victim);
+                self.members[owner].resident -= 1;
+                room = Room::Left((owner, victim));
+            }
         }
         self.members[program].resident += 1;
-        Ok(leaving)
+        Ok(room)
+    }
+
+    /// Brings in a page that there is room for.
+    pub(crate) fn admit(&mut self, program: usize, page: Page, how: Admission) {
+        if how == Admission::Prefetch {
+            self.tell_place(program, page);
+        }
+        let (policy, page) = self.policy(program, page);
+        policy.admitted(page, how);
+    }
+
+    fn tell_place(&mut self, program: usize, page: Page) {
+        let member = &self.members[program];
+        if !member.wants.places {
+            return;
+        }
+        let (segment, index) = match page.0.checked_sub(member.references.pages()) {
+            Some(stray) => member.strays[stray as usize].0,
+            None => member.references.place(page),
+        };
+        let segment = Segment(member.first_segment + segment as u32);
+        let (policy, page) = self.policy(program, page);
+        policy.placed(page, Place { segment, index });
     }
 
     /// Whose policy gives up a page for one of this program's; `None` if a free frame is taken.
@@ -172,7 +324,14 @@ impl<'a> Frames<'a> {
         Some(if own { program } else { richest })
     }
 
-    fn owner(&self, page: Page) -> Leaving {
+    /// Whose page a policy means, and its number there. The policy is that of a program.
+    fn owner(&self, program: usize, page: Page) -> Leaving {
+        if self.all.is_none() {
+            return (program, page);
+        }
+        if let Some(stray) = page.0.checked_sub(self.pages) {
+            return self.strays.get(stray as usize).copied().unwrap_or((program, page));
+        }
         let at = self.members.partition_point(|m| m.base <= page.0) - 1;
         (at, Page(page.0 - self.members[at].base))
     }
@@ -180,8 +339,8 @@ impl<'a> Frames<'a> {
     /// A program has ended: its frames are free.
     pub(crate) fn release(&mut self, program: usize, pages: impl Iterator<Item = Page>) {
         for page in pages {
-            let (policy, base) = self.policy(program);
-            policy.removed(Page(page.0 + base));
+            let (policy, page) = self.policy(program, page);
+            policy.removed(page);
             self.free += 1;
         }
         let member = &mut self.members[program];

@@ -100,6 +100,11 @@ impl Machine {
         self.waiting.push(Reverse((self.storage_free_ns, program)));
     }
 
+    /// A page is read that nobody waits for.
+    pub(crate) fn fetched(&mut self) {
+        self.storage_free_ns = self.storage_free_ns.max(self.now_ns) + self.cost.fault_ns;
+    }
+
     /// A dirty page is written.
     pub(crate) fn wrote_back(&mut self) {
         self.storage_free_ns = self.storage_free_ns.max(self.now_ns) + self.cost.write_back_ns;

@@ -239,6 +239,9 @@ impl<'a> Runner<'a> {
         for glob in &self.job.files {
             command.arg(format!("--files={glob}"));
         }
+        if let Some(heap) = &self.job.heap {
+            command.arg(format!("--heap={}", heap.min_bytes)).arg("--heap-dir").arg(&heap.scratch);
+        }
         // All was said: nothing is to be completed from a configuration.
         command.args(["--config", "/dev/null", "--stats"]).arg(stats).arg("--");
         command.arg(program).args(arguments);

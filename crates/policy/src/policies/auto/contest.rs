@@ -150,18 +150,26 @@ impl Contest {
         self.keeps_places
     }
 
-    /// A sampled page was referenced. Answers whether somebody else is to be in charge from now
-    /// on.
-    pub(super) fn referenced(&mut self, page: Page, place: Option<Place>) -> Option<Change> {
+    /// A sampled page was referenced. `missed` says whether memory missed it, if a challenger that
+    /// is in charge of it is to be judged by that. Answers whether somebody else is to be in charge
+    /// from now on.
+    pub(super) fn referenced(
+        &mut self,
+        page: Page,
+        place: Option<Place>,
+        missed: Option<bool>,
+    ) -> Option<Change> {
         self.references += 1;
         self.reuse.referenced(page, self.references, self.frames);
         let frames = self.frames;
         let home_missed = touch(&mut self.home, page, place, frames);
         let active_missed = match &mut self.state {
             State::Home => home_missed,
-            State::Away(Excursion { pool, .. }) | State::Returning { pool, .. } => {
-                touch(pool, page, place, frames)
+            State::Away(Excursion { pool, .. }) => {
+                let shadow_missed = touch(pool, page, place, frames);
+                missed.unwrap_or(shadow_missed)
             }
+            State::Returning { pool, .. } => touch(pool, page, place, frames),
         };
         self.average(HOME, home_missed);
         let mut best: Option<(i64, usize, Evidence)> = None;

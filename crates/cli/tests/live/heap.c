@@ -1,0 +1,535 @@
+/* Programs that keep what they have in the heap, and check it themselves. */
+#define _GNU_SOURCE
+#include <complex.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <malloc.h>
+#include <math.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096ul
+#define MIB (1ul << 20)
+#define CHECK(c)                                                                                   \
+    do {                                                                                           \
+        if (!(c)) {                                                                                \
+            printf("line %d: %s (errno %d)\n", __LINE__, #c, errno);                               \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+static uint64_t mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15ull;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9ull;
+    x = (x ^ x >> 27) * 0x94d049bb133111ebull;
+    return x ^ x >> 31;
+}
+
+static uint64_t digest(const void *data, size_t bytes) {
+    uint64_t h = 0;
+    for (size_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, (const char *)data + i, 8);
+        h = mix(h ^ word);
+    }
+    return h;
+}
+
+/* Stockham's, radix 2: each pass goes through one array and writes the other. */
+static void fft(size_t mib) {
+    size_t n = mib * MIB / sizeof(double complex);
+    double complex *x = malloc(n * sizeof *x), *y = malloc(n * sizeof *y);
+    CHECK(x && y);
+    for (size_t i = 0; i < n; i++) x[i] = mix(i) * 0x1p-64;
+    for (size_t length = n, stride = 1; length > 1; length /= 2, stride *= 2) {
+        size_t half = length / 2;
+        double complex turn = cexp(-2 * M_PI * I / length), w = 1;
+        for (size_t p = 0; p < half; p++, w *= turn)
+            for (size_t q = 0; q < stride; q++) {
+                double complex a = x[q + stride * p], b = x[q + stride * (p + half)];
+                y[q + stride * 2 * p] = a + b;
+                y[q + stride * (2 * p + 1)] = (a - b) * w;
+            }
+        double complex *t = x;
+        x = y, y = t;
+    }
+    printf("%016lx\n", digest(x, n * sizeof *x));
+    free(x), free(y);
+}
+
+/* The second matrix is transposed first: rows of one with rows of the other. */
+static void multiply(size_t n) {
+    double *a = malloc(n * n * 8), *b = malloc(n * n * 8), *c = malloc(n * n * 8);
+    CHECK(a && b && c);
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            a[i * n + j] = mix(i * n + j) * 0x1p-64;
+            b[i * n + j] = mix(~(j * n + i)) * 0x1p-64;
+        }
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < n; k++) sum += a[i * n + k] * b[j * n + k];
+            c[i * n + j] = sum;
+        }
+    printf("%016lx\n", digest(c, n * n * 8));
+    free(a), free(b), free(c);
+}
+
+/* ---- random allocations ---------------------------------------------------------------------- */
+
+enum { BLOCKS = 24 };
+struct block {
+    uint64_t *words;
+    size_t bytes;
+    uint64_t seed;
+};
+
+/* One word in each stretch of 512 bytes holds what its place says; the others are zero or stale. */
+static void fill(struct block *b, size_t from) {
+    for (size_t i = from < 8 ? 0 : ((from - 8) / 512 + 1) * 64; (i + 1) * 8 <= b->bytes; i += 64)
+        b->words[i] = mix(b->seed ^ i);
+}
+
+static void check(struct block *b, size_t bytes) {
+    for (size_t i = 0; (i + 1) * 8 <= bytes; i += 64) CHECK(b->words[i] == mix(b->seed ^ i));
+}
+
+struct work {
+    unsigned thread;
+    unsigned rounds;
+    size_t bytes_max;
+    int forks;
+};
+
+static void *allocate_at_random(void *argument) {
+    struct work *work = argument;
+    struct block blocks[BLOCKS] = {0};
+    uint64_t state = work->thread * 77 + 1;
+    for (unsigned round = 0; round < work->rounds; round++) {
+        uint64_t r = mix(state++);
+        struct block *b = &blocks[r % BLOCKS];
+        size_t bytes = 1 + mix(state++) % work->bytes_max;
+        /* Most are large. */
+        if (r >> 8 & 1) bytes = bytes / 2 + work->bytes_max / 2;
+        switch (r >> 16 & 7) {
+        case 0:
+        case 1:
+            check(b, b->bytes);
+            free(b->words);
+            b->words = malloc(bytes);
+            break;
+        case 2: {
+            check(b, b->bytes);
+            free(b->words);
+            b->words = calloc(1, bytes);
+            for (size_t i = 0; (i + 1) * 8 <= bytes; i += 512) CHECK(b->words[i] == 0);
+            break;
+        }
+        case 3:
+        case 4: {
+            size_t kept = bytes < b->bytes ? bytes : b->bytes;
+            check(b, b->bytes);
+            b->words = realloc(b->words, bytes);
+            CHECK(b->words);
+            size_t old = b->bytes;
+            b->bytes = bytes;
+            check(b, kept);
+            fill(b, old);
+            continue;
+        }
+        case 5: {
+            check(b, b->bytes);
+            free(b->words);
+            size_t alignment = 64ul << (r >> 24) % 10;
+            void *p;
+            CHECK(!posix_memalign(&p, alignment, bytes));
+            CHECK((uintptr_t)p % alignment == 0);
+            b->words = p;
+            break;
+        }
+        case 6:
+            check(b, b->bytes);
+            CHECK(!b->words || malloc_usable_size(b->words) >= b->bytes);
+            if (b->words) b->seed = mix(b->seed), fill(b, 0);
+            continue;
+        default:
+            if (work->forks && r >> 32 & 1) {
+                fflush(stdout);
+                pid_t child = fork();
+                CHECK(child >= 0);
+                for (int i = 0; i < BLOCKS; i++) check(&blocks[i], blocks[i].bytes);
+                if (child == 0) {
+                    for (int i = 0; i < BLOCKS; i++) {
+                        blocks[i].seed = mix(blocks[i].seed + 1);
+                        if (blocks[i].words) fill(&blocks[i], 0);
+                    }
+                    for (int i = 0; i < BLOCKS; i++) {
+                        check(&blocks[i], blocks[i].bytes);
+                        if (i % 2) free(blocks[i].words), blocks[i].words = NULL;
+                    }
+                    _exit(0);
+                }
+                /* What the parent writes meanwhile is not the child's. */
+                for (int i = 0; i < BLOCKS; i += 3) {
+                    blocks[i].seed = mix(blocks[i].seed + 2);
+                    if (blocks[i].words) fill(&blocks[i], 0);
+                }
+                int status;
+                CHECK(waitpid(child, &status, 0) == child && status == 0);
+                for (int i = 0; i < BLOCKS; i++) check(&blocks[i], blocks[i].bytes);
+            }
+            continue;
+        }
+        CHECK(b->words);
+        b->bytes = bytes;
+        b->seed = mix(state++);
+        fill(b, 0);
+    }
+    for (int i = 0; i < BLOCKS; i++) {
+        check(&blocks[i], blocks[i].bytes);
+        free(blocks[i].words);
+    }
+    return NULL;
+}
+
+static void stress(unsigned threads, unsigned rounds, size_t kib, int forks) {
+    pthread_t ids[16];
+    struct work work[16];
+    for (unsigned i = 0; i < threads; i++) {
+        work[i] = (struct work){i, rounds, kib << 10, forks};
+        CHECK(!pthread_create(&ids[i], NULL, allocate_at_random, &work[i]));
+    }
+    for (unsigned i = 0; i < threads; i++) pthread_join(ids[i], NULL);
+    puts("done");
+}
+
+/* ---- what the kernel promises of anonymous memory -------------------------------------------- */
+
+static char *map(size_t bytes, int prot) {
+    char *p = mmap(NULL, bytes, prot, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(p != MAP_FAILED);
+    return p;
+}
+
+static void put(char *p, size_t pages, unsigned seed) {
+    for (size_t i = 0; i < pages; i++) memset(p + i * PAGE, 1 + (seed + i) % 250, PAGE);
+}
+
+static void wrong(int line, const char *p, size_t page, char want) {
+    printf("line %d: page %zu of %p is %d and %d, not %d\n", line, page, p, p[page * PAGE],
+        p[page * PAGE + PAGE - 1], want);
+    fflush(stdout);
+    _exit(1);
+}
+
+static void has_at(int line, const char *p, size_t pages, unsigned seed) {
+    for (size_t i = 0; i < pages; i++) {
+        char want = 1 + (seed + i) % 250;
+        if (p[i * PAGE] != want || p[i * PAGE + PAGE - 1] != want)
+            wrong(line, p, i, want);
+    }
+}
+
+#define has(p, pages, seed) has_at(__LINE__, p, pages, seed)
+
+static void zeros_at(int line, const char *p, size_t pages) {
+    for (size_t i = 0; i < pages; i++)
+        if (p[i * PAGE] || p[i * PAGE + PAGE - 1]) wrong(line, p, i, 0);
+}
+#define zeros(p, pages) zeros_at(__LINE__, p, pages)
+
+/* Evicts what came before. */
+static void press(void) {
+    char *p = map(8 * MIB, PROT_READ | PROT_WRITE);
+    put(p, 2048, 3);
+    has(p, 2048, 3);
+    munmap(p, 8 * MIB);
+}
+
+static sigjmp_buf back;
+static void jump(int signal) { siglongjmp(back, signal); }
+static int faults(volatile char *p, int write) {
+    signal(SIGSEGV, jump), signal(SIGBUS, jump);
+    int got = sigsetjmp(back, 1);
+    if (!got) {
+        if (write) *p = 1;
+        else (void)*p;
+    }
+    signal(SIGSEGV, SIG_DFL), signal(SIGBUS, SIG_DFL);
+    return got;
+}
+
+static void semantics(void) {
+    int rw = PROT_READ | PROT_WRITE;
+    char *p = map(4 * MIB, rw);
+    zeros(p, 1024);
+    put(p, 1024, 7);
+    press();
+    has(p, 1024, 7);
+
+    CHECK(!madvise(p + 10 * PAGE, 20 * PAGE, MADV_DONTNEED));
+    zeros(p + 10 * PAGE, 20);
+    has(p, 10, 7), has(p + 30 * PAGE, 994, 37);
+    put(p + 10 * PAGE, 20, 17);
+    CHECK(!madvise(p + 100 * PAGE, 100 * PAGE, MADV_FREE));
+    p[150 * PAGE] = 99;
+    press();
+    CHECK(p[150 * PAGE] == 99);
+    put(p, 1024, 7);
+    CHECK(madvise(p, PAGE, MADV_REMOVE) == -1 && errno == EINVAL);
+    CHECK(!madvise(p, 4 * MIB, MADV_WILLNEED) && !madvise(p, 4 * MIB, MADV_HUGEPAGE));
+    CHECK(!msync(p, 4 * MIB, MS_SYNC));
+    CHECK(!mlock(p, 64 * PAGE) && !munlock(p, 64 * PAGE));
+    has(p, 1024, 7);
+
+    /* Protection. */
+    CHECK(!mprotect(p + 8 * PAGE, 8 * PAGE, PROT_READ));
+    CHECK(faults(p + 9 * PAGE, 1) == SIGSEGV && !faults(p + 9 * PAGE, 0));
+    CHECK(!mprotect(p + 8 * PAGE, 8 * PAGE, PROT_NONE));
+    CHECK(faults(p + 9 * PAGE, 0) == SIGSEGV);
+    press();
+    CHECK(!mprotect(p + 8 * PAGE, 8 * PAGE, rw));
+    has(p, 1024, 7);
+
+    /* Shrinks, grows over zeros, moves. */
+    p = mremap(p, 4 * MIB, 2 * MIB, 0);
+    CHECK(p != MAP_FAILED);
+    p = mremap(p, 2 * MIB, 6 * MIB, MREMAP_MAYMOVE);
+    CHECK(p != MAP_FAILED);
+    has(p, 512, 7), zeros(p + 2 * MIB, 1024);
+    put(p, 1536, 5);
+    char *to = map(6 * MIB, PROT_NONE);
+    CHECK(mremap(p, 6 * MIB, 6 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to);
+    press();
+    has(to, 1536, 5);
+    CHECK(faults(p, 0) == SIGSEGV);
+    /* Far beyond what an allocation has room for. */
+    p = map(MIB, rw);
+    put(p, 256, 1);
+    for (size_t mib = 1; mib < 32; mib *= 2) {
+        char *other = map(MIB, rw);
+        other[0] = 1;
+        p = mremap(p, mib * MIB, 2 * mib * MIB, MREMAP_MAYMOVE);
+        CHECK(p != MAP_FAILED);
+        has(p, 256, 1), zeros(p + mib * MIB, 256 * mib);
+        CHECK(!munmap(other, MIB));
+    }
+    munmap(p, 32 * MIB);
+
+    /* Unmapped in the middle, mapped anew: nothing old shows. */
+    CHECK(!munmap(to + 2 * MIB, MIB));
+    CHECK(faults(to + 2 * MIB, 0) == SIGSEGV);
+    char *again = mmap(to + 2 * MIB, MIB, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(again == to + 2 * MIB);
+    zeros(again, 256);
+    has(to, 512, 5), has(to + 3 * MIB, 768, 5 + 768);
+    CHECK(mmap(to, 6 * MIB, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == to);
+    zeros(to, 1536);
+    for (int i = 0; i < 50; i++) {
+        char *q = map(MIB + i % 3 * MIB, rw);
+        zeros(q, 256);
+        put(q, 256, i);
+        munmap(q, MIB + i % 3 * MIB);
+    }
+
+    /* Reserved, then opened in pieces. */
+    char *room = mmap(NULL, 8ul << 30, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    CHECK(room != MAP_FAILED);
+    char *piece = room + (5ul << 30);
+    CHECK(!mprotect(piece, 2 * MIB, rw));
+    zeros(piece, 512);
+    put(piece, 512, 9);
+    press();
+    has(piece, 512, 9);
+    CHECK(!munmap(room, 8ul << 30));
+
+    /* System calls fill and read evicted memory. */
+    char *buffer = malloc(4 * MIB);
+    put(buffer, 1024, 11);
+    press();
+    int fd = memfd_create("x", 0);
+    CHECK(write(fd, buffer, 4 * MIB) == 4 * MIB);
+    memset(buffer, 0, 4 * MIB);
+    press();
+    CHECK(pread(fd, buffer, 4 * MIB, 0) == 4 * MIB);
+    press();
+    has(buffer, 1024, 11);
+    int pipes[2];
+    CHECK(!pipe(pipes));
+    press();
+    CHECK(write(pipes[1], buffer + 100 * PAGE, PAGE) == PAGE);
+    CHECK(read(pipes[0], buffer, PAGE) == PAGE);
+    has(buffer, 1, 111);
+    free(buffer);
+    puts("done");
+}
+
+/* ---- forks ------------------------------------------------------------------------------------ */
+
+static void forks(void) {
+    size_t pages = 1024;
+    char *p = malloc(pages * PAGE + PAGE);
+    p += PAGE - (uintptr_t)p % PAGE;
+    put(p, pages, 1);
+    int pipes[2][2];
+    CHECK(!pipe(pipes[0]) && !pipe(pipes[1]));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    char c;
+    if (child == 0) {
+        has(p, pages, 1);
+        put(p, pages / 2, 50);
+        CHECK(write(pipes[0][1], "x", 1) == 1 && read(pipes[1][0], &c, 1) == 1);
+        has(p, pages / 2, 50), has(p + pages / 2 * PAGE, pages / 2, 1 + pages / 2);
+        pid_t grandchild = fork();
+        if (grandchild == 0) {
+            has(p, pages / 2, 50);
+            put(p, pages, 150);
+            press();
+            has(p, pages, 150);
+            _exit(0);
+        }
+        put(p, pages, 90);
+        int status;
+        CHECK(waitpid(grandchild, &status, 0) == grandchild && status == 0);
+        has(p, pages, 90);
+        char *q = malloc(3 * MIB);
+        put(q, 700, 5);
+        press();
+        has(q, 700, 5);
+        free(q);
+        _exit(0);
+    }
+    put(p + pages / 4 * PAGE, pages / 2, 100);
+    press();
+    CHECK(write(pipes[1][1], "x", 1) == 1 && read(pipes[0][0], &c, 1) == 1);
+    has(p, pages / 4, 1), has(p + pages / 4 * PAGE, pages / 2, 100);
+    has(p + pages / 4 * 3 * PAGE, pages / 4, 1 + pages / 4 * 3);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* A child without handlers, one by number, one that executes. */
+    if ((child = _Fork()) == 0) {
+        has(p, pages / 4, 1);
+        put(p, pages / 4, 77);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    if ((child = syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0)) == 0) {
+        has(p, pages / 4, 1);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    fflush(stdout);
+    if ((child = fork()) == 0) {
+        execlp("true", "true", NULL);
+        _exit(9);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    if ((child = vfork()) == 0) {
+        execlp("true", "true", NULL);
+        _exit(9);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(system("true") == 0);
+    has(p, pages / 4, 1), has(p + pages / 4 * PAGE, pages / 2, 100);
+    puts("done");
+}
+
+/* Threads write while one forks: each child finds all that was written before. */
+static volatile uint64_t *counters;
+static volatile int stop;
+static void *count_up(void *argument) {
+    size_t at = (size_t)argument * 128 * 512;
+    for (uint64_t n = 1; !stop; n++)
+        for (size_t page = 0; page < 128 && !stop; page++) counters[at + page * 512] = n;
+    return NULL;
+}
+
+static void fork_threads(void) {
+    counters = malloc(4 * 128 * PAGE);
+    memset((void *)counters, 0, 4 * 128 * PAGE);
+    pthread_t ids[3];
+    for (size_t i = 0; i < 3; i++) pthread_create(&ids[i], NULL, count_up, (void *)i);
+    uint64_t *mine = (uint64_t *)counters + 3 * 128 * 512;
+    for (uint64_t round = 1; round < 30; round++) {
+        for (size_t page = 0; page < 128; page++) mine[page * 512] = round;
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            for (size_t page = 0; page < 128; page++) CHECK(mine[page * 512] == round);
+            /* Within a thread's part no page is more than one step ahead of the next. */
+            for (size_t i = 0; i < 3; i++)
+                for (size_t page = 0; page + 1 < 128; page++) {
+                    uint64_t a = counters[(i * 128 + page) * 512];
+                    uint64_t b = counters[(i * 128 + page + 1) * 512];
+                    CHECK(a == b || a == b + 1);
+                }
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop = 1;
+    for (size_t i = 0; i < 3; i++) pthread_join(ids[i], NULL);
+    puts("done");
+}
+
+/* One child after the other, each begun as the one before it ends. */
+static void generations(long count) {
+    char *p = malloc(MIB);
+    p += PAGE - (uintptr_t)p % PAGE;
+    put(p, 200, 7);
+    for (long i = 0; i < count; i++) {
+        pid_t child = i % 2 ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) {
+            has(p, 200, 7);
+            put(p, 20, 9);
+            _exit(0);
+        }
+        int status;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    has(p, 200, 7);
+    puts("done");
+}
+
+int main(int argc, char **argv) {
+    const char *what = argv[1];
+    long n[4] = {0};
+    for (int i = 2; i < argc && i < 6; i++) n[i - 2] = atol(argv[i]);
+    if (!strcmp(what, "fft")) fft(n[0]);
+    else if (!strcmp(what, "multiply")) multiply(n[0]);
+    else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
+    else if (!strcmp(what, "semantics")) semantics();
+    else if (!strcmp(what, "forks")) forks();
+    else if (!strcmp(what, "fork-threads")) fork_threads();
+    else if (!strcmp(what, "generations")) generations(n[0]);
+    else if (!strcmp(what, "zeros")) {
+        /* Read and never written. */
+        char *p = malloc(n[0] * MIB);
+        zeros(p + PAGE - (uintptr_t)p % PAGE, n[0] * 256 - 1);
+        puts("done");
+    } else if (!strcmp(what, "fill")) {
+        char *p = map(n[0] * MIB, PROT_READ | PROT_WRITE);
+        put(p, n[0] * 256, 1);
+        has(p, n[0] * 256, 1);
+        puts("filled");
+        fflush(stdout);
+        if (n[1]) sleep(n[1]);
+        for (int i = 0; i < n[2]; i++) has(p, n[0] * 256, 1);
+        munmap(p, n[0] * MIB);
+    } else return 2;
+    return 0;
+}

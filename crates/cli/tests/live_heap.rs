@@ -1,0 +1,242 @@
+//! Heap memory of unmodified programs under a policy: C programs that check what they keep there,
+//! whose output must be that of a bare run, while every page goes to the scratch file and comes
+//! back.
+
+mod live;
+
+use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, python, same};
+use rustix::process::{Pid, Signal, kill_process};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+fn heap() -> PathBuf {
+    compiled("live/heap.c", &["-Wl,--no-as-needed", "-lm"], "heap")
+}
+
+/// Allocations of 64 KiB and more are managed.
+fn budget(kib: u64) -> Budget {
+    Budget::kib(kib).heap(64 << 10)
+}
+
+#[track_caller]
+fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
+    if !live::ready() {
+        return None;
+    }
+    let mut all = vec![name];
+    all.extend(arguments);
+    Some(same(&format!("heap-{name}-{}", budget.policy), &budget, heap(), &all, |_| ()).ok())
+}
+
+/// Pages that came from the scratch file.
+fn fetched(done: &Finished) -> u64 {
+    done.total("read_bytes") / 4096
+}
+
+#[test]
+fn memory_is_what_the_kernel_promises_of_it() {
+    if let Some(done) = part("semantics", budget(4096), &[]) {
+        let done = done.pressed();
+        assert!(done.total("written_bytes") > 4 << 20);
+    }
+}
+
+/// SM, Tables 1 and 2: cyclic passes over more than there is memory for.
+#[test]
+fn a_transform_is_the_same_under_any_policy_and_mru_fetches_least() {
+    let run = |policy| part("fft", budget(1536).policy(policy), &["1"]);
+    let Some(lru) = run("lru") else { return };
+    let [mru, fifo2, clock] = ["mru", "fifo2", "clock"].map(|policy| run(policy).unwrap());
+    assert!(fetched(&mru) * 3 < fetched(&lru) * 2, "{} and {}", fetched(&mru), fetched(&lru));
+    for done in [lru, fifo2, clock] {
+        done.pressed();
+    }
+}
+
+#[test]
+fn matrices_are_multiplied_the_same_and_mru_fetches_least() {
+    // Less than one of the matrices takes.
+    let run = |policy| part("multiply", budget(560).policy(policy), &["300"]);
+    let Some(lru) = run("lru") else { return };
+    let mru = run("mru").unwrap();
+    assert!(fetched(&mru) < fetched(&lru), "{} and {}", fetched(&mru), fetched(&lru));
+}
+
+#[test]
+fn threads_allocate_resize_and_free_at_random() {
+    if let Some(done) = part("stress", budget(6144), &["3", "50", "1024", "0"]) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn children_and_parents_have_each_their_own_memory() {
+    if let Some(done) = part("forks", budget(3072), &[]) {
+        done.pressed();
+    }
+    if let Some(done) = part("stress", budget(6144).policy("lru"), &["1", "60", "1024", "1"]) {
+        done.pressed();
+    }
+}
+
+/// A child whose parent's last child had just ended could be taken for that one, whose heap was
+/// about to go: it began with no memory at all.
+#[test]
+fn a_child_begins_as_another_ends() {
+    part("generations", budget(4096), &["150"]);
+}
+
+#[test]
+fn a_process_forks_while_its_threads_write() {
+    part("fork-threads", budget(1024), &[]);
+}
+
+/// First touches of memory read zeros, and nothing was ever on storage.
+#[test]
+fn memory_that_is_never_written_costs_no_io() {
+    if let Some(done) = part("zeros", budget(2048), &["16"]) {
+        let done = done.pressed();
+        assert_eq!((done.total("read_bytes"), done.total("written_bytes")), (0, 0));
+    }
+}
+
+/// Without the option nothing of it is managed.
+#[test]
+fn heap_memory_is_left_alone_unless_asked_for() {
+    if let Some(done) = part("zeros", Budget::kib(2048), &["16"]) {
+        assert_eq!(done.managed_files(), 0);
+    }
+}
+
+/// What does not fit the budget goes to the scratch directory, which is empty to look at.
+fn filling(name: &str, seconds: u64) -> (Scratch, live::Tree) {
+    let place = Scratch::new(name);
+    let mut command = command(&place, Some(&budget(2048)), heap());
+    command.args(["fill", "16", &seconds.to_string(), "2"]);
+    command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
+    let mut tree = live::Tree::start(&mut command);
+    use std::io::{BufRead, BufReader};
+    let mut line = String::new();
+    let stdout = tree.0.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("the program fills its memory");
+    assert_eq!(line, "filled\n");
+    (place, tree)
+}
+
+fn child_of(pid: u32) -> Pid {
+    let children = std::fs::read_dir("/proc").expect("there is /proc").flatten().filter_map(|e| {
+        let pid: i32 = e.file_name().to_str()?.parse().ok()?;
+        let status = std::fs::read_to_string(e.path().join("status")).ok()?;
+        let name = status.lines().find_map(|l| l.strip_prefix("Name:\t"))?.to_owned();
+        let parent = status.lines().find_map(|l| l.strip_prefix("PPid:\t"))?.parse().ok()?;
+        Some((pid, parent, name))
+    });
+    let of: Vec<(i32, u32, String)> = children.filter(|c| c.1 == pid).collect();
+    let program = of.iter().find(|c| c.2.starts_with("live-program")).expect("the program runs");
+    Pid::from_raw(program.0).expect("a process id")
+}
+
+#[test]
+fn a_killed_program_takes_its_memory_along() {
+    if !live::ready() {
+        return;
+    }
+    let (_place, mut tree) = filling("heap-killed", 60);
+    kill_process(child_of(tree.0.id()), Signal::KILL).expect("it can be killed");
+    let started = Instant::now();
+    assert!(tree.wait(Duration::from_secs(20)).is_some(), "the run ends with its program");
+    assert!(started.elapsed() < Duration::from_secs(20));
+}
+
+/// Nobody could give the program its memory: it must not go on with zeros.
+#[test]
+fn a_program_ends_with_its_manager() {
+    if !live::ready() {
+        return;
+    }
+    let (_place, mut tree) = filling("heap-orphaned", 60);
+    let program = child_of(tree.0.id());
+    kill_process(tree.pid(), Signal::KILL).expect("it can be killed");
+    tree.wait(Duration::from_secs(5)).expect("it is dead");
+    let started = Instant::now();
+    while std::fs::read_to_string(format!("/proc/{}/stat", program.as_raw_nonzero()))
+        .is_ok_and(|stat| !stat.contains(") Z "))
+    {
+        assert!(started.elapsed() < Duration::from_secs(20), "the program goes on");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// A scratch directory of 8 MiB: the program is told by SIGBUS, and the user in words.
+#[test]
+fn a_full_scratch_directory_is_out_of_memory() {
+    if !live::ready() || !live::is_root() {
+        return;
+    }
+    let place = Scratch::new("heap-full");
+    let small = place.file("small");
+    std::fs::create_dir(&small).expect("a directory can be made");
+    let mount = |arguments: &[&str]| {
+        std::process::Command::new("mount").args(arguments).arg(&small).status()
+    };
+    if !mount(&["-t", "tmpfs", "-o", "size=8M", "tmpfs"]).is_ok_and(|s| s.success()) {
+        live::skip("no file system can be mounted here");
+        return;
+    }
+    let mut command = std::process::Command::new(live::pagekeeper());
+    command.env("PAGEKEEPER_PRELOAD", live::preload()).current_dir(place.path());
+    command.args(["run", "--policy", "clock", "--memory", "4M", "--config", "/dev/null"]);
+    command.args(["--heap=64K", "--heap-dir", "small", "--"]).arg(heap()).args(["fill", "64"]);
+    let done = finish(&place, &mut command, b"", LIMIT);
+    let _ = std::process::Command::new("umount").arg(&small).status();
+    assert_eq!(live::signal_of(done.status), Some(libc::SIGBUS), "{}", done.stderr);
+    assert!(done.stderr.contains("no more room"), "{}", done.stderr);
+}
+
+#[track_caller]
+fn in_python(name: &str, budget: &Budget, script: &str) -> Option<Finished> {
+    if !live::ready() {
+        return None;
+    }
+    if !python().is_file() {
+        live::skip("there is no python with numpy");
+        return None;
+    }
+    Some(same(name, budget, python(), &["-c", script], |_| ()).ok())
+}
+
+#[test]
+fn numpy_arrays_are_sorted_and_multiplied() {
+    let script = "
+import numpy, hashlib
+r = numpy.random.default_rng(1)
+a = r.random(1500000)
+b = numpy.sort(a)
+c = a.reshape(1000, 1500) @ b.reshape(1500, 1000)
+a.resize(3000000)
+print(a.sum(), b[::7].sum(), hashlib.sha1(c.round(6).tobytes()).hexdigest())
+";
+    if let Some(done) = in_python("heap-numpy", &budget(12 << 10), script) {
+        done.pressed();
+    }
+}
+
+#[test]
+fn python_forks_workers_that_inherit_arrays() {
+    let script = "
+import numpy, multiprocessing as mp
+a = numpy.arange(1000000, dtype=numpy.int64)
+def work(k):
+    global a
+    s = int(a[k::8].sum())
+    a[:] = k
+    return s, int(a.sum())
+mp.set_start_method('fork')
+with mp.Pool(2) as pool:
+    got = pool.map(work, [3], chunksize=1)
+print(got, int(a.sum()))
+";
+    if let Some(done) = in_python("heap-fork", &budget(6 << 10), script) {
+        done.pressed();
+    }
+}

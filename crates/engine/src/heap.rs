@@ -1,0 +1,254 @@
+//! A process's heap as the engine sees it: a file without a name, whose length is room for growth.
+//!
+//! An allocation is a range of the heap's pages; what is in no allocation is not fetched ahead.
+//! When a range is unmapped, its pages are *orphans*: a fence is put around them at once, so that
+//! nobody sees their old content where the range is used again, and then they are dropped.
+
+use crate::change::Change;
+use crate::core::{Core, File};
+use crate::engine::{Again, Engine};
+use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::spaces::Space;
+use pagekeeper_frames::{Input, Segment};
+use rangemap::{RangeMap, RangeSet};
+use std::ops::Range;
+
+/// Pages of a heap's address range: 16 TiB.
+pub const PAGES_MAX: u64 = 1 << 32;
+/// A heap's version, always.
+pub const VERSION: Version =
+    Version { size_bytes: PAGES_MAX * PAGE_BYTES, mtime_ns: 0, ctime_ns: 0 };
+
+/// What of a heap is in use.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// Pages of allocations.
+    pub live: RangeSet<u64>,
+    pages: u64,
+    pages_max: u64,
+}
+
+impl Pages {
+    fn add(&mut self, pages: Range<u64>) {
+        let known: u64 = self.live.overlapping(&pages).map(|r| overlap(r, &pages)).sum();
+        self.pages += pages.end - pages.start - known;
+        self.pages_max = self.pages_max.max(self.pages);
+        self.live.insert(pages);
+    }
+
+    fn remove(&mut self, pages: Range<u64>) {
+        self.pages -= self.live.overlapping(&pages).map(|r| overlap(r, &pages)).sum::<u64>();
+        self.live.remove(pages);
+    }
+
+    /// Most bytes that were allocated at once.
+    pub fn bytes_max(&self) -> u64 {
+        self.pages_max * PAGE_BYTES
+    }
+}
+
+fn overlap(a: &Range<u64>, b: &Range<u64>) -> u64 {
+    a.end.min(b.end).saturating_sub(a.start.max(b.start))
+}
+
+/// Pages of a heap that are mapped nowhere any more, behind a fence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Orphan {
+    /// Which heap.
+    pub file: FileNo,
+    /// In whose space they were mapped.
+    pub space: SpaceNo,
+    /// Which pages.
+    pub pages: Range<u64>,
+    ticket: u64,
+}
+
+impl File {
+    /// The length that a recording shows.
+    pub(crate) fn shown_bytes(&self) -> Option<u64> {
+        self.heap.is_none().then_some(self.version.size_bytes)
+    }
+}
+
+impl Core {
+    fn is_heap(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| f.heap.is_some())
+    }
+
+    /// The heap pages mapped in a range of a space.
+    pub(crate) fn heap_pages(
+        &self,
+        space: SpaceNo,
+        range: &Range<u64>,
+    ) -> Vec<(FileNo, Range<u64>)> {
+        let Some(Some(s)) = self.spaces.get(space as usize) else { return Vec::new() };
+        if range.is_empty() {
+            return Vec::new();
+        }
+        s.regions
+            .overlapping(range)
+            .filter(|(_, region)| self.is_heap(region.file))
+            .map(|(known, region)| {
+                let (start, end) = (known.start.max(range.start), known.end.min(range.end));
+                let first = region.index(start);
+                (region.file, first..first + (end - start).div_ceil(PAGE_BYTES))
+            })
+            .collect()
+    }
+
+    /// Pages were unmapped: those that are mapped nowhere else are to be dropped.
+    pub(crate) fn orphan(&mut self, space: SpaceNo, gone: Vec<(FileNo, Range<u64>)>) {
+        for (file, pages) in gone {
+            let mut left = RangeSet::from_iter([pages.clone()]);
+            for mapping in self.file(file).map_or(&[][..], |f| &f.mappings) {
+                let last = mapping.first + (mapping.end - mapping.start) / PAGE_BYTES;
+                if mapping.first < last {
+                    left.remove(mapping.first..last);
+                }
+            }
+            for pages in left {
+                if let Some(ticket) = self.put_fence(file, pages.clone(), Change::Drop) {
+                    self.orphans.push(Orphan { file, space, pages, ticket });
+                }
+            }
+        }
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// Starts to manage the heap of a process.
+    pub fn open_heap(&self, file: FileNo, name: &str) {
+        // Storage is asked before a page becomes dirty, as for a file with holes.
+        self.open(file, name, VERSION, true, Some(Pages::default()));
+    }
+
+    /// Whether a file is a heap.
+    pub fn is_heap(&self, file: FileNo) -> bool {
+        self.lock().is_heap(file)
+    }
+
+    /// A copy of a space's description, for a forked child, which has no heap memory mapped.
+    pub(crate) fn space_without_heap(&self, space: SpaceNo) -> Option<Space> {
+        let core = self.lock();
+        let mut content = core.spaces.get(space as usize)?.clone()?;
+        let regions: RangeMap<u64, _> = content
+            .regions
+            .iter()
+            .filter(|(_, region)| !core.is_heap(region.file))
+            .map(|(range, region)| (range.clone(), *region))
+            .collect();
+        content.regions = regions;
+        Some(content)
+    }
+
+    /// Pages are part of an allocation from now on.
+    pub fn heap_use(&self, file: FileNo, pages: Range<u64>) {
+        if let Some(heap) = self.lock().file_mut(file).and_then(|f| f.heap.as_mut()) {
+            heap.add(pages);
+        }
+    }
+
+    /// Returns when none of these pages is being dropped.
+    pub fn heap_dropped(&self, file: FileNo, pages: Range<u64>) {
+        let mut again = Again::new();
+        let undropped = |core: &mut Core| {
+            let fences = core.file(file).map_or(&[][..], |f| &f.fences);
+            let meets = |f: &crate::core::Fence| {
+                f.change == Change::Drop && f.first < pages.end && pages.start < f.end
+            };
+            (!fences.iter().any(meets)).then_some(())
+        };
+        drop(self.wait_until(&mut again, undropped));
+        self.serve_all(&mut again);
+    }
+
+    /// Whether no mapping that is known shows any of these pages of a heap.
+    pub fn heap_unmapped(&self, file: FileNo, pages: Range<u64>) -> bool {
+        let core = self.lock();
+        let mappings = core.file(file).map_or(&[][..], |f| &f.mappings);
+        mappings.iter().all(|m| m.overlap(pages.start, pages.end - pages.start).is_none())
+    }
+
+    /// Whether none of these pages of a heap is part of an allocation.
+    pub fn heap_unused(&self, file: FileNo, pages: Range<u64>) -> bool {
+        let core = self.lock();
+        let heap = core.file(file).and_then(|f| f.heap.as_ref());
+        heap.is_none_or(|heap| heap.live.overlapping(&pages).next().is_none())
+    }
+
+    /// What was unmapped since the last call.
+    pub fn take_orphans(&self) -> Vec<Orphan> {
+        let mut core = self.lock();
+        if core.orphans.is_empty() { Vec::new() } else { std::mem::take(&mut core.orphans) }
+    }
+
+    /// Drops an orphan's pages, but for those that turned out to be `mapped`; what is stored of
+    /// them is the caller's to `forget`.
+    pub fn drop_orphan(
+        &self,
+        orphan: &Orphan,
+        mapped: &RangeSet<u64>,
+        forget: impl Fn(Range<u64>),
+    ) {
+        let mut again = Again::new();
+        let mut left = RangeSet::from_iter([orphan.pages.clone()]);
+        for range in mapped.iter() {
+            left.remove(range.clone());
+        }
+        for pages in left.iter() {
+            self.drop_pages(orphan.file, pages.clone(), true, &mut again);
+            forget(pages.clone());
+        }
+        if let Some(heap) = self.lock().file_mut(orphan.file).and_then(|f| f.heap.as_mut()) {
+            for pages in left.iter() {
+                heap.remove(pages.clone());
+            }
+        }
+        self.take_fence(orphan.file, orphan.ticket);
+        self.serve_all(&mut again);
+    }
+
+    /// Pages of a heap become zeros (`madvise(2)` DONTNEED).
+    pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) {
+        let Some(ticket) = self.lock().put_fence(file, pages.clone(), Change::Drop) else { return };
+        let mut again = Again::new();
+        self.drop_pages(file, pages.clone(), true, &mut again);
+        forget(pages);
+        self.take_fence(file, ticket);
+        self.serve_all(&mut again);
+    }
+
+    /// Stores what is dirty of a heap, and lets nobody write to it until
+    /// [`heap_release`](Self::heap_release) is called with the ticket.
+    ///
+    /// # Errors
+    /// Something could not be stored.
+    pub fn heap_hold(&self, file: FileNo) -> Result<u64, PortError> {
+        let mut again = Again::new();
+        let ticket = self.fence_off(file, 0..PAGES_MAX, Change::Hold, &mut again);
+        self.serve_all(&mut again);
+        ticket
+    }
+
+    /// Ends what [`heap_hold`](Self::heap_hold) began.
+    pub fn heap_release(&self, file: FileNo, ticket: u64) {
+        self.take_fence(file, ticket);
+    }
+
+    /// The process is gone: its heap is too.
+    pub fn close_heap(&self, file: FileNo) {
+        let mut again = Again::new();
+        let Some(ticket) = self.lock().put_fence(file, 0..PAGES_MAX, Change::Drop) else { return };
+        self.drop_pages(file, 0..PAGES_MAX, true, &mut again);
+        {
+            let mut core = self.lock();
+            core.decide(Input::Close { segment: Segment(file) });
+            if let Some(f) = core.file_mut(file) {
+                f.pages = 0;
+                f.dirty.clear();
+            }
+        }
+        self.take_fence(file, ticket);
+        self.serve_all(&mut again);
+    }
+}

@@ -1,0 +1,530 @@
+//! Heap memory of processes: which range of a heap each allocation gets, what a forked child
+//! inherits, what happens when memory is unmapped.
+//!
+//! Each process image that allocates has one heap: a memfd of its own with room for 16 TiB, mapped
+//! shared and registered like a file, with the run's scratch file behind it. The mappings are not
+//! inherited by the kernel's hand (MADV_DONTFORK). When a process forks, its dirty pages are stored
+//! first and nobody writes until the fork is done; what is stored then is the child's too, block
+//! by block, until one of the two stores another content. The child maps its own heap over what it
+//! inherits before anything else runs in it.
+
+use crate::heap::{Orphan, PAGES_MAX};
+use crate::live::{Behind, LiveFile};
+use crate::manager::Manager;
+use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use crate::scratch::{HeapStore, Scratch};
+use crate::spaces::Region;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file;
+use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::process;
+use pagekeeper_sys::userfault::Track;
+use pagekeeper_wire as wire;
+use rangemap::RangeSet;
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::time::Duration;
+
+/// Largest allocation that is managed: a longer one is address space to be parcelled out, not
+/// memory.
+const ALLOCATION_PAGES_MAX: u64 = 1 << 28;
+/// Room for growth behind an allocation, as a multiple of its length rounded up to a power of two.
+const ROOM: u64 = 2;
+
+/// Ranges of a heap that are given out, each with room for growth. Used ranges are used again
+/// first, since their pages have numbers already.
+#[derive(Default)]
+struct Slots(BTreeMap<u64, u64>);
+
+impl Slots {
+    /// A free range for an allocation of so many pages.
+    fn take(&mut self, pages: u64) -> Option<u64> {
+        let needed = pages.next_power_of_two() * ROOM;
+        let mut start = 0;
+        for (&taken, &len) in &self.0 {
+            if taken - start >= needed {
+                break;
+            }
+            start = taken + len;
+        }
+        (start + needed <= PAGES_MAX).then(|| {
+            self.0.insert(start, needed);
+            start
+        })
+    }
+
+    /// The range that a page is in.
+    fn of(&self, page: u64) -> Option<Range<u64>> {
+        let (&start, &len) = self.0.range(..=page).next_back()?;
+        (page < start + len).then_some(start..start + len)
+    }
+
+    /// Makes the range around `page` reach to `end`, if nobody has what lies behind it.
+    fn reach(&mut self, page: u64, end: u64) -> bool {
+        let Some(range) = self.of(page) else { return false };
+        let free_to = self.0.range(range.end..).next().map_or(PAGES_MAX, |(&next, _)| next);
+        if end > range.end && end <= free_to {
+            self.0.insert(range.start, end - range.start);
+        }
+        end <= range.end || end <= free_to
+    }
+}
+
+/// A piece of memory that a forked child inherits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Inherited {
+    pub(crate) addr: u64,
+    pub(crate) bytes: u64,
+    pub(crate) offset: u64,
+    pub(crate) protection: u64,
+}
+
+struct Heap {
+    /// None once its process is gone.
+    space: Option<SpaceNo>,
+    pid: u32,
+    slots: Slots,
+    /// What a forked child has not mapped yet.
+    inherited: Vec<Inherited>,
+}
+
+/// What a child begins with.
+struct Snapshot {
+    parent: FileNo,
+    held: u64,
+    store: HeapStore,
+    slots: BTreeMap<u64, u64>,
+    ranges: Vec<Inherited>,
+}
+
+#[derive(Default)]
+struct Known {
+    heaps: HashMap<FileNo, Heap>,
+    snapshots: HashMap<u64, Snapshot>,
+    opened: u32,
+}
+
+/// The heaps of a run.
+#[derive(Default)]
+pub(crate) struct Heaps {
+    scratch: OnceLock<Arc<Scratch>>,
+    known: Mutex<Known>,
+}
+
+impl Heaps {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().expect("lock")
+    }
+
+    /// The heap of a space that is gone, and whose number may be another one's from now on.
+    pub(crate) fn end_of_space(&self, space: SpaceNo) -> Option<FileNo> {
+        let no = self.of(space)?;
+        self.lock().heaps.get_mut(&no)?.space = None;
+        Some(no)
+    }
+
+    fn of(&self, space: SpaceNo) -> Option<FileNo> {
+        let known = self.lock();
+        known.heaps.iter().find(|(_, heap)| heap.space == Some(space)).map(|(no, _)| *no)
+    }
+}
+
+impl Manager {
+    /// From now on programs' heap memory is managed, and goes to this file when it does not fit.
+    pub fn manage_heaps(&self, scratch: Arc<Scratch>) {
+        let _ = self.heaps.scratch.set(scratch);
+    }
+
+    /// The scratch file, if heaps are managed.
+    pub fn scratch(&self) -> Option<&Arc<Scratch>> {
+        self.heaps.scratch.get()
+    }
+
+    fn own_heap(&self, pid: u32) -> Option<(SpaceNo, Option<FileNo>)> {
+        let space = self.space_of(pid)?;
+        Some((space, self.heaps.of(space)))
+    }
+
+    /// Makes a process's heap.
+    fn open_heap(
+        &self,
+        space: SpaceNo,
+        pid: u32,
+        store: HeapStore,
+        slots: Slots,
+        inherited: Vec<Inherited>,
+    ) -> Result<FileNo, Errno> {
+        let number = {
+            let mut known = self.heaps.lock();
+            known.opened += 1;
+            known.opened
+        };
+        let name = format!("heap:{number}");
+        let memfd = Memfd::create(&format!("pagekeeper:{name}"), PAGES_MAX * PAGE_BYTES, false)?;
+        let memfd_ino = file::stat(&memfd)?.id.ino;
+        let no = self.number_heap(&name, memfd_ino).ok_or(Errno::MFILE)?;
+        let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::Scratch(store) });
+        self.engine.port().put_file(no, live);
+        self.engine.open_heap(no, &name);
+        for range in &inherited {
+            let first = range.offset / PAGE_BYTES;
+            self.engine.heap_use(no, first..first + range.bytes / PAGE_BYTES);
+        }
+        self.heaps.lock().heaps.insert(no, Heap { space: Some(space), pid, slots, inherited });
+        self.tell_witness(no);
+        Ok(no)
+    }
+
+    fn heap_memfd(&self, no: FileNo) -> Result<OwnedFd, Errno> {
+        let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
+        rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0)
+    }
+
+    /// A range for an allocation: its offset, and the memfd.
+    pub(crate) fn heap_map(&self, pid: u32, bytes: u64) -> Result<Option<(u64, OwnedFd)>, Errno> {
+        let Some(scratch) = self.scratch() else { return Ok(None) };
+        let pages = bytes.div_ceil(PAGE_BYTES);
+        if pages == 0 || pages > ALLOCATION_PAGES_MAX {
+            return Ok(None);
+        }
+        let (space, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
+        let no = match heap {
+            Some(no) => no,
+            None => {
+                // Two threads may allocate first at once.
+                let _one = self.activating.lock().expect("lock");
+                match self.heaps.of(space) {
+                    Some(no) => no,
+                    None => {
+                        self.open_heap(space, pid, scratch.heap(), Slots::default(), Vec::new())?
+                    }
+                }
+            }
+        };
+        let first = {
+            let mut known = self.heaps.lock();
+            let first = known.heaps.get_mut(&no).and_then(|heap| heap.slots.take(pages));
+            if let Some(first) = first {
+                // Under the lock: whoever clears up after a former user must see it in use.
+                self.engine.heap_use(no, first..first + pages);
+            }
+            first
+        };
+        let Some(first) = first else { return Ok(None) };
+        self.engine.heap_dropped(no, first..first + pages);
+        Ok(Some((first * PAGE_BYTES, self.heap_memfd(no)?)))
+    }
+
+    /// Heap memory is mapped somewhere.
+    pub(crate) fn heap_commit(
+        &self,
+        pid: u32,
+        addr: u64,
+        bytes: u64,
+        offset: u64,
+    ) -> Result<(), Errno> {
+        let (_, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
+        let file = heap.ok_or(Errno::INVAL)?;
+        let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?;
+        if bytes == 0 || end > PAGES_MAX * PAGE_BYTES {
+            return Err(Errno::INVAL);
+        }
+        let bias = offset.wrapping_sub(addr);
+        let region = Region { file, bias, shared: true, read_only: false };
+        self.map_commit(pid, addr..addr + bytes, region)
+    }
+
+    /// Whether heap memory can be made longer where it is, or by moving it: a verdict of
+    /// [`wire::Op::HeapGrow`], and the offset of its first byte.
+    pub(crate) fn heap_grow(&self, pid: u32, addr: u64, bytes: u64, wanted: u64) -> (u64, u64) {
+        let Some((space, Some(no))) = self.own_heap(pid) else { return (wire::GROW_UNMANAGED, 0) };
+        let region = self.engine.with_space(space, |s| s.region(addr)).flatten();
+        let Some(region) = region.filter(|r| r.file == no) else {
+            return (wire::GROW_UNMANAGED, 0);
+        };
+        let offset = addr.wrapping_add(region.bias);
+        let first = offset / PAGE_BYTES;
+        let (old_end, end) =
+            (first + bytes.div_ceil(PAGE_BYTES), first + wanted.div_ceil(PAGE_BYTES));
+        if end <= old_end {
+            return (wire::GROW_MAY, offset);
+        }
+        // A piece further on in the same range may be mapped elsewhere.
+        let free = self.engine.heap_unmapped(no, old_end..end);
+        let reaches = {
+            let mut known = self.heaps.lock();
+            let heap = known.heaps.get_mut(&no);
+            let reaches = heap.is_some_and(|heap| free && heap.slots.reach(first, end));
+            if reaches {
+                self.engine.heap_use(no, old_end..end);
+            }
+            reaches
+        };
+        if !reaches {
+            return (wire::GROW_COPY, offset);
+        }
+        self.engine.heap_dropped(no, old_end..end);
+        (wire::GROW_MAY, offset)
+    }
+
+    /// `madvise(2)` DONTNEED on heap memory.
+    pub(crate) fn heap_clear(&self, file: FileNo, pages: Range<u64>) {
+        let live = self.engine.port().file(file);
+        self.engine.heap_clear(file, pages, |pages| {
+            if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
+                store.forget(pages);
+            }
+        });
+    }
+
+    // ---- forks ------------------------------------------------------------------------------
+
+    /// A process is about to fork, forks, or has done so.
+    pub(crate) fn heap_fork(&self, pid: u32, phase: u64, ticket: u64) -> Result<u64, Errno> {
+        let errno = |error| match error {
+            PortError::Io(errno) => Errno::from_raw_os_error(errno),
+            _ => Errno::NOMEM,
+        };
+        let heap = self.own_heap(pid).and_then(|(_, heap)| heap);
+        match (phase, heap) {
+            (wire::FORK_END, _) => {
+                let held = self.heaps.lock().snapshots.get(&ticket).map(|s| (s.parent, s.held));
+                if let Some((parent, held)) = held {
+                    self.engine.heap_release(parent, held);
+                }
+                Ok(0)
+            }
+            (wire::FORK_FAILED, _) => {
+                let gone = self.heaps.lock().snapshots.remove(&ticket);
+                if let Some(gone) = gone {
+                    self.engine.heap_release(gone.parent, gone.held);
+                }
+                Ok(0)
+            }
+            (_, None) => Ok(0),
+            (wire::FORK_AHEAD, Some(no)) => {
+                self.engine.write_out(no, 0..PAGES_MAX).map_err(errno)?;
+                Ok(0)
+            }
+            (_, Some(no)) => {
+                let held = self.engine.heap_hold(no).map_err(errno)?;
+                let snapshot = self.snapshot(no, pid, held);
+                match snapshot {
+                    Ok(snapshot) => {
+                        let ticket = RandomState::new().build_hasher().finish() | 1;
+                        self.heaps.lock().snapshots.insert(ticket, snapshot);
+                        Ok(ticket)
+                    }
+                    Err(errno) => {
+                        self.engine.heap_release(no, held);
+                        Err(errno)
+                    }
+                }
+            }
+        }
+    }
+
+    fn snapshot(&self, no: FileNo, pid: u32, held: u64) -> Result<Snapshot, Errno> {
+        let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
+        let store = live.heap().ok_or(Errno::BADF)?.fork();
+        let mut ranges = Vec::new();
+        process::for_each_mapping(pid, |m| {
+            if m.inode == live.memfd_ino {
+                let protection = [
+                    (m.read, libc::PROT_READ),
+                    (m.write, libc::PROT_WRITE),
+                    (m.execute, libc::PROT_EXEC),
+                ];
+                let protection =
+                    protection.iter().filter(|(has, _)| *has).map(|(_, bit)| *bit as u64).sum();
+                let bytes = m.end - m.start;
+                ranges.push(Inherited { addr: m.start, bytes, offset: m.offset, protection });
+            }
+            true
+        })?;
+        let known = self.heaps.lock();
+        let slots = known.heaps.get(&no).ok_or(Errno::BADF)?.slots.0.clone();
+        Ok(Snapshot { parent: no, held, store, slots, ranges })
+    }
+
+    /// The next piece that a forked child inherits, from an address on. The first time makes its
+    /// heap.
+    pub(crate) fn heap_inherit(
+        &self,
+        pid: u32,
+        ticket: u64,
+        from: u64,
+    ) -> Result<Option<(Inherited, OwnedFd)>, Errno> {
+        let (space, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
+        let no = match heap {
+            Some(no) => no,
+            None => {
+                let parent = self.heaps.lock().snapshots.remove(&ticket);
+                let Some(Snapshot { parent, held, store, slots, ranges }) = parent else {
+                    return Err(Errno::NOENT);
+                };
+                // Or its parent's message that the fork is done would find nothing.
+                self.engine.heap_release(parent, held);
+                self.open_heap(space, pid, store, Slots(slots), ranges)?
+            }
+        };
+        let next = {
+            let mut known = self.heaps.lock();
+            let heap = known.heaps.get_mut(&no).ok_or(Errno::BADF)?;
+            let next = heap.inherited.iter().copied().find(|range| range.addr >= from);
+            if next.is_none() {
+                heap.inherited = Vec::new();
+            }
+            next
+        };
+        match next {
+            Some(range) => Ok(Some((range, self.heap_memfd(no)?))),
+            None => Ok(None),
+        }
+    }
+
+    // ---- memory that goes -------------------------------------------------------------------
+
+    /// What of a heap's pages a process maps, whatever we were told and in which order.
+    fn mapped_now(&self, pid: u32, live: &LiveFile, pages: &Range<u64>) -> Vec<(u64, Range<u64>)> {
+        let mut found = Vec::new();
+        let _ = process::for_each_mapping(pid, |m| {
+            if m.inode == live.memfd_ino {
+                let first = m.offset / PAGE_BYTES;
+                let end = first + (m.end - m.start) / PAGE_BYTES;
+                let (from, to) = (first.max(pages.start), end.min(pages.end));
+                if from < to {
+                    found.push((m.start + (from - first) * PAGE_BYTES, from..to));
+                }
+            }
+            true
+        });
+        found
+    }
+
+    /// Drops memory that was unmapped. Where an address space changes from several threads at
+    /// once, what it says in the end counts.
+    pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
+        let owner = {
+            let known = self.heaps.lock();
+            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid))
+        };
+        let live = self.engine.port().file(orphan.file);
+        let mut mapped = RangeSet::new();
+        if let (Some((Some(space), pid)), Some(live)) = (owner, &live)
+            && !self.mapped_now(pid, live, &orphan.pages).is_empty()
+        {
+            // What the kernel says now, with everything noticed that came before.
+            self.settled(space, || {
+                for (addr, pages) in self.mapped_now(pid, live, &orphan.pages) {
+                    let bytes = (pages.end - pages.start) * PAGE_BYTES;
+                    let bias = (pages.start * PAGE_BYTES).wrapping_sub(addr);
+                    let region = Region { file: orphan.file, bias, shared: true, read_only: false };
+                    self.engine.add_region(space, addr..addr + bytes, region);
+                    mapped.insert(pages);
+                }
+            });
+        }
+        self.engine.drop_orphan(orphan, &mapped, |pages| {
+            if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
+                store.forget(pages);
+            }
+        });
+        let mut known = self.heaps.lock();
+        let Some(heap) = known.heaps.get_mut(&orphan.file) else { return };
+        let mut page = orphan.pages.start;
+        while let Some(slot) = heap.slots.of(page) {
+            if self.engine.heap_unused(orphan.file, slot.clone()) {
+                heap.slots.0.remove(&slot.start);
+            }
+            page = slot.end;
+            if page >= orphan.pages.end {
+                break;
+            }
+        }
+    }
+
+    /// A process is gone, and its heap with it.
+    pub(crate) fn retire_heap(&self, no: FileNo) {
+        let snapshots: Vec<Snapshot> = {
+            let mut known = self.heaps.lock();
+            known.heaps.remove(&no);
+            let of_it: Vec<u64> =
+                known.snapshots.iter().filter(|(_, s)| s.parent == no).map(|(t, _)| *t).collect();
+            of_it.into_iter().filter_map(|ticket| known.snapshots.remove(&ticket)).collect()
+        };
+        for snapshot in &snapshots {
+            self.engine.heap_release(no, snapshot.held);
+        }
+        self.engine.close_heap(no);
+        // With the last of these goes what is stored.
+        self.engine.port().remove_file(no);
+        self.forget_heap(no);
+    }
+
+    /// Calls when every change of an address space that was made until then has been noticed, and
+    /// before any that comes later is.
+    fn settled<T>(&self, space: SpaceNo, call: impl FnOnce() -> T) -> T {
+        let mut faults = Vec::new();
+        let result = loop {
+            let order = self.mapping_order.lock().expect("lock");
+            self.read_space(space, &mut faults, &order);
+            let live = self.engine.port().space(space);
+            // No such request is granted, but it says whether a change is under way that has not
+            // been read.
+            let changing = live.is_some_and(|live| {
+                live.userfault.write_protect(0, PAGE_BYTES, true, true) == Err(Errno::AGAIN)
+            });
+            if !changing {
+                break call();
+            }
+            drop(order);
+            std::thread::sleep(Duration::from_micros(20));
+        };
+        self.hand_over_orphans();
+        for fault in faults {
+            self.workers.push(crate::work::Work::Fault(fault));
+        }
+        result
+    }
+
+    /// Registers memory with the program's userfaultfd. A late word of an old mapping at the same
+    /// address must not be taken for one of the new.
+    pub(crate) fn register(
+        &self,
+        space: SpaceNo,
+        range: Range<u64>,
+        region: Region,
+    ) -> Result<(), Errno> {
+        let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
+        let len = (range.end - range.start).div_ceil(PAGE_BYTES) * PAGE_BYTES;
+        let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
+        self.settled(space, || {
+            live.userfault.register(range.start, len, track)?;
+            self.engine.add_region(space, range.start..range.start + len, region);
+            Ok(())
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_used_again_and_grow_into_their_room() {
+        let mut slots = Slots::default();
+        let (a, b) = (slots.take(300).unwrap(), slots.take(10).unwrap());
+        assert_eq!((a, b), (0, 1024));
+        assert_eq!(slots.of(1023), Some(0..1024));
+        assert!(slots.reach(a, 1024));
+        assert!(!slots.reach(a, 1025), "somebody else's");
+        assert!(slots.reach(b, 5000), "nobody is behind the last");
+        slots.0.remove(&a);
+        assert_eq!(slots.take(20), Some(0));
+        assert_eq!(slots.take(2000), Some(5000));
+    }
+}

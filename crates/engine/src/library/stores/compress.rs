@@ -1,0 +1,167 @@
+//! Compressed pages: victims stay in memory, smaller, before they go to storage.
+
+use crate::compressed::{Codec, Pool, PoolCounts};
+use crate::library::cache::Reserved;
+use crate::library::segment::{Advice, pages_of};
+use crate::library::store::Store;
+use crate::port::PAGE_BYTES;
+use std::io;
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// A store whose pages, when they leave memory, are kept compressed in memory before they go to the
+/// store below, and are refilled from there. The oldest give way; those that do not compress to
+/// three quarters go to the store below at once.
+///
+/// The pool's memory is a part of the cache's budget that was [reserved]. A dirty page in the pool
+/// is written before it is dropped, and by [`Segment::flush`].
+///
+/// The store below is this one's alone: a change by others is not noticed.
+///
+/// ```
+/// use pagekeeper::library::{Cache, Codec, Compressed, FileStore};
+/// use std::sync::Arc;
+/// # fn main() -> std::io::Result<()> {
+/// // 1 MiB for everything, of which half may hold compressed pages: some four times as many.
+/// let cache = Cache::new(1 << 20)?;
+/// let spill = FileStore::scratch(&std::env::temp_dir(), 2 << 20)?;
+/// let store = Compressed::new(spill, cache.reserve(512 << 10)?, Codec::Lz4);
+/// let store = Arc::new(store);
+/// let memory = cache.open_store(store.clone(), "working memory")?;
+///
+/// for page in 0..512u64 {
+///     memory.write_all_at(&page.to_le_bytes(), page * 4096)?;
+/// }
+/// let mut word = [0; 8];
+/// memory.read_exact_at(&mut word, 100 * 4096)?;
+/// assert_eq!(u64::from_le_bytes(word), 100);
+/// assert!(store.counts().kept > 200);
+/// assert_eq!(store.counts().written, 0); // all of it fits, compressed
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [reserved]: crate::library::Cache::reserve
+/// [`Segment::flush`]: crate::library::Segment::flush
+#[derive(Debug)]
+pub struct Compressed<S> {
+    below: S,
+    pool: Pool,
+    _memory: Reserved,
+}
+
+impl<S: Store> Compressed<S> {
+    /// Keeps pages of a store compressed, in as much memory as was reserved for it.
+    pub fn new(below: S, memory: Reserved, codec: Codec) -> Compressed<S> {
+        let pool = Pool::new(PAGE, memory.bytes(), codec);
+        Compressed { below, pool, _memory: memory }
+    }
+
+    /// What the pool did so far, and holds.
+    pub fn counts(&self) -> PoolCounts {
+        self.pool.counts()
+    }
+
+    /// The store below.
+    pub fn below(&self) -> &S {
+        &self.below
+    }
+
+    fn write(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
+        self.below.store(number * PAGE_BYTES, bytes)
+    }
+}
+
+impl<S: Store> Store for Compressed<S> {
+    fn len(&self) -> io::Result<u64> {
+        self.below.len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        let first = offset / PAGE_BYTES;
+        let count = pages.len() / PAGE;
+        let mut missing = 0;
+        for at in 0..=count {
+            let number = first + at as u64;
+            let page = pages.get_mut(at * PAGE..(at + 1) * PAGE);
+            if let Some(page) = page {
+                let Some(found) = self.pool.get(number, page)? else { continue };
+                page[found.len..].fill(0);
+                // It is in a frame now, and what leaves clean is compressed again.
+                self.pool.drop_clean(number);
+            }
+            if missing < at {
+                let part = &mut pages[missing * PAGE..at * PAGE];
+                let had = self.below.load((first + missing as u64) * PAGE_BYTES, part)?;
+                part[had.min((at - missing) * PAGE)..].fill(0);
+            }
+            missing = at + 1;
+        }
+        let len = self.below.len()?.saturating_sub(offset);
+        Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let pages = pages_of(&(offset..offset + bytes.len() as u64));
+        self.pool.replace_by(pages, || self.below.store(offset, bytes))
+    }
+
+    fn takes_victims(&self) -> bool {
+        true
+    }
+
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        let first = offset / PAGE_BYTES;
+        let count = bytes.len().div_ceil(PAGE);
+        // Pages that do not compress are written together.
+        let mut refused = 0;
+        for (at, page) in bytes.chunks(PAGE).enumerate() {
+            let kept = self
+                .pool
+                .put(first + at as u64, page, dirty, |number, bytes| self.write(number, bytes))?;
+            if kept {
+                if dirty && refused < at {
+                    let part = &bytes[refused * PAGE..at * PAGE];
+                    self.store((first + refused as u64) * PAGE_BYTES, part)?;
+                }
+                refused = at + 1;
+            }
+        }
+        if dirty && refused < count {
+            self.store((first + refused as u64) * PAGE_BYTES, &bytes[refused * PAGE..])?;
+        }
+        Ok(())
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        self.below.advise(offset, len, advice)
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.below.reserve(offset, len)
+    }
+
+    fn sparse(&self) -> bool {
+        self.below.sparse()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let within = (len % PAGE_BYTES) as usize;
+        let last = len / PAGE_BYTES;
+        if within > 0 && len < self.below.len()? {
+            // What is cut off must not come back when the store grows again.
+            let mut page = vec![0; PAGE];
+            if let Some(found) = self.pool.get(last, &mut page)? {
+                let kept = &page[..found.len.min(within)];
+                self.pool.replace_by(last..last + 1, || self.write(last, kept))?;
+            }
+        }
+        // Nothing is written behind the new end meanwhile.
+        self.pool.replace_by(len.div_ceil(PAGE_BYTES)..u64::MAX, || self.below.set_len(len))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let written = self.pool.flush(0..u64::MAX, |number, bytes| self.write(number, bytes));
+        written.and(self.below.sync())
+    }
+}

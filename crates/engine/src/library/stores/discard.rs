@@ -1,0 +1,245 @@
+//! Discardable pages: dropped without being written, and made anew when they are touched again.
+
+use crate::library::segment::{Advice, pages_of};
+use crate::library::store::Store;
+use crate::port::PAGE_BYTES;
+use rangemap::RangeSet;
+use std::io;
+use std::ops::Range;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+const PAGE: usize = PAGE_BYTES as usize;
+
+/// A store of which some pages are *discardable*: when they have to leave memory they are dropped,
+/// dirty or not, and the program's own code makes them anew when they are next touched. An index
+/// that can be computed again, a garbage collector's empty pages (V++'s discardable pages; Table 4's
+/// regenerated index).
+///
+/// Pages are made discardable by [`Segment::advise`] with [`Advice::Discardable`], and the store
+/// below is kept for again with [`Advice::Needed`]: then what is in memory is written as ever, and
+/// what was dropped before is still made anew until it is next written.
+///
+/// ```
+/// use pagekeeper::library::{Advice, Cache, Discardable, FileStore};
+/// # fn main() -> std::io::Result<()> {
+/// let cache = Cache::new(256 << 10)?;
+/// // Squares of the numbers from 0 on: a table of 1 MiB, of which a quarter fits.
+/// let squares = |offset: u64, pages: &mut [u8]| {
+///     for (i, word) in pages.chunks_exact_mut(8).enumerate() {
+///         let n = offset / 8 + i as u64;
+///         word.copy_from_slice(&(n * n).to_le_bytes());
+///     }
+///     Ok(())
+/// };
+/// let scratch = FileStore::scratch(&std::env::temp_dir(), 1 << 20)?;
+/// let table = cache.open_store(Discardable::new(scratch, squares), "squares")?;
+/// table.advise(0..1 << 20, Advice::Discardable)?;
+///
+/// let mut word = [0; 8];
+/// for n in [7u64, 100_000, 7] {
+///     table.read_exact_at(&mut word, n * 8)?;
+///     assert_eq!(u64::from_le_bytes(word), n * n);
+/// }
+/// # Ok(())
+/// # }
+/// ```
+///
+/// [`Segment::advise`]: crate::library::Segment::advise
+pub struct Discardable<S, F> {
+    below: S,
+    make: F,
+    pages: Mutex<Pages>,
+    made: AtomicU64,
+    dropped: AtomicU64,
+}
+
+#[derive(Default)]
+struct Pages {
+    /// Not written.
+    discardable: RangeSet<u64>,
+    /// Made anew, since the store below does not have them: those above, and those that were
+    /// among them until they are written.
+    made: RangeSet<u64>,
+}
+
+impl<S: std::fmt::Debug, F> std::fmt::Debug for Discardable<S, F> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Discardable").field("below", &self.below).finish_non_exhaustive()
+    }
+}
+
+impl<S, F> Discardable<S, F>
+where
+    S: Store,
+    F: Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync + 'static,
+{
+    /// A store none of whose pages are discardable yet. `make` fills whole pages from a byte offset
+    /// on; it is called as [`Store::load`] is, from any thread.
+    pub fn new(below: S, make: F) -> Discardable<S, F> {
+        let (made, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
+        Discardable { below, make, pages: Mutex::new(Pages::default()), made, dropped }
+    }
+
+    /// Pages made anew so far.
+    pub fn made_pages(&self) -> u64 {
+        self.made.load(Ordering::Relaxed)
+    }
+
+    /// Dirty pages dropped, instead of being written, so far.
+    pub fn dropped_pages(&self) -> u64 {
+        self.dropped.load(Ordering::Relaxed)
+    }
+
+    /// The store below.
+    pub fn below(&self) -> &S {
+        &self.below
+    }
+
+    /// Parts of a page range that are in a set, or not.
+    fn split(
+        &self,
+        range: Range<u64>,
+        set: fn(&Pages) -> &RangeSet<u64>,
+    ) -> Vec<(Range<u64>, bool)> {
+        let pages = self.pages.lock().expect("pages");
+        let mut parts = Vec::new();
+        let mut from = range.start;
+        if range.is_empty() {
+            return parts;
+        }
+        for inside in set(&pages).overlapping(&range) {
+            let inside = inside.start.max(range.start)..inside.end.min(range.end);
+            if from < inside.start {
+                parts.push((from..inside.start, false));
+            }
+            from = inside.end;
+            parts.push((inside, true));
+        }
+        if from < range.end {
+            parts.push((from..range.end, false));
+        }
+        parts
+    }
+
+    /// Bytes that leave memory or are to be written: those of discardable pages are dropped.
+    fn write(
+        &self,
+        offset: u64,
+        bytes: &[u8],
+        write: impl Fn(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let end = offset + bytes.len() as u64;
+        for (part, dropped) in self.split(pages_of(&(offset..end)), |p| &p.discardable) {
+            if dropped {
+                self.dropped.fetch_add(part.end - part.start, Ordering::Relaxed);
+                continue;
+            }
+            let from = part.start * PAGE_BYTES;
+            let to = (part.end * PAGE_BYTES).min(end);
+            write(from, &bytes[(from - offset) as usize..(to - offset) as usize])?;
+            self.pages.lock().expect("pages").made.remove(part);
+        }
+        Ok(())
+    }
+}
+
+impl<S, F> Store for Discardable<S, F>
+where
+    S: Store,
+    F: Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync + 'static,
+{
+    fn len(&self) -> io::Result<u64> {
+        self.below.len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        let first = offset / PAGE_BYTES;
+        let count = (pages.len() / PAGE) as u64;
+        for (part, made) in self.split(first..first + count, |p| &p.made) {
+            let bytes = (part.start - first) as usize * PAGE..(part.end - first) as usize * PAGE;
+            let piece = &mut pages[bytes];
+            if made {
+                piece.fill(0);
+                (self.make)(part.start * PAGE_BYTES, piece)?;
+                self.made.fetch_add(part.end - part.start, Ordering::Relaxed);
+            } else {
+                let had = self.below.load(part.start * PAGE_BYTES, piece)?;
+                let had = had.min(piece.len());
+                piece[had..].fill(0);
+            }
+        }
+        let len = self.below.len()?.saturating_sub(offset);
+        Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write(offset, bytes, |offset, bytes| self.below.store(offset, bytes))
+    }
+
+    fn takes_victims(&self) -> bool {
+        self.below.takes_victims()
+    }
+
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        if dirty {
+            return self
+                .write(offset, bytes, |offset, bytes| self.below.retire(offset, bytes, true));
+        }
+        let end = offset + bytes.len() as u64;
+        for (part, made) in self.split(pages_of(&(offset..end)), |p| &p.made) {
+            let from = part.start * PAGE_BYTES;
+            let to = (part.end * PAGE_BYTES).min(end);
+            if !made {
+                let piece = &bytes[(from - offset) as usize..(to - offset) as usize];
+                self.below.retire(from, piece, false)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        let range = pages_of(&(offset..offset + len));
+        if range.is_empty() {
+            return Ok(());
+        }
+        let mut pages = self.pages.lock().expect("pages");
+        match advice {
+            Advice::Discardable => {
+                pages.discardable.insert(range.clone());
+                pages.made.insert(range);
+            }
+            Advice::Needed => pages.discardable.remove(range),
+            Advice::WillNeed | Advice::DontNeed => {}
+        }
+        Ok(())
+    }
+
+    fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
+        for (part, dropped) in self.split(pages_of(&(offset..offset + len)), |p| &p.discardable) {
+            if !dropped {
+                let bytes = (part.end - part.start) * PAGE_BYTES;
+                self.below.reserve(part.start * PAGE_BYTES, bytes)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn sparse(&self) -> bool {
+        self.below.sparse()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.below.set_len(len)?;
+        // What the store gains reads as zeros.
+        let gone = len.div_ceil(PAGE_BYTES)..u64::MAX;
+        let mut pages = self.pages.lock().expect("pages");
+        pages.discardable.remove(gone.clone());
+        pages.made.remove(gone);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.below.sync()
+    }
+}

@@ -1,0 +1,130 @@
+//! The working set, kept from one run of a program to the next.
+
+use crate::library::cache::Cache;
+use crate::library::segment::Inner;
+use pagekeeper_trace::{Header, Record, Reference, Segment, SegmentKind, TraceReader, TraceWriter};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter};
+use std::path::Path;
+use std::sync::Arc;
+
+impl Cache {
+    /// Writes down which pages are in memory, the one used longest ago first, so that a later run
+    /// can begin with them ([`load_working_set`](Self::load_working_set)). The file is a trace, one
+    /// reference a page; it appears whole or not at all. Returns how many pages there are.
+    ///
+    /// ```
+    /// use pagekeeper::library::{Cache, Options};
+    /// # fn main() -> std::io::Result<()> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let (data, saved) = (directory.path().join("data"), directory.path().join("hot"));
+    /// # std::fs::write(&data, vec![7; 1 << 20])?;
+    /// let mut page = [0; 4096];
+    /// {
+    ///     let cache = Cache::new(256 << 10)?;
+    ///     let segment = cache.open(&data, Options::new())?;
+    ///     for at in [3u64, 40, 200] {
+    ///         segment.read_exact_at(&mut page, at * 4096)?;
+    ///     }
+    ///     cache.save_working_set(&saved)?;
+    /// }
+    /// let cache = Cache::new(256 << 10)?;
+    /// let segment = cache.open(&data, Options::new())?;
+    /// cache.load_working_set(&saved)?;
+    /// assert!(segment.attributes(40 * 4096..41 * 4096)?[0].resident);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Those of writing a file.
+    pub fn save_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
+        let path = path.as_ref();
+        let mut new = path.as_os_str().to_owned();
+        new.push(".new");
+        let pages = self.shared().engine.by_last_use();
+        let output = BufWriter::new(File::create(&new)?);
+        let header = Header::new(self.page_bytes() as u32).with("clock", "none");
+        let mut trace = TraceWriter::new(output, header).map_err(io::Error::other)?;
+        for inner in self.open_segments() {
+            let segment = Segment {
+                segment: inner.number(),
+                kind: SegmentKind::File,
+                bytes: inner.len(),
+                name: inner.name().into_bytes(),
+            };
+            trace.segment(&segment).map_err(io::Error::other)?;
+        }
+        for place in &pages {
+            let reference = Reference {
+                time_ns: 0,
+                process: 0,
+                segment: place.segment.0,
+                page: place.index,
+                write: false,
+            };
+            trace.reference(reference).map_err(io::Error::other)?;
+        }
+        let output = trace.finish().map_err(io::Error::other)?;
+        output.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
+        std::fs::rename(&new, path)?;
+        Ok(pages.len() as u64)
+    }
+
+    /// Brings pages in that were written down, of segments that are open now, as they are named
+    /// now; if not all fit, those that were used last. Neighbours come together. Any trace of pages
+    /// of this size will do. Returns how many pages are in memory because of it.
+    ///
+    /// # Errors
+    /// Those of reading a file, or `InvalidData`: it is no trace, or of pages of another size.
+    /// (What is not there any more, or cannot be read, is passed over.)
+    pub fn load_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
+        let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
+        let input = BufReader::new(File::open(path)?);
+        let mut trace = TraceReader::new(input).map_err(|e| invalid(e.to_string()))?;
+        if u64::from(trace.header().page_bytes) != self.page_bytes() {
+            return Err(invalid(format!("pages of {} bytes", trace.header().page_bytes)));
+        }
+        let open = self.open_segments();
+        let by_name: HashMap<String, Arc<Inner>> =
+            open.into_iter().map(|inner| (inner.name(), inner)).collect();
+        let mut numbers: HashMap<u32, Arc<Inner>> = HashMap::new();
+        // The last use of each page, in order.
+        let mut last: HashMap<(u32, u64), u64> = HashMap::new();
+        let mut count = 0u64;
+        while let Some(record) = trace.next_record().map_err(|e| invalid(e.to_string()))? {
+            match record {
+                Record::Segment(segment) => {
+                    if let Some(inner) = by_name.get(&*String::from_utf8_lossy(&segment.name)) {
+                        numbers.insert(segment.segment, inner.clone());
+                    }
+                }
+                Record::Reference(reference) => {
+                    let known = numbers.get(&reference.segment);
+                    if known.is_some_and(|inner| {
+                        reference.page < inner.len().div_ceil(self.page_bytes())
+                    }) {
+                        last.insert((reference.segment, reference.page), count);
+                        count += 1;
+                    }
+                }
+                _ => {}
+            }
+        }
+        let mut pages: Vec<((u32, u64), u64)> = last.into_iter().collect();
+        pages.sort_unstable_by_key(|(_, when)| std::cmp::Reverse(*when));
+        pages.truncate(self.shared().engine.free_to_use() as usize);
+        let mut pages: Vec<(u32, u64)> = pages.into_iter().map(|(page, _)| page).collect();
+        pages.sort_unstable();
+        let mut brought = 0;
+        let runs = pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1);
+        for run in runs {
+            let inner = &numbers[&run[0].0];
+            let end = run[0].1 + run.len() as u64;
+            let come = (run[0].1..end).filter(|&index| inner.bring_in(index, end - index));
+            brought += come.count() as u64;
+        }
+        Ok(brought)
+    }
+}
