@@ -308,6 +308,38 @@ empty:
     }
 }
 
+/// An event that is ended where it has Called another leaves nothing of that to the next, which has
+/// no Calls of its own and is left to the interpreter.
+#[test]
+fn an_event_that_was_ended_is_not_gone_back_to() {
+    let text = "hipec 1
+event Init
+    Queue q
+    Page kept
+    System FaultedPage
+event PageFault
+    EnQueue FaultedPage, q, TAIL
+    Return
+event Replace
+    Call Oldest
+    Return kept
+event 3 Oldest
+    DeQueue kept, q, HEAD
+    Return
+";
+    let program = assemble(text).unwrap_or_else(|error| panic!("{error}")).program;
+    let program = Arc::new(verify(program).unwrap_or_else(|error| panic!("{error:?}")));
+    let Some(mut both) = both(&program, 4) else { return };
+    both.each(|policy| policy.set_budget_commands(Some(1)));
+    for page in 0..3 {
+        both.each(|policy| policy.admitted(Page(page), Admission::Demand));
+        assert_eq!(both.victim(None), Some(Page(page)), "passed over");
+    }
+    let counts = both.finish();
+    // Two commands a PageFault, one of which waits, and the Call of each Replace.
+    assert_eq!((counts.commands, counts.waits, counts.overruns), (9, 3, 3), "{counts:?}");
+}
+
 #[test]
 fn a_released_page_is_gone_where_the_event_goes_back_to_its_beginning() {
     let commands = "again:\n    Release FaultedPage\n    Has FaultedPage\n    Jump again";

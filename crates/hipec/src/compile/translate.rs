@@ -177,8 +177,9 @@ impl Layout {
         reached
     }
 
-    fn calls(&self, image: &Image, root: EventNumber) -> bool {
-        self.reached(image, root).len() > 1
+    /// Whether any event Calls another.
+    fn calls(&self) -> bool {
+        self.returns.iter().any(|returns| !returns.is_empty())
     }
 
     /// Whether the command is the last of its block.
@@ -459,7 +460,9 @@ impl Translator<'_> {
                 let prefetched = self.builder.ins().ushr_imm_u(self.told, 32);
                 self.set_int(Index(start.prefetched), prefetched);
             }
-            if self.layout.calls(self.image, self.root) {
+            // One that was ended before may have stood in an event that it Called, where the
+            // interpreter would go back to from this one.
+            if self.layout.calls() {
                 let depth = offset_of!(Registers, depth) as i32;
                 self.store(Region::Calls, none, self.registers, depth);
             }
