@@ -13,7 +13,7 @@ use proptest::prelude::*;
 mod programs;
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 8_000, ..ProptestConfig::default() })]
 
     #[test]
     fn a_verified_program_keeps_the_contract(

@@ -115,7 +115,7 @@ fn play(both: &mut Both, frames: u32, touches: &[(u32, u8)]) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 400, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 8_000, ..ProptestConfig::default() })]
 
     #[test]
     fn any_program_does_the_same_both_ways(
