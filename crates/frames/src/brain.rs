@@ -37,6 +37,9 @@ pub(crate) const EVICTED_ONCE: u8 = 128;
 /// Of a newcomer: the policy gave it up although it was in use, and it was not used since.
 const SPARED: u8 = 128;
 
+/// What a page is whose policy does not hear of its use.
+const UNSEEN: u8 = RESIDENT | MAPPED | IN_POLICY;
+
 /// [`MARKER`] has another meaning where the page is not pending.
 const fn is_marker(flags: u8) -> bool {
     flags & (PENDING | MARKER) == PENDING | MARKER
@@ -697,7 +700,9 @@ impl Brain {
     /// A stream that goes on sequentially over absent pages, and is at `index` now, has most likely
     /// come over the resident ones before them, unseen. The policy hears of as many as would still
     /// be nearer in time than what went before, when room is made: under MRU they, and not pages
-    /// further on, are to go, until the stream's own are old enough.
+    /// further on, are to go, until the stream's own are old enough. Pages whose use was seen within
+    /// that time are the scan's own, from before it met one that was there: to a policy that counts
+    /// uses they would be used twice.
     fn infer_passed(&mut self, segment: Segment, index: u64) {
         // Two windows are under way.
         let recent = u64::from(self.recent_uses());
@@ -710,17 +715,17 @@ impl Brain {
         let end = stream.passed;
         let least = end.min(stream.begin.saturating_sub(wanted.saturating_sub(own)));
         let mut first = end;
-        while first > least {
-            let at = Place { segment, index: first - 1 };
-            if self.flag(at) & (RESIDENT | MAPPED | IN_POLICY) != RESIDENT | MAPPED | IN_POLICY {
-                break;
-            }
+        while first > least
+            && let Some(page) = self.pages.find(Place { segment, index: first - 1 })
+            && self.flags[page.index()] & UNSEEN == UNSEEN
+            && u64::from(self.uses_since(page)) >= wanted
+        {
             first -= 1;
         }
         self.streams[segment.0 as usize].last().passed = first;
         for index in first..end {
             let at = Place { segment, index };
-            let page = self.pages.find(at).expect("resident pages are numbered");
+            let page = self.pages.find(at).expect("numbered");
             self.saw_use(page, at);
         }
     }

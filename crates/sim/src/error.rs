@@ -42,6 +42,18 @@ pub enum SimError {
         /// What it answered.
         what: String,
     },
+    /// A segment is longer than anything that is mapped.
+    #[error(
+        "{segment} has a page beyond number {most}, which is no place in a file (names of pages are \
+         numbered so): neighbours and sampling mean nothing there; simulate it without --readahead \
+         and --references sampled"
+    )]
+    NoPlaces {
+        /// The segment.
+        segment: String,
+        /// The most pages that one may have.
+        most: u64,
+    },
     /// No key of the cost model has this name.
     #[error("the cost model has no `{key}`; it has {known}")]
     UnknownCost {
