@@ -73,7 +73,7 @@ fn random_data_retrieval(retrieved: u64) -> Result<References> {
     let mut references = References::builder();
     let mut random = SplitMix::new(1997);
     let mut touch = |segment: u32, page_index: u64| {
-        references.push(Reference { segment, page_index, write: false, time_ns: 0 })
+        references.push(Reference { segment, page_index, write: false, by_call: false, time_ns: 0 })
     };
     for _ in 0..retrieved {
         let record = 1 + random.below((1 << LEVELS) - 1);

@@ -159,6 +159,7 @@ pub fn load(trace: &Path) -> Result<References> {
                 segment: r.segment,
                 page_index: r.page,
                 write: r.write,
+                by_call: r.by_call,
                 time_ns: r.time_ns,
             })?,
             _ => {}

@@ -105,6 +105,7 @@ fn read_trace(path: &Path) -> Result<References> {
                 segment: touch.segment,
                 page_index: touch.page,
                 write: touch.write,
+                by_call: touch.by_call,
                 time_ns: 0,
             });
         }

@@ -27,6 +27,7 @@ fn strings() -> impl Strategy<Value = Vec<Reference>> {
                 segment,
                 page_index,
                 write: false,
+                by_call: false,
                 time_ns: 7 + 3 * at as u64,
             })
             .collect()

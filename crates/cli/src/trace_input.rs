@@ -154,6 +154,7 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
                 segment: touch.segment,
                 page_index: touch.page / ratio,
                 write: touch.write,
+                by_call: touch.by_call,
                 time_ns: touch.time_ns,
             });
         }

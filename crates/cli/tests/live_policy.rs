@@ -187,7 +187,7 @@ fn said(program: &str, pages: usize, touches: &[usize]) -> pagekeeper_sim::Count
     references.segment(0, "data", pages as u64);
     for page in touches {
         let page_index = *page as u64;
-        let touch = Reference { segment: 0, page_index, write: false, time_ns: 0 };
+        let touch = Reference { segment: 0, page_index, write: false, by_call: false, time_ns: 0 };
         references.push(touch).expect("few pages");
     }
     let outcome = simulate_live(&references.finish(), &spec, &LiveOptions::new(256 << 10));

@@ -136,13 +136,14 @@ impl Recorder {
         number
     }
 
-    fn touch(&mut self, time_ns: u64, process: u32, place: Place, write: bool) {
+    fn touch(&mut self, time_ns: u64, process: u32, place: Place, write: bool, by_call: bool) {
         self.push(trace::Record::Reference(trace::Reference {
             time_ns,
             process,
             segment: place.segment.0,
             page: place.index,
             write,
+            by_call,
         }));
     }
 
@@ -173,21 +174,21 @@ impl Log for Recorder {
             _ => 0,
         };
         match input {
-            Input::Major { place, want, write, .. } => {
+            Input::Major { place, want, write, map } => {
                 for i in 0..u64::from(want) {
                     let place = Place { index: place.index + i, ..place };
-                    self.touch(time_ns, process, place, write);
+                    self.touch(time_ns, process, place, write, !map);
                 }
                 self.fault(time_ns, process, place, trace::FaultKind::Major);
             }
             Input::Touch { place, write, map } => {
-                self.touch(time_ns, process, place, write);
+                self.touch(time_ns, process, place, write, !map);
                 if map {
                     self.fault(time_ns, process, place, trace::FaultKind::Minor);
                 }
             }
             Input::Write { place } => {
-                self.touch(time_ns, process, place, true);
+                self.touch(time_ns, process, place, true, false);
                 self.fault(time_ns, process, place, trace::FaultKind::Write);
             }
             Input::Segment { segment, pages } if self.known.contains(&segment.0) => {

@@ -76,7 +76,13 @@ fn string() -> References {
             _ => (1, (at * at + at / 7) % 41),
         };
         builder
-            .push(Reference { segment, page_index, write: at % 5 == 0, time_ns: at * 1_000_000 })
+            .push(Reference {
+                segment,
+                page_index,
+                write: at % 5 == 0,
+                by_call: false,
+                time_ns: at * 1_000_000,
+            })
             .unwrap();
     }
     builder.finish()

@@ -20,13 +20,15 @@ pub struct Reference {
     pub page_index: u64,
     /// Whether the touch wrote.
     pub write: bool,
+    /// Whether a call made it that copies, such as read(2), and not the program through a mapping.
+    pub by_call: bool,
     /// When, in nanoseconds from the trace's start; 0 throughout where the trace has no times.
     pub time_ns: u64,
 }
 
 impl From<(u32, u64, bool, u64)> for Reference {
     fn from((segment, page_index, write, time_ns): (u32, u64, bool, u64)) -> Self {
-        Self { segment, page_index, write, time_ns }
+        Self { segment, page_index, write, by_call: false, time_ns }
     }
 }
 
@@ -44,11 +46,14 @@ pub struct Segment {
 /// A reference string: pages numbered densely in order of first reference, so that a replay
 /// hashes nothing.
 ///
-/// Costs 4 bytes per reference, 8 more where there are times, and 12 per distinct page.
+/// Costs 4 bytes per reference (a bit more where calls were recorded), 8 more where there are times,
+/// and 12 per distinct page.
 #[derive(Clone, Debug, Default)]
 pub struct References {
     /// Page number · 2 + write.
     packed: Vec<u32>,
+    /// Which were made by calls: 64 a word, as far as one was.
+    by_call: Vec<u64>,
     times_ns: Vec<u64>,
     segments: Vec<Segment>,
     /// Per page: its place in `segments`.
@@ -111,6 +116,12 @@ impl References {
     /// The references in order: the page, and whether it was written.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (Page, bool)> + DoubleEndedIterator + '_ {
         self.packed.iter().map(|packed| (Page(packed >> 1), packed & 1 != 0))
+    }
+
+    /// Whether the reference at this position was made by a call, as read(2).
+    pub fn is_by_call(&self, position: usize) -> bool {
+        let word = self.by_call.get(position / 64).copied().unwrap_or_default();
+        word >> (position % 64) & 1 != 0
     }
 
     /// The time of each reference in nanoseconds, if the trace has times.
@@ -205,7 +216,7 @@ impl ReferencesBuilder {
     /// # Errors
     /// [`SimError::TooManyPages`] above [`PAGES_MAX`] distinct pages.
     pub fn push(&mut self, reference: Reference) -> Result<(), SimError> {
-        let Reference { segment, page_index, write, time_ns } = reference;
+        let Reference { segment, page_index, write, by_call, time_ns } = reference;
         let number = match self.numbers.get(&(segment, page_index)) {
             Some(number) => *number,
             None => self.new_page(segment, page_index)?,
@@ -215,6 +226,12 @@ impl ReferencesBuilder {
             // Times begin where the first that is not zero comes: all before it were zero.
             times_ns.resize(self.references.packed.len(), 0);
             times_ns.push(time_ns);
+        }
+        if by_call {
+            let position = self.references.packed.len();
+            let words = &mut self.references.by_call;
+            words.resize(position / 64 + 1, 0);
+            words[position / 64] |= 1 << (position % 64);
         }
         self.references.packed.push(number << 1 | u32::from(write));
         Ok(())

@@ -20,6 +20,7 @@ fn strings() -> impl Strategy<Value = Vec<Reference>> {
                         segment,
                         page_index: index,
                         write: write && step % 3 == 0,
+                        by_call: false,
                         time_ns: 0,
                     }
                 })

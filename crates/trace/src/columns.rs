@@ -30,6 +30,8 @@ const KIND_BITS: u8 = 0x0f;
 const SAME_PROCESS: u8 = 0x10;
 /// The segment is the one of the reference or fault before, and is not in its column.
 const SAME_SEGMENT: u8 = 0x20;
+/// The reference was made by a call.
+const BY_CALL: u8 = 0x40;
 
 // Which column is where.
 const OPERATIONS: usize = 0;
@@ -169,7 +171,8 @@ impl Encoder {
 
     #[inline]
     pub(crate) fn reference(&mut self, r: Reference) {
-        let operation = if r.write { WRITE } else { READ };
+        let kind = if r.write { WRITE } else { READ };
+        let operation = if r.by_call { kind | BY_CALL } else { kind };
         self.references += 1;
         self.located(operation, r.time_ns, r.process, r.segment, r.page);
     }
@@ -314,7 +317,9 @@ impl Decoder {
 
     #[inline]
     fn located(&mut self, content: &[u8], operation: u8) -> Result<Record, Malformed> {
-        if operation & !(KIND_BITS | SAME_PROCESS | SAME_SEGMENT) != 0 {
+        let kind = operation & KIND_BITS;
+        let own_flags = if matches!(kind, READ | WRITE) { BY_CALL } else { 0 };
+        if operation & !(KIND_BITS | SAME_PROCESS | SAME_SEGMENT | own_flags) != 0 {
             return Err("a record has flags that it cannot have");
         }
         let time_ns = self.time(content)?;
@@ -333,24 +338,11 @@ impl Decoder {
         let page = varint::apply_delta(*last, self.columns[PAGES].varint(content)?);
         *last = page;
         let process = self.state.process;
-        let kind = match operation & KIND_BITS {
-            READ => {
-                return Ok(Record::Reference(Reference {
-                    time_ns,
-                    process,
-                    segment,
-                    page,
-                    write: false,
-                }));
-            }
-            WRITE => {
-                return Ok(Record::Reference(Reference {
-                    time_ns,
-                    process,
-                    segment,
-                    page,
-                    write: true,
-                }));
+        let kind = match kind {
+            READ | WRITE => {
+                let (write, by_call) = (kind == WRITE, operation & BY_CALL != 0);
+                let reference = Reference { time_ns, process, segment, page, write, by_call };
+                return Ok(Record::Reference(reference));
             }
             MAJOR_FAULT => FaultKind::Major,
             MINOR_FAULT => FaultKind::Minor,

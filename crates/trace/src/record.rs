@@ -147,6 +147,9 @@ pub struct Reference {
     pub page: u64,
     /// Whether the touch was a write.
     pub write: bool,
+    /// Whether it was made for the program by a call that copies, such as read(2), and not by the
+    /// program itself through a mapping.
+    pub by_call: bool,
 }
 
 /// A page fault.

@@ -548,7 +548,15 @@ fn oracle_general_is_exported_over_several_pieces() {
     let records: Vec<Record> = (0..40_000u64)
         .map(|i| {
             let (time_ns, process, segment) = (i << 20, 0, 0);
-            Reference { time_ns, process, segment, page: page(i), write: i % 9 == 0 }.into()
+            Reference {
+                time_ns,
+                process,
+                segment,
+                page: page(i),
+                write: i % 9 == 0,
+                by_call: false,
+            }
+            .into()
         })
         .collect();
     let trace = write(Header::new(8192), WriterOptions::default(), &records);
@@ -586,7 +594,7 @@ fn trace_of(pages: &[(u64, bool)]) -> Vec<u8> {
         .enumerate()
         .map(|(i, &(page, write))| {
             let time_ns = i as u64 * 1_000_000_000;
-            Reference { time_ns, process: 0, segment: 0, page, write }.into()
+            Reference { time_ns, process: 0, segment: 0, page, write, by_call: false }.into()
         })
         .collect();
     write(Header::new(4096), small_blocks(64), &records)

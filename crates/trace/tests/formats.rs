@@ -160,7 +160,14 @@ fn every_export_is_an_import() {
 #[test]
 fn text_refuses_pages_that_would_collide() {
     let reference = |segment, page| {
-        Record::from(Reference { time_ns: 0, process: 0, segment, page, write: false })
+        Record::from(Reference {
+            time_ns: 0,
+            process: 0,
+            segment,
+            page,
+            write: false,
+            by_call: false,
+        })
     };
     let large = 1 << SEGMENT_SHIFT;
     for (references, fits) in [

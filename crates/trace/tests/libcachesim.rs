@@ -55,7 +55,15 @@ fn references_to_export() -> Vec<Record> {
     (0..30_000u64)
         .map(|i| {
             let (time_ns, segment) = (i * 40_000_000, (i % 3) as u32);
-            Reference { time_ns, process: 0, segment, page: page(i), write: i % 4 == 0 }.into()
+            Reference {
+                time_ns,
+                process: 0,
+                segment,
+                page: page(i),
+                write: i % 4 == 0,
+                by_call: false,
+            }
+            .into()
         })
         .collect()
 }

@@ -61,7 +61,7 @@ fn zstd_reads_a_trace_as_a_series_of_frames() {
 }
 
 fn reference(time_ns: u64, page: u64) -> Record {
-    Reference { time_ns, process: 0, segment: 0, page, write: false }.into()
+    Reference { time_ns, process: 0, segment: 0, page, write: false, by_call: false }.into()
 }
 
 /// A fixed sequence of numbers that nothing can compress.

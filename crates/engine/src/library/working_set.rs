@@ -63,6 +63,7 @@ impl Cache {
                 segment: place.segment.0,
                 page: place.index,
                 write: false,
+                by_call: false,
             };
             trace.reference(reference).map_err(io::Error::other)?;
         }

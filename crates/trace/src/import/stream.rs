@@ -79,7 +79,14 @@ impl Touch {
             }
             kind => {
                 let write = kind == Kind::Write;
-                Record::Reference(Reference { time_ns, process, segment, page, write })
+                Record::Reference(Reference {
+                    time_ns,
+                    process,
+                    segment,
+                    page,
+                    write,
+                    by_call: false,
+                })
             }
         }
     }

@@ -40,9 +40,9 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             small().prop_map(|mapped_pages| Sampling::Window { mapped_pages }),
             number().prop_map(|ns| Sampling::Interval { ns }),
         ].prop_map(Into::into),
-        8 => (number(), small(), small(), number(), any::<bool>()).prop_map(
-            |(time_ns, process, segment, page, write)|
-            Reference { time_ns, process, segment, page, write }.into()),
+        8 => (number(), small(), small(), number(), any::<bool>(), any::<bool>()).prop_map(
+            |(time_ns, process, segment, page, write, by_call)|
+            Reference { time_ns, process, segment, page, write, by_call }.into()),
         4 => (number(), small(), small(), number(), fault).prop_map(
             |(time_ns, process, segment, page, kind)|
             Fault { time_ns, process, segment, page, kind }.into()),
@@ -113,7 +113,7 @@ pub(crate) fn little_of_everything(rounds: u64) -> Vec<Record> {
         let kind = [FaultKind::Major, FaultKind::Minor, FaultKind::Write][(round % 3) as usize];
         records.push(Fault { time_ns, process, segment, page, kind }.into());
         let write = round % 3 == 2;
-        records.push(Reference { time_ns, process, segment, page, write }.into());
+        records.push(Reference { time_ns, process, segment, page, write, by_call: false }.into());
         records.push(Input { time_ns, code: round as u8, a: page, b: round % 2 }.into());
         if round % 8 == 7 {
             records.push(Digest { after_inputs: round, value: page.wrapping_mul(!0 / 3) }.into());

@@ -144,7 +144,13 @@ fn built_in(frames: u32) -> Result<[(&'static str, References); 3], SimError> {
 fn string(touches: impl Iterator<Item = (u32, u64)>) -> Result<References, SimError> {
     let mut builder = References::builder();
     for (segment, page_index) in touches {
-        builder.push(Reference { segment, page_index, write: false, time_ns: 0 })?;
+        builder.push(Reference {
+            segment,
+            page_index,
+            write: false,
+            by_call: false,
+            time_ns: 0,
+        })?;
     }
     Ok(builder.finish())
 }
