@@ -365,7 +365,7 @@ impl Model {
         assert_eq!(self.brain.resident_pages() as usize, self.resident.len());
         let counts = self.brain.counts();
         if let Some(per_eviction) = self.per_eviction {
-            self.watched |= self.choice.wishful;
+            self.watched |= self.brain.watches_pages;
             let most = per_eviction + if self.watched { WATCHED_PER_EVICTION } else { 0 };
             assert!(counts.unmapped_pages <= u64::from(most) * counts.evictions);
         }
