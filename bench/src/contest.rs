@@ -58,7 +58,7 @@ impl Contender {
                 "elapsed_ns": r.elapsed_ns, "cpu_ns": r.cpu_ns, "read_bytes": r.read_bytes,
                 "device_read_bytes": r.device_read_bytes, "major_faults": r.major_faults,
                 "peak_bytes": r.peak_bytes,
-                "answer": r.answer, "stats": r.stats,
+                "answer": r.answer, "told": r.told, "stats": r.stats,
             })
         });
         json!({

@@ -7,6 +7,7 @@ pub mod heap;
 pub mod hipec;
 pub mod hits;
 pub mod library;
+pub mod live;
 pub mod machine;
 pub mod overhead;
 pub mod pattern;

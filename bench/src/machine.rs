@@ -100,7 +100,7 @@ impl Machine {
         }
         eprintln!("building {}", path.display());
         let part = path.with_extension("part");
-        let _ = fs::remove_file(&part);
+        let _ = fs::remove_file(&part).or_else(|_| fs::remove_dir_all(&part));
         build(&part)?;
         File::open(&part)?.sync_all()?;
         fs::rename(&part, &path)?;

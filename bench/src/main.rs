@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, heap, hipec, hits, library, overhead, predict, simulator, suite, tables,
+    contest, domains, heap, hipec, hits, library, live, overhead, predict, simulator, suite, tables,
     translation,
 };
 use std::path::PathBuf;
@@ -25,7 +25,7 @@ struct Cli {
     /// Policy of the suite's programs
     #[arg(long, default_value = "auto")]
     policy: String,
-    /// Of the suite, only the programs whose name contains this
+    /// Of the suite and of `live`, only what has a name that contains this
     #[arg(long)]
     only: Option<String>,
 }
@@ -69,6 +69,8 @@ enum What {
     Heap,
     /// Unmodified real programs under `auto`, and under the kernel alone
     Suite,
+    /// The UBM paper's combinations of programs that run at the same time (Figures 13 and 14)
+    Live,
 }
 
 fn main() -> Result<()> {
@@ -129,6 +131,9 @@ fn main() -> Result<()> {
     }
     if cli.what == What::Suite {
         suite::suite(&machine, cli.repeats, &cli.policy, cli.only.as_deref())?;
+    }
+    if cli.what == What::Live {
+        live::live(&machine, cli.repeats, cli.only.as_deref())?;
     }
     Ok(())
 }

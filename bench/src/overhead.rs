@@ -9,6 +9,7 @@ use crate::table::{self, Spread};
 use crate::tables::{policy, program};
 use anyhow::{Context, Result, ensure};
 use pagekeeper_frames::{Brain, Budget, Config, Input};
+use pagekeeper_policy::PolicySpec;
 use pagekeeper_trace::{Record, TraceReader};
 use serde_json::json;
 use std::fs::File;
@@ -130,19 +131,27 @@ fn alone(machine: &Machine, random: &Program) -> Result<[Vec<f64>; 2]> {
         for (at, name) in names.iter().enumerate() {
             // Frames as native: with fewer, decisions would be others.
             let frames = Budget::new(RANDOM_MEMORY, policy(&names[0])?.info().bytes_per_page);
-            let frames = frames.frames(0);
-            let mut brain = Brain::new(policy(name)?.build(frames, 0)?, Config::live(frames));
-            let start = thread_cpu();
-            for input in &inputs {
-                brain.apply(*input);
-            }
-            let cpu_us = (thread_cpu() - start).as_nanos() as f64 / 1e3;
-            taken[at].push(cpu_us / brain.counts().major_faults as f64);
+            let (cpu, brain) = decided(&inputs, &policy(name)?, frames.frames(0))?;
+            taken[at].push(cpu.as_nanos() as f64 / 1e3 / brain.counts().major_faults as f64);
             digests[at] = brain.digest();
         }
     }
     ensure!(digests[0] == digests[1], "the program decides otherwise than the native policy");
     Ok(taken)
+}
+
+/// The CPU time of all decisions on inputs, and what they left.
+pub(crate) fn decided(
+    inputs: &[Input],
+    policy: &PolicySpec,
+    frames: u32,
+) -> Result<(Duration, Brain)> {
+    let mut brain = Brain::new(policy.build(frames, 0)?, Config::live(frames));
+    let start = thread_cpu();
+    for input in inputs {
+        brain.apply(*input);
+    }
+    Ok((thread_cpu() - start, brain))
 }
 
 /// CPU time of this thread, which other work on the machine does not lengthen.
@@ -154,7 +163,8 @@ fn thread_cpu() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-fn inputs(trace: &Path) -> Result<Vec<Input>> {
+/// The inputs of all decisions of a recorded run.
+pub(crate) fn inputs(trace: &Path) -> Result<Vec<Input>> {
     let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
     let mut inputs = Vec::new();
     while let Some(record) = reader.next_record()? {

@@ -23,7 +23,7 @@ pub const ALLOWANCE_BYTES: u64 = 24 << 20;
 pub struct Program {
     /// It and its arguments.
     pub command: Vec<OsString>,
-    /// The files that it maps.
+    /// The files that it maps or reads; a folder stands for all files below it.
     pub files: Vec<PathBuf>,
     /// Allocations from so many bytes on are managed, too.
     pub heap_bytes: Option<u64>,
@@ -92,6 +92,8 @@ pub struct Measured {
     pub major_faults: u64,
     /// What the program found.
     pub answer: String,
+    /// All that it told in a last line of JSON.
+    pub told: Option<Value>,
     /// What `--stats` wrote.
     pub stats: Option<Value>,
     /// The most that the cgroup used.
@@ -128,11 +130,7 @@ pub fn run_within(
     memory_bytes: u64,
     cgroup_bytes: u64,
 ) -> Result<Measured> {
-    for path in &program.files {
-        let file = File::open(path).context("the file under test")?;
-        file.sync_all()?;
-        drop_page_cache(&file).context("cannot drop the file from the page cache")?;
-    }
+    program.files.iter().try_for_each(|path| go_cold(path))?;
     let cgroup = MemoryCgroup::create("pagekeeper-bench", cgroup_bytes)?;
     let stats_file = machine.scratch("stats.json");
     let mut command = command(machine, program, pager, memory_bytes, &stats_file);
@@ -173,9 +171,20 @@ pub fn run_within(
             Some(checksum) => checksum.to_owned(),
             None => output.trim().to_owned(),
         },
+        told,
         stats,
         peak_bytes,
     })
+}
+
+/// Takes a file, or all files below a folder, out of the page cache.
+fn go_cold(path: &Path) -> Result<()> {
+    let file = File::open(path).with_context(|| format!("{} is under test", path.display()))?;
+    if file.metadata()?.is_dir() {
+        return std::fs::read_dir(path)?.try_for_each(|entry| go_cold(&entry?.path()));
+    }
+    file.sync_all()?;
+    drop_page_cache(&file).context("cannot drop the file from the page cache")
 }
 
 fn command(
@@ -205,10 +214,10 @@ fn command(
         }
         Pager::Kernel => unreachable!("returned above"),
     };
-    command.arg("--memory").arg(memory_bytes.to_string()).args(["--min-size", "4096"]);
+    command.arg("--memory").arg(memory_bytes.to_string()).args(["--min-size", "0"]);
     command.args(["--config", "/dev/null", "--stats"]).arg(stats);
     for file in &program.files {
-        command.arg("--files").arg(file);
+        command.arg("--files").arg(if file.is_dir() { file.join("**") } else { file.clone() });
     }
     if let Some(bytes) = program.heap_bytes {
         command.arg(format!("--heap={bytes}"));

@@ -48,6 +48,8 @@ enum Workload {
     /// Calls on a file that is in memory already (read once before, untimed): so many calls of so
     /// many bytes, one behind the other and from the start again
     Calls { file: PathBuf, call: Call, bytes: usize, calls: u64 },
+    /// Touches no file: adds, so many million times
+    Adds { millions: u64 },
 }
 
 /// A call of the C library.
@@ -86,6 +88,7 @@ fn main() -> Result<()> {
         }
         Workload::Pread { file, touches, seed } => pread(&file, touches, seed)?,
         Workload::Calls { file, call, bytes, calls } => made(&file, call, bytes, calls)?,
+        Workload::Adds { millions } => adds(millions),
     };
     let elapsed_ns = start.elapsed().as_nanos() as u64;
     println!(
@@ -264,6 +267,14 @@ fn pread(path: &Path, touches: u64, seed: u64) -> Result<Seen> {
         sum = sum.rotate_left(1) ^ word;
     }
     Ok((start, sum, touches))
+}
+
+fn adds(millions: u64) -> Seen {
+    let (start, mut sum) = (Instant::now(), 0u64);
+    for i in 0..millions * 1_000_000 {
+        sum = std::hint::black_box(sum) + i;
+    }
+    (start, sum, 0)
 }
 
 fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {

@@ -4,7 +4,7 @@ use crate::machine::Machine;
 use crate::run::Program;
 use anyhow::{Context, Result, ensure};
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 const MIB: u64 = 1 << 20;
@@ -39,8 +39,8 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
     let plain = machine.file(192 * MIB / 4096)?;
 
     let command = |words: &[&dyn AsRef<std::ffi::OsStr>], file: &Path| {
-        let files = if file.is_dir() { files_in(file) } else { vec![file.to_owned()] };
-        Program::new(words.iter().map(|w| OsString::from(w.as_ref())).collect(), files)
+        let words = words.iter().map(|w| OsString::from(w.as_ref()));
+        Program::new(words.collect(), vec![file.to_owned()])
     };
     let sqlite = |sql: &str| {
         let sql = format!("PRAGMA mmap_size=1073741824; PRAGMA cache_size=16; {sql}");
@@ -199,12 +199,4 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(2),
         },
     ])
-}
-
-/// The files of a folder, in order.
-fn files_in(folder: &Path) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten();
-    let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
-    files.sort();
-    files
 }

@@ -3,17 +3,8 @@
 
 mod live;
 
-use live::{Budget, LIMIT, Scratch, command, finish};
-use std::path::PathBuf;
+use live::{Budget, LIMIT, Scratch, command, example, finish};
 use std::process::Command;
-
-/// A program of the benchmarks, built as an example of this package (by `cargo test` without
-/// `--test`, or `cargo build --examples`).
-fn example(name: &str) -> PathBuf {
-    let own = std::env::current_exe().expect("this test has a path");
-    let profile = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
-    profile.join("examples").join(name)
-}
 
 fn build(place: &Scratch, program: &str, arguments: &[&str]) {
     let mut command = Command::new(example(program));

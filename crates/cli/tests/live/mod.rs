@@ -130,6 +130,14 @@ impl Drop for Scratch {
     }
 }
 
+/// A program of the benchmarks, built as an example of this package (by `cargo test` without
+/// `--test`, or `cargo build --examples`).
+pub fn example(name: &str) -> PathBuf {
+    let own = std::env::current_exe().expect("this test has a path");
+    let profile = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
+    profile.join("examples").join(name)
+}
+
 /// A C program of this directory, compiled.
 pub fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);

@@ -166,11 +166,7 @@ impl Ubm {
             }
             Class::Looping(period_refs) => self.looping_part(period_refs),
             Class::Other => Part::Other,
-            Class::Repeat => match self.detector.sequence_period(page) {
-                None => Part::Other,
-                Some(_) if self.once.get(page.index()) == 1 => self.sequential_part(),
-                Some(period_refs) => self.looping_part(period_refs),
-            },
+            Class::Repeat => self.known_part(page),
         };
         if part == Part::Other {
             self.gains.other(page)
@@ -178,6 +174,15 @@ impl Ubm {
             self.gains.forget(page)
         }
         part
+    }
+
+    /// Where a page belongs by what is known of it without another reference.
+    fn known_part(&self, page: Page) -> Part {
+        match self.detector.sequence_period(page) {
+            None => Part::Other,
+            Some(_) if self.once.get(page.index()) == 1 => self.sequential_part(),
+            Some(period_refs) => self.looping_part(period_refs),
+        }
     }
 
     fn looping_part(&self, period_refs: f32) -> Part {
@@ -316,6 +321,31 @@ impl Policy for Ubm {
             self.classify(page)
         };
         self.partitions.put(page, part);
+        self.touch_shadow(page, Some(true));
+        self.age();
+    }
+
+    /// Back to where it was, and no reference: taken for one, out of its order, it would leave its
+    /// loop.
+    fn spared(&mut self, page: Page) {
+        let part = self.known_part(page);
+        self.partitions.insert(page, part);
+        if let Some(shadow) = &mut self.shadow {
+            shadow.stays(page);
+        }
+    }
+
+    /// A page that stays in its loop keeps its place there: single pages as the next victims are
+    /// holes in what lies together, each of them a fault.
+    fn sampled(&mut self, page: Page) {
+        let held = self.partitions.part(page);
+        if self.partitions.is_ahead(page) || !matches!(held, Some(Part::Looping(_))) {
+            return self.referenced(page);
+        }
+        let part = self.classify(page);
+        if held != Some(part) {
+            self.partitions.put(page, part);
+        }
         self.touch_shadow(page, Some(true));
         self.age();
     }

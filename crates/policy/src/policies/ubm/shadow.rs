@@ -106,10 +106,17 @@ impl Shadow {
     fn sink(&mut self, is_resident: impl Fn(Page) -> bool) {
         while self.order.len() > self.frames {
             let Some(page) = self.links.pop_front(&mut self.order) else { break };
-            if is_resident(page) && self.is_queued.get(page.index()) == 0 {
-                *self.is_queued.slot(page.index()) = 1;
-                self.outside.push(page.0);
+            if is_resident(page) {
+                self.stays(page);
             }
+        }
+    }
+
+    /// The page is resident, and one to give up if LRU would not hold it.
+    pub(super) fn stays(&mut self, page: Page) {
+        if !self.links.is_linked(page) && self.is_queued.get(page.index()) == 0 {
+            *self.is_queued.slot(page.index()) = 1;
+            self.outside.push(page.0);
         }
     }
 
