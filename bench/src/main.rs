@@ -5,8 +5,8 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, heap, hipec, hits, library, live, overhead, predict, simulator, suite, tables,
-    translation,
+    contest, domains, heap, hipec, hits, library, live, overhead, predict, simulator, suite,
+    tables, translation,
 };
 use std::path::PathBuf;
 

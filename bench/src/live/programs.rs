@@ -43,10 +43,10 @@ pub(super) fn together(apps: &[App]) -> Result<(Program, Own)> {
     let mut files: Vec<PathBuf> = apps.iter().flat_map(|app| app.files.clone()).collect();
     files.sort();
     files.dedup();
-    let owned = apps.iter().map(|app| app.own).fold(DRIVER, |all, own| Own {
-        mean: all.mean + own.mean,
-        most: all.most + own.most,
-    });
+    let owned = apps
+        .iter()
+        .map(|app| app.own)
+        .fold(DRIVER, |all, own| Own { mean: all.mean + own.mean, most: all.most + own.most });
     Ok((Program::new(command, files), owned))
 }
 
@@ -78,7 +78,11 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<App>> {
         },
         App {
             name: "postgres",
-            shell: format!("sqlite3 {} '{}'", relations.display(), include_str!("../suite/joins.sql")),
+            shell: format!(
+                "sqlite3 {} '{}'",
+                relations.display(),
+                include_str!("../suite/joins.sql")
+            ),
             files: vec![relations],
             own: own_kib(950, 1400),
         },
@@ -140,7 +144,8 @@ fn succeeds(command: &mut Command, remedy: &str) -> Result<()> {
 
 fn installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file());
+    let found =
+        std::env::split_paths(&path).any(|folder| Path::new(&folder).join(program).is_file());
     if !found {
         println!("skipped: there is no {program} here (make bench-live installs it)\n");
     }
