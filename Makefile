@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite clean
+.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite bench-live clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -64,6 +64,11 @@ bench-suite: build ## Unmodified real programs under `auto` beside the kernel; i
 	test -x .venv-bench/bin/python || python3 -m venv .venv-bench
 	.venv-bench/bin/pip install --quiet numpy==2.4.6 lmdb==3.0.0 usearch==2.26.6
 	cargo run --release --manifest-path bench/Cargo.toml -- suite --repeats 9
+
+bench-live: build ## The UBM paper's programs at the same time, live; installs cscope and glimpse
+	command -v cscope >/dev/null && command -v glimpse >/dev/null || \
+		{ apt-get update -qq && apt-get install -y -qq cscope glimpse; } || true
+	cargo run --release --manifest-path bench/Cargo.toml -- live
 
 clean: ## Remove what was built
 	cargo clean

@@ -265,7 +265,7 @@ fn program_s(run: &Measured, name: &str) -> Option<f64> {
 /// It outlasts the combination, so that all the CPU time that others take is its loss.
 fn neighbour(machine: &Machine, apps: &[App], repeats: u32) -> Result<()> {
     const NAME: &str = "adds";
-    const MILLIONS: u64 = 8_000;
+    const MILLIONS: u64 = 20_000;
     let names = COMBINATIONS[1];
     let found: Vec<App> =
         names.iter().filter_map(|n| apps.iter().find(|app| app.name == *n).cloned()).collect();

@@ -39,13 +39,17 @@ fn programs_at_the_same_time_find_the_same_and_ubm_reads_less() {
     let place = Scratch::new("mix");
     sources(&place);
     relations(&place);
-    place.put("film", [7; 1 << 20]);
+    place.put("film", vec![7; 1 << 20]);
     let joins = include_str!("../../../bench/src/suite/joins.sql");
+    // The last join alone: of loops that follow each other, UBM as published keeps those that ended.
+    let settings = joins.lines().next().expect("a line");
+    let last = joins.rfind("SELECT").expect("a join");
+    let join = format!("{settings} {}", &joins[last..]);
     let mut programs = vec![
         "cpp=cd sources; for unit in units/*.c; do cpp -w -nostdinc -I. -Icompiler $unit 2>&1; done; \
          true"
             .to_owned(),
-        format!("postgres=sqlite3 relations.db '{joins}'"),
+        format!("postgres=sqlite3 relations.db '{join}'"),
         "video=sha256sum film".to_owned(),
     ];
     let mut expected = vec!["relations.db", "film", "sources/stdio.h"];
@@ -67,7 +71,7 @@ fn programs_at_the_same_time_find_the_same_and_ubm_reads_less() {
         (told["checksum"].clone(), done)
     };
     let (found, _) = run(None);
-    let budget = Budget::kib(2048);
+    let budget = Budget::kib(1500);
     let read = ["lru", "ubm", "seq", "auto"].map(|policy| {
         let (same, done) = run(Some(&budget.clone().policy(policy)));
         assert_eq!(same, found, "{policy}");

@@ -448,3 +448,38 @@ impl Visible for Ubm {
 
 /// Points of the other references' curve, about.
 const CURVE_POINTS: u32 = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{PolicySpec, Segment};
+
+    /// A victim that stayed, because it was in use, once counted as referenced again: out of its
+    /// order, it left its loop and was an other page, for good.
+    #[test]
+    fn a_page_that_stays_stays_in_its_loop() {
+        let frames = 64;
+        let mut ubm = PolicySpec::parse("ubm").unwrap().build(frames, 0).unwrap();
+        let mut resident = [false; 100];
+        for number in (0..4).flat_map(|_| 0..100) {
+            let page = Page(number);
+            if resident[number as usize] {
+                ubm.referenced(page);
+                continue;
+            }
+            ubm.placed(page, Place { segment: Segment(0), index: number.into() });
+            if ubm.resident() == frames {
+                let victim = ubm.victim(Some(page)).unwrap();
+                resident[victim.0 as usize] = false;
+            }
+            ubm.admitted(page, Admission::Demand);
+            resident[number as usize] = true;
+        }
+        for _ in 0..10 {
+            let victim = ubm.victim(None).unwrap();
+            ubm.spared(victim);
+            assert_eq!(ubm.visible().unwrap().class_of(victim), Some("looping"));
+            assert_eq!(ubm.victim(None), Some(victim), "it goes back to where it was");
+        }
+    }
+}
