@@ -41,16 +41,16 @@ pub(crate) struct Streams(Vec<Stream>);
 /// What to fetch behind a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step {
-    /// Pages to fetch from the first wanted one on (at least the wanted ones).
+    /// The window from the page on that faulted: what is absent of it is to be fetched.
     pub(crate) pages: u32,
     /// Pages of an abandoned stream that nobody was seen to use.
     pub(crate) abandoned: VecDeque<u64>,
 }
 
 impl Streams {
-    /// A fault on an absent page that wants `want` pages from `index` on. The stream it belongs to
+    /// A fault on an absent page. The stream it belongs to
     /// is the last one afterwards.
-    pub(crate) fn fault(&mut self, index: u64, want: u32, window_max: u32, now: u64) -> Step {
+    pub(crate) fn fault(&mut self, index: u64, window_max: u32, now: u64) -> Step {
         let mut abandoned = VecDeque::new();
         let pages = match self.0.iter().position(|s| s.next == index) {
             Some(at) => {
@@ -82,7 +82,7 @@ impl Streams {
                 1
             }
         };
-        Step { pages: pages.max(want), abandoned }
+        Step { pages, abandoned }
     }
 
     /// The stream that the last step was taken for.
@@ -129,14 +129,14 @@ mod tests {
         let mut next = 10;
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let step = streams.fault(next, 1, 64, 0);
+            let step = streams.fault(next, 64, 0);
             seen.push(step.pages);
             next += u64::from(step.pages);
             streams.last().next = next;
         }
         assert_eq!(seen, [1, 4, 16, 64, 64]);
         for i in 0..20 {
-            assert_eq!(streams.fault(1000 + i * 7, 1, 64, 0).pages, 1);
+            assert_eq!(streams.fault(1000 + i * 7, 64, 0).pages, 1);
             streams.last().next = 1001 + i * 7;
         }
     }

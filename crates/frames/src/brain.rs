@@ -15,6 +15,7 @@ use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy, Visible};
 use std::collections::VecDeque;
+use std::ops::Range;
 
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
@@ -459,15 +460,17 @@ impl Brain {
         let window_max = self.window_max();
         self.steps += 1;
         let streams = &mut self.streams[place.segment.0 as usize];
-        let step = streams.fault(place.index, want, window_max, self.steps);
+        let step = streams.fault(place.index, window_max, self.steps);
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
         self.infer_passed(place.segment, place.index);
-        let run = self.absent_run(place, step.pages);
+        let run = self.absent_run(place, want);
+        let end = place.index + u64::from(step.pages);
+        let absent = run + self.absent_among(place.segment, place.index + u64::from(run)..end);
         // With every frame stuck, one page too many is the only way to go on.
-        let run = self.make_room(run, Some(place)).max(1);
-        let demanded = want.min(run);
+        let room = self.make_room(absent, Some(place)).max(1);
+        let demanded = run.min(room);
         for i in 0..demanded {
             let at = Place { index: place.index + u64::from(i), ..place };
             self.counts.major_faults += 1;
@@ -483,10 +486,10 @@ impl Brain {
             self.beside.push_back(&mut self.newcomers, page);
         }
         self.age_newcomers(self.newcomers_max());
-        let marker = (run >= demanded + 2)
-            .then(|| place.index + u64::from(demanded) + u64::from((run - demanded) / 2));
-        self.make_pending(place, demanded, run, marker);
-        self.plan.fetch.push(Run { place, pages: run, demanded });
+        self.plan.fetch.push(Run { place, pages: demanded, demanded });
+        let left = room - demanded;
+        let ahead = place.index + u64::from(demanded)..end;
+        self.fetch_ahead(place.segment, ahead, left, (left >= 2).then_some(left / 2));
         self.sample();
     }
 
@@ -550,26 +553,55 @@ impl Brain {
         page
     }
 
-    /// Pages `from..to` behind `place` become pending in the segment's newest stream.
-    fn make_pending(&mut self, place: Place, from: u32, to: u32, marker: Option<u64>) {
-        for i in from..to {
-            let at = Place { index: place.index + u64::from(i), ..place };
-            let page = self.make_resident(at);
+    /// Absent pages of a segment in a range.
+    fn absent_among(&self, segment: Segment, range: Range<u64>) -> u32 {
+        let end = range.end.min(self.pages.pages(segment));
+        let pages = (range.start..end).map(|index| Place { segment, index });
+        pages.filter(|at| !self.is_resident(*at)).count() as u32
+    }
+
+    /// The first absent pages of a range, at most so many, are fetched, and pending in the segment's
+    /// newest stream; of these the one with the number `marker` is to start the next window. What is
+    /// in memory between them is passed over: a window that ended there would let each gap in what a
+    /// loop lost cost a fault, and lead to further gaps.
+    fn fetch_ahead(&mut self, segment: Segment, range: Range<u64>, most: u32, marker: Option<u32>) {
+        let mut next = range.start;
+        let end = range.end.min(self.pages.pages(segment));
+        let mut fetched = 0;
+        while next < end {
+            let place = Place { segment, index: next };
+            if self.is_resident(place) {
+                next += 1;
+                continue;
+            }
+            if fetched == most {
+                break;
+            }
+            let page = self.make_resident(place);
             self.flags[page.index()] |= PENDING;
             self.beside.push_back(&mut self.pending, page);
             self.counts.prefetched_pages += 1;
-            if marker == Some(at.index) {
+            let stream = self.streams[segment.0 as usize].last();
+            stream.pending.push_back(next);
+            if marker == Some(fetched) {
+                stream.marker = Some(next);
                 self.flags[page.index()] |= MARKER;
             } else if self.config.map_ahead && !self.is_watched(page) {
                 self.map(page);
             }
+            match self.plan.fetch.last_mut() {
+                Some(run)
+                    if run.place.segment == segment
+                        && run.place.index + u64::from(run.pages) == next =>
+                {
+                    run.pages += 1;
+                }
+                _ => self.plan.fetch.push(Run { place, pages: 1, demanded: 0 }),
+            }
+            fetched += 1;
+            next += 1;
         }
-        let stream = self.streams[place.segment.0 as usize].last();
-        stream.next = place.index + u64::from(to);
-        if marker.is_some() {
-            stream.marker = marker;
-        }
-        stream.pending.extend((from..to).map(|i| place.index + u64::from(i)));
+        self.streams[segment.0 as usize].last().next = next;
     }
 
     fn touch(&mut self, place: Place, write: bool, map: bool) {
@@ -610,7 +642,7 @@ impl Brain {
     /// as used when the touches come out behind them.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
-        let pages = streams.fault(place.index, 1, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let pages = streams.fault(place.index, MAP_WINDOW_PAGES_MAX, self.steps).pages;
         let used = std::mem::take(&mut streams.last().pending);
         for index in used {
             let at = Place { index, ..place };
@@ -688,26 +720,25 @@ impl Brain {
         // A scan has few demand faults: without this its first pages would be newcomers for ever.
         self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
         self.infer_passed(place.segment, place.index);
-        let run = self.absent_run(from, pages);
-        let run = self.make_room(run, None);
-        if run == 0 {
-            return;
+        let ahead = from.index..from.index + u64::from(pages);
+        let absent = self.absent_among(place.segment, ahead.clone());
+        let room = self.make_room(absent, None);
+        if room > 0 {
+            self.fetch_ahead(place.segment, ahead, room, Some(0));
         }
-        self.make_pending(from, 0, run, Some(from.index));
-        self.plan.fetch.push(Run { place: from, pages: run, demanded: 0 });
     }
 
     /// A stream that goes on sequentially over absent pages, and is at `index` now, has most likely
-    /// come over the resident ones before them, unseen. The policy hears of as many as would still
-    /// be nearer in time than what went before, when room is made: under MRU they, and not pages
-    /// further on, are to go, until the stream's own are old enough. Pages whose use was seen within
-    /// that time are the scan's own, from before it met one that was there: to a policy that counts
-    /// uses they would be used twice.
+    /// come over the resident ones before them, unseen. A policy that does without samples hears of
+    /// as many as would still be nearer in time than what went before, when room is made: under MRU
+    /// they, and not pages further on, are to go, until the stream's own are old enough. Pages whose
+    /// use was seen within that time are the scan's own. (Others are told by samples; to them, whose
+    /// order is that of uses, a guess is worse than nothing.)
     fn infer_passed(&mut self, segment: Segment, index: u64) {
         // Two windows are under way.
         let recent = u64::from(self.recent_uses());
         let stream = self.streams[segment.0 as usize].last();
-        if stream.window < FIRST_WINDOW_PAGES {
+        if self.policy.wants_samples() || stream.window < FIRST_WINDOW_PAGES {
             return;
         }
         let wanted = 2 * u64::from(stream.window) + recent;

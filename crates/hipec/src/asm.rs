@@ -184,13 +184,13 @@ impl Assembler {
                 return wrong(
                     format!("`{text}` is no event"),
                     "write Init, PageFault, Replace, Reference or Removed, or a number from 3 to \
-                     253 and a name, as in `event 3 make_room`",
+                     252 and a name, as in `event 3 make_room`",
                 );
             };
             if number.system_name().is_some() {
                 return wrong(
                     format!("event {} is one that the system runs", number.0),
-                    "give it a number from 3 to 253",
+                    "give it a number from 3 to 252",
                 );
             }
             check_name(name)?;
@@ -552,9 +552,8 @@ impl Assembler {
 }
 
 fn system_event(name: &str) -> Option<EventNumber> {
-    [EventNumber::PAGE_FAULT, EventNumber::REPLACE, EventNumber::REFERENCE, EventNumber::REMOVED]
-        .into_iter()
-        .find(|it| it.system_name() == Some(name))
+    let mut events = EventNumber::SYSTEM.into_iter().filter(|it| *it != EventNumber::INIT);
+    events.find(|it| it.system_name() == Some(name))
 }
 
 /// Whether a name is a C identifier of a length that fits.

@@ -87,8 +87,13 @@ pub(crate) struct Image {
 }
 
 /// Events that the system runs.
-pub(crate) const SYSTEM_EVENTS: [EventNumber; 4] =
-    [EventNumber::PAGE_FAULT, EventNumber::REPLACE, EventNumber::REFERENCE, EventNumber::REMOVED];
+pub(crate) const SYSTEM_EVENTS: [EventNumber; 5] = [
+    EventNumber::PAGE_FAULT,
+    EventNumber::REPLACE,
+    EventNumber::REFERENCE,
+    EventNumber::REMOVED,
+    EventNumber::SAMPLE,
+];
 
 /// The place in them.
 #[inline]
@@ -98,6 +103,7 @@ pub(crate) const fn system_place(event: EventNumber) -> Option<usize> {
         EventNumber::REPLACE => Some(1),
         EventNumber::REFERENCE => Some(2),
         EventNumber::REMOVED => Some(3),
+        EventNumber::SAMPLE => Some(4),
         _ => None,
     }
 }

@@ -175,8 +175,10 @@ pub struct HipecPolicy {
     notes: Vec<Note>,
     /// Whether the program has these events, and is not revoked.
     runs_reference: bool,
+    runs_sample: bool,
     runs_removed: bool,
     wants_references: bool,
+    wants_samples: bool,
     finds_pages: bool,
 }
 
@@ -212,7 +214,9 @@ impl HipecPolicy {
         let machine = Machine::new(program.image().clone(), native, frames);
         let mut policy = Self {
             runs_reference: machine.has_event(EventNumber::REFERENCE),
+            runs_sample: machine.has_event(EventNumber::SAMPLE),
             runs_removed: machine.has_event(EventNumber::REMOVED),
+            wants_samples: program.uses_samples(),
             wants_references: program.uses_references(),
             finds_pages: program.finds_pages(),
             machine,
@@ -332,7 +336,21 @@ impl HipecPolicy {
         true
     }
 
-    /// The same, of an event of which compiled code runs no more.
+    /// Runs an event of a resident page.
+    #[inline(always)]
+    fn run_with(&mut self, event: EventNumber, page: Page) {
+        let link = self.machine.state.pages.resident_link(page);
+        let loose = self.machine.state.pages.loose();
+        self.run(event, link, false, loose);
+    }
+
+    #[inline(always)]
+    fn touched(&mut self, page: Page) {
+        self.now += 1;
+        self.machine.state.pages.set_bit(page, REFERENCED | POOL_REFERENCED, true);
+    }
+
+    /// As [`run`](Self::run), of an event of which compiled code runs no more.
     #[inline(never)]
     fn run_on(&mut self, event: EventNumber, budget: u64, mut left: u64, loose: u32) -> bool {
         let mut ended = self.machine.run_on(event, &mut left);
@@ -427,7 +445,8 @@ impl HipecPolicy {
             self.note(why.clone());
             self.revoked = Some(why);
             (self.is_plain, self.is_revoked) = (false, true);
-            (self.runs_reference, self.runs_removed) = (false, false);
+            (self.runs_reference, self.runs_sample, self.runs_removed) = (false, false, false);
+            self.wants_samples = true;
         } else {
             self.note(text);
         }
@@ -568,15 +587,24 @@ impl Policy for HipecPolicy {
         self.run(EventNumber::PAGE_FAULT, link, how == Admission::Prefetch, loose);
     }
 
+    fn wants_samples(&self) -> bool {
+        self.wants_samples
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
-        self.now += 1;
-        self.machine.state.pages.set_bit(page, REFERENCED | POOL_REFERENCED, true);
+        self.touched(page);
         if self.runs_reference {
-            let link = self.machine.state.pages.resident_link(page);
-            let loose = self.machine.state.pages.loose();
-            self.run(EventNumber::REFERENCE, link, false, loose);
+            self.run_with(EventNumber::REFERENCE, page);
         }
+    }
+
+    fn sampled(&mut self, page: Page) {
+        if !self.runs_sample {
+            return self.referenced(page);
+        }
+        self.touched(page);
+        self.run_with(EventNumber::SAMPLE, page);
     }
 
     fn removed(&mut self, page: Page) {
@@ -584,9 +612,7 @@ impl Policy for HipecPolicy {
             own.removed(&self.machine.state.pages.bits, page);
         }
         if self.runs_removed {
-            let link = self.machine.state.pages.resident_link(page);
-            let loose = self.machine.state.pages.loose();
-            self.run(EventNumber::REMOVED, link, false, loose);
+            self.run_with(EventNumber::REMOVED, page);
         }
         self.machine.state.pages.remove(page);
     }

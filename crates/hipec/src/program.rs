@@ -11,7 +11,7 @@
 //! ```
 //!
 //! Opcodes 00 to 13 (hexadecimal) are the paper's Table I. Those from 20 on are ours, as are the
-//! operand types from 10 on and the events [`EventNumber::REFERENCE`] and
+//! operand types from 10 on and the events [`EventNumber::SAMPLE`], [`EventNumber::REFERENCE`] and
 //! [`EventNumber::REMOVED`]. Selectors are those of Figure 3; where it shows none, they are ours.
 use std::fmt;
 
@@ -167,11 +167,18 @@ impl EventNumber {
     /// The first event that only Call reaches.
     pub const FIRST_CALLED: EventNumber = EventNumber(3);
     /// The last event that only Call reaches.
-    pub const LAST_CALLED: EventNumber = EventNumber(0xFD);
+    pub const LAST_CALLED: EventNumber = EventNumber(0xFC);
+    /// Ours, optional: as [`REFERENCE`](Self::REFERENCE), which it stands in for, of a page that was
+    /// unmapped so that its next touch is seen; others around it may have been touched unseen.
+    pub const SAMPLE: EventNumber = EventNumber(0xFD);
     /// Ours, optional: a reference to a resident page was seen.
     pub const REFERENCE: EventNumber = EventNumber(0xFE);
     /// Ours, optional: a resident page is leaving by somebody else's choice.
     pub const REMOVED: EventNumber = EventNumber(0xFF);
+
+    /// Init, and the events that the system runs.
+    pub const SYSTEM: [EventNumber; 6] =
+        [Self::INIT, Self::PAGE_FAULT, Self::REPLACE, Self::SAMPLE, Self::REFERENCE, Self::REMOVED];
 
     /// The name of an event that the system runs.
     pub const fn system_name(self) -> Option<&'static str> {
@@ -179,6 +186,7 @@ impl EventNumber {
             EventNumber::INIT => Some("Init"),
             EventNumber::PAGE_FAULT => Some("PageFault"),
             EventNumber::REPLACE => Some("Replace"),
+            EventNumber::SAMPLE => Some("Sample"),
             EventNumber::REFERENCE => Some("Reference"),
             EventNumber::REMOVED => Some("Removed"),
             _ => None,

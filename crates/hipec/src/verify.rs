@@ -130,8 +130,17 @@ impl Verified {
     pub fn uses_references(&self) -> bool {
         let reads = |command: &Command| matches!(command, Command::Ref { .. });
         self.program.event(EventNumber::REFERENCE).is_some()
+            || self.program.event(EventNumber::SAMPLE).is_some()
             || self.program.operands.iter().any(|it| it.kind == Kind::System(System::Now))
             || self.program.events.iter().any(|event| event.commands.iter().any(reads))
+    }
+
+    /// Whether pages are to be unmapped, so that their next touch is seen: a program whose Sample
+    /// returns at once does without.
+    pub fn uses_samples(&self) -> bool {
+        let sample = self.program.event(EventNumber::SAMPLE);
+        let first = sample.and_then(|event| event.commands.first());
+        !matches!(first, Some(Command::Return { .. }))
     }
 }
 
@@ -650,10 +659,7 @@ impl<'a> Verifier<'a> {
 }
 
 fn is_system_name(name: &str) -> bool {
-    [EventNumber::INIT, EventNumber::PAGE_FAULT, EventNumber::REPLACE, EventNumber::REFERENCE]
-        .into_iter()
-        .chain([EventNumber::REMOVED])
-        .any(|number| number.system_name() == Some(name))
+    EventNumber::SYSTEM.into_iter().any(|number| number.system_name() == Some(name))
 }
 
 fn successors(command: Command, place: usize, test: bool) -> impl Iterator<Item = usize> {

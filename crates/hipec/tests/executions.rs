@@ -93,6 +93,7 @@ fn play(both: &mut Both, frames: u32, touches: &[(u32, u8)]) {
                 both.each(|policy| policy.removed(page));
                 resident.remove(&page);
             }
+            (true, 1..4) => both.each(|policy| policy.sampled(page)),
             (true, _) => both.each(|policy| policy.referenced(page)),
             (false, _) => {
                 let place = Place { segment: Segment(number / 8), index: (number % 8).into() };

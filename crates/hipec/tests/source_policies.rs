@@ -6,7 +6,7 @@ use std::sync::Arc;
 use pagekeeper_hipec::source::check;
 use pagekeeper_hipec::{HipecPolicy, Verified};
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, PolicySpec, Segment};
-use pagekeeper_sim::{Fault, References, replay};
+use pagekeeper_sim::{Fault, LiveOptions, References, replay, simulate_live};
 use proptest::prelude::*;
 
 use examples::{EXAMPLES, example};
@@ -22,6 +22,22 @@ fn built(name: &str, text: &str) -> Arc<Verified> {
 
 fn native(spec: &str, frames: u32) -> Box<dyn Policy> {
     PolicySpec::parse(spec).expect("it is known").build(frames, 0).expect("it can be built")
+}
+
+/// Of a loop that runs under a mapping, where most touches are unseen, `mru.hipec` loses what MRU
+/// does: it is told of no sample, and nothing is unmapped for it.
+#[test]
+fn mru_as_a_program_holds_a_loop_whose_touches_are_sampled() {
+    let program = example("mru");
+    assert!(!HipecPolicy::new(program.clone(), 64).wants_samples());
+    let pages = (16 << 20) / 4096 * 5 / 4;
+    let refs = References::from_blocks((0..8).flat_map(|_| 0..pages)).unwrap();
+    let counts = |spec: &PolicySpec| {
+        let options = LiveOptions { frames: Some(4096), ..LiveOptions::new(16 << 20) };
+        simulate_live(&refs, spec, &options).unwrap().counts
+    };
+    let own = pagekeeper_hipec::policy::spec(program, "mru.hipec", None).unwrap();
+    assert_eq!(counts(&own), counts(&PolicySpec::parse("mru").unwrap()));
 }
 
 /// Pages of the first file, and then of others.

@@ -117,14 +117,15 @@ pub(crate) fn any() -> impl Strategy<Value = Program> {
         event(3, "three"),
         event(4, "four"),
         event(5, "five"),
+        prop::option::of(event(0xFD, "Sample")),
         prop::option::of(event(0xFE, "Reference")),
         prop::option::of(event(0xFF, "Removed")),
     )
-        .prop_map(|(fault, replace, three, four, five, reference, removed)| {
+        .prop_map(|(fault, replace, three, four, five, sample, reference, removed)| {
             let mut program = assemble(INIT).unwrap().program;
             program.events = [Some(fault), Some(replace), Some(three), Some(four), Some(five)]
                 .into_iter()
-                .chain([reference, removed])
+                .chain([sample, reference, removed])
                 .flatten()
                 .collect();
             program

@@ -12,19 +12,10 @@ const EVENT_PREFIX_BYTES: usize = 64;
 /// What remains for a name of one's own: room for the event's and what sets them apart.
 const OWN_NAME_BYTES: usize = NAME_BYTES_MAX - EVENT_PREFIX_BYTES - 16;
 
-/// Events that the system runs, but for Init, which it reads.
-const SYSTEM: [EventNumber; 5] = [
-    EventNumber::INIT,
-    EventNumber::PAGE_FAULT,
-    EventNumber::REPLACE,
-    EventNumber::REFERENCE,
-    EventNumber::REMOVED,
-];
-
 impl<'s> Generator<'s> {
     /// Events that must be there are, and none that nothing runs has nearly a system event's name.
     pub(super) fn events_are_complete(&mut self, text_len: usize) {
-        let names = || SYSTEM.into_iter().filter_map(EventNumber::system_name);
+        let names = || EventNumber::SYSTEM.into_iter().filter_map(EventNumber::system_name);
         let mut idle: Vec<_> = self
             .events
             .iter()
@@ -76,7 +67,8 @@ impl<'s> Generator<'s> {
         if self.name_is_taken(name) {
             return None;
         }
-        let system = SYSTEM.into_iter().find(|number| number.system_name() == Some(name.text));
+        let system =
+            EventNumber::SYSTEM.into_iter().find(|number| number.system_name() == Some(name.text));
         let number = match system {
             Some(number) => number,
             None => {
