@@ -333,15 +333,9 @@ impl Manager {
         let mut ranges = Vec::new();
         process::for_each_mapping(pid, |m| {
             if m.inode == live.memfd_ino {
-                let protection = [
-                    (m.read, libc::PROT_READ),
-                    (m.write, libc::PROT_WRITE),
-                    (m.execute, libc::PROT_EXEC),
-                ];
-                let protection =
-                    protection.iter().filter(|(has, _)| *has).map(|(_, bit)| *bit as u64).sum();
-                let bytes = m.end - m.start;
-                ranges.push(Inherited { addr: m.start, bytes, offset: m.offset, protection });
+                let (addr, bytes) = (m.start, m.end - m.start);
+                let protection = m.protection();
+                ranges.push(Inherited { addr, bytes, offset: m.offset, protection });
             }
             true
         })?;

@@ -5,6 +5,7 @@ use crate::holder::Holder;
 use crate::live::LivePort;
 use crate::manager::Manager;
 use crate::port::PAGE_BYTES;
+use crate::privilege::Privilege;
 use crate::recorder::{self, Content};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
@@ -13,6 +14,7 @@ use crate::table::Table;
 use pagekeeper_frames::{Budget, Config};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::socket::Listener;
+use pagekeeper_sys::userfault;
 use pagekeeper_trace::TraceError;
 use pagekeeper_wire as wire;
 use std::ffi::OsString;
@@ -182,15 +184,23 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     };
     let secret = random_bytes().map_err(|e| RunError::Machine(format!("/dev/urandom: {e}")))?;
     let name = format!("pagekeeper-{}-{}", std::process::id(), hex(&secret[..8]));
-    let heap = options.heap.as_ref().map_or_else(String::new, |h| format!(":{}", h.min_bytes));
-    let tag = format!("{}={name}:{}{heap}", wire::ENV_SOCKET, hex(&secret));
+    let may_follow = userfault::may_follow_programs();
+    let how = match &options.heap {
+        _ if !may_follow => format!(":{}", wire::USER_MODE_ONLY),
+        Some(heap) => format!(":{}", heap.min_bytes),
+        None => String::new(),
+    };
+    let tag = format!("{}={name}:{}{how}", wire::ENV_SOCKET, hex(&secret));
 
     let mut holder = Command::new(&options.holder[0]);
     holder.args(&options.holder[1..]);
     let (holder, table) = Holder::start(holder, &tag)
         .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
     let holder = Arc::new(holder);
-    let result = run_held(options, policy, config, secret, &name, &tag, table, &holder);
+    let privilege = Privilege::found(may_follow, holder.pid());
+    let result = privilege.limit(config).map_err(RunError::Machine).and_then(|config| {
+        run_held(options, policy, config, privilege, secret, &name, &tag, table, &holder)
+    });
     holder.done();
     result
 }
@@ -200,6 +210,7 @@ fn run_held(
     options: &Options,
     policy: Box<dyn pagekeeper_policy::Policy>,
     config: Config,
+    privilege: Privilege,
     secret: [u8; 16],
     name: &str,
     tag: &str,
@@ -226,7 +237,13 @@ fn run_held(
     };
     let manager = Manager::new(engine, options.selection.clone(), secret)
         .map_err(machine("the manager cannot be set up"))?;
-    if let Some(heap) = &options.heap {
+    if privilege.user_mode_only {
+        manager.engine.port().set_user_mode_only();
+    }
+    for note in privilege.notes(options.heap.is_some()) {
+        manager.note(note);
+    }
+    if let Some(heap) = options.heap.as_ref().filter(|_| !privilege.user_mode_only) {
         let scratch = Scratch::create(&heap.scratch).map_err(|errno| {
             let place = heap.scratch.display();
             RunError::Machine(format!("no scratch file for heap memory in {place}: {errno}"))

@@ -152,6 +152,7 @@ pub struct LivePort {
     spaces: RwLock<Vec<Option<Arc<LiveSpace>>>>,
     by_memfd_ino: RwLock<HashMap<u64, FileNo>>,
     hands: OnceLock<Arc<dyn Hands>>,
+    user_mode_only: OnceLock<()>,
 }
 
 impl LivePort {
@@ -173,6 +174,17 @@ impl LivePort {
     /// Connects the port to the manager's threads. Once.
     pub fn set_hands(&self, hands: Arc<dyn Hands>) {
         let _ = self.hands.set(hands);
+    }
+
+    /// From now on only faults of user code are served, and forks are followed by hand. Before the
+    /// first space.
+    pub fn set_user_mode_only(&self) {
+        let _ = self.user_mode_only.set(());
+    }
+
+    /// Whether only faults of user code are served.
+    pub fn is_user_mode_only(&self) -> bool {
+        self.user_mode_only.get().is_some()
     }
 
     /// Makes a file known.
@@ -428,7 +440,7 @@ impl Port for LivePort {
             file,
             bias: found.offset.wrapping_sub(found.start),
             shared: found.shared,
-            read_only: !found.shared && !writable,
+            read_only: !found.shared && (!writable || self.is_user_mode_only()),
         };
         Some((found.start..found.end, region))
     }

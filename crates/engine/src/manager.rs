@@ -1,6 +1,7 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
 use crate::engine::{Deferred, Engine};
+use crate::forks::Forks;
 use crate::heaps::Heaps;
 use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
@@ -133,6 +134,7 @@ pub struct Manager {
     /// Held while a file becomes managed.
     pub(crate) activating: Mutex<()>,
     pub(crate) heaps: Heaps,
+    pub(crate) forks: Forks,
     pub(crate) workers: Workers,
     pub(crate) epoll: Epoll,
     pub(crate) kick: EventFd,
@@ -163,6 +165,7 @@ impl Manager {
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
             heaps: Heaps::default(),
+            forks: Forks::default(),
             workers: Workers::new(),
             epoll: Epoll::new()?,
             kick: EventFd::new()?,
@@ -522,6 +525,7 @@ impl Manager {
     pub(crate) fn in_use(&self) -> bool {
         let port = self.engine.port();
         !self.clients.lock().expect("lock").is_empty()
+            || self.forks.are_under_way()
             || port
                 .space_numbers()
                 .into_iter()

@@ -210,7 +210,8 @@ impl Connection {
                     file: no,
                     bias: r.b.wrapping_sub(r.d),
                     shared,
-                    read_only: asked_shared && !shared,
+                    // A forked child could not be given its parent's copies.
+                    read_only: !shared && (asked_shared || manager.engine.port().is_user_mode_only()),
                 };
                 manager.map_commit(self.pid, r.d..r.d + r.c, region)?;
                 value(0)
@@ -246,22 +247,32 @@ impl Connection {
                 let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c);
                 values(verdict, offset)
             }
-            Op::HeapFork => value(manager.heap_fork(self.pid, r.a, r.b)?),
-            Op::HeapInherit => match manager.heap_inherit(self.pid, r.a, r.b)? {
-                Some((range, memfd)) => {
-                    let (r0, r1) = (range.addr, range.bytes);
-                    let (r2, r3) = (range.offset, range.protection);
-                    Ok(Answer {
-                        reply: Reply { r0, r1, r2, r3, ..Reply::default() },
-                        fd: Some(memfd),
-                    })
-                }
-                None => value(0),
-            },
+            Op::Fork if manager.engine.port().is_user_mode_only() => {
+                value(manager.fork_by_hand(self.pid, r.a, r.b)?)
+            }
+            Op::Fork => value(manager.heap_fork(self.pid, r.a, r.b)?),
+            Op::Inherit => self.inherit(r),
             Op::Note => {
                 manager.note(String::from_utf8_lossy(text).into_owned());
                 value(0)
             }
+        }
+    }
+
+    fn inherit(&self, r: Request) -> Handled {
+        let manager = &self.manager;
+        let next = if manager.engine.port().is_user_mode_only() {
+            manager.inherit_by_hand(r.a, r.b)?
+        } else {
+            manager.heap_inherit(self.pid, r.a, r.b)?.map(|(range, memfd)| {
+                let (r0, r1) = (range.addr, range.bytes);
+                let (r2, r3) = (range.offset, range.protection);
+                (Reply { r0, r1, r2, r3, ..Reply::default() }, memfd)
+            })
+        };
+        match next {
+            Some((reply, memfd)) => Ok(Answer { reply, fd: Some(memfd) }),
+            None => value(0),
         }
     }
 
@@ -463,6 +474,10 @@ impl Connection {
                 value(1)
             }
             libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM => value(1),
+            // Children map it for themselves.
+            libc::MADV_DOFORK if engine.port().is_user_mode_only() => {
+                value(u64::from(!regions.is_empty()))
+            }
             libc::MADV_REMOVE => {
                 let heap = |file| engine.is_heap(file);
                 if regions.iter().any(|(_, _, r)| !r.shared || heap(r.file)) {

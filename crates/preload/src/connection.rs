@@ -292,7 +292,11 @@ const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
 
 /// Sends a request and waits for its reply, if it has one.
 fn exchange(fd: c_int, request: &Request, text: &[u8], send_fd: c_int) -> Result<Answer, i32> {
-    let text = &text[..text.len().min(TEXT_BYTES)];
+    // It may be the program's, and lie in memory that the kernel cannot reach.
+    let mut copied = [0; TEXT_BYTES];
+    let text_bytes = text.len().min(TEXT_BYTES);
+    copied[..text_bytes].copy_from_slice(&text[..text_bytes]);
+    let text = &copied[..text_bytes];
     let bytes = request.as_bytes();
     let mut parts = [
         libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },

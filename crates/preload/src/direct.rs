@@ -242,7 +242,7 @@ fn map(file: &File, bytes: usize) -> Option<usize> {
     let addr = addr as usize;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     let made = Mmap { addr, bytes, prot, flags, fd: file.fd, offset: 0 };
-    if mapping::commit(file, &made).is_err() {
+    if mapping::commit(file.state, file.slot(), &made).is_err() {
         raw::munmap(addr, bytes);
         return None;
     }

@@ -6,7 +6,7 @@ use crate::state::{self, View};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use libc::{c_char, c_int};
-use pagekeeper_wire::{ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES};
+use pagekeeper_wire::{ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES, USER_MODE_ONLY};
 
 /// File name of this library, to find its own entry in LD_PRELOAD.
 const LIBRARY: &[u8] = b"libpagekeeper_preload.so";
@@ -24,6 +24,8 @@ pub(crate) struct Door {
     pub(crate) secret: (u64, u64),
     /// Least bytes of an allocation that is managed, if any is.
     pub(crate) heap_bytes: Option<usize>,
+    /// Only faults of user code are served.
+    user_mode_only: bool,
     /// `PAGEKEEPER_SOCKET=…` with its NUL, as executed programs get it.
     variable: [u8; 256],
     /// Path of this library.
@@ -47,6 +49,7 @@ static DOOR: Place = Place(UnsafeCell::new(Door {
     name_bytes: 0,
     secret: (0, 0),
     heap_bytes: None,
+    user_mode_only: false,
     variable: [0; 256],
     library: [0; PATH_BYTES_MAX],
     library_bytes: 0,
@@ -56,6 +59,12 @@ static DOOR: Place = Place(UnsafeCell::new(Door {
 pub(crate) fn door() -> &'static Door {
     // SAFETY: only `read` writes, before anybody reads.
     unsafe { &*DOOR.0.get() }
+}
+
+/// Whether only faults of user code are served ([`USER_MODE_ONLY`]).
+#[inline(always)]
+pub(crate) fn user_mode_only() -> bool {
+    door().user_mode_only
 }
 
 unsafe extern "C" {
@@ -109,7 +118,9 @@ pub(crate) fn read() -> bool {
 fn parse(door: &mut Door, socket: &[u8]) -> bool {
     let mut parts = socket.split(|&c| c == b':');
     let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return false };
-    let heap = parts.next().map(|digits| {
+    let how = parts.next();
+    let user_mode_only = how == Some(USER_MODE_ONLY.as_bytes());
+    let heap = how.filter(|_| !user_mode_only).map(|digits| {
         digits.iter().fold(0usize, |number, digit| {
             number.saturating_mul(10).saturating_add(digit.wrapping_sub(b'0') as usize)
         })
@@ -126,6 +137,7 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     }
     door.secret = (halves[0], halves[1]);
     door.heap_bytes = heap;
+    door.user_mode_only = user_mode_only;
     door.name[..name.len()].copy_from_slice(name);
     door.name_bytes = name.len();
     let whole = [ENV_SOCKET.as_bytes(), b"=", socket];

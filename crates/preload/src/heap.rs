@@ -2,21 +2,16 @@
 //!
 //! As with files, the kernel makes the program's mapping first, and the manager's memory is put in
 //! its place. It is mapped shared, so that the manager sees every page, and kept from children by
-//! MADV_DONTFORK: a forked child finds its own copy there, which [`in_child`] maps before any code
-//! of the program runs (the handlers of [`watch_forks`] are the last to run before a fork and the
-//! first after it). A child made behind libc's back has no heap memory: it ends by SIGSEGV when it
-//! touches some, and can execute another program as before.
+//! MADV_DONTFORK: a forked child finds its own copy there ([`fork`]).
 
-use crate::connection::{ask, ask_with, note};
+use crate::connection::{ask, ask_with};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
-use crate::{raw_call, real, userfault};
-use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use crate::{fork, raw_call, userfault};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{
-    FORK_AHEAD, FORK_BEGIN, FORK_END, FORK_FAILED, GROW_COPY, GROW_MAY, Op, PAGE_BYTES, Request,
-};
+use pagekeeper_wire::{GROW_COPY, GROW_MAY, Op, PAGE_BYTES, Request};
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -24,15 +19,10 @@ const PAGE: usize = PAGE_BYTES as usize;
 static LEAST: AtomicUsize = AtomicUsize::new(usize::MAX);
 /// Some memory of this image is, or was.
 static USED: AtomicBool = AtomicBool::new(false);
-/// What the fork that is going on is known by; 0 if nothing is to be inherited.
-static TICKET: AtomicU64 = AtomicU64::new(0);
-/// [`TICKET`] of a fork whose child cannot have its memory.
-const BROKEN: u64 = u64::MAX;
-
 /// From now on allocations of so many bytes are managed.
 pub(crate) fn begin(least: usize) {
     LEAST.store(least.max(PAGE), Ordering::Relaxed);
-    watch_forks();
+    fork::follow();
 }
 
 /// Whether an allocation of so many bytes would be managed.
@@ -56,6 +46,7 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
         || !private
         || call.flags & KERNEL_ONLY != 0
         || call.prot & libc::PROT_EXEC != 0
+        || !fork::is_followed()
     {
         return None;
     }
@@ -101,7 +92,7 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
 }
 
 /// Maps a range of the heap, has it watched, and gives it its protection. Closes the memfd.
-fn place(
+pub(crate) fn place(
     state: &State,
     addr: usize,
     bytes: usize,
@@ -138,7 +129,7 @@ fn commit(state: &State, addr: usize, bytes: usize, offset: u64) -> Result<(), (
 }
 
 /// What the manager says about making heap memory longer.
-fn grow(state: &State, addr: usize, bytes: usize, wanted: usize) -> (u64, u64) {
+pub(crate) fn grow(state: &State, addr: usize, bytes: usize, wanted: usize) -> (u64, u64) {
     let mut request = Request::new(Op::HeapGrow);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, wanted as u64);
     ask(state, &request).map_or((0, 0), |reply| (reply.r0, reply.r1))
@@ -205,141 +196,4 @@ fn copy(state: &State, old: usize, bytes: usize, wanted: usize, flags: c_int, ne
     }
     raw::munmap(old, bytes);
     to
-}
-
-// ---- forks --------------------------------------------------------------------------------------
-
-/// Before others' handlers are registered: prepare handlers run last come, first served, those of
-/// the child in order.
-pub(crate) fn watch_forks() {
-    static WATCHED: AtomicBool = AtomicBool::new(false);
-    if LEAST.load(Ordering::Relaxed) == usize::MAX || WATCHED.swap(true, Ordering::AcqRel) {
-        return;
-    }
-    let none = core::ptr::null_mut();
-    let failed = real::__register_atfork(Some(before), Some(after), Some(in_child), none);
-    if failed != 0 {
-        LEAST.store(usize::MAX, Ordering::Relaxed);
-    }
-}
-
-fn fork_message(state: &State, phase: u64, ticket: u64) -> Result<u64, i32> {
-    let mut request = Request::new(Op::HeapFork);
-    (request.a, request.b) = (phase, ticket);
-    ask(state, &request).map(|reply| reply.r0)
-}
-
-/// Whether this process may fork now: what is dirty can be stored, and the thread's stack is not
-/// itself heap memory, which nobody may write to while the process forks.
-pub(crate) fn may_fork() -> bool {
-    if !used() {
-        return true;
-    }
-    let Some(state) = state::current().filter(|state| state.is_own()) else { return true };
-    let here = (&raw const state).addr() & !(PAGE - 1);
-    if mapping::may_be_managed(here, 1) && grow(state, here, PAGE, PAGE).0 != 0 {
-        note(state, b"a thread whose stack is managed heap memory may not fork (ENOMEM)");
-        return false;
-    }
-    let ahead = fork_message(state, FORK_AHEAD, 0);
-    if ahead.is_err() {
-        note(state, b"a fork failed (ENOMEM): heap memory could not be stored");
-    }
-    ahead.is_ok()
-}
-
-/// The last thing before a fork.
-pub(crate) extern "C" fn before() {
-    TICKET.store(0, Ordering::Relaxed);
-    if !used() {
-        return;
-    }
-    let Some(state) = state::current().filter(|state| state.is_own()) else { return };
-    let ticket = fork_message(state, FORK_BEGIN, 0).unwrap_or(BROKEN);
-    TICKET.store(ticket, Ordering::Relaxed);
-}
-
-/// The first thing after a fork, in the parent.
-pub(crate) extern "C" fn after() {
-    let ticket = TICKET.load(Ordering::Relaxed);
-    if ticket != 0
-        && ticket != BROKEN
-        && let Some(state) = state::current()
-    {
-        let _ = fork_message(state, FORK_END, ticket);
-    }
-}
-
-/// There is no child.
-pub(crate) fn failed() {
-    let ticket = TICKET.swap(0, Ordering::Relaxed);
-    if ticket != 0
-        && ticket != BROKEN
-        && let Some(state) = state::current()
-    {
-        let _ = fork_message(state, FORK_FAILED, ticket);
-    }
-}
-
-/// The first thing after a fork, in the child: maps what it inherits.
-pub(crate) extern "C" fn in_child() {
-    let ticket = TICKET.swap(0, Ordering::Relaxed);
-    if ticket == 0 {
-        return;
-    }
-    let inherited = ticket != BROKEN
-        && state::current().is_some_and(|state| {
-            let _held = SignalsHeld::new();
-            inherit(state, ticket).is_ok()
-        });
-    if !inherited {
-        raw::complain(
-            b"a forked child could not be given its parent's heap memory; it ends (exit code 70)",
-        );
-        raw::exit_group(70);
-    }
-}
-
-fn inherit(state: &State, ticket: u64) -> Result<(), ()> {
-    let mut from = 0;
-    loop {
-        let mut request = Request::new(Op::HeapInherit);
-        (request.a, request.b) = (ticket, from);
-        let (reply, memfd) = ask_with(state, &request, &[], -1).map_err(|_| ())?;
-        if reply.r0 == 0 {
-            return Ok(());
-        }
-        let (addr, bytes) = (reply.r0 as usize, reply.r1 as usize);
-        let flags = libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
-        place(state, addr, bytes, reply.r2, memfd, flags, reply.r3 as c_int)?;
-        from = reply.r0 + reply.r1;
-    }
-}
-
-/// A child made by a system call without libc, if it gets a copy of the memory and returns here.
-pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize) -> Option<isize> {
-    if !used() || flags & libc::CLONE_VM as usize != 0 || stack != 0 {
-        return None;
-    }
-    if !may_fork() {
-        return Some(-libc::ENOMEM as isize);
-    }
-    before();
-    let result = call();
-    match result {
-        0 => in_child(),
-        error if error < 0 => failed(),
-        _ => after(),
-    }
-    Some(result)
-}
-
-/// Flags and stack of `clone3(2)`'s arguments.
-pub(crate) fn clone3_arguments(args: usize, bytes: usize) -> (usize, usize) {
-    if args == 0 || bytes < 56 {
-        return (libc::CLONE_VM as usize, 0);
-    }
-    let words = args as *const u64;
-    // SAFETY: the program's own structure, of at least seven words.
-    unsafe { (words.read() as usize, words.add(5).read() as usize) }
 }

@@ -37,12 +37,14 @@
 #![cfg_attr(panic = "abort", no_std)]
 
 mod allocation;
+mod bounce;
 mod change;
 mod connection;
 mod direct;
 mod environment;
 mod exports;
 mod files;
+mod fork;
 mod guard;
 mod heap;
 mod mapping;
@@ -50,6 +52,7 @@ mod numbers;
 mod raw;
 mod real;
 mod relay;
+mod sockets;
 mod start;
 mod state;
 mod stdio;

@@ -11,7 +11,7 @@ use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state;
 use crate::userfault;
-use crate::{change, heap, raw_call, table};
+use crate::{change, environment, heap, raw_call, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Request};
@@ -72,7 +72,15 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     if !file.state.is_own() {
         return None;
     }
-    if call.prot & libc::PROT_EXEC != 0
+    let copies = environment::user_mode_only()
+        && call.flags & libc::MAP_TYPE == libc::MAP_PRIVATE
+        && call.prot & libc::PROT_WRITE != 0;
+    if copies {
+        // A forked child could not be given its parent's copies.
+        note(file.state, b"private writable mappings are left to the kernel (see pagekeeper doctor)");
+    }
+    if copies
+        || call.prot & libc::PROT_EXEC != 0
         || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0
     {
         change::flush(&file, 0, 0);
@@ -167,19 +175,26 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
         return Err(Stop::FailedHalfway);
     }
     widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
-    commit(file, &Mmap { addr, ..*call }).map_err(|()| Stop::FailedHalfway)
+    commit(file.state, file.slot(), &Mmap { addr, ..*call }).map_err(|()| Stop::FailedHalfway)
 }
 
 /// The manager's memory is mapped at an address without access: has it watched, and gives it its
 /// protection.
-pub(crate) fn commit(file: &File, made: &Mmap) -> Result<(), ()> {
-    let mut request = file.request(Op::MapCommit);
+pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap) -> Result<(), ()> {
+    let (addr, bytes) = (made.addr, made.bytes);
+    if environment::user_mode_only()
+        && raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTFORK) < 0
+    {
+        return Err(());
+    }
+    let mut request = Request::new(Op::MapCommit);
+    request.a = slot;
     request.b = made.offset as u64;
     request.c = made.bytes as u64;
     request.d = made.addr as u64;
     request.e = made.prot as u64;
     request.f = made.flags as u32 as u64;
-    ask(file.state, &request).map_err(|_| ())?;
+    ask(state, &request).map_err(|_| ())?;
     if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot) < 0 {
         Err(())
     } else {
@@ -241,6 +256,8 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
     );
     // What a file leaves to the kernel is heap memory's to do.
     let concerns = concerns || heap::used() && advice != libc::MADV_DODUMP;
+    // A child that inherited it by the kernel's hand would find zeros in it.
+    let concerns = concerns || environment::user_mode_only() && advice == libc::MADV_DOFORK;
     // The kernel says what is wrong with such arguments.
     let page = PAGE_BYTES as usize;
     let usable = addr.is_multiple_of(page) && bytes > 0 && bytes <= isize::MAX as usize;

@@ -2,7 +2,7 @@
 
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
-use crate::{change, environment, exports, files, guard, heap, raw, raw_call, state, table};
+use crate::{change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, state, table};
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
 
@@ -31,15 +31,15 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             return Some(duplicated(fd, plain()));
         }
         libc::SYS_vfork => state::before_sharing(),
-        libc::SYS_fork => return heap::raw_fork(0, 0, plain),
+        libc::SYS_fork => return fork::raw_fork(0, 0, plain),
         _ => {}
     }
     Some(match number {
-        libc::SYS_read => transfer::read(fd, one(b, c), None, plain)?,
-        libc::SYS_pread64 => transfer::read(fd, one(b, c), Some(d as i64), plain)?,
-        libc::SYS_readv => transfer::read(fd, list(b, c), None, plain)?,
-        libc::SYS_preadv => transfer::read(fd, list(b, c), Some(d as i64), plain)?,
-        libc::SYS_preadv2 => transfer::read(fd, list(b, c), position(d), plain)?,
+        libc::SYS_read => transfer::read(fd, one(b, c), None, 0, plain)?,
+        libc::SYS_pread64 => transfer::read(fd, one(b, c), Some(d as i64), 0, plain)?,
+        libc::SYS_readv => transfer::read(fd, list(b, c), None, 0, plain)?,
+        libc::SYS_preadv => transfer::read(fd, list(b, c), Some(d as i64), 0, plain)?,
+        libc::SYS_preadv2 => transfer::read(fd, list(b, c), position(d), f as c_int, plain)?,
         libc::SYS_write => transfer::write(fd, one(b, c), None, 0, plain)?,
         libc::SYS_pwrite64 => transfer::write(fd, one(b, c), Some(d as i64), 0, plain)?,
         libc::SYS_writev => transfer::write(fd, list(b, c), None, 0, plain)?,
@@ -72,8 +72,12 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             duplicated(fd, plain())
         }
         libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
+        libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,
+        libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,
+        libc::SYS_sendmsg => sockets::send(fd, b as *const libc::msghdr, c as c_int)?,
         libc::SYS_recvmsg => {
-            let result = plain();
+            let result = sockets::receive(fd, b as *mut libc::msghdr, c as c_int)
+                .unwrap_or_else(plain);
             if result >= 0 {
                 // SAFETY: the call succeeded with the program's message.
                 exports::received(unsafe { &*(b as *const libc::msghdr) });
@@ -143,12 +147,12 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
 
         libc::SYS_clone => {
             state::before_sharing();
-            heap::raw_fork(a, b, plain)?
+            fork::raw_fork(a, b, plain)?
         }
         libc::SYS_clone3 => {
             state::before_sharing();
-            let (flags, stack) = heap::clone3_arguments(a, b);
-            heap::raw_fork(flags, stack, plain)?
+            let (flags, stack) = fork::clone3_arguments(a, b);
+            fork::raw_fork(flags, stack, plain)?
         }
         // Set behind libc's back, a handler is not ours to stand before.
         libc::SYS_rt_sigaction if b != 0 => {

@@ -2,6 +2,7 @@
 //!
 //! Results follow the kernel: negative errno on failure.
 
+use crate::bounce;
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, c_long};
@@ -231,6 +232,19 @@ impl SignalsHeld {
         );
         SignalsHeld { old }
     }
+
+    /// Goes on holding them back, beyond this value's life. The mask that [`SignalsHeld::resume`]
+    /// takes.
+    pub(crate) fn keep(self) -> u64 {
+        let old = self.old;
+        core::mem::forget(self);
+        old
+    }
+
+    /// What [`SignalsHeld::keep`] gave up, in the same thread or its copy in a forked child.
+    pub(crate) fn resume(old: u64) -> SignalsHeld {
+        SignalsHeld { old }
+    }
 }
 
 impl Drop for SignalsHeld {
@@ -293,6 +307,12 @@ impl Arena {
     /// Gathers the program's buffers from the start of the arena; returns the bytes gathered or a
     /// negated errno. Copied by the kernel, so that a bad address is EFAULT and not a signal.
     pub(crate) fn gather(&self, sources: &[libc::iovec], total: usize) -> isize {
+        if crate::environment::user_mode_only() {
+            return match bounce::gather(sources, 0, self.addr, total.min(self.bytes)) {
+                0 if total > 0 => -libc::EFAULT as isize,
+                done => done as isize,
+            };
+        }
         let to = libc::iovec { iov_base: self.addr as *mut _, iov_len: total.min(self.bytes) };
         let r = raw_call!(
             libc::SYS_process_vm_readv,

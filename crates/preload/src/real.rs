@@ -8,7 +8,7 @@ use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{
     FILE, c_char, c_int, c_long, c_uint, c_void, iovec, loff_t, mode_t, msghdr, off_t, size_t,
-    ssize_t,
+    sockaddr, socklen_t, ssize_t,
 };
 
 fn look_up(name: &CStr) -> *mut c_void {
@@ -99,6 +99,11 @@ real_functions! {
         recvmsg = SYS_recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t;
         recvmmsg = SYS_recvmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint,
             flags: c_int, timeout: *mut libc::timespec) -> c_int;
+        sendto = SYS_sendto(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int,
+            to: *const sockaddr, to_bytes: socklen_t) -> ssize_t;
+        sendmsg = SYS_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+        recvfrom = SYS_recvfrom(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int,
+            from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t;
         read = SYS_read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
         readv = SYS_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
         pread64 = SYS_pread64(fd: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t)
@@ -138,6 +143,20 @@ real_functions! {
     }
     functions {
         dup2(old: c_int, new: c_int) -> c_int, otherwise -1;
+        send(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t,
+            otherwise -1;
+        recv(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t,
+            otherwise -1;
+        fread(to: *mut c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t,
+            otherwise 0;
+        fwrite(from: *const c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t,
+            otherwise 0;
+        fputs(text: *const c_char, stream: *mut FILE) -> c_int, otherwise -1;
+        fread_unlocked(to: *mut c_void, size: size_t, items: size_t, stream: *mut FILE)
+            -> size_t, otherwise 0;
+        fwrite_unlocked(from: *const c_void, size: size_t, items: size_t, stream: *mut FILE)
+            -> size_t, otherwise 0;
+        fputs_unlocked(text: *const c_char, stream: *mut FILE) -> c_int, otherwise -1;
         closefrom(first: c_int) -> (), otherwise Default::default();
         preadv64(fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t,
             otherwise -1;

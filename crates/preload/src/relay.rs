@@ -5,9 +5,7 @@
 //! what is put into them then would be lost. So the bytes go to a memory file, and from there to
 //! the buffer by a plain read of this process's own, which copies page by page as they are mapped.
 
-use crate::mapping;
-use crate::raw;
-use crate::raw_call;
+use crate::{bounce, environment, mapping, raw, raw_call};
 use libc::{c_int, iovec};
 
 /// Most bytes that are relayed at once; a multiple of every alignment that O_DIRECT asks for.
@@ -45,7 +43,15 @@ impl Relay {
 
     /// Copies its first bytes to a buffer; fewer if the buffer ends early, or a negated errno.
     pub(crate) fn deliver(&self, buffer: usize, bytes: usize) -> isize {
-        raw_call!(libc::SYS_pread64, self.fd, buffer, bytes.min(self.bytes), 0)
+        let bytes = bytes.min(self.bytes);
+        if environment::user_mode_only() {
+            let to = iovec { iov_base: buffer as *mut _, iov_len: bytes };
+            return match bounce::scatter(&[to], 0, self.addr, bytes) {
+                0 if bytes > 0 => -libc::EFAULT as isize,
+                done => done as isize,
+            };
+        }
+        raw_call!(libc::SYS_pread64, self.fd, buffer, bytes, 0)
     }
 }
 

@@ -1,6 +1,6 @@
 //! What happens when the library is loaded.
 
-use crate::{allocation, environment, files, heap, raw_call, real, state, stdio, table};
+use crate::{allocation, environment, files, fork, heap, raw_call, real, state, stdio, table};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -19,6 +19,9 @@ extern "C" fn start() {
         return;
     }
     let _ = state::current();
+    if environment::user_mode_only() {
+        fork::follow();
+    }
     if let Some(least) = environment::door().heap_bytes {
         heap::begin(least);
     }

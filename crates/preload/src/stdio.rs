@@ -9,7 +9,7 @@ use crate::files;
 use crate::raw;
 use crate::table;
 use crate::transfer;
-use crate::{change, raw_call, real, state};
+use crate::{bounce, change, raw_call, real, state};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
@@ -69,7 +69,7 @@ extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, bytes: size_
     let fd = cookie as usize as c_int;
     let plain = || raw_call!(libc::SYS_read, fd, buffer, bytes);
     let iov = transfer::one(buffer as usize, bytes);
-    raw::ret(transfer::read(fd, iov, None, plain).unwrap_or_else(plain))
+    raw::ret(transfer::read(fd, iov, None, 0, plain).unwrap_or_else(plain))
 }
 
 extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
@@ -356,4 +356,63 @@ pub(crate) fn adopt_standard_streams() {
         // SAFETY: as above; no other thread runs yet.
         unsafe { *variable.cast::<*mut FILE>() = stream };
     }
+}
+
+// ---- transfers ----------------------------------------------------------------------------------
+
+unsafe extern "C" {
+    fn flockfile(stream: *mut FILE);
+    fn funlockfile(stream: *mut FILE);
+}
+
+/// glibc hands large buffers to the kernel as they are: what the kernel may be unable to touch goes
+/// by way of one of ours, in small pieces. None if that need not be.
+fn bounced(
+    addr: usize,
+    bytes: usize,
+    stream: *mut FILE,
+    way: impl FnOnce(&[libc::iovec]) -> isize,
+) -> Option<usize> {
+    if !bounce::concerns(addr, bytes) {
+        return None;
+    }
+    let iov = [libc::iovec { iov_base: addr as *mut c_void, iov_len: bytes }];
+    // SAFETY: the program's own stream; the lock may be taken more than once.
+    unsafe { flockfile(stream) };
+    let done = way(&iov);
+    // SAFETY: as above.
+    unsafe { funlockfile(stream) };
+    Some(done.max(0) as usize)
+}
+
+/// `fwrite(3)`, as bytes.
+pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
+    bounced(from as usize, bytes, stream, |iov| {
+        bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
+            real::fwrite(addr as *const c_void, 1, bytes, stream) as isize
+        })
+    })
+}
+
+/// `fread(3)`, as bytes.
+pub(crate) fn read(to: *mut c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
+    bounced(to as usize, bytes, stream, |iov| {
+        bounce::take(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
+            real::fread(addr as *mut c_void, 1, bytes, stream) as isize
+        })
+    })
+}
+
+/// `fputs(3)`.
+pub(crate) fn puts(text: *const c_char, stream: *mut FILE) -> Option<c_int> {
+    if text.is_null() || !bounce::concerns(text as usize, 1) {
+        return None;
+    }
+    // SAFETY: the program's own string.
+    let bytes = unsafe { CStr::from_ptr(text) }.count_bytes();
+    if bytes == 0 {
+        return None;
+    }
+    let done = write(text.cast(), bytes, stream)?;
+    Some(if done == bytes { 1 } else { -1 })
 }

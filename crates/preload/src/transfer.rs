@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{raw_call, state};
+use crate::{bounce, raw_call, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -65,12 +65,13 @@ pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
     [iovec { iov_base: buffer as *mut _, iov_len: bytes.min(BYTES_MAX) }]
 }
 
-/// A call of the read family; `position` is none for the descriptor's own. `plain` makes the
-/// system call itself. None if the descriptor is not managed.
+/// A call of the read family; `position` is none for the descriptor's own, `rwf` the `RWF_`
+/// flags. `plain` makes the system call itself. None if the descriptor is not managed.
 pub(crate) fn read(
     fd: c_int,
     iov: impl Buffers,
     position: Option<i64>,
+    rwf: c_int,
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
     let direct = table::readable(fd).and_then(|entry| read_directly(fd, entry, &iov, position));
@@ -81,8 +82,11 @@ pub(crate) fn read(
         if !mapping::any() {
             return None;
         }
-        let iov = iov.get().ok().filter(|iov| relay::needed(fd, iov))?;
-        Some(relay::read(fd, iov, position))
+        let iov = iov.get().ok()?;
+        if bounce::needed(iov) {
+            return Some(bounce::read(fd, iov, position, rwf));
+        }
+        relay::needed(fd, iov).then(|| relay::read(fd, iov, position))
     };
     let Some(file) = files::managed(fd) else { return by_relay(&iov) };
     match file.enter() {
@@ -221,9 +225,13 @@ pub(crate) fn write(
     rwf: c_int,
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
-    let file = files::managed(fd)?;
+    let bounced = |iov: &dyn Buffers| {
+        let iov = iov.get().ok().filter(|iov| bounce::needed(iov))?;
+        Some(bounce::write(fd, iov, position, rwf))
+    };
+    let Some(file) = files::managed(fd) else { return bounced(&iov) };
     match file.enter() {
-        Served::Kernel(_guard) => return Some(plain()),
+        Served::Kernel(_guard) => return bounced(&iov).or_else(|| Some(plain())),
         Served::Managed => {}
     }
     let iov = match iov.get() {

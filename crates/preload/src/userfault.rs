@@ -3,9 +3,9 @@
 
 use crate::connection::{ask_with, note};
 use crate::raw::{self, SignalsHeld};
-use crate::raw_call;
+use crate::{environment, fork, guard, raw_call};
 use crate::state::State;
-use core::sync::atomic::{AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{HELLO_FORKED, Op, PAGE_BYTES, Request};
 
@@ -18,6 +18,14 @@ pub(crate) const REFUSED: u32 = 2;
 
 /// Address of the probe page once the manager has the userfaultfd; a forked child inherits both.
 static PROBE: AtomicUsize = AtomicUsize::new(0);
+
+/// This image handed one over.
+static USED: AtomicBool = AtomicBool::new(false);
+
+/// Whether this image, or what it was forked from, has memory that the manager serves.
+pub(crate) fn is_used() -> bool {
+    USED.load(Ordering::Acquire)
+}
 
 /// `struct uffdio_api`.
 #[repr(C)]
@@ -45,13 +53,21 @@ const FEATURE_THREAD_ID: u64 = 1 << 8;
 const FEATURE_MINOR_SHMEM: u64 = 1 << 10;
 const FEATURE_WP_HUGETLBFS_SHMEM: u64 = 1 << 12;
 
-/// Without these, managed memory could show wrong bytes (a forked child's zeros, for one).
-const NEEDED: u64 = FEATURE_EVENT_FORK
-    | FEATURE_EVENT_REMAP
+/// Without these, managed memory could show wrong bytes.
+const NEEDED: u64 = FEATURE_EVENT_REMAP
     | FEATURE_EVENT_REMOVE
     | FEATURE_EVENT_UNMAP
     | FEATURE_MISSING_SHMEM
     | FEATURE_MINOR_SHMEM;
+/// `UFFD_USER_MODE_ONLY`: faults of system calls fail instead; any user may have that.
+const USER_MODE_ONLY: c_int = 1;
+
+/// [`NEEDED`] here: where nobody follows forks by hand, the kernel has to report them, or a forked
+/// child would see zeros.
+fn needed() -> u64 {
+    NEEDED | if environment::user_mode_only() { 0 } else { FEATURE_EVENT_FORK }
+}
+
 /// The manager finds its way without these.
 const WANTED: u64 = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_THREAD_ID;
 
@@ -75,10 +91,30 @@ pub(crate) fn ensure(state: &State) -> bool {
 }
 
 fn set_up(state: &State) -> Result<(), &'static [u8]> {
+    let by_hand = environment::user_mode_only();
+    if by_hand && !fork::is_followed() {
+        return Err(b"mappings pass through: forks cannot be followed");
+    }
     let (fd, features) = create()?;
-    let result = hand_over(state, fd, features);
+    let result = if by_hand {
+        guard::install(state);
+        send(state, fd, features, 0)
+    } else {
+        hand_over(state, fd, features)
+    };
     raw::close(fd);
+    if result.is_ok() {
+        USED.store(true, Ordering::Release);
+    }
     result
+}
+
+fn send(state: &State, fd: c_int, features: u64, probe: usize) -> Result<(), &'static [u8]> {
+    let mut request = Request::new(Op::Userfault);
+    (request.a, request.b) = (probe as u64, features);
+    ask_with(state, &request, &[], fd)
+        .map(|_| ())
+        .map_err(|_| b"mappings pass through: the manager refused the userfaultfd".as_slice())
 }
 
 /// The manager's side must exist before any range is registered, and the probe page before the
@@ -92,22 +128,23 @@ fn hand_over(state: &State, fd: c_int, features: u64) -> Result<(), &'static [u8
     if page < 0 {
         return Err(b"mappings pass through: the probe page cannot be mapped");
     }
-    let mut request = Request::new(Op::Userfault);
-    (request.a, request.b) = (page as u64, features);
-    let sent = ask_with(state, &request, &[], fd).is_ok()
-        && raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) >= 0;
-    if !sent {
+    let sent = send(state, fd, features, page as usize);
+    if sent.is_err() || raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) < 0 {
         raw::munmap(page as usize, bytes);
-        return Err(b"mappings pass through: the manager refused the userfaultfd");
+        return sent.and(Err(b"mappings pass through: the probe page cannot be read"));
     }
     PROBE.store(page as usize, Ordering::Release);
     Ok(())
 }
 
 fn open() -> c_int {
-    let flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let mut flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
+    let user_mode_only = environment::user_mode_only();
+    if user_mode_only {
+        flags |= USER_MODE_ONLY;
+    }
     let fd = raw_call!(libc::SYS_userfaultfd, flags);
-    if fd >= 0 {
+    if fd >= 0 || user_mode_only {
         return fd as c_int;
     }
     let path = c"/dev/userfaultfd".as_ptr();
@@ -135,8 +172,8 @@ fn create() -> Result<(c_int, u64), &'static [u8]> {
     if fd < 0 {
         return Err(REFUSED);
     }
-    match handshake(fd, NEEDED | WANTED) {
-        Ok(_) => return Ok((fd, NEEDED | WANTED)),
+    match handshake(fd, needed() | WANTED) {
+        Ok(_) => return Ok((fd, needed() | WANTED)),
         Err(errno) if errno == -libc::EPERM as isize => {
             raw::close(fd);
             return Err(b"mappings pass through: this program may not follow its forks with \
@@ -151,8 +188,8 @@ fn create() -> Result<(c_int, u64), &'static [u8]> {
     }
     let known = handshake(fd, 0);
     raw::close(fd);
-    let features = known.map_err(|_| TOO_OLD)? & (NEEDED | WANTED);
-    if features & NEEDED != NEEDED {
+    let features = known.map_err(|_| TOO_OLD)? & (needed() | WANTED);
+    if features & needed() != needed() {
         return Err(TOO_OLD);
     }
     let fd = open();

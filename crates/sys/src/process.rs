@@ -11,7 +11,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 
 use crate::mask::{self, Capability};
-use crate::{Errno, Interrupted, Progress, Result};
+use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result};
 
 /// The kernel's limit of ranges in one call (`UIO_MAXIOV`).
 const RANGES_PER_CALL: usize = 1024;
@@ -96,6 +96,12 @@ pub fn zap(pidfd: impl AsFd, ranges: &[(u64, u64)]) -> Progress {
     process_madvise(pidfd, ranges, libc::MADV_PAGEOUT)
 }
 
+/// Whether [`zap`] is permitted on this process, another one of the same user.
+pub fn may_zap(pidfd: impl AsFd) -> bool {
+    // Nothing is what is asked for; the kernel looks at rights first.
+    !matches!(zap(pidfd, &[(PAGE_BYTES as u64, 0)]), Err(Interrupted { errno: Errno::PERM, .. }))
+}
+
 /// Clears the accessed bits of another process's pages: `process_madvise(2)` MADV_COLD. Pages
 /// mapped more than once are skipped.
 ///
@@ -172,6 +178,16 @@ pub struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
+    /// The access it gives, as `PROT_` bits of `mmap(2)`.
+    pub fn protection(&self) -> u64 {
+        let bits = [
+            (self.read, libc::PROT_READ),
+            (self.write, libc::PROT_WRITE),
+            (self.execute, libc::PROT_EXEC),
+        ];
+        bits.iter().filter(|(has, _)| *has).map(|(_, bit)| *bit as u64).sum()
+    }
+
     /// Parses a line (without its end). `None` if it is none.
     pub fn parse(line: &'a [u8]) -> Option<Mapping<'a>> {
         fn field<'a>(rest: &mut &'a [u8], end: u8) -> Option<&'a [u8]> {

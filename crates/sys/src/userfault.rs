@@ -202,6 +202,15 @@ pub struct OpenFlags {
     pub user_mode_only: bool,
 }
 
+/// Whether this user may serve all faults of programs, those of their system calls too, and follow
+/// them into forked children. Else [`OpenFlags::user_mode_only`] is left, and forks are not reported.
+pub fn may_follow_programs() -> bool {
+    let flags = OpenFlags { nonblocking: true, user_mode_only: false };
+    // SAFETY: nothing is registered.
+    let opened = unsafe { Userfault::open(flags) };
+    opened.and_then(|userfault| userfault.api(Features::EVENT_FORK)).is_ok()
+}
+
 /// A userfaultfd: the faults of one address space, and the power to answer them.
 #[derive(Debug)]
 pub struct Userfault {

@@ -9,16 +9,22 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Environment variable with `NAME:SECRET` or `NAME:SECRET:HEAP`: the abstract socket's name (without
-/// the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and, where heap
-/// memory is managed, the least bytes of an allocation that is, in decimal.
+/// Environment variable with `NAME:SECRET` or `NAME:SECRET:HOW`: the abstract socket's name (without
+/// the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and one of: where
+/// heap memory is managed, the least bytes of an allocation that is, in decimal; or
+/// [`USER_MODE_ONLY`].
 pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
+/// In [`ENV_SOCKET`]: only faults of user code can be served, and the kernel reports no forks. Heap
+/// memory is not managed then. Clients make their userfaultfd accordingly, keep managed memory away
+/// from the kernel's hands, and keep their mappings from children that do not ask for them
+/// ([`Op::Inherit`]).
+pub const USER_MODE_ONLY: &str = "user";
 /// Environment variable that switches everything off when it is set to `1`.
 pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -40,7 +46,8 @@ pub enum Op {
     Hello = 1,
     /// The process's userfaultfd rides along; sent once before the first [`Op::MapPrepare`].
     /// `a` = address of the probe page (one page of the memfd that rides back, mapped shared and
-    /// PROT_NONE by [`Op::Probe`] below), `b` = the feature bits agreed with the kernel.
+    /// PROT_NONE by [`Op::Probe`] below), or 0 if the kernel reports no forks, `b` = the feature
+    /// bits agreed with the kernel.
     Userfault = 2,
     /// Asks for the probe page's memfd (rides back). The client maps one page of it `PROT_NONE`,
     /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
@@ -119,14 +126,17 @@ pub enum Op {
     /// [`GROW_COPY`].
     HeapGrow = 21,
     /// The process forks. `a` = [`FORK_AHEAD`], [`FORK_BEGIN`] (reply: `r0` = ticket, 0 if there is
-    /// no heap), [`FORK_END`] or [`FORK_FAILED`] (`b` = ticket). From FORK_BEGIN to FORK_END nobody
-    /// writes to the heap: what the child gets is what its parent had when it forked.
-    HeapFork = 22,
-    /// A forked child has no heap memory mapped, and asks for what it inherits, range by range.
-    /// `a` = ticket, `b` = lowest address. Reply: `r0` = address (0: no more), `r1` = bytes, `r2` =
-    /// offset, `r3` = protection; the memfd of the child's heap rides along. It maps the range
-    /// there without access, sends [`Op::HeapCommit`], and gives it its protection.
-    HeapInherit = 23,
+    /// nothing to inherit), [`FORK_END`] or [`FORK_FAILED`] (`b` = ticket). From FORK_BEGIN to
+    /// FORK_END nobody writes to the heap: what the child gets is what its parent had when it
+    /// forked.
+    Fork = 22,
+    /// A forked child lacks memory that its parent has, and asks for it, range by range: the heap,
+    /// and mappings of files where the kernel reports no forks. `a` = ticket, `b` = lowest address.
+    /// Reply: `r0` = address (0: no more), `r1` = bytes, `r2` = offset, `r3` = protection, with
+    /// [`INHERIT_PRIVATE`] if it is to be mapped privately, and in the upper half the file's slot
+    /// plus one, or 0 for heap memory; the memfd rides along. The child maps the range there without
+    /// access, sends [`Op::HeapCommit`] or [`Op::MapCommit`], and gives it its protection.
+    Inherit = 23,
 }
 
 /// [`Op::HeapGrow`]: not heap memory of ours.
@@ -135,14 +145,16 @@ pub const GROW_UNMANAGED: u64 = 0;
 pub const GROW_MAY: u64 = 1;
 /// [`Op::HeapGrow`]: the memory behind it is somebody else's; it has to be copied.
 pub const GROW_COPY: u64 = 2;
-/// [`Op::HeapFork`]: a fork is near. What is dirty is stored; fails if it cannot be.
+/// [`Op::Fork`]: a fork is near. What is dirty is stored; fails if it cannot be.
 pub const FORK_AHEAD: u64 = 0;
-/// [`Op::HeapFork`]: nobody writes any more.
+/// [`Op::Fork`]: nobody writes any more.
 pub const FORK_BEGIN: u64 = 1;
-/// [`Op::HeapFork`]: in the parent, after the fork.
+/// [`Op::Fork`]: in the parent, after the fork.
 pub const FORK_END: u64 = 2;
-/// [`Op::HeapFork`]: there is no child.
+/// [`Op::Fork`]: there is no child.
 pub const FORK_FAILED: u64 = 3;
+/// [`Op::Inherit`]: the mapping is private.
+pub const INHERIT_PRIVATE: u64 = 1 << 16;
 
 /// [`Op::Hello`]: a process image that has no inherited userfaultfd registration.
 pub const HELLO_FRESH: u64 = 0;
@@ -257,8 +269,8 @@ impl Op {
             19 => HeapMap,
             20 => HeapCommit,
             21 => HeapGrow,
-            22 => HeapFork,
-            23 => HeapInherit,
+            22 => Fork,
+            23 => Inherit,
             _ => return None,
         })
     }

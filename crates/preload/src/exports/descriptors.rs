@@ -1,7 +1,7 @@
 //! Opening, closing and duplicating descriptors, and those that arrive in messages.
 
 use crate::raw::{self, ret};
-use crate::{change, files, raw_call, real, table};
+use crate::{change, files, raw_call, real, sockets, table};
 use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -256,7 +256,10 @@ pub(crate) fn received(message: &msghdr) {
 export! {
     as recvmsg;
     fn (fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-        let result = real::recvmsg(fd, message, flags);
+        let result = match sockets::receive(fd, message, flags) {
+            Some(result) => ret(result),
+            None => real::recvmsg(fd, message, flags),
+        };
         if result >= 0 && !message.is_null() {
             // SAFETY: the call succeeded with it.
             received(unsafe { &*message });

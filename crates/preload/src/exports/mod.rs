@@ -23,6 +23,7 @@ mod descriptors;
 mod memory;
 mod processes;
 mod signals;
+mod sockets;
 mod streams;
 mod syscalls;
 mod transfers;

@@ -1,6 +1,6 @@
 //! Starting other programs, and `vfork`.
 
-use crate::{environment, heap, raw, real};
+use crate::{environment, fork, raw, real};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
@@ -88,13 +88,13 @@ export! {
 export! {
     as fork, __fork;
     fn () -> pid_t {
-        if !heap::may_fork() {
+        if !fork::may_fork() {
             raw::set_errno(libc::ENOMEM);
             return -1;
         }
         let child = real::fork();
         if child < 0 {
-            heap::failed();
+            fork::failed();
         }
         child
     }
@@ -104,7 +104,7 @@ export! {
     as _Fork;
     fn () -> pid_t {
         // No handlers run around this one.
-        heap::raw_fork(0, 0, || match real::_Fork() {
+        fork::raw_fork(0, 0, || match real::_Fork() {
             -1 => -raw::errno() as isize,
             child => child as isize,
         })
@@ -119,7 +119,7 @@ export! {
         in_child: Option<extern "C" fn()>, object: *mut c_void
     ) -> c_int {
         // Ours come first.
-        heap::watch_forks();
+        fork::watch();
         real::__register_atfork(before, after, in_child, object)
     }
 }

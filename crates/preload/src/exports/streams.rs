@@ -1,7 +1,7 @@
 //! stdio.
 
-use crate::stdio;
-use libc::{FILE, c_char, c_int};
+use crate::{real, stdio};
+use libc::{FILE, c_char, c_int, c_void, size_t};
 
 export! {
     as fopen, fopen64;
@@ -28,4 +28,45 @@ export! {
 export! {
     as fileno, fileno_unlocked;
     fn (stream: *mut FILE) -> c_int { stdio::fileno(stream) }
+}
+
+/// Whole items of a number of bytes.
+fn items_of(bytes: usize, size: size_t, items: size_t) -> size_t {
+    if bytes == size * items { items } else { bytes / size }
+}
+
+macro_rules! transfers {
+    ($($read:ident, $write:ident, $puts:ident;)*) => {$(
+        export! {
+            as $read;
+            fn (to: *mut c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t {
+                match stdio::read(to, size.saturating_mul(items), stream) {
+                    Some(bytes) => items_of(bytes, size, items),
+                    None => real::$read(to, size, items, stream),
+                }
+            }
+        }
+
+        export! {
+            as $write;
+            fn (from: *const c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t {
+                match stdio::write(from, size.saturating_mul(items), stream) {
+                    Some(bytes) => items_of(bytes, size, items),
+                    None => real::$write(from, size, items, stream),
+                }
+            }
+        }
+
+        export! {
+            as $puts;
+            fn (text: *const c_char, stream: *mut FILE) -> c_int {
+                stdio::puts(text, stream).unwrap_or_else(|| real::$puts(text, stream))
+            }
+        }
+    )*};
+}
+
+transfers! {
+    fread, fwrite, fputs;
+    fread_unlocked, fwrite_unlocked, fputs_unlocked;
 }

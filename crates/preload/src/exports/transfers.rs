@@ -7,7 +7,7 @@ use transfer::{Vectors, one};
 
 fn read_here(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
     let plain = || raw_call!(libc::SYS_read, fd, buffer, bytes);
-    match transfer::read(fd, one(buffer as usize, bytes), None, plain) {
+    match transfer::read(fd, one(buffer as usize, bytes), None, 0, plain) {
         Some(result) => ret(result),
         None => real::read(fd, buffer, bytes),
     }
@@ -15,7 +15,7 @@ fn read_here(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
 
 fn read_at(fd: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
     let plain = || raw_call!(libc::SYS_pread64, fd, buffer, bytes, offset);
-    match transfer::read(fd, one(buffer as usize, bytes), Some(offset), plain) {
+    match transfer::read(fd, one(buffer as usize, bytes), Some(offset), 0, plain) {
         Some(result) => ret(result),
         None => real::pread64(fd, buffer, bytes, offset),
     }
@@ -67,7 +67,7 @@ export! {
     as readv;
     fn (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
         let plain = || raw_call!(libc::SYS_readv, fd, iov, count);
-        match transfer::read(fd, Vectors(iov, count), None, plain) {
+        match transfer::read(fd, Vectors(iov, count), None, 0, plain) {
             Some(result) => ret(result),
             None => real::readv(fd, iov, count),
         }
@@ -78,7 +78,7 @@ export! {
     as preadv, preadv64;
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
         let plain = || raw_call!(libc::SYS_preadv, fd, iov, count, offset, 0);
-        match transfer::read(fd, Vectors(iov, count), Some(offset), plain) {
+        match transfer::read(fd, Vectors(iov, count), Some(offset), 0, plain) {
             Some(result) => ret(result),
             None => real::preadv64(fd, iov, count, offset),
         }
@@ -90,7 +90,7 @@ export! {
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         let plain = || raw_call!(libc::SYS_preadv2, fd, iov, count, offset, 0, flags);
         let position = (offset != -1).then_some(offset);
-        match transfer::read(fd, Vectors(iov, count), position, plain) {
+        match transfer::read(fd, Vectors(iov, count), position, flags, plain) {
             Some(result) => ret(result),
             None => real::preadv64v2(fd, iov, count, offset, flags),
         }

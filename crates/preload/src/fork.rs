@@ -1,0 +1,216 @@
+//! Memory that the kernel does not hand to a forked child, and that the child maps for itself.
+//!
+//! Such memory is MADV_DONTFORK: heap memory, and mappings of files where the kernel does not report
+//! forks to the manager (a child that inherited those would find zeros in them). A child maps what
+//! its parent had before any code of the program runs in it: the handlers of [`watch`] are the last
+//! to run before a fork and the first after it, and no signal is handled in between. A child made
+//! behind libc's back has none of it: it ends by SIGSEGV when it touches some, and can execute
+//! another program as before.
+
+use crate::connection::{ask, ask_with, note};
+use crate::mapping::{self, Mmap};
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, State};
+use crate::{environment, heap, real, userfault};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{
+    FORK_AHEAD, FORK_BEGIN, FORK_END, FORK_FAILED, INHERIT_PRIVATE, Op, PAGE_BYTES, Reply, Request,
+};
+
+/// Forks of this image are followed.
+static WANTED: AtomicBool = AtomicBool::new(false);
+/// They cannot be.
+static FAILED: AtomicBool = AtomicBool::new(false);
+/// What the fork that is going on is known by; 0 if nothing is to be inherited.
+static TICKET: AtomicU64 = AtomicU64::new(0);
+/// [`TICKET`] of a fork whose child cannot have its memory.
+const BROKEN: u64 = u64::MAX;
+/// The signal mask of the thread that forks, while its signals are [`HELD`] back.
+static MASK: AtomicU64 = AtomicU64::new(0);
+static HELD: AtomicBool = AtomicBool::new(false);
+
+/// From now on forks are followed.
+pub(crate) fn follow() {
+    WANTED.store(true, Ordering::Release);
+    watch();
+}
+
+/// Whether forks are followed: memory may be kept from children.
+pub(crate) fn is_followed() -> bool {
+    WANTED.load(Ordering::Acquire) && !FAILED.load(Ordering::Relaxed)
+}
+
+/// Before others' handlers are registered: prepare handlers run last come, first served, those of
+/// the child in order.
+pub(crate) fn watch() {
+    static WATCHED: AtomicBool = AtomicBool::new(false);
+    if !WANTED.load(Ordering::Acquire) || WATCHED.swap(true, Ordering::AcqRel) {
+        return;
+    }
+    let none = core::ptr::null_mut();
+    if real::__register_atfork(Some(before), Some(after), Some(in_child), none) != 0 {
+        FAILED.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Whether this process may have memory that its children do not get from the kernel.
+fn concerns() -> bool {
+    heap::used() || environment::user_mode_only() && userfault::is_used()
+}
+
+fn message(state: &State, phase: u64, ticket: u64) -> Result<u64, i32> {
+    let mut request = Request::new(Op::Fork);
+    (request.a, request.b) = (phase, ticket);
+    ask(state, &request).map(|reply| reply.r0)
+}
+
+/// Whether this process may fork now: what is dirty can be stored, and the thread's stack is not
+/// itself heap memory, which nobody may write to while the process forks.
+pub(crate) fn may_fork() -> bool {
+    if !heap::used() {
+        return true;
+    }
+    let Some(state) = state::current().filter(|state| state.is_own()) else { return true };
+    let page = PAGE_BYTES as usize;
+    let here = (&raw const state).addr() & !(page - 1);
+    if mapping::may_be_managed(here, 1) && heap::grow(state, here, page, page).0 != 0 {
+        note(state, b"a thread whose stack is managed heap memory may not fork (ENOMEM)");
+        return false;
+    }
+    let ahead = message(state, FORK_AHEAD, 0);
+    if ahead.is_err() {
+        note(state, b"a fork failed (ENOMEM): heap memory could not be stored");
+    }
+    ahead.is_ok()
+}
+
+/// The last thing before a fork.
+extern "C" fn before() {
+    TICKET.store(0, Ordering::Relaxed);
+    if !concerns() {
+        return;
+    }
+    let Some(state) = state::current().filter(|state| state.is_own()) else { return };
+    // A handler would find nothing in the child.
+    let held = SignalsHeld::new();
+    let ticket = message(state, FORK_BEGIN, 0).unwrap_or(BROKEN);
+    if ticket != 0 {
+        MASK.store(held.keep(), Ordering::Relaxed);
+        HELD.store(true, Ordering::Relaxed);
+    }
+    TICKET.store(ticket, Ordering::Relaxed);
+}
+
+/// Signals come again when what this gives is dropped.
+fn resumed() -> Option<SignalsHeld> {
+    HELD.swap(false, Ordering::Relaxed).then(|| SignalsHeld::resume(MASK.load(Ordering::Relaxed)))
+}
+
+/// Tells the manager, in the parent.
+fn end(phase: u64, ticket: u64) {
+    let _resumed = resumed();
+    if ticket != 0
+        && ticket != BROKEN
+        && let Some(state) = state::current()
+    {
+        let _ = message(state, phase, ticket);
+    }
+}
+
+/// The first thing after a fork, in the parent.
+extern "C" fn after() {
+    end(FORK_END, TICKET.load(Ordering::Relaxed));
+}
+
+/// There is no child.
+pub(crate) fn failed() {
+    end(FORK_FAILED, TICKET.swap(0, Ordering::Relaxed));
+}
+
+/// The first thing after a fork, in the child: maps what it inherits.
+extern "C" fn in_child() {
+    let ticket = TICKET.swap(0, Ordering::Relaxed);
+    if ticket == 0 {
+        return;
+    }
+    let _resumed = resumed();
+    let inherited = ticket != BROKEN
+        && state::current().is_some_and(|state| {
+            (!environment::user_mode_only() || userfault::ensure(state))
+                && inherit(state, ticket).is_ok()
+        });
+    if !inherited {
+        raw::complain(
+            b"a forked child could not be given its parent's managed memory; it ends (exit code 70)",
+        );
+        raw::exit_group(70);
+    }
+}
+
+fn inherit(state: &State, ticket: u64) -> Result<(), ()> {
+    let mut from = 0;
+    loop {
+        let mut request = Request::new(Op::Inherit);
+        (request.a, request.b) = (ticket, from);
+        let (reply, memfd) = ask_with(state, &request, &[], -1).map_err(|_| ())?;
+        if reply.r0 == 0 {
+            return Ok(());
+        }
+        place(state, &reply, memfd)?;
+        from = reply.r0 + reply.r1;
+    }
+}
+
+/// Maps one range. Closes the memfd.
+fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
+    let (addr, bytes, offset) = (range.r0 as usize, range.r1 as usize, range.r2);
+    let flags = libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
+    let prot = range.r3 as u16 as c_int;
+    match (range.r3 >> 32).checked_sub(1) {
+        None => heap::place(state, addr, bytes, offset, memfd, flags, prot),
+        Some(slot) => {
+            let private = range.r3 & INHERIT_PRIVATE != 0;
+            let kind = if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
+            let flags = flags | kind;
+            let mmap =
+                Mmap { addr, bytes, prot: libc::PROT_NONE, flags, fd: memfd, offset: offset as i64 };
+            let mapped = mmap.plain();
+            raw::close(memfd);
+            match mapped {
+                at if at == addr as isize => mapping::commit(state, slot, &Mmap { prot, ..mmap }),
+                // Another thread of the parent put something else there in the last moment.
+                at if at == -libc::EEXIST as isize => Ok(()),
+                _ => Err(()),
+            }
+        }
+    }
+}
+
+/// A child made by a system call without libc, if it gets a copy of the memory and returns here.
+pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize) -> Option<isize> {
+    if !concerns() || flags & libc::CLONE_VM as usize != 0 || stack != 0 {
+        return None;
+    }
+    if !may_fork() {
+        return Some(-libc::ENOMEM as isize);
+    }
+    before();
+    let result = call();
+    match result {
+        0 => in_child(),
+        error if error < 0 => failed(),
+        _ => after(),
+    }
+    Some(result)
+}
+
+/// Flags and stack of `clone3(2)`'s arguments.
+pub(crate) fn clone3_arguments(args: usize, bytes: usize) -> (usize, usize) {
+    if args == 0 || bytes < 56 {
+        return (libc::CLONE_VM as usize, 0);
+    }
+    let words = args as *const u64;
+    // SAFETY: the program's own structure, of at least seven words.
+    unsafe { (words.read() as usize, words.add(5).read() as usize) }
+}

@@ -1,0 +1,81 @@
+//! Messages from and to memory that the kernel may be unable to touch; see [`bounce`].
+//!
+//! Addresses and control data are left where they are.
+
+use crate::transfer::one;
+use crate::{bounce, raw_call};
+use libc::{c_int, iovec, msghdr};
+
+/// Where a message comes from or goes to: address and length, or a place for the length.
+type Name = (usize, usize);
+
+/// `sendto(2)`; none if the kernel can reach the buffer.
+pub(crate) fn send_to(
+    fd: c_int,
+    buffer: usize,
+    bytes: usize,
+    flags: c_int,
+    name: Name,
+) -> Option<isize> {
+    bounce::concerns(buffer, bytes).then(|| {
+        bounce::give(&one(buffer, bytes), bounce::piece_to_write(fd), |addr, bytes, _| {
+            raw_call!(libc::SYS_sendto, fd, addr, bytes, flags, name.0, name.1)
+        })
+    })
+}
+
+/// `recvfrom(2)`; none if the kernel can reach the buffer.
+pub(crate) fn receive_from(
+    fd: c_int,
+    buffer: usize,
+    bytes: usize,
+    flags: c_int,
+    name: Name,
+) -> Option<isize> {
+    bounce::concerns(buffer, bytes).then(|| {
+        bounce::take(&one(buffer, bytes), usize::MAX, |addr, bytes, _| {
+            raw_call!(libc::SYS_recvfrom, fd, addr, bytes, flags, name.0, name.1)
+        })
+    })
+}
+
+/// The buffers of a message, if the kernel may be unable to reach some.
+fn buffers(message: &msghdr) -> Option<&[iovec]> {
+    if message.msg_iov.is_null() || message.msg_iovlen == 0 {
+        return None;
+    }
+    // SAFETY: the program says that so many are there.
+    let iov = unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
+    bounce::needed(iov).then_some(iov)
+}
+
+/// `sendmsg(2)`; none if the kernel can reach the buffers.
+pub(crate) fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<isize> {
+    // SAFETY: null, or the program's own.
+    let message = unsafe { message.as_ref() }?;
+    let iov = buffers(message)?;
+    Some(bounce::give(iov, usize::MAX, |addr, bytes, _| {
+        let mut from = iovec { iov_base: addr as *mut _, iov_len: bytes };
+        let ours = msghdr { msg_iov: &raw mut from, msg_iovlen: 1, ..*message };
+        raw_call!(libc::SYS_sendmsg, fd, &raw const ours, flags)
+    }))
+}
+
+/// `recvmsg(2)`; none if the kernel can reach the buffers.
+pub(crate) fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<isize> {
+    // SAFETY: null, or the program's own.
+    let message = unsafe { message.as_mut() }?;
+    let iov = buffers(message)?;
+    let mut ours = *message;
+    let result = bounce::take(iov, usize::MAX, |addr, bytes, _| {
+        let mut into = iovec { iov_base: addr as *mut _, iov_len: bytes };
+        (ours.msg_iov, ours.msg_iovlen) = (&raw mut into, 1);
+        raw_call!(libc::SYS_recvmsg, fd, &raw mut ours, flags)
+    });
+    if result >= 0 {
+        message.msg_namelen = ours.msg_namelen;
+        message.msg_controllen = ours.msg_controllen;
+        message.msg_flags = ours.msg_flags;
+    }
+    Some(result)
+}
