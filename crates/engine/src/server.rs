@@ -211,7 +211,8 @@ impl Connection {
                     bias: r.b.wrapping_sub(r.d),
                     shared,
                     // A forked child could not be given its parent's copies.
-                    read_only: !shared && (asked_shared || manager.engine.port().is_user_mode_only()),
+                    read_only: !shared
+                        && (asked_shared || manager.engine.port().is_user_mode_only()),
                 };
                 manager.map_commit(self.pid, r.d..r.d + r.c, region)?;
                 value(0)

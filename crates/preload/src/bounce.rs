@@ -34,7 +34,12 @@ pub(crate) fn needed(iov: &[iovec]) -> bool {
 
 /// Copies between a buffer of ours and the program's, of which `skip` bytes are done; gives how
 /// many bytes were there to be copied.
-fn copy(iov: &[iovec], mut skip: usize, bytes: usize, step: impl Fn(usize, usize, usize) -> bool) -> usize {
+fn copy(
+    iov: &[iovec],
+    mut skip: usize,
+    bytes: usize,
+    step: impl Fn(usize, usize, usize) -> bool,
+) -> usize {
     let mut done = 0;
     for part in iov {
         let passed = skip.min(part.iov_len);
@@ -142,8 +147,7 @@ pub(crate) fn take(
 
 /// The most that one call on a descriptor may move without becoming another call.
 fn piece_to_read(fd: c_int) -> usize {
-    let regular =
-        raw::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
+    let regular = raw::fstat(fd).is_ok_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG);
     if regular { PIECE_BYTES } else { usize::MAX }
 }
 
@@ -153,8 +157,7 @@ pub(crate) fn piece_to_write(fd: c_int) -> usize {
     let mut kind: c_int = 0;
     let mut bytes = size_of::<c_int>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TYPE);
-    let r =
-        raw_call!(libc::SYS_getsockopt, fd, level, name, &raw mut kind, &raw mut bytes);
+    let r = raw_call!(libc::SYS_getsockopt, fd, level, name, &raw mut kind, &raw mut bytes);
     if r >= 0 && kind != libc::SOCK_STREAM { usize::MAX } else { PIECE_BYTES }
 }
 

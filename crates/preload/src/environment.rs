@@ -6,7 +6,9 @@ use crate::state::{self, View};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
 use libc::{c_char, c_int};
-use pagekeeper_wire::{ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES, USER_MODE_ONLY};
+use pagekeeper_wire::{
+    ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES, USER_MODE_ONLY,
+};
 
 /// File name of this library, to find its own entry in LD_PRELOAD.
 const LIBRARY: &[u8] = b"libpagekeeper_preload.so";

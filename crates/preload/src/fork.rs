@@ -173,8 +173,14 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
             let private = range.r3 & INHERIT_PRIVATE != 0;
             let kind = if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
             let flags = flags | kind;
-            let mmap =
-                Mmap { addr, bytes, prot: libc::PROT_NONE, flags, fd: memfd, offset: offset as i64 };
+            let mmap = Mmap {
+                addr,
+                bytes,
+                prot: libc::PROT_NONE,
+                flags,
+                fd: memfd,
+                offset: offset as i64,
+            };
             let mapped = mmap.plain();
             raw::close(memfd);
             match mapped {

@@ -25,6 +25,9 @@
 //!   being read as the file that it was, until another call than a read notices;
 //! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`guard`]), which an
 //!   executed program that expects to find them ignored finds at their default;
+//! - where only faults of user code are served, system calls on mapped files are made on a copy
+//!   ([`bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
+//!   fails (EACCES);
 //! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program.
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),

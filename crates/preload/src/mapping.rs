@@ -77,7 +77,10 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
         && call.prot & libc::PROT_WRITE != 0;
     if copies {
         // A forked child could not be given its parent's copies.
-        note(file.state, b"private writable mappings are left to the kernel (see pagekeeper doctor)");
+        note(
+            file.state,
+            b"private writable mappings are left to the kernel (see pagekeeper doctor)",
+        );
     }
     if copies
         || call.prot & libc::PROT_EXEC != 0

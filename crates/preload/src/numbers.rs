@@ -2,7 +2,9 @@
 
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
-use crate::{change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, state, table};
+use crate::{
+    change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, state, table,
+};
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
 
@@ -76,8 +78,8 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_sendmsg => sockets::send(fd, b as *const libc::msghdr, c as c_int)?,
         libc::SYS_recvmsg => {
-            let result = sockets::receive(fd, b as *mut libc::msghdr, c as c_int)
-                .unwrap_or_else(plain);
+            let result =
+                sockets::receive(fd, b as *mut libc::msghdr, c as c_int).unwrap_or_else(plain);
             if result >= 0 {
                 // SAFETY: the call succeeded with the program's message.
                 exports::received(unsafe { &*(b as *const libc::msghdr) });

@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, raw_call, state};
+use crate::{bounce, environment, raw_call, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -226,6 +226,9 @@ pub(crate) fn write(
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
     let bounced = |iov: &dyn Buffers| {
+        if !environment::user_mode_only() {
+            return None;
+        }
         let iov = iov.get().ok().filter(|iov| bounce::needed(iov))?;
         Some(bounce::write(fd, iov, position, rwf))
     };

@@ -3,8 +3,8 @@
 
 use crate::connection::{ask_with, note};
 use crate::raw::{self, SignalsHeld};
-use crate::{environment, fork, guard, raw_call};
 use crate::state::State;
+use crate::{environment, fork, guard, raw_call};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{HELLO_FORKED, Op, PAGE_BYTES, Request};

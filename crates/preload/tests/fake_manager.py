@@ -15,7 +15,7 @@ import subprocess, sys, threading
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
        "change_begin change_end advise exec note raw_word refresh "
-       "heap_map heap_commit heap_grow heap_fork heap_inherit").split()
+       "heap_map heap_commit heap_grow fork inherit").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
 FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32

@@ -49,9 +49,9 @@ pub struct Finding {
 pub enum Mode {
     /// Recorded traces are simulated.
     Simulate,
-    /// Unmodified programs run with their files managed by the launcher (`run`, `record`, `tune`).
+    /// Unmodified programs run with their files managed by the launcher (`run`).
     Run,
-    /// References under a mapping are sampled during such a run.
+    /// References under a mapping are sampled during such a run, or recorded (`record`, `tune`).
     Sampling,
     /// The kernel is measured under the same memory limit, for comparison.
     Compare,
@@ -74,18 +74,17 @@ impl Mode {
     /// What it cannot do without.
     fn needs(self) -> &'static [Capability] {
         use Capability::{
-            AbstractSockets, EventFork, MemoryCgroup, MinorShmem, PageSize, ProcessVm, RemoteZap,
-            Userfault, WpShmem,
+            AbstractSockets, MemoryCgroup, MinorShmem, PageSize, ProcessVm, RemoteZap,
+            UserfaultUserMode, WpShmem,
         };
         match self {
             Mode::Simulate => &[],
             Mode::Run => {
-                &[PageSize, Userfault, EventFork, MinorShmem, WpShmem, ProcessVm, AbstractSockets]
+                &[PageSize, UserfaultUserMode, MinorShmem, WpShmem, ProcessVm, AbstractSockets]
             }
             Mode::Sampling => &[
                 PageSize,
-                Userfault,
-                EventFork,
+                UserfaultUserMode,
                 MinorShmem,
                 WpShmem,
                 ProcessVm,
@@ -101,11 +100,22 @@ impl Mode {
         match self {
             Mode::Run => &[
                 (
+                    Capability::Userfault,
+                    "system calls on mapped files are made on a copy, and fail with EFAULT where \
+                     they are not made by libc's functions; private writable mappings and heap \
+                     memory are left to the kernel",
+                ),
+                (Capability::EventFork, "as without userfaultfd"),
+                (
                     Capability::Poison,
                     "a page that cannot be read kills the program with a message instead of \
                      raising SIGBUS",
                 ),
-                (Capability::RemoteZap, "references are not sampled; policies see faults only"),
+                (
+                    Capability::RemoteZap,
+                    "references are not sampled; policies see faults only, and record and tune do \
+                     not work",
+                ),
                 (
                     Capability::DirectIo,
                     "fills and write-backs pass through the kernel's page cache, which is dropped \

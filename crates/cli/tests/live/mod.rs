@@ -403,7 +403,7 @@ pub fn same(
 }
 
 /// Names and contents of the files of a directory (a sparse giant's is its length).
-fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
+pub fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory can be read").flatten() {
         let bytes = entry.metadata().map_or(0, |m| m.len());

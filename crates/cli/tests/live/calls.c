@@ -1,0 +1,198 @@
+// System calls and stdio on a mapped file that does not fit in its memory: from and into pages that
+// are not there. Its output must be the same however the file is served.
+//
+//     calls PART          ("calls", "forks"); uses the files f and out of its directory
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+static unsigned char *at;
+static size_t size;
+static int fd;
+
+static uint64_t hash(const unsigned char *from, size_t bytes) {
+    uint64_t h = 14695981039346656037ull;
+    for (size_t i = 0; i < bytes; i++) h = (h ^ from[i]) * 1099511628211ull;
+    return h;
+}
+
+static void say(const char *what, long result) {
+    printf("%s: %ld (%d) %016lx\n", what, result, result < 0 ? errno : 0, hash(at, size));
+    fflush(stdout);
+}
+
+static int out(int flags) {
+    int to = open("out", O_RDWR | O_CREAT | flags, 0644);
+    if (to < 0) perror("out"), exit(1);
+    return to;
+}
+
+static void *reader(void *socket) {
+    static unsigned char got[1 << 16];
+    uint64_t sum = 0;
+    ssize_t n;
+    while ((n = recv(*(int *)socket, got, sizeof got, 0)) > 0)
+        for (ssize_t i = 0; i < n; i++) sum = sum * 31 + got[i];
+    return (void *)sum;
+}
+
+static void calls(void) {
+    int to = out(O_TRUNC);
+    say("write", write(to, at, size));
+    struct iovec two[] = {{at + 100, 9000}, {at + 50 * 4096 + 7, 70000}};
+    say("writev", writev(to, two, 2));
+    say("pwrite", pwrite(to, at + 4095, 4098, 333));
+    say("pwritev2", pwritev2(to, two, 2, 5000, 0));
+    say("at the end", lseek(to, 0, SEEK_CUR));
+    say("read", lseek(to, 0, SEEK_SET) ? -1 : read(to, at + 12345, size - 20000));
+    say("readv", readv(to, two, 2));
+    say("pread", pread(to, at + 4090, 100000, 77));
+    say("pread behind the end", pread(to, at, 4096, 1 << 30));
+    say("preadv", preadv(to, two, 2, 4097));
+    say("a bad offset", pread(to, at, 10, -1));
+    say("a bad descriptor", write(999, at, 10));
+    // Behind the end of the file the kernel finds nothing to copy from.
+    unsigned char *longer = mmap(NULL, size + 8 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    say("all that is there", pwrite(to, longer + size - 4096, 8192, 0));
+    say("nothing there", pwrite(to, longer + size + 4096, 10, 0));
+    munmap(longer, size + 8 * 4096);
+
+    int pipes[2], pair[2];
+    if (pipe(pipes)) exit(1);
+    say("into a pipe", write(pipes[1], at + 30 * 4096 - 5, 10000));
+    say("from a pipe", read(pipes[0], at + 90 * 4096 + 5, 1 << 20));
+    fcntl(pipes[1], F_SETFL, O_NONBLOCK);
+    say("a pipe is full", write(pipes[1], at, 1 << 20));
+    fcntl(pipes[0], F_SETFL, O_NONBLOCK);
+    say("from a full pipe", read(pipes[0], at + 333, 1 << 20));
+    say("from an empty pipe", read(pipes[0], at + 333, 1 << 20));
+
+    if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) exit(1);
+    pthread_t thread;
+    pthread_create(&thread, NULL, reader, &pair[1]);
+    say("send", send(pair[0], at + 17, 900000, 0));
+    shutdown(pair[0], SHUT_WR);
+    void *sum;
+    pthread_join(thread, &sum);
+    printf("received %lx\n", (long)sum);
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) exit(1);
+    say("a message", send(pair[0], at + 3 * 4096, 20000, 0));
+    say("received", recv(pair[1], at + 60 * 4096 + 1, 1 << 20, 0));
+    say("another", sendto(pair[0], at + 5 * 4096, 20000, 0, NULL, 0));
+    say("cut off", recvfrom(pair[1], at + 80 * 4096, 5000, MSG_TRUNC, NULL, NULL));
+    struct msghdr message = {.msg_iov = two, .msg_iovlen = 2};
+    say("in pieces", sendmsg(pair[0], &message, 0));
+    struct iovec back[] = {{at + 40 * 4096 - 1, 30000}, {at + 100 * 4096, 60000}};
+    message.msg_iov = back;
+    say("received", recvmsg(pair[1], &message, 0));
+
+    FILE *stream = fopen("out", "w+");
+    say("fwrite", (long)fwrite(at + 11, 1000, 700, stream));
+    at[70 * 4096] = 0;
+    say("fputs", fputs((char *)at + 60 * 4096, stream) < 0);
+    rewind(stream);
+    say("fread", (long)fread(at + 4096 * 2 + 9, 999, 600, stream));
+    say("fread to the end", (long)fread(at + 4096 * 2 + 9, 999, 6000, stream));
+    fclose(stream);
+    say("by number", syscall(SYS_write, to, at + 20 * 4096, 50000));
+    // The managed file itself, from and into its own mapping.
+    say("into itself", pwrite(fd, at + 10 * 4096, 300000, 100 * 4096 + 1));
+    say("from itself", pread(fd, at + 200 * 4096 + 3, 200000, 4096));
+    say("msync", msync(at, size, MS_SYNC));
+}
+
+static volatile sig_atomic_t seen;
+static void handler(int number) { seen = at[4096 * 7] + number - number; }
+
+static int ended(pid_t pid) {
+    int status;
+    if (pid < 0 || waitpid(pid, &status, 0) != pid) return -1;
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
+}
+
+static void forks(void) {
+    // A second view, one without access, and one that was moved.
+    unsigned char *second = mmap(NULL, 40 * 4096, PROT_READ, MAP_SHARED, fd, 10 * 4096);
+    unsigned char *closed = mmap(NULL, 4 * 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+    unsigned char *moved = mmap(NULL, 20 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    moved = mremap(moved, 20 * 4096, 30 * 4096, MREMAP_MAYMOVE);
+    mprotect(at + 5 * 4096, 4096, PROT_NONE);
+    closed[1] = 91;
+    signal(SIGUSR1, handler);
+    for (int round = 0; round < 3; round++) {
+        for (size_t i = 0; i < size; i += 4096) if (i / 4096 != 5) at[i + 1] = (unsigned char)(i / 4096 + round);
+        fflush(stdout);
+        pid_t pid = fork();
+        if (pid == 0) {
+            raise(SIGUSR1);
+            long sum = seen;
+            for (size_t i = 0; i < size; i += 4096) if (i / 4096 != 5) sum = sum * 3 + at[i + 1];
+            printf("child %d: %lx %d %d %d\n", round, sum, second[1], closed[1], moved[29 * 4096 + 1]);
+            at[size - 1 - round] = 50 + round;
+            moved[2] = 77;
+            closed[1] = 92;
+            fflush(stdout);
+            pid_t inner = fork();
+            if (inner == 0) {
+                write(1, "inner\n", 6);
+                _exit(at[size - 1 - round] + moved[2] + closed[1] + (at[size - 4096 + 1] & 3));
+            }
+            printf("inner ended: %d\n", ended(inner));
+            fflush(stdout);
+            _exit(7);
+        }
+        printf("child ended: %d\n", ended(pid));
+        printf("%d %d %d\n", at[size - 1 - round], second[0], closed[1]);
+    }
+    char *arguments[] = {"sh", "-c", "exit 5", NULL};
+    pid_t spawned;
+    printf("spawned: %d\n", posix_spawn(&spawned, "/bin/sh", NULL, NULL, arguments, environ));
+    printf("ended: %d; system: %d\n", ended(spawned), system("cmp f f"));
+    fflush(stdout);
+    // Its parent is gone before it begins.
+    int pipes[2];
+    if (pipe(pipes)) exit(1);
+    pid_t between = fork();
+    if (between == 0) {
+        if (fork()) _exit(0);
+        usleep(100000);
+        long sum = 0;
+        for (size_t i = 0; i < size; i += 4096) if (i / 4096 != 5) sum = sum * 3 + at[i + 1];
+        write(pipes[1], &sum, sizeof sum);
+        at[3] = 33;
+        _exit(0);
+    }
+    printf("between: %d\n", ended(between));
+    long sum = 0;
+    printf("orphan: %ld\n", (long)read(pipes[0], &sum, sizeof sum));
+    for (int tries = 0; at[3] != 33 && tries < 1000; tries++) usleep(1000);
+    printf("%lx %d\n", sum, at[3]);
+}
+
+int main(int count, char **arguments) {
+    fd = open("f", O_RDWR);
+    struct stat stat;
+    if (count < 2 || fd < 0 || fstat(fd, &stat)) return perror("f"), 1;
+    size = (size_t)stat.st_size;
+    at = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (at == MAP_FAILED) return perror("mmap"), 1;
+    if (!strcmp(arguments[1], "calls")) calls();
+    else if (!strcmp(arguments[1], "forks")) forks();
+    else return 2;
+    return 0;
+}

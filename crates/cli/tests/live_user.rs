@@ -1,0 +1,267 @@
+//! A user without any privilege: only faults of user code are served, forks are followed by hand.
+//! As root, these tests run their programs as nobody.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, Session, command, compiled, finish, has, python};
+use rustix::process::{Signal, kill_process};
+use std::ffi::OsStr;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+const NOBODY: u32 = 65534;
+const PAGE: usize = 4096;
+
+/// A directory of the user's, in another one, where statistics go.
+struct Place {
+    place: Scratch,
+    _around: Scratch,
+}
+
+impl Place {
+    /// None, with the reason said, if the user cannot get there.
+    fn new(name: &str) -> Option<Place> {
+        if !live::ready() {
+            return None;
+        }
+        let around = Scratch::new(name);
+        let place = Scratch::inside(around.path(), "files");
+        own(around.path());
+        own(place.path());
+        let mut version = Command::new(live::pagekeeper());
+        as_user(version.arg("--version").current_dir(place.path()));
+        if !version.output().is_ok_and(|o| o.status.success()) {
+            live::skip("another user cannot reach the programs and files of this checkout");
+            return None;
+        }
+        Some(Place { place, _around: around })
+    }
+
+    fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.place.put(name, content);
+        own(&path);
+        path
+    }
+
+    /// A run of the user's, managed or bare.
+    fn command(&self, budget: Option<&Budget>, program: impl AsRef<OsStr>) -> Command {
+        let mut command = command(&self.place, budget, program);
+        as_user(&mut command).env("HOME", self.place.path());
+        command
+    }
+
+    fn session(&self, budget: &Budget) -> Session {
+        Session::start(&self.place, &mut self.command(Some(budget), live::driver()))
+    }
+}
+
+fn own(path: &Path) {
+    if live::is_root() {
+        chown(path, Some(NOBODY), Some(NOBODY)).expect("root gives files away");
+    }
+}
+
+fn as_user(command: &mut Command) -> &mut Command {
+    if live::is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+fn noise(pages: usize) -> Vec<u8> {
+    let mut x = 88_172_645_463_325_252_u64;
+    let mut next = || {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x.to_ne_bytes()
+    };
+    (0..pages * PAGE / 8).flat_map(|_| next()).collect()
+}
+
+/// Runs a program bare and managed, both as the user; output and files must be the same.
+#[track_caller]
+fn same(
+    name: &str,
+    budget: &Budget,
+    program: &Path,
+    arguments: &[&str],
+    prepare: impl Fn(&Place),
+) -> Option<live::Finished> {
+    let run = |budget: Option<&Budget>| {
+        let place = Place::new(name)?;
+        prepare(&place);
+        let mut command = place.command(budget, program);
+        let done = finish(&place.place, command.args(arguments), b"", LIMIT);
+        Some((done, live::content(place.place.path())))
+    };
+    let (bare, left_bare) = run(None)?;
+    let bare = bare.ok();
+    let (managed, left_managed) = run(Some(budget))?;
+    let managed = managed.ok().pressed();
+    assert_eq!(bare.text(), managed.text(), "{}", managed.stderr);
+    assert!(left_bare == left_managed, "the files differ");
+    Some(managed)
+}
+
+#[test]
+fn system_calls_and_stdio_reach_mapped_files() {
+    let calls = compiled("live/calls.c", &[], "calls");
+    for policy in ["clock", "mru"] {
+        let budget = Budget::kib(128).policy(policy).files("**/f");
+        let prepare = |place: &Place| drop(place.put("f", noise(300)));
+        let Some(done) = same("user-calls", &budget, &calls, &["calls"], prepare) else { return };
+        assert!(done.notes().contains("EFAULT"), "{}", done.notes());
+    }
+}
+
+#[test]
+fn forked_children_have_their_parents_mappings() {
+    let calls = compiled("live/calls.c", &[], "calls");
+    let budget = Budget::kib(128).files("**/f");
+    let prepare = |place: &Place| drop(place.put("f", noise(300)));
+    let Some(done) = same("user-forks", &budget, &calls, &["forks"], prepare) else { return };
+    assert!(done.notes().contains("private writable mappings"), "{}", done.notes());
+}
+
+#[test]
+fn sqlite_gives_the_same_answers() {
+    if !has("sqlite3") {
+        return;
+    }
+    let script = "PRAGMA mmap_size=268435456; PRAGMA journal_mode=wal; PRAGMA cache_size=50;
+CREATE TABLE t(id INTEGER PRIMARY KEY, k INT, v TEXT);
+WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x+1 FROM c WHERE x<12000)
+  INSERT INTO t SELECT x, (x*7919)%10007, printf('%0100d',x) FROM c;
+CREATE INDEX ti ON t(k); UPDATE t SET v=v||'u' WHERE id%3=0; DELETE FROM t WHERE id%5=0;
+VACUUM; PRAGMA integrity_check;
+SELECT a.k,count(*) FROM t a JOIN t b ON a.k=b.k GROUP BY a.k ORDER BY 2 DESC,1 LIMIT 5;
+SELECT count(*),sum(k),sum(length(v)) FROM t;
+";
+    let arguments = ["shop.db", ".read script.sql"];
+    let prepare = |place: &Place| drop(place.put("script.sql", script));
+    let budget = Budget::kib(512).policy("lru");
+    same("user-sqlite", &budget, Path::new("sqlite3"), &arguments, prepare);
+}
+
+#[test]
+fn numpy_works_on_mapped_arrays() {
+    let find = "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))";
+    let found = Command::new(python()).args(["-c", find]).output();
+    let Some(found) = found.ok().filter(|f| f.status.success()) else {
+        return live::skip("there is no python with numpy (PAGEKEEPER_TEST_PYTHON)");
+    };
+    let packages = String::from_utf8(found.stdout).unwrap().trim().to_owned();
+    let script = format!(
+        "
+import sys; sys.path.append({packages:?})
+import numpy as np, os
+a = np.memmap('a.bin', dtype='f8', mode='w+', shape=(400, 512))
+a[:] = np.arange(400 * 512).reshape(400, 512)
+a[::7] *= 3
+a.flush()
+print(a.sum(), a[:, 3].max(), np.sort(a[17])[::-1][:3])
+b = np.memmap('a.bin', dtype='f8', mode='r', shape=(400, 512))
+print((a == b).all(), b[399, 511])
+b.tofile('b.bin')
+with open('c.bin', 'wb', buffering=0) as f: print(f.write(b))
+with open('b.bin', 'rb', buffering=0) as f: print(f.readinto(a[100:]), a.sum())
+if os.fork() == 0:
+    a[5] = 1
+    os._exit(int(b[5].sum()) % 251)
+print(os.wait()[1] >> 8, a[5].sum())
+"
+    );
+    let interpreter = Path::new("/usr/bin/python3");
+    let import = format!("import sys; sys.path.append({packages:?}); import numpy");
+    let mut check = Command::new(interpreter);
+    if !as_user(check.args(["-c", &import])).output().is_ok_and(|o| o.status.success()) {
+        return live::skip("another user has no numpy here");
+    }
+    let prepare = |place: &Place| drop(place.put("script.py", &script));
+    let budget = Budget::kib(256).files("**/a.bin");
+    same("user-numpy", &budget, interpreter, &["script.py"], prepare);
+}
+
+#[test]
+fn what_a_killed_program_stored_is_in_the_file() {
+    let Some(place) = Place::new("user-killed") else { return };
+    let path = place.put("f", vec![1u8; 100 * PAGE]);
+    for (value, manager_too) in [(50, false), (100, true)] {
+        let mut session = place.session(&Budget::kib(128));
+        session.expect("open 1 f rw", "ok");
+        session.expect("map 1 1 0 409600 rw shared", "ok");
+        for page in 0..100 {
+            session.expect(&format!("put 1 {} {}", page * PAGE + 9, page + value), "ok");
+        }
+        if manager_too {
+            let pid: u32 = session.ask("pid").parse().unwrap();
+            kill_process(session.tree.pid(), Signal::KILL).unwrap();
+            let gone = || !Path::new(&format!("/proc/{pid}/fd/0")).exists();
+            while !gone() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            session.tree.wait(LIMIT).expect("a killed manager ends");
+        } else {
+            session.tell("run kill -9 $PPID");
+            let done = session.end();
+            assert_eq!(live::signal_of(done.status), Some(9), "{}", done.stderr);
+        }
+        let stored = |content: &[u8]| {
+            (0..100).all(|page| usize::from(content[page * PAGE + 9]) == page + value)
+        };
+        let start = std::time::Instant::now();
+        // The holder writes after the programs are gone.
+        while !stored(&std::fs::read(&path).unwrap()) {
+            assert!(manager_too && start.elapsed() < LIMIT, "stores are lost");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    }
+}
+
+#[test]
+fn a_private_mapping_never_becomes_writable() {
+    let Some(place) = Place::new("user-private") else { return };
+    place.put("f", vec![1u8; 50 * PAGE]);
+    let mut session = place.session(&Budget::kib(128));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 r private", "ok");
+    session.expect("protect 1 0 4096 rw", "EACCES");
+    session.expect("map 2 1 0 204800 rw private", "ok");
+    session.expect("put 2 5 9", "ok");
+    // No child may inherit it by the kernel's hand.
+    session.expect("map 3 1 0 204800 rw shared", "ok");
+    session.expect(&format!("advise 3 0 204800 {}", libc::MADV_DOFORK), "ok");
+    session.expect("put 3 8200 4", "ok");
+    session.expect("fork", "ok");
+    for (map, at, value) in [(2, 5, "9"), (1, 5, "1"), (1, 8200, "4"), (3, 8200, "4")] {
+        session.expect(&format!("get {map} {at}"), value);
+    }
+    session.end().ok();
+}
+
+#[test]
+fn what_falls_away_is_said() {
+    let Some(place) = Place::new("user-says") else { return };
+    let mut doctor = Command::new(live::pagekeeper());
+    let doctor = as_user(doctor.arg("doctor").arg(place.place.path())).output().unwrap();
+    let text = String::from_utf8(doctor.stdout).unwrap();
+    assert!(doctor.status.success() && text.contains("\nrun works\n"), "{text}");
+    assert!(text.contains("without userfaultfd: system calls on mapped files"), "{text}");
+    assert!(text.contains("without remote-zap: references are not sampled"), "{text}");
+
+    let mut heap = place.command(Some(&Budget::kib(256).heap(1 << 20)), "true");
+    let done = finish(&place.place, &mut heap, b"", LIMIT).ok();
+    assert!(done.notes().contains("heap memory is left to the kernel"), "{}", done.notes());
+    assert!(done.stderr.contains("heap memory is left to the kernel"), "{}", done.stderr);
+
+    let mut record = Command::new(live::pagekeeper());
+    record.args(["record", "--memory", "1M", "--config", "/dev/null", "-o", "r.pkt", "true"]);
+    record.env("PAGEKEEPER_PRELOAD", live::preload()).current_dir(place.place.path());
+    let refused = as_user(&mut record).output().unwrap();
+    let words = String::from_utf8_lossy(&refused.stderr);
+    assert_eq!(refused.status.code(), Some(69), "{words}");
+    assert!(words.contains("remote-zap"), "{words}");
+}
