@@ -154,6 +154,33 @@ fn a_forked_child_reads_what_is_there() {
     assert_eq!(content[4], 44);
 }
 
+/// The kernel maps pages within one area only: pages that were to be mapped together, on both sides
+/// of where the protection changes, were not mapped at all, and who had touched one waited for ever.
+#[test]
+fn parts_of_a_mapping_may_differ_in_protection() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("parts");
+    numbered(&place, "f", 100);
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect(&format!("map 1 1 0 {} rw shared", 100 * PAGE), "ok");
+    session.expect(&format!("map 2 1 0 {} rw shared", 100 * PAGE), "ok");
+    for page in (5..100).step_by(6) {
+        session.expect(&format!("protect 1 {} {PAGE} none", page * PAGE), "ok");
+        session.expect(&format!("protect 2 {} {PAGE} r", page * PAGE), "ok");
+    }
+    for map in [1, 2] {
+        for page in 0..100 {
+            let closed = map == 1 && page % 6 == 5;
+            let answer = if closed { "SIGSEGV".to_owned() } else { (page + 1).to_string() };
+            session.expect(&format!("get {map} {}", page * PAGE + 7), &answer);
+        }
+    }
+    session.end().ok();
+}
+
 /// Threads that flush all the time, in every way there is, and threads whose stores evict what is
 /// being flushed: all of them come to their end.
 #[test]

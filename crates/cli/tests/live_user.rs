@@ -120,10 +120,12 @@ fn system_calls_and_stdio_reach_mapped_files() {
 #[test]
 fn forked_children_have_their_parents_mappings() {
     let calls = compiled("live/calls.c", &[], "calls");
-    let budget = Budget::kib(128).files("**/f");
-    let prepare = |place: &Place| drop(place.put("f", noise(300)));
-    let Some(done) = same("user-forks", &budget, &calls, &["forks"], prepare) else { return };
-    assert!(done.notes().contains("private writable mappings"), "{}", done.notes());
+    for kib in [128, 256] {
+        let budget = Budget::kib(kib).files("**/f");
+        let prepare = |place: &Place| drop(place.put("f", noise(300)));
+        let Some(done) = same("user-forks", &budget, &calls, &["forks"], prepare) else { return };
+        assert!(done.notes().contains("private writable mappings"), "{}", done.notes());
+    }
 }
 
 #[test]

@@ -304,10 +304,20 @@ pub(crate) fn map_pages(
     let end = addr + pages * PAGE_BYTES;
     let mut at = addr;
     let mut existed = false;
+    let mut step = end - at;
     while at < end {
-        let Err(stopped) = userfault.cont(at, end - at, protect, false) else { break };
+        let stopped = match userfault.cont(at, step.min(end - at), protect, false) {
+            Ok(done) => {
+                at += done;
+                continue;
+            }
+            Err(stopped) => stopped,
+        };
         at += stopped.done_bytes;
         match stopped.errno {
+            // The kernel maps within one area only, and parts of a mapping that differ in their
+            // protection are several: page by page then, or whoever waits would wait for ever.
+            Errno::NOENT if step > PAGE_BYTES => step = PAGE_BYTES,
             Errno::EXIST => {
                 existed = true;
                 userfault.wake(at, PAGE_BYTES).map_err(userfault_error)?;

@@ -382,6 +382,16 @@ pub fn reap() -> Result<Option<(u32, Exit)>> {
     }))
 }
 
+/// Whether programs that this process executes can have CAP_SYS_PTRACE: root's, and those that
+/// inherit it. What only the file of this program was given, they do not get.
+pub(crate) fn programs_may_trace() -> bool {
+    const SYS_PTRACE: u64 = 19;
+    let status = read_proc("/proc/self/status").unwrap_or_default();
+    let inherited = status.lines().find_map(|line| line.strip_prefix("CapAmb:"));
+    let inherited = inherited.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
+    rustix::process::geteuid().is_root() || inherited.is_some_and(|set| set >> SYS_PTRACE & 1 != 0)
+}
+
 pub(crate) fn read_proc(path: &str) -> Result<String> {
     let bytes = fs::read(path).map_err(|e| errno(&e))?;
     // A process's name may hold any bytes.

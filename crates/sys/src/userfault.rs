@@ -17,7 +17,7 @@ use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
 use crate::mask::{self, Capability};
-use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result};
+use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result, process};
 
 bitflags! {
     /// What a descriptor can be asked to do: `UFFD_FEATURE_*`.
@@ -202,9 +202,12 @@ pub struct OpenFlags {
     pub user_mode_only: bool,
 }
 
-/// Whether this user may serve all faults of programs, those of their system calls too, and follow
-/// them into forked children. Else [`OpenFlags::user_mode_only`] is left, and forks are not reported.
+/// Whether programs that this process starts may have all their faults served, those of system calls
+/// too, and their forks reported. Else [`OpenFlags::user_mode_only`] is left, without forks.
 pub fn may_follow_programs() -> bool {
+    if !process::programs_may_trace() {
+        return false;
+    }
     let flags = OpenFlags { nonblocking: true, user_mode_only: false };
     // SAFETY: nothing is registered.
     let opened = unsafe { Userfault::open(flags) };

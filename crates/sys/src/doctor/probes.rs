@@ -105,7 +105,13 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
             outcome(user_mode().map(|()| "userfaultfd(2)".into()), &grant("SYS_PTRACE"))
         }
         Capability::EventFork => {
-            outcome(event_fork().map(|()| "a forked child was served".into()), &grant("SYS_PTRACE"))
+            let remedy = format!(
+                "as root: setpriv --reuid {} --regid {} --init-groups --inh-caps \
+                 +sys_ptrace,+sys_nice --ambient-caps +sys_ptrace,+sys_nice pagekeeper run …",
+                rustix::process::getuid().as_raw(),
+                rustix::process::getgid().as_raw(),
+            );
+            outcome(event_fork().map(|()| "a forked child was served".into()), &remedy)
         }
         Capability::MinorShmem => {
             outcome(minor_shmem().map(|()| "a present page was mapped".into()), "")
@@ -476,6 +482,9 @@ fn remote_zap() -> Outcome {
 }
 
 fn event_fork() -> Result<(), Failed> {
+    // The programs need it, and not only this one.
+    let trace = if process::programs_may_trace() { Ok(()) } else { Err(Errno::PERM) };
+    trace.step("CAP_SYS_PTRACE for programs")?;
     let features = Features::MISSING_SHMEM | Features::EVENT_FORK;
     let uffd = open(features)?;
     let scratch = Scratch::new()?;
