@@ -124,6 +124,10 @@ pub(crate) fn take(
     let total = direct::total(iov);
     let piece = piece.min(total);
     with_buffer(piece, |buffer| {
+        // What has no place to go to stays where it is: a pipe would lose it.
+        if total > 0 && gather(iov, 0, buffer, 1) == 0 {
+            return -libc::EFAULT as isize;
+        }
         let mut done = 0;
         while done < total {
             let want = piece.min(total - done);

@@ -70,6 +70,10 @@ static void calls(void) {
     unsigned char *longer = mmap(NULL, size + 8 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     say("all that is there", pwrite(to, longer + size - 4096, 8192, 0));
     say("nothing there", pwrite(to, longer + size + 4096, 10, 0));
+    int kept[2];
+    if (pipe(kept) || write(kept[1], "kept", 4) != 4) exit(1);
+    say("no place to go to", read(kept[0], longer + size + 4096, 4));
+    say("still there", read(kept[0], at + 4, 4));
     munmap(longer, size + 8 * 4096);
 
     int pipes[2], pair[2];
