@@ -66,12 +66,12 @@ impl JobArgs {
     /// Completes the command line from the configuration.
     ///
     /// # Errors
-    /// The program cannot be found or reached; the configuration is wrong; or neither says which
-    /// policy or how much memory.
+    /// The program cannot be found or reached; the configuration is wrong; or neither says how much
+    /// memory.
     pub(crate) fn resolve(
         self,
         policy: Option<PolicySpec>,
-        policy_default: Option<&str>,
+        policy_default: &str,
     ) -> Result<Job, Failure> {
         let config = Config::load(self.config.as_deref())?;
         let path = program::find(&self.command[0])?;
@@ -86,14 +86,13 @@ impl JobArgs {
         };
         let settings =
             given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
-        let default = policy_default.map(PolicySpec::parse).transpose()?;
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let missing = |what: &str, option: &str| {
+        let no_memory = || {
             let places: Vec<String> =
                 config.places.iter().map(|place| place.display().to_string()).collect();
             let text = format!(
-                "no {what} is given for {name}: use {option}, or write an entry [program.{name}] \
-                 or [program.all] into {}",
+                "no memory is given for {name}: use --memory 256M, or write an entry \
+                 [program.{name}] or [program.all] into {}",
                 places.join(" or ")
             );
             Failure::new(Kind::Usage, text)
@@ -104,11 +103,11 @@ impl JobArgs {
             .unwrap_or_else(|| "/var/tmp".into());
         Ok(Job {
             heap: self.heap.map(|least| HeapOptions { min_bytes: least.0, scratch }),
-            policy: settings
-                .policy
-                .or(default)
-                .ok_or_else(|| missing("policy", "--policy lru (see pagekeeper policies)"))?,
-            memory: settings.memory.ok_or_else(|| missing("memory", "--memory 256M"))?,
+            policy: match settings.policy {
+                Some(policy) => policy,
+                None => PolicySpec::parse(policy_default)?,
+            },
+            memory: settings.memory.ok_or_else(no_memory)?,
             files: settings.files.unwrap_or_default(),
             min_size: settings.min_size.unwrap_or(Size(MIN_SIZE_BYTES_DEFAULT)),
             command: self.command,

@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 const AFTER: &str = "\
 Examples:
+  pagekeeper run --memory 256M -- sqlite3 shop.db 'SELECT …'
   pagekeeper run --policy mru --memory 256M --files '*.db' -- sqlite3 shop.db 'SELECT …'
   pagekeeper run --policy scan.hipec --watch --memory 256M -- sqlite3 shop.db < report.sql
 
@@ -36,7 +37,8 @@ PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 #[derive(clap::Args, Debug)]
 #[command(after_help = AFTER, override_usage = "pagekeeper run [OPTIONS] -- <PROG> [ARGS]...")]
 pub(crate) struct Args {
-    /// Which pages leave memory: NAME, FILE.hipec, either with :KEY=VALUE,…
+    /// Which pages leave memory: NAME, FILE.hipec, either with :KEY=VALUE,… [default: the
+    /// configuration's, else auto: whichever of several misses least]
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Follow the policy's file: whenever it is saved, the new program decides
@@ -60,7 +62,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let job = args.job.resolve(args.policy, None)?;
+    let job = args.job.resolve(args.policy, "auto")?;
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
     options.record = args.record.map(|path| (path, args.record_inputs));

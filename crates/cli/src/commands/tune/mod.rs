@@ -74,7 +74,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let policies = policies(&args.policy)?;
-    let job = args.job.resolve(Some(args.record_policy), None)?;
+    let job = args.job.resolve(Some(args.record_policy), "auto")?;
     let format = args.format;
     let mut runner = Runner::new(&job, args.check, format == Format::Json)?;
 
