@@ -605,7 +605,8 @@ static void appends(void) {
                     snprintf(line, BYTES, "%d %d", who, i);
                     CHECK(write(fd, line, BYTES) == BYTES);
                     at[i % 2 * 8] = 'f'; // the first page is dirty, and so is the last at first
-                    CHECK(at[BYTES * (i % 100)] != 0);
+                    // Of one shared offset another's place may be claimed and not written yet.
+                    CHECK(shared_offset || at[BYTES * (i % 100)] != 0);
                 }
                 _exit(0);
             }
