@@ -3,7 +3,7 @@
 //! Addresses and control data are left where they are.
 
 use crate::transfer::one;
-use crate::{bounce, raw_call};
+use crate::{bounce, environment, raw_call};
 use libc::{c_int, iovec, msghdr};
 
 /// Where a message comes from or goes to: address and length, or a place for the length.
@@ -39,8 +39,14 @@ pub(crate) fn receive_from(
     })
 }
 
-/// The buffers of a message, if the kernel may be unable to reach some.
-fn buffers(message: &msghdr) -> Option<&[iovec]> {
+/// The buffers of a message, if the kernel may be unable to reach some. Where it reaches all memory
+/// the message is not looked at: a wrong address is EFAULT, and not SIGSEGV.
+fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
+    if !environment::user_mode_only() {
+        return None;
+    }
+    // SAFETY: null, or the program's own, which it leaves alone until the call is over.
+    let message = unsafe { message.as_ref() }?;
     if message.msg_iov.is_null() || message.msg_iovlen == 0 {
         return None;
     }
@@ -51,9 +57,9 @@ fn buffers(message: &msghdr) -> Option<&[iovec]> {
 
 /// `sendmsg(2)`; none if the kernel can reach the buffers.
 pub(crate) fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<isize> {
-    // SAFETY: null, or the program's own.
-    let message = unsafe { message.as_ref() }?;
     let iov = buffers(message)?;
+    // SAFETY: `buffers` looked at it.
+    let message = unsafe { message.as_ref() }?;
     Some(bounce::give(iov, usize::MAX, |addr, bytes, _| {
         let mut from = iovec { iov_base: addr as *mut _, iov_len: bytes };
         let ours = msghdr { msg_iov: &raw mut from, msg_iovlen: 1, ..*message };
@@ -63,9 +69,9 @@ pub(crate) fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<is
 
 /// `recvmsg(2)`; none if the kernel can reach the buffers.
 pub(crate) fn receive(fd: c_int, message: *mut msghdr, flags: c_int) -> Option<isize> {
-    // SAFETY: null, or the program's own.
-    let message = unsafe { message.as_mut() }?;
     let iov = buffers(message)?;
+    // SAFETY: `buffers` looked at it.
+    let message = unsafe { message.as_mut() }?;
     let mut ours = *message;
     let result = bounce::take(iov, usize::MAX, |addr, bytes, _| {
         let mut into = iovec { iov_base: addr as *mut _, iov_len: bytes };

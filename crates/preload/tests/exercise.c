@@ -80,6 +80,11 @@ static void transfers(void) {
     void *volatile nowhere = (void *)8;
     FAILS(pread(fd, nowhere, 10, 0), EFAULT);
     FAILS(write(fd, nowhere, 10), EFAULT);
+    int pair[2];
+    CHECK(socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+    FAILS(sendmsg(pair[0], nowhere, 0), EFAULT);
+    FAILS(recvmsg(pair[1], nowhere, MSG_DONTWAIT), EFAULT);
+    CHECK(close(pair[0]) == 0 && close(pair[1]) == 0);
     CHECK(lseek(fd, 100, SEEK_SET) == 100);
     struct iovec iov[3] = {{a, 7}, {b, 0}, {b, 5000}};
     CHECK(readv(fd, iov, 3) == 5007 && a[0] == pattern(100) && b[4999] == pattern(5106));
