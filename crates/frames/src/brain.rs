@@ -19,6 +19,8 @@ use std::ops::Range;
 
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
+/// Pages after which a stream's windows go on over what is resident.
+const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
 /// are in the way of others.
 const IDLE_STEPS_MAX: u64 = 256;
@@ -553,8 +555,19 @@ impl Brain {
         page
     }
 
-    /// Absent pages of a segment in a range.
-    fn absent_among(&self, segment: Segment, range: Range<u64>) -> u32 {
+    /// Whether the newest stream has come far enough at a page to go on over resident ones. (Batches
+    /// of a few pages in any order are no scan: behind each lies another that nobody asked for.)
+    fn goes_on(&mut self, segment: Segment, index: u64) -> bool {
+        let begin = self.streams[segment.0 as usize].last().begin;
+        index.saturating_sub(begin) >= PROVEN_PAGES
+    }
+
+    /// Absent pages of a range that [`fetch_ahead`](Self::fetch_ahead) would fetch.
+    fn absent_among(&mut self, segment: Segment, range: Range<u64>) -> u32 {
+        if !self.goes_on(segment, range.start) {
+            let pages = range.end.saturating_sub(range.start) as u32;
+            return self.absent_run(Place { segment, index: range.start }, pages);
+        }
         let end = range.end.min(self.pages.pages(segment));
         let pages = (range.start..end).map(|index| Place { segment, index });
         pages.filter(|at| !self.is_resident(*at)).count() as u32
@@ -568,13 +581,15 @@ impl Brain {
         let mut next = range.start;
         let end = range.end.min(self.pages.pages(segment));
         let mut fetched = 0;
+        let goes_on = self.goes_on(segment, range.start);
         while next < end {
             let place = Place { segment, index: next };
-            if self.is_resident(place) {
+            let is_resident = self.is_resident(place);
+            if is_resident && goes_on {
                 next += 1;
                 continue;
             }
-            if fetched == most {
+            if is_resident || fetched == most {
                 break;
             }
             let page = self.make_resident(place);
