@@ -48,8 +48,7 @@ pub(crate) struct Step {
 }
 
 impl Streams {
-    /// A fault on an absent page. The stream it belongs to
-    /// is the last one afterwards.
+    /// A fault on an absent page. The stream it belongs to is the last one afterwards.
     pub(crate) fn fault(&mut self, index: u64, window_max: u32, now: u64) -> Step {
         let mut abandoned = VecDeque::new();
         let pages = match self.0.iter().position(|s| s.next == index) {

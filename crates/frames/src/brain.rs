@@ -48,6 +48,12 @@ const fn is_marker(flags: u8) -> bool {
     flags & (PENDING | MARKER) == PENDING | MARKER
 }
 
+/// Pages of a window that are absent, in order, and the page behind it.
+struct Lacking {
+    pages: Vec<u64>,
+    next: u64,
+}
+
 /// Making touches visible costs time, which a policy that ignores them saves.
 fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
     match asked {
@@ -469,9 +475,10 @@ impl Brain {
         self.infer_passed(place.segment, place.index);
         let run = self.absent_run(place, want);
         let end = place.index + u64::from(step.pages);
-        let absent = run + self.absent_among(place.segment, place.index + u64::from(run)..end);
+        // Before room is made: what leaves for it is not to be fetched again at once.
+        let lacking = self.lacking(place.segment, place.index + u64::from(run)..end);
         // With every frame stuck, one page too many is the only way to go on.
-        let room = self.make_room(absent, Some(place)).max(1);
+        let room = self.make_room(run + lacking.pages.len() as u32, Some(place)).max(1);
         let demanded = run.min(room);
         for i in 0..demanded {
             let at = Place { index: place.index + u64::from(i), ..place };
@@ -489,9 +496,8 @@ impl Brain {
         }
         self.age_newcomers(self.newcomers_max());
         self.plan.fetch.push(Run { place, pages: demanded, demanded });
-        let left = room - demanded;
-        let ahead = place.index + u64::from(demanded)..end;
-        self.fetch_ahead(place.segment, ahead, left, (left >= 2).then_some(left / 2));
+        let left = (room - demanded) as usize;
+        self.fetch_ahead(place.segment, &lacking, left, (left >= 2).then_some(left / 2));
         self.sample();
     }
 
@@ -555,51 +561,44 @@ impl Brain {
         page
     }
 
-    /// Whether the newest stream has come far enough at a page to go on over resident ones. (Batches
-    /// of a few pages in any order are no scan: behind each lies another that nobody asked for.)
-    fn goes_on(&mut self, segment: Segment, index: u64) -> bool {
+    /// What of a range the newest stream lacks. Once it has come far enough it goes on over what is
+    /// in memory: a window that ended there would let each gap in what a loop lost cost a fault, and
+    /// lead to further gaps. (Batches of a few pages in any order are no scan: behind each lies
+    /// another that nobody asked for.)
+    fn lacking(&mut self, segment: Segment, range: Range<u64>) -> Lacking {
         let begin = self.streams[segment.0 as usize].last().begin;
-        index.saturating_sub(begin) >= PROVEN_PAGES
-    }
-
-    /// Absent pages of a range that [`fetch_ahead`](Self::fetch_ahead) would fetch.
-    fn absent_among(&mut self, segment: Segment, range: Range<u64>) -> u32 {
-        if !self.goes_on(segment, range.start) {
-            let pages = range.end.saturating_sub(range.start) as u32;
-            return self.absent_run(Place { segment, index: range.start }, pages);
-        }
-        let end = range.end.min(self.pages.pages(segment));
-        let pages = (range.start..end).map(|index| Place { segment, index });
-        pages.filter(|at| !self.is_resident(*at)).count() as u32
-    }
-
-    /// The first absent pages of a range, at most so many, are fetched, and pending in the segment's
-    /// newest stream; of these the one with the number `marker` is to start the next window. What is
-    /// in memory between them is passed over: a window that ended there would let each gap in what a
-    /// loop lost cost a fault, and lead to further gaps.
-    fn fetch_ahead(&mut self, segment: Segment, range: Range<u64>, most: u32, marker: Option<u32>) {
-        let mut next = range.start;
-        let end = range.end.min(self.pages.pages(segment));
-        let mut fetched = 0;
-        let goes_on = self.goes_on(segment, range.start);
-        while next < end {
-            let place = Place { segment, index: next };
-            let is_resident = self.is_resident(place);
-            if is_resident && goes_on {
-                next += 1;
-                continue;
-            }
-            if is_resident || fetched == most {
+        let goes_on = range.start.saturating_sub(begin) >= PROVEN_PAGES;
+        let mut lacking = Lacking { pages: Vec::new(), next: range.start };
+        for index in range.start..range.end.min(self.pages.pages(segment)) {
+            if !self.is_resident(Place { segment, index }) {
+                lacking.pages.push(index);
+            } else if !goes_on {
                 break;
             }
+            lacking.next = index + 1;
+        }
+        lacking
+    }
+
+    /// The first of these pages, at most so many, are fetched, and pending in the segment's newest
+    /// stream; the one with the number `marker` is to start the next window.
+    fn fetch_ahead(
+        &mut self,
+        segment: Segment,
+        lacking: &Lacking,
+        most: usize,
+        marker: Option<usize>,
+    ) {
+        for (number, &index) in lacking.pages.iter().take(most).enumerate() {
+            let place = Place { segment, index };
             let page = self.make_resident(place);
             self.flags[page.index()] |= PENDING;
             self.beside.push_back(&mut self.pending, page);
             self.counts.prefetched_pages += 1;
             let stream = self.streams[segment.0 as usize].last();
-            stream.pending.push_back(next);
-            if marker == Some(fetched) {
-                stream.marker = Some(next);
+            stream.pending.push_back(index);
+            if marker == Some(number) {
+                stream.marker = Some(index);
                 self.flags[page.index()] |= MARKER;
             } else if self.config.map_ahead && !self.is_watched(page) {
                 self.map(page);
@@ -607,15 +606,14 @@ impl Brain {
             match self.plan.fetch.last_mut() {
                 Some(run)
                     if run.place.segment == segment
-                        && run.place.index + u64::from(run.pages) == next =>
+                        && run.place.index + u64::from(run.pages) == index =>
                 {
                     run.pages += 1;
                 }
                 _ => self.plan.fetch.push(Run { place, pages: 1, demanded: 0 }),
             }
-            fetched += 1;
-            next += 1;
         }
+        let next = lacking.pages.get(most).copied().unwrap_or(lacking.next);
         self.streams[segment.0 as usize].last().next = next;
     }
 
@@ -735,11 +733,11 @@ impl Brain {
         // A scan has few demand faults: without this its first pages would be newcomers for ever.
         self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
         self.infer_passed(place.segment, place.index);
-        let ahead = from.index..from.index + u64::from(pages);
-        let absent = self.absent_among(place.segment, ahead.clone());
-        let room = self.make_room(absent, None);
+        let end = from.index + u64::from(pages);
+        let lacking = self.lacking(place.segment, from.index..end);
+        let room = self.make_room(lacking.pages.len() as u32, None);
         if room > 0 {
-            self.fetch_ahead(place.segment, ahead, room, Some(0));
+            self.fetch_ahead(place.segment, &lacking, room as usize, Some(0));
         }
     }
 

@@ -339,12 +339,14 @@ impl Model {
             }
         }
         let mut busy = Vec::new();
+        let leaves = |place: Place| plan.evict.iter().any(|victim| victim.place == place);
         for run in &plan.fetch {
             assert!(run.pages > 0 && run.demanded <= run.pages, "{run:?}");
             for i in 0..u64::from(run.pages) {
                 let place = Place { index: run.place.index + i, ..run.place };
                 assert!(place.index < self.pages[place.segment.0 as usize], "inside the segment");
                 assert!(self.resident.insert(place), "{input:?}: {place:?} was resident");
+                assert!(!leaves(place), "{input:?}: {place:?} leaves and is fetched at once");
                 if self.leaving.contains(&place) {
                     busy.push(place);
                 }
