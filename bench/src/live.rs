@@ -7,7 +7,7 @@ mod programs;
 use crate::contest::{Contender, interleave};
 use crate::machine::{Machine, READ_AHEAD_KIB};
 use crate::overhead::{decided, inputs};
-use crate::predict::load;
+use crate::predict::{RECORDED_UNDER, record};
 use crate::run::{Measured, Pager, Program, beside, run_within};
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
@@ -27,9 +27,6 @@ const SHARES: [f64; 3] = [0.2, 0.35, 0.5];
 /// The manager and the holder: what they know of two thousand files takes more than
 /// [`ALLOWANCE_BYTES`](crate::run::ALLOWANCE_BYTES).
 const OURS_BYTES: u64 = 48 << 20;
-/// Recordings are made under this policy, with so many pages whose touches they do not see.
-const RECORDED_UNDER: &str = "fifo";
-const WINDOW_PAGES: u32 = 64;
 
 /// The traces Multi1 and Multi2 and the combinations of Figure 13.
 const COMBINATIONS: [&[&str]; 4] = [
@@ -51,16 +48,7 @@ struct Combination {
 impl Combination {
     fn recorded(machine: &Machine, apps: Vec<App>, name: String) -> Result<Combination> {
         let (program, own) = programs::together(&apps)?;
-        let trace = machine.scratch("live.pkt");
-        let pager = Pager::Record {
-            policy: RECORDED_UNDER.into(),
-            trace: trace.clone(),
-            window_pages: Some(WINDOW_PAGES),
-        };
-        eprint!("\r\x1b[Krecording {name}");
-        run_within(machine, &program, &pager, 256 << 20, 512 << 20)?;
-        eprint!("\r\x1b[K");
-        let references = load(&trace)?;
+        let (_, references) = record(machine, &program, "live.pkt", 256 << 20, 512 << 20)?;
         Ok(Combination { name, apps, program, own, references })
     }
 

@@ -16,7 +16,7 @@ use std::process::{Command, Stdio};
 
 const MIB: u64 = 1 << 20;
 /// Recordings are made under this policy, which is none of those predicted.
-const RECORDED_UNDER: &str = "fifo";
+pub const RECORDED_UNDER: &str = "fifo";
 /// Pages whose touches a recording does not see.
 const WINDOW_PAGES: u32 = 64;
 /// The policies that are predicted.
@@ -30,11 +30,6 @@ struct Workload {
 
 /// For numpy's own memory besides what others need: nobody is compared with the kernel here.
 const ROOM_BYTES: u64 = 2 * ALLOWANCE_BYTES;
-
-/// A run of a workload alone, to record it.
-fn recorded(machine: &Machine, w: &Workload, pager: &Pager) -> Result<Measured> {
-    run_within(machine, &w.program, pager, w.memory_bytes, w.memory_bytes + ROOM_BYTES)
-}
 
 fn workloads(machine: &Machine) -> Result<Vec<Workload>> {
     let file = machine.file(96 * MIB / 4096)?;
@@ -142,11 +137,32 @@ np.save(open(sys.argv[1], 'wb'), rows)
     Ok(())
 }
 
+/// A run of a program alone, for predictions: what it did, and its references, which stay in the
+/// file of this name.
+///
+/// # Errors
+/// It cannot be run or recorded.
+pub fn record(
+    machine: &Machine,
+    program: &Program,
+    file: &str,
+    memory_bytes: u64,
+    cgroup_bytes: u64,
+) -> Result<(Measured, References)> {
+    let trace = machine.scratch(file);
+    let (policy, window_pages) = (RECORDED_UNDER.into(), Some(WINDOW_PAGES));
+    let pager = Pager::Record { policy, trace: trace.clone(), window_pages };
+    eprint!("\r\x1b[Krecording {}", file.trim_end_matches(".pkt"));
+    let measured = run_within(machine, program, &pager, memory_bytes, cgroup_bytes)?;
+    eprint!("\r\x1b[K");
+    Ok((measured, load(&trace)?))
+}
+
 /// The references of a recording.
 ///
 /// # Errors
 /// It cannot be read.
-pub fn load(trace: &Path) -> Result<References> {
+fn load(trace: &Path) -> Result<References> {
     let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
     let mut builder = References::builder();
     while let Some(record) = reader.next_record()? {
@@ -175,15 +191,9 @@ pub fn predict(machine: &Machine, repeats: u32) -> Result<()> {
     let mut kept = Vec::new();
     let mut errors = Vec::new();
     for w in workloads(machine)? {
-        let trace = machine.scratch("recorded.pkt");
-        let pager = Pager::Record {
-            policy: RECORDED_UNDER.into(),
-            trace: trace.clone(),
-            window_pages: Some(WINDOW_PAGES),
-        };
-        eprint!("\r\x1b[Krecording {}", w.name);
-        let recorded = recorded(machine, &w, &pager)?;
-        let references = load(&trace)?;
+        let cgroup_bytes = w.memory_bytes + ROOM_BYTES;
+        let (recorded, references) =
+            record(machine, &w.program, "recorded.pkt", w.memory_bytes, cgroup_bytes)?;
         let mut contenders: Vec<Contender> = POLICIES
             .iter()
             .map(|p| Contender {
@@ -247,7 +257,8 @@ pub fn replay(machine: &Machine) -> Result<()> {
             eprint!("\r\x1b[Krecording {} under {policy}", w.name);
             let pager =
                 Pager::Record { policy: policy.into(), trace: trace.clone(), window_pages: None };
-            let recorded = recorded(machine, &w, &pager)?;
+            let cgroup_bytes = w.memory_bytes + ROOM_BYTES;
+            let recorded = run_within(machine, &w.program, &pager, w.memory_bytes, cgroup_bytes)?;
             let replayed = Command::new(&machine.pagekeeper)
                 .arg("replay")
                 .arg(&trace)

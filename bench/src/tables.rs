@@ -4,8 +4,8 @@
 
 use crate::contest::{Contender, interleave};
 use crate::machine::{Machine, READ_AHEAD_KIB};
-use crate::predict::load;
-use crate::run::{Pager, Program, beside, run};
+use crate::predict::record;
+use crate::run::{ALLOWANCE_BYTES, Pager, Program, beside};
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, anyhow, ensure};
 use pagekeeper_frames::Budget;
@@ -22,8 +22,6 @@ const PAGE_BYTES: u64 = 4096;
 /// What the kernel's contender has besides the paper's memory: the program's own heap, stack, page
 /// tables and text.
 const PROGRAM_BYTES: u64 = 2 * MIB;
-/// Pages whose touches a recording does not see.
-const WINDOW_PAGES: u32 = 64;
 
 /// A memory size of the paper.
 #[derive(Clone, Copy, Debug)]
@@ -93,15 +91,10 @@ struct Table<'a> {
 impl Table<'_> {
     /// Records one run, for predictions.
     fn record(&mut self) -> Result<()> {
-        let trace = self.machine.scratch(&format!("{}.pkt", self.name));
-        let pager = Pager::Record {
-            policy: "fifo".into(),
-            trace: trace.clone(),
-            window_pages: Some(WINDOW_PAGES),
-        };
-        eprint!("\r\x1b[Krecording {}", self.name);
-        run(self.machine, &self.program, &pager, 96 * MIB)?;
-        self.references = Some(load(&trace)?);
+        let (file, memory) = (format!("{}.pkt", self.name), 96 * MIB);
+        let (_, references) =
+            record(self.machine, &self.program, &file, memory, memory + ALLOWANCE_BYTES)?;
+        self.references = Some(references);
         Ok(())
     }
 

@@ -183,8 +183,8 @@ impl Assembler {
             let Some((number, name)) = named else {
                 return wrong(
                     format!("`{text}` is no event"),
-                    "write Init, PageFault, Replace, Reference or Removed, or a number from 3 to \
-                     252 and a name, as in `event 3 make_room`",
+                    "write Init, PageFault, Replace, Sample, Reference or Removed, or a number from \
+                     3 to 252 and a name, as in `event 3 make_room`",
                 );
             };
             if number.system_name().is_some() {
@@ -552,8 +552,7 @@ impl Assembler {
 }
 
 fn system_event(name: &str) -> Option<EventNumber> {
-    let mut events = EventNumber::SYSTEM.into_iter().filter(|it| *it != EventNumber::INIT);
-    events.find(|it| it.system_name() == Some(name))
+    EventNumber::of_system(name).filter(|event| *event != EventNumber::INIT)
 }
 
 /// Whether a name is a C identifier of a length that fits.

@@ -180,6 +180,11 @@ impl EventNumber {
     pub const SYSTEM: [EventNumber; 6] =
         [Self::INIT, Self::PAGE_FAULT, Self::REPLACE, Self::SAMPLE, Self::REFERENCE, Self::REMOVED];
 
+    /// The event of this name, if it is Init or one that the system runs.
+    pub fn of_system(name: &str) -> Option<EventNumber> {
+        Self::SYSTEM.into_iter().find(|number| number.system_name() == Some(name))
+    }
+
     /// The name of an event that the system runs.
     pub const fn system_name(self) -> Option<&'static str> {
         match self {

@@ -396,7 +396,7 @@ impl<'a> Verifier<'a> {
             }
             let is_named = match event.number.system_name() {
                 Some(name) => name == event.name,
-                None => is_name(&event.name) && !is_system_name(&event.name),
+                None => is_name(&event.name) && EventNumber::of_system(&event.name).is_none(),
             };
             if !is_named {
                 self.report(
@@ -656,10 +656,6 @@ impl<'a> Verifier<'a> {
             }
         }
     }
-}
-
-fn is_system_name(name: &str) -> bool {
-    EventNumber::SYSTEM.into_iter().any(|number| number.system_name() == Some(name))
 }
 
 fn successors(command: Command, place: usize, test: bool) -> impl Iterator<Item = usize> {

@@ -10,9 +10,10 @@
 //! regular files read, in pieces of [`PIECE_BYTES`]; a piece that comes out short ends the call.
 
 use crate::raw::{self, Arena};
+use crate::transfer::one;
 use crate::{direct, environment, guard, mapping, raw_call};
 use core::mem::MaybeUninit;
-use libc::{c_int, iovec};
+use libc::{c_int, c_long, iovec};
 
 /// Most bytes that a call which may be divided moves at once.
 const PIECE_BYTES: usize = 1 << 20;
@@ -165,8 +166,18 @@ pub(crate) fn piece_to_write(fd: c_int) -> usize {
     if r >= 0 && kind != libc::SOCK_STREAM { usize::MAX } else { PIECE_BYTES }
 }
 
-fn place(position: Option<i64>, done: usize) -> i64 {
-    position.map_or(-1, |start| start + done as i64)
+/// The system call of this number on one buffer, as [`give`] and [`take`] make it.
+fn transfer(
+    number: c_long,
+    fd: c_int,
+    position: Option<i64>,
+    rwf: c_int,
+) -> impl Fn(usize, usize, usize) -> isize {
+    move |addr, bytes, done| {
+        let buffer = one(addr, bytes);
+        let at = position.map_or(-1, |start| start + done as i64);
+        raw_call!(number, fd, buffer.as_ptr(), 1, at, 0, rwf)
+    }
 }
 
 /// A call of the read family on a file that is not managed.
@@ -175,11 +186,7 @@ pub(crate) fn read(fd: c_int, iov: &[iovec], position: Option<i64>, rwf: c_int) 
         return -libc::EINVAL as isize;
     }
     let piece = if direct::total(iov) > SMALL_BYTES { piece_to_read(fd) } else { usize::MAX };
-    take(iov, piece, |addr, bytes, done| {
-        let into = iovec { iov_base: addr as *mut _, iov_len: bytes };
-        let at = place(position, done);
-        raw_call!(libc::SYS_preadv2, fd, &raw const into, 1, at, 0, rwf)
-    })
+    take(iov, piece, transfer(libc::SYS_preadv2, fd, position, rwf))
 }
 
 /// A call of the write family on a file that is not managed.
@@ -188,9 +195,5 @@ pub(crate) fn write(fd: c_int, iov: &[iovec], position: Option<i64>, rwf: c_int)
         return -libc::EINVAL as isize;
     }
     let piece = if direct::total(iov) > PIECE_BYTES { piece_to_write(fd) } else { usize::MAX };
-    give(iov, piece, |addr, bytes, done| {
-        let from = iovec { iov_base: addr as *mut _, iov_len: bytes };
-        let at = place(position, done);
-        raw_call!(libc::SYS_pwritev2, fd, &raw const from, 1, at, 0, rwf)
-    })
+    give(iov, piece, transfer(libc::SYS_pwritev2, fd, position, rwf))
 }

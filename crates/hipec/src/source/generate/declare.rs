@@ -67,8 +67,7 @@ impl<'s> Generator<'s> {
         if self.name_is_taken(name) {
             return None;
         }
-        let system =
-            EventNumber::SYSTEM.into_iter().find(|number| number.system_name() == Some(name.text));
+        let system = EventNumber::of_system(name.text);
         let number = match system {
             Some(number) => number,
             None => {
