@@ -290,6 +290,7 @@ fn run_held(
     let _ = manager.kick.notify();
     manager.workers.close();
     for thread in threads {
+        thread.thread().unpark();
         let _ = thread.join();
     }
     if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
@@ -358,7 +359,7 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     let mut told = None::<Instant>;
     let mut alone = false;
     while !stop.load(Ordering::SeqCst) {
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::park_timeout(Duration::from_millis(100));
         if !alone && holder.lost() {
             alone = true;
             eprintln!(
