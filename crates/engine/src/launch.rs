@@ -296,6 +296,7 @@ fn run_held(
     if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
         eprintln!("pagekeeper: {complaint}");
     }
+    manager.release_files();
     drop(manager.engine.take_log());
     let recorded = writing.map(recorder::Writing::finish);
     let mut stats = manager.engine.stats();

@@ -52,6 +52,8 @@ struct Slots {
     list: Vec<Slot>,
     passed: Vec<PassedThrough>,
     notes: Vec<String>,
+    /// The run is over: no file becomes managed any more.
+    closed: bool,
 }
 
 impl Slots {
@@ -300,7 +302,7 @@ impl Manager {
             if slot.active {
                 return Ok(());
             }
-            if slot.refused {
+            if slot.refused || slots.closed {
                 return Err(());
             }
             if slot.plain {
@@ -347,6 +349,16 @@ impl Manager {
             self.set_slot_flags(no, wire::SLOT_DIRECT);
         }
         Ok(())
+    }
+
+    /// The run is over and everything is written back: other runs may manage its files from now on,
+    /// while this one's descriptors of them are still open. To be called before the first is closed.
+    pub(crate) fn release_files(&self) {
+        let _one = self.activating.lock().expect("lock");
+        self.slots.lock().expect("lock").closed = true;
+        if let Some(registry) = &self.registry {
+            crate::registry::release_all(registry);
+        }
     }
 
     /// Plain system calls that began before a slot became active must have ended before anything
@@ -604,5 +616,42 @@ mod tests {
         assert_eq!(slots.number(id(8), "b".into()), Some(1));
         assert_eq!(slots.number(id(7), "a".into()), Some(0));
         assert_eq!(slots.list.len(), 2);
+    }
+
+    /// A run's registrations once went when its process did, at some time after the files that it
+    /// had open: the inode of a deleted one was another run's new file by then, which that run could
+    /// not register.
+    #[test]
+    fn files_are_free_for_other_runs_while_they_are_still_open() {
+        let manager = manager();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(PAGE_BYTES).unwrap();
+        let id = file::stat(file.as_file()).unwrap().id;
+        let no = manager.opened(file.as_file().as_fd(), libc::O_RDWR).unwrap();
+        let other = crate::registry::open().unwrap();
+        assert!(crate::registry::claim(&other, id).is_err());
+
+        manager.release_files();
+        assert!(manager.engine.port().file(no).is_some());
+        crate::registry::claim(&other, id).unwrap();
+
+        // Whoever comes too late finds the kernel's file.
+        let late = tempfile::tempfile().unwrap();
+        late.set_len(PAGE_BYTES).unwrap();
+        assert_eq!(manager.opened(late.as_fd(), libc::O_RDWR), None);
+    }
+
+    fn manager() -> Arc<Manager> {
+        let policy = pagekeeper_policy::PolicySpec::parse("lru").unwrap();
+        let budget = pagekeeper_frames::Budget::new(1 << 20, policy.info().bytes_per_page);
+        let frames = budget.frames(0);
+        let engine = Engine::new(
+            LivePort::new(),
+            policy.build(frames, 1).unwrap(),
+            pagekeeper_frames::Config::live(frames),
+            crate::table::Table::local(1 << 12),
+            budget,
+        );
+        Manager::new(engine, Selection::new(&[], 1).unwrap(), [0; 16]).unwrap()
     }
 }
