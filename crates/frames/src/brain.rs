@@ -19,6 +19,8 @@ use std::ops::Range;
 
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
+/// How far behind a touched page those may lie: a sample of the pages is thin.
+const MAP_REACH_PAGES: u64 = 1024;
 /// Pages after which a stream's windows go on over what is resident.
 const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -46,6 +48,19 @@ const UNSEEN: u8 = RESIDENT | MAPPED | IN_POLICY;
 /// [`MARKER`] has another meaning where the page is not pending.
 const fn is_marker(flags: u8) -> bool {
     flags & (PENDING | MARKER) == PENDING | MARKER
+}
+
+/// Adds a page that nobody waits for to the last of these runs, or as one of its own.
+fn push_run(runs: &mut Vec<Run>, place: Place) {
+    match runs.last_mut() {
+        Some(run)
+            if run.place.segment == place.segment
+                && run.place.index + u64::from(run.pages) == place.index =>
+        {
+            run.pages += 1;
+        }
+        _ => runs.push(Run { place, pages: 1, demanded: 0 }),
+    }
 }
 
 /// Pages of a window that are absent, in order, and the page behind it.
@@ -600,18 +615,10 @@ impl Brain {
             if marker == Some(number) {
                 stream.marker = Some(index);
                 self.flags[page.index()] |= MARKER;
-            } else if self.config.map_ahead && !self.is_watched(page) {
+            } else if self.config.map_ahead {
                 self.map(page);
             }
-            match self.plan.fetch.last_mut() {
-                Some(run)
-                    if run.place.segment == segment
-                        && run.place.index + u64::from(run.pages) == index =>
-                {
-                    run.pages += 1;
-                }
-                _ => self.plan.fetch.push(Run { place, pages: 1, demanded: 0 }),
-            }
+            push_run(&mut self.plan.fetch, place);
         }
         let next = lacking.pages.get(most).copied().unwrap_or(lacking.next);
         self.streams[segment.0 as usize].last().next = next;
@@ -652,7 +659,8 @@ impl Brain {
 
     /// Unmapped pages behind a touched one are mapped along when touches go on sequentially, as
     /// read-ahead does for absent ones: one fault then stands for a window of touches. They count
-    /// as used when the touches come out behind them.
+    /// as used when the touches come out behind them. Mapped pages among them are passed over, so
+    /// that whoever watches a sample of the pages sees a scan of it for a fault now and then.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
         let pages = streams.fault(place.index, MAP_WINDOW_PAGES_MAX, self.steps).pages;
@@ -664,25 +672,29 @@ impl Brain {
                 self.saw_sample(page, at);
             }
         }
-        let from = Place { index: place.index + 1, ..place };
-        let mut run = 0;
-        while run + 1 < pages {
-            let at = Place { index: from.index + u64::from(run), ..place };
+        let behind = place.index + 1;
+        let (mut next, mut left) = (behind, pages - 1);
+        for index in behind..behind + MAP_REACH_PAGES {
+            let at = Place { index, ..place };
             let Some(page) = self.pages.find(at) else { break };
             let flags = self.flags[page.index()];
-            if flags & (RESIDENT | MAPPED) != RESIDENT || is_marker(flags) || self.is_watched(page)
-            {
+            if flags & RESIDENT == 0 || is_marker(flags) {
                 break;
             }
-            self.map(page);
-            run += 1;
+            if flags & MAPPED == 0 {
+                // The next touch that is seen, if they go on.
+                next = index;
+                if left == 0 {
+                    break;
+                }
+                left -= 1;
+                self.map(page);
+                self.touches[place.segment.0 as usize].last().pending.push_back(index);
+                push_run(&mut self.plan.map, at);
+            }
+            next = index + 1;
         }
-        let stream = self.touches[place.segment.0 as usize].last();
-        stream.next = from.index + u64::from(run);
-        if run > 0 {
-            stream.pending.extend((0..run).map(|i| from.index + u64::from(i)));
-            self.plan.map.push(Run { place: from, pages: run, demanded: 0 });
-        }
+        self.touches[place.segment.0 as usize].last().next = next;
     }
 
     /// A touch was seen that may be one of several, as far as could be seen.
@@ -787,6 +799,9 @@ impl Brain {
             self.stamp(page);
         }
         self.admit(page, how);
+        if self.flags[page.index()] & MAPPED != 0 {
+            self.watch(page);
+        }
     }
 
     fn admit(&mut self, page: Page, how: Admission) {
@@ -917,7 +932,10 @@ impl Brain {
     pub(crate) fn map(&mut self, page: Page) {
         self.flags[page.index()] |= MAPPED;
         self.mapped_links.push_back(&mut self.mapped, page);
-        self.watch(page);
+        // Of a page fetched ahead the stream tells, and it is watched from then on.
+        if self.flags[page.index()] & PENDING == 0 {
+            self.watch(page);
+        }
     }
 
     /// Resident pages of a range leave without being anybody's victim.

@@ -16,7 +16,7 @@ const FULL: u32 = 8;
 const WORTHWHILE: u32 = 20;
 
 /// Watched pages unmapped per page evicted, at the most.
-pub(crate) const WATCHED_PER_EVICTION: u32 = 4;
+pub(crate) const WATCHED_PER_EVICTION: u32 = 2;
 /// Most watched pages unmapped at once.
 const WATCHED_BATCH_PAGES: u32 = 16;
 
