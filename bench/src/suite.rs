@@ -11,7 +11,7 @@ use anyhow::{Context, Result};
 use serde_json::json;
 
 /// Page tables, and the text of the program, for which nobody pays with frames.
-const KERNEL_ALLOWANCE_BYTES: u64 = 6 << 20;
+const KERNEL_ALLOWANCE_BYTES: u64 = 4 << 20;
 
 const MIB: f64 = (1u64 << 20) as f64;
 

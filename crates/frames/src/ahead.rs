@@ -1,15 +1,17 @@
 //! Adaptive read-ahead: which pages to fetch along with a fault.
 //!
 //! Sequential streams are recognised per segment by where the next fault falls. A stream's window
-//! grows fourfold from [`FIRST_WINDOW_PAGES`] with each fault that continues it; a *marker* page
-//! inside the newest window is left unmapped, so that its first touch is seen and starts the next
-//! window while the program still works on this one (as Linux's `PG_readahead` does,
-//! `mm/readahead.c`). A fault that continues nothing fetches one page: random access pays for no
-//! read-around.
+//! grows fourfold from [`FIRST_WINDOW_PAGES`] with each fault that continues it, as far as runs of
+//! this file have gone on so far ([`Odds`]); a *marker* page inside the newest window is left
+//! unmapped, so that its first touch is seen and starts the next window while the program still
+//! works on this one (as Linux's `PG_readahead` does, `mm/readahead.c`). A fault that continues
+//! nothing fetches one page, where runs of several pages are not the rule: random access pays for
+//! no read-around.
 
+use crate::odds::{Bet, Odds};
 use std::collections::VecDeque;
 
-/// The window of a stream on its second fault, in pages.
+/// The first window of a stream, in pages.
 pub const FIRST_WINDOW_PAGES: u32 = 4;
 /// Streams remembered per segment; the least recently continued is given up first.
 pub const STREAMS_PER_SEGMENT: usize = 8;
@@ -30,13 +32,20 @@ pub(crate) struct Stream {
     pub(crate) marker: Option<u64>,
     /// When it was last continued, on the brain's clock of steps.
     step: u64,
+    /// That it goes on into its newest window.
+    bet: Option<Bet>,
     /// Pages fetched ahead and not known to be used, in file order.
     pub(crate) pending: VecDeque<u64>,
 }
 
-/// The streams of one segment, least recently continued first.
+/// The streams of one segment.
 #[derive(Default, Debug)]
-pub(crate) struct Streams(Vec<Stream>);
+pub(crate) struct Streams {
+    /// Least recently continued first.
+    list: Vec<Stream>,
+    /// None where windows grow whatever became of others.
+    odds: Option<Odds>,
+}
 
 /// What to fetch behind a page.
 #[derive(Debug, PartialEq, Eq)]
@@ -48,63 +57,88 @@ pub(crate) struct Step {
 }
 
 impl Streams {
+    /// Streams whose windows are as large as those before them were good for.
+    pub(crate) fn learning() -> Streams {
+        Streams { odds: Some(Odds::default()), ..Streams::default() }
+    }
+
     /// A fault on an absent page. The stream it belongs to is the last one afterwards.
     pub(crate) fn fault(&mut self, index: u64, window_max: u32, now: u64) -> Step {
         let mut abandoned = VecDeque::new();
-        let pages = match self.0.iter().position(|s| s.next == index) {
+        let stream = match self.list.iter().position(|s| s.next == index) {
             Some(at) => {
-                let mut stream = self.0.remove(at);
-                stream.window = if stream.window < FIRST_WINDOW_PAGES {
-                    FIRST_WINDOW_PAGES
-                } else {
-                    stream.window.saturating_mul(4)
-                }
-                .min(window_max.max(1));
-                stream.step = now;
-                let pages = stream.window;
-                self.0.push(stream);
-                pages
+                let mut stream = self.list.remove(at);
+                self.settle(&mut stream, true);
+                stream
             }
             None => {
-                if self.0.len() == STREAMS_PER_SEGMENT {
-                    abandoned = self.0.remove(0).pending;
+                if self.list.len() == STREAMS_PER_SEGMENT {
+                    let mut dead = self.list.remove(0);
+                    self.settle(&mut dead, false);
+                    abandoned = dead.pending;
                 }
-                self.0.push(Stream {
+                Stream {
                     next: index,
-                    window: 1,
+                    window: 0,
                     begin: index,
                     passed: index,
                     marker: None,
                     step: now,
+                    bet: None,
                     pending: VecDeque::new(),
-                });
-                1
+                }
             }
         };
+        let grown = match stream.window {
+            0 if self.odds.is_none() => 1,
+            0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
+            window => window.saturating_mul(4),
+        };
+        // The page itself in any case.
+        let pages = self.step(stream, index, grown.min(window_max.max(1)), now).max(1);
         Step { pages, abandoned }
+    }
+
+    /// Chooses the window behind a stream that came to `end`.
+    fn step(&mut self, mut stream: Stream, end: u64, grown: u32, now: u64) -> u32 {
+        let (pages, bet) = match &mut self.odds {
+            Some(odds) => odds.window(end - stream.begin, grown),
+            None => (grown, None),
+        };
+        stream.window = pages.max(1);
+        stream.bet = bet;
+        stream.step = now;
+        self.list.push(stream);
+        pages
+    }
+
+    fn settle(&mut self, stream: &mut Stream, is_won: bool) {
+        let bet = stream.bet.take();
+        if let Some(odds) = &mut self.odds {
+            odds.settle(bet, is_won);
+        }
     }
 
     /// The stream that the last step was taken for.
     pub(crate) fn last(&mut self) -> &mut Stream {
-        self.0.last_mut().expect("a step was taken")
+        self.list.last_mut().expect("a step was taken")
     }
 
     /// If `index` is a stream's marker: makes that stream the last one and returns the pages to
-    /// fetch from its `next` on.
+    /// fetch from its `next` on, which may be none.
     pub(crate) fn marker(&mut self, index: u64, window_max: u32, now: u64) -> Option<u32> {
-        let at = self.0.iter().position(|s| s.marker == Some(index))?;
-        let mut stream = self.0.remove(at);
+        let at = self.list.iter().position(|s| s.marker == Some(index))?;
+        let mut stream = self.list.remove(at);
         stream.marker = None;
-        stream.window = stream.window.saturating_mul(4).clamp(1, window_max.max(1));
-        stream.step = now;
-        let pages = stream.window;
-        self.0.push(stream);
-        Some(pages)
+        self.settle(&mut stream, true);
+        let grown = stream.window.saturating_mul(4).clamp(1, window_max.max(1));
+        let end = stream.next;
+        Some(self.step(stream, end, grown, now))
     }
 
     /// Takes one page out of whichever stream's pending list holds it.
     pub(crate) fn used(&mut self, index: u64) {
-        for stream in &mut self.0 {
+        for stream in &mut self.list {
             if let Ok(at) = stream.pending.binary_search(&index) {
                 stream.pending.remove(at);
                 return;
@@ -114,7 +148,7 @@ impl Streams {
 
     /// When the stream that fetched this page ahead was last continued.
     pub(crate) fn last_step(&self, index: u64) -> Option<u64> {
-        self.0.iter().find(|s| s.pending.binary_search(&index).is_ok()).map(|s| s.step)
+        self.list.iter().find(|s| s.pending.binary_search(&index).is_ok()).map(|s| s.step)
     }
 }
 

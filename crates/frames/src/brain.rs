@@ -192,7 +192,7 @@ impl Brain {
             Input::Segment { segment, pages } => {
                 self.pages.set_pages(segment, pages);
                 if self.streams.len() <= segment.0 as usize {
-                    self.streams.resize_with(segment.0 as usize + 1, Streams::default);
+                    self.streams.resize_with(segment.0 as usize + 1, Streams::learning);
                     self.touches.resize_with(segment.0 as usize + 1, Streams::default);
                 }
             }
@@ -763,7 +763,8 @@ impl Brain {
         // Two windows are under way.
         let recent = u64::from(self.recent_uses());
         let stream = self.streams[segment.0 as usize].last();
-        if self.policy.wants_samples() || stream.window < FIRST_WINDOW_PAGES {
+        let begins = index == stream.begin;
+        if self.policy.wants_samples() || begins || stream.window < FIRST_WINDOW_PAGES {
             return;
         }
         let wanted = 2 * u64::from(stream.window) + recent;
@@ -979,7 +980,7 @@ impl Brain {
         }
         self.pages.close(segment);
         if let Some(streams) = self.streams.get_mut(segment.0 as usize) {
-            *streams = Streams::default();
+            *streams = Streams::learning();
         }
     }
 

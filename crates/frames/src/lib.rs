@@ -10,6 +10,7 @@ mod ahead;
 mod brain;
 mod budget;
 mod config;
+mod odds;
 mod pages;
 mod plan;
 #[cfg(test)]

@@ -1,6 +1,8 @@
 //! What the brain does for whole access patterns: read-ahead, loops, sampling.
 
-use pagekeeper_frames::{Brain, Config, Input, Place, Sampling, Segment, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{
+    Brain, Config, FIRST_WINDOW_PAGES, Input, Place, Sampling, Segment, WINDOW_PAGES_MAX,
+};
 use pagekeeper_policy::PolicySpec;
 
 /// Plays a program whose mapped pages are touched unseen.
@@ -54,15 +56,35 @@ fn a_sequential_stream_reaches_the_largest_window_and_faults_rarely() {
 }
 
 #[test]
-fn random_faults_fetch_nothing_else() {
+fn random_faults_fetch_next_to_nothing_else() {
     let mut program = Program::new("lru", Config::live(1 << 10), 1, 1 << 30);
     let mut at = 1u64;
     for _ in 0..20_000 {
         at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         program.touch(0, at >> 34);
     }
-    assert_eq!(program.brain.counts().prefetched_pages, 0);
-    assert!(program.fetched.iter().all(|p| *p == 1));
+    let counts = program.brain.counts();
+    assert!(counts.prefetched_pages < 20_000 / 64, "a trial now and then: {counts:?}");
+    assert!(program.fetched.iter().all(|p| *p <= FIRST_WINDOW_PAGES));
+}
+
+/// Records of several pages in any order once cost two faults each, and pages behind them that
+/// nobody wanted: 3.7 times what was used of records of 16 KiB.
+#[test]
+fn records_in_any_order_are_fetched_whole_and_alone() {
+    for (record_pages, faults_most, read_most) in [(4, 1.1, 1.1), (2, 2.1, 1.2), (16, 3.0, 1.3)] {
+        let mut program = Program::new("lru", Config::live(1 << 10), 1, 1 << 30);
+        let mut at = 1u64;
+        for _ in 0..4_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let first = (at >> 34) / record_pages * record_pages;
+            (first..first + record_pages).for_each(|index| program.touch(0, index));
+        }
+        let (faults, read) = (program.brain.counts().major_faults, program.pages_fetched());
+        let least = 4_000.0 * record_pages as f64;
+        assert!(faults as f64 <= faults_most * 4_000.0, "{record_pages}: {faults} faults");
+        assert!(read as f64 <= read_most * least, "{record_pages}: {read} pages read");
+    }
 }
 
 /// Pages that somebody asks for and that are not read after all were not fetched; those that leave
@@ -80,7 +102,9 @@ fn pages_asked_for_are_counted_by_what_becomes_of_them() {
         program.touch(0, index);
     }
     let counts = program.brain.counts();
-    assert_eq!((counts.major_faults, counts.prefetched_pages), (100, 3), "{counts:?}");
+    // Of a hundred faults that continue nothing, two try three pages behind them.
+    let tried = 2 * 3;
+    assert_eq!((counts.major_faults, counts.prefetched_pages), (100, 3 + tried), "{counts:?}");
     assert_eq!(counts.prefetch_wasted_pages, 2, "{counts:?}");
 }
 
