@@ -5,7 +5,10 @@ use crate::config::{MIN_FRAMES, Sampling};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
-/// Most pages unmapped at once.
+/// Most watched pages unmapped at once.
+const WATCHED_BATCH_PAGES: u32 = 32;
+/// Most pages unmapped at once, and at least where memory is not small: what it costs is an
+/// interrupt to every processor that runs the program, more than that of the pages.
 const UNMAP_BATCH_PAGES: u32 = 64;
 
 /// Unmapped pages that were touched or evicted, between two decisions.
@@ -17,8 +20,6 @@ const WORTHWHILE: u32 = 20;
 
 /// Watched pages unmapped per page evicted, at the most.
 pub(crate) const WATCHED_PER_EVICTION: u32 = 2;
-/// Most watched pages unmapped at once.
-const WATCHED_BATCH_PAGES: u32 = 16;
 
 /// How much is learned from unmapping pages: in a scan, or a loop that does not fit, hardly one is
 /// touched again before it leaves, and fewer are unmapped of those whose turn it is.
@@ -133,7 +134,7 @@ impl Brain {
 
     /// Unmaps the pages mapped longest ago, as far as the sampling setting asks for it.
     pub(crate) fn sample(&mut self) {
-        let (batch, wanted) = match self.config.sampling {
+        let (batch, (wanted, turns)) = match self.config.sampling {
             Sampling::Off => return,
             Sampling::OnEviction { per_eviction, share_percent } => {
                 let limit = self.limit();
@@ -151,13 +152,16 @@ impl Brain {
                 let share = u64::from(share_percent) * u64::from(interest.rate);
                 let target = (u64::from(limit) * share / 100 / u64::from(FULL)) as u32;
                 let unmapped = self.resident - self.mapped.len();
-                let wanted = target.saturating_sub(unmapped).min(interest.credit);
-                (batch, if wanted >= batch { batch } else { 0 })
+                // Of those whose turn it is, as many get unmapped as teach something.
+                let paid = (u64::from(interest.credit) * u64::from(interest.rate)) as u32 / FULL;
+                let wanted = target.saturating_sub(unmapped).min(paid);
+                let turns = batch * FULL / interest.rate;
+                (batch, if wanted >= batch { (batch, turns) } else { (0, 0) })
             }
             Sampling::Window { mapped_pages } => {
                 let batch = (mapped_pages / 8).clamp(1, UNMAP_BATCH_PAGES);
                 let over = self.mapped.len().saturating_sub(mapped_pages.max(MIN_FRAMES));
-                (batch, if over >= batch { over } else { 0 })
+                (batch, if over >= batch { (over, over) } else { (0, 0) })
             }
         };
         let exact = matches!(self.config.sampling, Sampling::Window { .. });
@@ -165,7 +169,7 @@ impl Brain {
         let mut left = wanted;
         // Newcomers stay mapped, wherever they stand in the order: the instruction that needed
         // them may not have finished.
-        let mut tries = wanted + self.newcomers.len();
+        let mut tries = turns + self.newcomers.len();
         while left > 0 && tries > 0 {
             tries -= 1;
             let Some(page) = self.mapped.front() else { break };
@@ -173,11 +177,11 @@ impl Brain {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }
-            left -= 1;
             if !exact && !self.interest.turn() {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }
+            left -= 1;
             self.unmap(page);
             self.counts.unmapped_pages += 1;
             self.plan.unmap.push(page);
