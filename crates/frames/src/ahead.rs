@@ -15,6 +15,8 @@ use std::collections::VecDeque;
 pub const FIRST_WINDOW_PAGES: u32 = 4;
 /// Streams remembered per segment; the least recently continued is given up first.
 pub const STREAMS_PER_SEGMENT: usize = 8;
+/// Resident pages that a stream comes over, unseen, between two faults.
+const GAP_PAGES_MAX: u64 = 16;
 
 /// One sequential stream.
 #[derive(Debug)]
@@ -62,10 +64,22 @@ impl Streams {
         Streams { odds: Some(Odds::default()), ..Streams::default() }
     }
 
-    /// A fault on an absent page. The stream it belongs to is the last one afterwards.
-    pub(crate) fn fault(&mut self, index: u64, window_max: u32, now: u64) -> Step {
+    /// A fault on an absent page. The stream it belongs to is the last one afterwards. It goes on
+    /// over a few pages that `passes` says were no fault.
+    pub(crate) fn fault(
+        &mut self,
+        index: u64,
+        window_max: u32,
+        now: u64,
+        passes: impl Fn(u64) -> bool,
+    ) -> Step {
         let mut abandoned = VecDeque::new();
-        let stream = match self.list.iter().position(|s| s.next == index) {
+        let gap = |s: &Stream| index.checked_sub(s.next).filter(|gap| *gap <= GAP_PAGES_MAX);
+        let nearest = (0..self.list.len())
+            .filter_map(|at| Some((gap(&self.list[at])?, at)))
+            .min()
+            .filter(|(gap, _)| (index - gap..index).all(passes));
+        let stream = match nearest.map(|(_, at)| at) {
             Some(at) => {
                 let mut stream = self.list.remove(at);
                 self.settle(&mut stream, true);
@@ -162,14 +176,14 @@ mod tests {
         let mut next = 10;
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let step = streams.fault(next, 64, 0);
+            let step = streams.fault(next, 64, 0, |_| false);
             seen.push(step.pages);
             next += u64::from(step.pages);
             streams.last().next = next;
         }
         assert_eq!(seen, [1, 4, 16, 64, 64]);
         for i in 0..20 {
-            assert_eq!(streams.fault(1000 + i * 7, 64, 0).pages, 1);
+            assert_eq!(streams.fault(1000 + i * 7, 64, 0, |_| false).pages, 1);
             streams.last().next = 1001 + i * 7;
         }
     }

@@ -482,8 +482,11 @@ impl Brain {
         let want = want.min(self.limit() / 4).max(1);
         let window_max = self.window_max();
         self.steps += 1;
-        let streams = &mut self.streams[place.segment.0 as usize];
-        let step = streams.fault(place.index, window_max, self.steps);
+        let mut streams = std::mem::take(&mut self.streams[place.segment.0 as usize]);
+        let step = streams.fault(place.index, window_max, self.steps, |index| {
+            self.is_resident(Place { index, ..place })
+        });
+        self.streams[place.segment.0 as usize] = streams;
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
@@ -663,7 +666,7 @@ impl Brain {
     /// that whoever watches a sample of the pages sees a scan of it for a fault now and then.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
-        let pages = streams.fault(place.index, MAP_WINDOW_PAGES_MAX, self.steps).pages;
+        let pages = streams.fault(place.index, MAP_WINDOW_PAGES_MAX, self.steps, |_| false).pages;
         let used = std::mem::take(&mut streams.last().pending);
         for index in used {
             let at = Place { index, ..place };
