@@ -141,19 +141,19 @@ impl<P: Port> Engine<P> {
     ) {
         self.make_room(&mut job, true, again);
         let mut answered = false;
-        for run in std::mem::take(&mut job.fetch) {
-            let demanded = run.place == place;
-            match self.fetch(run, demanded && write, demanded, again) {
-                Ok(fetched) => {
-                    let mapped = self.map_run(fetched, fault.space, region, demanded);
-                    answered |= demanded && mapped;
-                }
-                Err(error) if demanded => {
+        let mut runs = std::mem::take(&mut job.fetch);
+        // The page that is waited for, before all that comes along.
+        if let Some(at) = runs.iter().position(|run| run.place == place) {
+            match self.fetch(runs.remove(at), write, true, again) {
+                Ok(fetched) => answered = self.map_run(fetched, fault.space, region, true),
+                Err(error) => {
                     self.fail(fault, error);
                     answered = true;
                 }
-                Err(_) => {}
             }
+        }
+        for run in self.fetch_along(runs, again) {
+            self.map_run(run, fault.space, region, false);
         }
         for run in std::mem::take(&mut job.map) {
             self.map_run(run, fault.space, region, false);

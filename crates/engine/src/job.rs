@@ -126,10 +126,8 @@ impl<P: Port> Engine<P> {
 
     fn run_here(&self, mut job: Job, asker: Asker, wait: bool, again: &mut Again) {
         self.make_room(&mut job, wait, again);
-        for run in std::mem::take(&mut job.fetch) {
-            if let Ok(run) = self.fetch(run, false, false, again)
-                && let Some((space, region)) = asker
-            {
+        for run in self.fetch_along(std::mem::take(&mut job.fetch), again) {
+            if let Some((space, region)) = asker {
                 self.map_run(run, space, region, false);
             }
         }
@@ -301,6 +299,78 @@ impl<P: Port> Engine<P> {
         Ok(loaded)
     }
 
+    /// Fetches claimed runs that nobody waits for, those near each other in one request; returns
+    /// what came.
+    pub(crate) fn fetch_along(&self, runs: Vec<Run>, again: &mut Again) -> Vec<Run> {
+        let end = |run: &Run| run.place.index + u64::from(run.pages);
+        let near = |a: &Run, b: &Run| {
+            a.place.segment == b.place.segment
+                && b.place
+                    .index
+                    .checked_sub(end(a))
+                    .is_some_and(|gap| gap <= self.port.gap_pages_max(a.place.segment.0))
+        };
+        let mut came = Vec::with_capacity(runs.len());
+        for group in runs.chunk_by(near) {
+            if group.len() > 1 && self.fetch_span(group, again) {
+                came.extend(group);
+                continue;
+            }
+            let each = group.iter().map(|run| self.fetch(*run, false, false, again));
+            came.extend(each.flatten());
+        }
+        came
+    }
+
+    /// Fetches claimed runs and what lies between them, which is read for nothing. Where that
+    /// fails, each is to be fetched by itself.
+    fn fetch_span(&self, runs: &[Run], again: &mut Again) -> bool {
+        let (Some(first), Some(last)) = (runs.first(), runs.last()) else { return true };
+        let (file, begin) = (first.place.segment.0, first.place.index);
+        let pages = last.place.index + u64::from(last.pages) - begin;
+        let bytes = (pages * self.page_bytes) as usize;
+        if pages > u64::from(WINDOW_PAGES_MAX) {
+            return false;
+        }
+        let Ok(mut buffer) = self.take_buffer(bytes) else { return false };
+        let data = &mut buffer[..bytes];
+        let loaded = self.times.of(Spent::Io, || self.port.load(file, begin, data));
+        let is_filled = loaded.is_ok()
+            && runs.iter().all(|run| {
+                let from = ((run.place.index - begin) * self.page_bytes) as usize;
+                let part = &data[from..from + (u64::from(run.pages) * self.page_bytes) as usize];
+                self.times.of(Spent::Kernel, || self.port.fill(file, run.place.index, part)).is_ok()
+            });
+        self.give_buffer(buffer);
+        let Some(loaded) = loaded.ok().filter(|_| is_filled) else { return false };
+        for (number, run) in runs.iter().enumerate() {
+            self.arrived(*run, if number == 0 { loaded } else { 0 }, false, false, again);
+        }
+        true
+    }
+
+    /// A claimed run is in memory.
+    fn arrived(&self, run: Run, bytes: u64, dirty: bool, pin: bool, again: &mut Again) {
+        let mut core = self.lock();
+        for i in 0..run.pages {
+            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+            let page = core.brain.page(place).expect("claimed pages are numbered");
+            core.word(page).filled(dirty && i < run.demanded);
+            if dirty && i < run.demanded {
+                core.note_dirty(place);
+            }
+            if core.brain.is_marker(place) {
+                core.word(page).notice();
+            }
+            if pin && i == 0 {
+                core.word(page).pin();
+            }
+            again.extend(core.unpark(place));
+        }
+        self.count(&mut core, run.place.segment.0, |c| c.read_bytes += bytes);
+        self.rested();
+    }
+
     fn fetch_with(
         &self,
         buffer: &mut Option<Buffer>,
@@ -309,7 +379,6 @@ impl<P: Port> Engine<P> {
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
-        let file = run.place.segment.0;
         let loaded = loop {
             let filled = self.load(buffer, run);
             let keep = if run.pages > run.demanded { run.demanded } else { 1 };
@@ -324,24 +393,7 @@ impl<P: Port> Engine<P> {
         };
         match loaded {
             Ok(bytes) => {
-                let mut core = self.lock();
-                for i in 0..run.pages {
-                    let place = Place { index: run.place.index + u64::from(i), ..run.place };
-                    let page = core.brain.page(place).expect("claimed pages are numbered");
-                    core.word(page).filled(dirty && i < run.demanded);
-                    if dirty && i < run.demanded {
-                        core.note_dirty(place);
-                    }
-                    if core.brain.is_marker(place) {
-                        core.word(page).notice();
-                    }
-                    if pin && i == 0 {
-                        core.word(page).pin();
-                    }
-                    again.extend(core.unpark(place));
-                }
-                self.count(&mut core, file, |c| c.read_bytes += bytes);
-                self.rested();
+                self.arrived(run, bytes, dirty, pin, again);
                 Ok(run)
             }
             Err(error) => {

@@ -358,6 +358,12 @@ impl Port for LivePort {
         }
     }
 
+    fn gap_pages_max(&self, file: FileNo) -> u64 {
+        // A request costs a disk's queue some ten pages' time, and more on rotating ones.
+        let is_file = self.file(file).is_some_and(|live| live.store().is_some());
+        if is_file { 8 } else { 0 }
+    }
+
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         match &self.need_file(file)?.behind {
             Behind::File(store) => store.store(index * PAGE_BYTES, data),

@@ -72,6 +72,11 @@ pub trait Port: Send + Sync + 'static {
     /// Reads pages from storage; what lies beyond the end of the file is zero. Returns the bytes
     /// that the file really had there.
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError>;
+    /// Pages between two runs of a file that are better read for nothing than left out by a second
+    /// request.
+    fn gap_pages_max(&self, _file: FileNo) -> u64 {
+        0
+    }
     /// Writes pages to storage, not beyond the file's present end.
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
     /// Reads claimed pages from storage straight into the file's frames, as [`load`](Self::load)

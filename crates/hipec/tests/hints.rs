@@ -164,6 +164,11 @@ fn live(references: &References, text: &str) -> Counts {
 
 const STEPS: u64 = 500;
 
+/// Pages that read-ahead tries behind so many faults, to see whether they are wanted.
+fn tried(faults: u64) -> u64 {
+    3 * (faults / 16)
+}
+
 /// A stride that no read-ahead follows.
 fn stride() -> References {
     References::collect((0..STEPS).map(|i| (0u32, i * 8, false, 0u64))).unwrap()
@@ -186,11 +191,12 @@ Event Replace() { return DeQueue(all, HEAD); }
 #[test]
 fn hints_are_followed_where_the_live_engine_is_emulated() {
     let plain = live(&stride(), FIFO);
-    assert_eq!((plain.faults, plain.prefetched_pages), (STEPS, 0));
+    assert_eq!(plain.faults, STEPS);
+    assert!(plain.prefetched_pages <= tried(STEPS), "{plain:?}");
     let ahead = live(&stride(), STRIDING);
     assert!(ahead.faults <= 16, "{ahead:?}");
     assert_eq!(ahead.pages_read, ahead.faults + ahead.prefetched_pages);
-    assert_eq!(ahead.prefetch_wasted_pages, 0, "all are used");
+    assert!(ahead.prefetch_wasted_pages <= tried(ahead.faults), "all are used: {ahead:?}");
     let unmapped = live(&stride(), &FIFO.replace("TAIL); }", "TAIL); UnMap(FaultedPage); }"));
     assert_eq!(unmapped.faults, STEPS, "nothing is touched twice");
 }
@@ -210,7 +216,7 @@ fn pages_that_were_asked_for_in_vain_are_counted() {
     let counts = live(&stride(), &half);
     let used = STEPS - counts.faults;
     let left = counts.prefetched_pages - counts.prefetch_wasted_pages;
-    assert!((used..=used + 64).contains(&left), "{counts:?}");
+    assert!((used..=used + 64 + tried(counts.faults)).contains(&left), "{counts:?}");
 }
 
 /// Programs with these policies, each in its share of 64 frames or all under the first policy.
