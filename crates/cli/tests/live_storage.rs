@@ -2,6 +2,7 @@
 
 mod live;
 
+use live::mounts::Mount;
 use live::{Budget, LIMIT, Scratch, Session, command, finish, programs};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -9,58 +10,6 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 const PAGE: u64 = 4096;
-
-// ---- mounts --------------------------------------------------------------------------------------
-
-/// A mounted file system, unmounted when it is dropped.
-struct Mount(PathBuf);
-
-fn call(program: &str, arguments: &[&str]) -> bool {
-    Command::new(program).args(arguments).output().is_ok_and(|o| o.status.success())
-}
-
-impl Mount {
-    /// None, and said, where that is not permitted.
-    fn new(at: PathBuf, arguments: &[&str]) -> Option<Mount> {
-        std::fs::create_dir_all(&at).unwrap();
-        let mut all = arguments.to_vec();
-        all.push(at.to_str().unwrap());
-        if live::is_root() && call("mount", &all) {
-            return Some(Mount(at));
-        }
-        live::skip(&format!("mount {all:?} is not permitted"));
-        None
-    }
-
-    fn tmpfs(place: &Scratch, name: &str, kib: u64) -> Option<Mount> {
-        let size = format!("size={kib}k");
-        Mount::new(place.file(name), &["-t", "tmpfs", "-o", &size, "live"])
-    }
-
-    /// A new file system in an image.
-    fn image(place: &Scratch, image: &Path, kind: &str, kib: u64) -> Option<Mount> {
-        std::fs::File::create(image).unwrap().set_len(kib << 10).unwrap();
-        let make = format!("mkfs.{kind}");
-        let image = image.to_str().unwrap();
-        if !call(&make, &["-q", "-F", "-b", "4096", "-m", "0", "-N", "64", image]) {
-            live::skip(&format!("{make} failed"));
-            return None;
-        }
-        Mount::new(place.file("mounted"), &["-o", "loop", image])
-    }
-
-    fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Mount {
-    fn drop(&mut self) {
-        if !call("umount", &[self.0.to_str().unwrap()]) {
-            call("umount", &["-l", self.0.to_str().unwrap()]);
-        }
-    }
-}
 
 fn ready() -> bool {
     live::ready()
@@ -72,7 +21,7 @@ fn ready() -> bool {
 fn fill(place: &Scratch, mount: &Mount) {
     let kept = mount.file("kept");
     std::fs::write(&kept, vec![3u8; 8 * PAGE as usize]).unwrap();
-    let budget = Budget::kib(256).files(format!("{}/**", mount.0.display()));
+    let budget = Budget::kib(256).files(format!("{}/**", mount.path().display()));
     let mut session = Session::managed(place, budget);
     session.expect(&format!("open 1 {} rw", kept.display()), "ok");
     session.expect("map 1 1 0 32768 rw shared", "ok");
@@ -170,7 +119,7 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     let options = ["-o", "loop,errors=continue", image.to_str().unwrap()];
     let Some(mount) = Mount::new(place.file("mounted"), &options) else { return };
     let bad = mount.file("bad");
-    let budget = Budget::kib(256).files(format!("{}/**", mount.0.display()));
+    let budget = Budget::kib(256).files(format!("{}/**", mount.path().display()));
     let mut session = Session::managed(&place, budget);
     session.expect(&format!("open 1 {} rw", bad.display()), "ok");
     session.expect("map 1 1 0 122880 rw shared", "ok");
@@ -226,7 +175,7 @@ impl Unwritable {
         let file = mount.file("bad");
         // Blocks are given out, but nothing is behind them yet.
         std::fs::File::create(&file).unwrap().set_len(400 * PAGE).unwrap();
-        let files = format!("{}/**", mount.0.display());
+        let files = format!("{}/**", mount.path().display());
         Some(Unwritable { under, _mount: mount, file, files })
     }
 

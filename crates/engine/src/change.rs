@@ -469,10 +469,7 @@ impl<P: Port> Engine<P> {
         if left || used {
             return false;
         }
-        for (page, _) in core.brain.numbered(Segment(file), 0, u64::MAX) {
-            core.table.release(page);
-        }
-        core.decide(Input::Close { segment: Segment(file) });
+        core.close_segment(file);
         // The counts stay for the report; the name keeps its slot.
         if let Some(f) = core.file_mut(file) {
             f.pages = 0;

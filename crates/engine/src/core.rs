@@ -66,6 +66,36 @@ pub(crate) struct File {
     pub(crate) on_request: bool,
     /// It is a process's heap: what of it is in use.
     pub(crate) heap: Option<crate::heap::Pages>,
+    /// Nothing is left of it but mappings that show nothing: see [`Engine::retire`].
+    ///
+    /// [`Engine::retire`]: crate::engine::Engine::retire
+    pub(crate) gone: bool,
+}
+
+impl File {
+    pub(crate) fn new(name: &str, version: Version, pages: u64, holes: bool) -> File {
+        File {
+            name: name.to_owned(),
+            version,
+            pages,
+            mappings: Vec::new(),
+            fences: Vec::new(),
+            unsettled: 0,
+            own_writes: 0,
+            stale: false,
+            dirty: BTreeSet::new(),
+            holes,
+            counts: FileCounts::default(),
+            errors: WriteErrors::default(),
+            on_request: false,
+            heap: None,
+            gone: false,
+        }
+    }
+
+    pub(crate) fn gone() -> File {
+        File { gone: true, ..File::new("", Version::default(), 0, false) }
+    }
 }
 
 /// Receives the brain's inputs and what they mean as references. Called under the engine's lock:
@@ -160,6 +190,8 @@ pub(crate) struct Core {
     pub(crate) policies: Vec<PolicyReport>,
     /// Heap memory that was unmapped, and is to be dropped.
     pub(crate) orphans: Vec<crate::heap::Orphan>,
+    /// What was counted of files that are gone.
+    pub(crate) past: crate::retire::Past,
 }
 
 impl Core {
@@ -180,6 +212,7 @@ impl Core {
             wished: Job::default(),
             policies: vec![PolicyReport::default()],
             orphans: Vec::new(),
+            past: crate::retire::Past::default(),
         }
     }
 
@@ -649,6 +682,14 @@ impl Core {
                 Some((m.space, addr, pages))
             })
             .collect()
+    }
+
+    /// Forgets the numbers of a file's pages, none of which is in memory.
+    pub(crate) fn close_segment(&mut self, file: FileNo) {
+        for (page, _) in self.brain.numbered(Segment(file), 0, u64::MAX) {
+            self.table.release(page);
+        }
+        self.decide(Input::Close { segment: Segment(file) });
     }
 
     /// Brings the files' lists of mappings up to date with a space.

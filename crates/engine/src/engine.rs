@@ -12,11 +12,10 @@
 //! not hope for a free thread.
 
 use crate::core::{Core, Fault, File, Job, Log};
-use crate::errors::WriteErrors;
 use crate::job::Queue;
 use crate::port::{FileNo, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
-use crate::stats::{FileCounts, FileReport, PolicyReport, Spent, Stats, Times};
+use crate::stats::{PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::touches::Touches;
 use pagekeeper_frames::{Brain, Budget, Config, Input, Segment};
@@ -236,22 +235,7 @@ impl<P: Port> Engine<P> {
             core.files.resize_with(at + 1, || None);
         }
         let pages = version.size_bytes.div_ceil(self.page_bytes);
-        core.files[at] = Some(File {
-            name: name.to_owned(),
-            version,
-            pages,
-            mappings: Vec::new(),
-            fences: Vec::new(),
-            unsettled: 0,
-            own_writes: 0,
-            stale: false,
-            dirty: std::collections::BTreeSet::new(),
-            holes,
-            counts: FileCounts::default(),
-            errors: WriteErrors::default(),
-            on_request: false,
-            heap,
-        });
+        core.files[at] = Some(File { heap, ..File::new(name, version, pages, holes) });
         let Core { log, files, .. } = &mut *core;
         if let (Some(log), Some(file_of)) = (log, &files[at]) {
             log.segment(Segment(file), name, file_of.shown_bytes());
@@ -289,17 +273,19 @@ impl<P: Port> Engine<P> {
         self.lock().space_mut(space).map(f)
     }
 
-    /// A process image is gone.
-    pub fn close_space(&self, space: SpaceNo) {
+    /// A process image is gone. Returns files that no program maps any longer.
+    pub fn close_space(&self, space: SpaceNo) -> Vec<FileNo> {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
-        let Some(slot) = core.spaces.get_mut(space as usize) else { return };
-        let Some(gone) = slot.take() else { return };
+        let gone = core.spaces.get_mut(space as usize).and_then(Option::take);
+        let Some(gone) = gone else { return Vec::new() };
         let mut files: Vec<FileNo> = gone.regions.iter().map(|(_, r)| r.file).collect();
         files.sort_unstable();
         files.dedup();
         core.refresh_mappings(space, &files);
+        let idle = core.unmapped_files(files);
         self.recount_later(core);
+        idle
     }
 
     /// A range of a space maps a file from now on.
@@ -316,7 +302,7 @@ impl<P: Port> Engine<P> {
         self.recount_later(core);
     }
 
-    /// A range of a space was unmapped. Returns files that are no longer mapped anywhere.
+    /// A range of a space was unmapped. Returns files that no program maps any longer.
     pub fn unmapped(&self, space: SpaceNo, range: Range<u64>) -> Vec<FileNo> {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
@@ -325,10 +311,7 @@ impl<P: Port> Engine<P> {
         let files = s.unmap(range);
         core.refresh_mappings(space, &files);
         core.orphan(space, gone);
-        let idle = files
-            .into_iter()
-            .filter(|&f| core.file(f).is_some_and(|f| f.mappings.is_empty() && f.heap.is_none()))
-            .collect();
+        let idle = core.unmapped_files(files);
         self.recount_later(core);
         idle
     }
@@ -394,14 +377,9 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         core.look_inside(true);
         let mut stats = Stats { policies: core.policies.clone(), ..Stats::default() };
-        for file in core.files.iter().flatten() {
-            stats.total.add(&file.counts);
-            stats.files.push(FileReport {
-                name: file.name.clone(),
-                bytes: file.heap.as_ref().map_or(file.version.size_bytes, |heap| heap.bytes_max()),
-                counts: file.counts,
-            });
-        }
+        stats.files = core.files.iter().flatten().filter(|f| !f.gone).map(File::report).collect();
+        core.past.report(&mut stats.files);
+        stats.files.iter().for_each(|file| stats.total.add(&file.counts));
         let counts = core.brain.counts();
         stats.refaults = counts.refaults;
         stats.prefetched_pages = counts.prefetched_pages;

@@ -22,6 +22,11 @@ impl WriteErrors {
         self.errno = errno;
     }
 
+    /// Nobody is to be told of an error.
+    pub(crate) fn all_seen(self) -> bool {
+        self.count == 0 || self.seen
+    }
+
     /// From when on somebody who opens the file now has not heard of errors. One that nobody saw
     /// is news to whoever comes.
     pub(crate) fn sample(self) -> u64 {

@@ -111,7 +111,8 @@ impl Manager {
                 Event::Remove { start, end } => self.engine.removed(no, start..end),
                 Event::Unmap { start, end } => {
                     for file in self.engine.unmapped(no, start..end) {
-                        self.workers.push(Work::Flush(file));
+                        let deleted = self.may_be_unused(file);
+                        self.workers.push(if deleted { Work::LetGo } else { Work::Flush(file) });
                     }
                 }
             }
@@ -161,13 +162,18 @@ impl Manager {
     }
 
     /// Forgets address spaces that are gone.
-    fn reap(&self) {
+    pub(crate) fn reap(&self) {
+        let Ok(_one) = self.reaping.try_lock() else { return };
         let port = self.engine.port();
         for no in port.space_numbers() {
             let Some(live) = port.space(no) else { continue };
             if !live.userfault.is_alive() {
                 let _ = self.epoll.remove(&live.userfault);
-                self.engine.close_space(no);
+                for file in self.engine.close_space(no) {
+                    if self.may_be_unused(file) {
+                        self.workers.push(Work::LetGo);
+                    }
+                }
                 self.hand_over_orphans();
                 let heap = self.heaps.end_of_space(no);
                 port.remove_space(no);
@@ -188,6 +194,8 @@ impl Manager {
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 Work::Drop(orphan) => self.drop_orphan(&orphan),
                 Work::Retire(file) => self.retire_heap(file),
+                Work::LetGo => self.let_go(),
+                Work::LetIdleGo => self.let_idle_go(),
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.
                     let _ = self.engine.write_out(file, 0..u64::MAX);

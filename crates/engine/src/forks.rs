@@ -48,6 +48,12 @@ impl Forks {
         forks.retain(|_, fork| fork.begun.elapsed() < FETCHED_WITHIN);
         !forks.is_empty()
     }
+
+    /// Whether a child may still come for a mapping of this file.
+    pub(crate) fn concern(&self, file: FileNo) -> bool {
+        let forks = self.0.lock().expect("lock");
+        forks.values().any(|fork| fork.ranges.iter().any(|range| range.file == file))
+    }
 }
 
 impl Manager {

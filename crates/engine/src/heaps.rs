@@ -233,7 +233,7 @@ impl Manager {
             return Err(Errno::INVAL);
         }
         let bias = offset.wrapping_sub(addr);
-        let region = Region { file, bias, shared: true, read_only: false };
+        let region = Region { file, bias, shared: true, read_only: false, library: false };
         self.map_commit(pid, addr..addr + bytes, region)
     }
 
@@ -416,7 +416,13 @@ impl Manager {
                 for (addr, pages) in self.mapped_now(pid, live, &orphan.pages) {
                     let bytes = (pages.end - pages.start) * PAGE_BYTES;
                     let bias = (pages.start * PAGE_BYTES).wrapping_sub(addr);
-                    let region = Region { file: orphan.file, bias, shared: true, read_only: false };
+                    let region = Region {
+                        file: orphan.file,
+                        bias,
+                        shared: true,
+                        read_only: false,
+                        library: false,
+                    };
                     self.engine.add_region(space, addr..addr + bytes, region);
                     mapped.insert(pages);
                 }

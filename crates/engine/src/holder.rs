@@ -42,6 +42,7 @@ const USERFAULT: u32 = 5;
 const TAG: u32 = 6;
 const DONE: u32 = 7;
 const FORGET: u32 = 8;
+const ANSWER: u32 = 9;
 
 /// The manager's end.
 pub struct Holder {
@@ -105,6 +106,14 @@ impl Witness for std::sync::Arc<Holder> {
         let _ = self.send(FORGET, no, None);
     }
 
+    fn settle(&self) {
+        let socket = self.socket.lock().expect("lock");
+        let message = Message { kind: ANSWER, file: 0 };
+        if socket.send(message.as_bytes(), None).is_ok() {
+            let _ = socket.recv(&mut [0; size_of::<Message>()]);
+        }
+    }
+
     fn space(&self, userfault: BorrowedFd<'_>) {
         let _ = self.send(USERFAULT, 0, Some(userfault));
     }
@@ -161,7 +170,9 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
             (TAG, _) => held.tag = rest.to_vec(),
             (FORGET, _) => {
                 held.memfds.remove(&message.file);
+                held.stores.remove(&message.file);
             }
+            (ANSWER, _) => socket.send(message.as_bytes(), None)?,
             (WORDS, Some(fd)) => held.words = SharedMap::new(&fd, 0, WORDS_BYTES).ok(),
             (EXTENTS, Some(fd)) => held.extents = SharedMap::new(&fd, 0, EXTENTS_BYTES).ok(),
             (MEMFD, Some(fd)) => {

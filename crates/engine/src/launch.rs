@@ -378,6 +378,7 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
                 eprintln!("pagekeeper: {stuck}");
             }
         }
+        manager.let_go();
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");
         }

@@ -77,6 +77,8 @@ pub trait Hands: Send + Sync {
     fn again(&self);
     /// Returns when every change that was read is also applied.
     fn settled(&self);
+    /// Gives storage back what deleted files occupy.
+    fn make_room(&self);
 }
 
 /// Most files with a slot in one run.
@@ -120,6 +122,12 @@ impl Slots {
     /// Sets flags ([`wire::SLOT_ACTIVE`], [`wire::SLOT_DIRECT`]) of a slot.
     pub fn set_flags(&self, no: FileNo, flags: u32) {
         self.word(no, offset_of!(wire::Slot, flags)).fetch_or(flags, Ordering::SeqCst);
+    }
+
+    /// The slot is about to be another file's, or free.
+    pub fn next_incarnation(&self, no: FileNo) {
+        self.word(no, offset_of!(wire::Slot, flags)).store(0, Ordering::SeqCst);
+        self.word(no, offset_of!(wire::Slot, incarnation)).fetch_add(1, Ordering::SeqCst);
     }
 
     /// What clients know of a file; `None` while it changes. One thread at a time for a file.
@@ -204,6 +212,12 @@ impl LivePort {
     /// A file's descriptors.
     pub fn file(&self, no: FileNo) -> Option<Arc<LiveFile>> {
         self.files.read().expect("lock").get(no as usize)?.clone()
+    }
+
+    /// The files there are.
+    pub fn file_numbers(&self) -> Vec<FileNo> {
+        let files = self.files.read().expect("lock");
+        (0..files.len()).filter(|&i| files[i].is_some()).map(|i| i as FileNo).collect()
     }
 
     /// Makes a space known; returns its number.
@@ -372,9 +386,17 @@ impl Port for LivePort {
     }
 
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
-        match &self.need_file(file)?.behind {
+        let live = self.need_file(file)?;
+        let reserve = || match &live.behind {
             Behind::File(store) => store.reserve(index * PAGE_BYTES, pages * PAGE_BYTES),
             Behind::Scratch(heap) => heap.reserve(),
+        };
+        match reserve() {
+            Err(PortError::Io(libc::ENOSPC | libc::EDQUOT)) => {
+                self.hands.get().inspect(|hands| hands.make_room());
+                reserve()
+            }
+            reserved => reserved,
         }
     }
 
@@ -457,6 +479,7 @@ impl Port for LivePort {
             bias: found.offset.wrapping_sub(found.start),
             shared: found.shared,
             read_only: !found.shared && (!writable || self.is_user_mode_only()),
+            library: false,
         };
         Some((found.start..found.end, region))
     }

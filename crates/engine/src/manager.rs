@@ -3,6 +3,8 @@
 use crate::engine::{Deferred, Engine};
 use crate::forks::Forks;
 use crate::heaps::Heaps;
+use crate::idle::{Candidate, Idle};
+use crate::letgo::Deleted;
 use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
@@ -10,7 +12,7 @@ use crate::selection::Selection;
 use crate::spaces::{Region, Space};
 use crate::stats::PassedThrough;
 use crate::store::Store;
-use crate::work::Workers;
+use crate::work::{Work, Workers};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::file::{self, FileId};
@@ -23,7 +25,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
 /// How long an activation waits for plain system calls that are in flight.
@@ -44,6 +46,12 @@ struct Slot {
     refused: bool,
     /// Somebody has a mapping of it from the kernel, which shows nothing of the manager's copy.
     plain: bool,
+    /// It was opened with O_PATH: it may be opened anew although nobody has it open.
+    by_path: bool,
+    /// When it was last heard of, in messages of any file.
+    used: u64,
+    /// [`Engine::uses_seen`] then.
+    uses_seen: u64,
 }
 
 #[derive(Default)]
@@ -54,21 +62,42 @@ struct Slots {
     notes: Vec<String>,
     /// The run is over: no file becomes managed any more.
     closed: bool,
+    /// Slots whose files were let go of, and that a message may still speak of.
+    unused: Vec<FileNo>,
+    /// Slots for other files.
+    free: Vec<FileNo>,
+    /// How many files are managed.
+    active: usize,
+    /// Counts messages of files.
+    heard: u64,
 }
 
 impl Slots {
+    fn hear_of(&mut self, no: FileNo) {
+        self.heard += 1;
+        self.list[no as usize].used = self.heard;
+    }
+
     /// The file's slot, a new one if it has none yet; `None` if there are no more.
     fn number(&mut self, id: FileId, name: String) -> Option<FileNo> {
         if let Some(no) = self.by_id.get(&id) {
             return Some(*no);
         }
-        let no = self.list.len();
-        if no == SLOTS_MAX {
-            return None;
-        }
-        self.list.push(Slot { name, id, active: false, refused: false, plain: false });
-        self.by_id.insert(id, no as FileNo);
-        Some(no as FileNo)
+        let (active, refused, plain, by_path) = (false, false, false, false);
+        let slot = Slot { name, id, active, refused, plain, by_path, used: 0, uses_seen: 0 };
+        let no = match self.free.pop() {
+            Some(no) => {
+                self.list[no as usize] = slot;
+                no
+            }
+            None if self.list.len() == SLOTS_MAX => return None,
+            None => {
+                self.list.push(slot);
+                self.list.len() as FileNo - 1
+            }
+        };
+        self.by_id.insert(id, no);
+        Some(no)
     }
 }
 
@@ -81,6 +110,8 @@ pub(crate) struct Client {
     pub(crate) changes: Vec<(u64, FileNo)>,
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
+    /// Files that it was given to map, and has not said yet where.
+    pub(crate) prepared: Vec<FileNo>,
     /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
     pub(crate) heard: HashMap<FileNo, u64>,
 }
@@ -115,8 +146,10 @@ pub trait Witness: Send + Sync {
     fn file(&self, no: FileNo, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>);
     /// A process's heap, which nobody writes anywhere when this process is gone.
     fn memory(&self, no: FileNo, memfd: BorrowedFd<'_>);
-    /// A heap is gone.
+    /// A heap is gone, or a file not managed any more.
     fn forget(&self, no: FileNo);
+    /// Returns when what was told before is carried out.
+    fn settle(&self);
     /// A process's faults.
     fn space(&self, userfault: BorrowedFd<'_>);
 }
@@ -135,6 +168,12 @@ pub struct Manager {
     pub(crate) mapping_order: Mutex<()>,
     /// Held while a file becomes managed.
     pub(crate) activating: Mutex<()>,
+    /// Held for reading while a program's request is handled: what it names stays what it is.
+    pub(crate) using: RwLock<()>,
+    /// Held while address spaces that are gone are forgotten.
+    pub(crate) reaping: Mutex<()>,
+    pub(crate) deleted: Deleted,
+    pub(crate) idle: Idle,
     pub(crate) heaps: Heaps,
     pub(crate) forks: Forks,
     pub(crate) workers: Workers,
@@ -157,6 +196,9 @@ impl Manager {
         secret: [u8; 16],
     ) -> Result<Arc<Manager>, Errno> {
         engine.port().set_slots(SlotTable::new()?);
+        let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
+        let memory_bytes = u64::from(engine.lock().brain.frames()) * PAGE_BYTES;
+        let idle = Idle::new(memory_bytes, descriptors.unwrap_or(u64::MAX));
         let manager = Arc::new(Manager {
             engine,
             selection,
@@ -166,6 +208,10 @@ impl Manager {
             clients: Mutex::new(HashMap::new()),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
+            using: RwLock::new(()),
+            reaping: Mutex::new(()),
+            deleted: Deleted::default(),
+            idle,
             heaps: Heaps::default(),
             forks: Forks::default(),
             workers: Workers::new(),
@@ -236,8 +282,14 @@ impl Manager {
                 self.slots.lock().expect("lock").number(stat.id, name)?
             }
         };
-        if self.slots.lock().expect("lock").list[no as usize].refused {
-            return None;
+        {
+            let mut slots = self.slots.lock().expect("lock");
+            slots.hear_of(no);
+            let slot = &mut slots.list[no as usize];
+            slot.by_path |= open_flags & libc::O_PATH != 0;
+            if slot.refused {
+                return None;
+            }
         }
         if self.wait_active(no) {
             // Somebody outside may have changed it since.
@@ -333,20 +385,25 @@ impl Manager {
         {
             let mut slots = self.slots.lock().expect("lock");
             slots.list[no as usize].active = true;
+            slots.active += 1;
             self.engine.port().put_file(no, live);
             self.engine.open_file(no, &name, version, sparse);
         }
         self.set_slot_flags(no, wire::SLOT_ACTIVE);
         if let Some(watches) = &self.watches {
             // Without a watch, changes are found at the next open, map, lock or sync.
-            let _ = watches.add(no, fd);
+            let _ = watches.add(no, fd, false);
         }
+        self.note_if_deleted(no);
         self.wait_for_raw_calls();
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
         self.tell_witness(no);
         if !self.engine.sees_all() {
             self.set_slot_flags(no, wire::SLOT_DIRECT);
+        }
+        if self.has_many_files() {
+            self.workers.push(Work::LetIdleGo);
         }
         Ok(())
     }
@@ -358,6 +415,91 @@ impl Manager {
         self.slots.lock().expect("lock").closed = true;
         if let Some(registry) = &self.registry {
             crate::registry::release_all(registry);
+        }
+    }
+
+    // ---- files that go ----------------------------------------------------------------------
+
+    /// A slot's file is not managed any more, and whoever opens it again shows a new one. Which
+    /// file it was.
+    pub(crate) fn close_slot(&self, no: FileNo) -> FileId {
+        let mut slots = self.slots.lock().expect("lock");
+        let slot = &mut slots.list[no as usize];
+        slot.active = false;
+        let id = slot.id;
+        slots.active -= 1;
+        slots.by_id.remove(&id);
+        drop(slots);
+        if let Some(slots) = self.engine.port().slots() {
+            slots.next_incarnation(no);
+        }
+        for client in self.clients.lock().expect("lock").values_mut() {
+            client.rights.remove(&no);
+            client.heard.remove(&no);
+        }
+        id
+    }
+
+    /// A closed slot is to be another file's.
+    pub(crate) fn slot_is_unused(&self, no: FileNo) {
+        self.slots.lock().expect("lock").unused.push(no);
+    }
+
+    /// Frees slots that no mapping shows and no message speaks of any more. In recordings, numbers
+    /// stand for one file.
+    pub(crate) fn free_slots(&self) {
+        if self.slots.lock().expect("lock").unused.is_empty() || self.engine.sees_all() {
+            return;
+        }
+        let Ok(_quiet) = self.using.try_write() else { return };
+        let mut slots = self.slots.lock().expect("lock");
+        let (free, unused): (Vec<FileNo>, Vec<FileNo>) =
+            std::mem::take(&mut slots.unused).into_iter().partition(|no| self.engine.is_gone(*no));
+        slots.unused = unused;
+        slots.free.extend(free);
+    }
+
+    /// How many files are managed.
+    pub(crate) fn files_managed(&self) -> usize {
+        self.slots.lock().expect("lock").active
+    }
+
+    /// The managed files, and when each was last used. Programs that have a file mapped use it
+    /// without a word: what was seen of that counts as heard now.
+    pub(crate) fn candidates(&self) -> Vec<Candidate> {
+        let mut slots = self.slots.lock().expect("lock");
+        let active: Vec<FileNo> =
+            (0..slots.list.len() as FileNo).filter(|no| slots.list[*no as usize].active).collect();
+        let look = |no: FileNo| {
+            let seen = self.engine.uses_seen(no);
+            if std::mem::replace(&mut slots.list[no as usize].uses_seen, seen) != seen {
+                slots.hear_of(no);
+            }
+            Candidate { no, used: slots.list[no as usize].used }
+        };
+        active.into_iter().map(look).collect()
+    }
+
+    pub(crate) fn has_path_holders(&self, no: FileNo) -> bool {
+        self.slots.lock().expect("lock").list[no as usize].by_path
+    }
+
+    pub(crate) fn unregister(&self, id: FileId) {
+        if let Some(registry) = &self.registry {
+            crate::registry::release(registry, id);
+        }
+    }
+
+    /// Whether a program was given a file to map and has not said yet where, or a forked child may
+    /// still come for a mapping of it.
+    pub(crate) fn is_being_mapped(&self, no: FileNo) -> bool {
+        let clients = self.clients.lock().expect("lock");
+        clients.values().any(|client| client.prepared.contains(&no)) || self.forks.concern(no)
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Witness)) {
+        if let Some(witness) = self.witness.get() {
+            what(&**witness);
         }
     }
 
@@ -413,9 +555,7 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
-        if let Some(witness) = self.witness.get() {
-            witness.space(userfault.as_fd());
-        }
+        self.tell(|witness| witness.space(userfault.as_fd()));
         let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
         if pid != 0 {
             let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
@@ -495,9 +635,7 @@ impl Manager {
         let id = slots.list[no as usize].id;
         slots.by_id.remove(&id);
         drop(slots);
-        if let Some(witness) = self.witness.get() {
-            witness.forget(no);
-        }
+        self.tell(|witness| witness.forget(no));
     }
 
     /// Ends what processes left open that died while a forked child keeps their connection.
@@ -579,10 +717,16 @@ impl Hands for Link {
     fn hand_over(&self, work: Deferred) -> Result<(), Deferred> {
         match self.0.upgrade() {
             Some(manager) => {
-                manager.workers.push(crate::work::Work::Deferred(work));
+                manager.workers.push(Work::Deferred(work));
                 Ok(())
             }
             None => Err(work),
+        }
+    }
+
+    fn make_room(&self) {
+        if let Some(manager) = self.0.upgrade() {
+            manager.make_room();
         }
     }
 

@@ -166,8 +166,20 @@ impl Connection {
         heard.unwrap_or_else(|| self.manager.engine.errors_so_far(no))
     }
 
+    /// This process is given a file to map, or has said where it mapped it.
+    fn prepared(&self, no: FileNo, begins: bool) {
+        let mut clients = self.manager.clients.lock().expect("lock");
+        let prepared = &mut clients.entry(self.pid).or_default().prepared;
+        if begins {
+            prepared.push(no);
+        } else if let Some(at) = prepared.iter().position(|known| *known == no) {
+            prepared.swap_remove(at);
+        }
+    }
+
     fn handle(&self, op: Op, r: Request, text: &[u8], fd: Option<OwnedFd>) -> Handled {
         let manager = &self.manager;
+        let _using = manager.using.read().expect("lock");
         match op {
             Op::Hello => Err(Errno::PROTO),
             Op::Probe => {
@@ -202,20 +214,10 @@ impl Connection {
             Op::MapPrepare => self.map_prepare(r, fd),
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
-                // The kernel checked the program's rights when the descriptor was opened; which
-                // mapping type was prepared follows from the memfd the client was given.
-                let shared = self.prepared_shared(no, r)?;
-                let asked_shared = r.f as i32 & libc::MAP_TYPE != libc::MAP_PRIVATE;
-                let region = Region {
-                    file: no,
-                    bias: r.b.wrapping_sub(r.d),
-                    shared,
-                    // A forked child could not be given its parent's copies.
-                    read_only: !shared
-                        && (asked_shared || manager.engine.port().is_user_mode_only()),
-                };
-                manager.map_commit(self.pid, r.d..r.d + r.c, region)?;
-                value(0)
+                let committed = self.map_commit(no, r);
+                // Only now: see `Manager::is_being_mapped`.
+                self.prepared(no, false);
+                committed
             }
             Op::Protect => self.protect(r),
             Op::Sync => self.sync(r),
@@ -253,6 +255,10 @@ impl Connection {
             }
             Op::Fork => value(manager.heap_fork(self.pid, r.a, r.b)?),
             Op::Inherit => self.inherit(r),
+            Op::MakeRoom => {
+                manager.make_room();
+                value(0)
+            }
             Op::Note => {
                 manager.note(String::from_utf8_lossy(text).into_owned());
                 value(0)
@@ -300,12 +306,32 @@ impl Connection {
         // It may have been opened before the file was managed.
         manager.allow_writes(no, fd.as_fd(), flags);
         match manager.map_prepare(no, r.b, r.c, r.e as i32, flags) {
-            Some((memfd, kind)) => Ok(Answer {
-                reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
-                fd: Some(memfd),
-            }),
+            Some((memfd, kind)) => {
+                self.prepared(no, true);
+                Ok(Answer {
+                    reply: Reply { r0: 1, r1: kind as u64, ..Reply::default() },
+                    fd: Some(memfd),
+                })
+            }
             None => value(0),
         }
+    }
+
+    fn map_commit(&self, no: FileNo, r: Request) -> Handled {
+        // The kernel checked the program's rights when the descriptor was opened; which mapping
+        // type was prepared follows from the memfd the client was given.
+        let shared = self.prepared_shared(no, r)?;
+        let asked_shared = r.f as i32 & libc::MAP_TYPE != libc::MAP_PRIVATE;
+        let region = Region {
+            file: no,
+            bias: r.b.wrapping_sub(r.d),
+            shared,
+            // A forked child could not be given its parent's copies.
+            read_only: !shared && (asked_shared || self.manager.engine.port().is_user_mode_only()),
+            library: r.f & wire::MAP_LIBRARY != 0,
+        };
+        self.manager.map_commit(self.pid, r.d..r.d + r.c, region)?;
+        value(0)
     }
 
     /// Whether the mapping at the address is a shared one of the memfd.

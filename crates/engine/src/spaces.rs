@@ -17,6 +17,9 @@ pub struct Region {
     /// The program asked for a shared mapping but may not write the file: it is mapped privately,
     /// and must never become writable.
     pub read_only: bool,
+    /// It is none of the program's: the preload library copies from it while the program has the
+    /// file open.
+    pub library: bool,
 }
 
 impl Region {
@@ -52,6 +55,8 @@ pub struct Mapping {
     pub first: u64,
     /// Stores go to the file.
     pub shared: bool,
+    /// It is none of the program's: see [`Region::library`].
+    pub library: bool,
 }
 
 impl Mapping {
@@ -88,6 +93,7 @@ impl Space {
                 end: range.end,
                 first: r.index(range.start),
                 shared: r.shared,
+                library: r.library,
             })
             .collect()
     }
@@ -155,6 +161,7 @@ mod tests {
             bias: (first * PAGE_BYTES).wrapping_sub(start),
             shared: true,
             read_only: false,
+            library: false,
         }
     }
 

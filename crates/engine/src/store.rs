@@ -2,7 +2,7 @@
 
 use crate::port::{PAGE_BYTES, PortError, Version};
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::file::{self, FallocateFlags, TransferFlags};
+use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -94,6 +94,47 @@ impl Store {
     /// Whether it may be written.
     pub fn writable(&self) -> bool {
         self.access().writable
+    }
+
+    /// Leaves one open file description, which [`keep_out`](Self::keep_out) needs. False if a
+    /// transfer is using the other one.
+    pub(crate) fn narrow(&self) -> bool {
+        let mut access = self.access.write().expect("lock");
+        Arc::get_mut(&mut access).map(|access| access.direct = None).is_some()
+    }
+
+    /// Takes a write lease, which the kernel gives out only while no other open file description of
+    /// the file exists: in no process, in no mapping, not on its way through a socket. Until it is
+    /// given up, or the store is dropped, whoever opens the file waits. (Descriptors opened with
+    /// O_PATH do not count. `check_conflicting_open` in Linux' fs/locks.c.)
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`]: somebody has it open; others: there are no leases here, or not for us.
+    pub(crate) fn keep_out(&self) -> Result<(), Errno> {
+        let access = self.access();
+        // Who waits is told of by a signal: one that is ignored.
+        file::set_lease_signal(&access.plain, libc::SIGURG)?;
+        file::set_lease(&access.plain, Some(Lease::Write))
+    }
+
+    /// Lets everybody open the file again. (Closing it here does so only when the holder has closed
+    /// its duplicate, too.)
+    pub(crate) fn give_up_lease(&self) {
+        let _ = file::set_lease(&self.access().plain, None);
+    }
+
+    /// Ends what [`narrow`](Self::narrow) and [`keep_out`](Self::keep_out) began.
+    pub(crate) fn let_in(&self) {
+        self.give_up_lease();
+        let mut access = self.access.write().expect("lock");
+        let Ok(plain) = rustix::io::fcntl_dupfd_cloexec(&access.plain, 0) else { return };
+        let direct = direct(&plain, access.writable);
+        *access = Arc::new(Access { plain, direct, writable: access.writable });
+    }
+
+    /// How many names the file has.
+    pub(crate) fn links(&self) -> Result<u64, Errno> {
+        Ok(file::stat(&self.access().plain)?.links)
     }
 
     /// A descriptor for the holder: writable if the store is.

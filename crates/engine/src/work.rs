@@ -16,6 +16,10 @@ pub(crate) enum Work {
     Drop(crate::heap::Orphan),
     /// The heap of a process that is gone.
     Retire(u32),
+    /// Letting go of deleted files.
+    LetGo,
+    /// Letting go of files that nobody uses.
+    LetIdleGo,
     /// Writing a file's dirty pages back.
     Flush(u32),
 }

@@ -16,7 +16,7 @@ pub(crate) type Range = (u64, u64);
 
 /// Makes a system call that changes `range` of a managed file. The file's cached pages there are
 /// dropped if the call took effect.
-fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) -> isize {
+fn bracket(file: &File, range: Range, kind: u64, mut plain: impl FnMut() -> isize) -> isize {
     let _held = SignalsHeld::new();
     let mut begin = file.request(Op::ChangeBegin);
     (begin.b, begin.c, begin.e) = (range.0, range.1, kind);
@@ -24,7 +24,10 @@ fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) 
         Ok(reply) => reply,
         Err(errno) => return errno as isize,
     };
-    let result = plain();
+    let mut result = plain();
+    if files::makes_room(file.state, result) {
+        result = plain();
+    }
     let mut end = file.request(Op::ChangeEnd);
     (end.b, end.c) = (reply.r0, range.0);
     // Zero says that nothing happened.
@@ -34,7 +37,7 @@ fn bracket(file: &File, range: Range, kind: u64, plain: impl FnOnce() -> isize) 
 }
 
 /// Makes a changing call on a descriptor, however the file is served; none if it is not managed.
-pub(crate) fn change(fd: c_int, range: Range, plain: impl FnOnce() -> isize) -> Option<isize> {
+pub(crate) fn change(fd: c_int, range: Range, mut plain: impl FnMut() -> isize) -> Option<isize> {
     let file = files::managed(fd)?;
     let access = raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_ACCMODE;
     Some(match file.enter() {
@@ -46,7 +49,7 @@ pub(crate) fn change(fd: c_int, range: Range, plain: impl FnOnce() -> isize) -> 
 }
 
 /// `ftruncate(2)`; none if the descriptor is not managed.
-pub(crate) fn truncate(fd: c_int, bytes: i64, plain: impl FnOnce() -> isize) -> Option<isize> {
+pub(crate) fn truncate(fd: c_int, bytes: i64, mut plain: impl FnMut() -> isize) -> Option<isize> {
     let file = files::managed(fd)?;
     Some(match file.enter() {
         Served::Kernel(_guard) => plain(),
@@ -176,7 +179,7 @@ pub(crate) fn copy(
     to: c_int,
     to_offset: impl FnOnce() -> Option<i64>,
     bytes: usize,
-    plain: impl FnOnce() -> isize,
+    plain: impl Fn() -> isize,
 ) -> Option<isize> {
     if table::is_plain(from) && table::is_plain(to) {
         return None;
@@ -194,9 +197,7 @@ pub(crate) fn copy(
     if bytes == 0 {
         return Some(plain());
     }
-    let mut plain = Some(plain);
-    let mut call = || plain.take().map_or(-libc::EIO as isize, |plain| plain());
-    change(to, range, &mut call).or_else(|| Some(call()))
+    change(to, range, &plain).or_else(|| Some(plain()))
 }
 
 /// `splice(2)`; none if no managed file takes part.

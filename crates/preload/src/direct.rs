@@ -15,7 +15,7 @@
 
 use crate::connection::ask_with;
 use crate::files::File;
-use crate::mapping::{self, Mmap};
+use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::table::{self, Entry, SlotFile};
 use crate::transfer::BYTES_MAX;
@@ -242,7 +242,7 @@ fn map(file: &File, bytes: usize) -> Option<usize> {
     let addr = addr as usize;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     let made = Mmap { addr, bytes, prot, flags, fd: file.fd, offset: 0 };
-    if mapping::commit(file.state, file.slot(), &made).is_err() {
+    if mapping::commit(file.state, file.slot(), &made, Owner::Library).is_err() {
         raw::munmap(addr, bytes);
         return None;
     }
@@ -273,11 +273,14 @@ pub(crate) fn idle(state: &state::State, entry: Entry) {
     let mut kept = [0u32; IDLE_MAX + 1];
     let mut count = 0;
     for known in IDLE.iter().map(|known| known.load(Ordering::Relaxed)) {
+        let Some(file) = known.checked_sub(1).and_then(has_mapping) else { continue };
+        if !table::is_present(known - 1, file) {
+            // The manager let go of it, and keeps its slot until this mapping is gone.
+            drop_mapping(file);
+            continue;
+        }
         // Those that are open again are not idle.
-        let still = known != 0
-            && known != slot + 1
-            && has_mapping(known - 1).is_some_and(|f| f.descriptors.load(Ordering::Relaxed) == 0);
-        if still {
+        if known != slot + 1 && file.descriptors.load(Ordering::Relaxed) == 0 {
             kept[count] = known;
             count += 1;
         }

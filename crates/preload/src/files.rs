@@ -24,6 +24,9 @@ const SYNTHETIC: [i64; 9] = [
     0x1cd1,      // devpts
 ];
 
+/// How often an open is made again that would have to wait for a lease.
+const KEPT_OUT_TRIES: u32 = 10_000;
+
 /// A descriptor of a file with a slot, in a process that talks to the manager.
 pub(crate) struct File {
     pub(crate) state: &'static State,
@@ -161,9 +164,16 @@ pub(crate) fn classify(fd: c_int, flags: c_int) {
     if !state::active() || fd < 0 || fd as u32 >= table::DESCRIPTORS_MAX {
         return;
     }
-    // The program's O_PATH descriptors can do nothing that concerns us.
+    // An O_PATH descriptor can do nothing that concerns us, but may be opened anew when the file
+    // has no name and nobody has it open any more.
     if flags & libc::O_PATH == 0 {
         announce(fd, flags);
+    } else if let Ok(stat) = raw::fstat(fd)
+        && stat.st_mode & libc::S_IFMT == libc::S_IFREG
+        && !is_synthetic(fd, &stat)
+        && let Some(state) = state::current()
+    {
+        show(state, fd, flags);
     }
 }
 
@@ -385,18 +395,42 @@ pub(crate) fn before_replacing(new: c_int) {
     }
 }
 
+/// Whether a call that ended so failed for lack of space, and is to be made once more: deleted files
+/// may have made room since. (Under the kernel their space is free as soon as nobody uses them any
+/// more; the manager needs a moment to notice.)
+pub(crate) fn makes_room(state: &State, result: isize) -> bool {
+    let full = result == -libc::ENOSPC as isize || result == -libc::EDQUOT as isize;
+    full && ask(state, &Request::new(Op::MakeRoom)).is_ok()
+}
+
 /// Opens a file: `open` makes the call with the flags that it gets and returns libc's result.
 ///
 /// Truncation on opening is made a call of its own, because only the opened descriptor tells whose
 /// file it is.
-pub(crate) fn open(flags: c_int, open: impl FnOnce(c_int) -> c_int) -> c_int {
+pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
     if matches!(state::view(), View::Foreign) {
         return open(flags);
     }
     let created = flags & (libc::O_CREAT | libc::O_EXCL) == libc::O_CREAT | libc::O_EXCL;
     let truncates = flags & libc::O_TRUNC != 0 && !created && flags & libc::O_PATH == 0;
     let splits = truncates && flags & libc::O_ACCMODE != libc::O_RDONLY;
-    let fd = open(if splits { flags & !libc::O_TRUNC } else { flags });
+    let flags_now = if splits { flags & !libc::O_TRUNC } else { flags };
+    let mut fd = open(flags_now);
+    // The manager may just be letting go of the file, for which it keeps everybody out: who does not
+    // want to wait for the kernel is told to come back.
+    for _ in 0..KEPT_OUT_TRIES {
+        if fd >= 0 || flags & libc::O_NONBLOCK == 0 || raw::errno() != libc::EAGAIN {
+            break;
+        }
+        raw_call!(libc::SYS_sched_yield);
+        fd = open(flags_now);
+    }
+    if fd < 0
+        && let View::Ready(state) = state::view()
+        && makes_room(state, -raw::errno() as isize)
+    {
+        fd = open(flags_now);
+    }
     if fd < 0 {
         return fd;
     }

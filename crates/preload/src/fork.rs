@@ -184,7 +184,9 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
             let mapped = mmap.plain();
             raw::close(memfd);
             match mapped {
-                at if at == addr as isize => mapping::commit(state, slot, &Mmap { prot, ..mmap }),
+                at if at == addr as isize => {
+                    mapping::commit(state, slot, &Mmap { prot, ..mmap }, mapping::Owner::Program)
+                }
                 // Another thread of the parent put something else there in the last moment.
                 at if at == -libc::EEXIST as isize => Ok(()),
                 _ => Err(()),

@@ -14,7 +14,7 @@ use crate::userfault;
 use crate::{change, environment, heap, raw_call, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{Op, PAGE_BYTES, Request};
+use pagekeeper_wire::{MAP_LIBRARY, Op, PAGE_BYTES, Request};
 
 /// Lowest and one above the highest managed address this image ever had: a quick test, not a list.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -46,6 +46,14 @@ pub(crate) struct Mmap {
     pub(crate) flags: c_int,
     pub(crate) fd: c_int,
     pub(crate) offset: i64,
+}
+
+/// Whose a mapping is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Owner {
+    Program,
+    /// This library, see [`crate::direct`].
+    Library,
 }
 
 impl Mmap {
@@ -178,12 +186,13 @@ fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
         return Err(Stop::FailedHalfway);
     }
     widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
-    commit(file.state, file.slot(), &Mmap { addr, ..*call }).map_err(|()| Stop::FailedHalfway)
+    commit(file.state, file.slot(), &Mmap { addr, ..*call }, Owner::Program)
+        .map_err(|()| Stop::FailedHalfway)
 }
 
 /// The manager's memory is mapped at an address without access: has it watched, and gives it its
 /// protection.
-pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap) -> Result<(), ()> {
+pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner) -> Result<(), ()> {
     let (addr, bytes) = (made.addr, made.bytes);
     if environment::user_mode_only()
         && raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTFORK) < 0
@@ -196,7 +205,7 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap) -> Result<(),
     request.c = made.bytes as u64;
     request.d = made.addr as u64;
     request.e = made.prot as u64;
-    request.f = made.flags as u32 as u64;
+    request.f = made.flags as u32 as u64 | if owner == Owner::Library { MAP_LIBRARY } else { 0 };
     ask(state, &request).map_err(|_| ())?;
     if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot) < 0 {
         Err(())

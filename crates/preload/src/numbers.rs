@@ -204,6 +204,6 @@ fn kernel(result: isize) -> isize {
     if result == -1 { -raw::errno() as isize } else { result }
 }
 
-fn open(flags: c_int, open: impl FnOnce(c_int) -> isize) -> isize {
+fn open(flags: c_int, open: impl Fn(c_int) -> isize) -> isize {
     kernel(files::open(flags, |flags| raw::ret(open(flags)) as c_int) as isize)
 }

@@ -65,6 +65,9 @@ pub(crate) struct SlotFile {
     pub(crate) misses: AtomicU32,
     /// Whether it can be mapped, see [`crate::direct`].
     pub(crate) mapped: AtomicU32,
+    /// [`Slot::incarnation`] when the file was met: with another, all of this is of a file that was
+    /// let go of.
+    incarnation: AtomicU32,
     /// What a descriptor that was shown last had heard of errors: one that is not shown may be
     /// told of an error again, but misses none.
     heard: AtomicU64,
@@ -226,9 +229,15 @@ pub(crate) fn drop_count(entry: Entry) -> u32 {
         .saturating_sub(1)
 }
 
-/// Remembers which file a slot is.
+/// Remembers which file a slot is. The file is open here: the slot is its own until it is closed.
 pub(crate) fn identify(slot: u32, stat: &libc::stat) -> bool {
-    let Some(file) = slot_file(slot) else { return false };
+    let (Some(file), Some(known)) = (slot_file(slot), shared(slot)) else { return false };
+    let incarnation = known.incarnation.load(Ordering::Acquire);
+    if file.incarnation.load(Ordering::Relaxed) != incarnation {
+        file.shown.store(0, Ordering::Relaxed);
+        file.mapped.store(0, Ordering::Relaxed);
+        file.incarnation.store(incarnation, Ordering::Release);
+    }
     file.device.store(stat.st_dev, Ordering::Relaxed);
     file.inode.store(stat.st_ino, Ordering::Release);
     true
@@ -282,6 +291,14 @@ pub(crate) fn is_file(slot: u32, stat: &libc::stat) -> bool {
     slot_file(slot).is_some_and(|file| {
         file.inode.load(Ordering::Acquire) == stat.st_ino
             && file.device.load(Ordering::Relaxed) == stat.st_dev
+            && is_present(slot, file)
+    })
+}
+
+/// Whether the file that was met in a slot has it still.
+pub(crate) fn is_present(slot: u32, file: &SlotFile) -> bool {
+    shared(slot).is_some_and(|known| {
+        known.incarnation.load(Ordering::Acquire) == file.incarnation.load(Ordering::Relaxed)
     })
 }
 

@@ -223,7 +223,7 @@ pub(crate) fn write(
     iov: impl Buffers,
     position: Option<i64>,
     rwf: c_int,
-    plain: impl FnOnce() -> isize,
+    plain: impl Fn() -> isize,
 ) -> Option<isize> {
     let bounced = |iov: &dyn Buffers| {
         if !environment::user_mode_only() {
@@ -234,7 +234,12 @@ pub(crate) fn write(
     };
     let Some(file) = files::managed(fd) else { return bounced(&iov) };
     match file.enter() {
-        Served::Kernel(_guard) => return bounced(&iov).or_else(|| Some(plain())),
+        Served::Kernel(_guard) => {
+            return bounced(&iov).or_else(|| {
+                let result = plain();
+                Some(if files::makes_room(file.state, result) { plain() } else { result })
+            });
+        }
         Served::Managed => {}
     }
     let iov = match iov.get() {
@@ -331,7 +336,10 @@ impl Write<'_> {
                 let _ = ask(state, &end);
                 continue;
             }
-            let result = self.system_call(buffer, bytes);
+            let mut result = self.system_call(buffer, bytes);
+            if files::makes_room(state, result) {
+                result = self.system_call(buffer, bytes);
+            }
             if result > 0 {
                 end.c = settled.unwrap_or(start);
                 (end.d, end.e) = (result as u64, buffer as u64);

@@ -24,7 +24,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -66,8 +66,9 @@ pub enum Op {
     /// `r0` = 0: pass through.
     MapPrepare = 6,
     /// The memfd is mapped at an address with PROT_NONE. `a` = slot, `b` = offset, `c` = length,
-    /// `d` = address, `e` = prot, `f` = the program's mmap flags. On status 0 the range is
-    /// registered and the client gives it its protection.
+    /// `d` = address, `e` = prot, `f` = the program's mmap flags, with [`MAP_LIBRARY`] if the mapping
+    /// is none of the program's. On status 0 the range is registered and the client gives it its
+    /// protection.
     MapCommit = 7,
     /// May this range get this protection? `a` = address, `b` = length, `c` = prot.
     /// Status 0 or -EACCES.
@@ -137,7 +138,14 @@ pub enum Op {
     /// plus one, or 0 for heap memory; the memfd rides along. The child maps the range there without
     /// access, sends [`Op::HeapCommit`] or [`Op::MapCommit`], and gives it its protection.
     Inherit = 23,
+    /// Storage is full: a call failed that may succeed after the reply, when deleted files that
+    /// nobody uses are let go of.
+    MakeRoom = 24,
 }
+
+/// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
+/// The manager may let go of a file that nobody has open although it is mapped so.
+pub const MAP_LIBRARY: u64 = 1 << 32;
 
 /// [`Op::HeapGrow`]: not heap memory of ours.
 pub const GROW_UNMANAGED: u64 = 0;
@@ -199,8 +207,8 @@ pub struct Slot {
     pub ctime_ns: AtomicU64,
     /// How often a page of the file was absent when it was needed; wraps.
     pub misses: AtomicU32,
-    /// Zero.
-    pub reserved: AtomicU32,
+    /// Which of the files that had this slot one after the other has it now; wraps.
+    pub incarnation: AtomicU32,
 }
 const _: () = assert!(size_of::<Slot>() == 32);
 
@@ -271,6 +279,7 @@ impl Op {
             21 => HeapGrow,
             22 => Fork,
             23 => Inherit,
+            24 => MakeRoom,
             _ => return None,
         })
     }

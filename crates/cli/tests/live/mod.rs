@@ -4,6 +4,8 @@
 //! under cargo's directory for it, on the file system of the checkout, and is removed.
 #![allow(dead_code, missing_docs, unreachable_pub)]
 
+pub mod mounts;
+
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

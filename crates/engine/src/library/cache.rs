@@ -303,8 +303,8 @@ impl Shared {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
-                // A program that links the library has its heap to itself.
-                Work::Drop(_) | Work::Retire(_) => {}
+                // A program that links the library has its heap to itself, and closes its segments.
+                Work::Drop(_) | Work::Retire(_) | Work::LetGo | Work::LetIdleGo => {}
                 Work::Flush(file) => {
                     let _ = self.engine.write_out(file, 0..u64::MAX);
                 }

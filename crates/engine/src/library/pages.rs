@@ -6,7 +6,6 @@ use crate::library::segment::{PageAttributes, attributes_of};
 use crate::port::{FileNo, Port};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Segment};
-use std::collections::HashSet;
 use std::ops::Range;
 
 impl<P: Port> Engine<P> {
@@ -109,34 +108,7 @@ impl<P: Port> Engine<P> {
     /// Forgets a file, written back or not: nobody can ask for it any more.
     pub(crate) fn forget(&self, file: FileNo) {
         let mut again = Again::new();
-        let mut claimed = HashSet::new();
-        let claim = |core: &mut Core| {
-            let mut busy = false;
-            for (page, _) in core.pages_in(file, 0..u64::MAX) {
-                if claimed.contains(&page) {
-                    continue;
-                }
-                let word = core.word(page);
-                if !word.doomed() && word.claim_leave() {
-                    claimed.insert(page);
-                } else {
-                    busy = true;
-                }
-            }
-            (!busy).then(|| core.file(file).map_or(0, |f| f.pages))
-        };
-        let (core, pages) = self.wait_until(&mut again, claim);
-        drop(core);
-        // All at once: nobody fills a page in between any more.
-        let _ = self.port.discard(file, 0, pages.max(1));
-        let mut core = self.lock();
-        for page in claimed {
-            core.word(page).dropped();
-        }
-        self.decide(&mut core, Input::Drop { segment: Segment(file), first: 0, pages: u64::MAX });
-        again.extend(core.unpark_range(file, 0..u64::MAX));
-        self.rested();
-        drop(core);
+        self.drop_pages(file, 0..u64::MAX, true, &mut again);
         self.serve_all(&mut again);
         let closed = self.close_file(file);
         debug_assert!(closed, "a segment without handles is in use");

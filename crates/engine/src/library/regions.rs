@@ -93,6 +93,7 @@ impl Segment {
             bias: range.start.wrapping_sub(start),
             shared: protection != Protection::CopyOnWrite,
             read_only: false,
+            library: false,
         };
         LOW.fetch_min(start, Ordering::SeqCst);
         HIGH.fetch_max(start + len as u64, Ordering::SeqCst);

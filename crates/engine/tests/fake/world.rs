@@ -165,6 +165,7 @@ impl World {
             bias: (first * PAGE_BYTES).wrapping_sub(addr),
             shared,
             read_only: false,
+            library: false,
         };
         let range = addr..addr + pages * PAGE_BYTES;
         let _order = self.order.lock().expect("order");

@@ -1,0 +1,89 @@
+//! Files that are deleted give their space back when nobody uses them any more, and not before.
+
+mod live;
+
+use live::mounts::Mount;
+use live::{Budget, LIMIT, Scratch, command, compiled, finish};
+
+const PAGE: u64 = 4096;
+
+fn program() -> std::path::PathBuf {
+    compiled("live/letgo.c", &[], "letgo")
+}
+
+/// A run once kept every file open that it had managed, deleted or not: a program that made, used
+/// and deleted temporary files filled the disk.
+#[test]
+fn files_made_and_deleted_one_after_the_other_fit_where_one_does() {
+    if !live::ready() {
+        return;
+    }
+    const FILES: u64 = 2000;
+    const BYTES: u64 = 16 * PAGE;
+    for how in ["late", "early", "read"] {
+        let place = Scratch::new(&format!("letgo-{how}"));
+        // Room for a handful, on either kind of file system.
+        let mounts = [
+            Mount::tmpfs(&place, "small", 8 * BYTES / 1024),
+            Mount::image(&place, &place.file("image"), "ext4", 4 << 10),
+        ];
+        for mount in mounts.into_iter().flatten() {
+            let budget = Budget::kib(512).files(format!("{}/**", mount.path().display()));
+            let mut command = command(&place, Some(&budget), program());
+            command.args([how, mount.path().to_str().unwrap()]);
+            command.args([FILES.to_string(), BYTES.to_string()]);
+            let done = finish(&place, &mut command, b"", LIMIT * 2).ok();
+            assert!(done.total("major_faults") > FILES);
+            // A file has up to four in the manager, and three in the holder.
+            let descriptors: u64 = done.text().trim().parse().unwrap();
+            assert!(descriptors < 100, "{descriptors} descriptors");
+            assert_eq!(done.managed_files() as u64, FILES);
+        }
+    }
+}
+
+/// Whoever can still reach a deleted file finds in it what was stored: by a duplicate, a mapping, a
+/// descriptor on its way through a socket, a forked child, another name.
+#[test]
+fn deleted_files_that_somebody_can_reach_are_kept() {
+    if !live::ready() {
+        return;
+    }
+    let done = live::same("letgo-keep", &Budget::kib(128), program(), &["keep", "."], |_| ());
+    let text = done.ok().text();
+    assert_eq!(text.matches(": kept\n").count(), 11, "{text}");
+}
+
+/// Files that are closed stay managed, but not all of them: each costs descriptors and memory. Those
+/// that are let go of lose nothing, whoever opens them in that moment.
+#[test]
+fn of_many_files_those_in_use_are_managed() {
+    if !live::ready() {
+        return;
+    }
+    const FILES: usize = 600;
+    const PROCESSES: usize = 4;
+    let place = Scratch::new("letgo-visit");
+    for kib in [256, 8192] {
+        let _ = std::fs::remove_dir_all(place.path());
+        std::fs::create_dir_all(place.path()).unwrap();
+        let budget = Budget::kib(kib).files(format!("{}/file*", place.path().display()));
+        let mut command = command(&place, Some(&budget), program());
+        command.args(["visit", place.path().to_str().unwrap()]);
+        command.args([FILES.to_string(), "2500".to_owned(), PROCESSES.to_string()]);
+        let done = finish(&place, &mut command, b"", LIMIT * 2).ok();
+        let descriptors: u64 = done.text().trim().parse().unwrap();
+        // Four for each of 256 and a few more.
+        assert!(descriptors < 1600, "{descriptors} descriptors");
+        assert_eq!(done.managed_files(), FILES);
+        let counts: Vec<Vec<u8>> =
+            (0..PROCESSES).map(|who| place.get(&format!("counts{who}"))).collect();
+        for no in 0..FILES {
+            let file = place.get(&format!("file{no}"));
+            for (who, counts) in counts.iter().enumerate() {
+                let at = who * 3 * PAGE as usize + 40;
+                assert_eq!(file[at..at + 8], counts[no * 8..no * 8 + 8], "file {no}, {who}");
+            }
+        }
+    }
+}
