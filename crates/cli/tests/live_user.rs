@@ -267,3 +267,20 @@ fn what_falls_away_is_said() {
     assert_eq!(refused.status.code(), Some(69), "{words}");
     assert!(words.contains("remote-zap"), "{words}");
 }
+
+/// Leases are to be had for one's own files.
+#[test]
+fn deleted_files_are_let_go_of_when_nobody_can_reach_them() {
+    let Some(user) = Place::new("user-letgo") else { return };
+    let program = compiled("live/letgo.c", &[], "letgo");
+    let run = |arguments: &[&str]| {
+        let mut command = user.command(Some(&Budget::kib(128)), &program);
+        finish(&user.place, command.args(arguments), b"", LIMIT).ok().text()
+    };
+    for how in ["late", "early", "read"] {
+        let descriptors: u64 = run(&[how, ".", "400", "65536"]).trim().parse().unwrap();
+        assert!(descriptors < 100, "{how}: {descriptors} descriptors");
+    }
+    let text = run(&["keep", "."]);
+    assert_eq!(text.matches(": kept\n").count(), 11, "{text}");
+}
