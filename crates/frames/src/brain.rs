@@ -35,7 +35,7 @@ pub(crate) const PENDING: u8 = 16;
 pub(crate) const STUCK: u8 = 32;
 /// Of a pending page: its use starts the next window.
 pub(crate) const MARKER: u8 = 64;
-/// Of any other page: it was asked for, and not seen used since it came.
+/// Of any other page: it was fetched ahead or asked for, and not seen used since it came.
 pub(crate) const ASKED: u8 = 64;
 /// Of a page that is not resident: it was before.
 pub(crate) const EVICTED_ONCE: u8 = 128;
@@ -801,6 +801,8 @@ impl Brain {
         self.beside.remove(&mut self.pending, page);
         if how == Admission::Demand {
             self.stamp(page);
+        } else {
+            self.flags[page.index()] |= ASKED;
         }
         self.admit(page, how);
         if self.flags[page.index()] & MAPPED != 0 {
