@@ -31,6 +31,8 @@ const SPARE_BYTES: u64 = 256 << 10;
 
 /// [`SlotFile::mapped`]: the manager does not want this file mapped.
 const REFUSED: u32 = 1;
+/// [`SlotFile::mapped`]: it was read whole, in one call.
+const READ_WHOLE: u32 = 2;
 
 /// Idle mappings, the one closed first in front; 0 marks the end. Changed with
 /// [`state::State::mapping`] held.
@@ -191,18 +193,23 @@ pub(crate) fn give_back(fd: c_int, bytes: usize) {
     }
 }
 
-/// Sees to it that a file that is being read is mapped, and far enough, if it is to be.
-pub(crate) fn offer(file: &File) {
+/// Sees to it that a file of which so many bytes are being read is mapped, and far enough, if it is
+/// to be. What is read whole in one call is not, the first time: a compiler reads a header once.
+pub(crate) fn offer(file: &File, bytes: usize) {
     let Some((slot, record)) = table::records(file.entry) else { return };
     if slot.flags.load(Ordering::Acquire) & SLOT_DIRECT == 0
         || record.mapped.load(Ordering::Relaxed) == REFUSED
-        || !userfault::ensure(file.state)
-        || !guard::install(file.state)
     {
         return;
     }
     let size = slot.size_bytes.load(Ordering::Acquire);
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
+        return;
+    }
+    if bytes as u64 >= size && record.mapped.swap(READ_WHOLE, Ordering::Relaxed) != READ_WHOLE {
+        return;
+    }
+    if !userfault::ensure(file.state) || !guard::install(file.state) {
         return;
     }
     let _held = SignalsHeld::new();

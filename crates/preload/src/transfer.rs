@@ -171,7 +171,7 @@ fn read_here(file: &File, iov: &[iovec]) -> isize {
 
 /// File content from an offset by message, `limit` bytes at most.
 fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
-    direct::offer(file);
+    direct::offer(file, limit);
     let mut done = 0usize;
     for part in iov {
         let mut at = 0;
