@@ -82,6 +82,7 @@ pub fn overhead(machine: &Machine, repeats: u32) -> Result<()> {
     });
     row("60 MiB written in 58 MiB: elapsed s", &writing, &|r| r.elapsed_ns as f64 / 1e9);
     row("60 MiB written in 58 MiB: CPU s", &writing, &|r| r.cpu_ns as f64 / 1e9);
+    row("the same: decisions, % of elapsed", &writing, &decisions_percent);
     let [native, hipec] = alone.map(Spread::of);
     rows.push(vec![
         "the same inputs replayed: decisions, µs a fault".into(),
@@ -113,6 +114,11 @@ pub fn overhead(machine: &Machine, repeats: u32) -> Result<()> {
             "replayed_us_a_fault": { "native": native.median, "hipec": hipec.median },
         }),
     )
+}
+
+/// All time that the engine spent in decisions, the brain's own and the policy's.
+fn decisions_percent(run: &Measured) -> f64 {
+    100.0 * run.count("policy_ns") as f64 / run.elapsed_ns as f64
 }
 
 /// The decisions alone, µs a major fault, from the inputs of one recorded live run: native, and as
