@@ -168,6 +168,7 @@ impl<P: Port> Engine<P> {
     fn unsettle(&self, core: &mut Core, file: FileNo) {
         let Some(f) = core.file_mut(file) else { return };
         f.unsettled += 1;
+        f.unsettlings += 1;
         self.port.announce(file, None);
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct File {
     pub(crate) fences: Vec<Fence>,
     /// Changes in progress that a copy from a mapping must not run beside.
     pub(crate) unsettled: u32,
+    /// How many of them began so far.
+    pub(crate) unsettlings: u64,
     /// Write-backs in flight: the file's times change by our own doing.
     pub(crate) own_writes: u32,
     /// Somebody outside changed the file: clean pages may be old.
@@ -81,6 +83,7 @@ impl File {
             mappings: Vec::new(),
             fences: Vec::new(),
             unsettled: 0,
+            unsettlings: 0,
             own_writes: 0,
             stale: false,
             dirty: BTreeSet::new(),

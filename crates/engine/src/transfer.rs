@@ -1,6 +1,6 @@
 //! Explicit access: reads through the cache, and announced needs.
 
-use crate::core::{Core, Job};
+use crate::core::{Core, File, Job};
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{FileNo, Port, PortError};
 use crate::word::State;
@@ -58,9 +58,8 @@ impl<P: Port> Engine<P> {
                     .then_some(state)
             };
             let (mut core, state) = self.wait_until(&mut again, at_rest);
-            let Some(size) = core.file(file).map(|f| f.version.size_bytes) else {
-                return Err(PortError::Missing);
-            };
+            let known = core.file(file).map(|f| (f.version.size_bytes, f.unsettlings));
+            let Some((size, unsettlings)) = known else { return Err(PortError::Missing) };
             let end = offset.saturating_add(len).min(size);
             if offset >= end {
                 drop(core);
@@ -82,6 +81,13 @@ impl<P: Port> Engine<P> {
                 self.serve_all(&mut again);
                 // Without pins: the sink may fault on managed memory itself.
                 let buffer = copied?;
+                let is_whole = |f: &File| f.unsettlings == unsettlings;
+                if !self.lock().file(file).is_some_and(is_whole) {
+                    // The file was cut meanwhile: what was behind its new end may have been copied
+                    // as zeros.
+                    self.give_buffer(buffer);
+                    continue;
+                }
                 let from = (offset - first * self.page_bytes) as usize;
                 let to =
                     (end.min((first + count) * self.page_bytes) - first * self.page_bytes) as usize;

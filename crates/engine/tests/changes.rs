@@ -233,3 +233,37 @@ fn an_error_is_told_once_to_each_who_has_the_file_open() {
         }
     });
 }
+
+/// A read that had looked at the file's length, and copied when the file had been cut and its last
+/// page cleared behind the new end, showed zeros that never were in the file.
+#[test]
+fn a_read_beside_a_cut_shows_what_was_there() {
+    for seed in 1..6 {
+        watched(60, move || {
+            let setup = Setup { seed, frames: 16, ..Setup::default() };
+            let whole = 3 * PAGE_BYTES;
+            let mapped = Arc::new(Mapped::new(&setup, whole));
+            mapped.world.machine.chaos.set(&mapped.world.machine.chaos.delay, 300);
+            let cutter = {
+                let mapped = mapped.clone();
+                std::thread::spawn(move || {
+                    for i in 0..300u64 {
+                        let end = (i * 1237) % whole;
+                        mapped.change(end, u64::MAX, Change::Truncate, || {
+                            mapped.world.machine.set_storage_len(mapped.file, end);
+                        });
+                        mapped.append(&vec![b'a'; (whole - end) as usize]);
+                    }
+                })
+            };
+            while !cutter.is_finished() {
+                let all_there = |bytes: &[u8], at: u64| {
+                    assert!(bytes.iter().all(|byte| *byte == b'a'), "from {at} on");
+                    Ok(())
+                };
+                mapped.world.engine.read(mapped.file, 0, whole, all_there).unwrap();
+            }
+            cutter.join().unwrap();
+        });
+    }
+}
