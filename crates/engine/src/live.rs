@@ -5,6 +5,7 @@ use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version}
 use crate::scratch::HeapStore;
 use crate::spaces::Region;
 use crate::store::Store;
+use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
@@ -373,9 +374,8 @@ impl Port for LivePort {
     }
 
     fn gap_pages_max(&self, file: FileNo) -> u64 {
-        // A request costs a disk's queue some ten pages' time, and more on rotating ones.
         let is_file = self.file(file).is_some_and(|live| live.store().is_some());
-        if is_file { 8 } else { 0 }
+        if is_file { GAP_READ_PAGES } else { 0 }
     }
 
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {

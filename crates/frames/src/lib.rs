@@ -28,4 +28,4 @@ pub use config::{
 };
 pub use pagekeeper_policy::{Place, Segment};
 pub use pages::{EXTENT_PAGES, PageMap};
-pub use plan::{Input, Plan, Run, Victim};
+pub use plan::{GAP_READ_PAGES, Input, Plan, Run, Victim};

@@ -212,6 +212,19 @@ pub struct Run {
     pub demanded: u32,
 }
 
+/// Pages between two runs of a file that are better read for nothing than left out by a second
+/// request: a request costs a disk's queue some ten pages' time, and more on one that rotates.
+pub const GAP_READ_PAGES: u64 = 8;
+
+impl Run {
+    /// Pages between this run and one behind it in the same segment.
+    pub fn gap_before(&self, next: &Run) -> Option<u64> {
+        let end = self.place.index + u64::from(self.pages);
+        let gap = next.place.index.checked_sub(end);
+        gap.filter(|_| next.place.segment == self.place.segment)
+    }
+}
+
 /// A page to evict.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Victim {

@@ -4,7 +4,9 @@
 //! What exact demand paging leaves out decides live counts: touches of mapped pages are not seen,
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
-use pagekeeper_frames::{Brain, Budget, Config, Input, MIN_FRAMES, Place, Plan, Segment};
+use pagekeeper_frames::{
+    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Segment,
+};
 use pagekeeper_policy::PolicySpec;
 use rayon::prelude::*;
 
@@ -72,6 +74,7 @@ pub fn simulate_live(
         faults: vec![0; references.segments().len()],
         segment_references: vec![0; references.segments().len()],
         requests: 0,
+        gap_pages: 0,
     };
     for (at, segment) in references.segments().iter().enumerate() {
         run.brain.apply(Input::Segment { segment: Segment(at as u32), pages: segment.pages });
@@ -108,7 +111,7 @@ pub fn simulate_live(
         minor_faults: brain.minor_faults,
         write_faults: brain.write_faults,
         read_requests: run.requests,
-        pages_read: brain.major_faults + brain.prefetched_pages,
+        pages_read: brain.major_faults + brain.prefetched_pages + run.gap_pages,
         prefetched_pages: brain.prefetched_pages,
         prefetch_wasted_pages: brain.prefetch_wasted_pages,
     };
@@ -178,6 +181,8 @@ struct Run {
     faults: Vec<u64>,
     segment_references: Vec<u64>,
     requests: u64,
+    /// Read between runs for nothing.
+    gap_pages: u64,
 }
 
 impl Run {
@@ -218,6 +223,12 @@ impl Run {
 
     fn carry_out(&mut self, plan: Plan) {
         self.requests += plan.fetch.len() as u64;
+        // What is waited for is fetched by itself, all else that lies near each other at once.
+        for pair in plan.fetch.windows(2).filter(|pair| pair[0].demanded == 0) {
+            let gap = pair[0].gap_before(&pair[1]).filter(|gap| *gap <= GAP_READ_PAGES);
+            self.requests -= u64::from(gap.is_some());
+            self.gap_pages += gap.unwrap_or(0);
+        }
         for run in plan.clean {
             for i in 0..u64::from(run.pages) {
                 let place = Place { index: run.place.index + i, ..run.place };
