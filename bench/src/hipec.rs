@@ -75,7 +75,55 @@ fn shared(path: &Path) -> Result<References> {
 fn program(name: &str) -> Result<Arc<Verified>> {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../policies/{name}.hipec"));
     let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-    Ok(Arc::new(load(name, &bytes).map_err(|error| anyhow!("{error}"))?.0))
+    verified(name, &bytes)
+}
+
+fn verified(name: &str, text: &[u8]) -> Result<Arc<Verified>> {
+    Ok(Arc::new(load(name, text).map_err(|error| anyhow!("{error}"))?.0))
+}
+
+/// FIFO whose faults do some more.
+fn fifo_with(work: &str) -> Result<Arc<Verified>> {
+    let text = format!(
+        "Queue all; Int i; Page page;
+         Event PageFault() {{ EnQueue(FaultedPage, all, TAIL); {work} }}
+         Event Replace() {{ return DeQueue(all, HEAD); }}"
+    );
+    verified("fifo-with.hipec", text.as_bytes())
+}
+
+/// What a command costs for itself: work added to events that are there in any case.
+fn commands_alone(references: &References, repeats: u32) -> Result<Vec<Vec<String>>> {
+    const WORKS: [(&str, &str); 2] = [
+        ("counting, comparing, jumping", "for (i = 0; i < 16; i++) { }"),
+        (
+            "the same, and pages from one end of the queue to the other",
+            "for (i = 0; i < 8; i++) { page = DeQueue(all, HEAD); EnQueue(page, all, TAIL); }",
+        ),
+    ];
+    let frames = references.pages() / 10;
+    let plain = fifo_with("")?;
+    let run = |program: &Arc<Verified>, execution| -> Result<(f64, f64)> {
+        let mut policy = HipecPolicy::with_execution(program.clone(), frames, execution)?;
+        let (ns, _) = timed(references, &mut policy, frames)?;
+        Ok((ns, policy.counts().commands as f64))
+    };
+    let mut rows = Vec::new();
+    for (what, work) in WORKS {
+        let more = fifo_with(work)?;
+        let mut row = vec![what.to_owned()];
+        for execution in [Execution::Interpreted, Execution::Compiled] {
+            let mut each = Vec::new();
+            for _ in 0..repeats {
+                let ((before, few), (after, many)) =
+                    (run(&plain, execution)?, run(&more, execution)?);
+                each.push((after - before) / (many - few));
+            }
+            row.push(format!("{:.2}", Spread::of(each)));
+        }
+        rows.push(row);
+    }
+    Ok(rows)
 }
 
 /// CPU time of this thread.
@@ -168,6 +216,9 @@ pub fn hipec(machine: &Machine, repeats: u32, traces: &[std::path::PathBuf]) -> 
         );
         table::print(&title, &head, &rows);
     }
+    let title = "A command for itself: ns for each that is added to an event of FIFO's";
+    let head = ["commands", "interpreted, ns", "compiled, ns"];
+    table::print(title, &head, &commands_alone(&looped()?, repeats)?);
     machine.save("hipec", all.into())
 }
 
