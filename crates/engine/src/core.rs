@@ -600,15 +600,7 @@ impl Core {
             let Some(page) = self.brain.page(place) else { continue };
             let word = self.table.word(page);
             if !word.doomed() && !self.stays_dirty(place) && word.claim_clean() {
-                match job.clean.last_mut() {
-                    Some(last)
-                        if last.place.segment == place.segment
-                            && last.place.index + u64::from(last.pages) == place.index =>
-                    {
-                        last.pages += 1;
-                    }
-                    _ => job.clean.push(Run { place, pages: 1, demanded: 0 }),
-                }
+                Run::add(&mut job.clean, place);
             } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
                 self.decide_into(Input::Kept { place }, job);

@@ -93,7 +93,7 @@ impl<P: Port> Engine<P> {
                 let ready = !word.doomed() && !core.fenced(place);
                 match &mut run {
                     Some(r) => {
-                        let next = place.index == r.place.index + u64::from(r.pages);
+                        let next = r.gap_to(place) == Some(0);
                         let more = next && r.pages < FLUSH_RUN_PAGES_MAX;
                         if !(ready && more && word.claim_clean()) {
                             return false;

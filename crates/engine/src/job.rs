@@ -302,13 +302,9 @@ impl<P: Port> Engine<P> {
     /// Fetches claimed runs that nobody waits for, those near each other in one request; returns
     /// what came.
     pub(crate) fn fetch_along(&self, runs: Vec<Run>, again: &mut Again) -> Vec<Run> {
-        let end = |run: &Run| run.place.index + u64::from(run.pages);
         let near = |a: &Run, b: &Run| {
-            a.place.segment == b.place.segment
-                && b.place
-                    .index
-                    .checked_sub(end(a))
-                    .is_some_and(|gap| gap <= self.port.gap_pages_max(a.place.segment.0))
+            let gap = a.gap_to(b.place);
+            gap.is_some_and(|gap| gap <= self.port.gap_pages_max(a.place.segment.0))
         };
         let mut came = Vec::with_capacity(runs.len());
         for group in runs.chunk_by(near) {
@@ -349,8 +345,8 @@ impl<P: Port> Engine<P> {
         true
     }
 
-    /// A claimed run is in memory.
-    fn arrived(&self, run: Run, bytes: u64, dirty: bool, pin: bool, again: &mut Again) {
+    /// A claimed run is in memory; so many bytes of it were read from storage.
+    pub(crate) fn arrived(&self, run: Run, bytes: u64, dirty: bool, pin: bool, again: &mut Again) {
         let mut core = self.lock();
         for i in 0..run.pages {
             let place = Place { index: run.place.index + u64::from(i), ..run.place };

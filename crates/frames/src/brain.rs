@@ -50,19 +50,6 @@ const fn is_marker(flags: u8) -> bool {
     flags & (PENDING | MARKER) == PENDING | MARKER
 }
 
-/// Adds a page that nobody waits for to the last of these runs, or as one of its own.
-fn push_run(runs: &mut Vec<Run>, place: Place) {
-    match runs.last_mut() {
-        Some(run)
-            if run.place.segment == place.segment
-                && run.place.index + u64::from(run.pages) == place.index =>
-        {
-            run.pages += 1;
-        }
-        _ => runs.push(Run { place, pages: 1, demanded: 0 }),
-    }
-}
-
 /// Pages of a window that are absent, in order, and the page behind it.
 struct Lacking {
     pages: Vec<u64>,
@@ -621,7 +608,7 @@ impl Brain {
             } else if self.config.map_ahead {
                 self.map(page);
             }
-            push_run(&mut self.plan.fetch, place);
+            Run::add(&mut self.plan.fetch, place);
         }
         let next = lacking.pages.get(most).copied().unwrap_or(lacking.next);
         self.streams[segment.0 as usize].last().next = next;
@@ -693,7 +680,7 @@ impl Brain {
                 left -= 1;
                 self.map(page);
                 self.touches[place.segment.0 as usize].last().pending.push_back(index);
-                push_run(&mut self.plan.map, at);
+                Run::add(&mut self.plan.map, at);
             }
             next = index + 1;
         }

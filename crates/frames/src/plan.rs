@@ -217,11 +217,18 @@ pub struct Run {
 pub const GAP_READ_PAGES: u64 = 8;
 
 impl Run {
-    /// Pages between this run and one behind it in the same segment.
-    pub fn gap_before(&self, next: &Run) -> Option<u64> {
+    /// Pages between this run and a place behind it in the same segment.
+    pub fn gap_to(&self, place: Place) -> Option<u64> {
         let end = self.place.index + u64::from(self.pages);
-        let gap = next.place.index.checked_sub(end);
-        gap.filter(|_| next.place.segment == self.place.segment)
+        place.index.checked_sub(end).filter(|_| place.segment == self.place.segment)
+    }
+
+    /// Adds a page that nobody waits for, to the last of these runs or as one of its own.
+    pub fn add(runs: &mut Vec<Run>, place: Place) {
+        match runs.last_mut() {
+            Some(run) if run.gap_to(place) == Some(0) => run.pages += 1,
+            _ => runs.push(Run { place, pages: 1, demanded: 0 }),
+        }
     }
 }
 

@@ -225,7 +225,7 @@ impl Run {
         self.requests += plan.fetch.len() as u64;
         // What is waited for is fetched by itself, all else that lies near each other at once.
         for pair in plan.fetch.windows(2).filter(|pair| pair[0].demanded == 0) {
-            let gap = pair[0].gap_before(&pair[1]).filter(|gap| *gap <= GAP_READ_PAGES);
+            let gap = pair[0].gap_to(pair[1].place).filter(|gap| *gap <= GAP_READ_PAGES);
             self.requests -= u64::from(gap.is_some());
             self.gap_pages += gap.unwrap_or(0);
         }

@@ -5,7 +5,7 @@ use crate::core::{Core, Job};
 use crate::engine::{Again, Engine};
 use crate::port::{Port, PortError};
 use crate::word::{State, Use, WordRef};
-use pagekeeper_frames::{Input, Place, Run};
+use pagekeeper_frames::{Input, Place};
 use pagekeeper_policy::Page;
 
 /// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
@@ -214,7 +214,9 @@ impl<P: Port> Engine<P> {
             let bytes = (u64::from(run.pages) * self.page_bytes) as usize;
             match self.port.fill(run.place.segment.0, run.place.index, &data[..bytes]) {
                 Ok(()) => {
-                    self.filled(run, again);
+                    // All of it is what a program wrote.
+                    debug_assert_eq!(run.demanded, run.pages);
+                    self.arrived(run, 0, true, false, again);
                     result = Ok(u64::from(run.pages));
                 }
                 Err(error) => {
@@ -225,19 +227,6 @@ impl<P: Port> Engine<P> {
         }
         self.run(job, None, again);
         result
-    }
-
-    /// Claimed pages hold what a program wrote.
-    fn filled(&self, run: Run, again: &mut Again) {
-        let mut core = self.lock();
-        for i in 0..u64::from(run.pages) {
-            let place = Place { index: run.place.index + i, ..run.place };
-            let page = core.brain.page(place).expect("claimed pages are numbered");
-            core.word(page).filled(true);
-            core.note_dirty(place);
-            again.extend(core.unpark(place));
-        }
-        self.rested();
     }
 
     /// Ends a use.
