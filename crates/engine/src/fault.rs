@@ -220,10 +220,19 @@ impl<P: Port> Engine<P> {
             if fault.protected && !protect {
                 return self.unprotect(space, region, addr, 1);
             }
-            let start = addr - (place.index - around.place.index) * PAGE_BYTES;
-            let mapped = self.map(space, region, start, u64::from(around.pages), protect)?;
-            if mapped.existed && !protect {
-                self.unprotect(space, region, addr, 1)?;
+            let mapped = self.map(space, region, addr, 1, protect)?;
+            if mapped.existed {
+                // Somebody was faster, and so with its neighbours.
+                return if protect { Ok(()) } else { self.unprotect(space, region, addr, 1) };
+            }
+            let before = place.index - around.place.index;
+            let behind = u64::from(around.pages) - before - 1;
+            for (start, pages) in
+                [(addr - before * PAGE_BYTES, before), (addr + PAGE_BYTES, behind)]
+            {
+                if pages > 0 {
+                    self.map(space, region, start, pages, protect)?;
+                }
             }
             Ok(())
         });

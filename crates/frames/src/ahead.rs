@@ -2,9 +2,9 @@
 //!
 //! Sequential streams are recognised per segment by where the next fault falls. A stream's window
 //! grows fourfold from [`FIRST_WINDOW_PAGES`] with each fault that continues it, as far as runs of
-//! this file have gone on so far ([`Odds`]); a *marker* page inside the newest window is left
-//! unmapped, so that its first touch is seen and starts the next window while the program still
-//! works on this one (as Linux's `PG_readahead` does, `mm/readahead.c`). A fault that continues
+//! this file have gone on so far ([`Odds`]); a *marker* page inside each window is left unmapped,
+//! so that its first touch is seen and starts another window while the program still works on this
+//! one (as Linux's `PG_readahead` does, `mm/readahead.c`). A fault that continues
 //! nothing fetches one page, where runs of several pages are not the rule: random access pays for
 //! no read-around.
 
@@ -15,6 +15,9 @@ use std::collections::VecDeque;
 pub const FIRST_WINDOW_PAGES: u32 = 4;
 /// Streams remembered per segment; the least recently continued is given up first.
 pub const STREAMS_PER_SEGMENT: usize = 8;
+/// A stream that came so far has two windows ahead of the program: while one is on its way from
+/// storage, the other is being put into frames.
+const LONG_PAGES: u64 = 256;
 /// Resident pages that a stream comes over, unseen, between two faults.
 const GAP_PAGES_MAX: u64 = 16;
 
@@ -30,14 +33,22 @@ pub(crate) struct Stream {
     /// Pages from here to where the stream began are taken for passed by it: a scan over resident
     /// pages is not seen, until it comes to absent ones.
     pub(crate) passed: u64,
-    /// The unmapped page whose touch starts the next window.
-    pub(crate) marker: Option<u64>,
+    /// Unmapped pages of the newest windows, in file order: the touch of one starts another window.
+    pub(crate) markers: VecDeque<u64>,
     /// When it was last continued, on the brain's clock of steps.
     step: u64,
     /// That it goes on into its newest window.
     bet: Option<Bet>,
     /// Pages fetched ahead and not known to be used, in file order.
     pub(crate) pending: VecDeque<u64>,
+}
+
+impl Stream {
+    /// Whether enough windows are on their way for a program that is at this page.
+    pub(crate) fn is_ahead_of(&self, index: u64) -> bool {
+        let windows = if index.saturating_sub(self.begin) >= LONG_PAGES { 2 } else { 1 };
+        self.markers.len() >= windows
+    }
 }
 
 /// The streams of one segment.
@@ -83,6 +94,8 @@ impl Streams {
             Some(at) => {
                 let mut stream = self.list.remove(at);
                 self.settle(&mut stream, true);
+                // It came past all of them.
+                stream.markers.clear();
                 stream
             }
             None => {
@@ -96,7 +109,7 @@ impl Streams {
                     window: 0,
                     begin: index,
                     passed: index,
-                    marker: None,
+                    markers: VecDeque::new(),
                     step: now,
                     bet: None,
                     pending: VecDeque::new(),
@@ -138,12 +151,14 @@ impl Streams {
         self.list.last_mut().expect("a step was taken")
     }
 
-    /// If `index` is a stream's marker: makes that stream the last one and returns the pages to
-    /// fetch from its `next` on, which may be none.
+    /// If `index` is one of a stream's markers: makes that stream the last one and returns the pages
+    /// of its next window, from its `next` on, which may be none.
     pub(crate) fn marker(&mut self, index: u64, window_max: u32, now: u64) -> Option<u32> {
-        let at = self.list.iter().position(|s| s.marker == Some(index))?;
+        let at = self.list.iter().position(|s| s.markers.contains(&index))?;
         let mut stream = self.list.remove(at);
-        stream.marker = None;
+        while stream.markers.front().is_some_and(|marker| *marker <= index) {
+            stream.markers.pop_front();
+        }
         self.settle(&mut stream, true);
         let grown = stream.window.saturating_mul(4).clamp(1, window_max.max(1));
         let end = stream.next;

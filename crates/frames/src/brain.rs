@@ -455,7 +455,7 @@ impl Brain {
         }
         self.config
             .window_pages_max
-            // Two windows are under way at a time; they should cost the policy little.
+            // Two or three windows are under way at a time; they should cost the policy little.
             .min((self.limit() / 128).max(share.min(32) / 4))
             .min(share.saturating_sub(self.pending.len()) + 1)
             .max(1)
@@ -603,7 +603,7 @@ impl Brain {
             let stream = self.streams[segment.0 as usize].last();
             stream.pending.push_back(index);
             if marker == Some(number) {
-                stream.marker = Some(index);
+                stream.markers.push_back(index);
                 self.flags[page.index()] |= MARKER;
             } else if self.config.map_ahead {
                 self.map(page);
@@ -717,14 +717,13 @@ impl Brain {
         }
     }
 
-    /// The marker of a stream was touched: all before it counts as used; fetch the next window.
+    /// A marker of a stream was touched: all before it counts as used; fetch the next window.
     fn next_window(&mut self, place: Place) {
         let window_max = self.window_max();
         self.steps += 1;
         let streams = &mut self.streams[place.segment.0 as usize];
         let Some(pages) = streams.marker(place.index, window_max, self.steps) else { return };
         let stream = streams.last();
-        let from = Place { index: stream.next, ..place };
         let mut used = Vec::new();
         while stream.pending.front().is_some_and(|&i| i < place.index) {
             used.extend(stream.pending.pop_front());
@@ -735,11 +734,16 @@ impl Brain {
         // A scan has few demand faults: without this its first pages would be newcomers for ever.
         self.age_newcomers(self.newcomers.len().saturating_sub(1).clamp(2, self.newcomers_max()));
         self.infer_passed(place.segment, place.index);
-        let end = from.index + u64::from(pages);
-        let lacking = self.lacking(place.segment, from.index..end);
-        let room = self.make_room(lacking.pages.len() as u32, None);
-        if room > 0 {
+        let mut is_ahead = false;
+        while !is_ahead {
+            let from = self.streams[place.segment.0 as usize].last().next;
+            let lacking = self.lacking(place.segment, from..from + u64::from(pages));
+            let room = self.make_room(lacking.pages.len() as u32, None);
+            if room == 0 {
+                break;
+            }
             self.fetch_ahead(place.segment, &lacking, room as usize, Some(0));
+            is_ahead = self.streams[place.segment.0 as usize].last().is_ahead_of(place.index);
         }
     }
 
@@ -750,7 +754,7 @@ impl Brain {
     /// use was seen within that time are the scan's own. (Others are told by samples; to them, whose
     /// order is that of uses, a guess is worse than nothing.)
     fn infer_passed(&mut self, segment: Segment, index: u64) {
-        // Two windows are under way.
+        // At least two windows are under way.
         let recent = u64::from(self.recent_uses());
         let stream = self.streams[segment.0 as usize].last();
         let begins = index == stream.begin;

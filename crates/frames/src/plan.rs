@@ -1,5 +1,6 @@
 //! What goes into the brain and what comes out of it.
 
+use crate::config::WINDOW_PAGES_MAX;
 use crate::{Place, Segment};
 use pagekeeper_policy::Page;
 
@@ -226,7 +227,9 @@ impl Run {
     /// Adds a page that nobody waits for, to the last of these runs or as one of its own.
     pub fn add(runs: &mut Vec<Run>, place: Place) {
         match runs.last_mut() {
-            Some(run) if run.gap_to(place) == Some(0) => run.pages += 1,
+            Some(run) if run.gap_to(place) == Some(0) && run.pages < WINDOW_PAGES_MAX => {
+                run.pages += 1
+            }
             _ => runs.push(Run { place, pages: 1, demanded: 0 }),
         }
     }

@@ -55,6 +55,20 @@ fn a_sequential_stream_reaches_the_largest_window_and_faults_rarely() {
     assert!(counts.minor_faults <= (1 << 15) / u64::from(WINDOW_PAGES_MAX) + 8, "{counts:?}");
 }
 
+/// With one window ahead a scan waited for every window: it was asked for when the program came to
+/// the one before, and had come when the program was long through with that.
+#[test]
+fn a_long_scan_has_two_windows_ahead() {
+    let mut program = Program::new("lru", Config::live(1 << 16), 1, 1 << 15);
+    for index in 0..1 << 14 {
+        program.touch(0, index);
+        let ahead = program.pages_fetched() - index - 1;
+        let windows = u64::from(WINDOW_PAGES_MAX) * if index < 1024 { 0 } else { 2 };
+        assert!(ahead >= windows, "{ahead} pages ahead of {index}");
+        assert!(ahead <= 3 * u64::from(WINDOW_PAGES_MAX), "{ahead} pages ahead of {index}");
+    }
+}
+
 #[test]
 fn random_faults_fetch_next_to_nothing_else() {
     let mut program = Program::new("lru", Config::live(1 << 10), 1, 1 << 30);
