@@ -161,13 +161,13 @@ impl Job {
         self.unmap.append(&mut other.unmap);
     }
 
+    /// Pages are to leave memory, or to be written.
+    pub(crate) fn makes_room(&self) -> bool {
+        !(self.evict.is_empty() && self.late.is_empty() && self.clean.is_empty())
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.evict.is_empty()
-            && self.late.is_empty()
-            && self.clean.is_empty()
-            && self.fetch.is_empty()
-            && self.map.is_empty()
-            && self.unmap.is_empty()
+        !self.makes_room() && self.fetch.is_empty() && self.map.is_empty() && self.unmap.is_empty()
     }
 }
 
@@ -639,8 +639,9 @@ impl Core {
     /// Where the pages to unmap are mapped.
     fn locate(&self, pages: &[Page], job: &mut Job) {
         let mut found: HashMap<SpaceNo, Vec<(u64, u64)>> = HashMap::new();
-        for &page in pages {
-            let place = self.brain.place(page);
+        let mut places: Vec<Place> = pages.iter().map(|page| self.brain.place(*page)).collect();
+        places.sort_unstable();
+        for place in places {
             let Some(file) = self.file(place.segment.0) else { continue };
             for mapping in &file.mappings {
                 let Some((addr, pages)) = mapping.overlap(place.index, 1) else { continue };

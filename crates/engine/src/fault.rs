@@ -139,22 +139,25 @@ impl<P: Port> Engine<P> {
         write: bool,
         again: &mut Again,
     ) {
-        self.make_room(&mut job, true, again);
+        let mut requests = self.prepare(&mut job, true, again);
         let mut answered = false;
-        let mut runs = std::mem::take(&mut job.fetch);
         // The page that is waited for, before all that comes along.
-        if let Some(at) = runs.iter().position(|run| run.place == place) {
-            match self.fetch(runs.remove(at), write, true, again) {
-                Ok(fetched) => answered = self.map_run(fetched, fault.space, region, true),
+        if let Some(at) = requests.iter().position(|request| request.place() == place) {
+            match self.complete(requests.remove(at), write, true, again) {
+                Ok(fetched) => {
+                    for run in fetched {
+                        answered = self.map_run(run, fault.space, region, true);
+                    }
+                }
                 Err(error) => {
                     self.fail(fault, error);
                     answered = true;
                 }
             }
         }
-        for run in self.fetch_along(runs, again) {
+        self.complete_all(requests, again, |run| {
             self.map_run(run, fault.space, region, false);
-        }
+        });
         for run in std::mem::take(&mut job.map) {
             self.map_run(run, fault.space, region, false);
         }

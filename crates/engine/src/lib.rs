@@ -14,6 +14,7 @@ mod errors;
 mod events;
 mod evict;
 mod fault;
+mod fetch;
 mod flush;
 mod follow;
 mod forks;

@@ -1,14 +1,15 @@
 //! The live port: memfds for frames, userfaultfds for mappings, files for storage.
 
-use crate::engine::Deferred;
+use crate::engine::{Buffer, Deferred};
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::scratch::HeapStore;
 use crate::spaces::Region;
-use crate::store::Store;
+use crate::store::{Loading, Store};
 use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
+use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
@@ -162,6 +163,7 @@ pub struct LivePort {
     by_memfd_ino: RwLock<HashMap<u64, FileNo>>,
     hands: OnceLock<Arc<dyn Hands>>,
     user_mode_only: OnceLock<()>,
+    rings: Arc<Rings>,
 }
 
 impl LivePort {
@@ -370,6 +372,22 @@ impl Port for LivePort {
         match &self.need_file(file)?.behind {
             Behind::File(store) => store.load(index * PAGE_BYTES, data),
             Behind::Scratch(heap) => heap.load(index, data),
+        }
+    }
+
+    fn begin_load(
+        &self,
+        file: FileNo,
+        index: u64,
+        buffer: Buffer,
+        pages: u64,
+    ) -> Result<Loading, Buffer> {
+        match self.file(file).as_ref().and_then(|live| live.store()) {
+            Some(store) => {
+                let bytes = (pages * PAGE_BYTES) as usize;
+                store.begin_load(&self.rings, index * PAGE_BYTES, buffer, bytes)
+            }
+            None => Err(buffer),
         }
     }
 

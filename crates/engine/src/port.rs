@@ -1,8 +1,9 @@
 //! What the engine needs of the machine. The live port speaks to Linux; tests have one that fails,
 //! delays and reorders.
 
-use crate::engine::Deferred;
+use crate::engine::{Buffer, Deferred};
 use crate::spaces::Region;
+use crate::store::Loading;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -72,6 +73,17 @@ pub trait Port: Send + Sync + 'static {
     /// Reads pages from storage; what lies beyond the end of the file is zero. Returns the bytes
     /// that the file really had there.
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError>;
+    /// Begins to [`load`](Self::load) pages into a buffer, and returns meanwhile. It gives the buffer
+    /// back if that cannot be.
+    fn begin_load(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        buffer: Buffer,
+        _pages: u64,
+    ) -> Result<Loading, Buffer> {
+        Err(buffer)
+    }
     /// Pages between two runs of a file that are better read for nothing than left out by a second
     /// request.
     fn gap_pages_max(&self, _file: FileNo) -> u64 {

@@ -2,7 +2,9 @@
 
 use crate::port::{PAGE_BYTES, PortError, Version};
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
+use pagekeeper_sys::ring::{Reading, Rings};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -33,6 +35,32 @@ impl From<Errno> for PortError {
             Errno::SRCH => PortError::Gone,
             other => PortError::Io(other.raw_os_error()),
         }
+    }
+}
+
+/// A read that is under way.
+pub struct Loading {
+    reading: Reading,
+    /// Of the whole pages that are wanted.
+    bytes: usize,
+    /// Nobody may think the file unused meanwhile.
+    _access: Arc<Access>,
+}
+
+impl Loading {
+    /// Waits for it. Returns the buffer, and the bytes that the file really had there; what lies
+    /// beyond the end of the file is zero. Without them the pages are to be read again.
+    pub fn finish(self) -> (Option<Buffer>, Option<u64>) {
+        let (mut buffer, read) = self.reading.finish();
+        let data = buffer.as_mut().and_then(|buffer| buffer.get_mut(..self.bytes));
+        // One that ends inside a page has met the end of the file.
+        let is_whole =
+            |read: &usize| *read == self.bytes || !(*read as u64).is_multiple_of(PAGE_BYTES);
+        let loaded = data.zip(read.ok().filter(is_whole)).map(|(data, read)| {
+            data[read..].fill(0);
+            read as u64
+        });
+        (buffer, loaded)
     }
 }
 
@@ -200,6 +228,28 @@ impl Store {
         }
         data[done..].fill(0);
         Ok(done as u64)
+    }
+
+    /// Begins to read whole pages, past the kernel's page cache; gives the buffer back where that
+    /// cannot be.
+    ///
+    /// # Errors
+    /// The buffer.
+    pub fn begin_load(
+        &self,
+        rings: &Arc<Rings>,
+        offset: u64,
+        buffer: Buffer,
+        bytes: usize,
+    ) -> Result<Loading, Buffer> {
+        let access = self.access();
+        match &access.direct {
+            Some(fd) if !self.buffered.load(Ordering::Relaxed) => {
+                let reading = rings.read(fd, buffer, bytes, offset)?;
+                Ok(Loading { reading, bytes, _access: access })
+            }
+            _ => Err(buffer),
+        }
     }
 
     /// Writes whole pages, but nothing beyond the file's present end: a page that somebody

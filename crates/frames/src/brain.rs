@@ -624,8 +624,8 @@ impl Brain {
             let flags = self.flags[page.index()];
             if flags & MAPPED == 0 {
                 self.map(page);
-                if flags & PENDING == 0 && !self.is_watched(page) {
-                    self.interest.touched();
+                if flags & PENDING == 0 {
+                    self.unmapped_touched(page);
                 }
             }
         }

@@ -224,6 +224,11 @@ impl Run {
         place.index.checked_sub(end).filter(|_| place.segment == self.place.segment)
     }
 
+    /// Pages from the first of this run to the last of another one behind it.
+    pub fn span_to(&self, last: &Run) -> u64 {
+        last.place.index + u64::from(last.pages) - self.place.index
+    }
+
     /// Adds a page that nobody waits for, to the last of these runs or as one of its own.
     pub fn add(runs: &mut Vec<Run>, place: Place) {
         match runs.last_mut() {

@@ -83,8 +83,8 @@ impl Brain {
         self.flags[page.index()] = EVICTED_ONCE;
         if flags & MAPPED != 0 {
             self.mapped_links.remove(&mut self.mapped, page);
-        } else if flags & PENDING == 0 && !self.is_watched(page) {
-            self.interest.evicted();
+        } else if flags & PENDING == 0 {
+            self.unmapped_evicted(page);
         }
         self.resident -= 1;
     }

@@ -11,10 +11,11 @@ const WATCHED_BATCH_PAGES: u32 = 32;
 /// interrupt to every processor that runs the program, more than that of the pages.
 const UNMAP_BATCH_PAGES: u32 = 64;
 
-/// Unmapped pages that were touched or evicted, between two decisions.
+/// Unmapped pages that were touched or evicted, between two decisions: at full rate, and at least.
 const INTEREST_PAGES: u32 = 256;
+const INTEREST_PAGES_LEAST: u32 = 64;
 /// Every page whose turn it is gets unmapped.
-const FULL: u32 = 8;
+const FULL: u32 = 32;
 /// Below one touch in so many unmapped pages, unmapping teaches next to nothing.
 const WORTHWHILE: u32 = 20;
 
@@ -42,20 +43,20 @@ impl Default for Interest {
 
 impl Interest {
     /// An unmapped page was touched.
-    pub(crate) fn touched(&mut self) {
+    fn touched(&mut self) {
         self.touched += 1;
         self.decide();
     }
 
     /// An unmapped page left.
-    pub(crate) fn evicted(&mut self) {
+    fn evicted(&mut self) {
         self.evicted += 1;
         self.decide();
     }
 
     fn decide(&mut self) {
         let seen = self.touched + self.evicted;
-        if seen < INTEREST_PAGES {
+        if seen < (INTEREST_PAGES * self.rate / FULL).max(INTEREST_PAGES_LEAST) {
             return;
         }
         let worthwhile = self.touched * WORTHWHILE >= seen;
@@ -76,6 +77,9 @@ impl Interest {
 /// Pages of which the policy wants to see every touch.
 #[derive(Debug, Default)]
 pub(crate) struct Watched {
+    /// What is learned from them. Where nothing is, they leave untouched, and what the policy does
+    /// not see of the others is little.
+    interest: Interest,
     /// Those that are mapped, in the order in which they were; some are not any more, or twice.
     mapped: VecDeque<Page>,
     /// How many may be unmapped: evictions pay for it.
@@ -104,6 +108,18 @@ impl Brain {
         }
     }
 
+    /// An unmapped page was touched.
+    pub(crate) fn unmapped_touched(&mut self, page: Page) {
+        let watched = self.is_watched(page);
+        if watched { &mut self.watched.interest } else { &mut self.interest }.touched();
+    }
+
+    /// An unmapped page left.
+    pub(crate) fn unmapped_evicted(&mut self, page: Page) {
+        let watched = self.is_watched(page);
+        if watched { &mut self.watched.interest } else { &mut self.interest }.evicted();
+    }
+
     /// Unmaps the watched pages mapped longest ago, unless they are recent, as far as evictions pay
     /// for it.
     fn unmap_watched(&mut self) {
@@ -115,6 +131,13 @@ impl Brain {
             && let Some(last) = self.watched.mapped.get(batch as usize - 1)
             && self.uses_since(*last) >= self.recent_uses()
         {
+            let is_their_turn = self.watched.interest.turn();
+            if !is_their_turn && !self.policy.watches_closely() {
+                // Another time.
+                self.watched.mapped.rotate_left(batch as usize);
+                self.watched.credit -= batch;
+                continue;
+            }
             for _ in 0..batch {
                 let page = self.watched.mapped.pop_front().expect("so many are there");
                 if self.flags[page.index()] & (MAPPED | IN_POLICY) == MAPPED | IN_POLICY {

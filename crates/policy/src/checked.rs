@@ -101,6 +101,10 @@ impl<P: Policy> Policy for Checked<P> {
         self.check_count();
     }
 
+    fn watches_closely(&self) -> bool {
+        self.inner.watches_closely()
+    }
+
     fn watches_pages(&self) -> bool {
         self.inner.watches_pages()
     }

@@ -126,6 +126,12 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether a decision now depends on touches of watched pages. Where it does not, and they are
+    /// hardly touched while they are in memory, fewer of those touches are shown.
+    fn watches_closely(&self) -> bool {
+        true
+    }
+
     /// Whether [`watches`](Policy::watches) says yes of any page. The answer never changes.
     fn watches_pages(&self) -> bool {
         false
@@ -225,6 +231,9 @@ impl<P: Policy + ?Sized> Policy for Box<P> {
     }
     fn sampled(&mut self, page: Page) {
         (**self).sampled(page);
+    }
+    fn watches_closely(&self) -> bool {
+        (**self).watches_closely()
     }
     fn watches_pages(&self) -> bool {
         (**self).watches_pages()

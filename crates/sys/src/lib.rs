@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
-//! | [`file`](mod@file), [`elf`] | files: identity, positioned I/O, locks; what a program file is |
+//! | [`file`](mod@file), [`ring`], [`elf`] | files: identity, positioned I/O, reads under way, locks; what a program file is |
 //! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
 //! | [`cgroup`], [`counters`] | limits, and what the kernel counted |
@@ -35,6 +35,7 @@ pub mod mask;
 pub mod memfd;
 pub mod pagemap;
 pub mod process;
+pub mod ring;
 pub mod shared;
 pub mod signal;
 pub mod socket;

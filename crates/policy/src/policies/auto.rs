@@ -243,6 +243,11 @@ impl Policy for Auto {
         }
     }
 
+    /// Under home's rule a page that is used again after it left is a miss that everybody sees.
+    fn watches_closely(&self) -> bool {
+        self.active != HOME
+    }
+
     fn watches_pages(&self) -> bool {
         true
     }

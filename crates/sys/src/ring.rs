@@ -1,0 +1,244 @@
+//! Reads that go on while who asked for them does something else: io_uring(7).
+#![allow(unsafe_code)]
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use io_uring::{IoUring, opcode, types};
+
+use crate::buffer::Buffer;
+use crate::mask::{self, Capability};
+use crate::{Errno, Result};
+
+/// Entries of a ring: each carries one read at a time.
+const ENTRIES: u32 = 1;
+/// Most rings of one pool, and so most reads under way.
+const RINGS_MAX: usize = 16;
+
+/// A pool of rings, for reads from any thread.
+#[derive(Default)]
+pub struct Rings {
+    pool: Mutex<Pool>,
+    /// There is no io_uring here, or not for us.
+    refused: AtomicBool,
+}
+
+#[derive(Default)]
+struct Pool {
+    /// Nothing is under way in them.
+    idle: Vec<IoUring>,
+    /// Those, and the ones in use.
+    rings: usize,
+}
+
+/// A read that has begun.
+pub struct Reading {
+    /// None when it is finished.
+    parts: Option<(IoUring, Buffer)>,
+    rings: Arc<Rings>,
+}
+
+impl Rings {
+    /// A pool without rings; they are made as they are needed.
+    pub fn new() -> Arc<Rings> {
+        Arc::default()
+    }
+
+    /// Begins a positioned read into the first `len_bytes` of a buffer.
+    ///
+    /// # Errors
+    /// The buffer, if nothing has begun: there is no io_uring here, or too much is under way.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    pub fn read(
+        self: &Arc<Rings>,
+        fd: impl AsFd,
+        mut buffer: Buffer,
+        len_bytes: usize,
+        offset: u64,
+    ) -> core::result::Result<Reading, Buffer> {
+        assert!(len_bytes <= buffer.len(), "a read of {len_bytes} bytes into {}", buffer.len());
+        let Ok(len) = u32::try_from(len_bytes) else { return Err(buffer) };
+        let Some(mut ring) = self.take() else { return Err(buffer) };
+        let fd = types::Fd(fd.as_fd().as_raw_fd());
+        let entry = opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(offset).build();
+        // SAFETY: the kernel may write to the buffer's first `len` bytes until the completion. From
+        // here on the buffer belongs to `Reading`, which lends it to nobody and gives it away only
+        // when it has seen the completion; where it cannot see that, it leaks the buffer. Its memory
+        // is a mapping of its own, which moving the `Buffer` does not move. The descriptor is
+        // borrowed until the entry was submitted, which is when the kernel takes its own reference.
+        let is_queued = unsafe { ring.submission().push(&entry) }.is_ok();
+        // An error says that nothing was submitted; the entry goes with the ring, which nobody uses
+        // again.
+        if is_queued && matches!(ring.submit(), Ok(1)) {
+            return Ok(Reading { parts: Some((ring, buffer)), rings: Arc::clone(self) });
+        }
+        drop(ring);
+        self.pool().rings -= 1;
+        Err(buffer)
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        // A panic elsewhere cannot leave it half-changed.
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn take(&self) -> Option<IoUring> {
+        if self.refused.load(Relaxed) {
+            return None;
+        }
+        let mut pool = self.pool();
+        if let Some(ring) = pool.idle.pop() {
+            return Some(ring);
+        }
+        if pool.rings == RINGS_MAX {
+            return None;
+        }
+        if !mask::allows(Capability::IoUring) {
+            self.refused.store(true, Relaxed);
+            return None;
+        }
+        // Completions wait for the thread to ask, and interrupt nobody (Linux 5.19).
+        let made = IoUring::builder()
+            .setup_coop_taskrun()
+            .build(ENTRIES)
+            .or_else(|_| IoUring::new(ENTRIES));
+        match made {
+            Ok(ring) => {
+                pool.rings += 1;
+                Some(ring)
+            }
+            Err(_) => {
+                // Where one was made another failed for lack of memory or descriptors.
+                self.refused.store(pool.rings == 0, Relaxed);
+                None
+            }
+        }
+    }
+}
+
+impl Reading {
+    /// Waits until the read is finished. Returns the buffer and the bytes read, which may be fewer
+    /// than asked for, 0 at the end of the file. The buffer is missing if the kernel would not say
+    /// what became of the read.
+    ///
+    /// # Errors
+    /// As `pread(2)`.
+    pub fn finish(mut self) -> (Option<Buffer>, Result<usize>) {
+        match self.end() {
+            Some((buffer, result)) => {
+                let read = usize::try_from(result);
+                (Some(buffer), read.map_err(|_| Errno::from_raw_os_error(-result)))
+            }
+            None => (None, Err(Errno::IO)),
+        }
+    }
+
+    /// Waits, once.
+    fn end(&mut self) -> Option<(Buffer, i32)> {
+        let (mut ring, buffer) = self.parts.take()?;
+        let Some(result) = wait(&mut ring) else {
+            // The kernel may write to it at any time.
+            core::mem::forget((ring, buffer));
+            return None;
+        };
+        self.rings.pool().idle.push(ring);
+        Some((buffer, result))
+    }
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// The result of the one read that is under way.
+fn wait(ring: &mut IoUring) -> Option<i32> {
+    loop {
+        if let Some(completion) = ring.completion().next() {
+            return Some(completion.result());
+        }
+        match ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) => match Errno::from_io_error(&error) {
+                Some(Errno::INTR | Errno::AGAIN | Errno::BUSY) => {}
+                _ => return None,
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::PAGE_BYTES;
+    use std::io::Write as _;
+
+    fn file() -> std::fs::File {
+        let mut file = tempfile::tempfile().unwrap();
+        for page in 0..8u8 {
+            file.write_all(&[page; PAGE_BYTES]).unwrap();
+        }
+        file.write_all(&[8; 100]).unwrap();
+        file
+    }
+
+    fn begin(rings: &Arc<Rings>, file: &std::fs::File, page: u64, pages: usize) -> Option<Reading> {
+        let len = pages * PAGE_BYTES;
+        rings.read(file, Buffer::new(len).unwrap(), len, page * PAGE_BYTES as u64).ok()
+    }
+
+    #[test]
+    fn reads_under_way_together_bring_each_its_own() {
+        let (rings, file) = (Rings::new(), file());
+        if rings.take().is_none() {
+            eprintln!("skipped: no io_uring here");
+            return;
+        }
+        for _ in 0..3 {
+            let under_way: Vec<_> = (0..6u8)
+                .map(|page| (page, begin(&rings, &file, page.into(), 2).unwrap()))
+                .collect();
+            // In another order than they were begun.
+            for (page, reading) in under_way.into_iter().rev() {
+                let (buffer, read) = reading.finish();
+                assert_eq!(read, Ok(2 * PAGE_BYTES));
+                let buffer = buffer.unwrap();
+                assert!(buffer[..PAGE_BYTES].iter().all(|b| *b == page));
+                assert!(buffer[PAGE_BYTES..].iter().all(|b| *b == page + 1));
+            }
+        }
+        assert!(rings.pool().rings <= 7, "rings are used again");
+    }
+
+    #[test]
+    fn the_end_of_the_file_and_errors_are_told() {
+        let (rings, file) = (Rings::new(), file());
+        let Some(reading) = begin(&rings, &file, 7, 4) else {
+            eprintln!("skipped: no io_uring here");
+            return;
+        };
+        assert_eq!(reading.finish().1, Ok(PAGE_BYTES + 100));
+        assert_eq!(begin(&rings, &file, 100, 1).unwrap().finish().1, Ok(0));
+        let unreadable = tempfile::NamedTempFile::new().unwrap();
+        let unreadable = std::fs::File::options().write(true).open(unreadable.path()).unwrap();
+        let (buffer, read) = begin(&rings, &unreadable, 0, 1).unwrap().finish();
+        assert_eq!((buffer.map(|b| b.len()), read), (Some(PAGE_BYTES), Err(Errno::BADF)));
+    }
+
+    #[test]
+    fn what_cannot_begin_gives_the_buffer_back() {
+        let (rings, file) = (Rings::new(), file());
+        let under_way: Vec<_> = (0..RINGS_MAX).map_while(|_| begin(&rings, &file, 0, 1)).collect();
+        assert!(under_way.is_empty() || under_way.len() == RINGS_MAX);
+        let refused = rings.read(&file, Buffer::new(PAGE_BYTES).unwrap(), PAGE_BYTES, 0);
+        assert_eq!(refused.err().map(|buffer| buffer.len()), Some(PAGE_BYTES));
+        // Dropped ones are waited for, and their rings used again.
+        let were_begun = !under_way.is_empty();
+        drop(under_way);
+        assert_eq!(begin(&rings, &file, 0, 1).is_some(), were_begun);
+    }
+}
