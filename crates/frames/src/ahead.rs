@@ -18,8 +18,32 @@ pub const STREAMS_PER_SEGMENT: usize = 8;
 /// A stream that came so far has two windows ahead of the program: while one is on its way from
 /// storage, the other is being put into frames.
 const LONG_PAGES: u64 = 256;
+/// Beyond the usual, a window is at most this share of what its stream has read.
+const COME_PER_WINDOW: u64 = 64;
 /// Resident pages that a stream comes over, unseen, between two faults.
 const GAP_PAGES_MAX: u64 = 16;
+
+/// How large a window may be, in pages.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WindowLimits {
+    /// Of any stream.
+    pub(crate) usual: u32,
+    /// Of a stream that has come far: what it read is not much used, or memory is large.
+    pub(crate) most: u32,
+}
+
+impl WindowLimits {
+    /// One for all.
+    pub(crate) fn fixed(pages: u32) -> WindowLimits {
+        WindowLimits { usual: pages, most: pages }
+    }
+
+    /// The largest window of a stream that has come so far.
+    fn of(self, come_pages: u64) -> u32 {
+        let grown = u32::try_from(come_pages / COME_PER_WINDOW).unwrap_or(u32::MAX);
+        self.usual.max(grown.min(self.most)).max(1)
+    }
+}
 
 /// One sequential stream.
 #[derive(Debug)]
@@ -80,7 +104,7 @@ impl Streams {
     pub(crate) fn fault(
         &mut self,
         index: u64,
-        window_max: u32,
+        limits: WindowLimits,
         now: u64,
         passes: impl Fn(u64) -> bool,
     ) -> Step {
@@ -121,8 +145,9 @@ impl Streams {
             0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
             window => window.saturating_mul(4),
         };
+        let grown = grown.min(limits.of(index.saturating_sub(stream.begin)));
         // The page itself in any case.
-        let pages = self.step(stream, index, grown.min(window_max.max(1)), now).max(1);
+        let pages = self.step(stream, index, grown, now).max(1);
         Step { pages, abandoned }
     }
 
@@ -153,14 +178,15 @@ impl Streams {
 
     /// If `index` is one of a stream's markers: makes that stream the last one and returns the pages
     /// of its next window, from its `next` on, which may be none.
-    pub(crate) fn marker(&mut self, index: u64, window_max: u32, now: u64) -> Option<u32> {
+    pub(crate) fn marker(&mut self, index: u64, limits: WindowLimits, now: u64) -> Option<u32> {
         let at = self.list.iter().position(|s| s.markers.contains(&index))?;
         let mut stream = self.list.remove(at);
         while stream.markers.front().is_some_and(|marker| *marker <= index) {
             stream.markers.pop_front();
         }
         self.settle(&mut stream, true);
-        let grown = stream.window.saturating_mul(4).clamp(1, window_max.max(1));
+        let come = index.saturating_sub(stream.begin);
+        let grown = stream.window.saturating_mul(4).clamp(1, limits.of(come));
         let end = stream.next;
         Some(self.step(stream, end, grown, now))
     }
@@ -191,14 +217,15 @@ mod tests {
         let mut next = 10;
         let mut seen = Vec::new();
         for _ in 0..5 {
-            let step = streams.fault(next, 64, 0, |_| false);
+            let step = streams.fault(next, WindowLimits::fixed(64), 0, |_| false);
             seen.push(step.pages);
             next += u64::from(step.pages);
             streams.last().next = next;
         }
         assert_eq!(seen, [1, 4, 16, 64, 64]);
         for i in 0..20 {
-            assert_eq!(streams.fault(1000 + i * 7, 64, 0, |_| false).pages, 1);
+            let step = streams.fault(1000 + i * 7, WindowLimits::fixed(64), 0, |_| false);
+            assert_eq!(step.pages, 1);
             streams.last().next = 1001 + i * 7;
         }
     }

@@ -6,7 +6,7 @@
 //! impossible to write back, or being changed by somebody). Victims come from the policy; pending
 //! pages, newcomers and stuck pages go only when the policy has none.
 
-use crate::ahead::{FIRST_WINDOW_PAGES, Streams};
+use crate::ahead::{FIRST_WINDOW_PAGES, Streams, WindowLimits};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
@@ -439,9 +439,9 @@ impl Brain {
         victim
     }
 
-    /// The largest window that leaves the policy most of the frames. Pages that dead streams left
-    /// behind are not allowed to keep it small.
-    fn window_max(&mut self) -> u32 {
+    /// The largest windows that leave the policy most of the frames. Pages that dead streams left
+    /// behind are not allowed to keep them small.
+    fn window_limits(&mut self) -> WindowLimits {
         let share = self.limit() / 4;
         while self.pending.len() > share / 2 {
             let Some(oldest) = self.pending.front() else { break };
@@ -453,12 +453,11 @@ impl Brain {
             streams.used(place.index);
             self.admit_pending(place, Admission::Prefetch);
         }
-        self.config
-            .window_pages_max
-            // Two or three windows are under way at a time; they should cost the policy little.
-            .min((self.limit() / 128).max(share.min(32) / 4))
-            .min(share.saturating_sub(self.pending.len()) + 1)
-            .max(1)
+        let room = share.saturating_sub(self.pending.len()) + 1;
+        let most = |pages: u32| self.config.window_pages_max.min(pages).min(room).max(1);
+        // Two or three windows are under way at a time; they should cost the policy little.
+        let usual = most((self.limit() / 128).max(share.min(32) / 4));
+        WindowLimits { usual, most: most(self.limit() / 32).max(usual) }
     }
 
     fn major(&mut self, place: Place, want: u32, write: bool, map: bool) {
@@ -467,10 +466,10 @@ impl Brain {
             return;
         }
         let want = want.min(self.limit() / 4).max(1);
-        let window_max = self.window_max();
+        let limits = self.window_limits();
         self.steps += 1;
         let mut streams = std::mem::take(&mut self.streams[place.segment.0 as usize]);
-        let step = streams.fault(place.index, window_max, self.steps, |index| {
+        let step = streams.fault(place.index, limits, self.steps, |index| {
             self.is_resident(Place { index, ..place })
         });
         self.streams[place.segment.0 as usize] = streams;
@@ -653,7 +652,8 @@ impl Brain {
     /// that whoever watches a sample of the pages sees a scan of it for a fault now and then.
     fn map_behind(&mut self, place: Place) {
         let streams = &mut self.touches[place.segment.0 as usize];
-        let pages = streams.fault(place.index, MAP_WINDOW_PAGES_MAX, self.steps, |_| false).pages;
+        let limits = WindowLimits::fixed(MAP_WINDOW_PAGES_MAX);
+        let pages = streams.fault(place.index, limits, self.steps, |_| false).pages;
         let used = std::mem::take(&mut streams.last().pending);
         for index in used {
             let at = Place { index, ..place };
@@ -719,10 +719,10 @@ impl Brain {
 
     /// A marker of a stream was touched: all before it counts as used; fetch the next window.
     fn next_window(&mut self, place: Place) {
-        let window_max = self.window_max();
+        let limits = self.window_limits();
         self.steps += 1;
         let streams = &mut self.streams[place.segment.0 as usize];
-        let Some(pages) = streams.marker(place.index, window_max, self.steps) else { return };
+        let Some(pages) = streams.marker(place.index, limits, self.steps) else { return };
         let stream = streams.last();
         let mut used = Vec::new();
         while stream.pending.front().is_some_and(|&i| i < place.index) {
@@ -911,7 +911,7 @@ impl Brain {
             place.index += 1;
         }
         let left = u32::try_from(end.saturating_sub(place.index)).unwrap_or(u32::MAX);
-        let window = self.window_max();
+        let window = self.window_limits().usual;
         let run = self.absent_run(place, left.min(window));
         let run = self.make_room_ahead(run);
         if run == 0 {

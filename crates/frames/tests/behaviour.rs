@@ -175,9 +175,9 @@ fn a_loop_a_quarter_larger_than_memory() {
         let mru = loop_share_per_pass("mru", frames);
         assert!(mru <= 0.27, "MRU at {frames} frames reads {mru:.3} of the file per pass");
         let lru = loop_share_per_pass("lru", frames);
-        // The last windows of a pass stay in memory until the next stream is recognised.
+        // The last two or three windows of a pass stay in memory until the next stream is recognised.
         let window = f64::from(WINDOW_PAGES_MAX.min(frames / 8));
-        let least = 1.0 - 2.5 * window / (f64::from(frames) * 1.25);
+        let least = 1.0 - 3.5 * window / (f64::from(frames) * 1.25);
         assert!(lru >= least, "LRU at {frames} frames reads {lru:.3} of the file per pass");
     }
 }
