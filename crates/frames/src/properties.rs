@@ -4,7 +4,7 @@
 //! late and in odd orders (a victim that cannot leave, a page that cannot be fetched).
 
 use crate::brain::{Brain, DIRTY, IN_POLICY, MAPPED, PENDING, RESIDENT, STUCK};
-use crate::sample::WATCHED_PER_EVICTION;
+use crate::sample::EVICTIONS_PER_WATCHED;
 use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, Segment};
 use pagekeeper_policy::{Admission, Checked, Hint, Page, Policy, PolicySpec, all};
 use proptest::prelude::*;
@@ -368,8 +368,11 @@ impl Model {
         let counts = self.brain.counts();
         if let Some(per_eviction) = self.per_eviction {
             self.watched |= self.brain.watches_pages;
-            let most = per_eviction + if self.watched { WATCHED_PER_EVICTION } else { 0 };
-            assert!(counts.unmapped_pages <= u64::from(most) * counts.evictions);
+            let mut most = u64::from(per_eviction) * counts.evictions;
+            if self.watched {
+                most += counts.evictions / u64::from(EVICTIONS_PER_WATCHED);
+            }
+            assert!(counts.unmapped_pages <= most);
         }
         // As the engine does: what is still on its way out cannot be fetched.
         for place in busy {
@@ -503,10 +506,13 @@ impl Model {
 fn sampling() -> impl Strategy<Value = Sampling> {
     prop_oneof![
         Just(Sampling::Off),
-        (1..4u32, 10..60u32).prop_map(|(per_eviction, share_percent)| Sampling::OnEviction {
-            per_eviction,
-            share_percent
-        }),
+        (1..4u32, 10..60u32, 0..200u32).prop_map(
+            |(per_eviction, share_percent, touched_percent)| Sampling::OnEviction {
+                per_eviction,
+                share_percent,
+                touched_percent,
+            }
+        ),
         (1..40u32).prop_map(|mapped_pages| Sampling::Window { mapped_pages }),
     ]
 }

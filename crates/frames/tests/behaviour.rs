@@ -251,6 +251,23 @@ fn sampling_costs_little_where_it_teaches_nothing() {
     assert!(unmapped > (mixed.evictions - scan.evictions) / 2, "{scan:?} {mixed:?}");
 }
 
+/// A hot set that nearly fits shows a touch for almost every page that is unmapped. Faults for that
+/// were as many as misses, and took half of their time.
+#[test]
+fn touches_are_seen_for_a_share_of_what_misses_cost() {
+    let frames = 1000;
+    let mut program = Program::new("lru", Config::live(frames), 1, 1 << 20);
+    let mut at = 1u64;
+    for _ in 0..400_000 {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program.touch(0, (at >> 33) % 1200);
+    }
+    let counts = program.brain.counts();
+    let unmapped_at_once = u64::from(frames) / 2;
+    assert!(counts.minor_faults <= counts.evictions / 4 + unmapped_at_once, "{counts:?}");
+    assert!(counts.minor_faults >= counts.evictions / 8, "{counts:?}");
+}
+
 #[test]
 fn a_policy_that_ignores_references_is_not_sampled() {
     for policy in ["fifo", "random"] {

@@ -6,13 +6,8 @@ use crate::{Page, Place, Segment};
 /// Mark of a page that is not sampled; sampled ones have 2 + their number.
 const LEFT_OUT: u32 = 1;
 
-/// A block has 2^this pages. What is in the sample may have to be unmapped again and again, so that
-/// its uses are seen, and unmapping costs an interrupt or two to the program's processor for each
-/// range: one for eight pages of a scan, then, and not for each.
-const BLOCK_SHIFT: u32 = 3;
-
-/// Picks one block of pages out of every group of neighbouring blocks, by a hash of the group, and
-/// numbers the picked pages densely, so that what is kept of them is small.
+/// Picks one page out of every group of neighbours, by a hash of the group, and numbers the picked
+/// ones densely, so that what is kept of them is small.
 ///
 /// A page is in the sample or out of it for good, so every reuse of a sampled page is seen. One
 /// out of each group (where SHARDS draws each page alone) keeps the sample's size exact for what
@@ -22,7 +17,7 @@ const BLOCK_SHIFT: u32 = 3;
 /// 4 bytes per page.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// A group has 2^shift blocks.
+    /// A group has 2^shift pages.
     shift: u32,
     seed: u64,
     marks: Flat<u32>,
@@ -49,11 +44,10 @@ impl Sample {
         if self.marks.get(page.index()) == 0 {
             let place =
                 place.unwrap_or(Place { segment: Segment(u32::MAX), index: u64::from(page.0) });
-            let block = place.index >> BLOCK_SHIFT;
-            let (group, number) = (block >> self.shift, block & ((1 << self.shift) - 1));
+            let group = place.index >> self.shift;
             let drawn =
                 mix(self.seed ^ mix(u64::from(place.segment.0)) ^ group) & ((1 << self.shift) - 1);
-            *self.marks.slot(page.index()) = if number == drawn {
+            *self.marks.slot(page.index()) = if place.index & ((1 << self.shift) - 1) == drawn {
                 self.numbered += 1;
                 self.numbered + LEFT_OUT
             } else {
@@ -74,9 +68,7 @@ impl Sample {
 
     /// Where a sampled page lives among the sampled: neighbouring groups are neighbours.
     pub(super) const fn place(&self, place: Place) -> Place {
-        let in_block = place.index & ((1 << BLOCK_SHIFT) - 1);
-        let block = place.index >> (BLOCK_SHIFT + self.shift);
-        Place { segment: place.segment, index: block << BLOCK_SHIFT | in_block }
+        Place { segment: place.segment, index: place.index >> self.shift }
     }
 }
 
@@ -93,22 +85,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_block_of_every_group_is_sampled_and_stays_so() {
+    fn one_page_of_every_group_is_sampled_and_stays_so() {
         let mut sample = Sample::new(4, 7);
-        let drawn: Vec<(u32, Page)> = (0..12_800)
+        let drawn: Vec<(u32, Page)> = (0..1600)
             .filter_map(|page| sample.meet(Page(page), None).map(|number| (page, number)))
             .collect();
-        assert_eq!(drawn.len(), 800);
-        for (at, (page, number)) in drawn.iter().enumerate() {
-            assert_eq!(
-                (*page / 128, *page % 8, number.0),
-                (at as u32 / 8, at as u32 % 8, at as u32)
-            );
+        assert_eq!(drawn.len(), 100);
+        for (group, (page, number)) in drawn.iter().enumerate() {
+            assert_eq!((*page / 16, number.0), (group as u32, group as u32));
             assert_eq!(sample.get(Page(*page)), Some(*number));
         }
         // Not always the same one of a group, or a stride would be seen whole or not at all.
-        let offsets: std::collections::BTreeSet<u32> =
-            drawn.iter().map(|(page, _)| page / 8 % 16).collect();
+        let offsets: std::collections::BTreeSet<u32> = drawn.iter().map(|(p, _)| p % 16).collect();
         assert!(offsets.len() > 12, "{offsets:?}");
         // Everything, when the group is one page.
         let mut all = Sample::new(0, 7);
@@ -120,15 +108,15 @@ mod tests {
         let place = |segment, index| Some(Place { segment: Segment(segment), index });
         let mut sample = Sample::new(3, 1);
         let mut drawn = [0; 2];
-        for index in 0..640 {
+        for index in 0..80 {
             for segment in 0..2 {
                 let page = Page(index as u32 * 2 + segment);
                 drawn[segment as usize] +=
                     u32::from(sample.meet(page, place(segment, index)).is_some());
             }
         }
-        assert_eq!(drawn, [80, 80]);
-        let old = (0..1280).map(Page).find(|page| sample.get(*page).is_some()).unwrap();
+        assert_eq!(drawn, [10, 10]);
+        let old = (0..160).map(Page).find(|page| sample.get(*page).is_some()).unwrap();
         assert!(sample.forget(old).is_some());
         assert_eq!(sample.get(old), None);
     }
