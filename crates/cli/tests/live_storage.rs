@@ -104,6 +104,7 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     let image = place.file("image");
     let Some(mount) = Mount::image(&place, &image, "ext2", 8192) else { return };
     std::fs::write(mount.file("bad"), vec![4u8; 30 * PAGE as usize]).unwrap();
+    std::fs::write(mount.file("other"), vec![5u8; 300 * PAGE as usize]).unwrap();
     drop(mount);
     // Blocks from the thirteenth on are found by a list; one of its entries is damaged here.
     let stat = Command::new("debugfs").args(["-R", "stat /bad"]).arg(&image).output().unwrap();
@@ -134,6 +135,18 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     for _ in 0..2 {
         session.expect(&format!("get 1 {}", 20 * PAGE), "SIGBUS");
         session.expect(&format!("put 1 {} 1", 20 * PAGE + 9), "SIGBUS");
+    }
+    // And when room has to be made for what is read along, which goes on side by side.
+    session.expect(&format!("open 2 {} r", mount.file("other").display()), "ok");
+    session.expect("map 2 2 0 1228800 r shared", "ok");
+    for _ in 0..3 {
+        for page in 0..300 {
+            session.expect(&format!("get 2 {}", page * PAGE), "5");
+        }
+        for page in 0..30 {
+            let answer = if page == 20 { "SIGBUS" } else { "4" };
+            session.expect(&format!("get 1 {}", page * PAGE), answer);
+        }
     }
     session.expect(&format!("put 1 {} 77", 4 * PAGE), "ok");
     // Reads say so by an error, where they begin at the bad page, and stop before it elsewhere.

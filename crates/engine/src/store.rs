@@ -343,3 +343,45 @@ fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_read_under_way_ends_as_a_plain_one_or_is_to_be_made_again() {
+        let path = std::env::temp_dir().join(format!("pagekeeper-store-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 3 * PAGE_BYTES as usize + 100]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        let rings = Rings::new();
+        let read = |page: u64, pages: usize| {
+            let bytes = pages * PAGE_BYTES as usize;
+            let mut buffer = Buffer::new(bytes).unwrap();
+            buffer.fill(9);
+            let loading = store.begin_load(&rings, page * PAGE_BYTES, buffer, bytes).ok()?;
+            let (buffer, loaded) = loading.finish();
+            Some((buffer.unwrap(), loaded))
+        };
+        let Some((buffer, loaded)) = read(0, 2) else {
+            eprintln!("skipped: no io_uring or no direct I/O here");
+            return;
+        };
+        assert_eq!(loaded, Some(2 * PAGE_BYTES));
+        assert!(buffer.iter().all(|byte| *byte == 7));
+        // What lies behind the end of the file is zero.
+        let (buffer, loaded) = read(2, 4).unwrap();
+        assert_eq!(loaded, Some(PAGE_BYTES + 100));
+        assert!(buffer[..PAGE_BYTES as usize + 100].iter().all(|byte| *byte == 7));
+        assert!(buffer[PAGE_BYTES as usize + 100..].iter().all(|byte| *byte == 0));
+        // One that ends with a page may have been cut short by something else.
+        assert_eq!(read(4, 2).unwrap().1, None);
+        // Meanwhile the file is in use.
+        let bytes = PAGE_BYTES as usize;
+        let under_way = store.begin_load(&rings, 0, Buffer::new(bytes).unwrap(), bytes);
+        assert!(under_way.is_ok() && !store.narrow());
+        drop(under_way);
+        assert!(store.narrow());
+    }
+}
