@@ -4,10 +4,25 @@
 //! copied out, written, and only after the write succeeded taken out of memory or called clean.
 
 use crate::core::Job;
-use crate::engine::{Again, Engine};
+use crate::engine::{Again, Buffer, Engine};
 use crate::port::{Port, PortError};
 use crate::stats::Spent;
+use crate::store::Storing;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Place, Run, Victim};
+
+/// Most writes of one thread that are under way at a time. Each has a buffer.
+pub(crate) const WRITES_MAX: usize = 16;
+
+/// A run that is being written back.
+struct Write {
+    run: Run,
+    state: WriteState,
+}
+
+enum WriteState {
+    Done(Result<(), PortError>),
+    UnderWay(Storing),
+}
 
 impl<P: Port> Engine<P> {
     /// Evicts claimed pages. Those that cannot leave stay, and the victims in their place are put
@@ -102,36 +117,94 @@ impl<P: Port> Engine<P> {
     /// Protects a run everywhere, copies it out, writes it. Its pages are claimed; they
     /// leave memory now or soon (`retire`), or stay.
     fn write_back(&self, run: Run, retire: bool) -> Result<(), PortError> {
+        let write = self.begin_write_back(run, retire);
+        self.end_write_back(write)
+    }
+
+    /// The same, as far as it goes without waiting for storage.
+    fn begin_write_back(&self, run: Run, retire: bool) -> Write {
         let file = run.place.segment.0;
         self.times.of(Spent::Kernel, || self.protect_everywhere(run));
-        let bytes = u64::from(run.pages) * self.page_bytes;
         self.begin_own_write(file);
         let (index, pages) = (run.place.index, u64::from(run.pages));
         let retired = || if retire { self.port.retire(file, index, pages, true) } else { None };
         let in_place = || retired().or_else(|| self.port.store_in_place(file, index, pages));
-        let in_place = self.times.of(Spent::Io, in_place);
-        let result = in_place.unwrap_or_else(|| self.store_copy(run));
+        let state = match self.times.of(Spent::Io, in_place) {
+            Some(result) => WriteState::Done(result),
+            None => self.begin_store_copy(run),
+        };
+        Write { run, state }
+    }
+
+    fn end_write_back(&self, write: Write) -> Result<(), PortError> {
+        let Write { run, state } = write;
+        let result = match state {
+            WriteState::Done(result) => result,
+            WriteState::UnderWay(storing) => self.end_store_copy(run, storing),
+        };
+        let file = run.place.segment.0;
         self.end_own_write(file);
         let mut core = self.lock();
         if let Some(file) = core.file_mut(file)
             && result.is_ok()
         {
             file.counts.write_backs += u64::from(run.pages);
-            file.counts.written_bytes += bytes;
+            file.counts.written_bytes += u64::from(run.pages) * self.page_bytes;
         }
         result
     }
 
-    /// Writes a copy of claimed pages.
-    fn store_copy(&self, run: Run) -> Result<(), PortError> {
+    /// A copy of claimed pages.
+    fn copy_of(&self, run: Run) -> Result<Buffer, PortError> {
+        let bytes = run.pages as usize * self.page_bytes as usize;
+        let mut buffer = self.take_buffer(bytes)?;
         let (file, index) = (run.place.segment.0, run.place.index);
-        let mut buffer = self.take_buffer(run.pages as usize * self.page_bytes as usize)?;
-        let data = &mut buffer[..run.pages as usize * self.page_bytes as usize];
-        let copied = self.times.of(Spent::Kernel, || self.port.peek(file, index, data));
-        let result =
-            copied.and_then(|()| self.times.of(Spent::Io, || self.port.store(file, index, data)));
+        let copied =
+            self.times.of(Spent::Kernel, || self.port.peek(file, index, &mut buffer[..bytes]));
+        match copied {
+            Ok(()) => Ok(buffer),
+            Err(error) => {
+                self.give_buffer(buffer);
+                Err(error)
+            }
+        }
+    }
+
+    /// Writes a copy of claimed pages, or begins to.
+    fn begin_store_copy(&self, run: Run) -> WriteState {
+        let buffer = match self.copy_of(run) {
+            Ok(buffer) => buffer,
+            Err(error) => return WriteState::Done(Err(error)),
+        };
+        let (file, index) = (run.place.segment.0, run.place.index);
+        let pages = u64::from(run.pages);
+        let begun = self.times.of(Spent::Io, || self.port.begin_store(file, index, buffer, pages));
+        match begun {
+            Ok(storing) => WriteState::UnderWay(storing),
+            Err(buffer) => WriteState::Done(self.store_from(run, buffer)),
+        }
+    }
+
+    /// Waits for a write. One that went wrong is made once more, by a plain call, whose error
+    /// counts.
+    fn end_store_copy(&self, run: Run, storing: Storing) -> Result<(), PortError> {
+        let (buffer, is_written) = self.times.of(Spent::Io, || storing.finish());
+        match buffer {
+            Some(buffer) if is_written => {
+                self.give_buffer(buffer);
+                Ok(())
+            }
+            Some(buffer) => self.store_from(run, buffer),
+            None => self.copy_of(run).and_then(|buffer| self.store_from(run, buffer)),
+        }
+    }
+
+    fn store_from(&self, run: Run, buffer: Buffer) -> Result<(), PortError> {
+        let data = &buffer[..run.pages as usize * self.page_bytes as usize];
+        let (file, index) = (run.place.segment.0, run.place.index);
+        let stored = self.times.of(Spent::Io, || self.port.store(file, index, data));
         self.give_buffer(buffer);
-        result
+        stored
     }
 
     /// Takes write access away in every shared mapping. A fork or a move in between hands the old
@@ -153,29 +226,45 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Writes a claimed run back; its pages stay, if not for long (`retire`). What follows from that
-    /// is put into `more`.
+    /// Writes claimed runs back, so that storage has several of them at a time; their pages stay, if
+    /// not for long (`retire`). Returns how each went. What follows from that is put into `more`.
+    ///
+    /// Never sleeps for a page: those of all runs are claimed.
     pub(crate) fn clean(
         &self,
-        run: Run,
+        runs: &[Run],
         retire: bool,
         more: &mut Job,
         again: &mut Again,
-    ) -> Result<(), PortError> {
-        let result = self.write_back(run, retire);
+    ) -> Vec<Result<(), PortError>> {
+        let mut results = Vec::with_capacity(runs.len());
+        for some in runs.chunks(WRITES_MAX) {
+            let writes: Vec<Write> =
+                some.iter().map(|run| self.begin_write_back(*run, retire)).collect();
+            for write in writes {
+                let run = write.run;
+                let result = self.end_write_back(write);
+                self.cleaned(run, result.is_ok(), more, again);
+                results.push(result);
+            }
+        }
+        results
+    }
+
+    /// A run was written back, or could not be.
+    fn cleaned(&self, run: Run, is_written: bool, more: &mut Job, again: &mut Again) {
         let mut core = self.lock();
         for i in 0..run.pages {
             let place = Place { index: run.place.index + u64::from(i), ..run.place };
             let page = core.brain.page(place).expect("claimed pages are numbered");
-            core.word(page).cleaned(result.is_ok());
+            core.word(page).cleaned(is_written);
             if !core.word(page).doomed() {
                 let input =
-                    if result.is_ok() { Input::Cleaned { place } } else { Input::Kept { place } };
+                    if is_written { Input::Cleaned { place } } else { Input::Kept { place } };
                 more.append(self.decide(&mut core, input));
             }
             again.extend(core.unpark(place));
         }
         self.rested();
-        result
     }
 }

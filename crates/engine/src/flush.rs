@@ -2,6 +2,7 @@
 
 use crate::core::{Core, File, Job};
 use crate::engine::{Again, Engine};
+use crate::evict::WRITES_MAX;
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
@@ -58,24 +59,27 @@ impl<P: Port> Engine<P> {
             first_error.get_or_insert(error);
         };
         let mut next = pages.start;
-        while let Some(run) = self.claim_dirty(file, next..pages.end, &mut again) {
-            let end = run.place.index + u64::from(run.pages);
+        loop {
+            let runs = self.claim_dirty_runs(file, next..pages.end, &mut again);
+            let Some(last) = runs.last() else { break };
+            next = last.place.index + u64::from(last.pages);
             let mut more = Job::default();
-            match self.clean(run, false, &mut more, &mut again) {
-                Err(_) if run.pages > 1 => {
-                    // Write what can be written.
-                    for one in run.place.index..end {
-                        if let Some(run) = self.claim_dirty(file, one..one + 1, &mut again)
-                            && let Err(error) = self.clean(run, false, &mut more, &mut again)
-                        {
-                            failed(error);
+            for (run, result) in runs.iter().zip(self.clean(&runs, false, &mut more, &mut again)) {
+                match result {
+                    Err(_) if run.pages > 1 => {
+                        // Write what can be written.
+                        for one in run.place.index..run.place.index + u64::from(run.pages) {
+                            let Some(run) = self.claim_dirty(file, one..one + 1, &mut again) else {
+                                continue;
+                            };
+                            let results = self.clean(&[run], false, &mut more, &mut again);
+                            results.into_iter().filter_map(Result::err).for_each(&mut failed);
                         }
                     }
+                    Err(error) => failed(error),
+                    Ok(()) => {}
                 }
-                Err(error) => failed(error),
-                Ok(()) => {}
             }
-            next = end;
             self.run_waiting(more, None, &mut again);
             self.serve_all(&mut again);
         }
@@ -83,37 +87,28 @@ impl<P: Port> Engine<P> {
         first_error.map_or(Ok(()), Err)
     }
 
+    /// Claims the next runs of dirty pages: the first one, waiting for busy pages, and what can be
+    /// had behind it without. (Who waited with pages claimed could wait for one who waits for
+    /// those.)
+    fn claim_dirty_runs(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Vec<Run> {
+        let mut runs: Vec<Run> = self.claim_dirty(file, range.clone(), again).into_iter().collect();
+        let mut pages = runs.first().map_or(0, |run| run.pages);
+        while let Some(last) = runs.last()
+            && runs.len() < WRITES_MAX
+            && pages < FLUSH_RUN_PAGES_MAX
+        {
+            let behind = last.place.index + u64::from(last.pages);
+            let next = claim_run(&mut self.lock(), file, behind..range.end);
+            let Some(run) = next.flatten() else { break };
+            pages += run.pages;
+            runs.push(run);
+        }
+        runs
+    }
+
     /// Claims the next run of dirty pages, waiting for busy ones.
     fn claim_dirty(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Option<Run> {
-        let claim = |core: &mut Core| {
-            let mut run: Option<Run> = None;
-            let mut busy = false;
-            core.for_each_dirty(file, range.clone(), |core, page, place| {
-                let word = core.word(page);
-                let ready = !word.doomed() && !core.fenced(place);
-                match &mut run {
-                    Some(r) => {
-                        let next = r.gap_to(place) == Some(0);
-                        let more = next && r.pages < FLUSH_RUN_PAGES_MAX;
-                        if !(ready && more && word.claim_clean()) {
-                            return false;
-                        }
-                        r.pages += 1;
-                        true
-                    }
-                    None if ready && word.claim_clean() => {
-                        run = Some(Run { place, pages: 1, demanded: 0 });
-                        true
-                    }
-                    None => {
-                        busy = true;
-                        false
-                    }
-                }
-            });
-            (!busy).then_some(run)
-        };
-        self.wait_until(again, claim).1
+        self.wait_until(again, |core| claim_run(core, file, range.clone())).1
     }
 
     /// Writes everything back.
@@ -257,4 +252,34 @@ impl<P: Port> Engine<P> {
             }
         }
     }
+}
+
+/// Claims the next run of dirty pages, if there is one; `None` if its first page is busy.
+fn claim_run(core: &mut Core, file: FileNo, range: Range<u64>) -> Option<Option<Run>> {
+    let mut run: Option<Run> = None;
+    let mut busy = false;
+    core.for_each_dirty(file, range, |core, page, place| {
+        let word = core.word(page);
+        let ready = !word.doomed() && !core.fenced(place);
+        match &mut run {
+            Some(r) => {
+                let next = r.gap_to(place) == Some(0);
+                let more = next && r.pages < FLUSH_RUN_PAGES_MAX;
+                if !(ready && more && word.claim_clean()) {
+                    return false;
+                }
+                r.pages += 1;
+                true
+            }
+            None if ready && word.claim_clean() => {
+                run = Some(Run { place, pages: 1, demanded: 0 });
+                true
+            }
+            None => {
+                busy = true;
+                false
+            }
+        }
+    });
+    (!busy).then_some(run)
 }

@@ -191,8 +191,9 @@ impl<P: Port> Engine<P> {
 
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
     fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
-        for run in std::mem::take(&mut job.clean) {
-            if let Err(error) = self.clean(run, true, more, again) {
+        let runs = std::mem::take(&mut job.clean);
+        for (run, result) in runs.iter().zip(self.clean(&runs, true, more, again)) {
+            if let Err(error) = result {
                 self.lock().note_error(run.place.segment.0, error);
             }
         }

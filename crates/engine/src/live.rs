@@ -4,7 +4,7 @@ use crate::engine::{Buffer, Deferred};
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::scratch::HeapStore;
 use crate::spaces::Region;
-use crate::store::{Loading, Store};
+use crate::store::{Loading, Store, Storing};
 use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
@@ -386,6 +386,22 @@ impl Port for LivePort {
             Some(store) => {
                 let bytes = (pages * PAGE_BYTES) as usize;
                 store.begin_load(&self.rings, index * PAGE_BYTES, buffer, bytes)
+            }
+            None => Err(buffer),
+        }
+    }
+
+    fn begin_store(
+        &self,
+        file: FileNo,
+        index: u64,
+        buffer: Buffer,
+        pages: u64,
+    ) -> Result<Storing, Buffer> {
+        match self.file(file).as_ref().and_then(|live| live.store()) {
+            Some(store) => {
+                let bytes = (pages * PAGE_BYTES) as usize;
+                store.begin_store(&self.rings, index * PAGE_BYTES, buffer, bytes)
             }
             None => Err(buffer),
         }

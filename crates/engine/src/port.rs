@@ -3,7 +3,7 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::spaces::Region;
-use crate::store::Loading;
+use crate::store::{Loading, Storing};
 use std::ops::Range;
 use thiserror::Error;
 
@@ -91,6 +91,17 @@ pub trait Port: Send + Sync + 'static {
     }
     /// Writes pages to storage, not beyond the file's present end.
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Begins to [`store`](Self::store) pages that are in a buffer, and returns meanwhile. It gives
+    /// the buffer back if that cannot be.
+    fn begin_store(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        buffer: Buffer,
+        _pages: u64,
+    ) -> Result<Storing, Buffer> {
+        Err(buffer)
+    }
     /// Reads claimed pages from storage straight into the file's frames, as [`load`](Self::load)
     /// and [`fill`](Self::fill) do in two steps. `None`: it cannot, and those are called.
     fn load_in_place(

@@ -4,7 +4,7 @@ use crate::port::{PAGE_BYTES, PortError, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
-use pagekeeper_sys::ring::{Reading, Rings};
+use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,7 +40,7 @@ impl From<Errno> for PortError {
 
 /// A read that is under way.
 pub struct Loading {
-    reading: Reading,
+    reading: Transfer,
     /// Of the whole pages that are wanted.
     bytes: usize,
     /// Nobody may think the file unused meanwhile.
@@ -61,6 +61,24 @@ impl Loading {
             read as u64
         });
         (buffer, loaded)
+    }
+}
+
+/// A write that is under way.
+pub struct Storing {
+    writing: Transfer,
+    /// Of the whole pages that are written.
+    bytes: usize,
+    /// Nobody may think the file unused meanwhile.
+    _access: Arc<Access>,
+}
+
+impl Storing {
+    /// Waits for it. Returns the buffer, and whether all of it was written; else it is to be
+    /// written again.
+    pub fn finish(self) -> (Option<Buffer>, bool) {
+        let (buffer, written) = self.writing.finish();
+        (buffer, written == Ok(self.bytes))
     }
 }
 
@@ -280,6 +298,33 @@ impl Store {
                 file::sync_range(&write.plain, offset + done as u64, (len - done) as u64, false);
         }
         Ok(())
+    }
+
+    /// Begins to write whole pages, past the kernel's page cache; gives the buffer back where that
+    /// cannot be, or where some of them lie behind the file's present end.
+    ///
+    /// # Errors
+    /// The buffer.
+    pub fn begin_store(
+        &self,
+        rings: &Arc<Rings>,
+        offset: u64,
+        buffer: Buffer,
+        bytes: usize,
+    ) -> Result<Storing, Buffer> {
+        let access = self.access();
+        let is_inside = |version: Version| offset + bytes as u64 <= version.size_bytes;
+        match &access.direct {
+            Some(fd)
+                if access.writable
+                    && !self.buffered.load(Ordering::Relaxed)
+                    && self.version().is_ok_and(is_inside) =>
+            {
+                let writing = rings.write(fd, buffer, bytes, offset)?;
+                Ok(Storing { writing, bytes, _access: access })
+            }
+            _ => Err(buffer),
+        }
     }
 
     /// Gives storage to a range that has none yet, so that writing it back cannot run out of space.

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
-//! | [`file`](mod@file), [`ring`], [`elf`] | files: identity, positioned I/O, reads under way, locks; what a program file is |
+//! | [`file`](mod@file), [`ring`], [`elf`] | files: identity, positioned I/O, transfers under way, locks; what a program file is |
 //! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
 //! | [`cgroup`], [`counters`] | limits, and what the kernel counted |

@@ -1,22 +1,22 @@
-//! Reads that go on while who asked for them does something else: io_uring(7).
+//! Transfers that go on while who asked for them does something else: io_uring(7).
 #![allow(unsafe_code)]
 
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::buffer::Buffer;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result};
 
-/// Entries of a ring: each carries one read at a time.
+/// Entries of a ring: each carries one transfer at a time.
 const ENTRIES: u32 = 1;
-/// Most rings of one pool, and so most reads under way.
-const RINGS_MAX: usize = 16;
+/// Most rings of one pool, and so most transfers under way.
+const RINGS_MAX: usize = 32;
 
-/// A pool of rings, for reads from any thread.
+/// A pool of rings, for transfers by any thread.
 #[derive(Default)]
 pub struct Rings {
     pool: Mutex<Pool>,
@@ -32,8 +32,8 @@ struct Pool {
     rings: usize,
 }
 
-/// A read that has begun.
-pub struct Reading {
+/// A read or write that has begun.
+pub struct Transfer {
     /// None when it is finished.
     parts: Option<(IoUring, Buffer)>,
     rings: Arc<Rings>,
@@ -58,22 +58,57 @@ impl Rings {
         mut buffer: Buffer,
         len_bytes: usize,
         offset: u64,
-    ) -> core::result::Result<Reading, Buffer> {
-        assert!(len_bytes <= buffer.len(), "a read of {len_bytes} bytes into {}", buffer.len());
-        let Ok(len) = u32::try_from(len_bytes) else { return Err(buffer) };
-        let Some(mut ring) = self.take() else { return Err(buffer) };
+    ) -> core::result::Result<Transfer, Buffer> {
+        let (memory, len) = (buffer.as_mut_ptr(), fitting(&buffer, len_bytes));
         let fd = types::Fd(fd.as_fd().as_raw_fd());
-        let entry = opcode::Read::new(fd, buffer.as_mut_ptr(), len).offset(offset).build();
-        // SAFETY: the kernel may write to the buffer's first `len` bytes until the completion. From
-        // here on the buffer belongs to `Reading`, which lends it to nobody and gives it away only
-        // when it has seen the completion; where it cannot see that, it leaks the buffer. Its memory
-        // is a mapping of its own, which moving the `Buffer` does not move. The descriptor is
-        // borrowed until the entry was submitted, which is when the kernel takes its own reference.
+        let entry = opcode::Read::new(fd, memory, len).offset(offset).build();
+        // SAFETY: a read of at most the buffer's length, to the buffer that goes with it. `fd` is
+        // borrowed by our caller until we return.
+        unsafe { self.begin(entry, buffer) }
+    }
+
+    /// Begins a positioned write of the first `len_bytes` of a buffer.
+    ///
+    /// # Errors
+    /// As for [`read`](Self::read).
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    pub fn write(
+        self: &Arc<Rings>,
+        fd: impl AsFd,
+        buffer: Buffer,
+        len_bytes: usize,
+        offset: u64,
+    ) -> core::result::Result<Transfer, Buffer> {
+        let (memory, len) = (buffer.as_ptr(), fitting(&buffer, len_bytes));
+        let fd = types::Fd(fd.as_fd().as_raw_fd());
+        let entry = opcode::Write::new(fd, memory, len).offset(offset).build();
+        // SAFETY: a write of at most the buffer's length, from the buffer that goes with it. `fd`
+        // is borrowed by our caller until we return.
+        unsafe { self.begin(entry, buffer) }
+    }
+
+    /// Submits an entry.
+    ///
+    /// # Safety
+    /// Its descriptor is open until this returns (by then the kernel has a reference of its own),
+    /// and its memory is inside `buffer`.
+    unsafe fn begin(
+        self: &Arc<Rings>,
+        entry: squeue::Entry,
+        buffer: Buffer,
+    ) -> core::result::Result<Transfer, Buffer> {
+        let Some(mut ring) = self.take() else { return Err(buffer) };
+        // SAFETY: the kernel may use the entry's memory until the completion. From here on the
+        // buffer belongs to `Transfer`, which lends it to nobody and gives it away only when it has
+        // seen the completion; where it cannot see that, it leaks the buffer. Its memory is a
+        // mapping of its own, which moving the `Buffer` does not move.
         let is_queued = unsafe { ring.submission().push(&entry) }.is_ok();
         // An error says that nothing was submitted; the entry goes with the ring, which nobody uses
         // again.
         if is_queued && matches!(ring.submit(), Ok(1)) {
-            return Ok(Reading { parts: Some((ring, buffer)), rings: Arc::clone(self) });
+            return Ok(Transfer { parts: Some((ring, buffer)), rings: Arc::clone(self) });
         }
         drop(ring);
         self.pool().rings -= 1;
@@ -119,18 +154,17 @@ impl Rings {
     }
 }
 
-impl Reading {
-    /// Waits until the read is finished. Returns the buffer and the bytes read, which may be fewer
-    /// than asked for, 0 at the end of the file. The buffer is missing if the kernel would not say
-    /// what became of the read.
+impl Transfer {
+    /// Waits until it is finished. Returns the buffer and the bytes read or written, which may be
+    /// fewer than asked for. The buffer is missing if the kernel would not say what became of it.
     ///
     /// # Errors
-    /// As `pread(2)`.
+    /// As `pread(2)` or `pwrite(2)`.
     pub fn finish(mut self) -> (Option<Buffer>, Result<usize>) {
         match self.end() {
             Some((buffer, result)) => {
-                let read = usize::try_from(result);
-                (Some(buffer), read.map_err(|_| Errno::from_raw_os_error(-result)))
+                let done = usize::try_from(result);
+                (Some(buffer), done.map_err(|_| Errno::from_raw_os_error(-result)))
             }
             None => (None, Err(Errno::IO)),
         }
@@ -149,13 +183,19 @@ impl Reading {
     }
 }
 
-impl Drop for Reading {
+impl Drop for Transfer {
     fn drop(&mut self) {
         self.end();
     }
 }
 
-/// The result of the one read that is under way.
+/// So many bytes of a buffer, as the kernel counts them.
+fn fitting(buffer: &Buffer, len_bytes: usize) -> u32 {
+    assert!(len_bytes <= buffer.len(), "{len_bytes} bytes of {}", buffer.len());
+    u32::try_from(len_bytes).expect("transfers are of some megabytes")
+}
+
+/// The result of the one transfer that is under way.
 fn wait(ring: &mut IoUring) -> Option<i32> {
     loop {
         if let Some(completion) = ring.completion().next() {
@@ -186,7 +226,12 @@ mod tests {
         file
     }
 
-    fn begin(rings: &Arc<Rings>, file: &std::fs::File, page: u64, pages: usize) -> Option<Reading> {
+    fn begin(
+        rings: &Arc<Rings>,
+        file: &std::fs::File,
+        page: u64,
+        pages: usize,
+    ) -> Option<Transfer> {
         let len = pages * PAGE_BYTES;
         rings.read(file, Buffer::new(len).unwrap(), len, page * PAGE_BYTES as u64).ok()
     }
@@ -227,6 +272,29 @@ mod tests {
         let unreadable = std::fs::File::options().write(true).open(unreadable.path()).unwrap();
         let (buffer, read) = begin(&rings, &unreadable, 0, 1).unwrap().finish();
         assert_eq!((buffer.map(|b| b.len()), read), (Some(PAGE_BYTES), Err(Errno::BADF)));
+    }
+
+    #[test]
+    fn writes_arrive() {
+        let (rings, file) = (Rings::new(), file());
+        for page in [1u8, 5] {
+            let mut buffer = Buffer::new(PAGE_BYTES).unwrap();
+            buffer.fill(0x50 + page);
+            let offset = u64::from(page) * PAGE_BYTES as u64;
+            let Ok(writing) = rings.write(&file, buffer, PAGE_BYTES, offset) else {
+                eprintln!("skipped: no io_uring here");
+                return;
+            };
+            assert_eq!(writing.finish().1, Ok(PAGE_BYTES));
+        }
+        let mut all = vec![0; 8 * PAGE_BYTES];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut all, 0).unwrap();
+        let first = |page: usize| all[page * PAGE_BYTES + 9];
+        assert_eq!([0, 1, 2, 5, 6].map(first), [0, 0x51, 2, 0x55, 6]);
+        let read_only = std::fs::File::open("/proc/self/exe").unwrap();
+        let buffer = Buffer::new(PAGE_BYTES).unwrap();
+        let writing = rings.write(&read_only, buffer, PAGE_BYTES, 0).ok().unwrap();
+        assert_eq!(writing.finish().1, Err(Errno::BADF));
     }
 
     #[test]
