@@ -61,7 +61,7 @@ pub struct Engine<P: Port> {
 }
 
 /// Page-aligned memory for one transfer.
-pub(crate) type Buffer = pagekeeper_sys::buffer::Buffer;
+pub type Buffer = pagekeeper_sys::buffer::Buffer;
 
 impl<P: Port> Engine<P> {
     /// An engine with a budget for frames and per-page state.

@@ -5,9 +5,8 @@
 
 use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
-use crate::port::{Port, PortError};
+use crate::port::{Port, PortError, Storing};
 use crate::stats::Spent;
-use crate::store::Storing;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Place, Run, Victim};
 
 /// Most writes of one thread that are under way at a time. Each has a buffer.
@@ -188,7 +187,7 @@ impl<P: Port> Engine<P> {
     /// Waits for a write. One that went wrong is made once more, by a plain call, whose error
     /// counts.
     fn end_store_copy(&self, run: Run, storing: Storing) -> Result<(), PortError> {
-        let (buffer, is_written) = self.times.of(Spent::Io, || storing.finish());
+        let (buffer, is_written) = self.times.of(Spent::Io, storing);
         match buffer {
             Some(buffer) if is_written => {
                 self.give_buffer(buffer);

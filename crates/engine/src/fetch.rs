@@ -5,9 +5,8 @@
 
 use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
-use crate::port::{Port, PortError};
+use crate::port::{Loading, Port, PortError};
 use crate::stats::Spent;
-use crate::store::Loading;
 use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
 
 /// Buffers of each kind kept for the next transfers.
@@ -254,7 +253,7 @@ impl<P: Port> Engine<P> {
         pages: u64,
     ) -> Result<u64, PortError> {
         if let Some(loading) = loading {
-            let (used, loaded) = self.times.of(Spent::Io, || loading.finish());
+            let (used, loaded) = self.times.of(Spent::Io, loading);
             *buffer = used;
             if let Some(loaded) = loaded {
                 return Ok(loaded);

@@ -1,10 +1,12 @@
 //! The live port: memfds for frames, userfaultfds for mappings, files for storage.
 
 use crate::engine::{Buffer, Deferred};
-use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::port::{
+    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
+};
 use crate::scratch::HeapStore;
 use crate::spaces::Region;
-use crate::store::{Loading, Store, Storing};
+use crate::store::Store;
 use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;

@@ -3,7 +3,6 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::spaces::Region;
-use crate::store::{Loading, Storing};
 use std::ops::Range;
 use thiserror::Error;
 
@@ -49,6 +48,14 @@ pub struct Mapped {
     /// At least one page was mapped before: its write protection may differ from what was asked.
     pub existed: bool,
 }
+
+/// Waits for a read that is under way, which dropping it does too. Returns the buffer, and the bytes
+/// that the file really had there; what lies beyond the end of the file is zero. Without them the
+/// pages are to be read again.
+pub type Loading = Box<dyn FnOnce() -> (Option<Buffer>, Option<u64>) + Send>;
+/// Waits for a write that is under way, which dropping it does too. Returns the buffer, and whether
+/// all of it was written; else it is to be written again.
+pub type Storing = Box<dyn FnOnce() -> (Option<Buffer>, bool) + Send>;
 
 /// The machine under an engine.
 pub trait Port: Send + Sync + 'static {

@@ -1,6 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
-use crate::port::{PAGE_BYTES, PortError, Version};
+use crate::port::{Loading, PAGE_BYTES, PortError, Storing, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
@@ -35,50 +35,6 @@ impl From<Errno> for PortError {
             Errno::SRCH => PortError::Gone,
             other => PortError::Io(other.raw_os_error()),
         }
-    }
-}
-
-/// A read that is under way.
-pub struct Loading {
-    reading: Transfer,
-    /// Of the whole pages that are wanted.
-    bytes: usize,
-    /// Nobody may think the file unused meanwhile.
-    _access: Arc<Access>,
-}
-
-impl Loading {
-    /// Waits for it. Returns the buffer, and the bytes that the file really had there; what lies
-    /// beyond the end of the file is zero. Without them the pages are to be read again.
-    pub fn finish(self) -> (Option<Buffer>, Option<u64>) {
-        let (mut buffer, read) = self.reading.finish();
-        let data = buffer.as_mut().and_then(|buffer| buffer.get_mut(..self.bytes));
-        // One that ends inside a page has met the end of the file.
-        let is_whole =
-            |read: &usize| *read == self.bytes || !(*read as u64).is_multiple_of(PAGE_BYTES);
-        let loaded = data.zip(read.ok().filter(is_whole)).map(|(data, read)| {
-            data[read..].fill(0);
-            read as u64
-        });
-        (buffer, loaded)
-    }
-}
-
-/// A write that is under way.
-pub struct Storing {
-    writing: Transfer,
-    /// Of the whole pages that are written.
-    bytes: usize,
-    /// Nobody may think the file unused meanwhile.
-    _access: Arc<Access>,
-}
-
-impl Storing {
-    /// Waits for it. Returns the buffer, and whether all of it was written; else it is to be
-    /// written again.
-    pub fn finish(self) -> (Option<Buffer>, bool) {
-        let (buffer, written) = self.writing.finish();
-        (buffer, written == Ok(self.bytes))
     }
 }
 
@@ -264,7 +220,8 @@ impl Store {
         match &access.direct {
             Some(fd) if !self.buffered.load(Ordering::Relaxed) => {
                 let reading = rings.read(fd, buffer, bytes, offset)?;
-                Ok(Loading { reading, bytes, _access: access })
+                // Meanwhile nobody is to think the file unused.
+                Ok(Box::new(move || loaded(reading, bytes, &access)))
             }
             _ => Err(buffer),
         }
@@ -321,7 +278,7 @@ impl Store {
                     && self.version().is_ok_and(is_inside) =>
             {
                 let writing = rings.write(fd, buffer, bytes, offset)?;
-                Ok(Storing { writing, bytes, _access: access })
+                Ok(Box::new(move || stored(writing, bytes, &access)))
             }
             _ => Err(buffer),
         }
@@ -377,6 +334,25 @@ impl Store {
     }
 }
 
+/// How a read of whole pages went: [`Loading`].
+fn loaded(reading: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>, Option<u64>) {
+    let (mut buffer, read) = reading.finish();
+    let data = buffer.as_mut().and_then(|buffer| buffer.get_mut(..bytes));
+    // One that ends inside a page has met the end of the file.
+    let is_whole = |read: &usize| *read == bytes || !(*read as u64).is_multiple_of(PAGE_BYTES);
+    let loaded = data.zip(read.ok().filter(is_whole)).map(|(data, read)| {
+        data[read..].fill(0);
+        read as u64
+    });
+    (buffer, loaded)
+}
+
+/// How a write of whole pages went: [`Storing`].
+fn stored(writing: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>, bool) {
+    let (buffer, written) = writing.finish();
+    (buffer, written == Ok(bytes))
+}
+
 fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
     let mut done = 0;
     while done < data.len() {
@@ -406,7 +382,7 @@ mod tests {
             let mut buffer = Buffer::new(bytes).unwrap();
             buffer.fill(9);
             let loading = store.begin_load(&rings, page * PAGE_BYTES, buffer, bytes).ok()?;
-            let (buffer, loaded) = loading.finish();
+            let (buffer, loaded) = loading();
             Some((buffer.unwrap(), loaded))
         };
         let Some((buffer, loaded)) = read(0, 2) else {

@@ -273,6 +273,7 @@ fn values_survive_random_failures() {
             let kinds = [
                 (&chaos.load_eio, 30),
                 (&chaos.store_eio, 150),
+                (&chaos.under_way, 150),
                 (&chaos.fill_enomem, 30),
                 (&chaos.discard_fails, 50),
                 (&chaos.again, 50),

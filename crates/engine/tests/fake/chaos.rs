@@ -11,6 +11,8 @@ pub struct Chaos {
     pub delay: AtomicU32,
     pub again: AtomicU32,
     pub load_eio: AtomicU32,
+    /// A transfer does not begin, or is not seen to end.
+    pub under_way: AtomicU32,
     pub store_eio: AtomicU32,
     pub fill_enomem: AtomicU32,
     pub discard_fails: AtomicU32,

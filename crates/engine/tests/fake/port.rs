@@ -2,8 +2,10 @@
 
 use super::machine::{Frame, Machine, Page, Pte};
 use super::world::Hands;
-use pagekeeper::engine::Deferred;
-use pagekeeper::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use pagekeeper::engine::{Buffer, Deferred};
+use pagekeeper::port::{
+    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
+};
 use pagekeeper::spaces::Region;
 use std::ops::Range;
 use std::sync::Arc;
@@ -65,7 +67,65 @@ impl FakePort {
     }
 }
 
+impl FakePort {
+    /// The same machine, for a transfer that is under way.
+    fn again(&self) -> FakePort {
+        FakePort { machine: Arc::clone(&self.machine), hands: None }
+    }
+
+    fn loses(&self) -> bool {
+        self.machine.chaos.hits(&self.machine.chaos.under_way)
+    }
+}
+
 impl Port for FakePort {
+    fn begin_load(
+        &self,
+        file: FileNo,
+        index: u64,
+        mut buffer: Buffer,
+        pages: u64,
+    ) -> Result<Loading, Buffer> {
+        if self.loses() {
+            return Err(buffer);
+        }
+        let port = self.again();
+        let bytes = (pages * PAGE_BYTES) as usize;
+        // The device reads at any time in between.
+        let at_once = index % 2 == 0;
+        let early = at_once.then(|| port.load(file, index, &mut buffer[..bytes]).ok());
+        Ok(Box::new(move || {
+            port.machine.chaos.delay();
+            if port.loses() {
+                return (None, None);
+            }
+            let late = || port.load(file, index, &mut buffer[..bytes]).ok();
+            let loaded = early.unwrap_or_else(late);
+            (Some(buffer), loaded)
+        }))
+    }
+
+    fn begin_store(
+        &self,
+        file: FileNo,
+        index: u64,
+        buffer: Buffer,
+        pages: u64,
+    ) -> Result<Storing, Buffer> {
+        if self.loses() {
+            return Err(buffer);
+        }
+        let port = self.again();
+        let bytes = (pages * PAGE_BYTES) as usize;
+        let early = (index % 2 == 0).then(|| port.store(file, index, &buffer[..bytes]).is_ok());
+        Ok(Box::new(move || {
+            port.machine.chaos.delay();
+            let late = || port.store(file, index, &buffer[..bytes]).is_ok();
+            let stored = early.unwrap_or_else(late);
+            if port.loses() { (None, false) } else { (Some(buffer), stored) }
+        }))
+    }
+
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         let machine = &self.machine;
         machine.chaos.delay();
