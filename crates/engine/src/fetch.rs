@@ -85,6 +85,9 @@ impl<P: Port> Engine<P> {
             let Place { segment, index } = request.place();
             let pages = request.pages();
             let bytes = (pages * self.page_bytes) as usize;
+            if !self.port.begins_loads(segment.0) {
+                continue;
+            }
             let Ok(buffer) = self.take_buffer(bytes) else { continue };
             let begun =
                 self.times.of(Spent::Io, || self.port.begin_load(segment.0, index, buffer, pages));

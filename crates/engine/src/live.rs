@@ -377,6 +377,10 @@ impl Port for LivePort {
         }
     }
 
+    fn begins_loads(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|live| live.store().is_some())
+    }
+
     fn begin_load(
         &self,
         file: FileNo,

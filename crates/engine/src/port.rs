@@ -80,6 +80,10 @@ pub trait Port: Send + Sync + 'static {
     /// Reads pages from storage; what lies beyond the end of the file is zero. Returns the bytes
     /// that the file really had there.
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError>;
+    /// Whether [`begin_load`](Self::begin_load) is worth a buffer for this file.
+    fn begins_loads(&self, _file: FileNo) -> bool {
+        false
+    }
     /// Begins to [`load`](Self::load) pages into a buffer, and returns meanwhile. It gives the buffer
     /// back if that cannot be.
     fn begin_load(

@@ -79,6 +79,10 @@ impl FakePort {
 }
 
 impl Port for FakePort {
+    fn begins_loads(&self, _file: FileNo) -> bool {
+        true
+    }
+
     fn begin_load(
         &self,
         file: FileNo,
@@ -92,7 +96,7 @@ impl Port for FakePort {
         let port = self.again();
         let bytes = (pages * PAGE_BYTES) as usize;
         // The device reads at any time in between.
-        let at_once = index % 2 == 0;
+        let at_once = index.is_multiple_of(2);
         let early = at_once.then(|| port.load(file, index, &mut buffer[..bytes]).ok());
         Ok(Box::new(move || {
             port.machine.chaos.delay();
@@ -117,7 +121,8 @@ impl Port for FakePort {
         }
         let port = self.again();
         let bytes = (pages * PAGE_BYTES) as usize;
-        let early = (index % 2 == 0).then(|| port.store(file, index, &buffer[..bytes]).is_ok());
+        let early =
+            index.is_multiple_of(2).then(|| port.store(file, index, &buffer[..bytes]).is_ok());
         Ok(Box::new(move || {
             port.machine.chaos.delay();
             let late = || port.store(file, index, &buffer[..bytes]).is_ok();
