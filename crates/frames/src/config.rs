@@ -27,7 +27,7 @@ pub enum Sampling {
         /// Unmapped share of the resident pages that is aimed at, in percent.
         share_percent: u32,
         /// Touches of them per hundred pages evicted, from which on no more are unmapped. A touch
-        /// costs some half of a miss: with 25, seeing touches takes an eighth of the time that
+        /// costs some half of a miss: with 50, seeing touches takes a quarter of the time that
         /// misses do, at the most.
         touched_percent: u32,
     },
@@ -60,7 +60,7 @@ impl Config {
             sampling: Sampling::OnEviction {
                 per_eviction: 2,
                 share_percent: 33,
-                touched_percent: 25,
+                touched_percent: 50,
             },
             window_pages_max: WINDOW_PAGES_MAX,
             map_ahead: true,
