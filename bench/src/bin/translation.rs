@@ -1,12 +1,15 @@
-//! A program that reads a file in one of three ways, for callgrind to count its instructions: once
-//! from end to end, then so many times anywhere. Prints a checksum of what it saw.
+//! A program that reads a file in one of three ways, or not at all, for callgrind to count its
+//! instructions: once from end to end, then so many times anywhere. Prints a checksum of what it
+//! saw. Each way has a loop of its own, so that none pays for another's.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use pagekeeper::library::{Cache, Options, Segment};
+use pagekeeper::library::{Cache, Options};
 use pagekeeper_bench::hashed::{BLOCK_BYTES, Hashed, Variant};
 use pagekeeper_bench::pattern::SplitMix;
 use std::fs::{File, OpenOptions};
+use std::hint::black_box;
+use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 
@@ -24,6 +27,8 @@ struct Cli {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Way {
+    /// The loop alone
+    None,
     /// The kernel's page cache
     Pread,
     /// Buffers behind a hash table
@@ -32,58 +37,46 @@ enum Way {
     Mapped,
 }
 
-enum Source {
-    Pread(File),
-    Hash(Box<Hashed>),
-    Mapped(Segment),
-}
-
-impl Source {
-    fn open(cli: &Cli) -> Result<Source> {
-        Ok(match cli.way {
-            Way::Pread => Source::Pread(File::open(&cli.file)?),
-            Way::Hash => {
-                let direct =
-                    OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?;
-                let buffers = u32::try_from(cli.memory / BLOCK_BYTES as u64)?;
-                Source::Hash(Box::new(Hashed::new(direct, buffers, Variant::CONTROL)))
-            }
-            Way::Mapped => {
-                // One block a miss, and nothing in the background, as the control has it.
-                let cache = Cache::builder(cli.memory)
-                    .workers(0)
-                    .write_back_period(None)
-                    .read_ahead_pages_max(1)
-                    .build()?;
-                Source::Mapped(cache.open(&cli.file, Options::new())?)
-            }
-        })
-    }
-
-    #[inline(never)]
-    fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
-        match self {
-            Source::Pread(file) => file.read_exact_at(buf, offset)?,
-            Source::Hash(cache) => cache.read_exact_at(buf, offset)?,
-            Source::Mapped(segment) => segment.read_exact_at(buf, offset)?,
-        }
-        Ok(())
-    }
-}
-
 fn main() -> Result<()> {
     let cli = Cli::parse();
+    match cli.way {
+        Way::None => run(&cli, |_, _| Ok(())),
+        Way::Pread => {
+            let file = File::open(&cli.file)?;
+            run(&cli, |buf, offset| file.read_exact_at(buf, offset))
+        }
+        Way::Hash => {
+            let direct =
+                OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?;
+            let buffers = u32::try_from(cli.memory / BLOCK_BYTES as u64)?;
+            let cache = Hashed::new(direct, buffers, Variant::CONTROL);
+            run(&cli, |buf, offset| cache.read_exact_at(buf, offset))
+        }
+        Way::Mapped => {
+            // One block a miss, and nothing in the background, as the control has it.
+            let cache = Cache::builder(cli.memory)
+                .workers(0)
+                .write_back_period(None)
+                .read_ahead_pages_max(1)
+                .build()?;
+            let segment = cache.open(&cli.file, Options::new())?;
+            run(&cli, |buf, offset| segment.read_exact_at(buf, offset))
+        }
+    }
+}
+
+fn run(cli: &Cli, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Result<()> {
     let len = std::fs::metadata(&cli.file)?.len();
-    let source = Source::open(&cli)?;
     let mut block = vec![0; BLOCK_BYTES];
     for at in (0..len).step_by(BLOCK_BYTES) {
-        source.read(&mut block, at)?;
+        read(&mut block, at)?;
     }
     let mut random = SplitMix::new(7);
     let mut buf = vec![0; cli.size as usize];
     let mut sum = 0u64;
     for _ in 0..cli.reads {
-        source.read(&mut buf, random.below(len / cli.size) * cli.size)?;
+        let offset = random.below(len / cli.size) * cli.size;
+        read(black_box(&mut buf), black_box(offset))?;
         sum = sum.wrapping_mul(31).wrapping_add(u64::from(buf[0]));
     }
     println!("{sum:016x}");

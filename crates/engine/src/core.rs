@@ -365,7 +365,10 @@ impl Core {
     }
 
     fn ask(&mut self, input: Input) -> Plan {
-        let plan = self.brain.apply(input).clone();
+        let plan = match self.brain.apply(input) {
+            nothing if nothing.is_empty() => Plan::default(),
+            plan => plan.clone(),
+        };
         if let Some(log) = &mut self.log {
             log.input(input, self.brain.digest(), self.asking_pid);
         }
@@ -395,7 +398,9 @@ impl Core {
 
     fn decide_into(&mut self, input: Input, job: &mut Job) {
         let plan = self.ask(input);
-        self.claim(plan, job);
+        if !plan.is_empty() {
+            self.claim(plan, job);
+        }
         self.charge_state(job);
     }
 

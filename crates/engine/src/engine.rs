@@ -169,18 +169,24 @@ impl<P: Port> Engine<P> {
     }
 
     /// As [`rested`](Self::rested), without the lock.
+    #[inline]
     pub(crate) fn tell_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
-            let _core = self.lock();
-            self.rest.notify_all();
+            self.wake_sleepers();
         }
+    }
+
+    #[cold]
+    fn wake_sleepers(&self) {
+        let _core = self.lock();
+        self.rest.notify_all();
     }
 
     /// Time in decisions is measured here.
     pub(crate) fn decide(&self, core: &mut Core, input: Input) -> Job {
         let job = self.times.of(Spent::Policy, || core.decide(input));
-        let wished = std::mem::take(&mut core.wished);
-        if !wished.is_empty() {
+        if !core.wished.is_empty() {
+            let wished = std::mem::take(&mut core.wished);
             self.queue_up(wished, None);
             self.rested();
         }

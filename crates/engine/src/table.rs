@@ -15,6 +15,9 @@ pub const EXTENTS_BYTES: usize = TABLE_PAGES / EXTENT_PAGES as usize * 8;
 
 const INDEX_BITS: u32 = 40;
 
+/// The words of one extent's pages.
+pub(crate) type ExtentWords = [AtomicU32; EXTENT_PAGES as usize];
+
 /// Both tables. They live as long as the process.
 #[derive(Clone, Copy)]
 pub struct Table {
@@ -44,6 +47,11 @@ impl Table {
     pub fn word(&self, page: Page) -> WordRef<'static> {
         let words: &'static [AtomicU32] = self.words;
         Word::from_atomic(&words[page.index()])
+    }
+
+    /// All words, extent by extent.
+    pub(crate) fn words_of_extents(&self) -> &'static [ExtentWords] {
+        self.words.as_chunks().0
     }
 
     /// Notes which file an extent's pages belong to, before any of them can be dirty.

@@ -22,25 +22,31 @@ const RING: usize = 64;
 /// Rings. A power of two.
 const RINGS: usize = 16;
 const INDEX_BITS: u32 = 40;
+const NONE: u64 = u64::MAX;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 #[repr(align(128))]
 struct Ring {
     /// The latest use, to leave repetitions out.
     last: AtomicU64,
     written: AtomicU32,
+    /// As `written` was when it was last emptied.
+    taken: AtomicU32,
     /// [`Touches::misses`] when it was last emptied.
     emptied_at: AtomicU32,
-    /// (segment + 1) << 40 | index; 0 where there is none.
-    entries: Entries,
+    /// Segment << 40 | index, or [`NONE`].
+    entries: [AtomicU64; RING],
 }
 
-#[derive(Debug)]
-struct Entries([AtomicU64; RING]);
-
-impl Default for Entries {
-    fn default() -> Self {
-        Entries([const { AtomicU64::new(0) }; RING])
+impl Default for Ring {
+    fn default() -> Ring {
+        Ring {
+            last: AtomicU64::new(NONE),
+            written: AtomicU32::new(0),
+            taken: AtomicU32::new(0),
+            emptied_at: AtomicU32::new(0),
+            entries: [const { AtomicU64::new(NONE) }; RING],
+        }
     }
 }
 
@@ -52,33 +58,33 @@ pub(crate) struct Touches {
     misses: AtomicU32,
 }
 
-fn ring_of_thread() -> usize {
+thread_local! {
+    /// The ring of the thread; [`RINGS`] before its first use.
+    static MINE: Cell<usize> = const { Cell::new(RINGS) };
+}
+
+#[cold]
+fn choose() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    thread_local! {
-        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
-    }
-    MINE.with(|mine| {
-        if mine.get() == usize::MAX {
-            mine.set(NEXT.fetch_add(1, Relaxed) % RINGS);
-        }
-        mine.get()
-    })
+    let ring = NEXT.fetch_add(1, Relaxed) % RINGS;
+    MINE.set(ring);
+    ring
 }
 
 fn encode(place: Place) -> u64 {
-    (u64::from(place.segment.0) + 1) << INDEX_BITS | place.index
+    u64::from(place.segment.0) << INDEX_BITS | place.index
 }
 
-fn decode(entry: u64) -> Option<Place> {
-    let segment = u32::try_from(entry >> INDEX_BITS).ok()?.checked_sub(1)?;
-    Some(Place { segment: Segment(segment), index: entry & ((1 << INDEX_BITS) - 1) })
+fn decode(entry: u64) -> Place {
+    let segment = Segment((entry >> INDEX_BITS) as u32);
+    Place { segment, index: entry & ((1 << INDEX_BITS) - 1) }
 }
 
 impl Touches {
     /// Notes a use. True if this thread's ring is full and should be told.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn note(&self, place: Place) -> bool {
-        let ring = &self.rings[ring_of_thread()];
+        let ring = self.rings.get(MINE.get()).unwrap_or_else(|| &self.rings[choose()]);
         let entry = encode(place);
         if ring.last.load(Relaxed) == entry {
             return false;
@@ -86,7 +92,7 @@ impl Touches {
         ring.last.store(entry, Relaxed);
         // Threads that share a ring may overwrite each other's: see above.
         let at = ring.written.load(Relaxed);
-        ring.entries.0[at as usize % RING].store(entry, Release);
+        ring.entries[at as usize % RING].store(entry, Release);
         ring.written.store(at.wrapping_add(1), Relaxed);
         (at as usize + 1).is_multiple_of(RING)
             && ring.emptied_at.load(Relaxed) != self.misses.load(Relaxed)
@@ -101,16 +107,21 @@ impl Touches {
     pub(crate) fn take(&self) -> Vec<Place> {
         let mut places = Vec::new();
         for ring in &self.rings {
-            if ring.last.load(Relaxed) == 0 {
+            if ring.last.load(Relaxed) == NONE {
                 continue;
             }
-            ring.last.store(0, Relaxed);
+            ring.last.store(NONE, Relaxed);
             ring.emptied_at.store(self.misses.load(Relaxed), Relaxed);
-            let end = ring.written.load(Relaxed) as usize;
-            for at in end..end + RING {
-                let entry = &ring.entries.0[at % RING];
-                if entry.load(Acquire) != 0 {
-                    places.extend(decode(entry.swap(0, Acquire)));
+            let end = ring.written.load(Relaxed);
+            // As many as there are, or RING where there were more (or where threads that share it
+            // brought the count back).
+            let count = end.wrapping_sub(ring.taken.load(Relaxed)).min(RING as u32);
+            ring.taken.store(end, Relaxed);
+            places.reserve(count as usize);
+            for back in (1..=count).rev() {
+                let entry = &ring.entries[end.wrapping_sub(back) as usize % RING];
+                if entry.load(Acquire) != NONE {
+                    places.push(decode(entry.swap(NONE, Acquire)));
                 }
             }
         }

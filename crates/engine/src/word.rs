@@ -47,11 +47,12 @@ const KEPT: u32 = 1 << 6;
 const NOTICE: u32 = 1 << 7;
 const PIN: u32 = 1 << 8;
 const HOLD: u32 = 1 << 20;
-/// Most pins, and most holds, on a page.
-const COUNT_MAX: u32 = 0xfff;
+const COUNT: u32 = 0xfff;
+/// Most pins, and most holds, on a page: a count whose highest bit is set is full.
+const COUNT_MAX: u32 = 0x800;
 
 const fn pins(word: u32) -> u32 {
-    (word / PIN) & COUNT_MAX
+    (word / PIN) & COUNT
 }
 
 const fn holds(word: u32) -> u32 {
@@ -89,11 +90,13 @@ impl Use {
 
 /// How a use ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Ended {
+pub enum Ended {
+    /// Others use the page.
+    Among,
     /// Nobody else uses the page.
-    pub last: bool,
-    /// The brain is to be told that it may leave again: see [`WordRef::take_kept`].
-    pub kept: bool,
+    Last,
+    /// Nobody holds the page any longer, and the brain is to be told: see [`WordRef::take_kept`].
+    Kept,
 }
 
 /// What became of a page that was chosen as a victim.
@@ -327,9 +330,9 @@ impl WordRef<'_> {
         assert!(pins(before) < COUNT_MAX, "page word: out of pins");
     }
 
-    /// Takes a pin back; true if nobody else uses the page.
+    /// Takes a pin back; true if others may wait for that.
     pub fn unpin(self) -> bool {
-        self.end(Use::Read).last
+        self.end(Use::Read) != Ended::Among
     }
 
     /// The next use is to be told to the brain at once.
@@ -359,13 +362,12 @@ impl WordRef<'_> {
 
     #[inline]
     fn usable(word: u32, how: Use) -> bool {
-        let at_rest = word & (STATE | DOOMED | EXCLUSIVE) == RESIDENT;
-        let free = if how.writes() {
-            word / PIN == 0
-        } else {
-            pins(word) < COUNT_MAX && holds(word) < COUNT_MAX
+        let in_use = match how {
+            Use::Read => PIN * COUNT_MAX,
+            Use::Shared => HOLD * COUNT_MAX,
+            Use::Write | Use::Exclusive => (PIN | HOLD) * COUNT,
         };
-        at_rest && free
+        word & (STATE | DOOMED | EXCLUSIVE | in_use) == RESIDENT
     }
 
     /// Whether [`begin`](Self::begin) would succeed now.
@@ -386,11 +388,24 @@ impl WordRef<'_> {
     #[inline]
     pub fn end(self, how: Use) -> Ended {
         let before = self.0.fetch_sub(how.bits(), Ordering::SeqCst);
+        if before & !(STATE | DIRTY | DOOMED | NOTICE) == how.bits() {
+            // Nobody else used it, and nobody waits to hear: nearly every use ends so.
+            return Ended::Last;
+        }
+        Self::ended(before, how)
+    }
+
+    #[cold]
+    fn ended(before: u32, how: Use) -> Ended {
         let count =
             if matches!(how, Use::Read | Use::Write) { pins(before) } else { holds(before) };
         assert!(count > 0, "page word: a use ended that did not begin");
         let after = before - how.bits();
-        Ended { last: after / PIN == 0, kept: after & KEPT != 0 && holds(after) == 0 }
+        match (holds(after), after / PIN) {
+            (0, _) if after & KEPT != 0 => Ended::Kept,
+            (_, 0) => Ended::Last,
+            _ => Ended::Among,
+        }
     }
 
     /// Whether the brain waits to hear that the page is no longer held; it is told once.
@@ -405,6 +420,39 @@ impl WordRef<'_> {
 mod tests {
     use super::*;
     use std::collections::HashSet;
+
+    #[test]
+    fn a_page_has_so_many_users_and_no_more() {
+        for how in [Use::Read, Use::Shared] {
+            let cell = AtomicU32::new(RESIDENT | DIRTY);
+            let word = Word::from_atomic(&cell);
+            for _ in 0..COUNT_MAX {
+                assert!(word.try_use(how));
+            }
+            assert!(!word.try_use(how) && !word.begin(how) && !word.try_use(Use::Write));
+            // Uses of the other kind are counted apart.
+            let other = if how == Use::Read { Use::Shared } else { Use::Read };
+            assert!(word.try_use(other));
+            assert_eq!(word.end(other), Ended::Among);
+            for left in (0..COUNT_MAX).rev() {
+                assert_eq!(word.end(how), if left > 0 { Ended::Among } else { Ended::Last });
+            }
+            assert_eq!(word.load(), RESIDENT | DIRTY);
+        }
+    }
+
+    #[test]
+    fn the_last_hold_of_a_victim_that_stayed_is_told() {
+        let cell = AtomicU32::new(RESIDENT);
+        let word = Word::from_atomic(&cell);
+        assert!(word.try_use(Use::Shared) && word.try_use(Use::Shared) && word.try_use(Use::Read));
+        assert_eq!(word.choose(), Chosen::Held);
+        assert_eq!(word.end(Use::Shared), Ended::Among);
+        assert_eq!(word.end(Use::Shared), Ended::Kept);
+        // Told by whoever comes first, and once.
+        assert_eq!(word.end(Use::Read), Ended::Kept);
+        assert!(word.take_kept() && !word.take_kept());
+    }
 
     /// Every sequence of moves that the asserts allow, from Absent: nothing reachable breaks the
     /// two rules that protect data.

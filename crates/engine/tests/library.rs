@@ -121,6 +121,36 @@ fn large_pages_are_within_the_budget_and_come_as_one() {
     }
 }
 
+/// Pages are found through windows of a gigabyte, the first 512 of them on a shorter way; and a
+/// read that ends in its page is made on a shorter way than one that does not.
+#[test]
+fn reads_find_their_bytes_however_far_out_and_across_pages() {
+    const WINDOW: u64 = 1 << 30;
+    for page in [PAGE, 2 << 20] {
+        let cache = Cache::builder(64 << 20).page_bytes(page as u64).workers(0).build().unwrap();
+        let segment = cache.scratch(600 * WINDOW).unwrap();
+        let extent = 64 * page as u64;
+        let edges = [page as u64, extent, WINDOW, WINDOW + extent, 512 * WINDOW, 599 * WINDOW];
+        for (no, edge) in edges.into_iter().enumerate() {
+            segment.write_all_at(&[no as u8 + 1; 8], edge - 8).unwrap();
+            segment.write_all_at(&[no as u8 + 101; 8], edge).unwrap();
+        }
+        for (no, edge) in edges.into_iter().enumerate() {
+            let mut both = [0; 16];
+            segment.read_exact_at(&mut both, edge - 8).unwrap();
+            assert_eq!(both, std::array::from_fn(|i| no as u8 + if i < 8 { 1 } else { 101 }));
+            let mut byte = [0];
+            assert_eq!(segment.read_at(&mut byte, edge - 1).unwrap(), 1);
+            assert_eq!(byte, [no as u8 + 1]);
+        }
+        assert_eq!(segment.read_at(&mut [], edges[0] + 1).unwrap(), 0);
+        let mut last = [9; 4];
+        assert_eq!(segment.read_at(&mut last, 600 * WINDOW - 2).unwrap(), 2);
+        assert_eq!(last, [0, 0, 9, 9]);
+        assert_eq!(segment.read_at(&mut last, u64::MAX - 1).ok(), None);
+    }
+}
+
 /// Each thread owns every eighth byte, so that all share every page.
 fn threads_share_pages(store: Option<Arc<Chaos>>, seed: u64) {
     // Small pages, and large ones.

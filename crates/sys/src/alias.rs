@@ -2,6 +2,7 @@
 //! tells a forked child from its parent.
 #![allow(unsafe_code)]
 
+use core::marker::PhantomData;
 use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::os::fd::AsFd;
@@ -22,7 +23,7 @@ pub struct Alias {
 }
 
 // SAFETY: an alias is an address range of the whole process; its bytes are reached only under the
-// contracts of `bytes` and `bytes_mut`.
+// contracts of `AliasRange`.
 unsafe impl Send for Alias {}
 // SAFETY: as above.
 unsafe impl Sync for Alias {}
@@ -58,39 +59,50 @@ impl Alias {
         self.len_bytes
     }
 
-    fn at(&self, offset_bytes: usize, len: usize) -> *mut u8 {
-        let end = offset_bytes.checked_add(len);
-        assert!(end.is_some_and(|end| end <= self.len_bytes), "bytes outside an alias");
+    /// Where a range of it lies. `None`: not inside.
+    #[inline]
+    pub fn range(&self, offset_bytes: usize, len: usize) -> Option<AliasRange<'_>> {
+        offset_bytes.checked_add(len).filter(|end| *end <= self.len_bytes)?;
         // SAFETY: inside the mapping, as just checked.
-        unsafe { self.ptr.as_ptr().add(offset_bytes) }
+        let ptr = unsafe { self.ptr.as_ptr().add(offset_bytes) };
+        Some(AliasRange { ptr, len, alias: PhantomData })
     }
+}
 
-    /// A range of its bytes.
+/// Where a range of an [`Alias`] lies; what it holds is another matter.
+#[derive(Clone, Copy, Debug)]
+pub struct AliasRange<'a> {
+    ptr: *mut u8,
+    len: usize,
+    alias: PhantomData<&'a Alias>,
+}
+
+// SAFETY: as for the alias.
+unsafe impl Send for AliasRange<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for AliasRange<'_> {}
+
+impl<'a> AliasRange<'a> {
+    /// Its bytes.
     ///
     /// # Safety
     /// As long as the slice lives, every page of the range is in a frame (or the caller fills it
     /// just now), and nobody in this process or another changes a byte of the range.
-    ///
-    /// # Panics
-    /// The range lies outside.
     #[inline]
-    pub unsafe fn bytes(&self, offset_bytes: usize, len: usize) -> &[u8] {
-        // SAFETY: inside the mapping; the rest is the caller's promise.
-        unsafe { core::slice::from_raw_parts(self.at(offset_bytes, len), len) }
+    pub unsafe fn bytes(self) -> &'a [u8] {
+        // SAFETY: inside the mapping, which lives as long as the alias does; the rest is the
+        // caller's promise.
+        unsafe { core::slice::from_raw_parts(self.ptr, self.len) }
     }
 
-    /// A range of its bytes, to be changed.
+    /// Its bytes, to be changed.
     ///
     /// # Safety
-    /// As for [`Alias::bytes`], and nobody else reads the range either.
-    ///
-    /// # Panics
-    /// The range lies outside.
+    /// As for [`AliasRange::bytes`], and nobody else reads the range either.
     #[inline]
-    #[allow(clippy::mut_from_ref)]
-    pub unsafe fn bytes_mut(&self, offset_bytes: usize, len: usize) -> &mut [u8] {
-        // SAFETY: inside the mapping; the rest is the caller's promise.
-        unsafe { core::slice::from_raw_parts_mut(self.at(offset_bytes, len), len) }
+    pub unsafe fn bytes_mut(self) -> &'a mut [u8] {
+        // SAFETY: as for `bytes`.
+        unsafe { core::slice::from_raw_parts_mut(self.ptr, self.len) }
     }
 }
 
@@ -103,7 +115,7 @@ impl Drop for Alias {
 
 /// Tells the process that made it from every child forked later, by whatever means: a page that the
 /// kernel wipes in children (`MADV_WIPEONFORK`).
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct ForkMark(NonNull<AtomicU32>);
 
 // SAFETY: the page is reached as an atomic only.
@@ -155,8 +167,8 @@ mod tests {
         memfd.write_at(&[7; 8], page + 100).unwrap();
         // SAFETY: nobody else uses the memfd.
         unsafe {
-            assert_eq!(alias.bytes(100, 8), [7; 8]);
-            alias.bytes_mut(2 * PAGE_BYTES, 3).fill(9);
+            assert_eq!(alias.range(100, 8).unwrap().bytes(), [7; 8]);
+            alias.range(2 * PAGE_BYTES, 3).unwrap().bytes_mut().fill(9);
         }
         let mut three = [0; 3];
         memfd.read_at(&mut three, 3 * page).unwrap();
@@ -165,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    #[should_panic(expected = "outside")]
-    fn bytes_outside_are_refused() {
+    fn ranges_outside_are_refused() {
         let memfd = Memfd::create("t", 4096, false).unwrap();
         let alias = Alias::new(&memfd, 0, 4096).unwrap();
-        // SAFETY: refused before anything is touched.
-        unsafe { alias.bytes(4000, 97) };
+        assert!(alias.range(4000, 96).is_some());
+        assert!(alias.range(4000, 97).is_none());
+        assert!(alias.range(usize::MAX, 2).is_none());
     }
 
     #[test]

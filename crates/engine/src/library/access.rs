@@ -4,7 +4,7 @@
 use crate::core::{Core, Job};
 use crate::engine::{Again, Engine};
 use crate::port::{Port, PortError};
-use crate::word::{State, Use, WordRef};
+use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place};
 use pagekeeper_policy::Page;
 
@@ -230,20 +230,19 @@ impl<P: Port> Engine<P> {
     }
 
     /// Ends a use.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn end_use(&self, place: Place, word: WordRef<'static>, how: Use) {
-        let ended = word.end(how);
-        if ended.last {
-            self.tell_sleepers();
-        }
-        if ended.kept {
-            self.no_longer_held(place, word);
+        match word.end(how) {
+            Ended::Among => {}
+            Ended::Last => self.tell_sleepers(),
+            Ended::Kept => self.no_longer_held(place, word),
         }
     }
 
     /// A page that could not leave because a program held it may leave again.
     #[cold]
     fn no_longer_held(&self, place: Place, word: WordRef<'static>) {
+        self.tell_sleepers();
         let mut core = self.lock();
         if !word.take_kept() {
             return;
@@ -255,15 +254,16 @@ impl<P: Port> Engine<P> {
     }
 
     /// Notes a use that began without the lock.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn touched(&self, place: Place) {
         if self.touches.note(place) {
             self.tell_touches();
         }
     }
 
+    /// Tells the brain of uses, if it has time.
     #[cold]
-    fn tell_touches(&self) {
+    pub(crate) fn tell_touches(&self) {
         // Whoever decides just now is more important.
         let Some(mut core) = self.try_lock() else { return };
         let job = core.touched(self.touches.take());

@@ -1,23 +1,24 @@
 //! A segment's frames as this process sees them, and the way to a page without a lock.
 //!
 //! A segment is seen through windows of a gigabyte. A window has an [`Alias`] of the frames and the
-//! page numbers of its extents, which the engine's slow path enters once and which stay as long as
-//! the segment is open. With a page's number its word is known, and the word says whether the bytes
-//! may be used. This module is the only one of the library that makes references to frames; a
+//! numbers of its extents, which the engine's slow path enters once and which stay as long as the
+//! segment is open. With its extent's number a page's word is known, and the word says whether the
+//! bytes may be used. This module is the only one of the library that makes references to frames; a
 //! [`Frame`] is a use of a page, and ends with it.
 #![allow(unsafe_code)]
 
 use crate::engine::Engine;
 use crate::library::port::LibraryPort;
 use crate::library::process;
-use crate::port::PortError;
-use crate::table::Table;
-use crate::word::{State, Use, WordRef};
-use pagekeeper_frames::{EXTENT_PAGES, Place};
+use crate::port::{PAGE_BYTES, PortError};
+use crate::table::{ExtentWords, Table};
+use crate::word::{State, Use, Word, WordRef};
+use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::alias::{Alias, ForkMark};
+use pagekeeper_sys::alias::{Alias, AliasRange, ForkMark};
 use pagekeeper_sys::memfd::Memfd;
+use std::mem::ManuallyDrop;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,51 +28,75 @@ pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
 /// A page that the machine can map as one.
 const HUGE_BYTES: u64 = 2 << 20;
+/// Extents in a window, of the smallest pages.
+const EXTENTS_MAX: usize = (WINDOW_BYTES / PAGE_BYTES) as usize / EXTENT_PAGES as usize;
 /// Windows in a group, and groups.
 const GROUP: usize = 512;
 const GROUPS: usize = 256;
+/// More than there are numbers.
+const NO_EXTENT: u32 = u32::MAX;
 /// Longest segment: what fits into an address space.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
 
-type Group = Box<[OnceLock<Window>]>;
+/// Slots that are filled once. Their number is in the type: an index below it needs no check.
+type Slots<T, const N: usize> = Box<[OnceLock<T>; N]>;
+type Group = Slots<Window, GROUP>;
 
 struct Window {
     alias: Alias,
-    /// Extent number + 1, or 0.
-    extents: Box<[AtomicU32]>,
+    /// Numbers of extents, or [`NO_EXTENT`].
+    extents: Box<[AtomicU32; EXTENTS_MAX]>,
+}
+
+impl Window {
+    /// The number of the extent that a page of this window is in.
+    #[inline]
+    fn extent(&self, index: u64) -> &AtomicU32 {
+        &self.extents[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
+    }
+
+    /// Where bytes from an offset of the segment on lie, if all of them do in this window.
+    #[inline]
+    fn bytes(&self, offset: u64, len: usize) -> Option<AliasRange<'_>> {
+        self.alias.range((offset % WINDOW_BYTES) as usize, len)
+    }
 }
 
 /// The frames of a segment.
 pub(crate) struct Frames {
     pub(crate) memfd: Memfd,
-    table: Table,
+    words: &'static [ExtentWords],
     /// Binary logarithm of the bytes in a page.
     page_shift: u32,
-    mark: &'static ForkMark,
-    groups: Box<[OnceLock<Group>]>,
+    mark: ForkMark,
+    /// The first group, which nearly every segment ends in.
+    near: Group,
+    /// The others.
+    far: Slots<Group, GROUPS>,
 }
 
-fn empty<T>(count: usize) -> Box<[OnceLock<T>]> {
-    (0..count).map(|_| OnceLock::new()).collect()
+fn word_of(words: &'static ExtentWords, index: u64) -> WordRef<'static> {
+    Word::from_atomic(&words[(index % u64::from(EXTENT_PAGES)) as usize])
+}
+
+fn empty<T, const N: usize>() -> Slots<T, N> {
+    let slots: Box<[OnceLock<T>]> = (0..N).map(|_| OnceLock::new()).collect();
+    slots.try_into().ok().expect("there are N")
 }
 
 impl Frames {
     pub(crate) fn new(memfd: Memfd, table: Table, page_bytes: u64) -> Result<Frames, Errno> {
         assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
         let page_shift = page_bytes.trailing_zeros();
-        Ok(Frames { memfd, table, page_shift, mark: &process::here()?.mark, groups: empty(GROUPS) })
+        let words = table.words_of_extents();
+        let mark = process::here()?.mark;
+        Ok(Frames { memfd, words, page_shift, mark, near: empty(), far: empty() })
     }
 
     /// Bytes in a page.
     #[inline]
     pub(crate) fn page_bytes(&self) -> u64 {
         1 << self.page_shift
-    }
-
-    /// Extents that are seen through one window.
-    #[inline]
-    fn window_extents(&self) -> usize {
-        (WINDOW_BYTES >> self.page_shift) as usize / EXTENT_PAGES as usize
     }
 
     /// Whether this is the process that the segment was opened in.
@@ -82,14 +107,26 @@ impl Frames {
 
     #[inline]
     fn window(&self, offset: u64) -> Option<&Window> {
+        match self.near.get((offset / WINDOW_BYTES) as usize) {
+            Some(slot) => slot.get(),
+            None => self.far_window(offset),
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn far_window(&self, offset: u64) -> Option<&Window> {
         let no = (offset / WINDOW_BYTES) as usize;
-        self.groups.get(no / GROUP)?.get()?[no % GROUP].get()
+        self.far.get(no / GROUP)?.get()?[no % GROUP].get()
     }
 
     fn open_window(&self, offset: u64) -> Result<&Window, Errno> {
         let no = (offset / WINDOW_BYTES) as usize;
-        let group = self.groups.get(no / GROUP).ok_or(Errno::FBIG)?;
-        let slot = &group.get_or_init(|| empty(GROUP))[no % GROUP];
+        let group = match no / GROUP {
+            0 => &self.near,
+            far => self.far.get(far).ok_or(Errno::FBIG)?.get_or_init(empty),
+        };
+        let slot = &group[no % GROUP];
         if slot.get().is_none() {
             let start = no as u64 * WINDOW_BYTES;
             let alias = Alias::new(&self.memfd, start, WINDOW_BYTES as usize)?;
@@ -97,33 +134,31 @@ impl Frames {
                 // Where the machine allows it: fewer entries of its translation buffers.
                 alias.advise_huge();
             }
-            let extents = (0..self.window_extents()).map(|_| AtomicU32::new(0)).collect();
+            let extents = Box::new([const { AtomicU32::new(NO_EXTENT) }; EXTENTS_MAX]);
             let _ = slot.set(Window { alias, extents });
         }
         slot.get().ok_or(Errno::NOMEM)
     }
 
-    /// Enters a page's number, so that the next use finds it. It stays until the segment closes.
-    pub(crate) fn publish(&self, index: u64, page: Page) -> Result<(), Errno> {
-        let extent = index / u64::from(EXTENT_PAGES);
-        let window = self.open_window(index << self.page_shift)?;
-        let value = page.0 / EXTENT_PAGES + 1;
-        window.extents[extent as usize % self.window_extents()].store(value, Ordering::Release);
-        Ok(())
+    /// The words of a page's extent, and the window that shows the page.
+    #[inline(always)]
+    fn find_extent(&self, index: u64, offset: u64) -> Option<(&'static ExtentWords, &Window)> {
+        let window = self.window(offset)?;
+        let words = self.words.get(window.extent(index).load(Ordering::Acquire) as usize)?;
+        Some((words, window))
     }
 
-    #[inline]
-    fn find(&self, index: u64) -> Option<(&Window, WordRef<'static>)> {
-        let window = self.window(index << self.page_shift)?;
-        let extent = (index / u64::from(EXTENT_PAGES)) as usize % self.window_extents();
-        let number = window.extents[extent].load(Ordering::Acquire).checked_sub(1)?;
-        let page = Page(number * EXTENT_PAGES + (index % u64::from(EXTENT_PAGES)) as u32);
-        Some((window, self.table.word(page)))
+    /// A page's word, and where its bytes lie.
+    fn find(&self, index: u64) -> Option<(WordRef<'static>, AliasRange<'_>)> {
+        let offset = index << self.page_shift;
+        let (words, window) = self.find_extent(index, offset)?;
+        let bytes = window.bytes(offset, 1 << self.page_shift)?;
+        Some((word_of(words, index), bytes))
     }
 
     /// Whether a page is in memory just now, as far as its number is known here.
     pub(crate) fn is_resident(&self, index: u64) -> bool {
-        self.find(index).is_some_and(|(_, word)| word.state() == State::Resident)
+        self.find(index).is_some_and(|(word, _)| word.state() == State::Resident)
     }
 
     /// Begins a use of a page without a lock, if it is ready for it. In a forked child it never
@@ -135,11 +170,81 @@ impl Frames {
         place: Place,
         how: Use,
     ) -> Option<Frame<'a>> {
-        let (window, word) = self.find(place.index)?;
+        let (word, range) = self.find(place.index)?;
         if !self.mark.is_here() || !word.try_use(how) {
             return None;
         }
-        Some(Frame { engine, window, word, place, how, page_shift: self.page_shift })
+        Some(Frame { engine, range, word, place, how })
+    }
+
+    /// Copies bytes out of one page that is at rest: the way of nearly every read, which takes no
+    /// lock and cannot fail. False: they lie in several pages, or the page has to be had first. The
+    /// caller asks for some bytes, and for none behind the segment's end.
+    #[inline(always)]
+    pub(crate) fn read_page(
+        &self,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let place = Place { segment, index: offset >> self.page_shift };
+        let last = (offset + buf.len() as u64).wrapping_sub(1);
+        if last >> self.page_shift != place.index {
+            return false;
+        }
+        let found = self.find_extent(place.index, offset);
+        let Some((words, window)) = found else { return false };
+        let Some(range) = window.bytes(offset, buf.len()) else { return false };
+        self.mark.is_here() && self.copy_out(engine, place, word_of(words, place.index), range, buf)
+    }
+
+    /// Copies bytes out of pages of one extent, up to one that is not at rest. Returns how many:
+    /// [`read_page`](Self::read_page) for longer reads, which looks for the extent once.
+    pub(crate) fn read_pages(
+        &self,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> usize {
+        let page_bytes = self.page_bytes();
+        let first = offset >> self.page_shift;
+        let found = self.find_extent(first, offset).filter(|_| self.mark.is_here());
+        let Some((words, window)) = found else { return 0 };
+        let pages = u64::from(EXTENT_PAGES) - first % u64::from(EXTENT_PAGES);
+        let mut done = 0;
+        for index in first..first + pages {
+            let at = offset + done as u64;
+            let len = ((page_bytes - at % page_bytes) as usize).min(buf.len() - done);
+            let Some(range) = window.bytes(at, len).filter(|_| len > 0) else { break };
+            let (place, word) = (Place { segment, index }, word_of(words, index));
+            if !self.copy_out(engine, place, word, range, &mut buf[done..done + len]) {
+                break;
+            }
+            done += len;
+        }
+        done
+    }
+
+    /// Copies bytes out of a page, where `range` says, if it is at rest.
+    #[inline(always)]
+    fn copy_out(
+        &self,
+        engine: &Engine<LibraryPort>,
+        place: Place,
+        word: WordRef<'static>,
+        range: AliasRange<'_>,
+        buf: &mut [u8],
+    ) -> bool {
+        if !word.try_use(Use::Read) {
+            return false;
+        }
+        let frame = Frame { engine, range, word, place, how: Use::Read };
+        buf.copy_from_slice(frame.bytes());
+        frame.end();
+        engine.touched(place);
+        true
     }
 
     /// Takes over a use that the slow path began.
@@ -150,14 +255,15 @@ impl Frames {
         page: Page,
         how: Use,
     ) -> Result<Frame<'a>, PortError> {
-        let word = self.table.word(page);
-        match self
-            .publish(place.index, page)
-            .and_then(|()| self.open_window(place.index << self.page_shift))
-        {
-            Ok(window) => {
-                Ok(Frame { engine, window, word, place, how, page_shift: self.page_shift })
-            }
+        let word = engine.table.word(page);
+        let offset = place.index << self.page_shift;
+        let range = self.open_window(offset).and_then(|window| {
+            // The next use finds it. It stays until the segment closes.
+            window.extent(place.index).store(page.0 / EXTENT_PAGES, Ordering::Release);
+            window.bytes(offset, 1 << self.page_shift).ok_or(Errno::FAULT)
+        });
+        match range {
+            Ok(range) => Ok(Frame { engine, range, word, place, how }),
             Err(errno) => {
                 engine.end_use(place, word, how);
                 Err(errno.into())
@@ -175,12 +281,10 @@ impl Frames {
         pages: u64,
         mut f: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (window, offset, len) in self.pieces(index, pages) {
-            let alias = &window?.alias;
+        for (offset, range) in self.pieces(index, pages) {
             // SAFETY: nobody else uses pages that are Filling; a page that is in no frame yet gets
             // one here, which is what the claim is for.
-            let bytes = unsafe { alias.bytes_mut((offset % WINDOW_BYTES) as usize, len) };
-            f(offset, bytes)?;
+            f(offset, unsafe { range?.bytes_mut() })?;
         }
         Ok(())
     }
@@ -196,10 +300,9 @@ impl Frames {
         pages: u64,
         mut f: impl FnMut(u64, &[u8]) -> Result<(), E>,
     ) -> Result<(), E> {
-        for (window, offset, len) in self.pieces(index, pages) {
-            let alias = &window?.alias;
+        for (offset, range) in self.pieces(index, pages) {
             // SAFETY: the pages are in frames, and nobody writes to pages that are claimed.
-            f(offset, unsafe { alias.bytes((offset % WINDOW_BYTES) as usize, len) })?;
+            f(offset, unsafe { range?.bytes() })?;
         }
         Ok(())
     }
@@ -207,57 +310,57 @@ impl Frames {
     /// Joins uses of neighbouring pages of one window; all alike.
     pub(crate) fn span<'a>(&'a self, frames: Vec<Frame<'a>>) -> Span<'a> {
         for pair in frames.windows(2) {
-            assert!(std::ptr::eq(pair[0].window, pair[1].window), "a span crosses windows");
             assert_eq!(pair[0].place.index + 1, pair[1].place.index, "a span has a gap");
             assert_eq!(pair[0].how, pair[1].how, "uses differ");
         }
-        Span { frames, mark: self.mark }
+        let first = frames.first().expect("a span has a page").place.index;
+        let mut pieces = self.pieces(first, frames.len() as u64);
+        let (_, range) = pieces.next().expect("a span has a page");
+        assert!(pieces.next().is_none(), "a span crosses windows");
+        let range = range.expect("its window is open");
+        Span { frames, range, mark: self.mark }
     }
 
-    fn pieces(
-        &self,
+    /// Offsets in the segment, and where the bytes lie, window by window.
+    fn pieces<'a>(
+        &'a self,
         index: u64,
         pages: u64,
-    ) -> impl Iterator<Item = (Result<&Window, Errno>, u64, usize)> {
+    ) -> impl Iterator<Item = (u64, Result<AliasRange<'a>, Errno>)> {
         let end = (index + pages) << self.page_shift;
         let mut at = index << self.page_shift;
         std::iter::from_fn(move || {
             let start = at;
             at = ((start / WINDOW_BYTES + 1) * WINDOW_BYTES).min(end);
-            (start < end).then(|| (self.open_window(start), start, (at - start) as usize))
+            (start < end).then(|| {
+                let bytes = |w: &'a Window| w.bytes(start, (at - start) as usize);
+                let window = self.open_window(start);
+                (start, window.and_then(|window| bytes(window).ok_or(Errno::FAULT)))
+            })
         })
     }
 }
 
-/// A use of one page: its bytes, until it is dropped.
+/// A use of one page: its bytes, or some of them, until it is dropped.
 pub(crate) struct Frame<'a> {
     engine: &'a Engine<LibraryPort>,
-    window: &'a Window,
+    range: AliasRange<'a>,
     word: WordRef<'static>,
     place: Place,
     how: Use,
-    page_shift: u32,
 }
 
 impl Frame<'_> {
-    fn at(&self) -> usize {
-        ((self.place.index << self.page_shift) % WINDOW_BYTES) as usize
-    }
-
-    fn len(&self) -> usize {
-        1 << self.page_shift
-    }
-
-    /// The page's bytes.
+    /// The bytes.
     #[inline]
     pub(crate) fn bytes(&self) -> &[u8] {
         // SAFETY: the page is in a frame and stays there while it is used; who changes bytes
         // through the library has the page alone. (Mappings of it are reached by raw pointers
         // only, whose users promise not to race with this: see `Region`.)
-        unsafe { self.window.alias.bytes(self.at(), self.len()) }
+        unsafe { self.range.bytes() }
     }
 
-    /// The page's bytes, to be changed.
+    /// The bytes, to be changed.
     ///
     /// # Panics
     /// The use is not exclusive.
@@ -265,11 +368,19 @@ impl Frame<'_> {
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(self.how.writes(), "a page is used for reading and written");
         // SAFETY: as for `bytes`, and this use excludes all others.
-        unsafe { self.window.alias.bytes_mut(self.at(), self.len()) }
+        unsafe { self.range.bytes_mut() }
     }
 
     pub(crate) fn place(&self) -> Place {
         self.place
+    }
+
+    /// Ends the use, as dropping it does; but in line, so that on the way of a read it is never in
+    /// memory.
+    #[inline(always)]
+    fn end(self) {
+        let ended = ManuallyDrop::new(self);
+        ended.engine.end_use(ended.place, ended.word, ended.how);
     }
 
     /// Ends an exclusive hold by taking the page out of memory: the page is Leaving then, and the
@@ -295,7 +406,8 @@ impl Drop for Frame<'_> {
 /// Frames of neighbouring pages within one window, held, as one slice.
 pub(crate) struct Span<'a> {
     frames: Vec<Frame<'a>>,
-    mark: &'static ForkMark,
+    range: AliasRange<'a>,
+    mark: ForkMark,
 }
 
 impl Drop for Span<'_> {
@@ -309,17 +421,14 @@ impl Drop for Span<'_> {
 
 impl Span<'_> {
     pub(crate) fn bytes(&self) -> &[u8] {
-        let Some(first) = self.frames.first() else { return &[] };
-        let len = self.frames.len() * first.len();
         // SAFETY: as for `Frame::bytes`, of each page.
-        unsafe { first.window.alias.bytes(first.at(), len) }
+        unsafe { self.range.bytes() }
     }
 
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let Some(first) = self.frames.first() else { return &mut [] };
-        assert!(first.how.writes(), "pages are held for reading and written");
-        let len = self.frames.len() * first.len();
+        let writes = self.frames.first().is_some_and(|first| first.how.writes());
+        assert!(writes, "pages are held for reading and written");
         // SAFETY: as for `Frame::bytes_mut`, of each page; self is borrowed exclusively.
-        unsafe { first.window.alias.bytes_mut(first.at(), len) }
+        unsafe { self.range.bytes_mut() }
     }
 }

@@ -263,16 +263,22 @@ impl Inner {
     }
 
     fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        let engine = &self.shared().engine;
         let page = self.page_bytes();
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
+            let buf = &mut buf[done..];
+            let copied = self.backing.frames.read_pages(engine, Number(self.no), buf, at);
+            if copied > 0 {
+                done += copied;
+                continue;
+            }
             let within = (at & (page - 1)) as usize;
-            let len = (page as usize - within).min(buf.len() - done);
-            let rest = (buf.len() - done + within).div_ceil(page as usize) as u64;
-            let piece = &mut buf[done..done + len];
-            let copied = self.with_page(at / page, Use::Read, rest, |frame| {
-                piece.copy_from_slice(&frame.bytes()[within..within + len]);
+            let len = (page as usize - within).min(buf.len());
+            let rest = (buf.len() + within).div_ceil(page as usize) as u64;
+            let copied = self.with_page_slowly(self.place(at / page), Use::Read, rest, |frame| {
+                buf[..len].copy_from_slice(&frame.bytes()[within..within + len]);
             });
             match copied {
                 Ok(Some(())) => done += len,
@@ -496,8 +502,26 @@ impl Segment {
     /// # Errors
     /// The store's, for the first page; `EINVAL`: the offset is negative as an `i64`;
     /// `EOWNERDEAD`: in a forked child.
-    #[inline]
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.read_page(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
+    }
+
+    /// Reads what needs nothing but a copy out of one page, as most reads do. False: it needs more.
+    #[inline(always)]
+    fn read_page(&self, buf: &mut [u8], offset: u64) -> bool {
+        let inner = &*self.inner;
+        let end = offset.wrapping_add(buf.len() as u64);
+        let engine = &inner.shared().engine;
+        // Some bytes, no overflow, and none behind the end.
+        end > offset
+            && end <= inner.size.load(Ordering::Acquire)
+            && !may_be_managed(buf)
+            && inner.backing.frames.read_page(engine, Number(inner.no), buf, offset)
+    }
+
+    /// Reads whatever is asked for.
+    #[inline(never)]
+    fn read_any(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let size = self.inner.size.load(Ordering::Acquire);
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
@@ -544,9 +568,14 @@ impl Segment {
     /// # Errors
     /// As [`read_at`](Self::read_at); [`io::ErrorKind::UnexpectedEof`].
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.read_page(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
+    }
+
+    #[inline(never)]
+    fn read_all(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         let mut done = 0;
         while done < buf.len() {
-            match self.read_at(&mut buf[done..], offset + done as u64)? {
+            match self.read_any(&mut buf[done..], offset + done as u64)? {
                 0 => return Err(io::ErrorKind::UnexpectedEof.into()),
                 n => done += n,
             }
