@@ -24,7 +24,13 @@ impl<P: Port> Engine<P> {
     /// What somebody who opens a file now has heard of its errors: for
     /// [`flush_since`](Self::flush_since).
     pub fn errors_so_far(&self, file: FileNo) -> u64 {
-        self.lock().file(file).map_or(0, |f| f.errors.sample())
+        self.errors_at(file, u64::MAX)
+    }
+
+    /// As [`errors_so_far`](Self::errors_so_far), for somebody who opened the file at this time, in
+    /// nanoseconds of CLOCK_MONOTONIC.
+    pub fn errors_at(&self, file: FileNo, opened_ns: u64) -> u64 {
+        self.lock().file(file).map_or(0, |f| f.errors.sample(opened_ns))
     }
 
     /// Writes the dirty pages of a file range back, and reports an error that a write-back of any

@@ -174,7 +174,7 @@ impl Manager {
             self.engine.heap_use(no, first..first + range.bytes / PAGE_BYTES);
         }
         self.heaps.lock().heaps.insert(no, Heap { space: Some(space), pid, slots, inherited });
-        self.tell_witness(no);
+        self.tell_witness(no, false);
         Ok(no)
     }
 

@@ -230,6 +230,6 @@ impl Manager {
         // While it is open here: with the last descriptor goes the inode, and its number may be
         // another run's new file.
         self.unregister(id);
-        self.tell(|witness| witness.forget(no));
+        self.dismiss_witness(no);
     }
 }

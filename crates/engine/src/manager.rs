@@ -21,7 +21,7 @@ use pagekeeper_sys::process;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::userfault::{Track, Userfault};
 use pagekeeper_wire as wire;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -142,7 +142,7 @@ impl Rights {
 /// Told when files become managed and processes appear, so that another process can hold on to
 /// what must not be lost with this one.
 pub trait Witness: Send + Sync {
-    /// A file became managed, or writable.
+    /// A file is about to be mapped for the first time, or became writable.
     fn file(&self, no: FileNo, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>);
     /// A process's heap, which nobody writes anywhere when this process is gone.
     fn memory(&self, no: FileNo, memfd: BorrowedFd<'_>);
@@ -181,6 +181,8 @@ pub struct Manager {
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
     witness: OnceLock<Box<dyn Witness>>,
+    /// Files that the witness was told of.
+    witnessed: Mutex<HashSet<FileNo>>,
     pub(crate) secret: [u8; 16],
     pub(crate) handlers_busy: AtomicU32,
 }
@@ -219,6 +221,7 @@ impl Manager {
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
             witness: OnceLock::new(),
+            witnessed: Mutex::default(),
             secret,
             handlers_busy: AtomicU32::new(0),
         });
@@ -275,7 +278,11 @@ impl Manager {
         let no = match known {
             Some(no) => no,
             None => {
-                let name = path_of(fd);
+                let mut name = path_of(fd);
+                if stat.links == 0 {
+                    // It may have been opened by the name that it had.
+                    name.truncate(name.strip_suffix(" (deleted)").unwrap_or(&name).len());
+                }
                 if !self.selection.matches(&name) {
                     return None;
                 }
@@ -398,7 +405,6 @@ impl Manager {
         self.wait_for_raw_calls();
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
-        self.tell_witness(no);
         if !self.engine.sees_all() {
             self.set_slot_flags(no, wire::SLOT_DIRECT);
         }
@@ -526,7 +532,7 @@ impl Manager {
         let Some(store) = live.store() else { return };
         if writes && !store.writable() {
             match store.allow_writes(fd) {
-                Ok(()) => self.tell_witness(no),
+                Ok(()) => self.tell_witness(no, true),
                 Err(e) => self.note(format!(
                     "{}: cannot be opened again for writing ({e}); it may be read, but not mapped \
                      shared and writable",
@@ -536,13 +542,29 @@ impl Manager {
         }
     }
 
-    pub(crate) fn tell_witness(&self, no: FileNo) {
+    /// Tells the witness of a file that is about to be mapped: only from then on may it have pages
+    /// that storage lacks, and processes that have to be found. With `again`, of another descriptor
+    /// of one that it knows.
+    pub(crate) fn tell_witness(&self, no: FileNo, again: bool) {
         let Some(witness) = self.witness.get() else { return };
         let Some(live) = self.engine.port().file(no) else { return };
         let Some(store) = live.store() else { return witness.memory(no, live.memfd.as_fd()) };
+        // Held until it is told: nobody maps the file before.
+        let mut witnessed = self.witnessed.lock().expect("lock");
+        if witnessed.contains(&no) != again {
+            return;
+        }
         match store.descriptor() {
             Ok(store) => witness.file(no, live.memfd.as_fd(), store.as_fd()),
             Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
+        }
+        witnessed.insert(no);
+    }
+
+    /// The witness needs not know of a file any more.
+    pub(crate) fn dismiss_witness(&self, no: FileNo) {
+        if self.witnessed.lock().expect("lock").remove(&no) {
+            self.tell(|witness| witness.forget(no));
         }
     }
 
@@ -601,6 +623,7 @@ impl Manager {
             return None;
         }
         self.engine.refresh_size(no, false);
+        self.tell_witness(no, false);
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
         if shared && may_write {

@@ -203,14 +203,7 @@ impl Connection {
                     fd: Some(rustix::io::fcntl_dupfd_cloexec(&memfd, 0)?),
                 })
             }
-            Op::Opened => {
-                let fd = fd.ok_or(Errno::BADF)?;
-                let (rights, flags) = Rights::proved_by(&fd)?;
-                let Some(no) = manager.opened(fd.as_fd(), flags) else { return value(0) };
-                let heard = manager.engine.errors_so_far(no);
-                self.grant(no, rights, heard);
-                values(u64::from(no) + 1, heard)
-            }
+            Op::Opened => self.opened(r, fd),
             Op::MapPrepare => self.map_prepare(r, fd),
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
@@ -264,6 +257,19 @@ impl Connection {
                 value(0)
             }
         }
+    }
+
+    fn opened(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
+        let fd = fd.ok_or(Errno::BADF)?;
+        let (rights, flags) = Rights::proved_by(&fd)?;
+        let Some(no) = self.manager.opened(fd.as_fd(), flags) else { return value(0) };
+        let opened_ns = if r.b == 0 { u64::MAX } else { r.b };
+        let r1 = self.manager.engine.errors_at(no, opened_ns);
+        self.grant(no, rights, r1);
+        let reads = r.d != 0 && rights.read && self.manager.wait_active(no);
+        // An error is found again by who reads in another way.
+        let r2 = if reads { self.copy(no, r.c, r.d, r.e).map_or(0, |bytes| bytes + 1) } else { 0 };
+        Ok(Answer { reply: Reply { r0: u64::from(no) + 1, r1, r2, ..Reply::default() }, fd: None })
     }
 
     fn inherit(&self, r: Request) -> Handled {
@@ -426,18 +432,23 @@ impl Connection {
         if r.e != 0 && !self.space_regions(r.d, r.c).is_empty() {
             return values(0, 1);
         }
-        let copied = self.manager.engine.read(no, r.b, r.c, |bytes, done| {
-            match process::process_vm_write(self.pid, r.d + done, bytes) {
+        value(self.copy(no, r.b, r.c, r.d)?)
+    }
+
+    /// Copies file content into the client's memory; the bytes copied.
+    fn copy(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
+        let copied = self.manager.engine.read(no, offset, len, |bytes, done| {
+            match process::process_vm_write(self.pid, addr + done, bytes) {
                 Ok(n) if n == bytes.len() => Ok(()),
                 Ok(_) => Err(PortError::Io(libc::EFAULT)),
                 Err(errno) => Err(errno.into()),
             }
         });
-        value(copied.map_err(|error| match errno_of(error) {
+        copied.map_err(|error| match errno_of(error) {
             own @ (Errno::FAULT | Errno::NOMEM) => own,
             // Whatever the file system said of a direct read: reads through a cache say this.
             _ => Errno::IO,
-        })?)
+        })
     }
 
     fn change_begin(&self, r: Request) -> Handled {

@@ -30,9 +30,10 @@ const IDLE_MAX: usize = 64;
 const SPARE_BYTES: u64 = 256 << 10;
 
 /// [`SlotFile::mapped`]: the manager does not want this file mapped.
-const REFUSED: u32 = 1;
-/// [`SlotFile::mapped`]: it was read whole, in one call.
-const READ_WHOLE: u32 = 2;
+const REFUSED: u32 = 1 << 31;
+/// So often a file is read whole, in one call, before it is mapped: a mapping costs two messages and
+/// a fault, and such a read one message.
+const WHOLE_READS: u32 = 3;
 
 /// Idle mappings, the one closed first in front; 0 marks the end. Changed with
 /// [`state::State::mapping`] held.
@@ -194,11 +195,11 @@ pub(crate) fn give_back(fd: c_int, bytes: usize) {
 }
 
 /// Sees to it that a file of which so many bytes are being read is mapped, and far enough, if it is
-/// to be. What is read whole in one call is not, the first time: a compiler reads a header once.
+/// to be. What is read whole in one call is not, the first times: a compiler reads a header once.
 pub(crate) fn offer(file: &File, bytes: usize) {
     let Some((slot, record)) = table::records(file.entry) else { return };
     if slot.flags.load(Ordering::Acquire) & SLOT_DIRECT == 0
-        || record.mapped.load(Ordering::Relaxed) == REFUSED
+        || record.mapped.load(Ordering::Relaxed) >= REFUSED
     {
         return;
     }
@@ -206,7 +207,7 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
         return;
     }
-    if bytes as u64 >= size && record.mapped.swap(READ_WHOLE, Ordering::Relaxed) != READ_WHOLE {
+    if bytes as u64 >= size && record.mapped.fetch_add(1, Ordering::Relaxed) < WHOLE_READS {
         return;
     }
     if !userfault::ensure(file.state) || !guard::install(file.state) {
@@ -227,6 +228,15 @@ pub(crate) fn offer(file: &File, bytes: usize) {
             record.stamp.fetch_add(1, Ordering::SeqCst);
         }
         None => record.mapped.store(REFUSED, Ordering::Relaxed),
+    }
+}
+
+/// Counts a read that was made with the first message of a descriptor, if it was of the whole file.
+pub(crate) fn count_whole_read(entry: Entry, bytes: usize) {
+    if let Some((slot, record)) = table::records(entry)
+        && bytes as u64 >= slot.size_bytes.load(Ordering::Acquire)
+    {
+        record.mapped.fetch_add(1, Ordering::Relaxed);
     }
 }
 

@@ -5,7 +5,7 @@ use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry};
-use crate::{change, connection, direct, raw_call, real};
+use crate::{change, connection, direct, first_use, raw_call, real};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
@@ -64,7 +64,7 @@ pub(crate) fn managed(fd: c_int) -> Option<File> {
         return None;
     }
     let state = state::glance()?;
-    let entry = table::get(fd)?;
+    let Some(entry) = table::get(fd) else { return first_use::show(state, fd) };
     let stat = raw::fstat(fd).ok();
     if stat.is_some_and(|stat| table::is_file(entry.slot(), &stat)) {
         return Some(File { state, fd, entry });
@@ -185,25 +185,38 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
     }
     let Some(state) = state::current() else { return };
     if let Some((slot, heard)) = table::shown(&stat, flags, state.pid()) {
-        enter(state, fd, Entry::new(slot, fd, flags), heard);
-        return;
-    }
-    let Some((slot, heard)) = show(state, fd, flags) else { return };
-    if table::identify(slot, &stat) {
-        // The manager looks at rights when it manages the file.
-        if flags & libc::O_PATH == 0 && table::is_active(slot) {
-            table::remember_shown(slot, &stat, flags, state.pid(), heard);
-        }
-        enter(state, fd, Entry::new(slot, fd, flags), heard);
+        enter(state, fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
+    } else if first_use::can_wait(flags) {
+        first_use::opened(state, fd);
+    } else if let Some((slot, heard)) = show(state, fd, flags)
+        && met(state, slot, &stat, flags, heard)
+    {
+        enter(state, fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
     }
 }
 
-/// Enters a descriptor in the table.
-fn enter(state: &State, fd: c_int, entry: Entry, heard: u64) {
+/// The manager says which slot a file has that it was shown. False if that cannot be noted.
+pub(crate) fn met(
+    state: &State,
+    slot: u32,
+    stat: &libc::stat,
+    flags: c_int,
+    heard: u64,
+) -> bool {
+    let noted = table::identify(slot, stat);
+    // The manager looks at rights when it manages the file.
+    if noted && flags & libc::O_PATH == 0 && table::is_active(slot) {
+        table::remember_shown(slot, stat, flags, state.pid(), heard);
+    }
+    noted
+}
+
+/// Notes a descriptor in the table: `put` does, and returns what was known of its number.
+pub(crate) fn enter(state: &State, fd: c_int, heard: u64, put: impl FnOnce() -> Option<Entry>) {
     if let Some(known) = table::heard(fd) {
         known.store(heard, Ordering::Relaxed);
     }
-    if let Some(old) = table::set(fd, entry) {
+    if let Some(old) = put() {
         closed(state, old);
     }
 }
@@ -338,10 +351,8 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
     let state = match state::view() {
         View::Foreign => return close(first, last),
         View::Fresh => {
-            for (fd, entry) in table::entries(first, last) {
-                if table::clear(fd).is_some() {
-                    table::drop_count(entry);
-                }
+            for fd in table::known(first, last) {
+                table::clear(fd).map(table::drop_count);
             }
             return close(first, last);
         }
@@ -351,7 +362,7 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
         return close(first, last);
     }
     // Cleared first: after the close a number may be another thread's new file.
-    for (fd, _) in table::entries(first, last) {
+    for fd in table::known(first, last) {
         forget(state, fd);
     }
     let mut from = first;
@@ -377,12 +388,13 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
         return;
     }
     let Some(state) = state::current() else { return };
-    match table::get(old) {
-        Some(entry) => {
-            let heard = table::heard(old).map_or(0, |heard| heard.load(Ordering::Relaxed));
-            enter(state, new, entry, heard);
-        }
-        None => forget(state, new),
+    if let Some(known) = table::unshown(old) {
+        first_use::duplicated(state, known, old, new);
+    } else if let Some(entry) = table::get(old) {
+        let heard = table::heard(old).map_or(0, |heard| heard.load(Ordering::Relaxed));
+        enter(state, new, heard, || table::set(new, entry));
+    } else {
+        forget(state, new);
     }
 }
 

@@ -47,6 +47,7 @@ mod direct;
 mod environment;
 mod exports;
 mod files;
+mod first_use;
 mod fork;
 mod guard;
 mod heap;

@@ -175,7 +175,7 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if fd < 0 {
         return core::ptr::null_mut();
     }
-    let stream = if table::get(fd).is_some() {
+    let stream = if files::managed(fd).is_some() {
         open_cookie(fd, flags)
     } else {
         seek_to_append(fd, flags);
@@ -340,7 +340,7 @@ pub(crate) fn fileno(stream: *mut FILE) -> c_int {
 /// of ours. glibc's functions go through these variables.
 pub(crate) fn adopt_standard_streams() {
     for (fd, name) in [(0, c"stdin"), (1, c"stdout"), (2, c"stderr")] {
-        if table::get(fd).is_none() {
+        if files::managed(fd).is_none() {
             continue;
         }
         // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.

@@ -17,6 +17,12 @@ const READABLE: u64 = 1 << (SLOT_BITS + LOCK_BITS);
 /// The table word of one of our own connections.
 const CONNECTION: u64 = SLOT_MASK;
 const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
+/// In place of a slot in a table word: opened for reading, and not shown to the manager yet.
+const UNSHOWN: u64 = SLOT_MASK - 1;
+/// Above the bits of an unshown descriptor that others have: a number of its own, so that another
+/// file is told from it that gets the same descriptor.
+const TURN_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 1;
+static TURNS: AtomicU64 = AtomicU64::new(0);
 /// File slots that a table word can hold.
 const SLOTS_MAX: usize = (SLOT_MASK - 2) as usize;
 
@@ -27,11 +33,21 @@ pub(crate) struct Entry(u64);
 impl Entry {
     /// An entry for a newly opened descriptor; `flags` are those of `open(2)`.
     pub(crate) fn new(slot: u32, fd: c_int, flags: c_int) -> Entry {
-        let lock = fd as u64 % (1 << LOCK_BITS);
+        Entry::with_lock(slot, lock_bits(fd), flags)
+    }
+
+    fn with_lock(slot: u32, lock: u64, flags: c_int) -> Entry {
         let access = flags & libc::O_ACCMODE;
         let reads =
             flags & libc::O_PATH == 0 && (access == libc::O_RDONLY || access == libc::O_RDWR);
-        Entry((slot as u64 + 1) | lock << SLOT_BITS | if reads { READABLE } else { 0 })
+        Entry((slot as u64 + 1) | lock | if reads { READABLE } else { 0 })
+    }
+
+    /// What a table word says, if it is of a file with a slot.
+    #[inline(always)]
+    fn of(word: u64) -> Option<Entry> {
+        let slot = word & SLOT_MASK;
+        (slot != 0 && slot < UNSHOWN).then_some(Entry(word))
     }
 
     /// The file's slot.
@@ -42,6 +58,37 @@ impl Entry {
     /// Which lock guards the offset: duplicates of a descriptor share the offset and the lock.
     pub(crate) fn lock_index(self) -> usize {
         (self.0 >> SLOT_BITS) as usize % (1 << LOCK_BITS)
+    }
+}
+
+/// Which lock guards the offset of a newly opened descriptor, in its place in a table word.
+fn lock_bits(fd: c_int) -> u64 {
+    (fd as u64 % (1 << LOCK_BITS)) << SLOT_BITS
+}
+
+/// What the table says of a descriptor that was not shown to the manager yet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Unshown(u64);
+
+impl Unshown {
+    /// For a newly opened descriptor.
+    pub(crate) fn new(fd: c_int) -> Unshown {
+        Unshown(lock_bits(fd)).duplicate()
+    }
+
+    /// For a duplicate, which shares the lock.
+    pub(crate) fn duplicate(self) -> Unshown {
+        let turn = TURNS.fetch_add(1, Ordering::Relaxed) << TURN_SHIFT;
+        Unshown(turn | self.lock() | UNSHOWN)
+    }
+
+    fn lock(self) -> u64 {
+        self.0 & ((1 << LOCK_BITS) - 1) << SLOT_BITS
+    }
+
+    /// The entry when it has been shown.
+    pub(crate) fn shown(self, slot: u32, flags: c_int) -> Entry {
+        Entry::with_lock(slot, self.lock(), flags)
     }
 }
 
@@ -63,7 +110,7 @@ pub(crate) struct SlotFile {
     pub(crate) bytes: AtomicUsize,
     /// [`Slot::misses`] when it was looked at last.
     pub(crate) misses: AtomicU32,
-    /// Whether it can be mapped, see [`crate::direct`].
+    /// How often it was read whole, or that it cannot be mapped: see [`crate::direct`].
     pub(crate) mapped: AtomicU32,
     /// [`Slot::incarnation`] when the file was met: with another, all of this is of a file that was
     /// let go of.
@@ -179,8 +226,38 @@ pub(crate) fn is_plain(fd: c_int) -> bool {
 
 /// The entry of a descriptor of a file with a slot.
 pub(crate) fn get(fd: c_int) -> Option<Entry> {
+    Entry::of(word(fd)?.load(Ordering::Acquire))
+}
+
+/// What is known of a descriptor that was not shown yet.
+pub(crate) fn unshown(fd: c_int) -> Option<Unshown> {
     let value = word(fd)?.load(Ordering::Acquire);
-    (value != 0 && value & SLOT_MASK != CONNECTION).then_some(Entry(value))
+    (value & SLOT_MASK == UNSHOWN).then_some(Unshown(value))
+}
+
+/// Notes that a descriptor was not shown yet; returns what was known of this number.
+pub(crate) fn set_unshown(fd: c_int, unshown: Unshown) -> Option<Entry> {
+    let word = word(fd)?;
+    DESCRIPTORS_USED.fetch_max(fd as u32 + 1, Ordering::AcqRel);
+    Entry::of(word.swap(unshown.0, Ordering::AcqRel))
+}
+
+/// Enters a descriptor that has been shown; with no entry, calls on it are the kernel's. False if it
+/// is something else by now.
+pub(crate) fn replace_unshown(fd: c_int, unshown: Unshown, entry: Option<Entry>) -> bool {
+    let count = entry.and_then(|entry| slot_file(entry.slot())).map(|file| &file.descriptors);
+    // Before others see it, who may close it.
+    count.inspect(|count| {
+        count.fetch_add(1, Ordering::AcqRel);
+    });
+    let value = entry.map_or(0, |entry| entry.0);
+    let replaced = word(fd).is_some_and(|word| {
+        word.compare_exchange(unshown.0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    });
+    if !replaced && let Some(entry) = entry {
+        drop_count(entry);
+    }
+    replaced
 }
 
 /// Whether the descriptor was marked as a connection of ours.
@@ -209,15 +286,12 @@ pub(crate) fn set(fd: c_int, entry: Entry) -> Option<Entry> {
     if let Some(file) = slot_file(entry.slot()) {
         file.descriptors.fetch_add(1, Ordering::AcqRel);
     }
-    let old = word.swap(entry.0, Ordering::AcqRel);
-    (old != 0 && old != CONNECTION).then_some(Entry(old))
+    Entry::of(word.swap(entry.0, Ordering::AcqRel))
 }
 
-/// Clears a descriptor's entry and returns it. The caller [`drop_count`]s it.
+/// Forgets a descriptor, and returns its entry if it has one. The caller [`drop_count`]s that.
 pub(crate) fn clear(fd: c_int) -> Option<Entry> {
-    let word = word(fd)?;
-    let old = word.swap(0, Ordering::AcqRel);
-    (old != 0 && old != CONNECTION).then_some(Entry(old))
+    Entry::of(word(fd)?.swap(0, Ordering::AcqRel))
 }
 
 /// One descriptor less on the entry's file; returns how many are left in this process.
@@ -312,10 +386,21 @@ pub(crate) fn used() -> u32 {
     DESCRIPTORS_USED.load(Ordering::Acquire)
 }
 
+/// Numbers up to one above the highest that was ever known, in a range (both ends included).
+fn numbers(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    let end = used().min(last.saturating_add(1));
+    (first..end).map(|fd| fd as c_int)
+}
+
 /// All descriptors with an entry in a range of numbers (both ends included).
 pub(crate) fn entries(first: u32, last: u32) -> impl Iterator<Item = (c_int, Entry)> {
-    let end = used().min(last.saturating_add(1));
-    (first..end).filter_map(|fd| get(fd as c_int).map(|entry| (fd as c_int, entry)))
+    numbers(first, last).filter_map(|fd| get(fd).map(|entry| (fd, entry)))
+}
+
+/// All descriptors in a range of numbers (both ends included) that were or may have to be shown to
+/// the manager.
+pub(crate) fn known(first: u32, last: u32) -> impl Iterator<Item = c_int> {
+    numbers(first, last).filter(|fd| !is_plain(*fd) && !is_connection(*fd))
 }
 
 /// Whether a descriptor of a file that the manager serves is open.

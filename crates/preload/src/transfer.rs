@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, environment, raw_call, state};
+use crate::{bounce, environment, first_use, raw_call, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -75,8 +75,9 @@ pub(crate) fn read(
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
     let direct = table::readable(fd).and_then(|entry| read_directly(fd, entry, &iov, position));
-    if direct.is_some() {
-        return direct;
+    let done = direct.or_else(|| first_use::read(fd, &iov, position));
+    if done.is_some() {
+        return done;
     }
     let by_relay = |iov: &dyn Buffers| {
         if !mapping::any() {
@@ -136,7 +137,7 @@ fn read_directly(
 
 /// Reads what a moved offset promised, and moves it back over what could not be read.
 #[cold]
-fn read_claimed(fd: c_int, iov: &[iovec], start: u64, claim: usize) -> isize {
+pub(crate) fn read_claimed(fd: c_int, iov: &[iovec], start: u64, claim: usize) -> isize {
     let done = match files::managed(fd) {
         Some(file) if table::is_active(file.entry.slot()) && state::current().is_some() => {
             fetch(&file, iov, start as i64, claim)

@@ -24,7 +24,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -52,9 +52,13 @@ pub enum Op {
     /// Asks for the probe page's memfd (rides back). The client maps one page of it `PROT_NONE`,
     /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
     Probe = 3,
-    /// A regular file was opened; a descriptor of it rides along. `a` = the `open(2)` flags.
+    /// A regular file was opened; a descriptor of it rides along. `a` = the `open(2)` flags, `b` =
+    /// when it was opened, in nanoseconds of CLOCK_MONOTONIC (0: just now). A client may wait with
+    /// this for the first use of the descriptor, and read with it: `c` = offset, `d` = length (0:
+    /// nothing is read), `e` = address, which does not lie in managed memory.
     /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
-    /// the descriptor has heard of errors, for [`Op::Flush`].
+    /// the descriptor has heard of errors, for [`Op::Flush`]; `r2` = bytes read + 1, or 0 if they
+    /// are to be read in another way.
     /// While the slot's flags lack [`SLOT_ACTIVE`], the client uses plain system calls, counted in
     /// its raw-operations word (see [`Op::RawWord`]). A forked child announces what it inherited at
     /// its first managed call, and nothing if it makes none. A client that showed such a descriptor
