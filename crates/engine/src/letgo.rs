@@ -1,13 +1,14 @@
 //! Deleted files that nobody uses any more are let go of, so that storage has their space back as it
 //! would have under the kernel.
 //!
-//! A managed file is open in the manager and in the holder. When its last name is gone, the manager
-//! asks the kernel whether anybody else has it open still ([`Store::keep_out`]): in any process,
-//! through a socket on its way to one, or mapped. It asks again whenever somebody closed the file or
-//! unmapped it, and when the answer is no, nothing can lead to the file any more: its pages are
-//! dropped, written back or not, every descriptor of it is closed, and its slot is free for another
-//! file. The kernel's answer leaves out descriptors opened with O_PATH, which can be opened anew
-//! through `/proc`; what is dirty of a file that was opened so is written back first.
+//! A managed file is open in the manager, and in the holder if it is mapped. When its last name is
+//! gone, the manager asks the kernel whether anybody else has it open still ([`Store::keep_out`]):
+//! in any process, through a socket on its way to one, or mapped. It asks again whenever somebody
+//! closed the file or unmapped it, and when the answer is no, nothing can lead to the file any
+//! more: its pages are dropped, written back or not, every descriptor of it is closed, and its slot
+//! is free for another file. The kernel's answer leaves out descriptors opened with O_PATH, which
+//! can be opened anew through `/proc`; what is dirty of a file that was opened so is written back
+//! first.
 
 use crate::manager::Manager;
 use crate::port::FileNo;
@@ -174,11 +175,15 @@ impl Manager {
         }
         let Some(live) = self.engine.port().file(no) else { return Found::Unknown };
         let Some(store) = live.store() else { return Found::Unknown };
-        let listens = self.deleted.lock().contains_key(&no);
         // Our own closing is not to be taken for somebody else's.
-        self.watch(no, store, false);
+        let listens = self.deleted.lock().contains_key(&no);
+        if listens {
+            self.watch(no, store, false);
+        }
         let narrow = store.narrow();
-        self.watch(no, store, listens);
+        if listens {
+            self.watch(no, store, true);
+        }
         if !narrow {
             return Found::Busy;
         }

@@ -437,13 +437,17 @@ impl Connection {
 
     /// Copies file content into the client's memory; the bytes copied.
     fn copy(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
-        let copied = self.manager.engine.read(no, offset, len, |bytes, done| {
-            match process::process_vm_write(self.pid, addr + done, bytes) {
-                Ok(n) if n == bytes.len() => Ok(()),
-                Ok(_) => Err(PortError::Io(libc::EFAULT)),
-                Err(errno) => Err(errno.into()),
-            }
-        });
+        let copied =
+            self.manager.engine.read(
+                no,
+                offset,
+                len,
+                |bytes, done| match process::process_vm_write(self.pid, addr + done, bytes) {
+                    Ok(n) if n == bytes.len() => Ok(()),
+                    Ok(_) => Err(PortError::Io(libc::EFAULT)),
+                    Err(errno) => Err(errno.into()),
+                },
+            );
         copied.map_err(|error| match errno_of(error) {
             own @ (Errno::FAULT | Errno::NOMEM) => own,
             // Whatever the file system said of a direct read: reads through a cache say this.

@@ -31,9 +31,11 @@ const SPARE_BYTES: u64 = 256 << 10;
 
 /// [`SlotFile::mapped`]: the manager does not want this file mapped.
 const REFUSED: u32 = 1 << 31;
-/// So often a file is read whole, in one call, before it is mapped: a mapping costs two messages and
-/// a fault, and such a read one message.
-const WHOLE_READS: u32 = 3;
+/// So often a small file is read whole, in one call each, before it is mapped: a mapping costs two
+/// messages and faults, and the process's first one two more, while such a read costs one message.
+const WHOLE_READS: u32 = 8;
+/// Of a larger one the second such read is from a mapping, which copies once and not twice.
+const SMALL_BYTES: u64 = 64 << 10;
 
 /// Idle mappings, the one closed first in front; 0 marks the end. Changed with
 /// [`state::State::mapping`] held.
@@ -207,7 +209,8 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
         return;
     }
-    if bytes as u64 >= size && record.mapped.fetch_add(1, Ordering::Relaxed) < WHOLE_READS {
+    let patience = if size <= SMALL_BYTES { WHOLE_READS } else { 1 };
+    if bytes as u64 >= size && record.mapped.fetch_add(1, Ordering::Relaxed) < patience {
         return;
     }
     if !userfault::ensure(file.state) || !guard::install(file.state) {

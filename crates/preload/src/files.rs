@@ -196,13 +196,7 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
 }
 
 /// The manager says which slot a file has that it was shown. False if that cannot be noted.
-pub(crate) fn met(
-    state: &State,
-    slot: u32,
-    stat: &libc::stat,
-    flags: c_int,
-    heard: u64,
-) -> bool {
+pub(crate) fn met(state: &State, slot: u32, stat: &libc::stat, flags: c_int, heard: u64) -> bool {
     let noted = table::identify(slot, stat);
     // The manager looks at rights when it manages the file.
     if noted && flags & libc::O_PATH == 0 && table::is_active(slot) {

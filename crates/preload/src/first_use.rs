@@ -11,7 +11,7 @@
 
 use crate::connection::ask_with;
 use crate::files::{self, File};
-use crate::raw;
+use crate::raw::{self, SignalsHeld};
 use crate::state::State;
 use crate::table::{self, Entry, Unshown};
 use crate::{direct, mapping, state, transfer};
@@ -40,8 +40,8 @@ fn opened_ns(fd: c_int) -> u64 {
     table::heard(fd).map_or(0, |known| known.load(Ordering::Relaxed))
 }
 
-/// Shows the manager an unshown descriptor: the file, if it has a slot. With another thread's
-/// help it may be shown by now, or be another file.
+/// Shows the manager an unshown descriptor: the file, if it has a slot. Another thread may show it
+/// meanwhile, or give its number to another file.
 pub(crate) fn show(state: &'static State, fd: c_int) -> Option<File> {
     // A vfork child may not use its parent's connections.
     while state.is_own() {
@@ -65,12 +65,7 @@ fn request(fd: c_int) -> Request {
 
 /// Sends one message and enters what it brought. None if the file has no slot (the descriptor is the
 /// kernel's from now on), or if the number was closed meanwhile.
-fn exchange(
-    state: &State,
-    fd: c_int,
-    known: Unshown,
-    request: &Request,
-) -> Option<(Entry, Reply)> {
+fn exchange(state: &State, fd: c_int, known: Unshown, request: &Request) -> Option<(Entry, Reply)> {
     let answer = ask_with(state, request, &[], fd).ok();
     let slot = answer.and_then(|(reply, came)| {
         raw::close(came);
@@ -81,8 +76,7 @@ fn exchange(
         // Unchanged since before it was sent: it is the same file all the time.
         (table::unshown(fd) == Some(known)).then_some(())?;
         let flags = request.a as c_int;
-        files::met(state, slot, &stat, flags, reply.r1)
-            .then_some((known.shown(slot, flags), reply))
+        files::met(state, slot, &stat, flags, reply.r1).then_some((known.shown(slot, flags), reply))
     });
     match shown {
         Some((entry, reply)) => {
@@ -112,6 +106,7 @@ pub(crate) fn read(
     if bytes == 0 || mapping::may_be_managed(part.iov_base as usize, bytes) {
         return None;
     }
+    let _held = SignalsHeld::new();
     let place = position.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR));
     let mut request = request(fd);
     request.c = u64::try_from(place).ok()?;

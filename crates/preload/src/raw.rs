@@ -111,7 +111,9 @@ pub(crate) fn gettid() -> i32 {
 
 /// `close(2)`.
 pub(crate) fn close(fd: c_int) {
-    raw_call!(libc::SYS_close, fd);
+    if fd >= 0 {
+        raw_call!(libc::SYS_close, fd);
+    }
 }
 
 /// What `fstat(2)` says, or a negated errno.

@@ -610,6 +610,112 @@ static void random_operations(void) {
     close(a), close(b), munmap(m, MAX), munmap(n, MAX), unlink(other);
 }
 
+static int first_fd;
+static void *first_reader(void *arg) {
+    unsigned char *record = arg;
+    CHECK(read(first_fd, record, 100) == 100);
+    return NULL;
+}
+
+// A descriptor that was opened to read from is shown to the manager by its first use, whatever that
+// is.
+static void first_uses(void) {
+    int writer = fresh(10000);
+    unsigned char a[12000], b[100];
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && close(fd) == 0);
+    FAILS(read(fd, a, 1), EBADF);
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    CHECK(read(fd, a, sizeof a) == 10000 && a[9999] == pattern(9999));
+    CHECK(lseek(fd, 0, SEEK_CUR) == 10000 && read(fd, a, 10) == 0 && close(fd) == 0);
+
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    CHECK(pread(fd, a, 10, 9995) == 5 && a[4] == pattern(9999) && lseek(fd, 0, SEEK_CUR) == 0);
+    CHECK(read(fd, a, 10) == 10 && a[9] == pattern(9) && close(fd) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    FAILS(pread(fd, a, 10, -1), EINVAL);
+    CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0);
+    CHECK(pread(fd, a, 10, 20000) == 0 && close(fd) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && lseek(fd, 10000, SEEK_SET) == 10000);
+    CHECK(read(fd, a, 10) == 0 && read(fd, a, 0) == 0 && close(fd) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && lseek(fd, 9000, SEEK_SET) == 9000);
+    void *volatile nowhere = (void *)8;
+    FAILS(read(fd, nowhere, 10), EFAULT);
+    CHECK(lseek(fd, 0, SEEK_CUR) == 9000 && read(fd, a, 10) == 10 && a[0] == pattern(9000));
+    CHECK(close(fd) == 0);
+
+    // What shares the offset: duplicates, children, threads.
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    int second = dup(fd);
+    CHECK(dup2(fd, 99) == 99 && second >= 0);
+    CHECK(read(fd, a, 10) == 10 && read(second, a + 10, 10) == 10 && read(99, a + 20, 10) == 10);
+    for (int i = 0; i < 30; i++) CHECK(a[i] == pattern(i));
+    CHECK(close(fd) == 0 && read(99, a, 10) == 10 && a[0] == pattern(30) && close(99) == 0);
+    CHECK(close(second) == 0 && (fd = open(path, O_RDONLY)) >= 0);
+    pid_t pid = fork();
+    if (pid == 0) _exit(!(read(fd, a, 100) == 100 && a[99] == pattern(99)));
+    CHECK(run(pid) == 0 && read(fd, a, 100) == 100 && a[0] == pattern(100) && close(fd) == 0);
+    CHECK((first_fd = open(path, O_RDONLY)) >= 0);
+    pthread_t readers[8];
+    for (int i = 0; i < 8; i++) pthread_create(&readers[i], NULL, first_reader, a + i * 100);
+    for (int i = 0; i < 8; i++) pthread_join(readers[i], NULL);
+    int seen = 0;
+    for (int i = 0; i < 8; i++)
+        for (int j = 0; j < 8; j++) {
+            for (int k = 0; k < 100; k++) b[k] = pattern((size_t)j * 100 + k);
+            if (!memcmp(a + i * 100, b, 100)) seen |= 1 << j;
+        }
+    CHECK(seen == 255 && close(first_fd) == 0);
+
+    // Numbers that are another file's meanwhile.
+    int plain = open(other, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(plain >= 0 && write(plain, "plain", 5) == 5 && close(plain) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && close(fd) == 0);
+    CHECK(open(other, O_RDONLY) == fd && read(fd, a, 10) == 5 && !memcmp(a, "plain", 5));
+    CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0);
+    CHECK((plain = open(other, O_RDONLY)) >= 0 && dup2(plain, fd) == fd);
+    CHECK(read(fd, a, 10) == 5 && !memcmp(a, "plain", 5) && close(fd) == 0 && close(plain) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && close_range(fd, fd, 0) == 0);
+    FAILS(read(fd, a, 1), EBADF);
+    unlink(other);
+
+    // Other first uses.
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    struct iovec parts[2] = {{a, 10}, {b, 10}};
+    CHECK(readv(fd, parts, 2) == 20 && b[9] == pattern(19) && close(fd) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    unsigned char *m = mmap(NULL, 10000, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(m != MAP_FAILED && close(fd) == 0 && m[9999] == pattern(9999) && munmap(m, 10000) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && fsync(fd) == 0 && close(fd) == 0);
+    CHECK((fd = open(path, O_RDONLY)) >= 0);
+    FAILS(write(fd, "x", 1), EBADF);
+    FAILS(ftruncate(fd, 1), EINVAL);
+    CHECK(close(fd) == 0 && (fd = open(path, O_RDONLY)) >= 0);
+    int pipes[2];
+    CHECK(pipe(pipes) == 0 && sendfile(pipes[1], fd, NULL, 50) == 50);
+    CHECK(read(pipes[0], a, 50) == 50 && a[49] == pattern(49) && close(fd) == 0);
+    // What was written since it was opened, and a name that is gone.
+    CHECK((fd = open(path, O_RDONLY)) >= 0 && pwrite(writer, "new", 3, 5000) == 3);
+    CHECK(unlink(path) == 0);
+    CHECK(pread(fd, a, 5, 4999) == 5 && !memcmp(a + 1, "new", 3) && a[4] == pattern(5003));
+    printf("first uses %x\n", sum(fd));
+    close(fd), close(writer), close(pipes[0]), close(pipes[1]);
+}
+
+// Opens a hundred files, FILE.0 to FILE.99, reads half of them as a compiler reads headers, and uses
+// none of the others.
+static void many(void) {
+    char name[4200], a[8192];
+    for (int i = 0; i < 100; i++) {
+        snprintf(name, sizeof name, "%s.%d.dat", path, i);
+        int fd = open(name, O_RDONLY | O_NOCTTY);
+        struct stat st;
+        CHECK(fd >= 0 && fstat(fd, &st) == 0);
+        if (i % 2) CHECK(read(fd, a, (size_t)st.st_size) == st.st_size && atoi(a) == i);
+        CHECK(close(fd) == 0);
+    }
+}
+
 static void standard(void) {
     // Standard input and output may be managed files.
     char line[100];
@@ -632,7 +738,7 @@ int main(int argc, char **argv) {
         {"transfers", transfers}, {"opening", opening}, {"streams", streams},
         {"mappings", mappings}, {"locks", locks}, {"threads", threads}, {"signals", signals},
         {"numbers", numbers}, {"random", random_operations}, {"processes", processes},
-        {"descriptors", descriptors}, {"standard", standard}, {"wait", wait_and_use},
+        {"descriptors", descriptors}, {"first_uses", first_uses}, {"many", many}, {"standard", standard}, {"wait", wait_and_use},
     };
     path = argv[1];
     snprintf(other, sizeof other, "%s.plain", path);

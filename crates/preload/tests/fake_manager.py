@@ -107,8 +107,23 @@ def memory(pid, write=False):
     return os.open(f"/proc/{pid}/mem", os.O_RDWR if write else os.O_RDONLY)
 
 
+def give(pid, slot, offset, length, address):
+    """Copies content into a process: a status and the bytes."""
+    length = min(length, max(0, slot.size() - offset), 300_000)
+    data = b""
+    if length:
+        data = os.pread(slot.fd if slot.memfd is None else slot.memfd, length, offset)
+    target = memory(pid, True)
+    try:
+        return 0, os.pwrite(target, data, address) if data else 0
+    except (OSError, OverflowError):
+        return -14, 0
+    finally:
+        os.close(target)
+
+
 def answer(pid, op, a, b, c, d, e, f, text, fd, who):
-    """The reply's (status, r0, r1, descriptor)."""
+    """The reply's (status, r0, r1, descriptor), and r2 if it is not 0."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
         want = (6, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
@@ -157,7 +172,11 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
                 slots.append(Slot(len(slots), path, fd))
                 if inside or name.endswith(".dat"):
                     table[by_file[key] * SLOT_BYTES] = 1
-            return 0, by_file[key] + 1, 0, -1
+            slot = by_file[key]
+            if not d or not table[slot * SLOT_BYTES]:
+                return 0, slot + 1, 0, -1
+            status, done = give(pid, slots[slot], c, d, e)
+            return 0, slot + 1, 0, -1, 0 if status else done + 1
         finally:
             os.close(fd)
     if op == "make_room":
@@ -210,19 +229,8 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     elif op == "read":
         if not table[a * SLOT_BYTES]:
             problem("read: slot is not active")
-        size = slot.size()
-        length = min(c, max(0, size - b), 300_000)
-        data = b""
-        if length:
-            data = os.pread(slot.fd if slot.memfd is None else slot.memfd, length, b)
-        target = memory(pid, True)
-        try:
-            done = os.pwrite(target, data, d) if data else 0
-        except (OSError, OverflowError):
-            return -14, 0, 0, -1
-        finally:
-            os.close(target)
-        return 0, done, 0, -1
+        status, done = give(pid, slot, b, c, d)
+        return status, done, 0, -1
     elif op == "change_begin":
         if not table[a * SLOT_BYTES]:
             problem("change_begin: slot is not active")
@@ -350,18 +358,18 @@ def serve(connection):
                     problem(f"{op}: unexpected text")
                 try:
                     refused = op == args.refuse
-                    status, r0, r1, give = (-12, 0, 0, -1) if refused else answer(
+                    status, r0, r1, along, *r2 = (-12, 0, 0, -1) if refused else answer(
                         pid, op, *arguments, text, fd, connection)
                 except Exception as error:
                     import traceback
                     traceback.print_exc()
                     problem(f"{op}: {error!r}")
-                    status, r0, r1, give = -5, 0, 0, -1
+                    status, r0, r1, along, *r2 = -5, 0, 0, -1
                 if op not in NO_REPLY:
-                    reply = REPLY.pack(status, 0, r0, r1, 0, 0)
+                    reply = REPLY.pack(status, 0, r0, r1, *(r2 or [0]), 0)
                     try:
-                        if give >= 0:
-                            socket.send_fds(connection, [reply], [give])
+                        if along >= 0:
+                            socket.send_fds(connection, [reply], [along])
                         else:
                             connection.send(reply)
                     except OSError:

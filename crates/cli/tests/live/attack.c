@@ -147,6 +147,13 @@ int main(int argc, char **argv) {
     struct reply reply = ask((struct request){.op = OPENED, .a = O_RDWR}, look, NULL);
     MUST(reply.status == 0 && reply.r0 > 0);
     uint64_t slot = reply.r0 - 1;
+    // A read that comes with the opening is of what the descriptor may read.
+    char few[8] = {0};
+    struct request reads = {.op = OPENED, .d = 5, .e = (uint64_t)few};
+    reply = ask(reads, raw_open(argv[1], O_PATH), NULL);
+    MUST(reply.r0 == slot + 1 && reply.r2 == 0 && !few[0]);
+    reply = ask(reads, look, NULL);
+    MUST(reply.r0 == slot + 1 && reply.r2 == 6 && !memcmp(few, "ppppp", 5));
     int memfd;
     struct request prepare = {.op = MAP_PREPARE, .a = slot, .c = 16 * 4096, .d = PROT_READ | PROT_WRITE, .e = MAP_SHARED, .f = O_RDWR};
     reply = ask(prepare, look, &memfd);
