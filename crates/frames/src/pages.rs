@@ -15,8 +15,9 @@ const NODE_EXTENTS: usize = 1024;
 struct Table {
     pages: u64,
     open: bool,
-    /// Extent number + 1, or 0.
-    nodes: Vec<Option<Box<[u32; NODE_EXTENTS]>>>,
+    /// Extent number + 1, or 0, of up to [`NODE_EXTENTS`] extents each: no more than were numbered, so
+    /// that a small file costs little.
+    nodes: Vec<Vec<u32>>,
 }
 
 /// The two-way map between places and dense numbers.
@@ -49,8 +50,8 @@ impl PageMap {
     pub fn find(&self, place: Place) -> Option<Page> {
         let table = self.segments.get(place.segment.0 as usize)?;
         let extent = place.index / u64::from(EXTENT_PAGES);
-        let node = table.nodes.get((extent as usize) / NODE_EXTENTS)?.as_ref()?;
-        let number = node[(extent as usize) % NODE_EXTENTS];
+        let node = table.nodes.get((extent as usize) / NODE_EXTENTS)?;
+        let number = *node.get((extent as usize) % NODE_EXTENTS)?;
         (number != 0).then(|| {
             Page((number - 1) * EXTENT_PAGES + (place.index % u64::from(EXTENT_PAGES)) as u32)
         })
@@ -76,10 +77,15 @@ impl PageMap {
         let extent = (index / u64::from(EXTENT_PAGES)) as usize;
         let nodes = &mut self.segments[place.segment.0 as usize].nodes;
         if nodes.len() <= extent / NODE_EXTENTS {
-            nodes.resize_with(extent / NODE_EXTENTS + 1, || None);
+            nodes.resize_with(extent / NODE_EXTENTS + 1, Vec::new);
         }
-        let node = nodes[extent / NODE_EXTENTS].get_or_insert_with(|| Box::new([0; NODE_EXTENTS]));
-        node[extent % NODE_EXTENTS] = number + 1;
+        let (node, at) = (&mut nodes[extent / NODE_EXTENTS], extent % NODE_EXTENTS);
+        if node.len() <= at {
+            let len = (at + 1).next_power_of_two();
+            node.reserve_exact(len - node.len());
+            node.resize(len, 0);
+        }
+        node[at] = number + 1;
         Page(number * EXTENT_PAGES + (place.index - index) as u32)
     }
 
@@ -112,11 +118,11 @@ impl PageMap {
         let to = first.saturating_add(pages).div_ceil(u64::from(EXTENT_PAGES)).min(extents);
         let mut extent = from;
         while extent < to {
-            let Some(node) = &table.nodes[extent as usize / NODE_EXTENTS] else {
+            let node = &table.nodes[extent as usize / NODE_EXTENTS];
+            let Some(&number) = node.get(extent as usize % NODE_EXTENTS) else {
                 extent = (extent / NODE_EXTENTS as u64 + 1) * NODE_EXTENTS as u64;
                 continue;
             };
-            let number = node[extent as usize % NODE_EXTENTS];
             if number != 0 {
                 let index = extent * u64::from(EXTENT_PAGES);
                 found.push((Page((number - 1) * EXTENT_PAGES), Place { segment, index }));
