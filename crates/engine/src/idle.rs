@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
-const FILE_BYTES: u64 = 17 << 10;
+const FILE_BYTES: u64 = 7 << 10;
 /// The part of the memory that files nobody uses may cost.
 const SHARE: u64 = 16;
 /// They are never fewer.
-const KEPT_LEAST: usize = 256;
+const KEPT_LEAST: usize = 512;
 /// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
 const FILE_DESCRIPTORS: u64 = 4;
 /// Files more than there may be, before the next look at all of them.
