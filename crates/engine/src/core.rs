@@ -729,7 +729,7 @@ impl Core {
     /// Notes that pages of a file could not be written back.
     pub(crate) fn note_error(&mut self, file: FileNo, error: PortError) {
         if let (PortError::Io(errno), Some(f)) = (error, self.file_mut(file)) {
-            f.errors.met(errno, crate::errors::now_ns());
+            f.errors.met(errno, pagekeeper_sys::clock::monotonic_ns());
         }
     }
 

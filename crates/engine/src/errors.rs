@@ -14,12 +14,6 @@ pub(crate) struct WriteErrors {
     met_ns: u64,
 }
 
-/// Now, for [`WriteErrors::met`].
-pub(crate) fn now_ns() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
-}
-
 impl WriteErrors {
     /// A page could not be written back, just now.
     pub(crate) fn met(&mut self, errno: i32, now_ns: u64) {

@@ -12,7 +12,7 @@
 //! | [`file`](mod@file), [`ring`], [`elf`] | files: identity, positioned I/O, transfers under way, locks; what a program file is |
 //! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
-//! | [`cgroup`], [`counters`] | limits, and what the kernel counted |
+//! | [`cgroup`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
 //! | [`doctor`], [`mask`] | what this kernel, container and user can do, and pretending that they cannot |
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -25,6 +25,7 @@ pub mod area;
 pub mod buffer;
 pub mod bus;
 pub mod cgroup;
+pub mod clock;
 pub mod counters;
 pub mod doctor;
 pub mod elf;
