@@ -173,7 +173,7 @@ pub(crate) fn classify(fd: c_int, flags: c_int) {
         && !is_synthetic(fd, &stat)
         && let Some(state) = state::current()
     {
-        show(state, fd, flags);
+        show(state, fd, &opening(flags));
     }
 }
 
@@ -188,10 +188,10 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
         enter(state, fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
     } else if first_use::can_wait(flags) {
         first_use::opened(state, fd);
-    } else if let Some((slot, heard)) = show(state, fd, flags)
-        && met(state, slot, &stat, flags, heard)
+    } else if let Some((slot, reply)) = show(state, fd, &opening(flags))
+        && met(state, slot, &stat, flags, reply.r1)
     {
-        enter(state, fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
+        enter(state, fd, reply.r1, || table::set(fd, Entry::new(slot, fd, flags)));
     }
 }
 
@@ -215,15 +215,19 @@ pub(crate) fn enter(state: &State, fd: c_int, heard: u64, put: impl FnOnce() -> 
     }
 }
 
-/// Shows the manager a descriptor: the file's slot, if it has one, and what a descriptor opened
-/// now has heard of its errors.
-fn show(state: &State, fd: c_int, flags: c_int) -> Option<(u32, u64)> {
+/// The message that shows the manager a descriptor which was opened just now.
+pub(crate) fn opening(flags: c_int) -> Request {
     let mut request = Request::new(Op::Opened);
     request.a = flags as u32 as u64;
-    let (reply, came) = ask_with(state, &request, &[], fd).ok()?;
+    request
+}
+
+/// Shows the manager a descriptor: the file's slot, if it has one, and the reply.
+pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(u32, Reply)> {
+    let (reply, came) = ask_with(state, request, &[], fd).ok()?;
     raw::close(came);
     let slot = u32::try_from(reply.r0.checked_sub(1)?).ok()?;
-    Some((slot, reply.r1))
+    Some((slot, reply))
 }
 
 fn is_synthetic(fd: c_int, stat: &libc::stat) -> bool {
@@ -283,7 +287,7 @@ pub(crate) fn announce_inherited(state: &State) {
     for (fd, entry) in table::entries(0, u32::MAX) {
         let flags = raw::fcntl(fd, libc::F_GETFL, 0);
         let same = raw::fstat(fd).is_ok_and(|stat| table::is_file(entry.slot(), &stat));
-        if same && show(state, fd, flags as c_int).is_some() {
+        if same && show(state, fd, &opening(flags as c_int)).is_some() {
             continue;
         }
         // Closed, and perhaps reused, by a call that this library does not see.

@@ -9,7 +9,6 @@
 //! no call has been made on it, so there is none that the manager would have to wait for. The
 //! kernel counts the descriptor among those that keep a file from being let go of.
 
-use crate::connection::ask_with;
 use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
@@ -17,7 +16,7 @@ use crate::table::{self, Entry, Unshown};
 use crate::{direct, mapping, state, transfer};
 use core::sync::atomic::Ordering;
 use libc::c_int;
-use pagekeeper_wire::{Op, Reply, Request};
+use pagekeeper_wire::{Reply, Request};
 
 /// Whether opening with these flags of `open(2)` can wait for the first use. What may write is shown
 /// at once, and so is what may be opened anew when nobody has the file open (O_PATH).
@@ -57,8 +56,7 @@ pub(crate) fn show(state: &'static State, fd: c_int) -> Option<File> {
 }
 
 fn request(fd: c_int) -> Request {
-    let mut request = Request::new(Op::Opened);
-    request.a = raw::fcntl(fd, libc::F_GETFL, 0) as u32 as u64;
+    let mut request = files::opening(raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
     request.b = opened_ns(fd);
     request
 }
@@ -66,12 +64,7 @@ fn request(fd: c_int) -> Request {
 /// Sends one message and enters what it brought. None if the file has no slot (the descriptor is the
 /// kernel's from now on), or if the number was closed meanwhile.
 fn exchange(state: &State, fd: c_int, known: Unshown, request: &Request) -> Option<(Entry, Reply)> {
-    let answer = ask_with(state, request, &[], fd).ok();
-    let slot = answer.and_then(|(reply, came)| {
-        raw::close(came);
-        Some((u32::try_from(reply.r0.checked_sub(1)?).ok()?, reply))
-    });
-    let shown = slot.and_then(|(slot, reply)| {
+    let shown = files::show(state, fd, request).and_then(|(slot, reply)| {
         let stat = raw::fstat(fd).ok()?;
         // Unchanged since before it was sent: it is the same file all the time.
         (table::unshown(fd) == Some(known)).then_some(())?;
