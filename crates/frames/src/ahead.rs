@@ -68,9 +68,14 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// How far it has come, at this page.
+    fn come_pages(&self, index: u64) -> u64 {
+        index.saturating_sub(self.begin)
+    }
+
     /// Whether enough windows are on their way for a program that is at this page.
     pub(crate) fn is_ahead_of(&self, index: u64) -> bool {
-        let windows = if index.saturating_sub(self.begin) >= LONG_PAGES { 2 } else { 1 };
+        let windows = if self.come_pages(index) >= LONG_PAGES { 2 } else { 1 };
         self.markers.len() >= windows
     }
 }
@@ -145,7 +150,7 @@ impl Streams {
             0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
             window => window.saturating_mul(4),
         };
-        let grown = grown.min(limits.of(index.saturating_sub(stream.begin)));
+        let grown = grown.min(limits.of(stream.come_pages(index)));
         // The page itself in any case.
         let pages = self.step(stream, index, grown, now).max(1);
         Step { pages, abandoned }
@@ -185,8 +190,8 @@ impl Streams {
             stream.markers.pop_front();
         }
         self.settle(&mut stream, true);
-        let come = index.saturating_sub(stream.begin);
-        let grown = stream.window.saturating_mul(4).clamp(1, limits.of(come));
+        let most = limits.of(stream.come_pages(index));
+        let grown = stream.window.saturating_mul(4).clamp(1, most);
         let end = stream.next;
         Some(self.step(stream, end, grown, now))
     }

@@ -10,7 +10,7 @@ use crate::ahead::{FIRST_WINDOW_PAGES, Streams, WindowLimits};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
-use crate::sample::{Interest, Watched};
+use crate::sample::{Sampled, Watched};
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy, Visible};
@@ -106,7 +106,7 @@ pub struct Brain {
     uses_before: u32,
     /// Per page: the count at its last use.
     stamps: Vec<u32>,
-    pub(crate) interest: Interest,
+    pub(crate) sampled: Sampled,
     pub(crate) streams: Vec<Streams>,
     /// Sequential touches of unmapped pages.
     touches: Vec<Streams>,
@@ -152,7 +152,7 @@ impl Brain {
             uses: 0,
             uses_before: 0,
             stamps: Vec::new(),
-            interest: Interest::default(),
+            sampled: Sampled::default(),
             streams: Vec::new(),
             touches: Vec::new(),
             steps: 0,

@@ -19,6 +19,9 @@ const FULL: u32 = 32;
 /// Below one touch in so many unmapped pages, unmapping teaches next to nothing.
 const WORTHWHILE: u32 = 20;
 
+/// Touches that may be saved up while none are seen, per hundred frames.
+const SAVED_TOUCHES_PERCENT: i64 = 12;
+
 /// Evictions that pay for unmapping one watched page. Its next touch is a fault, which costs half
 /// of what bringing a page in does: one in two evictions makes that a fourth more expensive. (With
 /// two for each eviction, programs whose hot pages fit took up to four times as long; with one in
@@ -34,15 +37,11 @@ pub(crate) struct Interest {
     /// Pages unmapped of [`FULL`] whose turn it is; never none, or a change would go unnoticed.
     rate: u32,
     phase: u32,
-    /// Turns that evictions have paid for.
-    credit: u32,
-    /// Touches that evictions have paid for, in hundredths; negative if there were more.
-    touches: i64,
 }
 
 impl Default for Interest {
     fn default() -> Self {
-        Interest { touched: 0, evicted: 0, rate: FULL, phase: 0, credit: 0, touches: 0 }
+        Interest { touched: 0, evicted: 0, rate: FULL, phase: 0 }
     }
 }
 
@@ -50,7 +49,6 @@ impl Interest {
     /// An unmapped page was touched.
     fn touched(&mut self) {
         self.touched += 1;
-        self.touches -= 100;
         self.decide();
     }
 
@@ -72,12 +70,22 @@ impl Interest {
 
     /// A page's turn: whether it is unmapped.
     fn turn(&mut self) -> bool {
-        self.credit = self.credit.saturating_sub(1);
         self.phase += self.rate;
         let unmap = self.phase >= FULL;
         self.phase %= FULL;
         unmap
     }
+}
+
+/// Pages of which touches are seen now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Sampled {
+    /// What is learned from them.
+    interest: Interest,
+    /// Turns that evictions have paid for.
+    credit: u32,
+    /// Touches that evictions have paid for, in hundredths; negative if there were more.
+    touches: i64,
 }
 
 /// Pages of which the policy wants to see every touch.
@@ -116,14 +124,18 @@ impl Brain {
 
     /// An unmapped page was touched.
     pub(crate) fn unmapped_touched(&mut self, page: Page) {
-        let watched = self.is_watched(page);
-        if watched { &mut self.watched.interest } else { &mut self.interest }.touched();
+        if self.is_watched(page) {
+            self.watched.interest.touched();
+        } else {
+            self.sampled.touches -= 100;
+            self.sampled.interest.touched();
+        }
     }
 
     /// An unmapped page left.
     pub(crate) fn unmapped_evicted(&mut self, page: Page) {
         let watched = self.is_watched(page);
-        if watched { &mut self.watched.interest } else { &mut self.interest }.evicted();
+        if watched { &mut self.watched.interest } else { &mut self.sampled.interest }.evicted();
     }
 
     /// Unmaps the watched pages mapped longest ago, unless they are recent, as far as evictions pay
@@ -174,22 +186,22 @@ impl Brain {
                 if !self.policy.wants_samples() {
                     return;
                 }
-                let interest = &mut self.interest;
-                interest.credit =
-                    (interest.credit + evicted.saturating_mul(per_eviction)).min(limit);
+                let Sampled { interest: Interest { rate, .. }, credit, touches } =
+                    &mut self.sampled;
+                *credit = (*credit + evicted.saturating_mul(per_eviction)).min(limit);
                 let paid = i64::from(evicted) * i64::from(touched_percent);
-                interest.touches = (interest.touches + paid).min(i64::from(limit) * 12);
-                if interest.touches < 0 {
+                *touches = (*touches + paid).min(i64::from(limit) * SAVED_TOUCHES_PERCENT);
+                if *touches < 0 {
                     return;
                 }
                 let batch = (limit / 64).clamp(1, UNMAP_BATCH_PAGES);
-                let share = u64::from(share_percent) * u64::from(interest.rate);
+                let share = u64::from(share_percent) * u64::from(*rate);
                 let target = (u64::from(limit) * share / 100 / u64::from(FULL)) as u32;
                 let unmapped = self.resident - self.mapped.len();
                 // Of those whose turn it is, as many get unmapped as teach something.
-                let paid = (u64::from(interest.credit) * u64::from(interest.rate)) as u32 / FULL;
+                let paid = (u64::from(*credit) * u64::from(*rate)) as u32 / FULL;
                 let wanted = target.saturating_sub(unmapped).min(paid);
-                let turns = batch * FULL / interest.rate;
+                let turns = batch * FULL / *rate;
                 (batch, if wanted >= batch { (batch, turns) } else { (0, 0) })
             }
             Sampling::Window { mapped_pages } => {
@@ -211,9 +223,12 @@ impl Brain {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }
-            if !exact && !self.interest.turn() {
-                self.mapped_links.move_to_back(&mut self.mapped, page);
-                continue;
+            if !exact {
+                self.sampled.credit = self.sampled.credit.saturating_sub(1);
+                if !self.sampled.interest.turn() {
+                    self.mapped_links.move_to_back(&mut self.mapped, page);
+                    continue;
+                }
             }
             left -= 1;
             self.unmap(page);
