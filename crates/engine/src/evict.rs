@@ -153,20 +153,9 @@ impl<P: Port> Engine<P> {
         result
     }
 
-    /// A copy of claimed pages.
     fn copy_of(&self, run: Run) -> Result<Buffer, PortError> {
-        let bytes = run.pages as usize * self.page_bytes as usize;
-        let mut buffer = self.take_buffer(bytes)?;
         let (file, index) = (run.place.segment.0, run.place.index);
-        let copied =
-            self.times.of(Spent::Kernel, || self.port.peek(file, index, &mut buffer[..bytes]));
-        match copied {
-            Ok(()) => Ok(buffer),
-            Err(error) => {
-                self.give_buffer(buffer);
-                Err(error)
-            }
-        }
+        self.times.of(Spent::Kernel, || self.copy_out(file, index, u64::from(run.pages)))
     }
 
     /// Writes a copy of claimed pages, or begins to.

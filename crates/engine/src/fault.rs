@@ -143,19 +143,15 @@ impl<P: Port> Engine<P> {
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
-            match self.complete(requests.remove(at), write, true, again) {
-                Ok(fetched) => {
-                    for run in fetched {
-                        answered = self.map_run(run, fault.space, region, true);
-                    }
-                }
-                Err(error) => {
-                    self.fail(fault, error);
-                    answered = true;
-                }
+            let completed = self.complete(requests.remove(at), write, true, again, |run| {
+                answered = self.map_run(run, fault.space, region, true);
+            });
+            if let Err(error) = completed {
+                self.fail(fault, error);
+                answered = true;
             }
         }
-        self.complete_all(requests, again, |run| {
+        let _ = self.complete_all(requests, again, |run| {
             self.map_run(run, fault.space, region, false);
         });
         for run in std::mem::take(&mut job.map) {

@@ -17,6 +17,7 @@ const SHORT_BUFFER_BYTES: usize = 16 << 10;
 const UNDER_WAY_MAX: usize = 4;
 
 /// Claimed runs that are near each other, read in one request, with what lies between them.
+#[derive(Default)]
 pub(crate) struct Request {
     runs: Vec<Run>,
     /// None: not under way.
@@ -27,11 +28,6 @@ impl Request {
     /// The first page.
     pub(crate) fn place(&self) -> Place {
         self.runs[0].place
-    }
-
-    /// Whether somebody waits for it.
-    pub(crate) fn is_demanded(&self) -> bool {
-        self.runs[0].demanded > 0
     }
 
     /// Pages from the first to the last.
@@ -60,24 +56,10 @@ impl<P: Port> Engine<P> {
         requests
     }
 
-    /// What is waited for is read by itself, all else that is near each other at once.
     fn requests(&self, runs: &[Run]) -> Vec<Request> {
-        let mut requests: Vec<Request> = Vec::with_capacity(runs.len());
-        for &run in runs {
-            match requests.last_mut() {
-                Some(request) if self.joins(request, run) => request.runs.push(run),
-                _ => requests.push(Request { runs: vec![run], loading: None }),
-            }
-        }
-        requests
-    }
-
-    fn joins(&self, request: &Request, run: Run) -> bool {
-        let last = request.runs[request.runs.len() - 1];
-        let gap_most = self.port.gap_pages_max(run.place.segment.0);
-        last.demanded + run.demanded == 0
-            && last.gap_to(run.place).is_some_and(|gap| gap <= gap_most)
-            && request.runs[0].span_to(&run) <= u64::from(WINDOW_PAGES_MAX)
+        Run::requests(runs, |segment| self.port.gap_pages_max(segment.0))
+            .map(|runs| Request { runs: runs.to_vec(), loading: None })
+            .collect()
     }
 
     fn begin<'r>(&self, requests: impl Iterator<Item = &'r mut Request>) {
@@ -98,24 +80,32 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Completes requests that nobody waits for, telling of each run that came.
+    /// Completes requests, telling of each run that came.
+    ///
+    /// # Errors
+    /// The first that something met which somebody waits for; the rest is completed all the same.
     pub(crate) fn complete_all(
         &self,
         mut requests: Vec<Request>,
         again: &mut Again,
         mut came: impl FnMut(Run),
-    ) {
+    ) -> Result<(), PortError> {
+        let mut result = Ok(());
         for at in 0..requests.len() {
             if at > 0 && requests.len() > UNDER_WAY_MAX {
                 self.begin(requests.iter_mut().skip(at + UNDER_WAY_MAX - 1).take(1));
             }
-            let runs = std::mem::take(&mut requests[at].runs);
-            let request = Request { runs, loading: requests[at].loading.take() };
-            self.complete(request, false, false, again).into_iter().flatten().for_each(&mut came);
+            let request = std::mem::take(&mut requests[at]);
+            let is_demanded = request.runs[0].demanded > 0;
+            let completed = self.complete(request, false, false, again, &mut came);
+            if is_demanded {
+                result = result.and(completed);
+            }
         }
+        result
     }
 
-    /// Brings what a request asks for into frames; returns the runs that came. Pages fetched ahead
+    /// Brings what a request asks for into frames, telling of each run that came. Pages fetched ahead
     /// never make the demanded ones fail, and of several demanded ones the later never make the
     /// first fail: a run may come back shorter. With `pin` the first page comes back pinned.
     ///
@@ -127,16 +117,20 @@ impl<P: Port> Engine<P> {
         dirty: bool,
         pin: bool,
         again: &mut Again,
-    ) -> Result<Vec<Run>, PortError> {
-        if let [run] = request.runs[..] {
-            return self.fetch_run(run, request.loading, dirty, pin, again).map(|run| vec![run]);
-        }
+        mut came: impl FnMut(Run),
+    ) -> Result<(), PortError> {
         let Request { runs, loading } = request;
-        if self.fetch_span(&runs, loading, again) {
-            return Ok(runs);
+        if let [run] = runs[..] {
+            return self.fetch_run(run, loading, dirty, pin, again).map(came);
         }
-        let each = runs.into_iter().map(|run| self.fetch(run, false, false, again));
-        Ok(each.flatten().collect())
+        if self.fetch_span(&runs, loading, again) {
+            runs.into_iter().for_each(came);
+            return Ok(());
+        }
+        for run in runs {
+            let _ = self.fetch(run, false, false, again).map(&mut came);
+        }
+        Ok(())
     }
 
     /// Fetches a claimed run: [`complete`](Self::complete) of a request of one run.

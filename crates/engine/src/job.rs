@@ -122,7 +122,8 @@ impl<P: Port> Engine<P> {
     fn run_here(&self, mut job: Job, asker: Asker, wait: bool, again: &mut Again) {
         let requests = self.prepare(&mut job, wait, again);
         self.unmap(job);
-        self.complete_all(requests, again, |run| {
+        // Nobody waits for any of it.
+        let _ = self.complete_all(requests, again, |run| {
             if let Some((space, region)) = asker {
                 self.map_run(run, space, region, false);
             }
@@ -133,16 +134,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn fetch_job(&self, mut job: Job, again: &mut Again) -> Result<(), PortError> {
         let requests = self.prepare(&mut job, true, again);
         self.unmap(job);
-        let mut result = Ok(());
-        for request in requests {
-            let is_demanded = request.is_demanded();
-            if let Err(error) = self.complete(request, false, false, again)
-                && is_demanded
-            {
-                result = result.and(Err(error));
-            }
-        }
-        result
+        self.complete_all(requests, again, |_| {})
     }
 
     // ---- room -------------------------------------------------------------------------------

@@ -252,6 +252,24 @@ impl LivePort {
         (0..spaces.len()).filter(|&i| spaces[i].is_some()).map(|i| i as SpaceNo).collect()
     }
 
+    /// Whether it is one of the programs' files.
+    fn has_store(&self, no: FileNo) -> bool {
+        self.file(no).is_some_and(|live| live.store().is_some())
+    }
+
+    /// Begins a transfer of a file; gives the buffer back if there is no storage of that kind.
+    fn with_store<T>(
+        &self,
+        no: FileNo,
+        buffer: Buffer,
+        begin: impl FnOnce(&Store, Buffer) -> Result<T, Buffer>,
+    ) -> Result<T, Buffer> {
+        match self.file(no).as_ref().and_then(|live| live.store()) {
+            Some(store) => begin(store, buffer),
+            None => Err(buffer),
+        }
+    }
+
     fn need_file(&self, no: FileNo) -> Result<Arc<LiveFile>, PortError> {
         self.file(no).ok_or(PortError::Missing)
     }
@@ -378,7 +396,7 @@ impl Port for LivePort {
     }
 
     fn begins_loads(&self, file: FileNo) -> bool {
-        self.file(file).is_some_and(|live| live.store().is_some())
+        self.has_store(file)
     }
 
     fn begin_load(
@@ -388,13 +406,10 @@ impl Port for LivePort {
         buffer: Buffer,
         pages: u64,
     ) -> Result<Loading, Buffer> {
-        match self.file(file).as_ref().and_then(|live| live.store()) {
-            Some(store) => {
-                let bytes = (pages * PAGE_BYTES) as usize;
-                store.begin_load(&self.rings, index * PAGE_BYTES, buffer, bytes)
-            }
-            None => Err(buffer),
-        }
+        let bytes = (pages * PAGE_BYTES) as usize;
+        self.with_store(file, buffer, |store, buffer| {
+            store.begin_load(&self.rings, index * PAGE_BYTES, buffer, bytes)
+        })
     }
 
     fn begin_store(
@@ -404,18 +419,14 @@ impl Port for LivePort {
         buffer: Buffer,
         pages: u64,
     ) -> Result<Storing, Buffer> {
-        match self.file(file).as_ref().and_then(|live| live.store()) {
-            Some(store) => {
-                let bytes = (pages * PAGE_BYTES) as usize;
-                store.begin_store(&self.rings, index * PAGE_BYTES, buffer, bytes)
-            }
-            None => Err(buffer),
-        }
+        let bytes = (pages * PAGE_BYTES) as usize;
+        self.with_store(file, buffer, |store, buffer| {
+            store.begin_store(&self.rings, index * PAGE_BYTES, buffer, bytes)
+        })
     }
 
     fn gap_pages_max(&self, file: FileNo) -> u64 {
-        let is_file = self.file(file).is_some_and(|live| live.store().is_some());
-        if is_file { GAP_READ_PAGES } else { 0 }
+        if self.has_store(file) { GAP_READ_PAGES } else { 0 }
     }
 
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {

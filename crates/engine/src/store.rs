@@ -165,17 +165,19 @@ impl Store {
         file::stat(&self.access().plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
     }
 
+    /// The descriptor past the kernel's page cache, where that works.
+    fn unbuffered<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
+        access.direct.as_ref().filter(|_| !self.buffered.load(Ordering::Relaxed))
+    }
+
     /// Reads whole pages; what the file does not have is zero. Returns the file's own bytes.
     ///
     /// # Errors
     /// As `pread(2)`.
     pub fn load(&self, offset: u64, data: &mut [u8]) -> Result<u64, PortError> {
-        let use_direct = !self.buffered.load(Ordering::Relaxed);
         let access = self.access();
-        let fd = match &access.direct {
-            Some(fd) if use_direct => fd,
-            _ => &access.plain,
-        };
+        let direct = self.unbuffered(&access);
+        let fd = direct.unwrap_or(&access.plain);
         let mut done = 0;
         while done < data.len() {
             let mut bufs = [IoSliceMut::new(&mut data[done..])];
@@ -189,14 +191,14 @@ impl Store {
                         break;
                     }
                 }
-                Err(Errno::INVAL) if use_direct && access.direct.is_some() => {
+                Err(Errno::INVAL) if direct.is_some() => {
                     self.buffered.store(true, Ordering::Relaxed);
                     return self.load(offset, data);
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if access.direct.is_none() || !use_direct {
+        if direct.is_none() {
             // The kernel's copy would be memory that no budget counts.
             let _ = file::advise(&access.plain, offset, data.len() as u64, false);
         }
@@ -217,13 +219,13 @@ impl Store {
         bytes: usize,
     ) -> Result<Loading, Buffer> {
         let access = self.access();
-        match &access.direct {
-            Some(fd) if !self.buffered.load(Ordering::Relaxed) => {
+        match self.unbuffered(&access) {
+            Some(fd) => {
                 let reading = rings.read(fd, buffer, bytes, offset)?;
                 // Meanwhile nobody is to think the file unused.
                 Ok(Box::new(move || loaded(reading, bytes, &access)))
             }
-            _ => Err(buffer),
+            None => Err(buffer),
         }
     }
 
@@ -239,9 +241,7 @@ impl Store {
         let len = (size.saturating_sub(offset)).min(data.len() as u64) as usize;
         let whole = len - len % PAGE_BYTES as usize;
         let mut done = 0;
-        if let Some(direct) = &write.direct
-            && !self.buffered.load(Ordering::Relaxed)
-        {
+        if let Some(direct) = self.unbuffered(write) {
             match write_all(direct, &data[..whole], offset) {
                 Ok(()) => done = whole,
                 Err(Errno::INVAL) => self.buffered.store(true, Ordering::Relaxed),
@@ -271,12 +271,8 @@ impl Store {
     ) -> Result<Storing, Buffer> {
         let access = self.access();
         let is_inside = |version: Version| offset + bytes as u64 <= version.size_bytes;
-        match &access.direct {
-            Some(fd)
-                if access.writable
-                    && !self.buffered.load(Ordering::Relaxed)
-                    && self.version().is_ok_and(is_inside) =>
-            {
+        match self.unbuffered(&access) {
+            Some(fd) if access.writable && self.version().is_ok_and(is_inside) => {
                 let writing = rings.write(fd, buffer, bytes, offset)?;
                 Ok(Box::new(move || stored(writing, bytes, &access)))
             }

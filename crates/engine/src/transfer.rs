@@ -131,8 +131,13 @@ impl<P: Port> Engine<P> {
         (pinned, jobs)
     }
 
-    /// A copy of pinned pages.
-    fn copy_out(&self, file: FileNo, first: u64, pages: u64) -> Result<Buffer, PortError> {
+    /// A copy of pages that stay meanwhile: pinned or claimed ones.
+    pub(crate) fn copy_out(
+        &self,
+        file: FileNo,
+        first: u64,
+        pages: u64,
+    ) -> Result<Buffer, PortError> {
         let bytes = (pages * self.page_bytes) as usize;
         let mut buffer = self.take_buffer(bytes)?;
         match self.port.peek(file, first, &mut buffer[..bytes]) {

@@ -229,7 +229,30 @@ impl Run {
         last.place.index + u64::from(last.pages) - self.place.index
     }
 
-    /// Adds a page that nobody waits for, to the last of these runs or as one of its own.
+    /// Runs that are better read together, with what lies between them, in the order given. What
+    /// somebody waits for is read by itself; of the rest, those at most so many pages apart, as far
+    /// as a window goes.
+    pub fn requests(
+        mut runs: &[Run],
+        gap_pages_max: impl Fn(Segment) -> u64,
+    ) -> impl Iterator<Item = &[Run]> {
+        std::iter::from_fn(move || {
+            let first = runs.first()?;
+            let gap_most = gap_pages_max(first.place.segment);
+            let joins = |pair: &&[Run]| {
+                pair[0].demanded + pair[1].demanded == 0
+                    && pair[0].gap_to(pair[1].place).is_some_and(|gap| gap <= gap_most)
+                    && first.span_to(&pair[1]) <= u64::from(WINDOW_PAGES_MAX)
+            };
+            let more = runs.windows(2).take_while(joins).count();
+            let (request, others) = runs.split_at(1 + more);
+            runs = others;
+            Some(request)
+        })
+    }
+
+    /// Adds a page that nobody waits for, to the last of these runs if that is no window yet, or as
+    /// one of its own.
     pub fn add(runs: &mut Vec<Run>, place: Place) {
         match runs.last_mut() {
             Some(run) if run.gap_to(place) == Some(0) && run.pages < WINDOW_PAGES_MAX => {
@@ -251,7 +274,8 @@ pub struct Victim {
     pub dirty: bool,
 }
 
-/// What to do, in this order: clean and evict, then fetch, then map, then unmap.
+/// What to do. Pages leave before those that take their place are put into frames; what is fetched
+/// and what is unmapped may be begun at any time.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Plan {
     /// Leave memory (after write-back if dirty).
@@ -284,5 +308,34 @@ impl Plan {
         self.fetch.clear();
         self.map.clear();
         self.unmap.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(segment: u32, index: u64, pages: u32, demanded: u32) -> Run {
+        Run { place: Place { segment: Segment(segment), index }, pages, demanded }
+    }
+
+    #[test]
+    fn what_lies_near_is_one_request_and_what_is_waited_for_another() {
+        let runs = [
+            run(0, 10, 1, 1),
+            run(0, 11, 4, 0),
+            run(0, 18, 2, 0),
+            run(0, 29, 1, 0),
+            run(0, 25, 1, 0),
+            run(1, 26, 1, 0),
+            run(1, 27, 200, 0),
+            run(1, 230, 60, 0),
+        ];
+        let requests =
+            |gap: u64| -> Vec<usize> { Run::requests(&runs, |_| gap).map(<[Run]>::len).collect() };
+        // Three pages apart, and no further; not back; not from file to file; no more than a window.
+        assert_eq!(requests(3), [1, 2, 1, 1, 2, 1]);
+        assert_eq!(requests(9), [1, 3, 1, 2, 1]);
+        assert_eq!(Run::requests(&[], |_| 3).count(), 0);
     }
 }

@@ -5,7 +5,7 @@
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
 use pagekeeper_frames::{
-    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Segment,
+    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Run as PageRun, Segment,
 };
 use pagekeeper_policy::PolicySpec;
 use rayon::prelude::*;
@@ -222,12 +222,10 @@ impl Run {
     }
 
     fn carry_out(&mut self, plan: Plan) {
-        self.requests += plan.fetch.len() as u64;
-        // What is waited for is fetched by itself, all else that lies near each other at once.
-        for pair in plan.fetch.windows(2).filter(|pair| pair[0].demanded == 0) {
-            let gap = pair[0].gap_to(pair[1].place).filter(|gap| *gap <= GAP_READ_PAGES);
-            self.requests -= u64::from(gap.is_some());
-            self.gap_pages += gap.unwrap_or(0);
+        for request in PageRun::requests(&plan.fetch, |_| GAP_READ_PAGES) {
+            self.requests += 1;
+            let asked_for: u64 = request.iter().map(|run| u64::from(run.pages)).sum();
+            self.gap_pages += request[0].span_to(&request[request.len() - 1]) - asked_for;
         }
         for run in plan.clean {
             for i in 0..u64::from(run.pages) {

@@ -34,7 +34,8 @@ struct Pool {
 
 /// A read or write that has begun.
 pub struct Transfer {
-    /// None when it is finished.
+    /// None when it is finished. The buffer is lent to nobody, and leaked where the completion cannot
+    /// be seen.
     parts: Option<(IoUring, Buffer)>,
     rings: Arc<Rings>,
 }
@@ -100,10 +101,9 @@ impl Rings {
         buffer: Buffer,
     ) -> core::result::Result<Transfer, Buffer> {
         let Some(mut ring) = self.take() else { return Err(buffer) };
-        // SAFETY: the kernel may use the entry's memory until the completion. From here on the
-        // buffer belongs to `Transfer`, which lends it to nobody and gives it away only when it has
-        // seen the completion; where it cannot see that, it leaks the buffer. Its memory is a
-        // mapping of its own, which moving the `Buffer` does not move.
+        // SAFETY: the kernel may use the entry's memory until the completion. The buffer goes into a
+        // `Transfer`, which keeps it alone until then, or back to a caller for whom nothing was
+        // submitted. Moving a `Buffer` does not move its memory, which is a mapping of its own.
         let is_queued = unsafe { ring.submission().push(&entry) }.is_ok();
         // An error says that nothing was submitted; the entry goes with the ring, which nobody uses
         // again.
