@@ -9,8 +9,10 @@ use crate::port::{Loading, Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
 
-/// Buffers of each kind kept for the next transfers.
-const BUFFERS_KEPT: usize = 3;
+/// Buffers kept for the next transfers: short ones, and one for each window that is under way, which
+/// is what the budget sets aside.
+const SHORT_BUFFERS_KEPT: usize = 3;
+const LONG_BUFFERS_KEPT: usize = 2;
 /// Size of the short ones.
 const SHORT_BUFFER_BYTES: usize = 16 << 10;
 /// Most requests of one job that are under way at a time. Each has a buffer.
@@ -321,7 +323,7 @@ impl<P: Port> Engine<P> {
         let mut pool = self.buffers.lock().expect("buffer pool");
         let short = |b: &Buffer| b.len() <= SHORT_BUFFER_BYTES;
         let alike = pool.iter().filter(|b| short(b) == short(&buffer)).count();
-        if alike < BUFFERS_KEPT {
+        if alike < if short(&buffer) { SHORT_BUFFERS_KEPT } else { LONG_BUFFERS_KEPT } {
             pool.push(buffer);
         } else if let Some(at) = pool.iter().position(|b| !short(b) && b.len() < buffer.len()) {
             pool[at] = buffer;

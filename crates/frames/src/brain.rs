@@ -457,7 +457,8 @@ impl Brain {
         let most = |pages: u32| self.config.window_pages_max.min(pages).min(room).max(1);
         // Two or three windows are under way at a time; they should cost the policy little.
         let usual = most((self.limit() / 128).max(share.min(32) / 4));
-        WindowLimits { usual, most: most(self.limit() / 32).max(usual) }
+        // And two in the buffers that the budget sets aside.
+        WindowLimits { usual, most: most(self.limit() / 64).max(usual) }
     }
 
     fn major(&mut self, place: Place, want: u32, write: bool, map: bool) {
