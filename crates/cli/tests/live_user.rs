@@ -3,15 +3,15 @@
 
 mod live;
 
-use live::{Budget, LIMIT, Scratch, Session, command, compiled, finish, has, python};
+use live::{
+    Budget, LIMIT, NOBODY, Scratch, Session, as_user, command, compiled, finish, has, python,
+};
 use rustix::process::{Signal, kill_process};
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const NOBODY: u32 = 65534;
 const PAGE: usize = 4096;
 
 /// A directory of the user's, in another one, where statistics go.
@@ -30,13 +30,7 @@ impl Place {
         let place = Scratch::inside(around.path(), "files");
         own(around.path());
         own(place.path());
-        let mut version = Command::new(live::pagekeeper());
-        as_user(version.arg("--version").current_dir(place.path()));
-        if !version.output().is_ok_and(|o| o.status.success()) {
-            live::skip("another user cannot reach the programs and files of this checkout");
-            return None;
-        }
-        Some(Place { place, _around: around })
+        live::is_open_to_users(place.path()).then_some(Place { place, _around: around })
     }
 
     fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -61,13 +55,6 @@ fn own(path: &Path) {
     if live::is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root gives files away");
     }
-}
-
-fn as_user(command: &mut Command) -> &mut Command {
-    if live::is_root() {
-        command.uid(NOBODY).gid(NOBODY);
-    }
-    command
 }
 
 fn noise(pages: usize) -> Vec<u8> {

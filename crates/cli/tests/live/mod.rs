@@ -74,6 +74,28 @@ pub fn ready() -> bool {
     ready.is_ok()
 }
 
+/// The user that programs are run as in place of root.
+pub const NOBODY: u32 = 65534;
+
+/// Runs as an ordinary user.
+pub fn as_user(command: &mut Command) -> &mut Command {
+    if is_root() {
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    command
+}
+
+/// Whether such a user gets to our programs and to files in this directory; says so if not.
+pub fn is_open_to_users(place: &Path) -> bool {
+    let mut version = Command::new(pagekeeper());
+    as_user(version.arg("--version").current_dir(place));
+    let is_open = version.output().is_ok_and(|o| o.status.success());
+    if !is_open {
+        skip("another user cannot reach the programs and files of this checkout");
+    }
+    is_open
+}
+
 /// Whether a program is installed; says so if not.
 pub fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
