@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-suite bench-live clean
+.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -58,6 +58,11 @@ bench-simulator: build ## The simulator's requests per second, beside libCacheSi
 
 bench-domains: build ## What a decision costs compiled, interpreted, behind system calls, behind messages
 	cargo run --release --manifest-path bench/Cargo.toml -- domains
+
+bench-peers: build ## A loop and a skewed choice, 4 GiB in 1 GiB, beside vmcache and UMap (fetched and built)
+	bench/peers/build.sh
+	cargo run --release --manifest-path bench/Cargo.toml -- peers --repeats 1
+	cargo run --release --manifest-path bench/Cargo.toml -- library
 
 bench-suite: build ## Unmodified real programs under `auto` beside the kernel; installs ripgrep, fio, lmdb, usearch
 	command -v rg fio >/dev/null || { apt-get update -qq && apt-get install -y -qq ripgrep fio; }

@@ -162,8 +162,10 @@ pub fn scan(machine: &Machine, repeats: u32) -> Result<()> {
     let program = Program::workload("scan", &file, &["1"])?;
     let ra = crate::machine::READ_AHEAD_KIB;
     let own = machine.own_read_ahead_kib;
+    let direct = Program::workload("direct-scan", &file, &[])?;
     let mut contenders = vec![
         Contender::new(format!("kernel, {ra} KiB read-ahead"), &program, Pager::Kernel, ra),
+        Contender::new("pread of 1 MiB, O_DIRECT", &direct, Pager::Kernel, ra),
         Contender::new("ours, lru", &program, policy("lru"), ra),
         Contender::new(format!("kernel, {own} KiB (its own)"), &program, Pager::Kernel, own),
         Contender::new("ours, mru", &program, policy("mru"), ra),
@@ -179,14 +181,15 @@ pub fn scan(machine: &Machine, repeats: u32) -> Result<()> {
             c.name.clone(),
             format!("{:.0}", c.spread(speed)),
             format!("{:.2}", ratio(c, &contenders[0])),
-            format!("{:.2}", ratio(c, &contenders[2])),
+            format!("{:.2}", ratio(c, &contenders[1])),
+            format!("{:.2}", ratio(c, &contenders[3])),
             format!("{:.2}", c.spread(|r| r.cpu_ns as f64 / 1e9)),
             format!("{:.0}", c.spread(|r| r.read_bytes as f64 / MIB as f64)),
         ]
     });
     let at_ra = format!("ratio to kernel at {ra} KiB");
     let at_own = format!("to kernel at {own} KiB");
-    let head = ["scan", "MiB/s", &at_ra, &at_own, "CPU s", "MiB read"];
+    let head = ["scan", "MiB/s", &at_ra, "to O_DIRECT", &at_own, "CPU s", "MiB read"];
     let title = format!(
         "Cold sequential scan: {} MiB file, {} MiB of memory; ratios are run by run",
         bytes / MIB as f64,

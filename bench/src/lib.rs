@@ -11,6 +11,7 @@ pub mod live;
 pub mod machine;
 pub mod overhead;
 pub mod pattern;
+pub mod peers;
 pub mod predict;
 pub mod run;
 pub mod simulator;

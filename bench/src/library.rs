@@ -4,9 +4,10 @@ use crate::contest::{Contender, interleave};
 use crate::hashed::{Hashed, Variant};
 use crate::machine::{Machine, READ_AHEAD_KIB};
 use crate::pattern::SplitMix;
-use crate::run::{Measured, Pager, Program};
+use crate::peers::peers;
+use crate::run::{Measured, Pager, Program, beside};
 use crate::table::{self, Spread};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use memmap2::Mmap;
 use pagekeeper::library::{Cache, Options, Segment};
 use serde_json::json;
@@ -138,31 +139,47 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     machine.save("library-hits", results.into())
 }
 
-fn program(way: &str, file: &Path, threads: u32, memory_bytes: u64) -> Result<Program> {
-    const TOUCHES: &str = "40000";
-    let own = std::env::current_exe().context("where this program is")?;
-    let mut command = vec![own.with_file_name("pagekeeper-library-workload").into_os_string()];
-    command.extend([way.into(), file.into(), threads.to_string().into(), TOUCHES.into()]);
-    command.extend(["7".into(), memory_bytes.to_string().into()]);
+/// A program that touches the pages of a list in one of its ways; see `bin/library.rs`.
+///
+/// # Errors
+/// The system does not tell where this program is.
+pub fn program(
+    way: &str,
+    file: &Path,
+    sequence: &Path,
+    threads: u32,
+    memory_bytes: u64,
+    policy: &str,
+) -> Result<Program> {
+    let mut command = vec![beside("pagekeeper-library-workload")?.into_os_string()];
+    command.extend([way.into(), file.into(), sequence.into(), threads.to_string().into()]);
+    command.extend([memory_bytes.to_string().into(), policy.into()]);
     Ok(Program::new(command, vec![file.to_owned()]))
 }
 
 /// Random touches at four times the memory.
 fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     const MEMORY: u64 = 64 * MIB;
-    let file = machine.file(4 * MEMORY / 4096)?;
+    let pages = 4 * MEMORY / 4096;
+    let file = machine.file(pages)?;
+    let mut random = SplitMix::new(7);
+    let sequence = (0..40_000).map(|_| random.below(pages));
+    let sequence = machine.sequence(&format!("random-{pages}"), sequence)?;
     let mut contenders = Vec::new();
     let mut add = |name: &str, way: &str, pager: Pager| -> Result<()> {
-        let program = program(way, &file, threads, MEMORY)?;
+        let program = program(way, &file, &sequence, threads, MEMORY, "lru")?;
         contenders.push(Contender::new(name, &program, pager, READ_AHEAD_KIB));
         Ok(())
     };
     add("bare pread, O_DIRECT", "pread", Pager::Kernel)?;
-    add("kernel, MADV_RANDOM", "mapped", Pager::Kernel)?;
+    add("kernel, MADV_RANDOM", "random", Pager::Kernel)?;
     add("library, explicit", "explicit", Pager::Kernel)?;
     add("library, inline", "inline", Pager::Kernel)?;
     add("library, thread", "thread", Pager::Kernel)?;
-    add("remote (pagekeeper run)", "mapped", Pager::Policy("lru".to_owned()))?;
+    add("remote (pagekeeper run)", "random", Pager::Policy("lru".to_owned()))?;
+    for (name, program) in peers(machine, &file, &sequence, threads, MEMORY) {
+        contenders.push(Contender::new(name, &program, Pager::Kernel, READ_AHEAD_KIB));
+    }
     interleave(machine, &mut contenders, MEMORY, repeats)?;
     let per_page = |r: &Measured| r.cpu_ns as f64 / 1e3 / (r.read_bytes as f64 / 4096.0);
     let rows = contenders.iter().map(|c| {

@@ -76,13 +76,32 @@ impl Machine {
     /// # Errors
     /// The disk is full.
     pub fn file(&self, pages: u64) -> Result<PathBuf> {
-        let path = self.folder.join(format!("data/{pages}-pages.bin"));
+        let path = self.folder.join(format!("data/{pages}.pages"));
         self.build(path, |part| {
             let mut out = BufWriter::with_capacity(1 << 20, File::create(part)?);
             pattern::write_file(&mut out, pages)?;
             out.flush()?;
             Ok(())
         })
+    }
+
+    /// A list of page numbers, for programs that touch what it says (little-endian, 32 bits each).
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn sequence(&self, name: &str, pages: impl Iterator<Item = u64>) -> Result<PathBuf> {
+        self.built(&format!("{name}.sequence"), |part| {
+            let mut out = BufWriter::with_capacity(1 << 20, File::create(part)?);
+            for page in pages {
+                out.write_all(&u32::try_from(page)?.to_le_bytes())?;
+            }
+            Ok(out.flush()?)
+        })
+    }
+
+    /// One of the peers' programs, if `bench/peers/build.sh` has built it.
+    pub fn peer(&self, name: &str) -> Option<PathBuf> {
+        Some(self.root.join("target/peers").join(name)).filter(|program| program.is_file())
     }
 
     /// A file in the data folder that a function builds under another name, once.

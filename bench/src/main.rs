@@ -5,7 +5,7 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, heap, hipec, hits, library, live, overhead, predict, simulator, suite,
+    contest, domains, heap, hipec, hits, library, live, overhead, peers, predict, simulator, suite,
     tables, translation,
 };
 use std::path::PathBuf;
@@ -67,6 +67,8 @@ enum What {
     Hipec,
     /// Working memory that does not fit: a Fourier transform and a product of matrices
     Heap,
+    /// A loop and a skewed choice, 4 GiB in 1 GiB of memory, beside vmcache and UMap
+    Peers,
     /// Unmodified real programs under `auto`, and under the kernel alone
     Suite,
     /// The UBM paper's combinations of programs that run at the same time (Figures 13 and 14)
@@ -128,6 +130,9 @@ fn main() -> Result<()> {
     }
     if cli.what == What::Simulator {
         simulator::simulator(&machine, cli.repeats)?;
+    }
+    if cli.what == What::Peers {
+        peers::full_size(&machine, cli.repeats)?;
     }
     if cli.what == What::Suite {
         suite::suite(&machine, cli.repeats, &cli.policy, cli.only.as_deref())?;

@@ -1,4 +1,4 @@
-//! A program that reads one word each of random pages of a file, from several threads, in one of
+//! A program that reads one word each of listed pages of a file, from several threads, in one of
 //! several ways. It checks what it reads, and prints one line of JSON with its elapsed time and a
 //! checksum of what it saw.
 
@@ -6,29 +6,34 @@ use anyhow::{Context, Result, ensure};
 use clap::{Parser, ValueEnum};
 use memmap2::{Advice, Mmap};
 use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
-use pagekeeper_bench::pattern::{PAGE_BYTES, SplitMix, first_word};
+use pagekeeper_bench::pattern::{PAGE_BYTES, first_word};
+use pagekeeper_policy::PolicySpec;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Reads a word each of random pages
+/// Reads a word each of listed pages
 #[derive(Parser, Debug)]
 struct Cli {
     way: Way,
     file: PathBuf,
-    threads: u64,
-    /// Of all threads together
-    touches: u64,
-    seed: u64,
+    /// The pages, as 32-bit numbers; each thread has a stretch of them
+    sequence: PathBuf,
+    threads: usize,
     /// For a cache of the library, in bytes
     memory: u64,
+    /// The cache's policy
+    #[arg(default_value = "lru", value_parser = PolicySpec::parse)]
+    policy: PolicySpec,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Way {
-    /// A mapping of the file, with MADV_RANDOM
+    /// A mapping of the file
     Mapped,
+    /// A mapping of the file, with MADV_RANDOM
+    Random,
     /// Direct reads, of every touch
     Pread,
     /// `read_at` of a segment of the library
@@ -53,7 +58,8 @@ struct Page([u8; PAGE_BYTES]);
 impl Source {
     fn open(cli: &Cli) -> Result<Source> {
         let segment = |path| -> Result<Segment> {
-            let cache = Cache::builder(cli.memory).fault_path(path).build()?;
+            let builder = Cache::builder(cli.memory).fault_path(path);
+            let cache = builder.policy(cli.policy.clone()).build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };
         let region = |path| -> Result<Region> {
@@ -61,10 +67,12 @@ impl Source {
             Ok(segment.map(0..segment.len(), Protection::Read)?)
         };
         Ok(match cli.way {
-            Way::Mapped => {
+            Way::Mapped | Way::Random => {
                 // SAFETY: only this program's own test files are mapped, which nobody truncates.
                 let map = unsafe { Mmap::map(&File::open(&cli.file)?)? };
-                map.advise(Advice::Random)?;
+                if cli.way == Way::Random {
+                    map.advise(Advice::Random)?;
+                }
                 Source::Mapped(map)
             }
             Way::Pread => Source::Pread(
@@ -100,20 +108,21 @@ impl Source {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    let pages = std::fs::metadata(&cli.file).context("the file")?.len() / PAGE_BYTES as u64;
+    let sequence = std::fs::read(&cli.sequence).context("the sequence")?;
+    let pages = sequence.as_chunks::<4>().0;
     let source = Source::open(&cli)?;
     // Whatever is set up before this is not the workload's time.
     let start = Instant::now();
     let sums = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..cli.threads)
-            .map(|thread| {
-                let (source, cli) = (&source, &cli);
+        let threads: Vec<_> = pages
+            .chunks_exact(pages.len() / cli.threads)
+            .map(|pages| {
+                let source = &source;
                 scope.spawn(move || -> Result<u64> {
-                    let mut random = SplitMix::new(cli.seed + thread);
                     let mut buffer = Box::new(Page([0; PAGE_BYTES]));
                     let mut sum = 0u64;
-                    for _ in 0..cli.touches / cli.threads {
-                        let page = random.below(pages);
+                    for page in pages {
+                        let page = u64::from(u32::from_le_bytes(*page));
                         let word = source.word(page, &mut buffer)?;
                         ensure!(word == first_word(page), "page {page} holds {word:x}");
                         sum = sum.wrapping_add(word);
@@ -132,7 +141,7 @@ fn main() -> Result<()> {
     println!(
         "{}",
         serde_json::json!({
-            "elapsed_ns": elapsed_ns, "checksum": format!("{checksum:016x}"), "touches": cli.touches,
+            "elapsed_ns": elapsed_ns, "checksum": format!("{checksum:016x}"), "touches": pages.len(),
         })
     );
     Ok(())

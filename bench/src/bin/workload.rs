@@ -28,6 +28,8 @@ struct Cli {
 enum Workload {
     /// Every word of the file, in order, so many times
     Scan { file: PathBuf, passes: u32 },
+    /// The same once, without a mapping: direct reads of 1 MiB
+    DirectScan { file: PathBuf },
     /// One word of every page, in order, so many times
     Loop { file: PathBuf, passes: u32 },
     /// One word each of so many pages, all equally likely
@@ -68,6 +70,7 @@ fn main() -> Result<()> {
     // Whatever is set up before this is not the workload's time.
     let (start, checksum, touches) = match cli.workload {
         Workload::Scan { file, passes } => Mapped::open(&file, advice)?.scan(passes)?,
+        Workload::DirectScan { file } => direct_scan(&file)?,
         Workload::Loop { file, passes } => Mapped::open(&file, advice)?.looped(passes)?,
         Workload::Random { file, touches, seed } => {
             Mapped::open(&file, advice)?.random(touches, seed)?
@@ -152,9 +155,7 @@ impl Mapped {
     fn scan(&self, passes: u32) -> Result<Seen> {
         let (start, mut sum) = (Instant::now(), 0u64);
         for _ in 0..passes {
-            for word in self.map.as_chunks::<8>().0 {
-                sum = sum.wrapping_add(u64::from_le_bytes(*word));
-            }
+            sum = sum.wrapping_add(sum_of_words(&self.map));
         }
         Ok((start, sum, u64::from(passes) * self.pages))
     }
@@ -249,14 +250,37 @@ fn fill(path: &Path) -> Result<Seen> {
     Ok((start, sum, pages))
 }
 
-/// A page in memory, aligned as direct reads need it.
-#[repr(align(4096))]
-struct Page([u8; PAGE_BYTES]);
+fn sum_of_words(bytes: &[u8]) -> u64 {
+    let words = bytes.as_chunks::<8>().0.iter();
+    words.fold(0, |sum, word| sum.wrapping_add(u64::from_le_bytes(*word)))
+}
 
-fn pread(path: &Path, touches: u64, seed: u64) -> Result<Seen> {
+/// Pages in memory, aligned as direct reads need them.
+#[repr(align(4096))]
+struct Aligned<const BYTES: usize>([u8; BYTES]);
+
+fn open_direct(path: &Path) -> Result<(File, u64)> {
     let file = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(path)?;
     let pages = file.metadata()?.len() / PAGE_BYTES as u64;
-    let mut buffer = Box::new(Page([0; PAGE_BYTES]));
+    Ok((file, pages))
+}
+
+fn direct_scan(path: &Path) -> Result<Seen> {
+    let (file, pages) = open_direct(path)?;
+    let mut buffer = Box::new(Aligned([0; 1 << 20]));
+    let (start, mut sum, mut at) = (Instant::now(), 0u64, 0);
+    while at < pages * PAGE_BYTES as u64 {
+        let read = file.read_at(&mut buffer.0, at)?;
+        ensure!(read > 0, "the file ends at {at}");
+        sum = sum.wrapping_add(sum_of_words(&buffer.0[..read]));
+        at += read as u64;
+    }
+    Ok((start, sum, pages))
+}
+
+fn pread(path: &Path, touches: u64, seed: u64) -> Result<Seen> {
+    let (file, pages) = open_direct(path)?;
+    let mut buffer = Box::new(Aligned([0; PAGE_BYTES]));
     let mut random = SplitMix::new(seed);
     let (start, mut sum) = (Instant::now(), 0u64);
     for _ in 0..touches {
