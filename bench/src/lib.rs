@@ -13,6 +13,7 @@ pub mod overhead;
 pub mod pattern;
 pub mod peers;
 pub mod predict;
+pub mod reach;
 pub mod run;
 pub mod simulator;
 pub mod suite;
