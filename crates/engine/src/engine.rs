@@ -297,6 +297,23 @@ impl<P: Port> Engine<P> {
     /// A range of a space maps a file from now on.
     pub fn add_region(&self, space: SpaceNo, range: Range<u64>, region: Region) {
         let _layout = self.layout.write().expect("layout");
+        self.enter_region(space, range, region);
+    }
+
+    /// Looks an address up in the address space itself, and enters what is mapped there. Whatever
+    /// changes meanwhile is entered after it.
+    pub(crate) fn find_region(&self, space: SpaceNo, addr: u64) -> bool {
+        let _layout = self.layout.write().expect("layout");
+        let found = self.port.resolve(space, addr);
+        let is_found = found.is_some();
+        if let Some((range, region)) = found {
+            self.enter_region(space, range, region);
+        }
+        is_found
+    }
+
+    /// With `layout` held for writing.
+    fn enter_region(&self, space: SpaceNo, range: Range<u64>, region: Region) {
         let mut core = self.lock();
         let gone = core.heap_pages(space, &range);
         let Some(s) = core.space_mut(space) else { return };

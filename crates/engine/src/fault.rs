@@ -308,14 +308,10 @@ impl<P: Port> Engine<P> {
     /// A fault at an address that no known region covers: the mapping grew or moved unseen, or is
     /// gone already.
     fn stray(&self, fault: Fault, again: &mut Again) {
-        match self.port.resolve(fault.space, fault.addr) {
-            Some((range, region)) => {
-                self.add_region(fault.space, range, region);
-                again.push_back(fault);
-            }
-            None => {
-                let _ = self.port.wake(fault.space, fault.addr & !(PAGE_BYTES - 1), 1);
-            }
+        if self.find_region(fault.space, fault.addr) {
+            again.push_back(fault);
+        } else {
+            let _ = self.port.wake(fault.space, fault.addr & !(PAGE_BYTES - 1), 1);
         }
     }
 

@@ -173,7 +173,8 @@ pub trait Port: Send + Sync + 'static {
     /// addresses mean by now, no content may be lost by it.
     fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]);
 
-    /// What the kernel says is mapped at an address, when the engine does not know.
+    /// What the kernel says is mapped at an address, when the engine does not know. No change of a
+    /// mapping is entered meanwhile.
     fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)>;
 
     /// Tells programs what they may know of a file without asking; `None` while its length or the

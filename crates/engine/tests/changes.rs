@@ -267,3 +267,47 @@ fn a_read_beside_a_cut_shows_what_was_there() {
         });
     }
 }
+
+/// A fault where nothing was known to be mapped is looked up in the address space itself. While what
+/// was seen there is entered, the program may map another file there: it was entered over that one
+/// then, and stores went to pages that nobody wrote back.
+#[test]
+fn what_is_mapped_while_an_address_is_looked_up_counts() {
+    watched(60, || {
+        let world = Arc::new(World::new(&Setup::default()));
+        let [old, new] = [b'a', b'b'].map(|fill| world.file(vec![fill; 16 * PAGE_BYTES as usize]));
+        let space = world.space();
+        // All of the new one is in memory.
+        world.mmap(space, 2 * BASE, new, 0, 16, true);
+        for page in 0..16 {
+            world.access(space, 2 * BASE + page * PAGE_BYTES, Access::Read, 1).unwrap();
+        }
+        world.mmap_unseen(space, BASE, old, 16);
+        let (others, changed) = (world.clone(), std::sync::mpsc::channel());
+        *world.machine.after_look.lock().unwrap() = Some(Box::new(move || {
+            let (begun, began) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                begun.send(()).unwrap();
+                others.munmap(space, BASE..BASE + 16 * PAGE_BYTES);
+                others.mmap(space, BASE, new, 0, 16, true);
+            });
+            began.recv().unwrap();
+            // Long enough for it to be done, unless it has to wait.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            changed.0.send(thread).unwrap();
+        }));
+        let _ = world.access(space, BASE, Access::Read, 1);
+        changed.1.recv().unwrap().join().unwrap();
+        for page in 0..16 {
+            world.access(space, BASE + page * PAGE_BYTES, Access::Write(page), 1).unwrap();
+        }
+        assert_eq!(world.engine.flush_all(), []);
+        let state = world.machine.lock();
+        for page in 0..16usize {
+            let at = page * PAGE_BYTES as usize;
+            let word = |file: FileNo| state.files[file as usize].storage[at..at + 8].to_vec();
+            assert_eq!(word(new), (page as u64).to_le_bytes(), "page {page}");
+            assert_eq!(word(old), [b'a'; 8], "page {page}");
+        }
+    });
+}

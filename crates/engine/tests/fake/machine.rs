@@ -125,11 +125,19 @@ pub struct Machine {
     pub chaos: Chaos,
     /// Frames that may be in use at any moment; none: not checked.
     pub frames_limit: Option<usize>,
+    /// What happens once between the next look at an address space and what is made of it.
+    pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
 }
 
 impl Machine {
     pub fn new(chaos: Chaos, frames_limit: Option<usize>) -> Machine {
-        Machine { state: Mutex::new(State::default()), woken: Condvar::new(), chaos, frames_limit }
+        Machine {
+            state: Mutex::new(State::default()),
+            woken: Condvar::new(),
+            chaos,
+            frames_limit,
+            after_look: Mutex::new(None),
+        }
     }
 
     pub fn lock(&self) -> MutexGuard<'_, State> {

@@ -371,7 +371,11 @@ impl Port for FakePort {
     }
 
     fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)> {
-        self.machine.lock().space(space)?.vma(addr)
+        let found = self.machine.lock().space(space)?.vma(addr);
+        if let Some(happens) = self.machine.after_look.lock().expect("no panic").take() {
+            happens();
+        }
+        found
     }
 
     fn defer(&self) -> bool {

@@ -169,12 +169,29 @@ impl World {
         };
         let range = addr..addr + pages * PAGE_BYTES;
         let _order = self.order.lock().expect("order");
+        self.put(space, range.clone(), region);
+        self.engine.add_region(space, range, region);
+        self.noticed(space);
+    }
+
+    /// A mapping of which nobody tells the engine.
+    pub fn mmap_unseen(&self, space: SpaceNo, addr: u64, file: FileNo, pages: u64) {
+        let region = Region {
+            file,
+            bias: 0u64.wrapping_sub(addr),
+            shared: true,
+            read_only: false,
+            library: false,
+        };
+        self.put(space, addr..addr + pages * PAGE_BYTES, region);
+        self.noticed(space);
+    }
+
+    fn put(&self, space: SpaceNo, range: Range<u64>, region: Region) {
         self.change(space, |s| {
             cut(s, range.clone());
             s.vmas.insert(range.start, (range.end, region));
         });
-        self.engine.add_region(space, range, region);
-        self.noticed(space);
     }
 
     pub fn munmap(&self, space: SpaceNo, range: Range<u64>) {
