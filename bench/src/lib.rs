@@ -1,5 +1,6 @@
 //! What the harness and the programs under test share.
 
+pub mod beside;
 pub mod contest;
 pub mod domains;
 pub mod hashed;

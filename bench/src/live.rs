@@ -326,7 +326,12 @@ fn decisions_s(
     memory: u64,
 ) -> Result<f64> {
     let trace = machine.scratch("live-inputs.pkt");
-    let pager = Pager::Record { policy: policy.into(), trace: trace.clone(), window_pages: None };
+    let pager = Pager::Record {
+        policy: policy.into(),
+        trace: trace.clone(),
+        inputs: true,
+        window_pages: None,
+    };
     let cgroup_bytes = memory + beside_it.own.most + 2 * OURS_BYTES;
     let live = run_within(machine, &beside_it.program, &pager, memory, cgroup_bytes)?;
     let inputs = inputs(&trace)?;

@@ -5,8 +5,8 @@ use anyhow::Result;
 use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
-    contest, domains, heap, hipec, hits, library, live, overhead, peers, predict, reach, simulator,
-    suite, tables, translation,
+    beside, contest, domains, heap, hipec, hits, library, live, overhead, peers, predict, reach,
+    simulator, suite, tables, translation,
 };
 use std::path::PathBuf;
 
@@ -61,6 +61,8 @@ enum What {
     Library,
     /// Of that, hits, instructions a read, and the variants of the software lookup
     Translation,
+    /// What goes on beside a program: recording it, writing behind it
+    Beside,
     /// Reads anywhere in memory, by page size: what larger pages save of address translation
     Reach,
     /// Requests per second of the simulator, beside libCacheSim's
@@ -117,6 +119,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Translation) || cli.what == What::Library {
         translation::translation(&machine)?;
+    }
+    if cli.what == What::Beside {
+        beside::beside(&machine, cli.repeats)?;
     }
     if cli.what == What::Reach {
         reach::reach(&machine, cli.repeats)?;

@@ -125,7 +125,12 @@ fn decisions_percent(run: &Measured) -> f64 {
 /// a program. Taken in turns.
 fn alone(machine: &Machine, random: &Program) -> Result<[Vec<f64>; 2]> {
     let trace = machine.scratch("overhead.pkt");
-    let pager = Pager::Record { policy: "fifo2".into(), trace: trace.clone(), window_pages: None };
+    let pager = Pager::Record {
+        policy: "fifo2".into(),
+        trace: trace.clone(),
+        inputs: true,
+        window_pages: None,
+    };
     eprint!("\r\x1b[Krecording random faults");
     run(machine, random, &pager, RANDOM_MEMORY)?;
     eprint!("\r\x1b[K");

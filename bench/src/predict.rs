@@ -151,7 +151,7 @@ pub fn record(
 ) -> Result<(Measured, References)> {
     let trace = machine.scratch(file);
     let (policy, window_pages) = (RECORDED_UNDER.into(), Some(WINDOW_PAGES));
-    let pager = Pager::Record { policy, trace: trace.clone(), window_pages };
+    let pager = Pager::Record { policy, trace: trace.clone(), inputs: true, window_pages };
     eprint!("\r\x1b[Krecording {}", file.trim_end_matches(".pkt"));
     let measured = run_within(machine, program, &pager, memory_bytes, cgroup_bytes)?;
     eprint!("\r\x1b[K");
@@ -255,8 +255,12 @@ pub fn replay(machine: &Machine) -> Result<()> {
         for policy in POLICIES {
             let trace = machine.scratch("replayed.pkt");
             eprint!("\r\x1b[Krecording {} under {policy}", w.name);
-            let pager =
-                Pager::Record { policy: policy.into(), trace: trace.clone(), window_pages: None };
+            let pager = Pager::Record {
+                policy: policy.into(),
+                trace: trace.clone(),
+                inputs: true,
+                window_pages: None,
+            };
             let cgroup_bytes = w.memory_bytes + ROOM_BYTES;
             let recorded = run_within(machine, &w.program, &pager, w.memory_bytes, cgroup_bytes)?;
             let replayed = Command::new(&machine.pagekeeper)

@@ -70,8 +70,10 @@ pub enum Pager {
     Record {
         /// Under this policy.
         policy: String,
-        /// Into this file, with the inputs of all decisions.
+        /// Into this file.
         trace: PathBuf,
+        /// With the inputs of all decisions.
+        inputs: bool,
         /// So many pages stay mapped; else as a plain run.
         window_pages: Option<u32>,
     },
@@ -205,12 +207,14 @@ fn command(
     };
     match pager {
         Pager::Policy(policy) => command.args(["run", "--policy", policy]),
-        Pager::Record { policy, trace, window_pages: Some(pages) } => command
-            .args(["record", "--policy", policy, "--inputs", "--window", &pages.to_string()])
-            .arg("--output")
-            .arg(trace),
-        Pager::Record { policy, trace, window_pages: None } => {
-            command.args(["run", "--policy", policy, "--record-inputs", "--record"]).arg(trace)
+        Pager::Record { policy, trace, inputs, window_pages } => {
+            match window_pages {
+                Some(pages) => command.args(["record", "--window", &pages.to_string(), "--output"]),
+                None => command.args(["run", "--record"]),
+            };
+            command.arg(trace).args(["--policy", policy]);
+            let flag = if window_pages.is_some() { "--inputs" } else { "--record-inputs" };
+            command.args(inputs.then_some(flag))
         }
         Pager::Kernel => unreachable!("returned above"),
     };

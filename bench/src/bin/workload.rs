@@ -40,6 +40,8 @@ enum Workload {
     Write { file: PathBuf, touches: u64, theta: f64, seed: u64, percent: u64 },
     /// Every word of the file is written, in order
     Fill { file: PathBuf },
+    /// So many pages a second are written to, anywhere in the file, all of which was read before
+    Trickle { file: PathBuf, pages_per_second: u64, seconds: u64 },
     /// Rounds of a scan over a quarter of the file, each page of it followed by touches of a hot
     /// set
     Mixed { file: PathBuf, rounds: u32, hot_pages: u64, per_page: u32, seed: u64 },
@@ -82,6 +84,9 @@ fn main() -> Result<()> {
             write(&file, touches, theta, seed, percent)?
         }
         Workload::Fill { file } => fill(&file)?,
+        Workload::Trickle { file, pages_per_second, seconds } => {
+            trickle(&file, pages_per_second, seconds)?
+        }
         Workload::Mixed { file, rounds, hot_pages, per_page, seed } => {
             let mapped = Mapped::open(&file, advice)?.by_pread(cli.by_pread);
             mapped.mixed(rounds, hot_pages, per_page, seed)?
@@ -230,6 +235,25 @@ fn write(path: &Path, touches: u64, theta: f64, seed: u64, percent: u64) -> Resu
         }
     }
     Ok((start, sum, touches))
+}
+
+fn trickle(path: &Path, pages_per_second: u64, seconds: u64) -> Result<Seen> {
+    const STEPS_PER_SECOND: u64 = 10;
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // SAFETY: only this program's own test files are mapped, which nobody truncates.
+    let mut map = unsafe { MmapMut::map_mut(&file)? };
+    let pages = (map.len() / PAGE_BYTES) as u64;
+    let mut random = SplitMix::new(pages_per_second);
+    std::hint::black_box(sum_of_words(&map));
+    let start = Instant::now();
+    for step in 0..seconds * STEPS_PER_SECOND {
+        for touch in 0..pages_per_second / STEPS_PER_SECOND {
+            let at = random.below(pages) as usize * PAGE_BYTES + WRITTEN_AT;
+            map[at..at + 8].copy_from_slice(&(step << 32 | touch).to_le_bytes());
+        }
+        std::thread::sleep(std::time::Duration::from_millis(1000 / STEPS_PER_SECOND));
+    }
+    Ok((start, 0, pages_per_second * seconds))
 }
 
 fn fill(path: &Path) -> Result<Seen> {

@@ -3,8 +3,9 @@
  *
  * A cache (pk_cache) has a budget and a policy. In it are segments (pk_segment): files, working
  * memory larger than the machine's, or whatever stands behind functions of the program (pk_store).
- * Segments are read and written at offsets, pinned (pk_pin), and mapped (pk_region). docs/c-api.md
- * has an example of every function.
+ * Stores can be laid upon others (pk_layer): compressed, mirrored, logged, discardable. Segments are
+ * read and written at offsets, pinned (pk_pin), and mapped (pk_region). docs/c-api.md has an example
+ * of every function.
  *
  * RESULTS. A function returns 0, or what it counted, or a negative error number of <errno.h>:
  * -ENOENT and so on. pk_last_error() has the words: which call, what is wrong, what to do. Besides
@@ -76,6 +77,13 @@
  * A cache of pages within a budget.
  */
 typedef struct pk_cache pk_cache;
+
+/**
+ * A store, or one made of others, to be laid under a segment (pk_segment_open_layer()) or under
+ * another layer, once. The handle stays, to ask and to tell; what it stands for lives as long as
+ * anything upon it.
+ */
+typedef struct pk_layer pk_layer;
 
 /**
  * Bytes of a segment that stay in memory until pk_unpin(), and never fault.
@@ -159,6 +167,102 @@ typedef struct pk_cache_options {
   void *on_budget_change_context;
 } pk_cache_options;
 
+typedef struct pk_layer **Place;
+
+/**
+ * How a range will be used: PK_WILL_NEED, PK_DONT_NEED, PK_DISCARDABLE or PK_NEEDED.
+ */
+typedef uint32_t pk_advice;
+
+/**
+ * What stands behind a segment: functions of the program, for pages that are compressed, logged,
+ * replicated, or on another machine.
+ *
+ * The cache calls them from whichever thread needs a page (threads of the cache among them), from
+ * several at once, and never for the same page at the same time. It holds no lock of its own
+ * meanwhile. They may block, allocate, and use other caches; they must not use the segment that
+ * they stand behind, nor wait for a thread that does, nor fork. Under PK_FAULT_INLINE they may be
+ * called in a signal handler of a thread that touched a region: then they must not need a lock
+ * that such a thread may hold. They return by returning: no longjmp, no C++ exception.
+ *
+ * A function fails by returning a negative error number (-EIO and so on), which comes back to
+ * whoever needed the page; under a mapping it is SIGBUS. A page that cannot be stored stays in
+ * memory, dirty, and the error is reported by the next flush.
+ *
+ * Zero stands for "there is none" in all members but struct_bytes, len, load and store.
+ */
+typedef struct pk_store {
+  /**
+   * sizeof(pk_store).
+   */
+  size_t struct_bytes;
+  /**
+   * What the functions are called with.
+   */
+  void *context;
+  /**
+   * PK_STORE_SPARSE, or 0.
+   */
+  uint32_t flags;
+  /**
+   * Returns the store's length in bytes.
+   */
+  int64_t (*len)(void *context);
+  /**
+   * Fills len bytes at pages with the store's content from byte offset on; both are multiples of
+   * the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
+   * the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
+   * somebody waits for are asked for alone.
+   */
+  int64_t (*load)(void *context, uint64_t offset, void *pages, size_t len);
+  /**
+   * Stores len bytes from byte offset on, a multiple of the cache's page_bytes; they never reach behind
+   * the store's length. The pages count as clean when this returns 0: load finds them from then
+   * on. Durable they need only be after sync.
+   */
+  int (*store)(void *context, uint64_t offset, const void *bytes, size_t len);
+  /**
+   * Pages leave memory, or are likely to, soon: as store, of dirty ones in its place, and of clean
+   * ones (dirty is 0) too, whose content is what load gave or this or store was given. For a
+   * store that keeps them where they are found sooner, compressed for instance. None: dirty ones
+   * go to store, and clean ones nowhere.
+   */
+  int (*retire)(void *context, uint64_t offset, const void *bytes, size_t len, int dirty);
+  /**
+   * The program says of whole pages that they can be made anew (PK_DISCARDABLE) or no longer can
+   * (PK_NEEDED). None: -EOPNOTSUPP.
+   */
+  int (*advise)(void *context, uint64_t offset, uint64_t len, pk_advice advice);
+  /**
+   * Makes sure that storing this range cannot fail for lack of space; -ENOSPC if it could.
+   */
+  int (*reserve)(void *context, uint64_t offset, uint64_t len);
+  /**
+   * Sets the length; what is gained reads as zeros. None: the length is fixed.
+   */
+  int (*set_len)(void *context, uint64_t len);
+  /**
+   * Makes durable what was stored. None: it is when it is stored.
+   */
+  int (*sync)(void *context);
+  /**
+   * Returns a number that differs after every change of the content, by store as by others. If
+   * it is not the one that the cache's own calls left, somebody else changed the content, and
+   * clean pages are dropped (pk_segment_refresh()). None: only a change of the length is seen.
+   */
+  int64_t (*generation)(void *context);
+  /**
+   * Called once, when nothing uses the store any more: the context may be freed. Not called in
+   * forked children, nor if pk_segment_open_store() or pk_layer_functions() fails.
+   */
+  void (*close)(void *context);
+} pk_store;
+
+/**
+ * Which of two mirrored stores: PK_FIRST or PK_SECOND.
+ */
+typedef uint32_t pk_side;
+
 /**
  * How a range is pinned: PK_PIN_SHARED or PK_PIN_EXCLUSIVE.
  */
@@ -179,11 +283,6 @@ typedef uint32_t pk_open_flags;
  * When dirty pages are written back: PK_WRITE_BACK_ANY_TIME or PK_WRITE_BACK_ON_COMMIT.
  */
 typedef uint32_t pk_write_back_mode;
-
-/**
- * How a range will be used: PK_WILL_NEED, PK_DONT_NEED, PK_DISCARDABLE or PK_NEEDED.
- */
-typedef uint32_t pk_advice;
 
 /**
  * What is known of a page: PK_PAGE_RESIDENT, _DIRTY, _BUSY, _PINNED and _REFERENCED joined by |.
@@ -265,90 +364,6 @@ typedef struct pk_stats {
 } pk_stats;
 
 /**
- * What stands behind a segment: functions of the program, for pages that are compressed, logged,
- * replicated, or on another machine.
- *
- * The cache calls them from whichever thread needs a page (threads of the cache among them), from
- * several at once, and never for the same page at the same time. It holds no lock of its own
- * meanwhile. They may block, allocate, and use other caches; they must not use the segment that
- * they stand behind, nor wait for a thread that does, nor fork. Under PK_FAULT_INLINE they may be
- * called in a signal handler of a thread that touched a region: then they must not need a lock
- * that such a thread may hold. They return by returning: no longjmp, no C++ exception.
- *
- * A function fails by returning a negative error number (-EIO and so on), which comes back to
- * whoever needed the page; under a mapping it is SIGBUS. A page that cannot be stored stays in
- * memory, dirty, and the error is reported by the next flush.
- *
- * Zero stands for "there is none" in all members but struct_bytes, len, load and store.
- */
-typedef struct pk_store {
-  /**
-   * sizeof(pk_store).
-   */
-  size_t struct_bytes;
-  /**
-   * What the functions are called with.
-   */
-  void *context;
-  /**
-   * PK_STORE_SPARSE, or 0.
-   */
-  uint32_t flags;
-  /**
-   * Returns the store's length in bytes.
-   */
-  int64_t (*len)(void *context);
-  /**
-   * Fills len bytes at pages with the store's content from byte offset on; both are multiples of
-   * the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-   * the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
-   * somebody waits for are asked for alone.
-   */
-  int64_t (*load)(void *context, uint64_t offset, void *pages, size_t len);
-  /**
-   * Stores len bytes from byte offset on, a multiple of the cache's page_bytes; they never reach behind
-   * the store's length. The pages count as clean when this returns 0: load finds them from then
-   * on. Durable they need only be after sync.
-   */
-  int (*store)(void *context, uint64_t offset, const void *bytes, size_t len);
-  /**
-   * Pages leave memory, or are likely to, soon: as store, of dirty ones in its place, and of clean
-   * ones (dirty is 0) too, whose content is what load gave or this or store was given. For a
-   * store that keeps them where they are found sooner, compressed for instance. None: dirty ones
-   * go to store, and clean ones nowhere.
-   */
-  int (*retire)(void *context, uint64_t offset, const void *bytes, size_t len, int dirty);
-  /**
-   * The program says of whole pages that they can be made anew (PK_DISCARDABLE) or no longer can
-   * (PK_NEEDED). None: -EOPNOTSUPP.
-   */
-  int (*advise)(void *context, uint64_t offset, uint64_t len, pk_advice advice);
-  /**
-   * Makes sure that storing this range cannot fail for lack of space; -ENOSPC if it could.
-   */
-  int (*reserve)(void *context, uint64_t offset, uint64_t len);
-  /**
-   * Sets the length; what is gained reads as zeros. None: the length is fixed.
-   */
-  int (*set_len)(void *context, uint64_t len);
-  /**
-   * Makes durable what was stored. None: it is when it is stored.
-   */
-  int (*sync)(void *context);
-  /**
-   * Returns a number that differs after every change of the content, by store as by others. If
-   * it is not the one that the cache's own calls left, somebody else changed the content, and
-   * clean pages are dropped (pk_segment_refresh()). None: only a change of the length is seen.
-   */
-  int64_t (*generation)(void *context);
-  /**
-   * Called once, when nothing uses the store any more: the context may be freed. Not called in
-   * forked children, nor if pk_segment_open_store() fails.
-   */
-  void (*close)(void *context);
-} pk_store;
-
-/**
  * Never: segments are read, written and pinned, but not mapped. Needs nothing of the kernel.
  */
 #define PK_FAULT_EXPLICIT 0
@@ -367,6 +382,16 @@ typedef struct pk_store {
  * made; it gets what is not ours.
  */
 #define PK_FAULT_INLINE 2
+
+/**
+ * The one that was named first.
+ */
+#define PK_FIRST 0
+
+/**
+ * The other one.
+ */
+#define PK_SECOND 1
 
 /**
  * For reading, beside others that read.
@@ -604,6 +629,160 @@ const char *pk_last_error(void);
  * Threads: any.
  */
 const char *pk_version(void);
+
+/**
+ * A store that is a file.
+ *
+ * fd: an open file, which is opened anew; it may be closed. writable: 0 or 1; if 1, it is open for
+ * writing. layer: where the handle is put; null if the call fails. Close it with pk_layer_close().
+ *
+ * Errors: -EINVAL: no regular file; those of open(2).
+ *
+ * Threads: any. Nobody else may change the file: unlike pk_segment_open(), this keeps nobody out.
+ */
+int pk_layer_file(int fd, int writable, Place layer);
+
+/**
+ * A store of zeros, len bytes long, in a file without a name: for working memory.
+ *
+ * directory: where the file is; no file system in memory.
+ *
+ * Errors: those of open(2) with O_TMPFILE.
+ *
+ * Threads: any.
+ */
+int pk_layer_scratch(const char *directory, uint64_t len, Place layer);
+
+/**
+ * A store of functions of the program.
+ *
+ * store: copied. Its close is called when nothing uses the layer any more, and not if this fails.
+ *
+ * Errors: -EINVAL: len, load or store is missing; -E2BIG: the program was built for a later version
+ * of the library and uses what this one lacks.
+ *
+ * Threads: any.
+ */
+int pk_layer_functions(const struct pk_store *store, Place layer);
+
+/**
+ * Pages that leave memory are kept compressed, in memory, before they go to the layer below, and
+ * are refilled from there. The oldest give way. A dirty page is written before it is dropped, and
+ * by pk_segment_flush().
+ *
+ * below: a layer with nothing upon it. cache: its budget pays for memory_bytes, as long as the layer
+ * lives; at most half of it can be set aside. zstd_level: 1 to 22, the higher the smaller and slower;
+ * 0: LZ4, several times faster.
+ *
+ * Errors: -EBUSY: something is upon the layer below already; -ENOMEM: more than half of the budget
+ * would be set aside.
+ *
+ * Threads: any.
+ */
+int pk_layer_compressed(const struct pk_layer *below,
+                        const struct pk_cache *cache,
+                        uint64_t memory_bytes,
+                        int zstd_level,
+                        Place layer);
+
+/**
+ * Two stores that hold the same: what is written goes to both, and what one cannot give comes from
+ * the other. One that misses a write is stale, and not read any more.
+ *
+ * first, second: layers with nothing upon them, of the same length.
+ *
+ * Errors: -EINVAL: their lengths differ; -EBUSY: something is upon one already.
+ *
+ * Threads: any.
+ */
+int pk_layer_mirrored(const struct pk_layer *first, const struct pk_layer *second, Place layer);
+
+/**
+ * Whether a side of a mirror lacks something that was written: 1, or 0.
+ *
+ * Errors: -EINVAL: the layer is not one of pk_layer_mirrored().
+ *
+ * Threads: any.
+ */
+int pk_layer_is_stale(const struct pk_layer *layer, pk_side which);
+
+/**
+ * Copies the other side's content to a stale side of a mirror, which is in use again then. Reads
+ * and writes wait meanwhile.
+ *
+ * Errors: -EINVAL: the layer is not one of pk_layer_mirrored(), or the other side is stale itself;
+ * the stores': the side is stale still.
+ *
+ * Threads: any.
+ */
+int pk_layer_resync(const struct pk_layer *layer, pk_side which);
+
+/**
+ * A write-ahead log before a store: all that one pk_segment_flush() writes is in the store, or
+ * nothing of it is, whatever happens to the machine. What the log holds of complete flushes goes
+ * in place first, before this returns.
+ *
+ * below, log: layers with nothing upon them; the log may be empty. checkpoint_bytes: pages go in
+ * place when the log is longer than that.
+ *
+ * Errors: the stores'; -EINVAL: the log is no log; -EBUSY: something is upon one already.
+ *
+ * Threads: any.
+ */
+int pk_layer_logged(const struct pk_layer *below,
+                    const struct pk_layer *log,
+                    uint64_t checkpoint_bytes,
+                    Place layer);
+
+/**
+ * Puts everything that a log holds in place, and makes it durable.
+ *
+ * Errors: -EINVAL: the layer is not one of pk_layer_logged(); the stores'.
+ *
+ * Threads: any.
+ */
+int pk_layer_checkpoint(const struct pk_layer *layer);
+
+/**
+ * Pages that are declared discardable (pk_segment_advise(), PK_DISCARDABLE) are dropped when they
+ * have to leave, dirty or not, and made anew when they are next touched.
+ *
+ * below: a layer with nothing upon it, for the other pages. make: fills len bytes at pages, whole
+ * pages from byte offset on, and returns 0 or a negative error number; called as pk_store.load is.
+ * context: what it is called with.
+ *
+ * Errors: -EBUSY: something is upon the layer below already.
+ *
+ * Threads: any.
+ */
+int pk_layer_discardable(const struct pk_layer *below,
+                         int (*make)(void *context, uint64_t offset, void *pages, size_t len),
+                         void *context,
+                         Place layer);
+
+/**
+ * Makes a segment over a layer.
+ *
+ * layer: with nothing upon it. name: what statistics call it; null: "store". segment: where its
+ * handle is put; null if the call fails.
+ *
+ * Errors: the store's; -EBUSY: something is upon the layer already.
+ *
+ * Threads: any.
+ */
+int pk_segment_open_layer(const struct pk_cache *cache,
+                          const struct pk_layer *layer,
+                          const char *name,
+                          struct pk_segment **segment);
+
+/**
+ * Closes a handle of a layer. What is upon the layer goes on.
+ *
+ * layer: may be null.
+ *
+ * Threads: any; the last use of the handle.
+ */
+int pk_layer_close(struct pk_layer *layer);
 
 /**
  * Pins a range: brings its pages in, and keeps them in memory. While a page is pinned, pins are

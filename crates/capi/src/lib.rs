@@ -9,6 +9,7 @@
 
 mod cache;
 mod error;
+mod layer;
 mod pin;
 mod raw;
 mod region;
@@ -18,6 +19,7 @@ mod store;
 
 pub use cache::*;
 pub use error::*;
+pub use layer::*;
 pub use pin::*;
 pub use region::*;
 pub use segment::*;
@@ -29,6 +31,7 @@ const _: () = {
     const fn shared<T: Send + Sync>() {}
     shared::<pk_cache>();
     shared::<pk_segment>();
+    shared::<pk_layer>();
     shared::<pk_pin>();
     shared::<pk_region>();
 };

@@ -83,12 +83,12 @@ pub struct pk_store {
     /// clean pages are dropped (pk_segment_refresh()). None: only a change of the length is seen.
     pub generation: Option<extern "C" fn(context: *mut c_void) -> i64>,
     /// Called once, when nothing uses the store any more: the context may be freed. Not called in
-    /// forked children, nor if pk_segment_open_store() fails.
+    /// forked children, nor if pk_segment_open_store() or pk_layer_functions() fails.
     pub close: Option<extern "C" fn(context: *mut c_void)>,
 }
 
 /// A store of these functions, of which those that have to be there are.
-struct Functions {
+pub(crate) struct Functions {
     context: Context,
     len: extern "C" fn(*mut c_void) -> i64,
     load: extern "C" fn(*mut c_void, u64, *mut c_void, usize) -> i64,
@@ -103,12 +103,12 @@ struct Functions {
     close: Option<extern "C" fn(*mut c_void)>,
     /// The process whose store it is.
     pid: u32,
-    /// A segment is made of it: the context is ours to close.
+    /// It is in use: the context is ours to close.
     ours: Arc<AtomicBool>,
 }
 
 impl Functions {
-    fn new(store: &pk_store, ours: Arc<AtomicBool>) -> Result<Functions, Error> {
+    pub(crate) fn new(store: &pk_store, ours: Arc<AtomicBool>) -> Result<Functions, Error> {
         if store.flags & !PK_STORE_SPARSE != 0 {
             let message = format!("flags of pk_store are {:#x}; PK_STORE_SPARSE or 0", store.flags);
             return Err(Error::argument(message));
@@ -146,7 +146,7 @@ fn returned(result: i64) -> io::Result<u64> {
 }
 
 /// What a function returned: 0, or a negative error number.
-fn done(result: c_int) -> io::Result<()> {
+pub(crate) fn done(result: c_int) -> io::Result<()> {
     match returned(result.into())? {
         0 => Ok(()),
         _ => Err(io::Error::from_raw_os_error(libc::EIO)),

@@ -147,6 +147,11 @@ fn pins_are_locks() {
 }
 
 #[test]
+fn stores_lie_upon_others() {
+    checked(&c_program("layers"), &[]);
+}
+
+#[test]
 fn stores_may_fail() {
     checked(&c_program("stores"), &[]);
 }
@@ -227,8 +232,10 @@ fn sanitizers_find_nothing() {
     for kind in ["store", "scratch"] {
         checked(&model, &[kind, "arc", "60", "1000"]);
     }
-    let stores = build("cc", &flags, &programs().join("stores.c"), "stores-sanitized");
-    checked(&stores, &[]);
+    for name in ["stores", "layers"] {
+        let source = programs().join(format!("{name}.c"));
+        checked(&build("cc", &flags, &source, &format!("{name}-sanitized")), &[]);
+    }
 }
 
 /// Nothing but what the header declares can be linked to, or gets in a program's way.
@@ -248,7 +255,17 @@ fn the_header_s_functions_are_exported_and_nothing_else() {
     }
     let declared = header.lines().filter(|line| !line.trim_start().starts_with('*'));
     for name in declared.flat_map(|line| line.split(|c: char| !c.is_alphanumeric() && c != '_')) {
-        let kind = ["cache", "segment", "pin", "region", "store", "stats", "cache_options"];
+        let kind = [
+            "cache",
+            "segment",
+            "pin",
+            "region",
+            "store",
+            "layer",
+            "side",
+            "stats",
+            "cache_options",
+        ];
         let is_type = name.strip_prefix("pk_").is_none_or(|rest| {
             kind.contains(&rest)
                 || ["fault_path", "pin_mode", "protection", "open_flags", "advice"].contains(&rest)
