@@ -257,6 +257,8 @@ fn a_failed_write_is_told_to_each_descriptor() {
     let mut session = Session::managed(&place, budget);
     session.expect(&format!("open 1 {} rw", bad.display()), "ok");
     session.expect(&format!("open 2 {} rw", bad.display()), "ok");
+    // The manager hears of this one when it is used first, which is after others were told.
+    session.expect(&format!("open 3 {} r", bad.display()), "ok");
     session.expect("map 1 1 0 1638400 rw shared", "ok");
     device.fill();
     let stored = (0..400).filter(|page| session.ask(&format!("put 1 {} 5", page * PAGE)) == "ok");
@@ -268,9 +270,13 @@ fn a_failed_write_is_told_to_each_descriptor() {
         return live::skip("the device took the writes");
     }
     std::fs::remove_file(device.under.file("filler")).unwrap();
-    // Written now, perhaps; and yet it must hear of it.
-    let answer = session.ask("fsync 2");
-    assert!(failed(&answer), "{answer}");
+    // Written now, perhaps; and yet they must hear of it.
+    session.expect(&format!("open 4 {} rw", bad.display()), "ok");
+    session.ask("pwrite 4 0 1 7");
+    for descriptor in [2, 3] {
+        let answer = session.ask(&format!("fsync {descriptor}"));
+        assert!(failed(&answer), "{descriptor}: {answer}");
+    }
     // As must who asks by the mapping.
     let answer = session.ask("sync 1");
     assert!(failed(&answer), "{answer}");

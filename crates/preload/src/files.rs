@@ -63,8 +63,8 @@ pub(crate) fn managed(fd: c_int) -> Option<File> {
     if table::is_plain(fd) {
         return None;
     }
+    let Some(entry) = table::get(fd) else { return first_use::show(fd) };
     let state = state::glance()?;
-    let Some(entry) = table::get(fd) else { return first_use::show(state, fd) };
     let stat = raw::fstat(fd).ok();
     if stat.is_some_and(|stat| table::is_file(entry.slot(), &stat)) {
         return Some(File { state, fd, entry });
@@ -169,8 +169,7 @@ pub(crate) fn classify(fd: c_int, flags: c_int) {
     if flags & libc::O_PATH == 0 {
         announce(fd, flags);
     } else if let Ok(stat) = raw::fstat(fd)
-        && stat.st_mode & libc::S_IFMT == libc::S_IFREG
-        && !is_synthetic(fd, &stat)
+        && can_be_managed(fd, &stat)
         && let Some(state) = state::current()
     {
         show(state, fd, &opening(flags));
@@ -179,24 +178,39 @@ pub(crate) fn classify(fd: c_int, flags: c_int) {
 
 /// [`classify`] for a descriptor of any kind, in an active process.
 pub(crate) fn announce(fd: c_int, flags: c_int) {
+    if first_use::can_wait(flags) {
+        first_use::opened(fd);
+        return;
+    }
     let Ok(stat) = raw::fstat(fd) else { return };
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG || is_synthetic(fd, &stat) {
+    if !can_be_managed(fd, &stat) {
         return;
     }
     let Some(state) = state::current() else { return };
-    if let Some((slot, heard)) = table::shown(&stat, flags, state.pid()) {
-        enter(state, fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
-    } else if first_use::can_wait(flags) {
-        first_use::opened(state, fd);
+    // Opened just now: whatever was heard before is right for it.
+    if let Some((slot, heard)) = table::shown(&stat, flags, state.pid(), u64::MAX) {
+        enter(Some(state), fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
     } else if let Some((slot, reply)) = show(state, fd, &opening(flags))
-        && met(state, slot, &stat, flags, reply.r1)
+        && met(state, slot, &stat, flags, (reply.r1, raw::soon_ns()))
     {
-        enter(state, fd, reply.r1, || table::set(fd, Entry::new(slot, fd, flags)));
+        enter(Some(state), fd, reply.r1, || table::set(fd, Entry::new(slot, fd, flags)));
     }
 }
 
-/// The manager says which slot a file has that it was shown. False if that cannot be noted.
-pub(crate) fn met(state: &State, slot: u32, stat: &libc::stat, flags: c_int, heard: u64) -> bool {
+/// Whether files of this kind are ever managed.
+pub(crate) fn can_be_managed(fd: c_int, stat: &libc::stat) -> bool {
+    stat.st_mode & libc::S_IFMT == libc::S_IFREG && !is_synthetic(fd, stat)
+}
+
+/// The manager says which slot a file has that it was shown, and what was heard of its errors by a
+/// time. False if that cannot be noted.
+pub(crate) fn met(
+    state: &State,
+    slot: u32,
+    stat: &libc::stat,
+    flags: c_int,
+    heard: (u64, u64),
+) -> bool {
     let noted = table::identify(slot, stat);
     // The manager looks at rights when it manages the file.
     if noted && flags & libc::O_PATH == 0 && table::is_active(slot) {
@@ -205,13 +219,21 @@ pub(crate) fn met(state: &State, slot: u32, stat: &libc::stat, flags: c_int, hea
     noted
 }
 
-/// Notes a descriptor in the table: `put` does, and returns what was known of its number.
-pub(crate) fn enter(state: &State, fd: c_int, heard: u64, put: impl FnOnce() -> Option<Entry>) {
+/// Notes a descriptor in the table: `put` does, and returns what was known of its number. Without a
+/// state the manager does not know of this process yet.
+pub(crate) fn enter(
+    state: Option<&State>,
+    fd: c_int,
+    heard: u64,
+    put: impl FnOnce() -> Option<Entry>,
+) {
     if let Some(known) = table::heard(fd) {
         known.store(heard, Ordering::Relaxed);
     }
-    if let Some(old) = put() {
-        closed(state, old);
+    match (put(), state) {
+        (Some(old), Some(state)) => closed(state, old),
+        (Some(old), None) => _ = table::drop_count(old),
+        (None, _) => {}
     }
 }
 
@@ -385,12 +407,14 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
     if new < 0 || old == new || (table::is_plain(old) && table::is_plain(new)) {
         return;
     }
-    let Some(state) = state::current() else { return };
     if let Some(known) = table::unshown(old) {
-        first_use::duplicated(state, known, old, new);
-    } else if let Some(entry) = table::get(old) {
+        first_use::duplicated(known, old, new);
+        return;
+    }
+    let Some(state) = state::current() else { return };
+    if let Some(entry) = table::get(old) {
         let heard = table::heard(old).map_or(0, |heard| heard.load(Ordering::Relaxed));
-        enter(state, new, heard, || table::set(new, entry));
+        enter(Some(state), new, heard, || table::set(new, entry));
     } else {
         forget(state, new);
     }

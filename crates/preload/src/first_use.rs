@@ -4,16 +4,17 @@
 //! sends no message: the first call that concerns the file shows the manager the descriptor, and a
 //! read shows it and reads in one message. Whoever opens a file and closes it unused sends none.
 //!
-//! Until then the table says only that the descriptor is unshown. That is all there is to know: a
-//! duplicate or a forked child's copy is shown by its own first use, a closed one is forgotten, and
-//! no call has been made on it, so there is none that the manager would have to wait for. The
-//! kernel counts the descriptor among those that keep a file from being let go of.
+//! Until then the table says only that the descriptor is unshown: nothing was asked, not even the
+//! kernel, of what kind it is. That is all there is to know: a duplicate or a forked child's copy is
+//! shown by its own first use, a closed one is forgotten, and no call has been made on it, so there
+//! is none that the manager would have to wait for. The kernel counts the descriptor among those
+//! that keep a file from being let go of.
 
 use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
-use crate::state::State;
+use crate::state::{self, State, View};
 use crate::table::{self, Entry, Unshown};
-use crate::{direct, mapping, state, transfer};
+use crate::{direct, mapping, transfer};
 use core::sync::atomic::Ordering;
 use libc::c_int;
 use pagekeeper_wire::{Reply, Request};
@@ -25,13 +26,23 @@ pub(crate) fn can_wait(flags: c_int) -> bool {
 }
 
 /// A descriptor was opened that can wait.
-pub(crate) fn opened(state: &State, fd: c_int) {
-    files::enter(state, fd, raw::monotonic_ns(), || table::set_unshown(fd, Unshown::new(fd)));
+pub(crate) fn opened(fd: c_int) {
+    note(fd, raw::recent_ns(), Unshown::new(fd));
 }
 
 /// An unshown descriptor was duplicated.
-pub(crate) fn duplicated(state: &State, known: Unshown, old: c_int, new: c_int) {
-    files::enter(state, new, opened_ns(old), || table::set_unshown(new, known.duplicate()));
+pub(crate) fn duplicated(known: Unshown, old: c_int, new: c_int) {
+    note(new, opened_ns(old), known.duplicate());
+}
+
+fn note(fd: c_int, opened_ns: u64, unshown: Unshown) {
+    let state = match state::view() {
+        // A vfork child's table is its parent's.
+        View::Foreign => return,
+        View::Fresh => None,
+        View::Ready(state) => Some(state),
+    };
+    files::enter(state, fd, opened_ns, || table::set_unshown(fd, unshown));
 }
 
 /// When it was opened: errors of write-backs since then are news to it.
@@ -41,18 +52,50 @@ fn opened_ns(fd: c_int) -> u64 {
 
 /// Shows the manager an unshown descriptor: the file, if it has a slot. Another thread may show it
 /// meanwhile, or give its number to another file.
-pub(crate) fn show(state: &'static State, fd: c_int) -> Option<File> {
-    // A vfork child may not use its parent's connections.
-    while state.is_own() {
+pub(crate) fn show(fd: c_int) -> Option<File> {
+    loop {
         let Some(known) = table::unshown(fd) else {
+            let state = state::glance()?;
             return table::get(fd).map(|entry| File { state, fd, entry });
         };
-        let request = request(fd);
-        if let Some((entry, _)) = exchange(state, fd, known, &request) {
-            return Some(File { state, fd, entry });
+        if let Some(state) = settle(fd, known) {
+            if let Some((entry, _)) = exchange(state, fd, known, &request(fd)) {
+                return Some(File { state, fd, entry });
+            }
+        } else if table::unshown(fd) == Some(known) {
+            // Closed, or a vfork child's: it may not use its parent's connections.
+            return None;
         }
     }
-    None
+}
+
+/// Settles a descriptor as far as that takes no message: one that is no regular file's is the
+/// kernel's, and of a file that this process has shown before all is known. Otherwise it is to be
+/// shown.
+fn settle(fd: c_int, known: Unshown) -> Option<&'static State> {
+    let stat = raw::fstat(fd).ok()?;
+    if !files::can_be_managed(fd, &stat) {
+        if !matches!(state::view(), View::Foreign) {
+            table::replace_unshown(fd, known, None);
+        }
+        return None;
+    }
+    let state = state::current()?;
+    match table::shown(&stat, libc::O_RDONLY, state.pid(), opened_ns(fd)) {
+        Some((slot, heard)) => {
+            hear(fd, heard);
+            table::replace_unshown(fd, known, Some(known.shown(slot, libc::O_RDONLY)));
+            None
+        }
+        None => Some(state),
+    }
+}
+
+/// What a descriptor has heard of its file's errors.
+fn hear(fd: c_int, heard: u64) {
+    if let Some(known) = table::heard(fd) {
+        known.store(heard, Ordering::Relaxed);
+    }
 }
 
 fn request(fd: c_int) -> Request {
@@ -69,13 +112,12 @@ fn exchange(state: &State, fd: c_int, known: Unshown, request: &Request) -> Opti
         // Unchanged since before it was sent: it is the same file all the time.
         (table::unshown(fd) == Some(known)).then_some(())?;
         let flags = request.a as c_int;
-        files::met(state, slot, &stat, flags, reply.r1).then_some((known.shown(slot, flags), reply))
+        files::met(state, slot, &stat, flags, (reply.r1, request.b))
+            .then_some((known.shown(slot, flags), reply))
     });
     match shown {
         Some((entry, reply)) => {
-            if let Some(heard) = table::heard(fd) {
-                heard.store(reply.r1, Ordering::Relaxed);
-            }
+            hear(fd, reply.r1);
             table::replace_unshown(fd, known, Some(entry)).then_some((entry, reply))
         }
         None => {
@@ -92,7 +134,9 @@ pub(crate) fn read(
     position: Option<i64>,
 ) -> Option<isize> {
     let known = table::unshown(fd)?;
-    let state = state::current()?;
+    let Some(state) = settle(fd, known) else {
+        return transfer::read_directly(fd, table::readable(fd)?, buffers, position);
+    };
     let Ok([part]) = buffers.get() else { return None };
     let bytes = part.iov_len;
     // What the kernel may be unable to reach goes another way.

@@ -161,11 +161,21 @@ pub(crate) fn munmap(addr: usize, bytes: usize) {
     raw_call!(libc::SYS_munmap, addr, bytes);
 }
 
-/// The time since some moment in the past, the same for all processes.
-pub(crate) fn monotonic_ns() -> u64 {
-    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+/// The time since some moment in the past, the same for all processes, as it was a clock tick ago or
+/// less. By libc, which reads it without asking the kernel, or the processor.
+pub(crate) fn recent_ns() -> u64 {
+    let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `tick` is ours to be filled, and there is such a clock.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
+    tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
+}
+
+/// A time that is not before the present one, by at most a clock tick and what [`recent_ns`] lags
+/// behind.
+pub(crate) fn soon_ns() -> u64 {
+    // The slowest of the kernel's clocks ticks a hundred times a second.
+    const TICK_NS_MAX: u64 = 10_000_000;
+    recent_ns() + TICK_NS_MAX
 }
 
 /// Gives up the processor.

@@ -118,6 +118,8 @@ pub(crate) struct SlotFile {
     /// What a descriptor that was shown last had heard of errors: one that is not shown may be
     /// told of an error again, but misses none.
     heard: AtomicU64,
+    /// A time from which on that holds; it never goes back.
+    heard_ns: AtomicU64,
 }
 
 /// Slots by device and inode, as far as they were used lately.
@@ -326,10 +328,19 @@ fn rights(flags: c_int) -> u64 {
     }
 }
 
-/// This process showed the manager a descriptor of the slot's file.
-pub(crate) fn remember_shown(slot: u32, stat: &libc::stat, flags: c_int, pid: i32, heard: u64) {
+/// This process showed the manager a descriptor of the slot's file. `heard` is what the manager said
+/// of its errors, and the time by which these had happened.
+pub(crate) fn remember_shown(
+    slot: u32,
+    stat: &libc::stat,
+    flags: c_int,
+    pid: i32,
+    heard: (u64, u64),
+) {
     let Some(file) = slot_file(slot) else { return };
-    file.heard.store(heard, Ordering::Relaxed);
+    // Who reads `heard` finds a time that is no earlier than its own.
+    file.heard_ns.fetch_max(heard.1, Ordering::AcqRel);
+    file.heard.store(heard.0, Ordering::Release);
     let who = (pid as u32 as u64) << 32;
     let _ = file.shown.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
         Some(who | rights(flags) | if old >> 32 == who >> 32 { old & 3 } else { 0 })
@@ -343,8 +354,14 @@ fn late(stat: &libc::stat) -> usize {
 }
 
 /// The slot of a file of which this process showed the manager a descriptor with no fewer rights,
-/// if the file is still as the manager knows it: then there is nothing to tell or ask.
-pub(crate) fn shown(stat: &libc::stat, flags: c_int, pid: i32) -> Option<(u32, u64)> {
+/// if the file is still as the manager knows it: then there is nothing to tell or ask. With it comes
+/// what a descriptor that was opened at this time has heard of errors.
+pub(crate) fn shown(
+    stat: &libc::stat,
+    flags: c_int,
+    pid: i32,
+    opened_ns: u64,
+) -> Option<(u32, u64)> {
     let slot = LATE[late(stat)].load(Ordering::Acquire).checked_sub(1)?;
     let (known, file) = (shared(slot)?, slot_file(slot)?);
     let shown = file.shown.load(Ordering::Acquire);
@@ -357,7 +374,8 @@ pub(crate) fn shown(stat: &libc::stat, flags: c_int, pid: i32) -> Option<(u32, u
         && known.generation.load(Ordering::Acquire) % 2 == 0
         && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
         && known.ctime_ns.load(Ordering::Acquire) == ctime_ns;
-    same.then(|| (slot, file.heard.load(Ordering::Relaxed)))
+    let heard = file.heard.load(Ordering::Acquire);
+    (same && opened_ns >= file.heard_ns.load(Ordering::Acquire)).then_some((slot, heard))
 }
 
 /// Whether a descriptor's status is that of the slot's file.

@@ -118,7 +118,7 @@ pub(crate) fn read(
 
 /// A read without the manager, if that can be.
 #[inline(always)]
-fn read_directly(
+pub(crate) fn read_directly(
     fd: c_int,
     entry: Entry,
     iov: &impl Buffers,
