@@ -10,9 +10,6 @@ use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
-/// Resident neighbours that are mapped along with a page that nobody samples.
-const FAULT_AROUND_PAGES: u64 = 16;
-
 const ENOMEM: i32 = 12;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
@@ -191,17 +188,13 @@ impl<P: Port> Engine<P> {
             self.count(&mut core, region.file, |c| c.write_faults += 1);
             job = self.decide(&mut core, Input::Write { place });
         }
-        let run = Run { place, pages: 1, demanded: 1 };
-        let around = if hidden && !fault.protected && !self.exact && !word.doomed() {
-            self.around(&core, fault.space, region, place, word.dirty())
+        let along = if hidden && !fault.protected && !self.exact && !word.doomed() {
+            core.along(fault.space, region, place, word.dirty())
         } else {
-            run
+            Vec::new()
         };
-        let others: Vec<_> = (0..around.pages)
-            .map(|i| Place { index: around.place.index + u64::from(i), ..place })
-            .filter(|p| *p != place)
-            .filter_map(|p| core.brain.page(p))
-            .collect();
+        let others: Vec<_> = along.iter().flat_map(Run::places).collect();
+        let others: Vec<_> = others.into_iter().filter_map(|p| core.brain.page(p)).collect();
         for &other in &others {
             core.word(other).pin();
         }
@@ -224,14 +217,10 @@ impl<P: Port> Engine<P> {
                 // Somebody was faster, and so with its neighbours.
                 return if protect { Ok(()) } else { self.unprotect(space, region, addr, 1) };
             }
-            let before = place.index - around.place.index;
-            let behind = u64::from(around.pages) - before - 1;
-            for (start, pages) in
-                [(addr - before * PAGE_BYTES, before), (addr + PAGE_BYTES, behind)]
-            {
-                if pages > 0 {
-                    self.map(space, region, start, pages, protect)?;
-                }
+            for run in &along {
+                let start = (run.place.index * PAGE_BYTES).wrapping_sub(region.bias);
+                // Whoever touches one that could not be had finds out.
+                let _ = self.map(space, region, start, run.pages.into(), protect);
             }
             Ok(())
         });
@@ -248,39 +237,6 @@ impl<P: Port> Engine<P> {
             Err(error) => self.fail(fault, error),
         }
         self.run(job, Some((space, region)), again);
-    }
-
-    /// Resident neighbours with the same protection that nobody samples, in one aligned window.
-    fn around(
-        &self,
-        core: &Core,
-        space: SpaceNo,
-        region: Region,
-        place: Place,
-        dirty: bool,
-    ) -> Run {
-        let fits = |index: u64| {
-            let at = Place { index, ..place };
-            let addr = (index * PAGE_BYTES).wrapping_sub(region.bias);
-            core.region(space, addr) == Some(region)
-                && core.brain.is_mapped(at)
-                && core.brain.page(at).is_some_and(|p| {
-                    let w = core.word(p);
-                    w.idle() && !w.doomed() && w.dirty() == dirty
-                })
-        };
-        let (mut first, mut end) = (place.index, place.index + 1);
-        // Elsewhere some may be private copies.
-        if region.shared || region.read_only {
-            let low = place.index / FAULT_AROUND_PAGES * FAULT_AROUND_PAGES;
-            while first > low && fits(first - 1) {
-                first -= 1;
-            }
-            while end < low + FAULT_AROUND_PAGES && fits(end) {
-                end += 1;
-            }
-        }
-        Run { place: Place { index: first, ..place }, pages: (end - first) as u32, demanded: 1 }
     }
 
     /// The engine holds a page for resident, the kernel does not: somebody punched it out of the

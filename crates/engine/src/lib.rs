@@ -6,6 +6,7 @@
 //! programs ([`launch`], [`manager`]), and the library, in process.
 #![deny(unsafe_code)]
 
+mod around;
 mod change;
 pub mod compressed;
 pub mod core;

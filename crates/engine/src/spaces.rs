@@ -1,5 +1,6 @@
 //! Address spaces and what they map.
 
+use crate::around::Walks;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use rangemap::RangeMap;
 use std::collections::BTreeSet;
@@ -40,6 +41,8 @@ pub struct Space {
     pub regions: RangeMap<u64, Region>,
     /// Pages of private regions that were written and so are the program's own.
     pub private: BTreeSet<u64>,
+    /// How faults on pages that count as mapped went on.
+    pub(crate) walks: Walks,
 }
 
 /// A mapping of one file, as the file sees it.

@@ -224,6 +224,12 @@ impl Run {
         place.index.checked_sub(end).filter(|_| place.segment == self.place.segment)
     }
 
+    /// The pages.
+    pub fn places(&self) -> impl Iterator<Item = Place> {
+        let Place { segment, index } = self.place;
+        (index..index + u64::from(self.pages)).map(move |index| Place { segment, index })
+    }
+
     /// Pages from the first of this run to the last of another one behind it.
     pub fn span_to(&self, last: &Run) -> u64 {
         last.place.index + u64::from(last.pages) - self.place.index

@@ -1,0 +1,92 @@
+//! Mappings that come, go, and come again, against what the engine knows of them.
+
+mod fake;
+
+use fake::{Access, World, watched, world::Setup};
+use pagekeeper::port::{FileNo, PAGE_BYTES};
+use std::sync::Arc;
+
+const BASE: u64 = 0x7000_0000_0000;
+
+/// A program that maps a file anew for each of its passes took a fault for every sixteen pages that
+/// were in memory all the time.
+#[test]
+fn a_file_that_is_mapped_again_costs_few_faults() {
+    const PAGES: u64 = 1024;
+    watched(60, || {
+        let world = World::new(&Setup { frames: 1100, handlers: 0, ..Setup::default() });
+        let file = world.file(vec![b'a'; (PAGES * PAGE_BYTES) as usize]);
+        let space = world.space();
+        let pass = || {
+            world.mmap(space, BASE, file, 0, PAGES, true);
+            let faults = (0..PAGES).filter(|page| {
+                let addr = BASE + page * PAGE_BYTES;
+                let faults = !world.is_mapped(space, addr);
+                assert_eq!(world.access(space, addr, Access::Read, 1), Ok(0x6161_6161_6161_6161));
+                faults
+            });
+            let faults = faults.count();
+            world.munmap(space, BASE..BASE + PAGES * PAGE_BYTES);
+            faults
+        };
+        pass();
+        for _ in 0..2 {
+            let faults = pass();
+            // 16, 64, 256 and 512 pages, and the rest.
+            assert!(faults <= 5, "{faults} faults");
+        }
+        // Touches in any other order take what lies around them.
+        world.mmap(space, BASE, file, 0, PAGES, true);
+        for page in [900, 100, 500] {
+            let addr = BASE + page * PAGE_BYTES;
+            assert!(world.access(space, addr, Access::Read, 1).is_ok());
+            let mapped = (0..PAGES).filter(|p| world.is_mapped(space, BASE + p * PAGE_BYTES));
+            assert!(mapped.count() <= 48);
+            assert!(world.is_mapped(space, BASE + (page / 16 * 16) * PAGE_BYTES));
+        }
+    });
+}
+
+/// A fault where nothing was known to be mapped is looked up in the address space itself. While what
+/// was seen there is entered, the program may map another file there: it was entered over that one
+/// then, and stores went to pages that nobody wrote back.
+#[test]
+fn what_is_mapped_while_an_address_is_looked_up_counts() {
+    watched(60, || {
+        let world = Arc::new(World::new(&Setup::default()));
+        let [old, new] = [b'a', b'b'].map(|fill| world.file(vec![fill; 16 * PAGE_BYTES as usize]));
+        let space = world.space();
+        // All of the new one is in memory.
+        world.mmap(space, 2 * BASE, new, 0, 16, true);
+        for page in 0..16 {
+            world.access(space, 2 * BASE + page * PAGE_BYTES, Access::Read, 1).unwrap();
+        }
+        world.mmap_unseen(space, BASE, old, 16);
+        let (others, changed) = (world.clone(), std::sync::mpsc::channel());
+        *world.machine.after_look.lock().unwrap() = Some(Box::new(move || {
+            let (begun, began) = std::sync::mpsc::channel();
+            let thread = std::thread::spawn(move || {
+                begun.send(()).unwrap();
+                others.munmap(space, BASE..BASE + 16 * PAGE_BYTES);
+                others.mmap(space, BASE, new, 0, 16, true);
+            });
+            began.recv().unwrap();
+            // Long enough for it to be done, unless it has to wait.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            changed.0.send(thread).unwrap();
+        }));
+        let _ = world.access(space, BASE, Access::Read, 1);
+        changed.1.recv().unwrap().join().unwrap();
+        for page in 0..16 {
+            world.access(space, BASE + page * PAGE_BYTES, Access::Write(page), 1).unwrap();
+        }
+        assert_eq!(world.engine.flush_all(), []);
+        let state = world.machine.lock();
+        for page in 0..16usize {
+            let at = page * PAGE_BYTES as usize;
+            let word = |file: FileNo| state.files[file as usize].storage[at..at + 8].to_vec();
+            assert_eq!(word(new), (page as u64).to_le_bytes(), "page {page}");
+            assert_eq!(word(old), [b'a'; 8], "page {page}");
+        }
+    });
+}
