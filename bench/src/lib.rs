@@ -16,6 +16,7 @@ pub mod peers;
 pub mod predict;
 pub mod reach;
 pub mod run;
+pub mod sampling;
 pub mod simulator;
 pub mod suite;
 pub mod table;

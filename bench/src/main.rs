@@ -6,7 +6,7 @@ use clap::{Parser, ValueEnum};
 use pagekeeper_bench::machine::Machine;
 use pagekeeper_bench::{
     beside, contest, domains, heap, hipec, hits, library, live, overhead, peers, predict, reach,
-    simulator, suite, tables, translation,
+    sampling, simulator, suite, tables, translation,
 };
 use std::path::PathBuf;
 
@@ -44,6 +44,8 @@ enum What {
     Hits,
     /// Predicted and measured faults and reads
     Predict,
+    /// What the share of time that sampling may take costs and buys, on recordings
+    Sampling,
     /// Decisions of recorded live runs, taken again
     Replay,
     /// A program's decisions compiled, interpreted, behind system calls and behind messages
@@ -98,6 +100,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Predict) {
         predict::predict(&machine, cli.repeats)?;
+    }
+    if wanted(What::Sampling) {
+        sampling::sampling(&machine)?;
     }
     if wanted(What::Replay) {
         predict::replay(&machine)?;

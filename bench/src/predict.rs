@@ -22,16 +22,17 @@ const WINDOW_PAGES: u32 = 64;
 /// The policies that are predicted.
 const POLICIES: [&str; 4] = ["lru", "clock", "fifo2", "mru"];
 
-struct Workload {
-    name: &'static str,
+/// What is predicted.
+pub(crate) struct Workload {
+    pub(crate) name: &'static str,
     program: Program,
-    memory_bytes: u64,
+    pub(crate) memory_bytes: u64,
 }
 
 /// For numpy's own memory besides what others need: nobody is compared with the kernel here.
 const ROOM_BYTES: u64 = 2 * ALLOWANCE_BYTES;
 
-fn workloads(machine: &Machine) -> Result<Vec<Workload>> {
+pub(crate) fn workloads(machine: &Machine) -> Result<Vec<Workload>> {
     let file = machine.file(96 * MIB / 4096)?;
     let written = machine.file(64 * MIB / 4096)?;
     let db = machine.built("orders.db", build_database)?;
@@ -158,6 +159,11 @@ pub fn record(
     Ok((measured, load(&trace)?))
 }
 
+/// A recorded run of a workload.
+pub(crate) fn recording(machine: &Machine, w: &Workload) -> Result<(Measured, References)> {
+    record(machine, &w.program, "recorded.pkt", w.memory_bytes, w.memory_bytes + ROOM_BYTES)
+}
+
 /// The references of a recording.
 ///
 /// # Errors
@@ -191,9 +197,7 @@ pub fn predict(machine: &Machine, repeats: u32) -> Result<()> {
     let mut kept = Vec::new();
     let mut errors = Vec::new();
     for w in workloads(machine)? {
-        let cgroup_bytes = w.memory_bytes + ROOM_BYTES;
-        let (recorded, references) =
-            record(machine, &w.program, "recorded.pkt", w.memory_bytes, cgroup_bytes)?;
+        let (recorded, references) = recording(machine, &w)?;
         let mut contenders: Vec<Contender> = POLICIES
             .iter()
             .map(|p| Contender {

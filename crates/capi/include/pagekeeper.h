@@ -68,6 +68,11 @@
 #define PK_NEVER UINT32_MAX
 
 /**
+ * As `sampling_percent`: no touch of a mapped region is made visible; policies see misses only.
+ */
+#define PK_NO_SAMPLING UINT64_MAX
+
+/**
  * In pk_store.flags: parts of the store may have no space yet; reserve is called before a page
  * becomes dirty for the first time.
  */
@@ -165,6 +170,12 @@ typedef struct pk_cache_options {
    * What on_budget_change is called with.
    */
   void *on_budget_change_context;
+  /**
+   * The most that seeing touches of mapped regions may cost, in percent of the time that misses
+   * take, up to 100. Reads, writes and pins are seen for nothing. 0: 25. PK_NO_SAMPLING: none are
+   * seen. (64 bits, so that no padding is left where a later member would be.)
+   */
+  uint64_t sampling_percent;
 } pk_cache_options;
 
 typedef struct pk_layer **Place;
@@ -361,6 +372,14 @@ typedef struct pk_stats {
    * Time changing mappings.
    */
   uint64_t kernel_ns;
+  /**
+   * Pages unmapped so that their next touch is seen.
+   */
+  uint64_t unmapped_pages;
+  /**
+   * Touches seen because of that, or because a call had brought the page in.
+   */
+  uint64_t touches_seen;
 } pk_stats;
 
 /**

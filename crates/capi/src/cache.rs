@@ -2,7 +2,7 @@
 
 use crate::error::{Error, count, status};
 use crate::raw::{self, Context};
-use pagekeeper::library::{Cache, FaultPath, PolicySpec};
+use pagekeeper::library::{Cache, FaultPath, PolicySpec, SamplingShare};
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -39,6 +39,9 @@ pub const PK_NO_WORKERS: i32 = -1;
 /// As `write_back_period_ms`: on eviction and flush only.
 pub const PK_NEVER: u32 = u32::MAX;
 
+/// As `sampling_percent`: no touch of a mapped region is made visible; policies see misses only.
+pub const PK_NO_SAMPLING: u64 = u64::MAX;
+
 /// What a cache is made with. Zero stands for the usual value of each member but the first two.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -72,6 +75,10 @@ pub struct pk_cache_options {
     pub on_budget_change: Option<extern "C" fn(context: *mut c_void, budget_bytes: u64)>,
     /// What on_budget_change is called with.
     pub on_budget_change_context: *mut c_void,
+    /// The most that seeing touches of mapped regions may cost, in percent of the time that misses
+    /// take, up to 100. Reads, writes and pins are seen for nothing. 0: 25. PK_NO_SAMPLING: none are
+    /// seen. (64 bits, so that no padding is left where a later member would be.)
+    pub sampling_percent: u64,
 }
 
 /// A handle argument.
@@ -103,6 +110,14 @@ impl pk_cache {
 
 fn policy(text: &str) -> Result<PolicySpec, Error> {
     pagekeeper_hipec::text::parse(text, |path| std::fs::read(path)).map_err(Error::argument)
+}
+
+fn share(percent: u64) -> Result<SamplingShare, Error> {
+    let share = u32::try_from(percent).ok().and_then(|p| SamplingShare::of_percent(p).ok());
+    share.ok_or_else(|| {
+        let most = "up to 100, 0 for the usual or PK_NO_SAMPLING";
+        Error::argument(format!("sampling_percent is {percent}; {most}"))
+    })
 }
 
 /// Makes a cache.
@@ -155,6 +170,11 @@ pub extern "C" fn pk_cache_create(
             0 => builder,
             PK_NEVER => builder.write_back_period(None),
             period => builder.write_back_period(Some(Duration::from_millis(period.into()))),
+        };
+        builder = match options.sampling_percent {
+            0 => builder,
+            PK_NO_SAMPLING => builder.sampling(SamplingShare::NONE),
+            percent => builder.sampling(share(percent)?),
         };
         if let Some(directory) = raw::path(options.scratch_directory) {
             builder = builder.scratch_directory(directory);

@@ -43,6 +43,10 @@ pub struct pk_stats {
     pub io_ns: u64,
     /// Time changing mappings.
     pub kernel_ns: u64,
+    /// Pages unmapped so that their next touch is seen.
+    pub unmapped_pages: u64,
+    /// Touches seen because of that, or because a call had brought the page in.
+    pub touches_seen: u64,
 }
 
 /// Fills stats with what the cache counted so far, in total over segments that are open.
@@ -71,6 +75,8 @@ pub extern "C" fn pk_cache_stats(cache: Option<&pk_cache>, stats: *mut pk_stats)
             policy_ns: now.policy_ns,
             io_ns: now.io_ns,
             kernel_ns: now.kernel_ns,
+            unmapped_pages: now.unmapped_pages,
+            touches_seen: now.touches_seen,
         };
         raw::put(stats, &filled)
     })

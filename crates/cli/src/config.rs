@@ -6,6 +6,7 @@
 //! memory = "256M"
 //! files = ["*.db"]
 //! min_size = "1M"
+//! sampling = 5
 //!
 //! [program.all]                # for whatever the others do not say
 //! policy = "clock"
@@ -14,6 +15,7 @@
 use crate::failure::{Failure, Kind};
 use crate::size::Size;
 use globset::{GlobBuilder, GlobMatcher};
+use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
 use serde::{Deserialize, Deserializer, de};
 use std::collections::BTreeMap;
@@ -39,6 +41,9 @@ pub(crate) struct Settings {
     pub(crate) files: Option<Vec<String>>,
     /// Smaller files are not managed.
     pub(crate) min_size: Option<Size>,
+    /// What seeing touches may cost, in percent of the time that misses take.
+    #[serde(default, deserialize_with = "share")]
+    pub(crate) sampling: Option<SamplingShare>,
 }
 
 impl Settings {
@@ -49,6 +54,7 @@ impl Settings {
             memory: self.memory.or(other.memory),
             files: self.files.or_else(|| other.files.clone()),
             min_size: self.min_size.or(other.min_size),
+            sampling: self.sampling.or(other.sampling),
         }
     }
 }
@@ -56,6 +62,11 @@ impl Settings {
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicySpec>, D::Error> {
     let text = String::deserialize(deserializer)?;
     crate::policy_text::parse(&text).map(Some).map_err(de::Error::custom)
+}
+
+fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SamplingShare>, D::Error> {
+    let percent = u32::deserialize(deserializer)?;
+    SamplingShare::of_percent(percent).map(Some).map_err(de::Error::custom)
 }
 
 #[derive(Deserialize)]
@@ -240,10 +251,11 @@ mod tests {
     #[test]
     fn all_fields_are_read() {
         let text = "[program.all]\npolicy = 'fifo2:inactive=1/2'\nmemory = '1.5G'\n\
-                    files = ['*.db', '/data/**']\nmin_size = '64k'";
+                    files = ['*.db', '/data/**']\nmin_size = '64k'\nsampling = 5";
         let settings = File::parse(text).unwrap().default;
         assert_eq!(settings.memory, Some(Size(3 << 29)));
         assert_eq!(settings.min_size, Some(Size(65536)));
+        assert_eq!(settings.sampling, SamplingShare::of_percent(5).ok());
         assert_eq!(settings.files.as_ref().unwrap().len(), 2);
         assert_eq!(settings.policy.unwrap().name(), "fifo2");
     }
@@ -253,6 +265,7 @@ mod tests {
         for (text, place, what) in [
             ("[program.a]\npolicy = 'lruu'", "line 2, column 10", "did you mean `lru`"),
             ("[program.a]\nmemory = '64X'", "line 2, column 10", "not a size"),
+            ("[program.a]\nsampling = 101", "line 2, column 12", "from 0 (no sampling) to 100"),
             ("[program.a]\nmemory = 64", "line 2, column 10", "string"),
             ("[program.a]\nfiles = ['a', '[']", "line 2, column 9", "'[': unclosed"),
             ("[program.a]\npolicies = 'lru'", "line 2, column 1", "unknown field `policies`"),

@@ -8,6 +8,7 @@ use crate::{account, program, report, signals};
 use pagekeeper::launch::{self, HeapOptions, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
+use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
@@ -59,6 +60,7 @@ pub(crate) struct Job {
     pub(crate) files: Vec<String>,
     pub(crate) min_size: Size,
     pub(crate) heap: Option<HeapOptions>,
+    pub(crate) sampling: SamplingShare,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -72,6 +74,7 @@ impl JobArgs {
         self,
         policy: Option<PolicySpec>,
         policy_default: &str,
+        sampling: Option<SamplingShare>,
     ) -> Result<Job, Failure> {
         let config = Config::load(self.config.as_deref())?;
         let path = program::find(&self.command[0])?;
@@ -83,6 +86,7 @@ impl JobArgs {
             memory: self.memory,
             files: (!self.files.is_empty()).then_some(self.files),
             min_size: self.min_size,
+            sampling,
         };
         let settings =
             given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
@@ -110,6 +114,7 @@ impl JobArgs {
             memory: settings.memory.ok_or_else(no_memory)?,
             files: settings.files.unwrap_or_default(),
             min_size: settings.min_size.unwrap_or(Size(MIN_SIZE_BYTES_DEFAULT)),
+            sampling: settings.sampling.unwrap_or_default(),
             command: self.command,
         })
     }
@@ -131,6 +136,7 @@ impl Job {
             selection: Selection::new(&self.files, self.min_size.0)?,
             heap: self.heap.clone(),
             record: None,
+            sampling: self.sampling,
             window_pages: None,
             preload: program::preload()?,
             holder: vec![holder, "holder".into()],
@@ -238,4 +244,13 @@ fn tell_counts(stats: &Stats) {
         Size(total.read_bytes),
         Size(total.written_bytes),
     ));
+    if let Some(percent) = stats.sampling_percent {
+        let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;
+        say(&format!(
+            "sampling for at most {percent}% of the time that misses take: {} pages unmapped, {} \
+             touches seen, {per_hundred:.1} for each 100 evictions",
+            report::count(stats.unmapped_pages),
+            report::count(stats.touches_seen),
+        ));
+    }
 }

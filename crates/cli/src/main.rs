@@ -19,6 +19,7 @@ mod predict;
 mod program;
 mod progress;
 mod report;
+mod sampling;
 mod signals;
 mod size;
 mod trace_input;

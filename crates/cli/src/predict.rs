@@ -1,6 +1,7 @@
 //! What the simulator is asked for: exact demand paging, or the emulation of the live engine where
 //! sampling or read-ahead is wanted.
 
+use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{LiveOptions, Outcome, References, SimError, SweepOptions, sweep, sweep_live};
 use rayon::prelude::*;
@@ -10,8 +11,8 @@ use rayon::prelude::*;
 pub(crate) struct Emulation {
     /// Neighbours of a faulting page come along, as the engine fetches them.
     pub(crate) read_ahead: bool,
-    /// Policies see sampled references, as they do under a mapping.
-    pub(crate) sampled: bool,
+    /// Policies see sampled references, as they do under a mapping, for so much of the time.
+    pub(crate) sampled: Option<SamplingShare>,
 }
 
 /// Every policy at every number of frames, all sizes of the first policy first.
@@ -23,7 +24,7 @@ pub(crate) fn at_frames(
     options: &SweepOptions,
 ) -> Result<Vec<Outcome>, SimError> {
     let Emulation { read_ahead, sampled } = emulation;
-    if !read_ahead && !sampled {
+    if !read_ahead && sampled.is_none() {
         return sweep(references, policies, frames, options);
     }
     let cells: Vec<(&PolicySpec, u32)> =
@@ -42,14 +43,16 @@ pub(crate) fn at_frames(
     outcomes.collect()
 }
 
-/// What live runs with these budgets would count, all budgets of the first policy first.
+/// What live runs with these budgets and this share of sampling would count, all budgets of the
+/// first policy first.
 pub(crate) fn live(
     references: &References,
     policies: &[PolicySpec],
     memory_bytes: &[u64],
+    sampling: SamplingShare,
     options: &SweepOptions,
 ) -> Result<Vec<Outcome>, SimError> {
     // The budgets are in the list; this one is not looked at.
-    let live = LiveOptions { sweep: *options, ..LiveOptions::new(0) };
+    let live = LiveOptions { sampled: Some(sampling), sweep: *options, ..LiveOptions::new(0) };
     sweep_live(references, policies, memory_bytes, &live)
 }

@@ -1,8 +1,11 @@
-//! Policies of live runs: they take over from each other without losing a page, ask for pages, and
-//! say what they did; and a recording of all that replays without any other file.
+//! Policies of live runs: they take over from each other without losing a page, ask for pages, see
+//! touches for a share of the time, and say what they did; and a recording of all that replays
+//! without any other file.
 
 mod live;
 
+use pagekeeper_frames::SamplingShare;
+use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 
 use live::{Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload};
@@ -35,8 +38,14 @@ fn trace_path(place: &Scratch) -> PathBuf {
 
 /// `pagekeeper run` of the driver in 256 KiB, with more options.
 fn session(place: &Scratch, options: &[&str]) -> Session {
+    session_without(place, "", options)
+}
+
+/// The same where something is lacking.
+fn session_without(place: &Scratch, lacking: &str, options: &[&str]) -> Session {
     let mut command = Command::new(pagekeeper());
     command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload()).arg("run");
+    command.env("PAGEKEEPER_MASK", lacking);
     command.args(["--memory", "256k", "--min-size", "0", "--config", "/dev/null"]);
     command.args(["--files", &format!("{}/**", place.path().display())]);
     command.args(options).arg("--stats").arg(place.path().with_extension("stats"));
@@ -178,11 +187,19 @@ fn a_run_follows_its_policys_file() {
     let _ = std::fs::remove_file(errors);
 }
 
-/// What a run's counts are said to be, without a recording: its touches are known.
-fn said(program: &str, pages: usize, touches: &[usize]) -> pagekeeper_sim::Counts {
+fn spec_of(program: &str) -> PolicySpec {
     let (program, _) = pagekeeper_hipec::load("mine.hipec", program.as_bytes()).expect("it loads");
     let spec = pagekeeper_hipec::policy::spec(program.into(), "mine.hipec", None);
-    let spec = spec.expect("it has no parameters");
+    spec.expect("it has no parameters")
+}
+
+/// What a run's counts are said to be, without a recording: its touches are known.
+fn said(
+    spec: &PolicySpec,
+    pages: usize,
+    touches: &[usize],
+    share: SamplingShare,
+) -> pagekeeper_sim::Counts {
     let mut references = References::builder();
     references.segment(0, "data", pages as u64);
     for page in touches {
@@ -190,7 +207,8 @@ fn said(program: &str, pages: usize, touches: &[usize]) -> pagekeeper_sim::Count
         let touch = Reference { segment: 0, page_index, write: false, by_call: false, time_ns: 0 };
         references.push(touch).expect("few pages");
     }
-    let outcome = simulate_live(&references.finish(), &spec, &LiveOptions::new(256 << 10));
+    let options = LiveOptions { sampled: Some(share), ..LiveOptions::new(256 << 10) };
+    let outcome = simulate_live(&references.finish(), spec, &options);
     outcome.expect("it can be emulated").counts
 }
 
@@ -219,7 +237,7 @@ fn pages_that_a_program_asks_for_are_fetched_as_foretold() {
         let done = session.end().ok().pressed();
         std::fs::remove_file(place.file("mine.hipec")).expect("it is there");
         replays(&place);
-        let said = said(program, pages, touches);
+        let said = said(&spec_of(program), pages, touches, SamplingShare::USUAL);
         for (what, said) in [
             ("major_faults", said.faults),
             ("minor_faults", said.minor_faults),
@@ -270,6 +288,73 @@ Event Ref"
     run("no-hints-back", plain, &back);
     let vain = run("hints-in-vain", &asking(2), &back);
     assert!(vain.total("prefetch_wasted_pages") > 100, "{}", vain.total("prefetch_wasted_pages"));
+}
+
+/// A hot set under pages that are used once; all of one file, of which page *n* holds *n* mod 251.
+fn hot_set_in_a_scan(pages: usize) -> Vec<usize> {
+    let mut at = 1u64;
+    let touches = (0..pages).flat_map(|once| {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        // Not the next page: nobody fetches these ahead.
+        [(at >> 33) as usize % 24 * 3, 100 + once * 37 % (pages - 100)]
+    });
+    touches.collect()
+}
+
+#[test]
+fn touches_are_seen_for_the_share_that_is_stated_and_as_foretold() {
+    if !live::ready() {
+        return;
+    }
+    let pages = 2003usize;
+    let content: Vec<u8> = (0..pages * PAGE).map(|at| (at / PAGE % 251) as u8).collect();
+    let touches = hot_set_in_a_scan(pages);
+    let clock = PolicySpec::parse("clock").expect("it is a policy");
+    let run = |percent: u32, lacking: &str| {
+        let place = Scratch::new("share");
+        place.put("data", &content);
+        let trace = trace_path(&place);
+        let (trace, share) = (trace.to_str().expect("it is text"), percent.to_string());
+        let options = ["--policy", "clock", "--sampling", &share];
+        let record = ["--record", trace, "--record-inputs"];
+        let mut session = session_without(&place, lacking, &[&options[..], &record[..]].concat());
+        session.expect("open 1 data r", "ok");
+        session.expect(&format!("map 1 1 0 {} r shared", pages * PAGE), "ok");
+        for page in &touches {
+            session.expect(&format!("get 1 {}", page * PAGE), &(page % 251).to_string());
+        }
+        let done = session.end().ok().pressed();
+        replays(&place);
+        done
+    };
+    let mut before = None;
+    for percent in [0, 5, 100] {
+        let share = SamplingShare::of_percent(percent).expect("it is a share");
+        let said = said(&clock, pages, &touches, share);
+        let done = run(percent, "");
+        let counted = |what: &str| done.total(what);
+        assert_eq!(counted("sampling_percent"), u64::from(percent));
+        assert_eq!(counted("unmapped_pages") == 0, percent == 0);
+        for (what, said) in [
+            ("major_faults", said.faults),
+            ("unmapped_pages", said.unmapped_pages),
+            ("touches_seen", said.touches_seen),
+        ] {
+            let counted = counted(what);
+            let off = counted.abs_diff(said);
+            assert!(off <= said / 10 + 4, "{percent} %: {counted} {what}, {said} were foretold");
+        }
+        let paid = counted("evictions") * 2 * u64::from(percent) / 100;
+        let (frames, seen) = (64, counted("touches_seen"));
+        assert!(seen <= paid + frames, "{percent} %: {seen} touches for {paid}");
+        let (less_seen, more_missed) = before.unwrap_or((seen, u64::MAX));
+        assert!(seen > less_seen || percent == 0, "{percent} %: {seen} touches");
+        assert!(counted("major_faults") < more_missed, "{percent} %: {}", done.stats);
+        before = Some((seen, counted("major_faults")));
+    }
+    // Where nothing can be unmapped, a recording says that nothing was.
+    let blind = run(100, "remote-zap");
+    assert_eq!((blind.total("unmapped_pages"), blind.total("sampling_percent")), (0, 0));
 }
 
 #[test]

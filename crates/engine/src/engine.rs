@@ -18,7 +18,7 @@ use crate::spaces::{Region, Space};
 use crate::stats::{PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::touches::Touches;
-use pagekeeper_frames::{Brain, Budget, Config, Input, Segment};
+use pagekeeper_frames::{Brain, Budget, Config, Input, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -407,6 +407,9 @@ impl<P: Port> Engine<P> {
         stats.refaults = counts.refaults;
         stats.prefetched_pages = counts.prefetched_pages;
         stats.prefetch_wasted_pages = counts.prefetch_wasted_pages;
+        stats.unmapped_pages = counts.unmapped_pages;
+        stats.touches_seen = counts.touches_seen;
+        stats.sampling_percent = core.brain.sampling_share().map(SamplingShare::percent);
         stats.decisions_digest = format!("{:016x}", core.brain.digest());
         drop(core);
         stats.failed_faults = self.failed_faults.load(Ordering::Relaxed);

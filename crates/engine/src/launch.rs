@@ -11,7 +11,7 @@ use crate::scratch::Scratch;
 use crate::selection::Selection;
 use crate::stats::Stats;
 use crate::table::Table;
-use pagekeeper_frames::{Budget, Config};
+use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::socket::Listener;
 use pagekeeper_sys::userfault;
@@ -52,6 +52,8 @@ pub struct Options {
     pub heap: Option<HeapOptions>,
     /// Where to record, and whether with the brain's inputs.
     pub record: Option<(PathBuf, bool)>,
+    /// The most that seeing touches may cost, where they are sampled.
+    pub sampling: SamplingShare,
     /// See nearly every reference: only so many pages stay mapped. For recording; slow.
     pub window_pages: Option<u32>,
     /// The preload library.
@@ -180,7 +182,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
         options.policy.build(frames, options.seed).map_err(|e| RunError::Policy(e.to_string()))?;
     let config = match options.window_pages {
         Some(pages) => Config::recording(frames, pages),
-        None => Config::live(frames),
+        None => Config { sampling: Sampling::within(options.sampling), ..Config::live(frames) },
     };
     let secret = random_bytes().map_err(|e| RunError::Machine(format!("/dev/urandom: {e}")))?;
     let name = format!("pagekeeper-{}-{}", std::process::id(), hex(&secret[..8]));
@@ -222,7 +224,7 @@ fn run_held(
     engine.name_policy(&options.policy);
     let writing = match &options.record {
         Some((path, inputs)) => {
-            let header = header(options, config.frames);
+            let header = header(options, config);
             let sampling = match options.window_pages {
                 Some(mapped_pages) => pagekeeper_trace::Sampling::Window { mapped_pages },
                 None => pagekeeper_trace::Sampling::Window { mapped_pages: config.frames },
@@ -307,7 +309,7 @@ fn run_held(
     Ok(Outcome { status, stats, unwritten, recorded })
 }
 
-fn header(options: &Options, frames: u32) -> pagekeeper_trace::Header {
+fn header(options: &Options, config: Config) -> pagekeeper_trace::Header {
     let now = std::time::SystemTime::now()
         .duration_since(std::time::UNIX_EPOCH)
         .map_or(0, |d| u64::try_from(d.as_nanos()).unwrap_or(u64::MAX));
@@ -319,10 +321,14 @@ fn header(options: &Options, frames: u32) -> pagekeeper_trace::Header {
         command.push(' ');
         command.push_str(&argument.to_string_lossy());
     }
+    // What was asked for is not always to be had.
+    if let Some(share) = config.sampling.share() {
+        header = header.with("sampling_percent", share.percent().to_string());
+    }
     header
         .with("policy", options.policy.to_string())
         .with("memory_bytes", options.memory_bytes.to_string())
-        .with("frames", frames.to_string())
+        .with("frames", config.frames.to_string())
         .with("window_pages", options.window_pages.unwrap_or(0).to_string())
         .with("seed", options.seed.to_string())
         .with("command", command)

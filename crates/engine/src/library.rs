@@ -107,6 +107,7 @@ pub use crate::port::{PAGE_BYTES, Version};
 pub use crate::stats::{FileCounts, FileReport, Stats};
 pub use cache::{Builder, Cache, Options, Reserved};
 pub use faults::FaultPath;
+pub use pagekeeper_frames::{NotAShare, SamplingShare};
 pub use pagekeeper_policy::PolicySpec;
 pub use pinned::{Pinned, PinnedMut};
 pub use regions::{Protection, Region};

@@ -204,6 +204,14 @@ pub struct Stats {
     pub prefetched_pages: u64,
     /// Of these, pages that left without being known to be used.
     pub prefetch_wasted_pages: u64,
+    /// The most that seeing touches might cost, in percent of the time that misses take. None: no
+    /// bound, since all were to be seen.
+    pub sampling_percent: Option<u32>,
+    /// Pages unmapped so that their next touch is seen.
+    pub unmapped_pages: u64,
+    /// Touches seen because of that, or because a call had brought the page in. Two of them cost
+    /// about as much as one miss, for which each of `evictions` stands.
+    pub touches_seen: u64,
     /// Private copies of file pages at their most.
     pub private_pages_max: u64,
     /// Faults answered with SIGBUS.

@@ -4,7 +4,9 @@
 mod library_model;
 
 use library_model::{Chaos, ChaosStore, PAGE, Rng};
-use pagekeeper::library::{Cache, FaultPath, Options, PolicySpec, Protection, Region, Segment};
+use pagekeeper::library::{
+    Cache, FaultPath, Options, PolicySpec, Protection, Region, SamplingShare, Segment,
+};
 use std::os::unix::fs::FileExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus};
@@ -16,9 +18,13 @@ const EFAULT: i32 = 14;
 const EOPNOTSUPP: i32 = 95;
 
 fn cache(path: FaultPath, policy: &str) -> Option<Cache> {
+    sampled(path, policy, SamplingShare::USUAL)
+}
+
+fn sampled(path: FaultPath, policy: &str, share: SamplingShare) -> Option<Cache> {
     let policy = PolicySpec::parse(policy).unwrap();
     let builder = Cache::builder(TINY).policy(policy).fault_path(path).write_back_period(None);
-    match builder.build() {
+    match builder.sampling(share).build() {
         Ok(cache) => Some(cache),
         Err(error) => {
             println!("skipped: no {path:?} fault path here ({error}); see `pagekeeper doctor`");
@@ -40,6 +46,31 @@ fn load(region: &Region, at: usize) -> u8 {
 
 fn store(region: &Region, at: usize, value: u8) {
     cell(region, at).store(value, Ordering::Relaxed);
+}
+
+/// Eight pages in use, in a scan of others.
+#[test]
+fn touches_are_seen_for_a_share_of_what_misses_cost() {
+    for path in MAPPED {
+        let seen = |percent: u32| {
+            let cache = sampled(path, "clock", SamplingShare::of_percent(percent).unwrap())?;
+            let region = cache.scratch(60 * PAGE as u64).unwrap();
+            let region = region.map(0..60 * PAGE as u64, Protection::Read).unwrap();
+            let mut rng = Rng(11);
+            for step in 0..4000 {
+                assert_eq!(load(&region, rng.below(8) as usize * PAGE), 0);
+                assert_eq!(load(&region, (24 + step * 5 % 36) * PAGE), 0);
+            }
+            let stats = cache.stats();
+            assert_eq!(stats.sampling_percent, Some(percent));
+            assert_eq!(stats.unmapped_pages == 0, percent == 0);
+            let paid = stats.total.evictions * 2 * u64::from(percent) / 100;
+            assert!(stats.touches_seen <= paid + 24, "{path:?}, {percent} %: {stats:?}");
+            Some(stats.touches_seen)
+        };
+        let [Some(none), Some(few), Some(many)] = [0, 5, 100].map(seen) else { return };
+        assert!(none == 0 && 0 < few && 2 * few < many, "{path:?}: {none}, {few}, {many}");
+    }
 }
 
 /// Each thread owns every eighth byte, and comes to it through the mapping and by reads and writes.

@@ -11,6 +11,7 @@ use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
 use crate::sample::{Sampled, Watched};
+use crate::share::SamplingShare;
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy, Visible};
@@ -59,14 +60,16 @@ struct Lacking {
 /// Making touches visible costs time, which a policy that ignores them saves.
 fn sampling_for(policy: &dyn Policy, asked: Sampling) -> Sampling {
     match asked {
-        Sampling::OnEviction { .. } if !policy.wants_references() => Sampling::Off,
+        Sampling::OnEviction { share } if policy.wants_references() => Sampling::within(share),
+        Sampling::OnEviction { .. } => Sampling::Off,
         asked => asked,
     }
 }
 
 /// Whether some touches, which are not seen otherwise, are to be.
 fn watches_pages(policy: &dyn Policy, asked: Sampling) -> bool {
-    matches!(asked, Sampling::OnEviction { .. }) && policy.watches_pages()
+    matches!(asked, Sampling::OnEviction { share } if share != SamplingShare::NONE)
+        && policy.watches_pages()
 }
 
 /// The brain of one pool of frames. Pure: the same inputs give the same plans.
@@ -272,6 +275,11 @@ impl Brain {
             let was_used = self.uses_since(page) != u32::MAX;
             self.admit(page, if was_used { Admission::Demand } else { Admission::Prefetch });
         }
+    }
+
+    /// The most that seeing touches may cost; `None` where it is not bounded.
+    pub fn sampling_share(&self) -> Option<SamplingShare> {
+        self.sampling.share()
     }
 
     /// Whether the page is resident, as far as decisions go (it may still be on its way).

@@ -1,5 +1,7 @@
 //! What a brain is built with, and what it counts.
 
+use crate::share::SamplingShare;
+
 /// Fewest frames that can make progress: the pages of one instruction, and some.
 pub const MIN_FRAMES: u32 = 8;
 /// Most pages fetched by one read-ahead step: 1 MiB.
@@ -20,16 +22,10 @@ pub enum Sampling {
     Off,
     /// The pages mapped longest ago are unmapped as evictions happen, until a share of the resident
     /// pages is unmapped; a touch of one is a minor fault. No evictions, no cost. What is spent is
-    /// bounded twice by evictions.
+    /// bounded twice by evictions: pages unmapped, and their touches.
     OnEviction {
-        /// Pages unmapped per page evicted, at the most.
-        per_eviction: u32,
-        /// Unmapped share of the resident pages that is aimed at, in percent.
-        share_percent: u32,
-        /// Touches of them per hundred pages evicted, from which on no more are unmapped. A touch
-        /// costs some half of a miss: with 50, seeing touches takes a quarter of the time that
-        /// misses do, at the most.
-        touched_percent: u32,
+        /// The most that the touches may cost.
+        share: SamplingShare,
     },
     /// Only so many pages stay mapped, in the order of being mapped: every other touch is seen.
     /// For recording; slow where the program's hot pages are more than this.
@@ -37,6 +33,22 @@ pub enum Sampling {
         /// Mapped pages.
         mapped_pages: u32,
     },
+}
+
+impl Sampling {
+    /// As evictions happen, for a share of the time that misses take.
+    pub fn within(share: SamplingShare) -> Sampling {
+        if share == SamplingShare::NONE { Sampling::Off } else { Sampling::OnEviction { share } }
+    }
+
+    /// The most that seeing touches may cost; `None` where it is not bounded.
+    pub fn share(self) -> Option<SamplingShare> {
+        match self {
+            Sampling::Off => Some(SamplingShare::NONE),
+            Sampling::OnEviction { share } => Some(share),
+            Sampling::Window { .. } => None,
+        }
+    }
 }
 
 /// What a brain is built with.
@@ -57,11 +69,7 @@ impl Config {
     pub fn live(frames: u32) -> Config {
         Config {
             frames,
-            sampling: Sampling::OnEviction {
-                per_eviction: 2,
-                share_percent: 33,
-                touched_percent: 50,
-            },
+            sampling: Sampling::within(SamplingShare::USUAL),
             window_pages_max: WINDOW_PAGES_MAX,
             map_ahead: true,
         }
@@ -105,4 +113,7 @@ pub struct Counts {
     pub write_backs: u64,
     /// Pages unmapped for sampling.
     pub unmapped_pages: u64,
+    /// Touches seen of resident pages because they were not mapped: unmapped for sampling, or not
+    /// mapped since a call brought them in. What read-ahead has yet to be told of is not among them.
+    pub touches_seen: u64,
 }

@@ -17,6 +17,7 @@ mod plan;
 mod properties;
 mod room;
 mod sample;
+mod share;
 mod wish;
 
 pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
@@ -29,3 +30,4 @@ pub use config::{
 pub use pagekeeper_policy::{Place, Segment};
 pub use pages::{EXTENT_PAGES, PageMap};
 pub use plan::{GAP_READ_PAGES, Input, Plan, Run, Victim};
+pub use share::{NotAShare, SamplingShare};

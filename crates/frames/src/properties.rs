@@ -4,8 +4,8 @@
 //! late and in odd orders (a victim that cannot leave, a page that cannot be fetched).
 
 use crate::brain::{Brain, DIRTY, IN_POLICY, MAPPED, PENDING, RESIDENT, STUCK};
-use crate::sample::EVICTIONS_PER_WATCHED;
-use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, Segment};
+use crate::sample::unmapped_per_eviction;
+use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, SamplingShare, Segment};
 use pagekeeper_policy::{Admission, Checked, Hint, Page, Policy, PolicySpec, all};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -247,7 +247,7 @@ struct Model {
     /// Victims spared since room was last made.
     spared: usize,
     inputs: Vec<(u8, u64, u64)>,
-    per_eviction: Option<u32>,
+    share: Option<SamplingShare>,
     /// Whether a policy watched pages, so far.
     watched: bool,
 }
@@ -269,10 +269,7 @@ impl Model {
             reserved: 0,
             spared: 0,
             inputs: Vec::new(),
-            per_eviction: match sampling {
-                Sampling::OnEviction { per_eviction, .. } => Some(per_eviction),
-                _ => None,
-            },
+            share: sampling.share(),
             watched: false,
         };
         for segment in (0..SEGMENTS).map(Segment) {
@@ -366,13 +363,14 @@ impl Model {
         }
         assert_eq!(self.brain.resident_pages() as usize, self.resident.len());
         let counts = self.brain.counts();
-        if let Some(per_eviction) = self.per_eviction {
+        if let Some(share) = self.share {
             self.watched |= self.brain.watches_pages;
-            let mut most = u64::from(per_eviction) * counts.evictions;
+            let mut most = u64::from(unmapped_per_eviction(share)) * counts.evictions;
             if self.watched {
-                most += counts.evictions / u64::from(EVICTIONS_PER_WATCHED);
+                most += counts.evictions * 2 * u64::from(share.percent()) / 100;
             }
-            assert!(counts.unmapped_pages <= most);
+            let none = share == SamplingShare::NONE;
+            assert!(counts.unmapped_pages <= if none { 0 } else { most });
         }
         // As the engine does: what is still on its way out cannot be fetched.
         for place in busy {
@@ -503,16 +501,15 @@ impl Model {
     }
 }
 
+fn share() -> impl Strategy<Value = SamplingShare> {
+    (0..=100u32).prop_map(|percent| SamplingShare::of_percent(percent).unwrap())
+}
+
 fn sampling() -> impl Strategy<Value = Sampling> {
     prop_oneof![
-        Just(Sampling::Off),
-        (1..4u32, 10..60u32, 0..200u32).prop_map(
-            |(per_eviction, share_percent, touched_percent)| Sampling::OnEviction {
-                per_eviction,
-                share_percent,
-                touched_percent,
-            }
-        ),
+        share().prop_map(Sampling::within),
+        // None may also be said so.
+        Just(Sampling::OnEviction { share: SamplingShare::NONE }),
         (1..40u32).prop_map(|mapped_pages| Sampling::Window { mapped_pages }),
     ]
 }

@@ -2,6 +2,7 @@
 
 use crate::brain::{Brain, IN_POLICY, MAPPED, PENDING, STUCK};
 use crate::config::{MIN_FRAMES, Sampling};
+use crate::share::{SamplingShare, TOUCH};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
@@ -10,6 +11,12 @@ const WATCHED_BATCH_PAGES: u32 = 32;
 /// Most pages unmapped at once, and at least where memory is not small: what it costs is an
 /// interrupt to every processor that runs the program, more than that of the pages.
 const UNMAP_BATCH_PAGES: u32 = 64;
+/// Pages unmapped per page evicted, at the most, for the usual share of time or less.
+const UNMAPPED_PER_EVICTION: u32 = 2;
+/// Unmapped part of the memory that is aimed at, at the most, for the usual share or less; and for
+/// any.
+const UNMAPPED_PERCENT: u32 = 33;
+const UNMAPPED_PERCENT_MAX: u32 = 90;
 
 /// Unmapped pages that were touched or evicted, between two decisions: at full rate, and at least.
 const INTEREST_PAGES: u32 = 256;
@@ -22,11 +29,15 @@ const WORTHWHILE: u32 = 20;
 /// Touches that may be saved up while none are seen, per hundred frames.
 const SAVED_TOUCHES_PERCENT: i64 = 12;
 
-/// Evictions that pay for unmapping one watched page. Its next touch is a fault, which costs half
-/// of what bringing a page in does: one in two evictions makes that a fourth more expensive. (With
-/// two for each eviction, programs whose hot pages fit took up to four times as long; with one in
-/// four, loops were found a pass later.)
-pub(crate) const EVICTIONS_PER_WATCHED: u32 = 2;
+/// Pages unmapped per page evicted, at the most.
+pub(crate) fn unmapped_per_eviction(share: SamplingShare) -> u32 {
+    share.scaled(UNMAPPED_PER_EVICTION).max(UNMAPPED_PER_EVICTION)
+}
+
+/// Unmapped part of the memory that is aimed at, at the most.
+fn unmapped_percent(share: SamplingShare) -> u32 {
+    share.scaled(UNMAPPED_PERCENT).clamp(UNMAPPED_PERCENT, UNMAPPED_PERCENT_MAX)
+}
 
 /// How much is learned from unmapping pages: in a scan, or a loop that does not fit, hardly one is
 /// touched again before it leaves, and fewer are unmapped of those whose turn it is.
@@ -96,8 +107,10 @@ pub(crate) struct Watched {
     interest: Interest,
     /// Those that are mapped, in the order in which they were; some are not any more, or twice.
     mapped: VecDeque<Page>,
-    /// Evictions that have not paid for unmapping yet.
-    credit: u32,
+    /// Touches that evictions have paid for, in hundredths; each is spent as a page is unmapped.
+    /// (When each eviction paid for two pages, programs whose hot pages fit took up to four times as
+    /// long; with one page for four evictions, loops were found a pass later.)
+    touches: i64,
 }
 
 impl Brain {
@@ -124,10 +137,11 @@ impl Brain {
 
     /// An unmapped page was touched.
     pub(crate) fn unmapped_touched(&mut self, page: Page) {
+        self.counts.touches_seen += 1;
         if self.is_watched(page) {
             self.watched.interest.touched();
         } else {
-            self.sampled.touches -= 100;
+            self.sampled.touches -= TOUCH;
             self.sampled.interest.touched();
         }
     }
@@ -140,12 +154,13 @@ impl Brain {
 
     /// Unmaps the watched pages mapped longest ago, unless they are recent, as far as evictions pay
     /// for it.
-    fn unmap_watched(&mut self) {
+    fn unmap_watched(&mut self, share: SamplingShare) {
         let (limit, evicted) = (self.limit(), self.plan.evict.len() as u32);
-        let credit = &mut self.watched.credit;
-        *credit = (*credit + evicted).min(limit);
         let batch = (limit / 64).clamp(1, WATCHED_BATCH_PAGES);
-        while self.watched.credit >= batch * EVICTIONS_PER_WATCHED
+        let price = i64::from(batch) * TOUCH;
+        let touches = &mut self.watched.touches;
+        *touches = (*touches + share.touches_of(evicted)).min(share.touches_of(limit).max(price));
+        while self.watched.touches >= price
             && let Some(last) = self.watched.mapped.get(batch as usize - 1)
             && self.uses_since(*last) >= self.recent_uses()
         {
@@ -153,13 +168,13 @@ impl Brain {
             if !is_their_turn && !self.policy.watches_closely() {
                 // Another time.
                 self.watched.mapped.rotate_left(batch as usize);
-                self.watched.credit -= batch * EVICTIONS_PER_WATCHED;
+                self.watched.touches -= price;
                 continue;
             }
             for _ in 0..batch {
                 let page = self.watched.mapped.pop_front().expect("so many are there");
                 if self.flags[page.index()] & (MAPPED | IN_POLICY) == MAPPED | IN_POLICY {
-                    self.watched.credit -= EVICTIONS_PER_WATCHED;
+                    self.watched.touches -= TOUCH;
                     self.unmap(page);
                     self.counts.unmapped_pages += 1;
                     self.plan.unmap.push(page);
@@ -177,26 +192,31 @@ impl Brain {
     pub(crate) fn sample(&mut self) {
         let (batch, (wanted, turns)) = match self.config.sampling {
             Sampling::Off => return,
-            Sampling::OnEviction { per_eviction, share_percent, touched_percent } => {
+            Sampling::OnEviction { share } => {
                 let limit = self.limit();
                 let evicted = self.plan.evict.len() as u32;
                 if self.watches_pages {
-                    self.unmap_watched();
+                    self.unmap_watched(share);
                 }
                 if !self.policy.wants_samples() {
                     return;
                 }
                 let Sampled { interest: Interest { rate, .. }, credit, touches } =
                     &mut self.sampled;
-                *credit = (*credit + evicted.saturating_mul(per_eviction)).min(limit);
-                let paid = i64::from(evicted) * i64::from(touched_percent);
-                *touches = (*touches + paid).min(i64::from(limit) * SAVED_TOUCHES_PERCENT);
+                *credit =
+                    (*credit + evicted.saturating_mul(unmapped_per_eviction(share))).min(limit);
+                let most = i64::from(limit) * SAVED_TOUCHES_PERCENT;
+                *touches = (*touches + share.touches_of(evicted)).min(most);
                 if *touches < 0 {
                     return;
                 }
                 let batch = (limit / 64).clamp(1, UNMAP_BATCH_PAGES);
-                let share = u64::from(share_percent) * u64::from(*rate);
-                let target = (u64::from(limit) * share / 100 / u64::from(FULL)) as u32;
+                let batch = share.scaled(batch).clamp(1, batch);
+                let at_rate = u64::from(unmapped_percent(share)) * u64::from(*rate);
+                let target = (u64::from(limit) * at_rate / 100 / u64::from(FULL)) as u32;
+                // All of them may be touched: of a small share only some are not paid for yet.
+                let target =
+                    target.min(share.scaled(target).saturating_add((*touches / TOUCH) as u32));
                 let unmapped = self.resident - self.mapped.len();
                 // Of those whose turn it is, as many get unmapped as teach something.
                 let paid = (u64::from(*credit) * u64::from(*rate)) as u32 / FULL;
@@ -212,6 +232,9 @@ impl Brain {
         };
         let exact = matches!(self.config.sampling, Sampling::Window { .. });
         debug_assert!(batch > 0);
+        // Where little may be spent, watched pages are left to what is spent on them.
+        let is_small = |share| share < SamplingShare::USUAL;
+        let leaves_watched = !exact && self.config.sampling.share().is_some_and(is_small);
         let mut left = wanted;
         // Newcomers stay mapped, wherever they stand in the order: the instruction that needed
         // them may not have finished.
@@ -219,7 +242,8 @@ impl Brain {
         while left > 0 && tries > 0 {
             tries -= 1;
             let Some(page) = self.mapped.front() else { break };
-            if !exact && self.flags[page.index()] & (IN_POLICY | STUCK | PENDING) == 0 {
+            let newcomer = self.flags[page.index()] & (IN_POLICY | STUCK | PENDING) == 0;
+            if !exact && newcomer || leaves_watched && self.is_watched(page) {
                 self.mapped_links.move_to_back(&mut self.mapped, page);
                 continue;
             }

@@ -1,9 +1,11 @@
 //! What the brain does for whole access patterns: read-ahead, loops, sampling.
 
 use pagekeeper_frames::{
-    Brain, Config, FIRST_WINDOW_PAGES, Input, Place, Sampling, Segment, WINDOW_PAGES_MAX,
+    Brain, Config, FIRST_WINDOW_PAGES, Input, Place, Sampling, SamplingShare, Segment,
+    WINDOW_PAGES_MAX,
 };
-use pagekeeper_policy::PolicySpec;
+use pagekeeper_policy::{PolicySpec, all};
+use proptest::prelude::*;
 
 /// Plays a program whose mapped pages are touched unseen.
 struct Program {
@@ -266,6 +268,69 @@ fn touches_are_seen_for_a_share_of_what_misses_cost() {
     let unmapped_at_once = u64::from(frames) / 2;
     assert!(counts.minor_faults <= counts.evictions / 2 + unmapped_at_once, "{counts:?}");
     assert!(counts.minor_faults >= counts.evictions / 4, "{counts:?}");
+}
+
+/// A hot set in a scan; nothing is fetched ahead, so that all minor faults are for sampling.
+fn hot_set_in_a_scan(policy: &str, frames: u32, percent: u32, hot: u64, steps: u64) -> Program {
+    let sampling = Sampling::within(SamplingShare::of_percent(percent).unwrap());
+    let config = Config { sampling, window_pages_max: 1, ..Config::live(frames) };
+    let mut program = Program::new(policy, config, 1, 1 << 40);
+    let mut at = 1u64;
+    for step in 0..steps {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program.touch(0, (at >> 33) % hot);
+        program.touch(0, (1 << 20) + step);
+    }
+    program
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
+
+    /// Two touches cost what a miss does. What is unmapped when the last touch was paid for may be
+    /// touched as well: once, and of a share below the usual one a part of it.
+    #[test]
+    fn touches_cost_no_more_than_the_share(
+        pick in any::<prop::sample::Index>(),
+        frames in 16..600u32,
+        percent in prop_oneof![Just(0u32), Just(1), Just(100), 0..=100u32],
+        hot_percent in 1..150u64,
+    ) {
+        let live: Vec<_> = all().iter().filter(|policy| policy.runs_live()).collect();
+        let name = live[pick.index(live.len())].name;
+        let watches = PolicySpec::parse(name).unwrap().build(frames, 7).unwrap().watches_pages();
+        let hot = (u64::from(frames) * hot_percent / 100).max(1);
+        let counts = hot_set_in_a_scan(name, frames, percent, hot, 8000).brain.counts();
+        prop_assert_eq!(counts.touches_seen, counts.minor_faults);
+        let share = u64::from(percent);
+        // Watched pages have a share of their own; of the usual one or more, the other is spent on
+        // them as well, and what that costs is bounded by pages unmapped.
+        let paid = match watches {
+            true if percent >= 25 => counts.unmapped_pages,
+            true => counts.evictions * 4 * share / 100,
+            false => counts.evictions * 2 * share / 100,
+        };
+        let unpaid_percent = (33 * share / 25).min(90);
+        let most = paid + u64::from(frames) * unpaid_percent / 100 + 1;
+        prop_assert!(counts.touches_seen <= most, "{name}: {most} {counts:?}");
+        prop_assert!(percent > 0 || counts.unmapped_pages == 0);
+    }
+}
+
+/// What may be spent is spent where it teaches something, and more of it buys fewer misses.
+#[test]
+fn a_larger_share_sees_more_and_misses_less() {
+    let counts =
+        |percent: u32| hot_set_in_a_scan("clock", 1000, percent, 600, 60_000).brain.counts();
+    let all: Vec<_> = [0, 1, 5, 25, 50, 100].map(counts).into();
+    for (few, many) in all.iter().zip(&all[1..]) {
+        assert!(few.touches_seen < many.touches_seen && few.refaults > many.refaults, "{all:?}");
+    }
+    // Of larger ones there is not always so much to see.
+    for (percent, counts) in [1, 5].iter().zip(&all[1..]) {
+        let paid = counts.evictions * 2 * percent / 100;
+        assert!(counts.touches_seen * 2 >= paid, "{percent}: {counts:?}");
+    }
 }
 
 #[test]

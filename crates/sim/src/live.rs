@@ -5,7 +5,8 @@
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
 use pagekeeper_frames::{
-    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Run as PageRun, Segment,
+    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Run as PageRun,
+    Sampling, SamplingShare, Segment,
 };
 use pagekeeper_policy::PolicySpec;
 use rayon::prelude::*;
@@ -22,8 +23,9 @@ pub struct LiveOptions {
     pub frames: Option<u32>,
     /// Read-ahead on, as live.
     pub read_ahead: bool,
-    /// References are seen by sampling, as live; else every one, as on explicit reads.
-    pub sampled: bool,
+    /// References are seen by sampling that may cost so much, as live; else every one, as on
+    /// explicit reads.
+    pub sampled: Option<SamplingShare>,
     /// Everything else as for a sweep.
     pub sweep: SweepOptions,
 }
@@ -32,12 +34,14 @@ impl LiveOptions {
     /// A live run with this budget and the engine's settings.
     pub fn new(memory_bytes: u64) -> Self {
         let sweep = SweepOptions::default();
-        Self { memory_bytes, frames: None, read_ahead: true, sampled: true, sweep }
+        let sampled = Some(SamplingShare::USUAL);
+        Self { memory_bytes, frames: None, read_ahead: true, sampled, sweep }
     }
 
     fn config(&self) -> Config {
         let frames = self.frames.unwrap_or_else(|| Budget::new(self.memory_bytes, 0).frames(0));
-        let config = Config::live(frames);
+        let sampling = Sampling::within(self.sampled.unwrap_or_default());
+        let config = Config { sampling, ..Config::live(frames) };
         if self.read_ahead { config } else { Config { window_pages_max: 1, ..config } }
     }
 }
@@ -69,7 +73,7 @@ pub fn simulate_live(
             .frames
             .is_none()
             .then(|| Budget::new(options.memory_bytes, policy.info().bytes_per_page)),
-        sampled: options.sampled,
+        sampled: options.sampled.is_some(),
         calls: vec![Calls::default(); references.segments().len()],
         faults: vec![0; references.segments().len()],
         segment_references: vec![0; references.segments().len()],
@@ -109,6 +113,8 @@ pub fn simulate_live(
             .map(|(at, _)| run.brain.dirty_pages(Segment(at as u32)))
             .sum(),
         minor_faults: brain.minor_faults,
+        unmapped_pages: brain.unmapped_pages,
+        touches_seen: brain.touches_seen,
         write_faults: brain.write_faults,
         read_requests: run.requests,
         pages_read: brain.major_faults + brain.prefetched_pages + run.gap_pages,
@@ -349,7 +355,7 @@ mod tests {
         let options = LiveOptions { frames: Some(1100), ..LiveOptions::new(1 << 20) };
         let sampled = simulate_live(&refs, &spec, &options).unwrap();
         assert_eq!(sampled.counts.pages_read, 1000, "all fits, though not in the budget");
-        let exact = LiveOptions { sampled: false, read_ahead: false, ..options };
+        let exact = LiveOptions { sampled: None, read_ahead: false, ..options };
         let exact = simulate_live(&refs, &spec, &exact).unwrap();
         assert_eq!((exact.counts.faults, exact.counts.minor_faults), (1000, 0));
     }

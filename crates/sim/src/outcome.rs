@@ -29,6 +29,13 @@ pub struct Counts {
     pub dirty_at_end: u64,
     /// Faults on pages that were resident and not mapped.
     pub minor_faults: u64,
+    /// Pages unmapped so that their next touch is seen.
+    #[serde(default)]
+    pub unmapped_pages: u64,
+    /// Touches seen because of that, or because a call had brought the page in, among
+    /// `minor_faults`.
+    #[serde(default)]
+    pub touches_seen: u64,
     /// First writes to resident clean pages.
     pub write_faults: u64,
     /// Requests that fetched pages, each for one or several of them.

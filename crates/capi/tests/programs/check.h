@@ -90,11 +90,12 @@ HELPER pk_cache *tiny_cache(const char *policy)
 }
 
 /* A small cache with regions; ends the test where there can be none. */
-HELPER pk_cache *mapped_cache(pk_fault_path path, const char *policy)
+HELPER pk_cache *sampled_cache(pk_fault_path path, const char *policy, uint64_t percent)
 {
     pk_cache_options options = tiny_options(policy);
     pk_cache *cache;
     options.fault_path = path;
+    options.sampling_percent = percent;
     int result = pk_cache_create(&options, &cache);
     if (result == -EPERM || result == -EACCES || result == -ENOSYS || result == -EINVAL ||
         result == -EOPNOTSUPP) {
@@ -104,6 +105,11 @@ HELPER pk_cache *mapped_cache(pk_fault_path path, const char *policy)
     DONE(result);
     CHECK(pk_cache_fault_path(cache) == (int)path);
     return cache;
+}
+
+HELPER pk_cache *mapped_cache(pk_fault_path path, const char *policy)
+{
+    return sampled_cache(path, policy, 0);
 }
 
 /* Reads and writes of which none is short. */

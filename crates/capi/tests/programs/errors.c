@@ -96,9 +96,20 @@ static void options(void)
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "page_bytes is 5000"));
     options = tiny_options(NULL);
+    options.sampling_percent = 101;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "sampling_percent is 101; up to 100"));
+    options = tiny_options(NULL);
     options.struct_bytes = 0;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "sizeof(pk_cache_options)"));
+
+    /* A program that was built for an earlier version, without what came behind. */
+    options = tiny_options(NULL);
+    options.struct_bytes = offsetof(pk_cache_options, sampling_percent);
+    options.sampling_percent = 101; /* none of its business */
+    DONE(pk_cache_create(&options, &cache));
+    DONE(pk_cache_close(cache));
 
     /* A program that was built for a later version: fine, unless it uses what is new. */
     struct { pk_cache_options known; uint64_t newer; } later;

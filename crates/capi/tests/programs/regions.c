@@ -148,6 +148,34 @@ static void threads(void)
     DONE(pk_cache_close(cache));
 }
 
+/* Touches that are seen of eight pages in use, in a scan of the others. */
+static uint64_t touches_seen(uint64_t percent)
+{
+    pk_cache *cache = sampled_cache(path, "clock", percent);
+    pk_region *region;
+    pk_stats stats;
+    stats.struct_bytes = sizeof stats;
+    DONE(pk_segment_scratch(cache, LEN, &segment));
+    DONE(pk_segment_map(segment, 0, LEN, PK_MAP_READ, &region));
+    volatile const unsigned char *bytes = (volatile const unsigned char *)pk_region_data(region);
+    for (size_t i = 0; i < 4000; i++) {
+        CHECK(bytes[random_below(&seed, 8) * PAGE] == 0 && bytes[(24 + i * 5 % 36) * PAGE] == 0);
+    }
+    DONE(pk_cache_stats(cache, &stats));
+    DONE(pk_region_unmap(region));
+    DONE(pk_segment_close(segment));
+    DONE(pk_cache_close(cache));
+    CHECK(stats.evictions > 1000 && (stats.unmapped_pages == 0) == (percent == PK_NO_SAMPLING));
+    CHECK(stats.touches_seen <= stats.unmapped_pages);
+    return stats.touches_seen;
+}
+
+static void sampling(void)
+{
+    uint64_t few = touches_seen(5), many = touches_seen(100);
+    CHECK(touches_seen(PK_NO_SAMPLING) == 0 && few > 0 && many > few);
+}
+
 /* What must end a process, and with which signal. */
 enum { STORE_TO_READ, TOUCH_BEHIND_THE_END, TOUCH_WHAT_CANNOT_BE_LOADED, TOUCH_IN_A_CHILD };
 
@@ -218,5 +246,6 @@ int main(int argc, char **argv)
     against_a_model();
     copy_on_write();
     threads();
+    sampling();
     return 0;
 }

@@ -42,7 +42,7 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let mut options = args.job.resolve(args.policy, "lru")?.options()?;
+    let mut options = args.job.resolve(args.policy, "lru", None)?.options()?;
     let window = args.window.unwrap_or_else(|| window_pages(options.memory_bytes));
     options.window_pages = Some(window);
     options.record = Some((args.output, args.inputs));

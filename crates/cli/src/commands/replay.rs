@@ -5,7 +5,7 @@ use crate::policy_text;
 use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::trace_input::{self, InputArgs};
-use pagekeeper_frames::{Brain, Config, Input};
+use pagekeeper_frames::{Brain, Config, Input, Sampling, SamplingShare};
 use pagekeeper_trace::{Header, Record};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -195,6 +195,18 @@ fn no_usable(key: &str) -> String {
     format!("its header has no usable `{key}`; only traces recorded by us replay")
 }
 
+/// What was spent on sampling; the usual share where a trace is too old to say.
+fn sampling(header: &Header) -> Result<Sampling, String> {
+    let key = "sampling_percent";
+    let share = match number(header, key)? {
+        None => Some(SamplingShare::USUAL),
+        Some(percent) => {
+            u32::try_from(percent).ok().and_then(|p| SamplingShare::of_percent(p).ok())
+        }
+    };
+    share.map(Sampling::within).ok_or_else(|| no_usable(key))
+}
+
 fn seed(header: &Header) -> Result<u64, String> {
     Ok(number(header, "seed")?.unwrap_or(0))
 }
@@ -219,7 +231,7 @@ fn brain_of(header: &Header, policy: Option<&(Vec<u8>, Vec<u8>)>) -> Result<Brai
         }
     };
     let config = match number(header, "window_pages")? {
-        None | Some(0) => Config::live(frames),
+        None | Some(0) => Config { sampling: sampling(header)?, ..Config::live(frames) },
         Some(pages) => Config::recording(frames, small("window_pages", pages)?),
     };
     let policy = spec.build(frames, seed(header)?).map_err(|error| error.to_string())?;

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Kind};
 use crate::job::{self, JobArgs};
+use crate::sampling::SamplingArgs;
 use crate::{control, policy_text};
 use pagekeeper::launch::ControlHook;
 use pagekeeper_policy::PolicySpec;
@@ -28,6 +29,7 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   memory = \"256M\"
   files = [\"*.db\"]
   min_size = \"1M\"
+  sampling = 5
   [program.all]
   policy = \"clock\"
 
@@ -57,12 +59,14 @@ pub(crate) struct Args {
     #[arg(long, short)]
     verbose: bool,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     pub(crate) job: JobArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let job = args.job.resolve(args.policy, "auto")?;
+    let job = args.job.resolve(args.policy, "auto", args.sampling.sampling)?;
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
     options.record = args.record.map(|path| (path, args.record_inputs));

@@ -1,13 +1,15 @@
 //! `pagekeeper simulate`: policies × memory sizes on recorded references.
 
 use crate::account;
-use crate::failure::Failure;
+use crate::failure::{Failure, Kind};
 use crate::policy_list::{self, PolicyList};
 use crate::predict::{self, Emulation};
 use crate::progress::Waiting;
 use crate::report;
+use crate::sampling::SamplingArgs;
 use crate::size::Frames;
 use crate::trace_input::{self, InputArgs, Loaded};
+use pagekeeper_frames::SamplingShare;
 use pagekeeper_sim::{CostModel, Outcome, SimError, SweepOptions};
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -67,6 +69,8 @@ pub(crate) struct Args {
     /// How policies see references
     #[arg(long, value_enum, default_value_t = Seen::Exact)]
     references: Seen,
+    #[command(flatten)]
+    sampling: SamplingArgs,
     /// Fetch neighbours along, as the live engine does
     #[arg(long)]
     readahead: bool,
@@ -97,11 +101,25 @@ fn after_help() -> String {
          pagekeeper simulate *.trace --policy all --frames 1000,2000 --format csv\n  \
          pagekeeper simulate w92.oracleGeneral.zst --policy lru,opt --frames 1000,10000\n\n\
          Without --readahead, faults = references − hits. CSV columns: trace, policy, frames, \
-         references, hits, faults, write_backs, hit_ratio, and pages_read with --readahead.\n\n\
+         references, hits, faults, write_backs, hit_ratio, pages_read with --readahead, and \
+         minor_faults with --references sampled.\n\n\
          {}\n\nCosts (--cost): {}",
         trace_input::formats(),
         CostModel::KEYS.join(", ")
     )
+}
+
+/// What seeing references may cost, where they are sampled.
+fn sampled(args: &Args) -> Result<Option<SamplingShare>, Failure> {
+    match (args.references, args.sampling.sampling) {
+        (Seen::Sampled, share) => Ok(Some(share.unwrap_or_default())),
+        (Seen::Exact, None) => Ok(None),
+        (Seen::Exact, Some(_)) => {
+            let text = "--sampling says what is spent on seeing references, and all are seen; add \
+                        --references sampled";
+            Err(Failure::new(Kind::Usage, text))
+        }
+    }
 }
 
 /// Runs the command.
@@ -110,9 +128,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for Cost(key, value) in &args.cost {
         cost.set(key, value)?;
     }
-    let emulation =
-        Emulation { read_ahead: args.readahead, sampled: args.references == Seen::Sampled };
-    let live_only = emulation.read_ahead || emulation.sampled;
+    let emulation = Emulation { read_ahead: args.readahead, sampled: sampled(args)? };
+    let live_only = emulation.read_ahead || emulation.sampled.is_some();
     let policies = policy_list::flatten(&args.policy, live_only);
     let regions = match args.format {
         Format::Json => args.regions.unwrap_or(REGIONS_DEFAULT),
@@ -169,6 +186,9 @@ fn csv<'a>(
     if args.readahead {
         headings.push("pages_read");
     }
+    if args.references == Seen::Sampled {
+        headings.push("minor_faults");
+    }
     let rows = outcomes.map(|(trace, outcome)| {
         let counts = &outcome.counts;
         let mut fields = vec![
@@ -184,6 +204,9 @@ fn csv<'a>(
         if args.readahead {
             fields.push(counts.pages_read.to_string());
         }
+        if args.references == Seen::Sampled {
+            fields.push(counts.minor_faults.to_string());
+        }
         fields
     });
     report::print_csv(&headings, rows)
@@ -196,6 +219,8 @@ struct JsonRow<'a> {
     page_bytes: u32,
     memory_bytes: u64,
     references_seen: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    sampling_percent: Option<u32>,
     read_ahead: bool,
     hit_ratio: f64,
     #[serde(flatten)]
@@ -211,6 +236,10 @@ impl<'a> JsonRow<'a> {
             references_seen: match args.references {
                 Seen::Exact => "exact",
                 Seen::Sampled => "sampled",
+            },
+            sampling_percent: match args.references {
+                Seen::Exact => None,
+                Seen::Sampled => Some(args.sampling.sampling.unwrap_or_default().percent()),
             },
             read_ahead: args.readahead,
             hit_ratio: outcome.hit_ratio(),
@@ -228,6 +257,9 @@ fn table<'a>(
     if args.readahead {
         headings.push("pages read");
     }
+    if args.references == Seen::Sampled {
+        headings.push("minor faults");
+    }
     headings.push("predicted time");
     let rows = outcomes.clone().map(|(trace, outcome)| {
         let counts = &outcome.counts;
@@ -242,6 +274,9 @@ fn table<'a>(
         ];
         if args.readahead {
             row.push(report::count(counts.pages_read));
+        }
+        if args.references == Seen::Sampled {
+            row.push(report::count(counts.minor_faults));
         }
         row.push(report::duration(outcome.predicted.total_ns));
         row

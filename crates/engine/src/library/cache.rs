@@ -13,7 +13,7 @@ use crate::port::{FileNo, PAGE_BYTES};
 use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
-use pagekeeper_frames::{Budget, Config, MIN_FRAMES, Sampling, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Budget, Config, MIN_FRAMES, Sampling, SamplingShare, WINDOW_PAGES_MAX};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
@@ -44,6 +44,7 @@ pub struct Builder {
     workers: usize,
     write_back_period: Option<Duration>,
     read_ahead_pages_max: Option<u32>,
+    sampling: SamplingShare,
     page_bytes: u64,
     scratch_directory: PathBuf,
     listeners: Vec<Listener>,
@@ -115,6 +116,23 @@ impl Builder {
         self
     }
 
+    /// The most that seeing touches of mapped regions may cost, as a share of the time that misses
+    /// take; [`SamplingShare::USUAL`] if nothing is said. Reads, writes and pins are seen for
+    /// nothing.
+    ///
+    /// ```
+    /// use pagekeeper::library::{Cache, SamplingShare};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let cache = Cache::builder(8 << 20).sampling("5%".parse()?).build()?;
+    /// # let never = Cache::builder(8 << 20).sampling(SamplingShare::NONE).build()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn sampling(mut self, share: SamplingShare) -> Builder {
+        self.sampling = share;
+        self
+    }
+
     /// Where scratch segments keep what does not fit into memory; [`std::env::temp_dir`] if nothing
     /// is said. It should not be a file system in memory.
     pub fn scratch_directory(mut self, directory: impl Into<PathBuf>) -> Builder {
@@ -170,7 +188,8 @@ impl Builder {
         let window_bytes = u64::from(WINDOW_PAGES_MAX) * PAGE_BYTES;
         let window_pages_max = (window_bytes / page_bytes).max(1) as u32;
         let window_pages_max = self.read_ahead_pages_max.unwrap_or(window_pages_max);
-        let mut config = Config { window_pages_max, ..Config::live(frames) };
+        let sampling = Sampling::within(self.sampling);
+        let mut config = Config { window_pages_max, sampling, ..Config::live(frames) };
         if path == FaultPath::Explicit {
             // Every use is seen.
             config.sampling = Sampling::Off;
@@ -439,6 +458,7 @@ impl Cache {
             workers: 1,
             write_back_period: Some(Duration::from_secs(5)),
             read_ahead_pages_max: None,
+            sampling: SamplingShare::USUAL,
             page_bytes: PAGE_BYTES,
             scratch_directory: std::env::temp_dir(),
             listeners: Vec::new(),

@@ -58,6 +58,9 @@ impl fmt::Display for Contender {
 pub(super) struct RunStats {
     pub(super) major_faults: u64,
     pub(super) minor_faults: u64,
+    pub(super) unmapped_pages: u64,
+    pub(super) touches_seen: u64,
+    pub(super) evictions: u64,
     pub(super) write_faults: u64,
     pub(super) write_backs: u64,
     pub(super) read_bytes: u64,
@@ -231,6 +234,7 @@ impl<'a> Runner<'a> {
             }
             Contender::Policy(spec) => {
                 command.args(["run", "--policy", &spec.to_string()]);
+                command.arg("--sampling").arg(self.job.sampling.to_string());
             }
             Contender::Kernel => {}
         }

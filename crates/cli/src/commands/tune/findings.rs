@@ -5,6 +5,7 @@ use super::forecast::{Forecast, Predicted};
 use crate::job::Job;
 use crate::report::{count, duration, table};
 use crate::size::Size;
+use pagekeeper_frames::SamplingShare;
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -13,6 +14,8 @@ use std::fmt::Write;
 pub(super) struct Findings {
     command: Vec<String>,
     memory_bytes: u64,
+    /// The most that seeing touches may cost, in percent of the time that misses take.
+    sampling_percent: u32,
     /// Policy that is recommended.
     recommended: String,
     reason: String,
@@ -89,6 +92,7 @@ impl Findings {
         Findings {
             command: job.command.iter().map(|part| part.to_string_lossy().into_owned()).collect(),
             memory_bytes: job.memory.0,
+            sampling_percent: job.sampling.percent(),
             recommended: forecast.best().to_string(),
             reason: forecast.reason.clone(),
             touched_bytes: forecast.touched_bytes,
@@ -185,6 +189,13 @@ impl Findings {
              fetched from storage\nfor whatever reason, as we count it and as the kernel's block \
              layer does.\n",
         );
+        if self.sampling_percent != SamplingShare::USUAL.percent() {
+            let _ = writeln!(
+                text,
+                "Touches of mapped pages were seen for at most {}% of the time that misses take.",
+                self.sampling_percent
+            );
+        }
         match (self.limit_bytes, &self.kernel_skipped) {
             (Some(limit), _) => {
                 let _ = writeln!(

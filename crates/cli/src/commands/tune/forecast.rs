@@ -6,6 +6,7 @@ use crate::predict;
 use crate::report;
 use crate::size::Size;
 use crate::trace_input::Loaded;
+use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{CostModel, Outcome, SweepOptions};
 use serde::Serialize;
@@ -33,6 +34,10 @@ pub(super) struct Predicted {
     pub(super) major_faults: u64,
     /// Faults on resident pages.
     pub(super) minor_faults: u64,
+    /// Of these, what sampling costs.
+    pub(super) touches_seen: u64,
+    /// Pages given up.
+    pub(super) evictions: u64,
     /// Fetched from storage.
     pub(super) read_bytes: u64,
     /// Written back.
@@ -49,6 +54,8 @@ impl Predicted {
             memory_bytes,
             major_faults: counts.faults,
             minor_faults: counts.minor_faults,
+            touches_seen: counts.touches_seen,
+            evictions: counts.evictions,
             read_bytes: counts.pages_read * page_bytes,
             written_bytes: (counts.write_backs + counts.dirty_at_end) * page_bytes,
             elapsed_ns: outcome.predicted.total_ns as u64,
@@ -80,6 +87,7 @@ impl Forecast {
         trace: &Loaded,
         policies: &[PolicySpec],
         memory_bytes: u64,
+        sampling: SamplingShare,
         recorded: &RunStats,
         cpu: Option<Cpu>,
     ) -> Result<Forecast, Failure> {
@@ -87,7 +95,7 @@ impl Forecast {
         let page_bytes = u64::from(trace.page_bytes);
         let cost = calibrated(recorded, cpu, references.len() as u64, page_bytes);
         let options = SweepOptions { cost, ..SweepOptions::default() };
-        let outcomes = predict::live(references, policies, &[memory_bytes], &options)?;
+        let outcomes = predict::live(references, policies, &[memory_bytes], sampling, &options)?;
         let mut ranked: Vec<(&PolicySpec, Predicted)> = policies
             .iter()
             .zip(&outcomes)
@@ -110,7 +118,7 @@ impl Forecast {
         if best != lru() {
             compared.push(lru());
         }
-        let at_sizes = predict::live(references, &compared, &sizes, &options)?
+        let at_sizes = predict::live(references, &compared, &sizes, sampling, &options)?
             .iter()
             .zip(sizes.iter().cycle())
             .map(|(outcome, bytes)| Predicted::of(outcome, *bytes, page_bytes))
@@ -246,9 +254,9 @@ mod tests {
     #[test]
     fn a_loop_larger_than_memory_wants_mru_and_a_smaller_one_nothing() {
         let policies = ["lru", "mru", "fifo"].map(|name| PolicySpec::parse(name).unwrap());
-        let memory = 16 << 20;
+        let (memory, usual) = (16 << 20, SamplingShare::USUAL);
         let forecast =
-            Forecast::new(&looped(5120, 6), &policies, memory, &recorded(), None).unwrap();
+            Forecast::new(&looped(5120, 6), &policies, memory, usual, &recorded(), None).unwrap();
         assert_eq!(forecast.best().name(), "mru", "{:#?}", forecast.at_memory);
         assert!(forecast.reason.contains("loops"), "{}", forecast.reason);
         assert_eq!(forecast.at_memory.len(), 3);
@@ -258,7 +266,7 @@ mod tests {
         assert_eq!((double.memory_bytes, double.read_bytes), (2 * memory, 5120 * 4096));
 
         let forecast =
-            Forecast::new(&looped(1000, 6), &policies, memory, &recorded(), None).unwrap();
+            Forecast::new(&looped(1000, 6), &policies, memory, usual, &recorded(), None).unwrap();
         assert_eq!(forecast.best().name(), "lru");
         assert!(forecast.reason.contains("read once"), "{}", forecast.reason);
     }

@@ -17,6 +17,7 @@ use crate::job::{Job, JobArgs};
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report::{self, Format, say};
+use crate::sampling::SamplingArgs;
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
 use contender::{Contender, Ended, RunFailure, Runner};
@@ -68,13 +69,15 @@ pub(crate) struct Args {
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
     #[command(flatten)]
+    sampling: SamplingArgs,
+    #[command(flatten)]
     job: JobArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let policies = policies(&args.policy)?;
-    let job = args.job.resolve(Some(args.record_policy), "auto")?;
+    let job = args.job.resolve(Some(args.record_policy), "auto", args.sampling.sampling)?;
     let format = args.format;
     let mut runner = Runner::new(&job, args.check, format == Format::Json)?;
 
@@ -87,7 +90,8 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     say(&format!("simulating {} policies", policies.len()));
     let loaded = trace_input::load(&trace, &InputArgs::default())?;
     let waiting = Waiting::for_end_of("simulating");
-    let forecast = Forecast::new(&loaded, &policies, job.memory.0, stats, recorded.cpu)?;
+    let forecast =
+        Forecast::new(&loaded, &policies, job.memory.0, job.sampling, stats, recorded.cpu)?;
     drop(waiting);
     if loaded.references.is_empty() {
         return Err(nothing_managed(&job));
