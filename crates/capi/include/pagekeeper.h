@@ -377,7 +377,8 @@ typedef struct pk_stats {
    */
   uint64_t unmapped_pages;
   /**
-   * Touches seen because of that, or because a call had brought the page in.
+   * Touches that sampling is charged with: of these pages, and of the few that were not mapped
+   * for another reason. Two cost about as much as one miss.
    */
   uint64_t touches_seen;
 } pk_stats;

@@ -45,7 +45,8 @@ pub struct pk_stats {
     pub kernel_ns: u64,
     /// Pages unmapped so that their next touch is seen.
     pub unmapped_pages: u64,
-    /// Touches seen because of that, or because a call had brought the page in.
+    /// Touches that sampling is charged with: of these pages, and of the few that were not mapped
+    /// for another reason. Two cost about as much as one miss.
     pub touches_seen: u64,
 }
 

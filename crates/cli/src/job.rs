@@ -244,11 +244,11 @@ fn tell_counts(stats: &Stats) {
         Size(total.read_bytes),
         Size(total.written_bytes),
     ));
-    if let Some(percent) = stats.sampling_percent {
+    if let Some(percent) = stats.sampling_percent.filter(|percent| *percent > 0) {
         let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;
         say(&format!(
             "sampling for at most {percent}% of the time that misses take: {} pages unmapped, {} \
-             touches seen, {per_hundred:.1} for each 100 evictions",
+             touches seen, {per_hundred:.1} for each 100 evictions (two cost about as much as a miss)",
             report::count(stats.unmapped_pages),
             report::count(stats.touches_seen),
         ));

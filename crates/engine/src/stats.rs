@@ -209,8 +209,8 @@ pub struct Stats {
     pub sampling_percent: Option<u32>,
     /// Pages unmapped so that their next touch is seen.
     pub unmapped_pages: u64,
-    /// Touches seen because of that, or because a call had brought the page in. Two of them cost
-    /// about as much as one miss, for which each of `evictions` stands.
+    /// Touches that sampling is charged with: of these pages, and of the few that were not mapped
+    /// for another reason. Two cost about as much as one miss, for which each of `evictions` stands.
     pub touches_seen: u64,
     /// Private copies of file pages at their most.
     pub private_pages_max: u64,

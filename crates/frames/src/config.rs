@@ -113,7 +113,7 @@ pub struct Counts {
     pub write_backs: u64,
     /// Pages unmapped for sampling.
     pub unmapped_pages: u64,
-    /// Touches seen of resident pages because they were not mapped: unmapped for sampling, or not
-    /// mapped since a call brought them in. What read-ahead has yet to be told of is not among them.
+    /// Touches that sampling is charged with: of resident pages that it unmapped, and of the few
+    /// that were not mapped for another reason, such as a call that brought them in.
     pub touches_seen: u64,
 }

@@ -137,7 +137,9 @@ impl Brain {
 
     /// An unmapped page was touched.
     pub(crate) fn unmapped_touched(&mut self, page: Page) {
-        self.counts.touches_seen += 1;
+        if matches!(self.config.sampling, Sampling::OnEviction { .. }) {
+            self.counts.touches_seen += 1;
+        }
         if self.is_watched(page) {
             self.watched.interest.touched();
         } else {

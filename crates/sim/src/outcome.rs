@@ -32,8 +32,8 @@ pub struct Counts {
     /// Pages unmapped so that their next touch is seen.
     #[serde(default)]
     pub unmapped_pages: u64,
-    /// Touches seen because of that, or because a call had brought the page in, among
-    /// `minor_faults`.
+    /// Touches that sampling is charged with, among `minor_faults`: of these pages, and of the few
+    /// that were not mapped for another reason.
     #[serde(default)]
     pub touches_seen: u64,
     /// First writes to resident clean pages.
