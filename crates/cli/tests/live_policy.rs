@@ -335,14 +335,15 @@ fn touches_are_seen_for_the_share_that_is_stated_and_as_foretold() {
         let counted = |what: &str| done.total(what);
         assert_eq!(counted("sampling_percent"), u64::from(percent));
         assert_eq!(counted("unmapped_pages") == 0, percent == 0);
-        for (what, said) in [
-            ("major_faults", said.faults),
-            ("unmapped_pages", said.unmapped_pages),
-            ("touches_seen", said.touches_seen),
+        // Pages are unmapped while the program goes on, which may be faster.
+        for (what, said, off) in [
+            ("major_faults", said.faults, said.faults / 10),
+            ("unmapped_pages", said.unmapped_pages, said.unmapped_pages / 4),
+            ("touches_seen", said.touches_seen, said.touches_seen / 3),
         ] {
             let counted = counted(what);
-            let off = counted.abs_diff(said);
-            assert!(off <= said / 10 + 4, "{percent} %: {counted} {what}, {said} were foretold");
+            let is_near = counted.abs_diff(said) <= off + 8;
+            assert!(is_near, "{percent} %: {counted} {what}, {said} were foretold");
         }
         let paid = counted("evictions") * 2 * u64::from(percent) / 100;
         let (frames, seen) = (64, counted("touches_seen"));
