@@ -133,8 +133,8 @@ pub extern "C" fn pk_layer_scratch(directory: *const c_char, len: u64, layer: Pl
     status("pk_layer_scratch", || {
         let layer = place(layer, "place for the layer")?;
         let directory = given(raw::path(directory), "directory")?;
-        let store = FileStore::scratch(directory, len)
-            .map_err(|e| Error::at(&directory.display().to_string(), &e))?;
+        let store =
+            FileStore::scratch(directory, len).map_err(|e| Error::at(directory.display(), &e))?;
         layer.write(Some(pk_layer::new(Arc::new(store), Kind::Plain)));
         Ok(())
     })
