@@ -7,7 +7,7 @@ use crate::table::{self, Spread};
 use anyhow::{Context, Result, bail, ensure};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{LiveOptions, References, simulate_live};
-use pagekeeper_trace::{Record, TraceReader};
+use pagekeeper_trace::TraceReader;
 use serde_json::{Value, json};
 use std::fs::File;
 use std::io::BufReader;
@@ -172,20 +172,7 @@ fn load(trace: &Path) -> Result<References> {
     let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
     let mut builder = References::builder();
     while let Some(record) = reader.next_record()? {
-        match record {
-            Record::Segment(s) => {
-                let name = String::from_utf8_lossy(&s.name).into_owned();
-                builder.segment(s.segment, name, s.bytes.div_ceil(4096));
-            }
-            Record::Reference(r) => builder.push(pagekeeper_sim::Reference {
-                segment: r.segment,
-                page_index: r.page,
-                write: r.write,
-                by_call: r.by_call,
-                time_ns: r.time_ns,
-            })?,
-            _ => {}
-        }
+        builder.record(&record, 4096, 1)?;
     }
     Ok(builder.finish())
 }

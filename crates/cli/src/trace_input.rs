@@ -4,9 +4,9 @@ use crate::failure::{Failure, Kind};
 use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::size::{Frames, Size};
-use pagekeeper_sim::{Reference, References, SimError};
+use pagekeeper_sim::{References, SimError};
 use pagekeeper_trace::{
-    ColumnSpec, Header, ImportError, ImportOptions, Objects, PageCacheEvents, Record, Source,
+    ColumnSpec, Header, ImportError, ImportOptions, Objects, PageCacheEvents, Source,
     for_each_record, importers,
 };
 use std::fs::File;
@@ -144,21 +144,10 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     let (page_bytes, ratio) = pages(source.header(), args, path)?;
     let mut builder = References::builder();
     let mut full: Result<(), SimError> = Ok(());
-    let read = for_each_record(source.as_mut(), |record| match record {
-        Record::Segment(segment) => {
-            let name = String::from_utf8_lossy(&segment.name).into_owned();
-            builder.segment(segment.segment, name, segment.bytes.div_ceil(page_bytes.into()));
+    let read = for_each_record(source.as_mut(), |record| {
+        if full.is_ok() {
+            full = builder.record(&record, page_bytes.into(), ratio);
         }
-        Record::Reference(touch) if full.is_ok() => {
-            full = builder.push(Reference {
-                segment: touch.segment,
-                page_index: touch.page / ratio,
-                write: touch.write,
-                by_call: touch.by_call,
-                time_ns: touch.time_ns,
-            });
-        }
-        _ => {}
     });
     read.map_err(|e| Failure::from(e).of_file(path))?;
     full.map_err(|e| Failure::from(e).of_file(path))?;

@@ -11,6 +11,7 @@ use crate::table::Table;
 use crate::word::{Chosen, State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
 use pagekeeper_policy::{Page, Policy, PolicySpec};
+use pagekeeper_trace::ExtentEvent;
 use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
@@ -111,6 +112,8 @@ pub trait Log: Send {
     fn policy(&mut self, number: u32, policy: &PolicySpec);
     /// A segment got its name and length; a heap has none.
     fn segment(&mut self, segment: Segment, name: &str, bytes: Option<u64>);
+    /// Something became of pages of a heap.
+    fn extent(&mut self, segment: Segment, pages: Range<u64>, event: ExtentEvent);
 }
 
 /// A victim that was busy when it was chosen.
@@ -526,6 +529,11 @@ impl Core {
         if self.doomed_by.get(&page) == Some(&doomed.ticket) {
             self.doomed_by.remove(&page);
         }
+    }
+
+    /// Whether a busy victim is being written back or taken out.
+    pub(crate) fn on_its_way_out(&self, doomed: Doomed) -> bool {
+        matches!(self.word(doomed.victim.page).state(), State::Cleaning | State::Leaving)
     }
 
     fn look_at_late(&mut self, doomed: Doomed) -> Late {

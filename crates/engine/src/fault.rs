@@ -177,6 +177,9 @@ impl<P: Port> Engine<P> {
         word.pin();
         let mut job = Job::default();
         let first_write = writes && !word.dirty();
+        // While recording, a page that is dirty already is mapped without write access all the same:
+        // elsewhere it may have been written back meanwhile, and this is what dirties it again.
+        let shows_write = self.exact && fault.protected && region.shared && word.dirty();
         if first_write {
             word.set_dirty();
             core.note_dirty(place);
@@ -184,7 +187,7 @@ impl<P: Port> Engine<P> {
         if !hidden {
             self.count(&mut core, region.file, |c| c.minor_faults += 1);
             job = self.decide(&mut core, Input::Touch { place, write: writes, map: true });
-        } else if first_write {
+        } else if first_write || shows_write {
             self.count(&mut core, region.file, |c| c.write_faults += 1);
             job = self.decide(&mut core, Input::Write { place });
         }
@@ -201,7 +204,10 @@ impl<P: Port> Engine<P> {
         // Private mappings stay write-protected until their copy is counted.
         let private_copy = !region.shared
             && core.space_mut(fault.space).is_some_and(|s| s.private.contains(&addr));
-        let protect = if region.shared { !word.dirty() } else { !private_copy };
+        let protect = match region.shared {
+            true => !(word.dirty() && (writes || !self.exact)),
+            false => !private_copy,
+        };
         drop(core);
         let space = fault.space;
         // What comes along first: the program goes on as soon as its own page is mapped.

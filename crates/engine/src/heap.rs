@@ -10,6 +10,7 @@ use crate::engine::{Again, Engine};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Space;
 use pagekeeper_frames::{Input, Segment};
+use pagekeeper_trace::ExtentEvent;
 use rangemap::{RangeMap, RangeSet};
 use std::ops::Range;
 
@@ -71,6 +72,13 @@ impl File {
 }
 
 impl Core {
+    /// A recording hears what becomes of pages of a heap.
+    fn log_extent(&mut self, file: FileNo, pages: Range<u64>, event: ExtentEvent) {
+        if let Some(log) = &mut self.log {
+            log.extent(Segment(file), pages, event);
+        }
+    }
+
     fn is_heap(&self, file: FileNo) -> bool {
         self.file(file).is_some_and(|f| f.heap.is_some())
     }
@@ -143,8 +151,10 @@ impl<P: Port> Engine<P> {
 
     /// Pages are part of an allocation from now on.
     pub fn heap_use(&self, file: FileNo, pages: Range<u64>) {
-        if let Some(heap) = self.lock().file_mut(file).and_then(|f| f.heap.as_mut()) {
-            heap.add(pages);
+        let mut core = self.lock();
+        if let Some(heap) = core.file_mut(file).and_then(|f| f.heap.as_mut()) {
+            heap.add(pages.clone());
+            core.log_extent(file, pages, ExtentEvent::Allocated);
         }
     }
 
@@ -199,11 +209,14 @@ impl<P: Port> Engine<P> {
             self.drop_pages(orphan.file, pages.clone(), true, &mut again);
             forget(pages.clone());
         }
-        if let Some(heap) = self.lock().file_mut(orphan.file).and_then(|f| f.heap.as_mut()) {
-            for pages in left.iter() {
+        let mut core = self.lock();
+        for pages in left.iter() {
+            if let Some(heap) = core.file_mut(orphan.file).and_then(|f| f.heap.as_mut()) {
                 heap.remove(pages.clone());
+                core.log_extent(orphan.file, pages.clone(), ExtentEvent::Freed);
             }
         }
+        drop(core);
         self.take_fence(orphan.file, orphan.ticket);
         self.serve_all(&mut again);
     }
@@ -213,7 +226,11 @@ impl<P: Port> Engine<P> {
         let Some(ticket) = self.lock().put_fence(file, pages.clone(), Change::Drop) else { return };
         let mut again = Again::new();
         self.drop_pages(file, pages.clone(), true, &mut again);
-        forget(pages);
+        forget(pages.clone());
+        let mut core = self.lock();
+        core.log_extent(file, pages.clone(), ExtentEvent::Freed);
+        core.log_extent(file, pages, ExtentEvent::Allocated);
+        drop(core);
         self.take_fence(file, ticket);
         self.serve_all(&mut again);
     }
@@ -226,8 +243,27 @@ impl<P: Port> Engine<P> {
     pub fn heap_hold(&self, file: FileNo) -> Result<u64, PortError> {
         let mut again = Again::new();
         let ticket = self.fence_off(file, 0..PAGES_MAX, Change::Hold, &mut again);
+        self.lock().log_extent(file, 0..PAGES_MAX, ExtentEvent::Stored);
         self.serve_all(&mut again);
         ticket
+    }
+
+    /// Stores what is dirty of a heap, so that a hold that follows is short.
+    ///
+    /// # Errors
+    /// As [`heap_hold`](Self::heap_hold).
+    pub fn heap_store(&self, file: FileNo) -> Result<(), PortError> {
+        let stored = self.write_out(file, 0..PAGES_MAX);
+        self.lock().log_extent(file, 0..PAGES_MAX, ExtentEvent::Stored);
+        stored
+    }
+
+    /// Pages of a heap begin with what a parent stored of them.
+    pub fn heap_inherit(&self, file: FileNo, pages: impl Iterator<Item = Range<u64>>) {
+        let mut core = self.lock();
+        if core.log.is_some() {
+            pages.for_each(|pages| core.log_extent(file, pages, ExtentEvent::Inherited));
+        }
     }
 
     /// Ends what [`heap_hold`](Self::heap_hold) began.
@@ -243,6 +279,7 @@ impl<P: Port> Engine<P> {
         {
             let mut core = self.lock();
             core.decide(Input::Close { segment: Segment(file) });
+            core.log_extent(file, 0..PAGES_MAX, ExtentEvent::Freed);
             if let Some(f) = core.file_mut(file) {
                 f.pages = 0;
                 f.dirty.clear();

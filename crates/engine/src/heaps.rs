@@ -162,13 +162,18 @@ impl Manager {
             known.opened += 1;
             known.opened
         };
-        let name = format!("heap:{number}");
-        let memfd = Memfd::create(&format!("pagekeeper:{name}"), PAGES_MAX * PAGE_BYTES, false)?;
+        let comm = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        let name = format!("heap:{number} ({})", String::from_utf8_lossy(&comm).trim_end());
+        let memfd =
+            Memfd::create(&format!("pagekeeper:heap:{number}"), PAGES_MAX * PAGE_BYTES, false)?;
         let memfd_ino = file::stat(&memfd)?.id.ino;
         let no = self.number_heap(&name, memfd_ino).ok_or(Errno::MFILE)?;
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::Scratch(store) });
-        self.engine.port().put_file(no, live);
+        self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
+        if let Some(store) = live.heap() {
+            self.engine.heap_inherit(no, store.stored());
+        }
         for range in &inherited {
             let first = range.offset / PAGE_BYTES;
             self.engine.heap_use(no, first..first + range.bytes / PAGE_BYTES);
@@ -306,7 +311,7 @@ impl Manager {
             }
             (_, None) => Ok(0),
             (wire::FORK_AHEAD, Some(no)) => {
-                self.engine.write_out(no, 0..PAGES_MAX).map_err(errno)?;
+                self.engine.heap_store(no).map_err(errno)?;
                 Ok(0)
             }
             (_, Some(no)) => {

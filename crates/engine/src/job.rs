@@ -195,7 +195,13 @@ impl<P: Port> Engine<P> {
     /// Claims a victim that was busy when it was chosen, waiting for it or not.
     fn late(&self, doomed: Doomed, wait: bool, again: &mut Again) -> Late {
         if !wait {
-            return self.lock().claim_late(doomed);
+            // A page that is being written back or taken out is soon at rest, unless whoever is to do
+            // that waits in turn.
+            let settled = self.wait_a_little(|core| match core.claim_late(doomed) {
+                Late::Busy if core.on_its_way_out(doomed) => None,
+                late => Some(late),
+            });
+            return settled.unwrap_or(Late::Busy);
         }
         let settled = |core: &mut Core| match core.claim_late(doomed) {
             Late::Busy => None,
@@ -256,7 +262,7 @@ impl<P: Port> Engine<P> {
                 continue;
             }
             let protect = if region.shared {
-                !word.dirty()
+                !word.dirty() || self.exact && !wanted
             } else {
                 let space = core.spaces.get(space as usize).and_then(Option::as_ref);
                 !space.is_some_and(|s| s.private.contains(&addr))

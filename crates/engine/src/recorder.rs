@@ -9,6 +9,7 @@ use pagekeeper_trace::{TraceError, TraceWriter};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::BufWriter;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
@@ -213,6 +214,12 @@ impl Log for Recorder {
             let (name, definition) = (name.clone(), part.to_vec());
             self.push(trace::Record::Policy(trace::Policy { number, name, definition }));
         }
+    }
+
+    fn extent(&mut self, segment: Segment, pages: Range<u64>, event: trace::ExtentEvent) {
+        let (first, pages) = (pages.start, pages.end - pages.start);
+        let segment = segment.0;
+        self.push(trace::Record::Extent(trace::Extent { segment, first, pages, event }));
     }
 
     fn segment(&mut self, segment: Segment, name: &str, bytes: Option<u64>) {

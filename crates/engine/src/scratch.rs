@@ -244,6 +244,24 @@ impl HeapStore {
         HeapStore { scratch: self.scratch.clone(), number }
     }
 
+    /// Pages that have a block, neighbours together, in order.
+    pub fn stored(&self) -> impl Iterator<Item = Range<u64>> + use<> {
+        let map = self.scratch.lock().maps.get(&self.number).cloned().unwrap_or_default();
+        let pages = map.into_iter().flat_map(|(chunk, blocks)| {
+            let page = chunk * CHUNK_PAGES;
+            (0..CHUNK_PAGES).filter(move |&i| blocks[i as usize] != 0).map(move |i| page + i)
+        });
+        let mut pages = pages.peekable();
+        std::iter::from_fn(move || {
+            let first = pages.next()?;
+            let mut end = first + 1;
+            while pages.next_if_eq(&end).is_some() {
+                end += 1;
+            }
+            Some(first..end)
+        })
+    }
+
     /// Reads pages; those without a block are zeros. Returns the bytes that came from storage.
     ///
     /// # Errors

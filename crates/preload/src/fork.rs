@@ -42,10 +42,13 @@ pub(crate) fn is_followed() -> bool {
 }
 
 /// Before others' handlers are registered: prepare handlers run last come, first served, those of
-/// the child in order.
+/// the child in order. Also before it is known whether forks are to be followed: an allocator that
+/// is linked (jemalloc) registers its own before this library starts, and its handler locks what it
+/// keeps in memory that nobody may write to by then. Handlers of a process without such memory do
+/// nothing.
 pub(crate) fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
-    if !WANTED.load(Ordering::Acquire) || WATCHED.swap(true, Ordering::AcqRel) {
+    if WATCHED.swap(true, Ordering::AcqRel) {
         return;
     }
     let none = core::ptr::null_mut();

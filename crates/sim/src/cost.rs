@@ -9,8 +9,9 @@ use crate::{Counts, SimError};
 /// time =  references · hit_ns
 ///       + minor_faults · minor_fault_ns + write_faults · write_fault_ns
 ///       + read_requests · major_request_ns
-///       + (pages_read − prefetched_pages) · major_page_ns
-///       + prefetched_pages · read_ahead_page_ns
+///       + zero_faults · minor_fault_ns
+///       + (pages_read − pages read ahead) · major_page_ns
+///       + (pages read ahead = prefetched_pages − (zero_pages − zero_faults)) · read_ahead_page_ns
 ///       + (write_backs + dirty_at_end) · write_back_ns
 /// ```
 ///
@@ -23,7 +24,7 @@ pub struct CostModel {
     /// The program's own work per reference, the touch included. Default 10: little more than
     /// the touch. From a recorded run: (elapsed − time in faults) / references.
     pub hit_ns: f64,
-    /// A fault on a page that is resident and not mapped. Default 5,000: a message to the pager
+    /// A fault on a page that is resident and not mapped, or zeros. Default 5,000: a message to the pager
     /// and back, and the mapping.
     pub minor_fault_ns: f64,
     /// The first write to a clean page. Default 5,500: a message to the pager and back, and
@@ -124,16 +125,18 @@ impl CostModel {
     /// The time that these counts take.
     pub fn predict(&self, counts: &Counts) -> PredictedTime {
         let times = |count: u64, ns: f64| count as f64 * ns;
-        let waited_pages = counts.pages_read.saturating_sub(counts.prefetched_pages);
+        let zeros_ahead = counts.zero_pages.saturating_sub(counts.zero_faults);
+        let ahead_pages = counts.prefetched_pages.saturating_sub(zeros_ahead);
+        let waited_pages = counts.pages_read.saturating_sub(ahead_pages);
         let written =
             counts.write_backs + if self.write_back_at_end { counts.dirty_at_end } else { 0 };
         let mut time = PredictedTime {
             hit_ns: times(counts.references, self.hit_ns),
-            minor_fault_ns: times(counts.minor_faults, self.minor_fault_ns)
+            minor_fault_ns: times(counts.minor_faults + counts.zero_faults, self.minor_fault_ns)
                 + times(counts.write_faults, self.write_fault_ns),
             major_fault_ns: times(counts.read_requests, self.major_request_ns)
                 + times(waited_pages, self.major_page_ns),
-            read_ahead_ns: times(counts.prefetched_pages, self.read_ahead_page_ns),
+            read_ahead_ns: times(ahead_pages, self.read_ahead_page_ns),
             write_back_ns: times(written, self.write_back_ns),
             total_ns: 0.0,
         };

@@ -5,14 +5,16 @@
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
 use pagekeeper_frames::{
-    Brain, Budget, Config, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan, Run as PageRun,
-    Sampling, SamplingShare, Segment,
+    Brain, Budget, Config, EXTENT_PAGES, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan,
+    Run as PageRun, Sampling, SamplingShare, Segment,
 };
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_trace::ExtentEvent;
 use rayon::prelude::*;
 
+use crate::heap::{self, Heaps};
 use crate::outcome::account_of;
-use crate::{Counts, Outcome, References, SegmentOutcome, SimError, SweepOptions};
+use crate::{Counts, HeapChange, Outcome, References, SegmentOutcome, SimError, SweepOptions};
 
 /// What a live run is given.
 #[derive(Clone, Copy, Debug)]
@@ -79,13 +81,21 @@ pub fn simulate_live(
         segment_references: vec![0; references.segments().len()],
         requests: 0,
         gap_pages: 0,
+        heaps: Heaps::of(references),
+        zero_faults: 0,
+        zero_pages: 0,
+        stored_pages: 0,
     };
     for (at, segment) in references.segments().iter().enumerate() {
-        run.brain.apply(Input::Segment { segment: Segment(at as u32), pages: segment.pages });
+        run.declare(at, segment.pages);
     }
     let regions = references.regions(options.sweep.regions_per_segment);
     let mut region_faults = vec![0u64; regions.total()];
+    let mut changes = references.heap_changes().iter().peekable();
     for (at, (page, write)) in references.iter().enumerate() {
+        while let Some(change) = changes.next_if(|change| change.position <= at) {
+            run.change(change);
+        }
         let (segment, index) = references.place(page);
         let place = Place { segment: Segment(segment as u32), index };
         run.segment_references[segment] += 1;
@@ -94,6 +104,7 @@ pub fn simulate_live(
             region_faults[regions.of(page)] += 1;
         }
     }
+    changes.for_each(|change| run.change(change));
     let brain = run.brain.counts();
     let total = references.len() as u64;
     let faults = brain.major_faults;
@@ -105,19 +116,22 @@ pub fn simulate_live(
         cold_faults: faults - brain.refaults,
         refaults: brain.refaults,
         evictions: brain.evictions,
-        write_backs: brain.write_backs,
+        write_backs: brain.write_backs + run.stored_pages,
         dirty_at_end: references
             .segments()
             .iter()
             .enumerate()
+            .filter(|(_, segment)| !segment.is_heap)
             .map(|(at, _)| run.brain.dirty_pages(Segment(at as u32)))
             .sum(),
         minor_faults: brain.minor_faults,
         unmapped_pages: brain.unmapped_pages,
         touches_seen: brain.touches_seen,
         write_faults: brain.write_faults,
+        zero_faults: run.zero_faults,
+        zero_pages: run.zero_pages,
         read_requests: run.requests,
-        pages_read: brain.major_faults + brain.prefetched_pages + run.gap_pages,
+        pages_read: brain.major_faults + brain.prefetched_pages + run.gap_pages - run.zero_pages,
         prefetched_pages: brain.prefetched_pages,
         prefetch_wasted_pages: brain.prefetch_wasted_pages,
     };
@@ -189,6 +203,11 @@ struct Run {
     requests: u64,
     /// Read between runs for nothing.
     gap_pages: u64,
+    heaps: Heaps,
+    zero_faults: u64,
+    zero_pages: u64,
+    /// Written before forks.
+    stored_pages: u64,
 }
 
 impl Run {
@@ -227,16 +246,87 @@ impl Run {
         }
     }
 
+    /// Tells the brain of a segment: a heap has room to grow.
+    fn declare(&mut self, at: usize, pages: u64) {
+        let pages = self.heaps.room_pages(at).unwrap_or(pages);
+        self.brain.apply(Input::Segment { segment: Segment(at as u32), pages });
+    }
+
+    /// Something became of a heap's pages.
+    fn change(&mut self, change: &HeapChange) {
+        self.heaps.apply(change);
+        let segment = Segment(change.segment as u32);
+        let (first, pages) = (change.pages.start, change.pages.end - change.pages.start);
+        match change.event {
+            ExtentEvent::Freed if heap::is_end(change) => {
+                self.apply(Input::Close { segment });
+                self.declare(change.segment, 0);
+            }
+            ExtentEvent::Freed => self.apply(Input::Drop { segment, first, pages }),
+            ExtentEvent::Stored => {
+                for (_, at) in self.brain.numbered(segment, first, pages) {
+                    for index in at.index..at.index + u64::from(EXTENT_PAGES) {
+                        let place = Place { segment, index };
+                        if change.pages.contains(&index) && self.brain.is_dirty(place) {
+                            self.clean(place);
+                            self.stored_pages += 1;
+                        }
+                    }
+                }
+            }
+            ExtentEvent::Allocated | ExtentEvent::Inherited => {}
+        }
+    }
+
+    /// A page was written back, and stays.
+    fn clean(&mut self, place: Place) {
+        self.brain.apply(Input::Cleaned { place });
+        self.heaps.store(place);
+    }
+
+    /// What of a run of a heap is fetched; the rest is given up. Tells whether anything is read.
+    fn fetch_of_heap(&mut self, run: PageRun) -> bool {
+        let useful = self.heaps.useful_pages(&run);
+        let mut reads = false;
+        for i in 0..run.pages {
+            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+            if i >= useful {
+                self.apply_one(Input::Failed { place });
+            } else if self.heaps.is_zeros(place) {
+                self.zero_pages += 1;
+                self.zero_faults += u64::from(i < run.demanded);
+            } else {
+                reads = true;
+            }
+        }
+        reads
+    }
+
     fn carry_out(&mut self, plan: Plan) {
-        for request in PageRun::requests(&plan.fetch, |_| GAP_READ_PAGES) {
+        for victim in plan.evict.iter().filter(|victim| victim.dirty) {
+            self.heaps.store(victim.place);
+        }
+        let gap_pages_max = |segment| {
+            let place = Place { segment, index: 0 };
+            if self.heaps.is_heap(place) { 0 } else { GAP_READ_PAGES }
+        };
+        let requests: Vec<&[PageRun]> = PageRun::requests(&plan.fetch, gap_pages_max).collect();
+        for request in requests {
+            if self.heaps.is_heap(request[0].place) {
+                let mut reads = false;
+                for run in request {
+                    reads |= self.fetch_of_heap(*run);
+                }
+                self.requests += u64::from(reads);
+                continue;
+            }
             self.requests += 1;
             let asked_for: u64 = request.iter().map(|run| u64::from(run.pages)).sum();
             self.gap_pages += request[0].span_to(&request[request.len() - 1]) - asked_for;
         }
         for run in plan.clean {
             for i in 0..u64::from(run.pages) {
-                let place = Place { index: run.place.index + i, ..run.place };
-                self.brain.apply(Input::Cleaned { place });
+                self.clean(Place { index: run.place.index + i, ..run.place });
             }
         }
     }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use crate::{PredictedTime, References, Regions};
 
 /// Events of one run. In exact demand paging `minor_faults` and `prefetched_pages` are zero, and
-/// `read_requests` and `pages_read` equal `faults`; they differ where the live engine's read-ahead
+/// `read_requests` and `pages_read` equal `faults` but for `zero_faults`; they differ where the live engine's read-ahead
 /// and sampling are emulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
@@ -23,9 +23,9 @@ pub struct Counts {
     pub refaults: u64,
     /// Pages that the policy gave up.
     pub evictions: u64,
-    /// Pages written because they were dirty when evicted.
+    /// Pages written because they were dirty when evicted, or before a process forked.
     pub write_backs: u64,
-    /// Pages still dirty after the last reference; not among `write_backs`.
+    /// Pages of files still dirty after the last reference; not among `write_backs`.
     pub dirty_at_end: u64,
     /// Faults on pages that were resident and not mapped.
     pub minor_faults: u64,
@@ -38,9 +38,15 @@ pub struct Counts {
     pub touches_seen: u64,
     /// First writes to resident clean pages.
     pub write_faults: u64,
+    /// Faults that nothing was read for: heap memory that was never written out is zeros.
+    #[serde(default)]
+    pub zero_faults: u64,
+    /// Pages that came so, fetched ahead among them.
+    #[serde(default)]
+    pub zero_pages: u64,
     /// Requests that fetched pages, each for one or several of them.
     pub read_requests: u64,
-    /// Pages fetched, for whatever reason.
+    /// Pages read from storage, for whatever reason.
     pub pages_read: u64,
     /// Pages fetched that no reference waited for.
     pub prefetched_pages: u64,

@@ -1,8 +1,12 @@
 //! The simulator's input: a reference string in memory, its pages numbered densely.
 use pagekeeper_policy::Page;
+use pagekeeper_trace::{ExtentEvent, Record, SegmentKind};
+use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::ops::Range;
 
-use crate::SimError;
+use crate::{HeapChange, SimError};
 
 /// The most distinct pages in one reference string: a reference is packed into 32 bits, one of
 /// which says write.
@@ -41,6 +45,8 @@ pub struct Segment {
     pub name: String,
     /// Its length in pages: as declared, or up to the highest page referenced if that is more.
     pub pages: u64,
+    /// It is a program's memory: zeros until it is first written out, and not written at the end.
+    pub is_heap: bool,
 }
 
 /// A reference string: pages numbered densely in order of first reference, so that a replay
@@ -60,6 +66,18 @@ pub struct References {
     page_segment: Vec<u32>,
     /// Per page: its index within the segment.
     page_index: Vec<u64>,
+    /// Which pages begin as zeros: 64 a word, as far as one does.
+    zeros: Vec<u64>,
+    heap_changes: Vec<HeapChange>,
+}
+
+fn set_bit(words: &mut Vec<u64>, at: usize) {
+    words.resize(at / 64 + 1, 0);
+    words[at / 64] |= 1 << (at % 64);
+}
+
+fn bit(words: &[u64], at: usize) -> bool {
+    words.get(at / 64).is_some_and(|word| word >> (at % 64) & 1 != 0)
 }
 
 impl References {
@@ -120,8 +138,23 @@ impl References {
 
     /// Whether the reference at this position was made by a call, as read(2).
     pub fn is_by_call(&self, position: usize) -> bool {
-        let word = self.by_call.get(position / 64).copied().unwrap_or_default();
-        word >> (position % 64) & 1 != 0
+        bit(&self.by_call, position)
+    }
+
+    /// Whether a page's first touch needs no read: heap memory that nobody has written out.
+    pub fn begins_as_zeros(&self, page: Page) -> bool {
+        bit(&self.zeros, page.index())
+    }
+
+    /// Pages whose first touch needs no read.
+    pub fn zero_pages(&self) -> u32 {
+        self.zeros.iter().map(|word| word.count_ones()).sum()
+    }
+
+    /// What became of heaps between references, in order. A page that is used again after it was
+    /// freed has another number.
+    pub fn heap_changes(&self) -> &[HeapChange] {
+        &self.heap_changes
     }
 
     /// The time of each reference in nanoseconds, if the trace has times.
@@ -199,16 +232,102 @@ pub struct ReferencesBuilder {
     references: References,
     numbers: FxHashMap<(u32, u64), u32>,
     segment_places: FxHashMap<u32, u32>,
+    heaps: FxHashMap<u32, HeapPages>,
+}
+
+/// What is known of a heap while references come in.
+#[derive(Clone, Debug, Default)]
+struct HeapPages {
+    /// Number of each page that was referenced and not freed since.
+    numbers: BTreeMap<u64, u32>,
+    /// Pages that a forked child has of its parent, on storage.
+    inherited: RangeSet<u64>,
 }
 
 impl ReferencesBuilder {
     /// Declares a segment, before or after its first reference; again to rename or lengthen it.
     pub fn segment(&mut self, id: u32, name: impl Into<String>, pages: u64) -> &mut Self {
+        if self.heaps.remove(&id).is_some() {
+            // The number is used again, for something else.
+            self.segment_places.remove(&id);
+        }
         let place = self.place_of(id);
         let segment = &mut self.references.segments[place as usize];
         segment.name = name.into();
         segment.pages = segment.pages.max(pages);
         self
+    }
+
+    /// Declares a heap, before its first reference. Of one whose process is gone the number may be
+    /// used again.
+    pub fn heap(&mut self, id: u32, name: impl Into<String>) -> &mut Self {
+        self.segment_places.remove(&id);
+        self.heaps.insert(id, HeapPages::default());
+        let place = self.place_of(id);
+        let segment = &mut self.references.segments[place as usize];
+        (segment.name, segment.is_heap) = (name.into(), true);
+        self
+    }
+
+    /// Something becomes of pages of a heap, before the next reference. Of no heap: nothing.
+    pub fn extent(&mut self, id: u32, pages: Range<u64>, event: ExtentEvent) -> &mut Self {
+        let segment = self.segment_places.get(&id).copied();
+        let (Some(heap), Some(segment)) = (self.heaps.get_mut(&id), segment) else { return self };
+        if pages.is_empty() {
+            return self;
+        }
+        let mut numbers = Vec::new();
+        match event {
+            ExtentEvent::Inherited => heap.inherited.insert(pages.clone()),
+            ExtentEvent::Freed => {
+                heap.inherited.remove(pages.clone());
+                let mut behind = heap.numbers.split_off(&pages.start);
+                heap.numbers.append(&mut behind.split_off(&pages.end));
+                numbers.extend(behind.into_values());
+            }
+            ExtentEvent::Allocated | ExtentEvent::Stored => {}
+        }
+        let (position, segment) = (self.references.len(), segment as usize);
+        let change = HeapChange { position, segment, pages, event, numbers };
+        self.references.heap_changes.push(change);
+        self
+    }
+
+    /// Takes a record of a trace; those that say nothing of references are passed over.
+    /// `page_bytes` is the size of a page here, which is so many (`ratio`) of the trace's.
+    ///
+    /// # Errors
+    /// As [`push`](Self::push).
+    pub fn record(&mut self, record: &Record, page_bytes: u64, ratio: u64) -> Result<(), SimError> {
+        match record {
+            Record::Segment(segment) => {
+                let name = String::from_utf8_lossy(&segment.name);
+                match segment.kind {
+                    SegmentKind::Heap => self.heap(segment.segment, name),
+                    _ => self.segment(segment.segment, name, segment.bytes.div_ceil(page_bytes)),
+                };
+            }
+            Record::Extent(extent) => {
+                let end = extent.first.saturating_add(extent.pages);
+                // Part of a page makes it content; it is free when all of it is.
+                let pages = match extent.event {
+                    ExtentEvent::Freed => extent.first.div_ceil(ratio)..end / ratio,
+                    _ => extent.first / ratio..end.div_ceil(ratio),
+                };
+                self.extent(extent.segment, pages, extent.event);
+            }
+            Record::Reference(touch) => {
+                return self.push(Reference {
+                    segment: touch.segment,
+                    page_index: touch.page / ratio,
+                    write: touch.write,
+                    by_call: touch.by_call,
+                    time_ns: touch.time_ns,
+                });
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Adds the next reference.
@@ -217,7 +336,12 @@ impl ReferencesBuilder {
     /// [`SimError::TooManyPages`] above [`PAGES_MAX`] distinct pages.
     pub fn push(&mut self, reference: Reference) -> Result<(), SimError> {
         let Reference { segment, page_index, write, by_call, time_ns } = reference;
-        let number = match self.numbers.get(&(segment, page_index)) {
+        let heap = if self.heaps.is_empty() { None } else { self.heaps.get(&segment) };
+        let number = match heap {
+            Some(heap) => heap.numbers.get(&page_index),
+            None => self.numbers.get(&(segment, page_index)),
+        };
+        let number = match number {
             Some(number) => *number,
             None => self.new_page(segment, page_index)?,
         };
@@ -229,9 +353,7 @@ impl ReferencesBuilder {
         }
         if by_call {
             let position = self.references.packed.len();
-            let words = &mut self.references.by_call;
-            words.resize(position / 64 + 1, 0);
-            words[position / 64] |= 1 << (position % 64);
+            set_bit(&mut self.references.by_call, position);
         }
         self.references.packed.push(number << 1 | u32::from(write));
         Ok(())
@@ -253,14 +375,24 @@ impl ReferencesBuilder {
         *pages = (*pages).max(page_index.saturating_add(1));
         self.references.page_segment.push(place);
         self.references.page_index.push(page_index);
-        self.numbers.insert((segment, page_index), number);
+        match self.heaps.get_mut(&segment) {
+            None => {
+                self.numbers.insert((segment, page_index), number);
+            }
+            Some(heap) => {
+                heap.numbers.insert(page_index, number);
+                if !heap.inherited.contains(&page_index) {
+                    set_bit(&mut self.references.zeros, number as usize);
+                }
+            }
+        }
         Ok(number)
     }
 
     fn place_of(&mut self, id: u32) -> u32 {
         let segments = &mut self.references.segments;
         *self.segment_places.entry(id).or_insert_with(|| {
-            segments.push(Segment { id, name: String::new(), pages: 0 });
+            segments.push(Segment { id, name: String::new(), pages: 0, is_heap: false });
             segments.len() as u32 - 1
         })
     }

@@ -1,12 +1,16 @@
 //! Exact demand paging: one policy, one memory size, every reference seen.
 use pagekeeper_policy::{Admission, Hint, Page, Place, Policy, Segment};
 
-use crate::{Counts, References, SimError};
+use pagekeeper_trace::ExtentEvent;
+
+use crate::{Counts, HeapChange, References, SimError};
 
 const RESIDENT: u8 = 1;
 const DIRTY: u8 = 2;
 /// Was resident before, now or not.
 const SEEN: u8 = 4;
+/// Its content is on storage: without this, a page of a heap is zeros.
+const STORED: u8 = 8;
 
 /// A reference that was not a hit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,30 +65,46 @@ pub fn replay_warm<P: Policy>(
         tells_dirty: policy.wants_dirty(),
         takes_hints: policy.gives_hints(),
         hints: Vec::new(),
-        state: vec![0; references.pages() as usize],
+        state: initial(references),
+        references,
+        changes: references.heap_changes(),
         free_frames: frames,
         counts: Counts::default(),
     };
-    let (warming, counted) = references.packed().split_at(warm_refs.min(references.len()));
-    pages.references(policy, warming, 0, |_| ())?;
+    let warm_refs = warm_refs.min(references.len());
+    pages.go_on(policy, 0, warm_refs, |_| ())?;
     pages.counts = Counts::default();
-    pages.references(policy, counted, warming.len(), &mut on_fault)?;
-    let dirty_at_end = pages.state.iter().filter(|state| **state & DIRTY != 0).count() as u64;
+    pages.go_on(policy, warm_refs, references.len(), &mut on_fault)?;
+    let is_left = |page: &usize| {
+        let segment = references.place(Page(*page as u32)).0;
+        pages.state[*page] & DIRTY != 0 && !references.segments()[segment].is_heap
+    };
+    let dirty_at_end = (0..pages.state.len()).filter(is_left).count() as u64;
+    let counted = &references.packed()[warm_refs..];
     let references_total = counted.len() as u64;
-    let Counts { faults, cold_faults, .. } = pages.counts;
+    let Counts { faults, cold_faults, zero_faults, .. } = pages.counts;
     Ok(Counts {
         references: references_total,
         writes: counted.iter().map(|packed| u64::from(packed & 1)).sum(),
         hits: references_total - faults,
         refaults: faults - cold_faults,
         dirty_at_end,
-        read_requests: faults,
-        pages_read: faults,
+        zero_pages: zero_faults,
+        read_requests: faults - zero_faults,
+        pages_read: faults - zero_faults,
         ..pages.counts
     })
 }
 
+fn initial(references: &References) -> Vec<u8> {
+    let pages = (0..references.pages()).map(Page);
+    pages.map(|page| if references.begins_as_zeros(page) { 0 } else { STORED }).collect()
+}
+
 struct Pages<'a> {
+    references: &'a References,
+    /// Those still to come.
+    changes: &'a [HeapChange],
     /// Where pages live, for a policy that wants to know.
     places: Option<&'a References>,
     /// Whether the policy wants to know which pages are dirty.
@@ -97,6 +117,57 @@ struct Pages<'a> {
 }
 
 impl Pages<'_> {
+    /// References from one position to another, and what became of heaps meanwhile.
+    fn go_on<P: Policy>(
+        &mut self,
+        policy: &mut P,
+        mut from: usize,
+        to: usize,
+        mut on_fault: impl FnMut(Fault),
+    ) -> Result<(), SimError> {
+        while let Some((change, later)) = self.changes.split_first()
+            && change.position <= to
+        {
+            let packed = &self.references.packed()[from..change.position];
+            self.references(policy, packed, from, &mut on_fault)?;
+            self.change(policy, change);
+            (from, self.changes) = (change.position, later);
+        }
+        self.references(policy, &self.references.packed()[from..to], from, on_fault)
+    }
+
+    fn change<P: Policy>(&mut self, policy: &mut P, change: &HeapChange) {
+        for page in change.numbers.iter().map(|number| Page(*number)) {
+            if self.state[page.index()] & RESIDENT != 0 {
+                policy.removed(page);
+                self.free_frames += 1;
+            }
+            self.state[page.index()] = SEEN;
+        }
+        if change.event != ExtentEvent::Stored {
+            return;
+        }
+        for page in (0..self.references.pages()).map(Page) {
+            let (segment, index) = self.references.place(page);
+            if segment == change.segment && change.pages.contains(&index) {
+                self.clean(policy, page);
+            }
+        }
+    }
+
+    /// Writes a page back, if it is resident and dirty.
+    fn clean<P: Policy>(&mut self, policy: &mut P, page: Page) {
+        let state = self.state.get_mut(page.index());
+        let Some(state) = state.filter(|it| **it & (RESIDENT | DIRTY) == RESIDENT | DIRTY) else {
+            return;
+        };
+        *state = *state & !DIRTY | STORED;
+        self.counts.write_backs += 1;
+        if self.tells_dirty {
+            policy.cleaned(page);
+        }
+    }
+
     #[inline]
     fn references<P: Policy>(
         &mut self,
@@ -151,7 +222,8 @@ impl Pages<'_> {
         };
         let state = &mut self.state[page.index()];
         let is_cold = *state & SEEN == 0;
-        *state = RESIDENT | SEEN | write;
+        self.counts.zero_faults += u64::from(*state & STORED == 0);
+        *state = RESIDENT | SEEN | write | *state & STORED;
         self.counts.faults += 1;
         self.counts.cold_faults += u64::from(is_cold);
         if self.tells_dirty && write != 0 {
@@ -166,16 +238,8 @@ impl Pages<'_> {
         let mut hints = std::mem::take(&mut self.hints);
         policy.take_hints(&mut hints);
         for hint in hints.drain(..) {
-            let Hint::Flush(page) = hint else { continue };
-            let state = self.state.get_mut(page.index());
-            let Some(state) = state.filter(|it| **it & (RESIDENT | DIRTY) == RESIDENT | DIRTY)
-            else {
-                continue;
-            };
-            *state &= !DIRTY;
-            self.counts.write_backs += 1;
-            if self.tells_dirty {
-                policy.cleaned(page);
+            if let Hint::Flush(page) = hint {
+                self.clean(policy, page);
             }
         }
         self.hints = hints;
@@ -189,8 +253,9 @@ impl Pages<'_> {
             .filter(|state| **state & RESIDENT != 0)
             .ok_or_else(|| format!("its victim, page {}, is not resident", page.0))?;
         self.counts.evictions += 1;
-        self.counts.write_backs += u64::from(*state & DIRTY != 0);
-        *state = SEEN;
+        let is_dirty = *state & DIRTY != 0;
+        self.counts.write_backs += u64::from(is_dirty);
+        *state = SEEN | if is_dirty { STORED } else { *state & STORED };
         Ok(())
     }
 }

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use crate::frame::NAME_BYTES_MAX;
 use crate::record::{
-    Digest, Fault, FaultKind, Input, Policy, Process, Record, Reference, Resize, Sampling, Segment,
-    SegmentKind,
+    Digest, Extent, ExtentEvent, Fault, FaultKind, Input, Policy, Process, Record, Reference,
+    Resize, Sampling, Segment, SegmentKind,
 };
 use crate::varint::{self, Cursor, Malformed};
 
@@ -25,6 +25,7 @@ const WRITE_FAULT: u8 = 8;
 const INPUT: u8 = 9;
 const DIGEST: u8 = 10;
 const POLICY: u8 = 11;
+const EXTENT: u8 = 12;
 const KIND_BITS: u8 = 0x0f;
 /// The process is the one of the reference or fault before, and is not in its column.
 const SAME_PROCESS: u8 = 0x10;
@@ -156,6 +157,15 @@ impl Encoder {
         self.columns[OPERATIONS].push(RESIZE);
         varint::put(&mut self.columns[REST], u64::from(resize.segment));
         varint::put(&mut self.columns[REST], resize.bytes);
+    }
+
+    pub(crate) fn extent(&mut self, extent: Extent) {
+        self.columns[OPERATIONS].push(EXTENT);
+        let rest = &mut self.columns[REST];
+        varint::put(rest, u64::from(extent.segment));
+        rest.push(extent.event as u8);
+        varint::put(rest, extent.first);
+        varint::put(rest, extent.pages);
     }
 
     pub(crate) fn sampling(&mut self, sampling: Sampling) {
@@ -390,6 +400,18 @@ impl Decoder {
             RESIZE => Record::Resize(Resize {
                 segment: rest.varint32(content)?,
                 bytes: rest.varint(content)?,
+            }),
+            EXTENT => Record::Extent(Extent {
+                segment: rest.varint32(content)?,
+                event: match rest.byte(content)? {
+                    0 => ExtentEvent::Allocated,
+                    1 => ExtentEvent::Freed,
+                    2 => ExtentEvent::Inherited,
+                    3 => ExtentEvent::Stored,
+                    _ => return Err("something became of a heap's pages that does not exist"),
+                },
+                first: rest.varint(content)?,
+                pages: rest.varint(content)?,
             }),
             SAMPLING => {
                 let code = rest.byte(content)?;

@@ -37,8 +37,8 @@ pub use import::{
 pub use index::{BlockInfo, TraceIndex};
 pub use reader::TraceReader;
 pub use record::{
-    Digest, Fault, FaultKind, Header, Input, Policy, Process, Record, Reference, Resize, Sampling,
-    Segment, SegmentKind,
+    Digest, Extent, ExtentEvent, Fault, FaultKind, Header, Input, Policy, Process, Record,
+    Reference, Resize, Sampling, Segment, SegmentKind,
 };
 pub use source::{BATCH_RECORDS, Dropped, Source, for_each_record, for_each_reference};
 pub use writer::{TraceWriter, WriterOptions};

@@ -50,6 +50,8 @@ pub enum Record {
     Segment(Segment),
     /// A segment has a new size.
     Resize(Resize),
+    /// Something became of pages of a heap.
+    Extent(Extent),
     /// From here on, references were seen in this way.
     Sampling(Sampling),
     /// A page was touched.
@@ -111,6 +113,34 @@ pub struct Resize {
     pub segment: u32,
     /// Its new size in bytes.
     pub bytes: u64,
+}
+
+/// Something became of neighbouring pages of a heap, which are zeros without a read until they are
+/// first written out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Extent {
+    /// The segment.
+    pub segment: u32,
+    /// First page.
+    pub first: u64,
+    /// Number of pages from there on.
+    pub pages: u64,
+    /// What became of them.
+    pub event: ExtentEvent,
+}
+
+/// What becomes of pages of a heap.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[repr(u8)]
+pub enum ExtentEvent {
+    /// They are part of an allocation from now on: worth fetching ahead.
+    Allocated = 0,
+    /// They are part of none any more: out of memory, unwritten, and zeros if they are used again.
+    Freed = 1,
+    /// They hold what a forked child has of its parent, on storage.
+    Inherited = 2,
+    /// Those that were dirty were written out, and stayed in memory (before a fork).
+    Stored = 3,
 }
 
 /// How references were seen. Until a record says otherwise, exactly.
@@ -223,4 +253,4 @@ macro_rules! into_record {
         }
     )* };
 }
-into_record!(Process, Segment, Resize, Sampling, Reference, Fault, Input, Digest, Policy);
+into_record!(Process, Segment, Resize, Extent, Sampling, Reference, Fault, Input, Digest, Policy);

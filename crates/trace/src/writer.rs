@@ -14,7 +14,8 @@ use crate::frame::{
 };
 use crate::index::{BlockInfo, encode_entries};
 use crate::record::{
-    Digest, Fault, Header, Input, Policy, Process, Record, Reference, Resize, Sampling, Segment,
+    Digest, Extent, Fault, Header, Input, Policy, Process, Record, Reference, Resize, Sampling,
+    Segment,
 };
 use crate::varint;
 
@@ -119,6 +120,7 @@ impl<W: Write> TraceWriter<W> {
             Record::Process(process) => self.process(process),
             Record::Segment(segment) => self.segment(segment),
             Record::Resize(resize) => self.resize(*resize),
+            Record::Extent(extent) => self.extent(*extent),
             Record::Sampling(sampling) => self.sampling(*sampling),
             Record::Reference(reference) => self.reference(*reference),
             Record::Fault(fault) => self.fault(*fault),
@@ -154,6 +156,15 @@ impl<W: Write> TraceWriter<W> {
     /// As [`record`](Self::record).
     pub fn resize(&mut self, resize: Resize) -> Result<(), TraceError> {
         self.encoder.resize(resize);
+        self.added()
+    }
+
+    /// Adds what became of pages of a heap.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn extent(&mut self, extent: Extent) -> Result<(), TraceError> {
+        self.encoder.extent(extent);
         self.added()
     }
 

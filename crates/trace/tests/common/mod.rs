@@ -7,6 +7,9 @@ use pagekeeper_trace::*;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
+const EVENTS: [ExtentEvent; 4] =
+    [ExtentEvent::Allocated, ExtentEvent::Freed, ExtentEvent::Inherited, ExtentEvent::Stored];
+
 /// Numbers that are small, large or near each other.
 pub(crate) fn number() -> impl Strategy<Value = u64> {
     prop_oneof![0u64..8, 0u64..5_000, 1_000_000u64..1_000_100, any::<u64>(), Just(u64::MAX)]
@@ -35,6 +38,8 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             |(segment, kind, bytes, name)| Segment { segment, kind, bytes, name }.into()),
         1 => (small(), number()).prop_map(
             |(segment, bytes)| Resize { segment, bytes }.into()),
+        1 => (small(), number(), number(), 0usize..4).prop_map(
+            |(segment, first, pages, event)| Extent { segment, first, pages, event: EVENTS[event] }.into()),
         1 => prop_oneof![
             Just(Sampling::Exact),
             small().prop_map(|mapped_pages| Sampling::Window { mapped_pages }),

@@ -288,7 +288,9 @@ impl<'a> Runner<'a> {
         setup.apply(&mut command);
 
         let ignored = InterruptsIgnored::new();
-        let device = self.files.first().and_then(|file| BlockDevice::holding(file).ok());
+        let scratch = self.job.heap.as_ref().map(|heap| &heap.scratch);
+        let device =
+            self.files.iter().chain(scratch).find_map(|file| BlockDevice::holding(file).ok());
         let device_bytes = || device.as_ref()?.io().ok().map(|io| io.read_bytes);
         let device_before = device_bytes();
         let started = Instant::now();

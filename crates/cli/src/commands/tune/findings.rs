@@ -166,6 +166,8 @@ impl Findings {
                 bytes(predicted.map(|p| p.read_bytes)),
                 bytes(measured.read_bytes),
                 bytes(measured.storage_read_bytes),
+                bytes(predicted.map(|p| p.written_bytes)),
+                bytes(measured.stats.as_ref().map(|s| s.written_bytes)),
                 predicted.map_or_else(none, |p| duration(p.elapsed_ns as f64)),
                 duration(measured.elapsed_ns as f64),
             ]
@@ -177,6 +179,8 @@ impl Findings {
             "read\npredicted",
             "\nmeasured",
             "\nby storage",
+            "written\npredicted",
+            "\nmeasured",
             "time\npredicted",
             "\nmeasured",
         ];
@@ -197,7 +201,7 @@ impl Findings {
             );
         }
         match (self.limit_bytes, &self.kernel_skipped) {
-            (Some(limit), _) => {
+            (Some(limit), skipped) => {
                 let _ = writeln!(
                     text,
                     "Each run had {} of memory in all: {}, and {} for the program and its manager.",
@@ -205,6 +209,9 @@ impl Findings {
                     Size(self.memory_bytes),
                     Size(self.allowance_bytes)
                 );
+                if let Some(reason) = skipped {
+                    let _ = writeln!(text, "The kernel has no result: {reason}.");
+                }
             }
             (None, Some(reason)) => {
                 let _ =

@@ -107,7 +107,8 @@ impl Forecast {
         let of_lru = &of_lru.expect("lru is among the policies").1;
         let (best, promise) = choose(&ranked, of_lru);
         let touched_bytes = u64::from(references.pages()) * page_bytes;
-        let reason = reason(&best, &promise, of_lru, touched_bytes, page_bytes);
+        let once_bytes = touched_bytes - u64::from(references.zero_pages()) * page_bytes;
+        let reason = reason(&best, &promise, of_lru, once_bytes, page_bytes);
 
         let sizes: Vec<u64> = QUARTERS
             .iter()
@@ -205,14 +206,19 @@ fn reason(
     best: &PolicySpec,
     promise: &Predicted,
     of_lru: &Predicted,
-    touched_bytes: u64,
+    once_bytes: u64,
     page_bytes: u64,
 ) -> String {
-    if of_lru.read_bytes <= touched_bytes + page_bytes && of_lru.policy == best.to_string() {
+    let is_least =
+        of_lru.read_bytes <= once_bytes + page_bytes && of_lru.policy == best.to_string();
+    if is_least && once_bytes == 0 {
+        return "nothing that the program touches has to be read".into();
+    }
+    if is_least {
         return format!(
-            "each page that the program touches ({} in all) is read once, and no policy can read \
-             less",
-            Size(touched_bytes)
+            "each page of files that the program touches ({} in all) is read once, and no policy \
+             can read less",
+            Size(once_bytes)
         );
     }
     if *best == lru() {

@@ -117,6 +117,15 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         drop(waiting);
         match ran {
             Ok(ended) => findings.rows.push(row(contender, &forecast, &recorded, &ended)),
+            // Without swap, the kernel has nowhere to put memory that does not fit.
+            Err(RunFailure::OutOfMemory)
+                if matches!(contender, Contender::Kernel) && job.heap.is_some() =>
+            {
+                let limit = Size(runner.limit_bytes().unwrap_or(0));
+                findings.kernel_skipped =
+                    Some(format!("in {limit} it ends the program for lack of memory"));
+                contenders.pop();
+            }
             // All contenders have the same limit: they start again with a larger one.
             Err(RunFailure::OutOfMemory) if runner.raise_limit() => findings.rows.clear(),
             Err(failure) => return Err(runner.failure(contender, failure)),
@@ -152,10 +161,17 @@ fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
 fn nothing_managed(job: &Job) -> Failure {
     let program = job.command[0].to_string_lossy();
     let least = Size(job.min_size.0);
+    let (no_heap, or_lower) = match &job.heap {
+        None => (String::new(), ""),
+        Some(heap) => {
+            let least = Size(heap.min_bytes);
+            (format!(", nor allocated {least} or more at once"), ", or the least size of --heap")
+        }
+    };
     let text = format!(
-        "{program} mapped or read no file of {least} or more{}: there is nothing to choose a \
-         policy for. Name its files with --files, or lower --min-size; `pagekeeper run -v` says \
-         which files were left to the kernel, and why",
+        "{program} mapped or read no file of {least} or more{}{no_heap}: there is nothing to choose \
+         a policy for. Name its files with --files, or lower --min-size{or_lower}; `pagekeeper run \
+         -v` says which files were left to the kernel, and why",
         match job.files.as_slice() {
             [] => String::new(),
             files => format!(" that matches {}", files.join(" or ")),
