@@ -9,11 +9,15 @@ export PAGEKEEPER_BIN="$PWD/target/release/pagekeeper"
 export PAGEKEEPER_PRELOAD="$PWD/target/release/libpagekeeper_preload.so"
 export PAGEKEEPER_TEST_PYTHON="$PWD/.venv/bin/python"
 
+install() { # PACKAGE, and what is skipped without it
+    [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null || return 0
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq "$1" >/dev/null ||
+        echo "test: no $1 to be had; $2 skipped" >&2
+}
 # Reports are looked at in a browser, where there is one or it can be had.
-if ! command -v chromium >/dev/null && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium >/dev/null ||
-        echo "test: no chromium to be had; the test of reports in a browser is skipped" >&2
-fi
+command -v chromium >/dev/null || install chromium "the test of reports in a browser is"
+compgen -G '/usr/lib*/*/libjemalloc.so.2' >/dev/null ||
+    install libjemalloc2 "tests of programs that bring jemalloc are"
 
 "$PAGEKEEPER_BIN" doctor || true
 cargo test --release --workspace --exclude pagekeeper-preload --no-fail-fast

@@ -151,7 +151,10 @@ pub fn record(
     cgroup_bytes: u64,
 ) -> Result<(Measured, References)> {
     let trace = machine.scratch(file);
-    let (policy, window_pages) = (RECORDED_UNDER.into(), Some(WINDOW_PAGES));
+    let fitting = pagekeeper_frames::Config::recording_window((memory_bytes / 4096) as u32);
+    // Working memory is given far less than files are here.
+    let window = if program.heap_bytes.is_some() { fitting } else { WINDOW_PAGES };
+    let (policy, window_pages) = (RECORDED_UNDER.into(), Some(window));
     let pager = Pager::Record { policy, trace: trace.clone(), inputs: true, window_pages };
     eprint!("\r\x1b[Krecording {}", file.trim_end_matches(".pkt"));
     let measured = run_within(machine, program, &pager, memory_bytes, cgroup_bytes)?;

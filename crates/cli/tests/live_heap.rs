@@ -240,3 +240,108 @@ print(got, int(a.sum()))
         done.pressed();
     }
 }
+
+// ---- allocators of programs -----------------------------------------------------------------------
+
+/// Where Debian's libjemalloc2 is.
+fn jemalloc() -> Option<PathBuf> {
+    let places =
+        ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib64", "/usr/lib"];
+    let found = places.iter().map(|place| PathBuf::from(place).join("libjemalloc.so.2"));
+    let found = found.into_iter().find(|library| library.is_file());
+    if found.is_none() {
+        live::skip("there is no libjemalloc.so.2 (Debian: libjemalloc2)");
+    }
+    found
+}
+
+/// With jemalloc linked, its own state is in managed memory, and its handlers of forks run before
+/// this library's do. They locked it in memory that nobody could write to any more: a thread that
+/// forked hung.
+#[test]
+fn jemalloc_linked_allocates_forks_and_has_threads() {
+    let Some(library) = jemalloc().filter(|_| live::ready()) else { return };
+    let flags = [library.to_str().unwrap(), "-Wl,--no-as-needed", "-lm"];
+    let program = compiled("live/heap.c", &flags, "heap-jemalloc");
+    for (name, arguments) in [
+        ("threads", ["stress", "3", "50", "1024", "0"]),
+        ("forks", ["stress", "3", "40", "1024", "1"]),
+    ] {
+        let name = format!("jemalloc-linked-{name}");
+        let done = same(&name, &budget(6144).policy("lru"), &program, &arguments, |_| ()).ok();
+        assert!(fetched(&done.pressed()) > 1000);
+    }
+}
+
+/// Before or behind this library in LD_PRELOAD. Before it, the program's allocations are jemalloc's
+/// and its arenas are managed; behind it, large ones are ours.
+#[test]
+fn jemalloc_preloaded_allocates_forks_and_has_threads() {
+    let Some(library) = jemalloc().filter(|_| live::ready()) else { return };
+    let library = library.display();
+    let program = heap();
+    let program = program.display();
+    for order in [format!("{library}:$LD_PRELOAD"), format!("$LD_PRELOAD:{library}")] {
+        for what in ["stress 3 50 1024 1", "fft 4"] {
+            let script = format!("LD_PRELOAD={order} exec {program} {what}");
+            let budget = budget(5120).policy("lru");
+            let done = same("jemalloc-preloaded", &budget, "sh", &["-c", &script], |_| ()).ok();
+            assert!(fetched(&done.pressed()) > 1000, "{script}");
+        }
+    }
+}
+
+/// A real program with an allocator of its own, in less memory than it uses.
+#[test]
+fn python_on_jemalloc_sorts_and_forks() {
+    let Some(library) = jemalloc() else { return };
+    let script = format!(
+        "
+import os, sys
+if 'again' not in sys.argv:
+    os.environ['LD_PRELOAD'] = '{}:' + os.environ.get('LD_PRELOAD', '')
+    os.execv(sys.executable, [sys.executable, '-c', sys.orig_argv[2], 'again'])
+import numpy, multiprocessing as mp, threading, hashlib
+arrays = [numpy.random.default_rng(seed).random(500000) for seed in range(4)]
+def sort(i):
+    arrays[i].sort()
+threads = [threading.Thread(target=sort, args=(i,)) for i in range(4)]
+[t.start() for t in threads]
+[t.join() for t in threads]
+def digest(i):
+    arrays[i] += 1
+    return hashlib.sha1(arrays[i].tobytes()).hexdigest()
+mp.set_start_method('fork')
+with mp.Pool(2) as pool:
+    print(pool.map(digest, range(4)))
+print([a[::1000].sum() for a in arrays])
+",
+        library.display()
+    );
+    let done = in_python("jemalloc-python", &budget(10 << 10).policy("lru"), &script);
+    if let Some(done) = done {
+        assert!(fetched(&done.pressed()) > 1000);
+    }
+}
+
+#[test]
+fn python_forks_with_large_bytearrays() {
+    let script = "
+import os, hashlib
+a = bytearray(os.urandom(16)) * (1 << 18)
+b = bytearray(len(a))
+b[:] = a[::-1]
+a.extend(b)
+pids = []
+for k in range(3):
+    pid = os.fork()
+    if pid == 0:
+        a[k::4096] = bytes(len(a[k::4096]))
+        os._exit(sum(a[k::4096]) + (a[100:4096] != b[:-4097:-1][100:]))
+    pids.append(pid)
+print([os.waitpid(pid, 0)[1] for pid in pids], a[:1 << 22][::-1] == b, len(a))
+";
+    if let Some(done) = in_python("heap-bytearray", &budget(6 << 10).policy("lru"), script) {
+        assert!(fetched(&done.pressed()) > 1000);
+    }
+}

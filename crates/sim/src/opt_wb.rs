@@ -225,6 +225,8 @@ impl Policy for OptWb<'_> {
 /// total over the whole string, dearest first. A write-back between two writes is charged to the
 /// longest of the times between them, so none is charged twice.
 ///
+/// Of files: heap memory may be freed before it has to be written, and begins without a read.
+///
 /// # Errors
 /// As [`replay`].
 pub fn opt_wb_bound(

@@ -6,6 +6,8 @@
 //!
 //! What policies ask for is done after the reference: dirty pages are written, and absent ones
 //! fetched, which nobody waits for but those who read after it. Every touch is seen.
+//! First touches of heap memory are cold faults like any others here, and what is freed stays until
+//! it is given up.
 //!
 //! ```
 //! use pagekeeper_policy::PolicySpec;

@@ -87,6 +87,24 @@ static void multiply(size_t n) {
     free(a), free(b), free(c);
 }
 
+/* Loops over an array, and scans a file in as many pieces as there are passes. */
+static void loop_and_scan(size_t mib, unsigned passes, const char *path) {
+    uint64_t *array = malloc(mib * MIB), sum = 0;
+    int fd = open(path, O_RDONLY);
+    off_t bytes = lseek(fd, 0, SEEK_END);
+    CHECK(array && fd >= 0);
+    const uint64_t *file = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(file != MAP_FAILED);
+    size_t piece = bytes / passes / 8, words = mib * MIB / 8;
+    for (size_t i = 0; i < words; i++) array[i] = mix(i);
+    for (unsigned pass = 0; pass < passes; pass++) {
+        for (size_t i = 0; i < words; i++) sum = sum * 3 + array[i];
+        for (size_t i = 0; i < piece; i++) sum = sum * 5 + file[pass * piece + i];
+    }
+    printf("%016lx\n", sum);
+    free(array);
+}
+
 /* ---- random allocations ---------------------------------------------------------------------- */
 
 enum { BLOCKS = 24 };
@@ -511,6 +529,7 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc && i < 6; i++) n[i - 2] = atol(argv[i]);
     if (!strcmp(what, "fft")) fft(n[0]);
     else if (!strcmp(what, "multiply")) multiply(n[0]);
+    else if (!strcmp(what, "loop-and-scan")) loop_and_scan(n[0], n[1], argv[4]);
     else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
     else if (!strcmp(what, "semantics")) semantics();
     else if (!strcmp(what, "forks")) forks();

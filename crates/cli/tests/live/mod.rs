@@ -236,9 +236,17 @@ pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsS
         command.current_dir(place.path());
         return command;
     };
+    let how = ["run", "--policy", budget.policy, "--verbose"];
+    let mut command = managing(place, budget, &how);
+    command.arg("--stats").arg(stats_path(place)).arg("--").arg(program);
+    command
+}
+
+/// A command that runs programs (`run`, `record`, `tune`), up to the program.
+pub fn managing(place: &Scratch, budget: &Budget, how: &[&str]) -> Command {
     let mut command = Command::new(pagekeeper());
     command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload());
-    command.args(["run", "--policy", budget.policy, "--verbose"]);
+    command.args(how);
     command.args(["--min-size", &budget.min_size_bytes.to_string()]);
     command.args(["--config", "/dev/null", "--memory", &budget.bytes.to_string()]);
     let whole = format!("{}/**", place.path().display());
@@ -248,7 +256,6 @@ pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsS
     if let Some(bytes) = budget.heap_bytes {
         command.arg(format!("--heap={bytes}")).arg("--heap-dir").arg(env!("CARGO_TARGET_TMPDIR"));
     }
-    command.arg("--stats").arg(stats_path(place)).arg("--").arg(program);
     command
 }
 
