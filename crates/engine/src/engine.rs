@@ -7,10 +7,10 @@
 //! **Who waits for whom.** A thread sleeps only in `Engine::wait_until`, without the lock and
 //! without pins. The one that may hold claims while it sleeps is a demand fault whose victims are
 //! busy: it waits for pages that were claimed before its own, so there is always a first one that
-//! waits for nobody. Work that no fault waits for may be carried out by a sleeper, so it must end by
-//! itself: for victims that are being written back or taken out it sleeps a tenth of a second at the
-//! most; for others not at all. After that it gives up its fetches, and spares the busy victims. So
-//! a sleeper may carry out such work that is still queued, and need not hope for a free thread.
+//! waits for nobody. Work that no fault waits for waits a moment for victims that are being written
+//! back or taken out, where a thread of its own carries it out; else, and after that, it gives up its
+//! fetches and spares the busy victims. A sleeper carries out such work that is still queued, without
+//! sleeping in it, and so need not hope for a free thread.
 
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::job::Queue;
@@ -152,38 +152,28 @@ impl<P: Port> Engine<P> {
                 core = self.lock();
                 continue;
             }
-            core = self.sleep(core);
+            core = self
+                .rest
+                .wait_timeout(core, LOOK_AGAIN_AFTER)
+                .expect("no thread panics while it holds the engine's lock")
+                .0;
         };
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         (core, found)
     }
 
-    /// As [`wait_until`](Self::wait_until), but not for long, and without carrying anything out: for
-    /// work that somebody who waits may be carrying out meanwhile.
+    /// As [`wait_until`](Self::wait_until), but not for long: for work that no fault waits for.
     pub(crate) fn wait_a_little<T>(
         &self,
+        again: &mut Again,
         mut check: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
-        let mut core = self.lock();
-        let mut found = check(&mut core);
-        if found.is_none() {
-            let begun = Instant::now();
-            self.sleepers.fetch_add(1, Ordering::SeqCst);
-            while found.is_none() && begun.elapsed() < LOOK_AGAIN_AFTER {
-                core = self.sleep(core);
-                found = check(&mut core);
-            }
-            self.sleepers.fetch_sub(1, Ordering::SeqCst);
-        }
-        found
-    }
-
-    /// Sleeps until a page comes to rest, or for a while.
-    fn sleep<'a>(&'a self, core: MutexGuard<'a, Core>) -> MutexGuard<'a, Core> {
-        self.rest
-            .wait_timeout(core, LOOK_AGAIN_AFTER)
-            .expect("no thread panics while it holds the engine's lock")
-            .0
+        let begun = Instant::now();
+        let until = |core: &mut Core| match check(core) {
+            None if begun.elapsed() < LOOK_AGAIN_AFTER => None,
+            found => Some(found),
+        };
+        self.wait_until(again, until).1
     }
 
     /// Tells sleepers that a page came to rest. Called with the lock held.

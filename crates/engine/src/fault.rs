@@ -2,6 +2,7 @@
 
 use crate::core::{Core, Fault, Job};
 use crate::engine::{Again, Engine};
+use crate::job::Wait;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::{FileCounts, Spent};
@@ -136,7 +137,7 @@ impl<P: Port> Engine<P> {
         write: bool,
         again: &mut Again,
     ) {
-        let mut requests = self.prepare(&mut job, true, again);
+        let mut requests = self.prepare(&mut job, Wait::Long, again);
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {

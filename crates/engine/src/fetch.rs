@@ -5,6 +5,7 @@
 
 use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
+use crate::job::Wait;
 use crate::port::{Loading, Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
@@ -41,7 +42,7 @@ impl Request {
 impl<P: Port> Engine<P> {
     /// Makes room for what a job fetches, while storage begins to work on it. Returns the requests,
     /// which are to be [completed](Self::complete): those pages are claimed.
-    pub(crate) fn prepare(&self, job: &mut Job, wait: bool, again: &mut Again) -> Vec<Request> {
+    pub(crate) fn prepare(&self, job: &mut Job, wait: Wait, again: &mut Again) -> Vec<Request> {
         let mut requests = self.requests(&job.fetch);
         // One request and nothing else to do: a plain call is cheapest.
         if requests.len() > 1 || job.makes_room() {

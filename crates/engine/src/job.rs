@@ -10,6 +10,17 @@ use pagekeeper_frames::{Place, Run};
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
+/// How long a job waits for victims that are busy.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Wait {
+    /// Until they are at rest: a fault waits for the room.
+    Long,
+    /// A moment, for those that are being written back or taken out.
+    Little,
+    /// Not at all: whoever carries it out may be waiting himself.
+    Not,
+}
+
 /// Where fetched pages are mapped: who asked for them.
 type Asker = Option<(SpaceNo, Region)>;
 
@@ -39,7 +50,7 @@ impl<P: Port> Engine<P> {
             }
         }
         if job.fetch.is_empty() || !self.port.defer() {
-            self.run_here(job, asker, false, again);
+            self.run_here(job, asker, Wait::Not, again);
         } else {
             self.run_later(job, asker);
         }
@@ -48,7 +59,7 @@ impl<P: Port> Engine<P> {
     /// Carries out a job on whose room a fault waits.
     pub(crate) fn run_waiting(&self, job: Job, asker: Asker, again: &mut Again) {
         if !job.is_empty() {
-            self.run_here(job, asker, true, again);
+            self.run_here(job, asker, Wait::Long, again);
         }
     }
 
@@ -56,7 +67,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn finish(&self, job: Job) {
         if !job.is_empty() {
             let mut again = Again::new();
-            let wait = job.fetch.is_empty();
+            let wait = if job.fetch.is_empty() { Wait::Long } else { Wait::Not };
             self.run_here(job, None, wait, &mut again);
             self.serve_all(&mut again);
         }
@@ -88,7 +99,7 @@ impl<P: Port> Engine<P> {
         let Deferred(()) = deferred;
         self.queue.lock().expect("queue").promised -= 1;
         let mut again = Again::new();
-        self.run_queued(&mut again);
+        self.run_oldest(Wait::Little, &mut again);
         self.serve_all(&mut again);
     }
 
@@ -98,9 +109,13 @@ impl<P: Port> Engine<P> {
 
     /// Carries out the oldest queued job, if there is one. Never sleeps.
     pub(crate) fn run_queued(&self, again: &mut Again) {
+        self.run_oldest(Wait::Not, again);
+    }
+
+    fn run_oldest(&self, wait: Wait, again: &mut Again) {
         let next = self.queue.lock().expect("queue").jobs.pop_front();
         if let Some((job, asker)) = next {
-            self.run_here(job, asker, false, again);
+            self.run_here(job, asker, wait, again);
         }
     }
 
@@ -115,11 +130,11 @@ impl<P: Port> Engine<P> {
                 queue.jobs.pop_front()
             };
             let Some((job, asker)) = next else { return };
-            self.run_here(job, asker, false, again);
+            self.run_here(job, asker, Wait::Not, again);
         }
     }
 
-    fn run_here(&self, mut job: Job, asker: Asker, wait: bool, again: &mut Again) {
+    fn run_here(&self, mut job: Job, asker: Asker, wait: Wait, again: &mut Again) {
         let requests = self.prepare(&mut job, wait, again);
         self.unmap(job);
         // Nobody waits for any of it.
@@ -132,7 +147,7 @@ impl<P: Port> Engine<P> {
 
     /// Carries out a job whose fetches somebody waits for; reports their first error.
     pub(crate) fn fetch_job(&self, mut job: Job, again: &mut Again) -> Result<(), PortError> {
-        let requests = self.prepare(&mut job, true, again);
+        let requests = self.prepare(&mut job, Wait::Long, again);
         self.unmap(job);
         self.complete_all(requests, again, |_| {})
     }
@@ -142,7 +157,7 @@ impl<P: Port> Engine<P> {
     /// Evicts and cleans what a job asks for. When room cannot be had without risking that two
     /// jobs wait for each other, the job's fetches are given up: their pages are absent again.
     /// Returns whether they are still to be done.
-    pub(crate) fn make_room(&self, job: &mut Job, wait: bool, again: &mut Again) -> bool {
+    pub(crate) fn make_room(&self, job: &mut Job, wait: Wait, again: &mut Again) -> bool {
         let mut is_on = true;
         let mut more = Job::default();
         self.clear_out(job, &mut more, again);
@@ -193,21 +208,20 @@ impl<P: Port> Engine<P> {
     }
 
     /// Claims a victim that was busy when it was chosen, waiting for it or not.
-    fn late(&self, doomed: Doomed, wait: bool, again: &mut Again) -> Late {
-        if !wait {
-            // A page that is being written back or taken out is soon at rest, unless whoever is to do
-            // that waits in turn.
-            let settled = self.wait_a_little(|core| match core.claim_late(doomed) {
-                Late::Busy if core.on_its_way_out(doomed) => None,
-                late => Some(late),
-            });
-            return settled.unwrap_or(Late::Busy);
-        }
+    fn late(&self, doomed: Doomed, wait: Wait, again: &mut Again) -> Late {
         let settled = |core: &mut Core| match core.claim_late(doomed) {
             Late::Busy => None,
             settled => Some(settled),
         };
-        self.wait_until(again, settled).1
+        let settled_soon = |core: &mut Core| match core.claim_late(doomed) {
+            Late::Busy if core.on_its_way_out(doomed) => None,
+            late => Some(late),
+        };
+        match wait {
+            Wait::Long => self.wait_until(again, settled).1,
+            Wait::Little => self.wait_a_little(again, settled_soon).unwrap_or(Late::Busy),
+            Wait::Not => self.lock().claim_late(doomed),
+        }
     }
 
     /// Busy victims stay after all.

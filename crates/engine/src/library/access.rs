@@ -3,6 +3,7 @@
 
 use crate::core::{Core, Job};
 use crate::engine::{Again, Engine};
+use crate::job::Wait;
 use crate::port::{Port, PortError};
 use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place};
@@ -124,7 +125,7 @@ impl<P: Port> Engine<P> {
         // Others' fetches are nobody's need here.
         self.run(job, None, again);
         job = wanted;
-        self.make_room(&mut job, true, again);
+        self.make_room(&mut job, Wait::Long, again);
         let pin = how == Use::Read;
         let mut got = None;
         for run in std::mem::take(&mut job.fetch) {
@@ -187,7 +188,7 @@ impl<P: Port> Engine<P> {
             let wanted = self.decide(&mut core, Input::Overwrite { place, pages });
             drop(core);
             self.run(std::mem::replace(&mut job, wanted), None, &mut again);
-            self.make_room(&mut job, true, &mut again);
+            self.make_room(&mut job, Wait::Long, &mut again);
             if job.fetch.iter().any(|run| run.place == place) {
                 break job;
             }
