@@ -13,13 +13,15 @@ use std::io::{BufWriter, Write};
 
 const MIB: u64 = 1 << 20;
 
-/// Recording, and the background.
+/// Recording, and the background; or only what has a name that contains this.
 ///
 /// # Errors
 /// A run's.
-pub fn beside(machine: &Machine, repeats: u32) -> Result<()> {
-    recording(machine, repeats)?;
-    background(machine, repeats)
+pub fn beside(machine: &Machine, repeats: u32, only: Option<&str>) -> Result<()> {
+    let parts: [(&str, fn(&Machine, u32) -> Result<()>); 2] =
+        [("recording", recording), ("background", background)];
+    let wanted = parts.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only)));
+    wanted.into_iter().try_for_each(|(_, part)| part(machine, repeats))
 }
 
 /// Live runs with and without `--record`.

@@ -25,7 +25,7 @@ struct Cli {
     /// Policy of the suite's programs
     #[arg(long, default_value = "auto")]
     policy: String,
-    /// Of the suite and of `live`, only what has a name that contains this
+    /// Of `suite`, `live` and `beside`, only what has a name that contains this
     #[arg(long)]
     only: Option<String>,
 }
@@ -126,7 +126,7 @@ fn main() -> Result<()> {
         translation::translation(&machine)?;
     }
     if cli.what == What::Beside {
-        beside::beside(&machine, cli.repeats)?;
+        beside::beside(&machine, cli.repeats, cli.only.as_deref())?;
     }
     if cli.what == What::Reach {
         reach::reach(&machine, cli.repeats)?;

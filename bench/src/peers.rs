@@ -42,8 +42,8 @@ pub fn peers(
 /// # Errors
 /// A run's.
 pub fn full_size(machine: &Machine, repeats: u32) -> Result<()> {
-    const PASSES: u64 = 4;
-    const TOUCHES: u64 = 2_000_000;
+    const PASSES: u64 = 3;
+    const TOUCHES: u64 = 1_000_000;
     let pages = 4 * GIB / 4096;
     let file = machine.file(pages)?;
     let looped = (0..PASSES).flat_map(|_| 0..pages);
