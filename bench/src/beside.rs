@@ -18,10 +18,14 @@ const MIB: u64 = 1 << 20;
 /// # Errors
 /// A run's.
 pub fn beside(machine: &Machine, repeats: u32, only: Option<&str>) -> Result<()> {
-    let parts: [(&str, fn(&Machine, u32) -> Result<()>); 2] =
-        [("recording", recording), ("background", background)];
-    let wanted = parts.iter().filter(|(name, _)| only.is_none_or(|only| name.contains(only)));
-    wanted.into_iter().try_for_each(|(_, part)| part(machine, repeats))
+    let wanted = |name: &str| only.is_none_or(|only| name.contains(only));
+    if wanted("recording") {
+        recording(machine, repeats)?;
+    }
+    if wanted("background") {
+        background(machine, repeats)?;
+    }
+    Ok(())
 }
 
 /// Live runs with and without `--record`.

@@ -83,6 +83,9 @@ impl Memory {
     }
 }
 
+/// What is read, by its name, and the machine's setting meanwhile.
+type Kind = (&'static str, &'static str, fn(&Machine) -> Result<Memory>);
+
 /// Reads of 8 bytes anywhere in 16 MiB, 256 MiB and 1 GiB of cached data.
 ///
 /// # Errors
@@ -91,7 +94,7 @@ pub fn reach(machine: &Machine, repeats: u32) -> Result<()> {
     const SPANS: [u64; 3] = [16 * MIB, 256 * MIB, FILE];
     const READS: usize = 1 << 20;
     const ROUNDS: usize = 3;
-    let kinds: [(&str, &str, fn(&Machine) -> Result<Memory>); 6] = [
+    let kinds: [Kind; 6] = [
         ("plain memory, 4 KiB pages", "never", |_| Memory::plain(Advice::NoHugePage)),
         ("plain memory, 2 MiB pages", "never", |_| Memory::plain(Advice::HugePage)),
         ("read_at, 4 KiB pages", "never", |m| Memory::cached(m, 4096)),
