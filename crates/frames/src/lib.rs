@@ -18,6 +18,7 @@ mod properties;
 mod room;
 mod sample;
 mod share;
+mod window;
 mod wish;
 
 pub use ahead::{FIRST_WINDOW_PAGES, STREAMS_PER_SEGMENT};
