@@ -59,7 +59,7 @@ bench-simulator: build ## The simulator's requests per second, beside libCacheSi
 bench-domains: build ## What a decision costs compiled, interpreted, behind system calls, behind messages
 	cargo run --release --manifest-path bench/Cargo.toml -- domains
 
-bench-peers: build ## A loop and a skewed choice, 4 GiB in 1 GiB, beside vmcache and UMap (fetched and built)
+bench-peers: build ## A loop over 4 GiB in 1 GiB and a skewed choice, beside vmcache and UMap (fetched and built)
 	bench/peers/build.sh
 	cargo run --release --manifest-path bench/Cargo.toml -- peers --repeats 1
 	cargo run --release --manifest-path bench/Cargo.toml -- library

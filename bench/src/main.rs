@@ -25,7 +25,7 @@ struct Cli {
     /// Policy of the suite's programs
     #[arg(long, default_value = "auto")]
     policy: String,
-    /// Of `suite`, `live` and `beside`, only what has a name that contains this
+    /// Of `suite`, `live`, `beside` and `peers`, only what has a name that contains this
     #[arg(long)]
     only: Option<String>,
 }
@@ -73,7 +73,7 @@ enum What {
     Hipec,
     /// Working memory that does not fit: a Fourier transform and a product of matrices
     Heap,
-    /// A loop and a skewed choice, 4 GiB in 1 GiB of memory, beside vmcache and UMap
+    /// A loop over 4 GiB in 1 GiB of memory and a skewed choice of pages, beside vmcache and UMap
     Peers,
     /// Unmodified real programs under `auto`, and under the kernel alone
     Suite,
@@ -147,7 +147,7 @@ fn main() -> Result<()> {
         simulator::simulator(&machine, cli.repeats)?;
     }
     if cli.what == What::Peers {
-        peers::full_size(&machine, cli.repeats)?;
+        peers::peers_beside(&machine, cli.repeats, cli.only.as_deref())?;
     }
     if cli.what == What::Suite {
         suite::suite(&machine, cli.repeats, &cli.policy, cli.only.as_deref())?;
