@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
-/// Besides the memory for pages: state for each page of the file, the list of touches, and the
-/// kernel's page tables.
+/// Besides the memory for pages: state for each page of the file, the list of touches, page tables,
+/// and the processes.
 const ALLOWANCE_BYTES: u64 = 96 * MIB;
+/// What of that the kernel needs besides the list and page tables; it would use the rest for pages.
+const KERNEL_BYTES: u64 = 4 * MIB;
 
 /// The peers that are built, as programs; of each that is not, a word.
 pub fn peers(
@@ -124,6 +126,9 @@ impl Touches {
         for contender in &mut contenders {
             contender.allowance_bytes = ALLOWANCE_BYTES;
         }
+        let bytes = |path: &Path| Ok::<_, anyhow::Error>(std::fs::metadata(path)?.len());
+        let page_tables = bytes(file)? / 4096 * 8;
+        contenders[0].allowance_bytes = KERNEL_BYTES + bytes(sequence)? + page_tables;
         interleave(machine, &mut contenders, memory, repeats)?;
         let rows = contenders.iter().map(|c| {
             vec![
