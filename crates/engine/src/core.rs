@@ -623,8 +623,7 @@ impl Core {
 
     fn claim_fill(&mut self, run: Run, job: &mut Job) {
         let mut claimed = 0;
-        for i in 0..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+        for (i, place) in (0..).zip(run.places()) {
             let page = self.brain.page(place).expect("pages of a plan are numbered");
             let word = self.table.word(page);
             let heap = self.file(place.segment.0).and_then(|f| f.heap.as_ref());

@@ -319,12 +319,9 @@ impl<P: Port> Engine<P> {
     /// changes meanwhile is entered after it.
     pub(crate) fn find_region(&self, space: SpaceNo, addr: u64) -> bool {
         let _layout = self.layout.write().expect("layout");
-        let found = self.port.resolve(space, addr);
-        let is_found = found.is_some();
-        if let Some((range, region)) = found {
-            self.enter_region(space, range, region);
-        }
-        is_found
+        let Some((range, region)) = self.port.resolve(space, addr) else { return false };
+        self.enter_region(space, range, region);
+        true
     }
 
     /// With `layout` held for writing.

@@ -7,7 +7,7 @@ use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{Port, PortError, Storing};
 use crate::stats::Spent;
-use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Place, Run, Victim};
+use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
 
 /// Most writes of one thread that are under way at a time. Each has a buffer.
 pub(crate) const WRITES_MAX: usize = 16;
@@ -242,8 +242,7 @@ impl<P: Port> Engine<P> {
     /// A run was written back, or could not be.
     fn cleaned(&self, run: Run, is_written: bool, more: &mut Job, again: &mut Again) {
         let mut core = self.lock();
-        for i in 0..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+        for place in run.places() {
             let page = core.brain.page(place).expect("claimed pages are numbered");
             core.word(page).cleaned(is_written);
             if !core.word(page).doomed() {

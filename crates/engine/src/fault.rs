@@ -197,8 +197,8 @@ impl<P: Port> Engine<P> {
         } else {
             Vec::new()
         };
-        let others: Vec<_> = along.iter().flat_map(Run::places).collect();
-        let others: Vec<_> = others.into_iter().filter_map(|p| core.brain.page(p)).collect();
+        let others = along.iter().flat_map(Run::places);
+        let others: Vec<_> = others.filter_map(|p| core.brain.page(p)).collect();
         for &other in &others {
             core.word(other).pin();
         }

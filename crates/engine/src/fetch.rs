@@ -271,8 +271,7 @@ impl<P: Port> Engine<P> {
     /// A claimed run is in memory; so many bytes of it were read from storage.
     pub(crate) fn arrived(&self, run: Run, bytes: u64, dirty: bool, pin: bool, again: &mut Again) {
         let mut core = self.lock();
-        for i in 0..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+        for (i, place) in (0..).zip(run.places()) {
             let page = core.brain.page(place).expect("claimed pages are numbered");
             core.word(page).filled(dirty && i < run.demanded);
             if dirty && i < run.demanded {

@@ -258,12 +258,18 @@ impl<P: Port> Engine<P> {
         stored
     }
 
-    /// Pages of a heap begin with what a parent stored of them.
-    pub fn heap_inherit(&self, file: FileNo, pages: impl Iterator<Item = Range<u64>>) {
-        let mut core = self.lock();
-        if core.log.is_some() {
-            pages.for_each(|pages| core.log_extent(file, pages, ExtentEvent::Inherited));
+    /// Pages of a heap begin with what a parent stored of them: a recording hears which.
+    pub fn heap_inherit<I>(&self, file: FileNo, stored: impl FnOnce() -> I)
+    where
+        I: Iterator<Item = Range<u64>>,
+    {
+        if self.lock().log.is_none() {
+            return;
         }
+        // To look is not for free, and takes another lock.
+        let stored = stored();
+        let mut core = self.lock();
+        stored.for_each(|pages| core.log_extent(file, pages, ExtentEvent::Inherited));
     }
 
     /// Ends what [`heap_hold`](Self::heap_hold) began.

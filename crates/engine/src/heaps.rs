@@ -172,7 +172,7 @@ impl Manager {
         self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
         if let Some(store) = live.heap() {
-            self.engine.heap_inherit(no, store.stored());
+            self.engine.heap_inherit(no, || store.stored());
         }
         for range in &inherited {
             let first = range.offset / PAGE_BYTES;

@@ -6,7 +6,7 @@ use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
 use crate::word::State;
-use pagekeeper_frames::{Place, Run};
+use pagekeeper_frames::Run;
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 
@@ -257,8 +257,7 @@ impl<P: Port> Engine<P> {
         let core = self.lock();
         let mut parts: Vec<(u64, u64, bool, Vec<Page>)> = Vec::new();
         let mut first = None;
-        for i in 0..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+        for (i, place) in (0..).zip(run.places()) {
             let addr = (place.index * PAGE_BYTES).wrapping_sub(region.bias);
             let Some(page) = core.brain.page(place) else { continue };
             let word = core.word(page);

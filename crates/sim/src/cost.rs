@@ -24,8 +24,8 @@ pub struct CostModel {
     /// The program's own work per reference, the touch included. Default 10: little more than
     /// the touch. From a recorded run: (elapsed − time in faults) / references.
     pub hit_ns: f64,
-    /// A fault on a page that is resident and not mapped, or zeros. Default 5,000: a message to the pager
-    /// and back, and the mapping.
+    /// A fault on a page that is resident and not mapped, or zeros. Default 5,000: a message to the
+    /// pager and back, and the mapping.
     pub minor_fault_ns: f64,
     /// The first write to a clean page. Default 5,500: a message to the pager and back, and
     /// lifting the write protection.

@@ -288,8 +288,7 @@ impl Run {
     fn fetch_of_heap(&mut self, run: PageRun) -> bool {
         let useful = self.heaps.useful_pages(&run);
         let mut reads = false;
-        for i in 0..run.pages {
-            let place = Place { index: run.place.index + u64::from(i), ..run.place };
+        for (i, place) in (0..).zip(run.places()) {
             if i >= useful {
                 self.apply_one(Input::Failed { place });
             } else if self.heaps.is_zeros(place) {

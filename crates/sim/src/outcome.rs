@@ -5,8 +5,8 @@ use serde::{Deserialize, Serialize};
 use crate::{PredictedTime, References, Regions};
 
 /// Events of one run. In exact demand paging `minor_faults` and `prefetched_pages` are zero, and
-/// `read_requests` and `pages_read` equal `faults` but for `zero_faults`; they differ where the live engine's read-ahead
-/// and sampling are emulated.
+/// `read_requests` and `pages_read` equal `faults` but for `zero_faults`; they differ where the live
+/// engine's read-ahead and sampling are emulated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Touches of pages.

@@ -162,7 +162,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Format::Csv => csv(args, outcomes()),
         Format::Json => {
             let rows: Vec<JsonRow<'_>> =
-                outcomes().map(|(t, o)| JsonRow::new(args, t, o)).collect();
+                outcomes().map(|(t, o)| JsonRow::new(emulation, t, o)).collect();
             report::print_json(&rows)
         }
         Format::Table => table(args, outcomes()),
@@ -228,20 +228,14 @@ struct JsonRow<'a> {
 }
 
 impl<'a> JsonRow<'a> {
-    fn new(args: &Args, trace: &'a Loaded, outcome: &'a Outcome) -> JsonRow<'a> {
+    fn new(emulation: Emulation, trace: &'a Loaded, outcome: &'a Outcome) -> JsonRow<'a> {
         JsonRow {
             trace: &trace.name,
             page_bytes: trace.page_bytes,
             memory_bytes: u64::from(outcome.frames) * u64::from(trace.page_bytes),
-            references_seen: match args.references {
-                Seen::Exact => "exact",
-                Seen::Sampled => "sampled",
-            },
-            sampling_percent: match args.references {
-                Seen::Exact => None,
-                Seen::Sampled => Some(args.sampling.sampling.unwrap_or_default().percent()),
-            },
-            read_ahead: args.readahead,
+            references_seen: if emulation.sampled.is_some() { "sampled" } else { "exact" },
+            sampling_percent: emulation.sampled.map(SamplingShare::percent),
+            read_ahead: emulation.read_ahead,
             hit_ratio: outcome.hit_ratio(),
             outcome,
         }

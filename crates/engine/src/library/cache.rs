@@ -152,9 +152,9 @@ impl Builder {
     /// # Errors
     /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, is not 4096 with
     /// another fault path than explicit, or eight of them do not fit into the budget; those of
-    /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit, those of `userfaultfd(2)`
-    /// (`pagekeeper doctor` says what is missing and how to get it), and `EBUSY`: the program has
-    /// another kind of handler of SIGBUS from here.
+    /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
+    /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
+    /// `EBUSY`: the program has another kind of handler of SIGBUS from here.
     pub fn build(self) -> io::Result<Cache> {
         let policy = match self.policy {
             Some(policy) => policy,
