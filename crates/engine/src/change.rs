@@ -192,9 +192,7 @@ impl<P: Port> Engine<P> {
     /// A change is over: what it held up goes on.
     pub(crate) fn take_fence(&self, file: FileNo, ticket: u64) {
         let mut core = self.lock();
-        let Some(f) = core.file_mut(file) else { return };
-        let Some(at) = f.fences.iter().position(|f| f.ticket == ticket) else { return };
-        let fence = f.fences.swap_remove(at);
+        let Some(fence) = core.take_fence(file, ticket) else { return };
         if fence.change.unsettles() {
             self.settle(&mut core, file);
         }
@@ -212,6 +210,38 @@ impl<P: Port> Engine<P> {
             self.run(job, None, &mut again);
         }
         self.serve_all(&mut again);
+    }
+
+    /// Whether a client overwrites content of a file at this moment.
+    pub(crate) fn is_overwritten_by(&self, file: FileNo, client: u32) -> bool {
+        self.lock().is_held_by(file, client)
+    }
+
+    /// A client ends what it overwrote without having asked, and cannot end by itself; the rest as
+    /// for [`change_end`](Self::change_end).
+    ///
+    /// # Errors
+    /// [`PortError::Gone`]: it holds nothing of this file.
+    pub fn overwrite_end(
+        &self,
+        file: FileNo,
+        client: u32,
+        offset: u64,
+        len: u64,
+        bytes: Option<impl FnMut(u64, &mut [u8]) -> Result<(), PortError>>,
+    ) -> Result<(), PortError> {
+        let ticket = {
+            let mut core = self.lock();
+            if !core.is_held_by(file, client) {
+                return Err(PortError::Gone);
+            }
+            core.meet_overwrite(file);
+            // From here on it is a change like any other, and pages may move.
+            core.overwrites.iter().for_each(|o| o.release(file));
+            core.file_mut(file).and_then(|f| f.overwrite.take()).ok_or(PortError::Gone)?
+        };
+        self.change_end(file, ticket, offset, len, bytes);
+        Ok(())
     }
 
     /// The client's system call returned: `len` bytes at `offset` changed. `bytes` gives what was
@@ -296,6 +326,20 @@ impl<P: Port> Engine<P> {
         self.wait_until(again, pin).1
     }
 
+    /// A file's length is about to matter. What clients added to it by themselves is followed.
+    pub(crate) fn catch_up(&self, file: FileNo) {
+        if self.lock().is_behind(file) {
+            self.refresh_size(file, false);
+        }
+    }
+
+    /// A program is about to map a file: its frames become as long as it is, and whoever makes it
+    /// longer says so from now on.
+    pub(crate) fn catch_up_for_good(&self, file: FileNo) {
+        self.lock().meet_overwrite(file);
+        self.refresh_size(file, false);
+    }
+
     /// Looks at the file's length and version. Pages beyond the end go; `own` says that the change
     /// was made through us, otherwise clean pages are dropped, since their content may be old.
     /// Returns true if the file had been changed by somebody else.
@@ -310,10 +354,10 @@ impl<P: Port> Engine<P> {
         // One at a time, or an older look could be followed last.
         let _one = self.resizing.lock().expect("resizing");
         let Ok(now) = self.port.version(file) else { return false };
-        let (before, pages_before) = {
+        let (before, pages_before, own) = {
             let core = self.lock();
             let Some(f) = core.file(file) else { return false };
-            (f.version, f.pages)
+            (f.version, f.pages, own || core.is_overwritten(file, now))
         };
         if now == before {
             let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));
@@ -391,6 +435,7 @@ impl<P: Port> Engine<P> {
         f.version = now;
         f.pages = pages;
         self.announce(f, file);
+        core.overwrites.iter().for_each(|o| o.follow(file, now.size_bytes));
         if core.brain.pages(Segment(file)) != pages {
             self.decide(core, Input::Segment { segment: Segment(file), pages });
         }
@@ -425,10 +470,10 @@ impl<P: Port> Engine<P> {
             (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
         };
         let Some(known) = known else { return };
-        if let Ok(now) = self.port.version(file)
-            && now != known
-            && let Some(f) = self.lock().file_mut(file)
-        {
+        let Ok(now) = self.port.version(file) else { return };
+        let mut core = self.lock();
+        let foreign = now != known && !core.is_overwritten(file, now);
+        if foreign && let Some(f) = core.file_mut(file) {
             f.stale = true;
         }
     }
@@ -451,7 +496,8 @@ impl<P: Port> Engine<P> {
         {
             let core = self.lock();
             let Some(f) = core.file(file) else { return };
-            if f.own_writes > 0 || !f.fences.is_empty() {
+            let overwritten = core.overwrites.as_ref().is_some_and(|o| o.held(file).is_some());
+            if f.own_writes > 0 || !f.fences.is_empty() || overwritten {
                 return;
             }
         }

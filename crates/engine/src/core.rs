@@ -4,6 +4,7 @@
 
 use crate::change::Change;
 use crate::errors::WriteErrors;
+use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{FileCounts, PolicyReport};
@@ -50,6 +51,8 @@ pub(crate) struct File {
     pub(crate) pages: u64,
     pub(crate) mappings: Vec<Mapping>,
     pub(crate) fences: Vec<Fence>,
+    /// The fence of an overwrite that a client began without a message.
+    pub(crate) overwrite: Option<u64>,
     /// Changes in progress that a copy from a mapping must not run beside.
     pub(crate) unsettled: u32,
     /// How many of them began so far.
@@ -83,6 +86,7 @@ impl File {
             pages,
             mappings: Vec::new(),
             fences: Vec::new(),
+            overwrite: None,
             unsettled: 0,
             unsettlings: 0,
             own_writes: 0,
@@ -198,6 +202,8 @@ pub(crate) struct Core {
     pub(crate) orphans: Vec<crate::heap::Orphan>,
     /// What was counted of files that are gone.
     pub(crate) past: crate::retire::Past,
+    /// What clients overwrite by themselves; none where nobody does.
+    pub(crate) overwrites: Option<Overwrites>,
 }
 
 impl Core {
@@ -219,6 +225,7 @@ impl Core {
             policies: vec![PolicyReport::default()],
             orphans: Vec::new(),
             past: crate::retire::Past::default(),
+            overwrites: None,
         }
     }
 
@@ -279,6 +286,7 @@ impl Core {
         pages: Range<u64>,
         change: Change,
     ) -> Option<u64> {
+        self.bar_overwrites(file);
         let ticket = self.next_ticket;
         let (first, end) = (pages.start, pages.end);
         let preparing = change != Change::Drop;
@@ -286,6 +294,123 @@ impl Core {
         fences.push(Fence { ticket, change, first, end, preparing });
         self.next_ticket += 1;
         Some(ticket)
+    }
+
+    /// Takes a fence away.
+    pub(crate) fn take_fence(&mut self, file: FileNo, ticket: u64) -> Option<Fence> {
+        let f = self.file_mut(file)?;
+        let at = f.fences.iter().position(|f| f.ticket == ticket)?;
+        let fence = f.fences.swap_remove(at);
+        if f.fences.is_empty()
+            && let Some(overwrites) = &self.overwrites
+        {
+            overwrites.allow(file);
+        }
+        Some(fence)
+    }
+
+    // ---- what clients overwrite without a message -------------------------------------------
+
+    /// Nobody begins to overwrite a file before its last fence is gone. Who does so now gets one,
+    /// and says when it is done.
+    fn bar_overwrites(&mut self, file: FileNo) {
+        let Some(pages) = self.overwrites.as_ref().and_then(|o| o.meet(file)) else { return };
+        let ticket = self.next_ticket;
+        let (first, end) = (pages.start, pages.end);
+        let Some(f) = self.file_mut(file) else { return };
+        f.fences.push(Fence { ticket, change: Change::Write, first, end, preparing: false });
+        f.overwrite = Some(ticket);
+        self.next_ticket += 1;
+    }
+
+    /// Whether a client overwrites content of a file at this moment.
+    pub(crate) fn is_held_by(&self, file: FileNo, client: u32) -> bool {
+        self.overwrites.as_ref().and_then(|o| o.holder(file)) == Some(client)
+    }
+
+    /// Puts a fence around what a client overwrites of a file, if one does.
+    pub(crate) fn meet_overwrite(&mut self, file: FileNo) {
+        self.bar_overwrites(file);
+        if let (Some(overwrites), Some(f)) = (&self.overwrites, self.file(file))
+            && f.fences.is_empty()
+        {
+            overwrites.allow(file);
+        }
+    }
+
+    /// Whether a client overwrites this page at this moment. It was not asked to wait for pages in
+    /// motion, so that this one must not begin to move.
+    pub(crate) fn overwritten_now(&mut self, place: Place) -> bool {
+        let Place { segment: Segment(file), index } = place;
+        let held = self.overwrites.as_ref().and_then(|o| o.held(file));
+        if !held.is_some_and(|pages| pages.contains(&index)) {
+            return false;
+        }
+        self.meet_overwrite(file);
+        // It may be over by now, or not be about this page after all. Who stays because of it is
+        // heard of again when its fence is taken away.
+        let met = self.file(file).and_then(|f| f.overwrite);
+        self.fences(place).any(|fence| Some(fence.ticket) == met)
+    }
+
+    /// Whether a file is as the last overwrite by a client left it, or one is under way: as during
+    /// any other change, nobody else is taken for who changes it.
+    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version) -> bool {
+        let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let same_time = o.ctime_ns(file) == now.ctime_ns as u64;
+        let same_size =
+            now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
+        o.held(file).is_some() || same_time && same_size
+    }
+
+    /// Whether clients are known to have made a file longer than it is known to be.
+    pub(crate) fn is_behind(&self, file: FileNo) -> bool {
+        let grown_to = self.overwrites.as_ref().map_or(0, |o| o.grown_to(file));
+        self.file(file).is_some_and(|f| grown_to > f.version.size_bytes)
+    }
+
+    /// Pages are about to be claimed: who overwrites content of their file sees it, or is seen by
+    /// [`overwritten_now`](Self::overwritten_now) afterwards.
+    fn moves(&self, file: FileNo) {
+        if let Some(overwrites) = &self.overwrites {
+            overwrites.moves(file, 1);
+        }
+    }
+
+    /// Pages that were claimed are at rest.
+    pub(crate) fn rests(&self, file: FileNo, pages: u32) {
+        if let Some(overwrites) = &self.overwrites {
+            overwrites.rests(file, pages);
+        }
+    }
+
+    /// Claims a page that is to leave memory; false if it has to stay for the moment.
+    pub(crate) fn claim_leave(&mut self, page: Page, place: Place) -> bool {
+        let word = self.word(page);
+        self.moves(place.segment.0);
+        let claimed = word.claim_leave();
+        self.keep_claim(place, claimed, || word.kept())
+    }
+
+    /// Claims a page that is to be written back; false if that cannot be now.
+    pub(crate) fn claim_clean(&mut self, page: Page, place: Place) -> bool {
+        let word = self.word(page);
+        self.moves(place.segment.0);
+        let claimed = word.claim_clean();
+        self.keep_claim(place, claimed, || word.cleaned(false))
+    }
+
+    /// Gives a claim up again if the page is being overwritten.
+    fn keep_claim(&mut self, place: Place, claimed: bool, give_up: impl FnOnce()) -> bool {
+        let keeps = claimed && !self.overwritten_now(place);
+        if claimed && !keeps {
+            give_up();
+        }
+        if !keeps {
+            self.rests(place.segment.0, 1);
+        }
+        keeps
     }
 
     /// From now on the pages of a fence are not written back.
@@ -474,7 +599,13 @@ impl Core {
                 kept.push(victim.place);
                 continue;
             }
+            self.moves(victim.place.segment.0);
             let chosen = word.choose();
+            let leaves = chosen == Chosen::Leaving;
+            if !self.keep_claim(victim.place, leaves, || word.kept()) && leaves {
+                kept.push(victim.place);
+                continue;
+            }
             if chosen != Chosen::Held
                 && let Some(file) = self.file_mut(victim.place.segment.0)
             {
@@ -495,7 +626,7 @@ impl Core {
             }
         }
         for run in plan.clean {
-            self.claim_clean(run, job);
+            self.claim_cleaning(run, job);
         }
         for run in plan.fetch {
             self.claim_fill(run, job);
@@ -549,7 +680,16 @@ impl Core {
                     word.spare();
                     return Late::Kept(self.decide(Input::Kept { place: victim.place }));
                 }
-                if word.claim_leave() { Late::Claimed } else { Late::Busy }
+                self.moves(victim.place.segment.0);
+                let claimed = word.claim_leave();
+                if self.keep_claim(victim.place, claimed, || word.kept()) {
+                    Late::Claimed
+                } else if claimed {
+                    // Claiming it has cleared what doomed it.
+                    Late::Kept(self.decide(Input::Kept { place: victim.place }))
+                } else {
+                    Late::Busy
+                }
             }
             _ => Late::Busy,
         }
@@ -601,18 +741,19 @@ impl Core {
             let word = self.word(page);
             let doomed = word.doomed();
             word.fill_failed();
+            self.rests(place.segment.0, 1);
             if !doomed {
                 self.ask(Input::Failed { place });
             }
         }
     }
 
-    fn claim_clean(&mut self, run: Run, job: &mut Job) {
+    fn claim_cleaning(&mut self, run: Run, job: &mut Job) {
         for i in 0..u64::from(run.pages) {
             let place = Place { index: run.place.index + i, ..run.place };
             let Some(page) = self.brain.page(place) else { continue };
             let word = self.table.word(page);
-            if !word.doomed() && !self.stays_dirty(place) && word.claim_clean() {
+            if !word.doomed() && !self.stays_dirty(place) && self.claim_clean(page, place) {
                 Run::add(&mut job.clean, place);
             } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
@@ -636,7 +777,10 @@ impl Core {
                 if !in_heap {
                     self.table.assign(page, place);
                 }
+                self.moves(place.segment.0);
                 word.claim_fill();
+                // Whoever overwrites it now leaves it to us to bring the change in.
+                self.overwritten_now(place);
                 claimed += 1;
             } else {
                 // Still on its way out, or being changed: not now.
@@ -752,7 +896,7 @@ impl Core {
         &mut self,
         file: FileNo,
         range: Range<u64>,
-        mut wanted: impl FnMut(&Core, Page, Place) -> bool,
+        mut wanted: impl FnMut(&mut Core, Page, Place) -> bool,
     ) {
         let mut from = range.start;
         while let Some(index) =

@@ -14,6 +14,7 @@
 
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::job::Queue;
+use crate::overwrites::Overwrites;
 use crate::port::{FileNo, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
 use crate::stats::{PolicyReport, Spent, Stats, Times};
@@ -23,6 +24,7 @@ use pagekeeper_frames::{Brain, Budget, Config, Input, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
@@ -113,6 +115,19 @@ impl<P: Port> Engine<P> {
             }
         }
         core.log = Some(log);
+    }
+
+    /// Clients may overwrite content of files without a message from now on, as this table says.
+    /// Before the first file is opened.
+    pub fn set_overwrites(&self, overwrites: Overwrites) {
+        self.lock().overwrites = Some(overwrites);
+    }
+
+    /// The table of overwrites for a client, and how many records it has; none if there is none.
+    pub(crate) fn overwrites_for_client(&self) -> Option<(OwnedFd, usize)> {
+        let core = self.lock();
+        let overwrites = core.overwrites.as_ref()?;
+        Some((overwrites.for_client()?, overwrites.records()))
     }
 
     /// Takes the log back.
@@ -257,6 +272,7 @@ impl<P: Port> Engine<P> {
         }
         let pages = version.size_bytes.div_ceil(self.page_bytes);
         core.files[at] = Some(File { heap, ..File::new(name, version, pages, holes) });
+        core.overwrites.iter().for_each(|overwrites| overwrites.forget(file));
         let Core { log, files, .. } = &mut *core;
         if let (Some(log), Some(file_of)) = (log, &files[at]) {
             log.segment(Segment(file), name, file_of.shown_bytes());

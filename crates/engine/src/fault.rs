@@ -250,10 +250,10 @@ impl<P: Port> Engine<P> {
     /// frames. What storage holds is all there is.
     fn lost(&self, place: Place, again: &mut Again, fault: Fault) {
         again.push_back(fault);
-        let core = self.lock();
+        let mut core = self.lock();
         let (Some(page), State::Resident) = core.state(place) else { return };
         let word = core.word(page);
-        if !word.claim_leave() {
+        if !core.claim_leave(page, place) {
             drop(core);
             std::thread::yield_now();
             return;
@@ -262,6 +262,7 @@ impl<P: Port> Engine<P> {
         let _ = self.port.discard(place.segment.0, place.index, 1);
         let mut core = self.lock();
         word.dropped();
+        core.rests(place.segment.0, 1);
         let input = Input::Drop { segment: place.segment, first: place.index, pages: 1 };
         self.decide(&mut core, input);
         again.extend(core.unpark(place));

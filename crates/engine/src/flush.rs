@@ -224,7 +224,7 @@ impl<P: Port> Engine<P> {
                 if !discard_dirty && (word.dirty() || word.holds() > 0) {
                     continue;
                 }
-                if !word.doomed() && word.claim_leave() {
+                if !word.doomed() && core.claim_leave(page, place) {
                     claimed.push((page, place));
                 } else {
                     busy = true;
@@ -247,6 +247,7 @@ impl<P: Port> Engine<P> {
             let mut core = self.lock();
             for (page, place) in claimed {
                 core.word(page).dropped();
+                core.rests(file, 1);
                 // Only now: the frame was in use until its page was out.
                 let input = Input::Drop { segment: Segment(file), first: place.index, pages: 1 };
                 self.decide(&mut core, input);
@@ -271,13 +272,13 @@ fn claim_run(core: &mut Core, file: FileNo, range: Range<u64>) -> Option<Option<
             Some(r) => {
                 let next = r.gap_to(place) == Some(0);
                 let more = next && r.pages < FLUSH_RUN_PAGES_MAX;
-                if !(ready && more && word.claim_clean()) {
+                if !(ready && more && core.claim_clean(page, place)) {
                     return false;
                 }
                 r.pages += 1;
                 true
             }
-            None if ready && word.claim_clean() => {
+            None if ready && core.claim_clean(page, place) => {
                 run = Some(Run { place, pages: 1, demanded: 0 });
                 true
             }

@@ -30,6 +30,7 @@ pub mod library;
 pub mod live;
 pub mod manager;
 mod outside;
+pub mod overwrites;
 pub mod port;
 mod privilege;
 pub mod recorder;

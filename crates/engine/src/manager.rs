@@ -7,6 +7,7 @@ use crate::idle::{Candidate, Idle};
 use crate::letgo::Deleted;
 use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
+use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::selection::Selection;
 use crate::spaces::{Region, Space};
@@ -198,6 +199,7 @@ impl Manager {
         secret: [u8; 16],
     ) -> Result<Arc<Manager>, Errno> {
         engine.port().set_slots(SlotTable::new()?);
+        engine.set_overwrites(Overwrites::new(SLOTS_MAX)?);
         let descriptors = rustix::process::getrlimit(rustix::process::Resource::Nofile).maximum;
         let memory_bytes = u64::from(engine.lock().brain.frames()) * PAGE_BYTES;
         let idle = Idle::new(memory_bytes, descriptors.unwrap_or(u64::MAX));
@@ -635,6 +637,11 @@ impl Manager {
         Some((live.memfd.reopen_read_only().ok()?, libc::MAP_PRIVATE))
     }
 
+    /// The memory that a file's pages are in, for a client that patches what it overwrites.
+    pub(crate) fn frames_for_client(&self, no: FileNo) -> Option<OwnedFd> {
+        rustix::io::fcntl_dupfd_cloexec(&self.engine.port().file(no)?.memfd, 0).ok()
+    }
+
     /// The mapping exists, without access: registers it.
     pub(crate) fn map_commit(
         &self,
@@ -643,6 +650,10 @@ impl Manager {
         region: Region,
     ) -> Result<(), Errno> {
         let space = self.space_of(pid).ok_or(Errno::SRCH)?;
+        if !region.library {
+            self.set_slot_flags(region.file, wire::SLOT_MAPPED);
+            self.engine.catch_up_for_good(region.file);
+        }
         self.register(space, range, region)
     }
 
@@ -673,9 +684,21 @@ impl Manager {
 
     /// Ends what a process left open.
     pub(crate) fn client_gone(&self, pid: u32) {
-        let changes = self.clients.lock().expect("lock").get(&pid).map(|c| c.changes.clone());
-        for (ticket, file) in changes.into_iter().flatten() {
-            self.end_abandoned_change(file, ticket);
+        let (changes, files) = {
+            let clients = self.clients.lock().expect("lock");
+            let Some(client) = clients.get(&pid) else { return };
+            let overwritten = |no: &FileNo| self.engine.is_overwritten_by(*no, pid);
+            let files: Vec<FileNo> = client.rights.keys().copied().filter(overwritten).collect();
+            (client.changes.clone(), files)
+        };
+        for (ticket, file) in changes {
+            self.engine.change_end(file, ticket, 0, u64::MAX, UNKNOWN);
+            self.engine.refresh_size(file, false);
+        }
+        for file in files {
+            if self.engine.overwrite_end(file, pid, 0, u64::MAX, UNKNOWN).is_ok() {
+                self.engine.refresh_size(file, false);
+            }
         }
         self.clients.lock().expect("lock").remove(&pid);
         let _ = self.kick.notify();
@@ -686,7 +709,11 @@ impl Manager {
     pub(crate) fn settle_changes_of_the_dead(&self) {
         let is_waiting = || {
             let clients = self.clients.lock().expect("lock");
-            clients.iter().any(|(pid, client)| !client.changes.is_empty() && process_ended(*pid))
+            let is_changing = |pid: u32, client: &Client| {
+                let overwrites = |no: &FileNo| self.engine.is_overwritten_by(*no, pid);
+                !client.changes.is_empty() || client.rights.keys().any(overwrites)
+            };
+            clients.iter().any(|(pid, client)| is_changing(*pid, client) && process_ended(*pid))
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
@@ -704,14 +731,11 @@ impl Manager {
                 .into_iter()
                 .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
     }
-
-    fn end_abandoned_change(&self, file: FileNo, ticket: u64) {
-        // Nobody knows how much was written: forget what is cached of the range and clean.
-        type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
-        self.engine.change_end(file, ticket, 0, u64::MAX, None::<Bytes>);
-        self.engine.refresh_size(file, false);
-    }
 }
+
+/// What a change wrote that nobody lived to end: what is cached of its range and clean is dropped.
+const UNKNOWN: Option<Bytes> = None;
+type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
 
 /// Whether a process has ended, reaped or not.
 fn process_ended(pid: u32) -> bool {

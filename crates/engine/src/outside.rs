@@ -13,9 +13,13 @@ use std::collections::HashMap;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
+use std::time::Duration;
 
 /// Bytes of events that are read at once.
 const EVENTS_BYTES: usize = 4096;
+
+/// How long nobody listens after a file was written to.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// The watches.
 pub(crate) struct Watches {
@@ -69,6 +73,7 @@ impl Manager {
                 self.look_for_deleted();
             }
             let no = watches.files.lock().expect("lock").get(&watch).copied();
+            let is_busy = what == ReadFlags::MODIFY;
             if let Some(no) = no {
                 if what.contains(ReadFlags::MODIFY) {
                     self.engine.look_for_changes(no);
@@ -82,6 +87,10 @@ impl Manager {
             }
             if reader.is_buffer_empty() {
                 self.let_go();
+                if is_busy {
+                    // Events of who goes on writing become one meanwhile, and wake nobody.
+                    std::thread::sleep(PAUSE);
+                }
             }
         }
     }

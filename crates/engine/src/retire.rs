@@ -82,7 +82,9 @@ impl<P: Port> Engine<P> {
 
     /// Whether a change of a file is open.
     pub(crate) fn is_changing(&self, file: FileNo) -> bool {
-        self.lock().file(file).is_some_and(|f| !f.fences.is_empty() || f.unsettled > 0)
+        let core = self.lock();
+        core.file(file).is_some_and(|f| !f.fences.is_empty() || f.unsettled > 0)
+            || core.overwrites.as_ref().is_some_and(|o| o.held(file).is_some())
     }
 
     /// Whether storage has all of a file, and everybody was told who had to be.

@@ -248,6 +248,19 @@ impl Connection {
             }
             Op::Fork => value(manager.heap_fork(self.pid, r.a, r.b)?),
             Op::Inherit => self.inherit(r),
+            Op::Overwrites => Ok(match manager.engine.overwrites_for_client() {
+                Some((fd, records)) if self.trusted => Answer {
+                    reply: Reply { r0: records as u64, r1: self.pid.into(), ..Reply::default() },
+                    fd: Some(fd),
+                },
+                _ => Answer::default(),
+            }),
+            Op::Frames => {
+                let no = self.permitted(r.a, |rights| rights.write)?;
+                // Who has these can read them: so may the manager's user, or root.
+                let frames = manager.frames_for_client(no).filter(|_| self.trusted);
+                Ok(Answer { reply: Reply::default(), fd: Some(frames.ok_or(Errno::ACCESS)?) })
+            }
             Op::MakeRoom => {
                 manager.make_room();
                 value(0)
@@ -437,6 +450,7 @@ impl Connection {
 
     /// Copies file content into the client's memory; the bytes copied.
     fn copy(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
+        self.manager.engine.catch_up(no);
         let copied =
             self.manager.engine.read(
                 no,
@@ -482,7 +496,7 @@ impl Connection {
 
     fn change_end(&self, r: Request) -> Handled {
         let no = self.slot(r.a)?;
-        {
+        if r.b != 0 {
             let mut clients = self.manager.clients.lock().expect("lock");
             let client = clients.get_mut(&self.pid).ok_or(Errno::ACCESS)?;
             let own = client.changes.iter().position(|c| *c == (r.b, no));
@@ -496,7 +510,12 @@ impl Connection {
                     Err(errno) => Err(errno.into()),
                 }
             });
-        self.manager.engine.change_end(no, r.b, r.c, r.d, bytes);
+        let engine = &self.manager.engine;
+        if r.b == 0 {
+            engine.overwrite_end(no, self.pid, r.c, r.d, bytes).map_err(errno_of)?;
+        } else {
+            engine.change_end(no, r.b, r.c, r.d, bytes);
+        }
         value(0)
     }
 

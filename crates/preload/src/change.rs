@@ -16,7 +16,12 @@ pub(crate) type Range = (u64, u64);
 
 /// Makes a system call that changes `range` of a managed file. The file's cached pages there are
 /// dropped if the call took effect.
-fn bracket(file: &File, range: Range, kind: u64, mut plain: impl FnMut() -> isize) -> isize {
+pub(crate) fn bracket(
+    file: &File,
+    range: Range,
+    kind: u64,
+    mut plain: impl FnMut() -> isize,
+) -> isize {
     let _held = SignalsHeld::new();
     let mut begin = file.request(Op::ChangeBegin);
     (begin.b, begin.c, begin.e) = (range.0, range.1, kind);

@@ -19,7 +19,7 @@ use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::table::{self, Entry, SlotFile};
 use crate::transfer::BYTES_MAX;
-use crate::{guard, raw_call, state, userfault};
+use crate::{guard, overwrite, raw_call, state, userfault};
 use core::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{Op, PAGE_BYTES, SLOT_DIRECT, Slot};
@@ -50,6 +50,8 @@ struct Window {
     base: usize,
     bytes: u64,
     size: u64,
+    /// As far as the manager knows it: this process's writes may have made the file longer.
+    known_size: u64,
     stamp: u32,
     generation: u32,
 }
@@ -68,8 +70,9 @@ impl Window {
             return None;
         }
         let bytes = file.bytes.load(Ordering::Acquire) as u64;
-        let size = slot.size_bytes.load(Ordering::Acquire);
-        Some(Window { slot, file, base, bytes, size, stamp, generation })
+        let known_size = slot.size_bytes.load(Ordering::Acquire);
+        let size = known_size.max(overwrite::grown_to(entry.slot()));
+        Some(Window { slot, file, base, bytes, size, known_size, stamp, generation })
     }
 
     /// Whether what was copied was the file's.
@@ -100,7 +103,8 @@ impl Window {
         if want == 0 {
             return self.held().then_some(0);
         }
-        if offset.saturating_add(want as u64) > self.bytes || self.is_cold() {
+        let reach = self.bytes.min(self.known_size);
+        if offset.saturating_add(want as u64) > reach || self.is_cold() {
             return None;
         }
         let mut done = 0;
@@ -221,7 +225,7 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     if record.bytes.load(Ordering::Acquire) as u64 >= size {
         return;
     }
-    let bytes = (size + size / 8 + SPARE_BYTES).next_multiple_of(PAGE_BYTES) as usize;
+    let bytes = with_room(size);
     let made = map(file, bytes);
     drop_mapping(record);
     match made {
@@ -232,6 +236,11 @@ pub(crate) fn offer(file: &File, bytes: usize) {
         }
         None => record.mapped.store(REFUSED, Ordering::Relaxed),
     }
+}
+
+/// How much of a file of this size is mapped.
+pub(crate) fn with_room(size: u64) -> usize {
+    (size + size / 8 + SPARE_BYTES).next_multiple_of(PAGE_BYTES) as usize
 }
 
 /// Counts a read that was made with the first message of a descriptor, if it was of the whole file.
@@ -282,6 +291,7 @@ fn drop_mapping(record: &SlotFile) {
 
 /// The last descriptor of a file was closed: its mapping is kept for a while.
 pub(crate) fn idle(state: &state::State, entry: Entry) {
+    overwrite::close(state, entry);
     let has_mapping =
         |slot: u32| table::slot_file(slot).filter(|file| file.base.load(Ordering::Relaxed) != 0);
     let slot = entry.slot();

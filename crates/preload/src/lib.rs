@@ -53,6 +53,7 @@ mod guard;
 mod heap;
 mod mapping;
 mod numbers;
+mod overwrite;
 mod raw;
 mod real;
 mod relay;

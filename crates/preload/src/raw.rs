@@ -127,6 +127,11 @@ pub(crate) fn fstat(fd: c_int) -> Result<libc::stat, i32> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// When a file changed last, in nanoseconds, wrapped.
+pub(crate) fn ctime_ns(stat: &libc::stat) -> u64 {
+    (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64)
+}
+
 /// `fcntl(2)` with an integer argument.
 pub(crate) fn fcntl(fd: c_int, command: c_int, argument: usize) -> isize {
     raw_call!(libc::SYS_fcntl, fd, command, argument)

@@ -41,6 +41,9 @@ pub(crate) struct State {
     pub(crate) waiters: AtomicU32,
     pub(crate) connections: [Connection; CONNECTIONS_MAX],
     pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
+    /// What tells this process's overwrites from others', once it was asked for; see
+    /// [`crate::overwrite`].
+    pub(crate) number: AtomicU32,
     /// Held while mappings for [`crate::direct`] are made and dropped.
     pub(crate) mapping: Lock,
     /// Held while what is to be done on signals changes.

@@ -1,5 +1,6 @@
 //! Which descriptors are of managed files: one word a descriptor, looked up without a lock.
 
+use crate::overwrite::{self, Frames};
 use crate::raw;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
@@ -120,6 +121,8 @@ pub(crate) struct SlotFile {
     heard: AtomicU64,
     /// A time from which on that holds; it never goes back.
     heard_ns: AtomicU64,
+    /// Where the memory of its pages is mapped, to patch it: see [`crate::overwrite`].
+    pub(crate) frames: Frames,
 }
 
 /// Slots by device and inode, as far as they were used lately.
@@ -312,6 +315,9 @@ pub(crate) fn identify(slot: u32, stat: &libc::stat) -> bool {
     if file.incarnation.load(Ordering::Relaxed) != incarnation {
         file.shown.store(0, Ordering::Relaxed);
         file.mapped.store(0, Ordering::Relaxed);
+        // Before it passes for the new file's. Nobody stores to it: a file that is being changed is
+        // not let go of.
+        file.frames.unmap();
         file.incarnation.store(incarnation, Ordering::Release);
     }
     file.device.store(stat.st_dev, Ordering::Relaxed);
@@ -365,15 +371,15 @@ pub(crate) fn shown(
     let slot = LATE[late(stat)].load(Ordering::Acquire).checked_sub(1)?;
     let (known, file) = (shared(slot)?, slot_file(slot)?);
     let shown = file.shown.load(Ordering::Acquire);
-    let ctime_ns =
-        (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64);
+    let ctime_ns = raw::ctime_ns(stat);
     let same = is_file(slot, stat)
         && shown >> 32 == pid as u32 as u64
         && shown & rights(flags) == rights(flags)
         && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
         && known.generation.load(Ordering::Acquire) % 2 == 0
         && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
-        && known.ctime_ns.load(Ordering::Acquire) == ctime_ns;
+        && (known.ctime_ns.load(Ordering::Acquire) == ctime_ns
+            || overwrite::left(slot) == Some(ctime_ns));
     let heard = file.heard.load(Ordering::Acquire);
     (same && opened_ns >= file.heard_ns.load(Ordering::Acquire)).then_some((slot, heard))
 }

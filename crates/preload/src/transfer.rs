@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, environment, first_use, raw_call, state};
+use crate::{bounce, environment, first_use, overwrite, raw_call, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -311,6 +311,17 @@ impl Write<'_> {
     /// Writes one buffer. None if it `may_be_managed` and the manager says that it is.
     fn from(&self, buffer: usize, bytes: usize, may_be_managed: bool) -> Option<isize> {
         let state = self.file.state;
+        if !may_be_managed
+            && let Some(done) = overwrite::write(
+                self.file,
+                self.position.filter(|_| !self.append),
+                buffer,
+                bytes,
+                || self.system_call(buffer, bytes),
+            )
+        {
+            return Some(done);
+        }
         loop {
             let start = match self.start() {
                 Ok(start) => start,
@@ -347,6 +358,7 @@ impl Write<'_> {
             }
             // The bytes are in the file whatever the manager answers.
             let _ = ask(state, &end);
+            overwrite::offer(self.file);
             return Some(result);
         }
     }

@@ -15,7 +15,7 @@ import subprocess, sys, threading
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
        "change_begin change_end advise exec note raw_word refresh "
-       "heap_map heap_commit heap_grow fork inherit make_room").split()
+       "heap_map heap_commit heap_grow fork inherit make_room overwrites frames").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
 FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32
@@ -126,7 +126,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     """The reply's (status, r0, r1, descriptor), and r2 if it is not 0."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
-        want = (6, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        want = (7, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
         if (a, b, c) != want:
             problem("hello: wrong version or secret")
             return -EPERM, 0, 0, -1
@@ -179,7 +179,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
             return 0, slot + 1, 0, -1, 0 if status else done + 1
         finally:
             os.close(fd)
-    if op == "make_room":
+    if op in ("make_room", "overwrites"):
         return 0, 0, 0, -1
     if op in ("protect", "sync", "advise"):
         mine = [m for m in mappings if m[1] < a + b and a < m[1] + m[2]]

@@ -24,7 +24,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -104,6 +104,8 @@ pub enum Op {
     /// `d` = bytes, `e` = the (unmanaged) address of the bytes written, or 0 to have the cached
     /// pages dropped and read again. `d` = 0 says that nothing changed (the call failed, or was not
     /// made because the buffer must be copied first); a successful truncation has `d` = [`TO_END`].
+    /// `b` = 0: it was an overwrite that the client holds (see [`Overwrite`]) and could not end by
+    /// itself; -ESRCH says that the manager did not wait for it.
     ChangeEnd = 13,
     /// `madvise(2)` on managed memory: `a` = address, `b` = length, `c` = advice.
     /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it.
@@ -145,6 +147,14 @@ pub enum Op {
     /// Storage is full: a call failed that may succeed after the reply, when deleted files that
     /// nobody uses are let go of.
     MakeRoom = 24,
+    /// Asks for the table of overwrites, which rides along, to be mapped shared and writable.
+    /// Reply: `r0` = number of records, one for each slot (0: not for this client), `r1` = what tells
+    /// this process's overwrites from others'.
+    Overwrites = 25,
+    /// Asks for the memory that a file's pages are in, to patch what is cached of it; the memfd
+    /// rides along, to be mapped shared and writable. `a` = slot. Nothing is registered: a page may
+    /// be stored to only while it is resident and an [`Overwrite`] of it is held.
+    Frames = 26,
 }
 
 /// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
@@ -178,6 +188,8 @@ pub const SLOT_ACTIVE: u32 = 1;
 /// [`Slot::flags`]: clients may map the file for themselves and read by copying from there. Not set
 /// where every reference is to be seen.
 pub const SLOT_DIRECT: u32 = 2;
+/// [`Slot::flags`]: programs map the file, so that whoever makes it longer has to say so.
+pub const SLOT_MAPPED: u32 = 4;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
@@ -199,13 +211,14 @@ pub const CHANGE_OTHER: u64 = 2;
 #[repr(C)]
 #[derive(Default)]
 pub struct Slot {
-    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`].
+    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`].
     pub flags: AtomicU32,
     /// Odd while the file's length or the place of its content is being changed: what is mapped
     /// then may be neither the old nor the new. It never takes the same value twice between two
     /// reads of it by a client (but for wrapping).
     pub generation: AtomicU32,
-    /// Length of the file; meaningful while `generation` is even.
+    /// Length of the file; meaningful while `generation` is even. What clients wrote behind it by
+    /// themselves may have made it longer: [`Overwrite::size_bytes`].
     pub size_bytes: AtomicU64,
     /// `st_ctime` in nanoseconds, wrapped to 64 bits, of the file as the manager knows it.
     pub ctime_ns: AtomicU64,
@@ -215,6 +228,48 @@ pub struct Slot {
     pub incarnation: AtomicU32,
 }
 const _: () = assert!(size_of::<Slot>() == 32);
+
+/// A record of the table of overwrites, one for each slot, which the manager and its clients write.
+///
+/// A client may write to a file without a message while it *holds* the file's record: it exchanges a `state` of 0 for [`OVERWRITE_HELD`] with its number in the upper
+/// half, says which pages, and makes its system call if then none of the file's pages is `moving`
+/// between memory and storage. From then on the manager takes none of these pages out of memory,
+/// and begins to write none back. Who brings one in, and whoever else comes across the record, sets
+/// [`OVERWRITE_MET`], which keeps others from holding it next. After the call the client patches
+/// what is in memory of these pages, notes the file's change time and length, and exchanges what it
+/// had put there for 0 again. If it cannot, because the manager met it, it sends [`Op::ChangeEnd`], and the
+/// manager does the rest.
+///
+/// Each side writes what it has to say before it reads what the other says (both sequentially
+/// consistent), so that at least one of them sees the other.
+#[repr(C, align(64))]
+#[derive(Default)]
+pub struct Overwrite {
+    /// Whether and by whom it is held, and whether it was met.
+    pub state: AtomicU64,
+    /// First page that is being overwritten; as much as 0 to `end` 2^64 - 1 while that is not said.
+    pub first: AtomicU64,
+    /// Behind the last one.
+    pub end: AtomicU64,
+    /// `st_ctime` of the file in nanoseconds, wrapped to 64 bits, after the last overwrite.
+    pub ctime_ns: AtomicU64,
+    /// Length of the file after the last overwrite that made it longer; the manager follows, and
+    /// need not have heard of it yet. 0 once it has.
+    pub size_bytes: AtomicU64,
+    /// Pages of the file that the manager moves or writes back. Clients only read it.
+    pub moving: AtomicU32,
+}
+const _: () = assert!(size_of::<Overwrite>() == 64);
+
+/// [`Overwrite::state`]: somebody holds it; the upper half says who.
+pub const OVERWRITE_HELD: u64 = 1;
+/// [`Overwrite::state`]: the manager met it, or has a change of the file under way.
+pub const OVERWRITE_MET: u64 = 2;
+
+/// [`Overwrite::state`] of a record that a process holds.
+pub const fn overwrite_held_by(number: u32) -> u64 {
+    (number as u64) << 32 | OVERWRITE_HELD
+}
 
 /// A request.
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -284,6 +339,8 @@ impl Op {
             22 => Fork,
             23 => Inherit,
             24 => MakeRoom,
+            25 => Overwrites,
+            26 => Frames,
             _ => return None,
         })
     }

@@ -126,7 +126,7 @@ static void *map_file(void) {
 static void stamp_pages(char *map, uint64_t writer, uint64_t *random, uint64_t page, int count) {
     struct note *note = note_of(writer, page);
     volatile uint64_t *slot = (volatile uint64_t *)(map + place_of(writer, page));
-    int by_file = next(random) % 16 == 0;
+    int by_file = next(random) % 4 == 0;
     for (int i = 0; i < count; i++) {
         struct stamp s;
         for (size_t w = 0; w < sizeof s / 8; w++) ((uint64_t *)&s)[w] = slot[w];
@@ -134,7 +134,7 @@ static void stamp_pages(char *map, uint64_t writer, uint64_t *random, uint64_t p
         s = (struct stamp){writer, page, note->done + 1, 0};
         s.check = check_of(&s);
         note->begun = s.sequence;
-        if (by_file && i % 32 == 0) {
+        if (by_file && i % 4 == 0) {
             MUST(pwrite(fd, &s, sizeof s, place_of(writer, page)) == sizeof s);
             shared->file_writes++;
         } else {

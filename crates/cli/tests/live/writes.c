@@ -1,0 +1,235 @@
+// Writes to managed files, as programs may rely on them. What must hold it checks itself.
+//
+//     writes grow FILE           one process makes a file longer, others read and map what is new
+//     writes append FILE         processes append records to one file
+//     writes mixed FILE SEED     writes, appends, truncations and mappings beside a model
+//     writes count FILE TIMES    a counter that is read and written under a lock
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #x, strerror(errno));                  \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+enum { PAGE = 4096 };
+static uint64_t state;
+static uint64_t any(uint64_t below) {
+    state ^= state << 13, state ^= state >> 7, state ^= state << 17;
+    return (state * 0x2545f4914f6cdd1dull >> 33) % below;
+}
+static unsigned char pattern(uint64_t i) { return (unsigned char)(1 + (i * 31 + (i >> 9) * 7) % 255); }
+
+static void fill(unsigned char *to, uint64_t from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++) to[i] = pattern(from + i);
+}
+
+static void must_be(const unsigned char *at, uint64_t from, size_t bytes) {
+    for (size_t i = 0; i < bytes; i++)
+        if (at[i] != pattern(from + i)) {
+            fprintf(stderr, "byte %lu is %u, not %u\n", from + i, at[i], pattern(from + i));
+            _exit(1);
+        }
+}
+
+static int fresh(const char *path, size_t bytes) {
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    unsigned char *data = malloc(bytes);
+    fill(data, 0, bytes);
+    CHECK(fd > 2 && write(fd, data, bytes) == (ssize_t)bytes);
+    free(data);
+    CHECK(close(fd) == 0 && (fd = open(path, O_RDWR)) > 2);
+    return fd;
+}
+
+// ---- grow ---------------------------------------------------------------------------------------
+
+// A byte goes to the other process when something is there to be seen, and comes back when it was.
+static int turns[2][2];
+static void tell(int who) { CHECK(write(turns[who][1], "x", 1) == 1); }
+static void hear(int who) {
+    char c;
+    CHECK(read(turns[who][0], &c, 1) == 1);
+}
+
+static void grow(const char *path) {
+    enum { FIRST = 10 * PAGE + 100, ROUNDS = 300 };
+    int fd = fresh(path, FIRST);
+    CHECK(pipe(turns[0]) == 0 && pipe(turns[1]) == 0);
+    unsigned char *piece = malloc(3 * PAGE);
+    pid_t child = fork();
+    uint64_t size = FIRST;
+    unsigned char *map = NULL;
+    if (child == 0) {
+        int own = open(path, O_RDONLY);
+        CHECK(own > 2);
+        for (int round = 0; round < ROUNDS; round++) {
+            uint64_t before = size;
+            hear(0);
+            CHECK(read(turns[0][0], &size, sizeof size) == sizeof size);
+            struct stat stat;
+            CHECK(fstat(own, &stat) == 0 && (uint64_t)stat.st_size == size);
+            uint64_t from = before > 200 ? before - 200 : 0;
+            CHECK(pread(own, piece, size - from, (off_t)from) == (ssize_t)(size - from));
+            must_be(piece, from, size - from);
+            CHECK(pread(own, piece, 1, (off_t)size) == 0);
+            if (round % 3 == 0) {
+                // To its end, by the descriptor's own offset.
+                uint64_t at = (uint64_t)lseek(own, (off_t)before, SEEK_SET);
+                ssize_t got;
+                while ((got = read(own, piece, 777)) > 0) must_be(piece, at, (size_t)got), at += (uint64_t)got;
+                CHECK(got == 0 && at == size);
+            }
+            if (round == ROUNDS / 2) {
+                map = mmap(NULL, 64 << 20, PROT_READ, MAP_SHARED, own, 0);
+                CHECK(map != MAP_FAILED);
+            }
+            if (map) must_be(map + from, from, size - from);
+            tell(1);
+        }
+        _exit(0);
+    }
+    state = 77;
+    for (int round = 0; round < ROUNDS; round++) {
+        size_t bytes = 1 + any(2 * PAGE);
+        fill(piece, size, bytes);
+        if (round % 2)
+            CHECK(pwrite(fd, piece, bytes, (off_t)size) == (ssize_t)bytes);
+        else
+            CHECK(lseek(fd, 0, SEEK_END) == (off_t)size && write(fd, piece, bytes) == (ssize_t)bytes);
+        size += bytes;
+        // Its own view.
+        CHECK(pread(fd, piece, bytes, (off_t)(size - bytes)) == (ssize_t)bytes);
+        must_be(piece, size - bytes, bytes);
+        tell(0);
+        CHECK(write(turns[0][1], &size, sizeof size) == sizeof size);
+        hear(1);
+    }
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// ---- append -------------------------------------------------------------------------------------
+
+struct record { uint32_t who, number, mixed, length; };
+
+static void append(const char *path) {
+    enum { WRITERS = 4, RECORDS = 2000, FIRST = 5 * PAGE + 16 };
+    close(fresh(path, FIRST));
+    for (uint32_t who = 0; who < WRITERS; who++)
+        if (fork() == 0) {
+            int fd = open(path, O_RDWR | O_APPEND);
+            CHECK(fd > 2);
+            for (uint32_t i = 0; i < RECORDS; i++) {
+                struct record r = {who, i, who * 31 + i * 17, sizeof r};
+                CHECK(write(fd, &r, sizeof r) == sizeof r);
+                struct record back;
+                CHECK(pread(fd, &back, sizeof back, lseek(fd, 0, SEEK_CUR) - (off_t)sizeof back) == sizeof back);
+                CHECK(!memcmp(&r, &back, sizeof r));
+            }
+            _exit(0);
+        }
+    for (int i = 0, status; i < WRITERS; i++) CHECK(wait(&status) > 0 && status == 0);
+    int fd = open(path, O_RDONLY);
+    CHECK(fd > 2);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_size == FIRST + WRITERS * RECORDS * (off_t)sizeof(struct record));
+    unsigned char *map = mmap(NULL, (size_t)stat.st_size, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    must_be(map, 0, FIRST);
+    uint32_t next[WRITERS] = {0};
+    for (off_t at = FIRST; at < stat.st_size; at += (off_t)sizeof(struct record)) {
+        struct record r;
+        memcpy(&r, map + at, sizeof r);
+        CHECK(r.who < WRITERS && r.number == next[r.who] && r.mixed == r.who * 31 + r.number * 17);
+        next[r.who]++;
+    }
+}
+
+// ---- mixed --------------------------------------------------------------------------------------
+
+static void mixed(const char *path, uint64_t seed) {
+    enum { MOST = 120 * PAGE, STEPS = 6000 };
+    state = seed * 0x9e3779b97f4a7c15ull + 1;
+    unsigned char *model = calloc(1, MOST), *piece = malloc(MOST);
+    uint64_t size = 40 * PAGE + 7;
+    int fd = fresh(path, size), log = open(path, O_WRONLY | O_APPEND);
+    CHECK(log > 2);
+    fill(model, 0, size);
+    unsigned char *map = NULL;
+    for (int step = 0; step < STEPS; step++) {
+        uint64_t kind = any(100), at = any(MOST), bytes = 1 + any(any(8) ? 3000 : 20000);
+        if (kind < 55) {
+            // Somewhere, perhaps behind the end.
+            if (kind < 45 && size) at %= size;
+            if (at + bytes > MOST) bytes = MOST - at;
+            for (uint64_t i = 0; i < bytes; i++) piece[i] = (unsigned char)any(256);
+            CHECK(pwrite(fd, piece, bytes, (off_t)at) == (ssize_t)bytes);
+            memcpy(model + at, piece, bytes);
+            if (at + bytes > size) size = at + bytes;
+        } else if (kind < 65) {
+            if (size + bytes > MOST) continue;
+            memset(piece, step, bytes);
+            CHECK(write(log, piece, bytes) == (ssize_t)bytes);
+            memcpy(model + size, piece, bytes);
+            size += bytes;
+        } else if (kind < 90) {
+            ssize_t want = at >= size ? 0 : (ssize_t)(at + bytes > size ? size - at : bytes);
+            CHECK(pread(fd, piece, bytes, (off_t)at) == want && !memcmp(piece, model + at, (size_t)want));
+        } else if (kind < 94) {
+            CHECK(ftruncate(fd, (off_t)at) == 0);
+            if (at < size) memset(model + at, 0, size - at);
+            size = at;
+        } else if (step > STEPS / 2) {
+            // The second half with a mapping.
+            if (!map) map = mmap(NULL, MOST, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            CHECK(map != MAP_FAILED);
+            if (at >= size) continue;
+            if (at + bytes > size) bytes = size - at;
+            CHECK(!memcmp(map + at, model + at, bytes));
+            if (kind < 97) memset(map + at, step, bytes), memset(model + at, step, bytes);
+        }
+    }
+    CHECK(fsync(fd) == 0 && pread(fd, piece, MOST, 0) == (ssize_t)size && !memcmp(piece, model, size));
+}
+
+// ---- count --------------------------------------------------------------------------------------
+
+static void count(const char *path, int times) {
+    int fd = open(path, O_RDWR);
+    CHECK(fd > 2);
+    for (int i = 0; i < times; i++) {
+        struct flock whole = {.l_type = F_WRLCK};
+        CHECK(fcntl(fd, F_SETLKW, &whole) == 0);
+        uint64_t now[2];
+        CHECK(pread(fd, now, sizeof now, 5 * PAGE - 8) == sizeof now && now[0] == now[1]);
+        now[0]++, now[1]++;
+        CHECK(pwrite(fd, now, sizeof now, 5 * PAGE - 8) == sizeof now);
+        whole.l_type = F_UNLCK;
+        CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    if (!strcmp(argv[1], "grow")) grow(argv[2]);
+    else if (!strcmp(argv[1], "append")) append(argv[2]);
+    else if (!strcmp(argv[1], "mixed") && argc > 3) mixed(argv[2], strtoull(argv[3], NULL, 10));
+    else if (!strcmp(argv[1], "count") && argc > 3) count(argv[2], atoi(argv[3]));
+    else return 2;
+    printf("%s ok\n", argv[1]);
+    return 0;
+}

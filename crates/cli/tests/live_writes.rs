@@ -1,0 +1,70 @@
+//! Writes without a message: what programs and their neighbours see of a file that is written to,
+//! made longer, cut and mapped is what the kernel would show them.
+
+mod live;
+
+use live::{Budget, LIMIT, Scratch, command, compiled, finish};
+use std::path::PathBuf;
+
+fn writes() -> PathBuf {
+    compiled("live/writes.c", &["-O2"], "writes")
+}
+
+fn check(budget: &Budget, arguments: &[&str]) {
+    let place = Scratch::new(&format!("writes-{}", arguments[0]));
+    let mut command = command(&place, Some(budget), writes());
+    let done = finish(&place, command.args(arguments), b"", LIMIT * 2).ok();
+    assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
+    assert_eq!(done.total("failed_faults"), 0);
+}
+
+/// What one process adds to a file, another reads and finds in its mapping, old or new.
+#[test]
+fn what_is_added_is_seen_at_once() {
+    if live::ready() {
+        check(&Budget::kib(96), &["grow", "file"]);
+        check(&Budget::kib(4096), &["grow", "file"]);
+    }
+}
+
+#[test]
+fn records_that_several_append_are_all_there() {
+    if live::ready() {
+        check(&Budget::kib(96), &["append", "file"]);
+        check(&Budget::kib(4096), &["append", "file"]);
+    }
+}
+
+/// Writes anywhere, appends, truncations, reads and stores beside a copy in memory.
+#[test]
+fn a_file_is_as_a_model_says() {
+    if !live::ready() {
+        return;
+    }
+    for (seed, kib, policy) in [("1", 96, "lru"), ("2", 256, "clock"), ("3", 4096, "mru")] {
+        check(&Budget::kib(kib).policy(policy), &["mixed", "file", seed]);
+    }
+}
+
+/// A counter that a managed and an unmanaged process raise under a lock loses nothing: each sees
+/// what the other wrote before it got the lock.
+#[test]
+fn a_lock_holds_against_others_outside() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("writes-count");
+    place.put("file", vec![0; 64 << 10]);
+    let outside = std::thread::scope(|scope| {
+        let outside = scope.spawn(|| {
+            let mut command = command(&place, None, writes());
+            finish(&place, command.args(["count", "file", "3000"]), b"", LIMIT * 2).ok()
+        });
+        let mut command = command(&place, Some(&Budget::kib(1024)), writes());
+        finish(&place, command.args(["count", "file", "3000"]), b"", LIMIT * 2).ok();
+        outside.join().expect("no panic")
+    });
+    assert_eq!(outside.text(), "count ok\n");
+    let counter = &place.get("file")[5 * 4096 - 8..5 * 4096];
+    assert_eq!(u64::from_le_bytes(counter.try_into().expect("eight bytes")), 6000);
+}

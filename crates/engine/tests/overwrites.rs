@@ -1,0 +1,255 @@
+//! Writes of clients that tell nobody, by the protocol of `pagekeeper_wire::Overwrite`, beside
+//! faults, evictions and write-backs of the same pages.
+
+mod fake;
+
+use fake::{Access, World, watched, world::Setup};
+use pagekeeper::overwrites::Overwrites;
+use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use pagekeeper::transfer::Change;
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_wire as wire;
+use std::mem::offset_of;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+
+const BASE: u64 = 0x7000_0000_0000;
+const PAGES: u64 = 48;
+/// Victims that stay for as long as they are being overwritten, one for each thread.
+const KEPT_PAGES: usize = 4;
+type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+
+/// Where a client dies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Dies {
+    No,
+    BeforeTheCall,
+    BehindTheCall,
+    BehindThePatch,
+}
+
+/// A mapped file, and the table as its clients see it.
+struct Shared {
+    world: World,
+    file: FileNo,
+    space: SpaceNo,
+    table: SharedMap,
+    by_themselves: AtomicU64,
+}
+
+/// Overwrites of all runs that the engine met.
+static MET: AtomicU64 = AtomicU64::new(0);
+
+impl Shared {
+    fn new(setup: &Setup) -> Option<Shared> {
+        let world = World::new(setup);
+        let overwrites = Overwrites::new(16).expect("shared memory");
+        let Some(fd) = overwrites.for_client() else {
+            eprintln!("skipped: no sealing here");
+            return None;
+        };
+        let table = SharedMap::new(&fd, 0, 16 * size_of::<wire::Overwrite>()).expect("mapped");
+        world.engine.set_overwrites(overwrites);
+        let file = world.file(vec![0; (PAGES * PAGE_BYTES) as usize]);
+        let space = world.space();
+        world.mmap(space, BASE, file, 0, PAGES, true);
+        Some(Shared { world, file, space, table, by_themselves: AtomicU64::new(0) })
+    }
+
+    fn long(&self, field: usize) -> &AtomicU64 {
+        &self.table.words(self.file as usize * size_of::<wire::Overwrite>() + field, 1)[0]
+    }
+
+    fn moving(&self) -> u32 {
+        let at = self.file as usize * size_of::<wire::Overwrite>();
+        let moving: &AtomicU32 = &self.table.words(at + offset_of!(wire::Overwrite, moving), 1)[0];
+        moving.load(SeqCst)
+    }
+
+    fn state(&self) -> &AtomicU64 {
+        self.long(offset_of!(wire::Overwrite, state))
+    }
+
+    /// Says that no pages in particular are meant, and gives the record back.
+    fn give_back(&self, client: u32) -> bool {
+        self.long(offset_of!(wire::Overwrite, first)).store(0, SeqCst);
+        self.long(offset_of!(wire::Overwrite, end)).store(u64::MAX, SeqCst);
+        let mine = wire::overwrite_held_by(client);
+        self.state().compare_exchange(mine, 0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// The write of a client, by messages.
+    fn by_message(&self, offset: u64, value: u64) {
+        let engine = &self.world.engine;
+        let ticket = engine.change_begin(self.file, offset, 8, Change::Write).unwrap();
+        self.world.machine.chaos.delay();
+        self.world.machine.write_storage(self.file, offset, &value.to_le_bytes());
+        let give = |_: u64, piece: &mut [u8]| {
+            piece.copy_from_slice(&value.to_le_bytes());
+            Ok(())
+        };
+        engine.change_end(self.file, ticket, offset, 8, Some(give));
+    }
+
+    /// The write of a client, as the preload library makes it.
+    fn write(&self, client: u32, offset: u64, value: u64, dies: Dies) {
+        let (engine, machine) = (&self.world.engine, &self.world.machine);
+        let mine = wire::overwrite_held_by(client);
+        let taken = (0..20).any(|_| {
+            let taken = self.state().compare_exchange(0, mine, SeqCst, SeqCst).is_ok();
+            if !taken {
+                std::thread::yield_now();
+            }
+            taken
+        });
+        if !taken {
+            return self.by_message(offset, value);
+        }
+        let page = offset / PAGE_BYTES;
+        self.long(offset_of!(wire::Overwrite, first)).store(page, SeqCst);
+        self.long(offset_of!(wire::Overwrite, end)).store(page + 1, SeqCst);
+        machine.chaos.delay();
+        if self.moving() != 0 {
+            if !self.give_back(client) {
+                engine.overwrite_end(self.file, client, offset, 0, None::<Bytes>).unwrap();
+            }
+            return self.by_message(offset, value);
+        }
+        let gone = || engine.overwrite_end(self.file, client, 0, u64::MAX, None::<Bytes>).unwrap();
+        if dies == Dies::BeforeTheCall {
+            gone();
+            return self.by_message(offset, value);
+        }
+        machine.write_storage(self.file, offset, &value.to_le_bytes());
+        machine.chaos.delay();
+        if dies == Dies::BehindTheCall {
+            // Of a page that is dirty, what was there before may be what stays.
+            gone();
+            return self.by_message(offset, value);
+        }
+        {
+            let mut state = machine.lock();
+            if let Some(frame) = state.files[self.file as usize].frames.get_mut(&page) {
+                let at = (offset % PAGE_BYTES) as usize;
+                frame.data[at..at + 8].copy_from_slice(&value.to_le_bytes());
+            }
+        }
+        machine.chaos.delay();
+        if dies == Dies::BehindThePatch {
+            return gone();
+        }
+        if self.give_back(client) {
+            self.by_themselves.fetch_add(1, SeqCst);
+        } else {
+            MET.fetch_add(1, SeqCst);
+            let give = |_: u64, piece: &mut [u8]| {
+                piece.copy_from_slice(&value.to_le_bytes());
+                Ok(())
+            };
+            engine.overwrite_end(self.file, client, offset, 8, Some(give)).unwrap();
+        }
+    }
+}
+
+/// What is written by calls without a message and through a mapping, in the same pages, while these
+/// come and go, is all seen, and all in storage in the end.
+#[test]
+fn what_is_written_without_a_message_is_neither_lost_nor_undone() {
+    for (seed, frames, policy) in [(1, 10, "lru"), (2, 24, "clock"), (3, 10, "mru"), (4, 64, "lru")]
+    {
+        watched(90, move || {
+            let slack = Some(KEPT_PAGES);
+            let setup = Setup { seed, frames, policy, slack, ..Setup::default() };
+            let Some(shared) = Shared::new(&setup) else { return };
+            let chaos = &shared.world.machine.chaos;
+            chaos.set(&chaos.delay, 200);
+            chaos.set(&chaos.under_way, 20);
+            let shared = Arc::new(shared);
+            let writers = 4u32;
+            let threads: Vec<_> = (0..writers)
+                .map(|who| {
+                    let shared = shared.clone();
+                    std::thread::spawn(move || {
+                        let mut random = u64::from(who + 1) * 0x9e37_79b9_7f4a_7c15;
+                        let mut values = vec![0u64; PAGES as usize * 2];
+                        for turn in 1..1500u64 {
+                            random ^= random << 13;
+                            random ^= random >> 7;
+                            random ^= random << 17;
+                            // Two cells of each page are this thread's: one for each way.
+                            let page = random % PAGES;
+                            let by_call = random >> 20 & 1;
+                            let cell = page * 2 + by_call;
+                            let offset = page * PAGE_BYTES + u64::from(who) * 16 + by_call * 8;
+                            let tid = 10 + who;
+                            let old = Access::Read;
+                            let seen = shared.world.access(shared.space, BASE + offset, old, tid);
+                            assert_eq!(seen, Ok(values[cell as usize]), "before turn {turn}");
+                            if by_call == 1 {
+                                let dies = match random >> 32 & 63 {
+                                    0 => Dies::BeforeTheCall,
+                                    1 => Dies::BehindTheCall,
+                                    2 => Dies::BehindThePatch,
+                                    _ => Dies::No,
+                                };
+                                shared.write(100 + who, offset, turn, dies);
+                            } else {
+                                let store = Access::Write(turn);
+                                let done =
+                                    shared.world.access(shared.space, BASE + offset, store, tid);
+                                assert!(done.is_ok());
+                            }
+                            values[cell as usize] = turn;
+                        }
+                        values
+                    })
+                })
+                .collect();
+            let values: Vec<Vec<u64>> = threads.into_iter().map(|t| t.join().unwrap()).collect();
+            let engine = &shared.world.engine;
+            assert_eq!(engine.flush_all(), []);
+            for (who, values) in values.iter().enumerate() {
+                for (cell, value) in values.iter().enumerate() {
+                    let offset = (cell as u64 / 2) * PAGE_BYTES + who as u64 * 16;
+                    let offset = offset + (cell as u64 % 2) * 8;
+                    let stored = shared.world.machine.storage_cell(shared.file, offset);
+                    assert_eq!(stored, *value, "writer {who}, cell {cell}");
+                }
+            }
+            // Nothing stays behind that would send every later write by message.
+            assert_eq!((shared.moving(), shared.state().load(SeqCst)), (0, 0));
+            assert!(shared.by_themselves.load(SeqCst) > 0);
+        });
+    }
+    assert!(MET.load(SeqCst) > 0, "nobody was met");
+}
+
+/// A page that is being overwritten stays in memory while others go; it goes when it may.
+#[test]
+fn a_page_that_is_overwritten_is_no_victim() {
+    watched(30, || {
+        let setup = Setup { frames: 8, policy: "fifo", ..Setup::default() };
+        let Some(shared) = Shared::new(&setup) else { return };
+        let world = &shared.world;
+        let touch = |page: u64| {
+            world.access(shared.space, BASE + page * PAGE_BYTES, Access::Read, 1).unwrap();
+        };
+        let is_here =
+            |page: u64| world.machine.lock().files[shared.file as usize].frames.contains_key(&page);
+        touch(0);
+        let mine = wire::overwrite_held_by(7);
+        assert!(shared.state().compare_exchange(0, mine, SeqCst, SeqCst).is_ok());
+        shared.long(offset_of!(wire::Overwrite, first)).store(0, SeqCst);
+        shared.long(offset_of!(wire::Overwrite, end)).store(1, SeqCst);
+        (1..PAGES).for_each(touch);
+        assert!(is_here(0), "taken out under a client that patches it");
+        assert_eq!(shared.state().load(SeqCst), mine | wire::OVERWRITE_MET);
+        assert!(!shared.give_back(7));
+        let stranger = world.engine.overwrite_end(shared.file, 8, 0, 0, None::<Bytes>);
+        assert_eq!(stranger, Err(PortError::Gone));
+        world.engine.overwrite_end(shared.file, 7, 0, 0, None::<Bytes>).unwrap();
+        assert_eq!(shared.state().load(SeqCst), 0);
+        (1..PAGES).for_each(touch);
+        assert!(!is_here(0));
+    });
+}

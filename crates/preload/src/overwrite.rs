@@ -1,0 +1,340 @@
+//! Writes to a managed file without the manager.
+//!
+//! The program's own system call changes the file, as everywhere here. Around it the manager has to
+//! leave the file's pages where they are, and afterwards what is in memory of them has to be patched.
+//! Both go without a message while nothing happens between memory and storage: this process holds
+//! the file's record in a table that it shares with the manager (the protocol is told at
+//! [`Overwrite`]), and patches the frames through a mapping of its own, which nobody watches. Which
+//! pages are in memory the kernel says (`mincore(2)`).
+//!
+//! The first write of a file is made by message, and what is needed for the others is asked for
+//! after it.
+
+use crate::connection::{ask, ask_with};
+use crate::files::File;
+use crate::raw::{self, SignalsHeld};
+use crate::state::State;
+use crate::table::{self, Entry};
+use crate::{change, direct, guard, raw_call};
+use core::sync::atomic::{
+    AtomicPtr, AtomicU32, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use libc::c_int;
+use pagekeeper_wire::{
+    CHANGE_OTHER, Op, Overwrite, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DIRECT, SLOT_MAPPED, Slot,
+    overwrite_held_by,
+};
+
+/// [`State::number`]: the manager wants no overwrites of this process.
+const REFUSED: u32 = u32::MAX;
+/// Pages asked about in one call.
+const ASKED_PAGES: usize = 64;
+/// So many pages are patched before the mapping lets go of all: a page that is mapped here too
+/// cannot be unmapped from outside, and what uses it would go unseen.
+const PATCHES_MAX: u32 = 64;
+
+static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
+static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
+
+/// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
+/// file's record is held, or while nobody can hold it.
+#[repr(C)]
+pub(crate) struct Frames {
+    base: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Pages patched since the mapping let go of all.
+    patched: AtomicU32,
+}
+
+impl Frames {
+    fn set(&self, base: usize, bytes: usize) {
+        let old = self.base.swap(base, SeqCst);
+        let old_bytes = self.bytes.swap(bytes, SeqCst);
+        if old != 0 {
+            raw::munmap(old, old_bytes);
+        }
+    }
+
+    /// Takes the mapping away.
+    pub(crate) fn unmap(&self) {
+        self.set(0, 0);
+    }
+
+    /// Brings written bytes into the pages that are in memory; false if some of them could not be
+    /// had.
+    fn patch(&self, offset: u64, buffer: usize, bytes: usize) -> bool {
+        let page = PAGE_BYTES as usize;
+        // What is not mapped here lies behind the length that the manager knows.
+        let end = (offset as usize + bytes).min(self.bytes.load(SeqCst));
+        let start = offset as usize;
+        let base = self.base.load(SeqCst);
+        let mut at = start & !(page - 1);
+        while at < end {
+            let pages = (end - at).div_ceil(page).min(ASKED_PAGES);
+            let mut is_here = [0u8; ASKED_PAGES];
+            let asked = raw_call!(libc::SYS_mincore, base + at, pages * page, is_here.as_mut_ptr());
+            if asked < 0 {
+                return false;
+            }
+            if pages > 1 {
+                // One call for what would be a fault a page; where that is unknown, they come.
+                let advice = libc::MADV_POPULATE_WRITE;
+                for run in is_here[..pages].chunk_by(|a, b| a & b & 1 != 0) {
+                    let skipped = run.as_ptr() as usize - is_here.as_ptr() as usize;
+                    if run.len() > 1 {
+                        let from = base + at + skipped * page;
+                        raw_call!(libc::SYS_madvise, from, run.len() * page, advice);
+                    }
+                }
+            }
+            for here in &is_here[..pages] {
+                let (from, to) = (at.max(start), (at + page).min(end));
+                if here & 1 != 0 {
+                    if !guard::copy(base + from, buffer + (from - start), to - from) {
+                        return false;
+                    }
+                    self.patched.fetch_add(1, Relaxed);
+                }
+                at += page;
+            }
+        }
+        if self.patched.load(Relaxed) >= PATCHES_MAX {
+            self.patched.store(0, Relaxed);
+            raw_call!(libc::SYS_madvise, base, self.bytes.load(SeqCst), libc::MADV_DONTNEED);
+        }
+        true
+    }
+}
+
+fn record(slot: u32) -> Option<&'static Overwrite> {
+    let records = RECORDS.load(SeqCst);
+    if records.is_null() || slot as usize >= RECORDS_COUNT.load(SeqCst) {
+        return None;
+    }
+    // SAFETY: mapped for so many records before the pointer was set, never unmapped, and sealed
+    // against being cut off; all fields are atomic.
+    Some(unsafe { &*records.add(slot as usize) })
+}
+
+/// The change time that the last overwrite of a slot's file left.
+pub(crate) fn left(slot: u32) -> Option<u64> {
+    record(slot).map(|record| record.ctime_ns.load(SeqCst))
+}
+
+/// The length to which overwrites brought a slot's file, or 0 if the manager knows of it.
+#[inline(always)]
+pub(crate) fn grown_to(slot: u32) -> u64 {
+    record(slot).map_or(0, |record| record.size_bytes.load(SeqCst))
+}
+
+/// A file's record, held by this process.
+struct Hold {
+    record: &'static Overwrite,
+    mine: u64,
+}
+
+impl Hold {
+    /// Holds a file's record, of all its pages; none if somebody else does, or a change is under
+    /// way.
+    fn take(state: &State, slot: u32) -> Option<Hold> {
+        let number = state.number.load(Relaxed);
+        if number == 0 || number == REFUSED {
+            return None;
+        }
+        let record = record(slot)?;
+        let mine = overwrite_held_by(number);
+        record.state.compare_exchange(0, mine, SeqCst, SeqCst).ok()?;
+        Some(Hold { record, mine })
+    }
+
+    /// The file is like this after a write of this process.
+    fn note(&self, after: &libc::stat, slot: &Slot) {
+        let size = after.st_size as u64;
+        if size > slot.size_bytes.load(SeqCst) {
+            self.record.size_bytes.store(size, SeqCst);
+        }
+        self.record.ctime_ns.store(raw::ctime_ns(after), SeqCst);
+    }
+
+    /// It is about these bytes only.
+    fn narrow(&self, offset: u64, bytes: usize) {
+        self.record.first.store(offset / PAGE_BYTES, SeqCst);
+        self.record.end.store((offset + bytes as u64).div_ceil(PAGE_BYTES), SeqCst);
+    }
+
+    /// Gives it back; false if the manager has met it, and waits for a message.
+    fn give_back(&self) -> bool {
+        // Whoever holds it next has not said yet what it is about.
+        self.record.first.store(0, SeqCst);
+        self.record.end.store(u64::MAX, SeqCst);
+        self.record.state.compare_exchange(self.mine, 0, SeqCst, SeqCst).is_ok()
+    }
+
+    /// Gives it back with nothing changed.
+    fn drop_unused(&self, state: &State, slot: u32) {
+        if !self.give_back() {
+            leave(state, slot, 0, 0, 0);
+        }
+    }
+}
+
+/// Leaves the end of an overwrite to the manager: so many bytes at an offset changed, which are to
+/// be found at an address (0: nowhere). False if it did not wait for that.
+fn leave(state: &State, slot: u32, offset: u64, changed: usize, address: usize) -> bool {
+    let mut end = Request::new(Op::ChangeEnd);
+    (end.a, end.c, end.d, end.e) = (slot.into(), offset, changed as u64, address as u64);
+    ask(state, &end).is_ok()
+}
+
+/// Whether nothing is in the way of writing to a file, up to an offset, while its record is held.
+fn is_settled(entry: Entry, record: &Overwrite, end: u64) -> bool {
+    let Some((slot, known)) = table::records(entry) else { return false };
+    let flags = slot.flags.load(SeqCst);
+    let wanted = SLOT_ACTIVE | SLOT_DIRECT;
+    let size = slot.size_bytes.load(SeqCst);
+    // Nothing is in memory behind the length that the manager knows. What programs map has to
+    // become longer at once.
+    record.moving.load(SeqCst) == 0
+        && flags & wanted == wanted
+        && (end <= size || flags & SLOT_MAPPED == 0)
+        && slot.generation.load(SeqCst) % 2 == 0
+        && table::is_present(entry.slot(), known)
+        && known.frames.bytes.load(SeqCst) as u64 >= end.min(size)
+}
+
+/// Writes bytes of the program's at an offset of a file, or at its end; `call` makes the system call.
+/// None if nothing was done. Signals are held.
+pub(crate) fn write(
+    file: &File,
+    position: Option<i64>,
+    buffer: usize,
+    bytes: usize,
+    call: impl Fn() -> isize,
+) -> Option<isize> {
+    let (slot, known) = table::records(file.entry)?;
+    if known.frames.base.load(Relaxed) == 0 || !guard::works() || guard::is_blocked() {
+        return None;
+    }
+    let hold = Hold::take(file.state, file.entry.slot())?;
+    // Nobody else under this manager moves the end while all of the file is held.
+    let offset = match position {
+        Some(offset) => u64::try_from(offset).ok(),
+        None => raw::fstat(file.fd).ok().map(|stat| stat.st_size as u64),
+    };
+    let begun = offset.filter(|offset| {
+        hold.narrow(*offset, bytes);
+        is_settled(file.entry, hold.record, offset.saturating_add(bytes as u64))
+    });
+    let Some(offset) = begun else {
+        hold.drop_unused(file.state, file.entry.slot());
+        return None;
+    };
+    let result = call();
+    let changed = result.max(0) as usize;
+    let mut patched = true;
+    if changed > 0 {
+        let after = raw::fstat(file.fd).ok();
+        // Somebody outside may have been there first.
+        let at_end = after.is_some_and(|stat| stat.st_size as u64 == offset + changed as u64);
+        patched = (position.is_some() || at_end) && known.frames.patch(offset, buffer, changed);
+        after.inspect(|stat| hold.note(stat, slot));
+    }
+    if !patched || !hold.give_back() {
+        let address = if patched { buffer } else { 0 };
+        let known = leave(file.state, file.entry.slot(), offset, changed, address);
+        if !known && changed > 0 {
+            // The manager took this process for dead. What is cached is read anew.
+            change::bracket(file, (offset, changed as u64), CHANGE_OTHER, || 0);
+        }
+    }
+    let full = result == -libc::ENOSPC as isize || result == -libc::EDQUOT as isize;
+    (!full).then_some(result)
+}
+
+/// Sees to it that the next write inside a file can be made without a message, if it may.
+pub(crate) fn offer(file: &File) {
+    let Some((slot, known)) = table::records(file.entry) else { return };
+    let size = slot.size_bytes.load(SeqCst);
+    if slot.flags.load(SeqCst) & SLOT_DIRECT == 0
+        || known.frames.bytes.load(SeqCst) as u64 >= size
+        || !guard::install(file.state)
+        || !introduce(file.state)
+    {
+        return;
+    }
+    // Address space costs nothing, and files that are written to grow.
+    let bytes = direct::with_room(2 * size);
+    let Ok((_, memfd)) = ask_with(file.state, &file.request(Op::Frames), &[], -1) else { return };
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    let base = raw::mmap(0, bytes, prot, flags, memfd, 0);
+    raw::close(memfd);
+    if base < 0 {
+        return;
+    }
+    let base = base as usize;
+    raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP);
+    let _held = SignalsHeld::new();
+    match Hold::take(file.state, file.entry.slot()) {
+        Some(hold) => {
+            if table::is_present(file.entry.slot(), known) {
+                known.frames.set(base, bytes);
+            } else {
+                raw::munmap(base, bytes);
+            }
+            hold.drop_unused(file.state, file.entry.slot());
+        }
+        // Another write is under way: the next one tries again.
+        None => raw::munmap(base, bytes),
+    }
+}
+
+/// The last descriptor of a file was closed.
+pub(crate) fn close(state: &State, entry: Entry) {
+    let Some(known) = table::slot_file(entry.slot()) else { return };
+    if known.frames.base.load(Relaxed) == 0 {
+        return;
+    }
+    let _held = SignalsHeld::new();
+    // Who holds it may be storing there; then it stays.
+    if let Some(hold) = Hold::take(state, entry.slot()) {
+        known.frames.unmap();
+        hold.drop_unused(state, entry.slot());
+    }
+}
+
+/// Asks once for the table of overwrites and for this process's number in it; false if there are
+/// none for it.
+fn introduce(state: &State) -> bool {
+    let number = state.number.load(Relaxed);
+    if number != 0 {
+        return number != REFUSED;
+    }
+    let _held = SignalsHeld::new();
+    let _lock = state.set_up.lock();
+    let Ok((reply, fd)) = ask_with(state, &Request::new(Op::Overwrites), &[], -1) else {
+        return false;
+    };
+    let adopted = reply.r0 != 0 && adopt(fd, reply.r0 as usize);
+    raw::close(fd);
+    let number = if adopted { reply.r1 as u32 } else { REFUSED };
+    state.number.store(number, Relaxed);
+    adopted
+}
+
+/// Maps the table, once: a forked child has its parent's mapping.
+fn adopt(fd: c_int, records: usize) -> bool {
+    if !RECORDS.load(SeqCst).is_null() {
+        return true;
+    }
+    let bytes = records * size_of::<Overwrite>();
+    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
+    if addr < 0 {
+        return false;
+    }
+    RECORDS_COUNT.store(records, SeqCst);
+    RECORDS.store(addr as *mut Overwrite, SeqCst);
+    true
+}
