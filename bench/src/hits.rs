@@ -11,26 +11,36 @@ const FILE_PAGES: u64 = 4096;
 const MEMORY_BYTES: u64 = 64 << 20;
 /// The sizes of transfers, in bytes.
 const SIZES: [u64; 4] = [4, 1 << 10, 4 << 10, 64 << 10];
+/// Bytes that calls which write move in all, at most.
+const WRITTEN_BYTES: u64 = 256 << 20;
 
 /// Calls of one kind and size: enough for some tenths of a second.
 fn calls(bytes: u64) -> u64 {
     (1_000_000_000 / (800 + bytes / 4)).min(500_000)
 }
 
-/// Nanoseconds a call of `pread`, `read` and `fread` at several sizes, and of `open` with `close`.
+/// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite` and appending `write` at several sizes,
+/// and of `open` with `close`.
 ///
 /// # Errors
 /// A run fails.
 pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
-    let file = machine.file(FILE_PAGES)?;
-    let kinds = ["pread", "read", "fread"].iter();
+    let read = machine.file(FILE_PAGES)?;
+    let written = read.with_extension("written");
+    std::fs::copy(&read, &written)?;
+    let kinds = ["pread", "read", "fread", "pwrite", "append"].iter();
     let transfers = kinds.flat_map(|call| SIZES.iter().map(move |&bytes| (*call, bytes)));
     let mut rows = Vec::new();
     let mut all: Vec<Value> = Vec::new();
     for (call, bytes) in transfers.chain([("open", 0)]) {
-        let count = if call == "open" { 40_000 } else { calls(bytes) };
+        let file = if matches!(call, "pwrite" | "append") { &written } else { &read };
+        let count = match call {
+            "open" => 40_000,
+            "pwrite" | "append" => calls(bytes).min(WRITTEN_BYTES / bytes),
+            _ => calls(bytes),
+        };
         let program =
-            Program::workload("calls", &file, &[call, &bytes.to_string(), &count.to_string()])?;
+            Program::workload("calls", file, &[call, &bytes.to_string(), &count.to_string()])?;
         let mut contenders = [
             Contender::new("kernel", &program, Pager::Kernel, READ_AHEAD_KIB),
             Contender::new("ours", &program, Pager::Policy("clock".into()), READ_AHEAD_KIB),
@@ -54,5 +64,6 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     }
     let title = "Calls on cached data: ns a call; how often ours fits into the kernel's";
     table::print(title, &["call", "kernel", "ours", "gain"], &rows);
+    std::fs::remove_file(&written)?;
     machine.save("hits", all.into())
 }

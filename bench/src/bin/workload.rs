@@ -62,6 +62,10 @@ enum Call {
     Pread,
     Read,
     Fread,
+    /// What was read last
+    Pwrite,
+    /// `write` with O_APPEND; the file is as long as before in the end
+    Append,
     /// `open` and `close`
     Open,
 }
@@ -328,7 +332,9 @@ fn adds(millions: u64) -> Seen {
 fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
-    let file = File::open(path)?;
+    let writes = matches!(call, Call::Pwrite | Call::Append);
+    let append = call == Call::Append;
+    let file = File::options().read(true).write(writes).append(append).open(path)?;
     let length = file.metadata()?.len();
     let mut buffer = vec![0u8; bytes.max(1 << 16)];
     for _ in 0..2 {
@@ -367,6 +373,8 @@ fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
                 Call::Pread => libc::pread(fd, into.cast(), bytes, at as i64) as usize,
                 Call::Read => libc::read(fd, into.cast(), bytes) as usize,
                 Call::Fread => libc::fread(into.cast(), 1, bytes, stream),
+                Call::Pwrite => libc::pwrite(fd, into.cast(), bytes, at as i64) as usize,
+                Call::Append => libc::write(fd, into.cast(), bytes) as usize,
                 Call::Open => {
                     let opened = libc::open(name.as_ptr(), libc::O_RDONLY);
                     ensure!(opened >= 0 && libc::close(opened) == 0, "it cannot be opened again");
@@ -381,6 +389,9 @@ fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
     chunks.sort_unstable();
     let median = chunks.get(chunks.len() / 2).copied().unwrap_or_default();
     let whole = median.mul_f64(calls as f64 / chunk as f64);
+    if append {
+        file.set_len(length)?;
+    }
     let start = Instant::now().checked_sub(whole).context("the clock has just begun")?;
     Ok((start, sum, calls))
 }

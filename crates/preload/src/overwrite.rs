@@ -32,7 +32,7 @@ const REFUSED: u32 = u32::MAX;
 const ASKED_PAGES: usize = 64;
 /// So many pages are patched before the mapping lets go of all: a page that is mapped here too
 /// cannot be unmapped from outside, and what uses it would go unseen.
-const PATCHES_MAX: u32 = 64;
+const PATCHES_MAX: u32 = 512;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);

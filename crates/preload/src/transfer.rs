@@ -2,7 +2,7 @@
 //!
 //! Reads are served by the manager, which copies into the program's buffers. Writes are made by
 //! this process on the program's own descriptor, so that offsets, O_APPEND, limits and errors are
-//! the kernel's, between two messages that keep the cached pages true.
+//! the kernel's. What keeps the cached pages true around them is [`overwrite`], or two messages.
 
 use crate::connection::ask;
 use crate::direct::{self, Claimed};

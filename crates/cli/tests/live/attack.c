@@ -65,7 +65,8 @@ static int again(int fd, int flags) {
 
 // ---- the protocol (crates/wire) -----------------------------------------------------------------
 
-enum { HELLO = 1, OPENED = 4, MAP_PREPARE = 6, READ = 11, CHANGE_BEGIN = 12, CHANGE_END = 13 };
+enum { HELLO = 1, OPENED = 4, MAP_PREPARE = 6, READ = 11, CHANGE_BEGIN = 12, CHANGE_END = 13,
+       OVERWRITES = 25, FRAMES = 26 };
 struct request { uint32_t op, zero; uint64_t a, b, c, d, e, f; };
 struct reply { int32_t status; uint32_t zero; uint64_t r0, r1, r2, r3; };
 static int channel;
@@ -154,7 +155,15 @@ int main(int argc, char **argv) {
     MUST(reply.r0 == slot + 1 && reply.r2 == 0 && !few[0]);
     reply = ask(reads, look, NULL);
     MUST(reply.r0 == slot + 1 && reply.r2 == 6 && !memcmp(few, "ppppp", 5));
+    // What would let it write without asking.
     int memfd;
+    reply = ask((struct request){.op = OVERWRITES}, -1, &memfd);
+    MUST(reply.status == 0 && reply.r0 == 0 && memfd < 0);
+    reply = ask((struct request){.op = FRAMES, .a = slot}, -1, &memfd);
+    MUST(reply.status < 0 && memfd < 0);
+    // An overwrite that it does not hold.
+    reply = ask((struct request){.op = CHANGE_END, .a = slot, .d = 4096}, -1, NULL);
+    MUST(reply.status < 0);
     struct request prepare = {.op = MAP_PREPARE, .a = slot, .c = 16 * 4096, .d = PROT_READ | PROT_WRITE, .e = MAP_SHARED, .f = O_RDWR};
     reply = ask(prepare, look, &memfd);
     MUST(reply.status == 0 && memfd >= 0);
