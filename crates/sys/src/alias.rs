@@ -83,6 +83,11 @@ unsafe impl Send for AliasRange<'_> {}
 unsafe impl Sync for AliasRange<'_> {}
 
 impl<'a> AliasRange<'a> {
+    /// Its address, for transfers by the kernel; valid as long as the alias is.
+    pub fn as_mut_ptr(self) -> *mut u8 {
+        self.ptr
+    }
+
     /// Its bytes.
     ///
     /// # Safety

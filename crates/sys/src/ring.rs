@@ -32,11 +32,11 @@ struct Pool {
     rings: usize,
 }
 
-/// A read or write that has begun.
-pub struct Transfer {
-    /// None when it is finished. The buffer is lent to nobody, and leaked where the completion cannot
+/// A read or write that has begun, and what keeps its memory.
+pub struct Transfer<M = Buffer> {
+    /// None when it is finished. The memory is lent to nobody, and leaked where the completion cannot
     /// be seen.
-    parts: Option<(IoUring, Buffer)>,
+    parts: Option<(IoUring, M)>,
     rings: Arc<Rings>,
 }
 
@@ -68,6 +68,34 @@ impl Rings {
         unsafe { self.begin(entry, buffer) }
     }
 
+    /// Begins a positioned read to memory that `keeper` keeps where it is.
+    ///
+    /// # Errors
+    /// The keeper, if nothing has begun: as for [`read`](Self::read).
+    ///
+    /// # Safety
+    /// `memory` is valid for writes of `len_bytes` as long as the keeper lives; and until the transfer
+    /// is finished or dropped, nobody else reads or changes it.
+    pub unsafe fn read_to<K>(
+        self: &Arc<Rings>,
+        fd: impl AsFd,
+        memory: *mut u8,
+        len_bytes: usize,
+        offset: u64,
+        keeper: K,
+    ) -> core::result::Result<Transfer<K>, K> {
+        let fd = types::Fd(fd.as_fd().as_raw_fd());
+        let entry = opcode::Read::new(fd, memory, kernel_len(len_bytes)).offset(offset).build();
+        // SAFETY: a read to memory that the caller promises to be there, and nobody else's, until
+        // the transfer is over. `fd` is borrowed by our caller until we return.
+        unsafe { self.begin(entry, keeper) }
+    }
+
+    /// Whether it is worth asking: false once it is known that there is no io_uring here.
+    pub fn may_begin(&self) -> bool {
+        !self.refused.load(Relaxed)
+    }
+
     /// Begins a positioned write of the first `len_bytes` of a buffer.
     ///
     /// # Errors
@@ -94,25 +122,26 @@ impl Rings {
     ///
     /// # Safety
     /// Its descriptor is open until this returns (by then the kernel has a reference of its own),
-    /// and its memory is inside `buffer`.
-    unsafe fn begin(
+    /// and its memory is valid, and the transfer's alone, as long as `memory` lives and the transfer
+    /// has not ended.
+    unsafe fn begin<M>(
         self: &Arc<Rings>,
         entry: squeue::Entry,
-        buffer: Buffer,
-    ) -> core::result::Result<Transfer, Buffer> {
-        let Some(mut ring) = self.take() else { return Err(buffer) };
-        // SAFETY: the kernel may use the entry's memory until the completion. The buffer goes into a
-        // `Transfer`, which keeps it alone until then, or back to a caller for whom nothing was
-        // submitted. Moving a `Buffer` does not move its memory, which is a mapping of its own.
+        memory: M,
+    ) -> core::result::Result<Transfer<M>, M> {
+        let Some(mut ring) = self.take() else { return Err(memory) };
+        // SAFETY: the kernel may use the entry's memory until the completion. What keeps it goes into
+        // a `Transfer`, which has it until then, or back to a caller for whom nothing was submitted.
+        // Moving a `Buffer` does not move its memory, which is a mapping of its own.
         let is_queued = unsafe { ring.submission().push(&entry) }.is_ok();
         // An error says that nothing was submitted; the entry goes with the ring, which nobody uses
         // again.
         if is_queued && matches!(ring.submit(), Ok(1)) {
-            return Ok(Transfer { parts: Some((ring, buffer)), rings: Arc::clone(self) });
+            return Ok(Transfer { parts: Some((ring, memory)), rings: Arc::clone(self) });
         }
         drop(ring);
         self.pool().rings -= 1;
-        Err(buffer)
+        Err(memory)
     }
 
     fn pool(&self) -> MutexGuard<'_, Pool> {
@@ -154,36 +183,37 @@ impl Rings {
     }
 }
 
-impl Transfer {
-    /// Waits until it is finished. Returns the buffer and the bytes read or written, which may be
-    /// fewer than asked for. The buffer is missing if the kernel would not say what became of it.
+impl<M> Transfer<M> {
+    /// Waits until it is finished. Returns the buffer (or keeper) and the bytes read or written, which
+    /// may be fewer than asked for. The buffer is missing if the kernel would not say what became of
+    /// it.
     ///
     /// # Errors
     /// As `pread(2)` or `pwrite(2)`.
-    pub fn finish(mut self) -> (Option<Buffer>, Result<usize>) {
+    pub fn finish(mut self) -> (Option<M>, Result<usize>) {
         match self.end() {
-            Some((buffer, result)) => {
+            Some((memory, result)) => {
                 let done = usize::try_from(result);
-                (Some(buffer), done.map_err(|_| Errno::from_raw_os_error(-result)))
+                (Some(memory), done.map_err(|_| Errno::from_raw_os_error(-result)))
             }
             None => (None, Err(Errno::IO)),
         }
     }
 
     /// Waits, once.
-    fn end(&mut self) -> Option<(Buffer, i32)> {
-        let (mut ring, buffer) = self.parts.take()?;
+    fn end(&mut self) -> Option<(M, i32)> {
+        let (mut ring, memory) = self.parts.take()?;
         let Some(result) = wait(&mut ring) else {
             // The kernel may write to it at any time.
-            core::mem::forget((ring, buffer));
+            core::mem::forget((ring, memory));
             return None;
         };
         self.rings.pool().idle.push(ring);
-        Some((buffer, result))
+        Some((memory, result))
     }
 }
 
-impl Drop for Transfer {
+impl<M> Drop for Transfer<M> {
     fn drop(&mut self) {
         self.end();
     }
@@ -192,6 +222,10 @@ impl Drop for Transfer {
 /// So many bytes of a buffer, as the kernel counts them.
 fn fitting(buffer: &Buffer, len_bytes: usize) -> u32 {
     assert!(len_bytes <= buffer.len(), "{len_bytes} bytes of {}", buffer.len());
+    kernel_len(len_bytes)
+}
+
+fn kernel_len(len_bytes: usize) -> u32 {
     u32::try_from(len_bytes).expect("transfers are of some megabytes")
 }
 
@@ -257,6 +291,31 @@ mod tests {
             }
         }
         assert!(rings.pool().rings <= 7, "rings are used again");
+    }
+
+    #[test]
+    fn memory_is_kept_until_the_read_is_over() {
+        struct Kept(Box<[u8; 2 * PAGE_BYTES]>, Arc<AtomicBool>);
+        impl Drop for Kept {
+            fn drop(&mut self) {
+                assert_eq!((self.0[0], self.0[PAGE_BYTES]), (3, 4), "given up before it was read");
+                self.1.store(true, Relaxed);
+            }
+        }
+        let (rings, file) = (Rings::new(), file());
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let mut memory = Box::new([0; 2 * PAGE_BYTES]);
+        let (at, len) = (memory.as_mut_ptr(), memory.len());
+        let keeper = Kept(memory, is_gone.clone());
+        // SAFETY: the memory is the keeper's, which looks at it only when the transfer is over.
+        let reading = unsafe { rings.read_to(&file, at, len, 3 * PAGE_BYTES as u64, keeper) };
+        let Ok(reading) = reading.map_err(core::mem::forget) else {
+            eprintln!("skipped: no io_uring here");
+            return;
+        };
+        assert!(!is_gone.load(Relaxed));
+        drop(reading);
+        assert!(is_gone.load(Relaxed));
     }
 
     #[test]
