@@ -10,10 +10,10 @@ use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{FileCounts, PolicyReport};
 use crate::table::Table;
 use crate::word::{Chosen, State, WordRef};
-use pagekeeper_frames::{Brain, Budget, Input, Place, Plan, Run, Segment, Victim};
+use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment, Victim};
 use pagekeeper_policy::{Page, Policy, PolicySpec};
 use pagekeeper_trace::ExtentEvent;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
 
 /// A fault as the kernel reported it.
@@ -161,11 +161,11 @@ pub(crate) struct Job {
 impl Job {
     /// Takes over what another job has to do.
     pub(crate) fn append(&mut self, mut other: Job) {
-        self.evict.append(&mut other.evict);
-        self.late.append(&mut other.late);
-        self.clean.append(&mut other.clean);
-        self.fetch.append(&mut other.fetch);
-        self.unmap.append(&mut other.unmap);
+        take_over(&mut self.evict, &mut other.evict);
+        take_over(&mut self.late, &mut other.late);
+        take_over(&mut self.clean, &mut other.clean);
+        take_over(&mut self.fetch, &mut other.fetch);
+        take_over(&mut self.unmap, &mut other.unmap);
     }
 
     /// Pages are to leave memory, or to be written.
@@ -175,6 +175,15 @@ impl Job {
 
     pub(crate) fn is_empty(&self) -> bool {
         !self.makes_room() && self.fetch.is_empty() && self.map.is_empty() && self.unmap.is_empty()
+    }
+}
+
+/// Moves what is in `from` behind what is in `to`; as it is, where nothing is there.
+fn take_over<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
+    if to.is_empty() {
+        std::mem::swap(to, from);
+    } else {
+        to.append(from);
     }
 }
 
@@ -481,6 +490,13 @@ impl Core {
         self.parked.remove(&place).unwrap_or_default()
     }
 
+    /// As [`unpark`](Self::unpark), behind others.
+    pub(crate) fn unpark_into(&mut self, place: Place, faults: &mut VecDeque<Fault>) {
+        if !self.parked.is_empty() {
+            faults.extend(self.unpark(place));
+        }
+    }
+
     /// The faults that waited for pages of this range.
     pub(crate) fn unpark_range(&mut self, file: FileNo, pages: Range<u64>) -> Vec<Fault> {
         let places: Vec<Place> = self
@@ -492,24 +508,27 @@ impl Core {
         places.into_iter().flat_map(|p| self.unpark(p)).collect()
     }
 
-    fn ask(&mut self, input: Input) -> Plan {
-        let plan = match self.brain.apply(input) {
-            nothing if nothing.is_empty() => Plan::default(),
-            plan => plan.clone(),
-        };
+    /// Tells the brain; whether it has a plan.
+    fn ask(&mut self, input: Input) -> bool {
+        let is_any = !self.brain.apply(input).is_empty();
         if let Some(log) = &mut self.log {
             log.input(input, self.brain.digest(), self.asking_pid);
         }
-        plan
+        is_any
     }
 
     /// Tells the brain, and claims the pages of its plan.
     pub(crate) fn decide(&mut self, input: Input) -> Job {
         let mut job = Job::default();
-        self.decide_into(input, &mut job);
-        self.give_up_victims(&mut job);
-        self.grant_wishes(&mut job);
+        self.decide_all(input, &mut job);
         job
+    }
+
+    /// As [`decide`](Self::decide), added to a job.
+    pub(crate) fn decide_all(&mut self, input: Input, job: &mut Job) {
+        self.decide_into(input, job);
+        self.give_up_victims(job);
+        self.grant_wishes(job);
     }
 
     /// What the policy asks for beyond what the input needs is left for others to carry out, so
@@ -525,23 +544,24 @@ impl Core {
     }
 
     fn decide_into(&mut self, input: Input, job: &mut Job) {
-        let plan = self.ask(input);
-        if !plan.is_empty() {
-            self.claim(plan, job);
+        if self.ask(input) {
+            self.claim(job);
         }
         self.charge_state(job);
     }
 
-    /// Pages were used without anybody's being told at once. (What a use would map along, nobody
+    /// Pages were used without anybody's being told at once; what follows is added to a job. (What a use would map along, nobody
     /// asked to be mapped.)
-    pub(crate) fn touched(&mut self, places: impl IntoIterator<Item = Place>) -> Job {
-        let mut job = Job::default();
+    pub(crate) fn touched(&mut self, places: impl IntoIterator<Item = Place>, job: &mut Job) {
+        let mut is_any = false;
         for place in places {
-            self.decide_into(Input::Touch { place, write: false, map: false }, &mut job);
+            self.decide_into(Input::Touch { place, write: false, map: false }, job);
+            is_any = true;
         }
-        self.give_up_victims(&mut job);
-        self.grant_wishes(&mut job);
-        job
+        if is_any {
+            self.give_up_victims(job);
+            self.grant_wishes(job);
+        }
     }
 
     /// Another policy decides from now on, over the same pages. It was built for `frames` frames.
@@ -585,60 +605,79 @@ impl Core {
 
     /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.
     fn charge_state(&mut self, job: &mut Job) {
-        if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
-            let plan = self.ask(Input::Frames { frames });
-            self.claim(plan, job);
+        if let Some(frames) = self.budget.correct(self.brain.numbered_pages())
+            && self.ask(Input::Frames { frames })
+        {
+            self.claim(job);
         }
     }
 
-    fn claim(&mut self, plan: Plan, job: &mut Job) {
+    /// Claims the pages of the brain's last plan.
+    fn claim(&mut self, job: &mut Job) {
+        let mut plan = self.brain.take_plan();
         let mut kept = Vec::new();
-        for victim in plan.evict {
-            let word = self.table.word(victim.page);
-            if word.dirty() && self.stays_dirty(victim.place) {
-                kept.push(victim.place);
-                continue;
-            }
-            self.moves(victim.place.segment.0);
-            let chosen = word.choose();
-            let leaves = chosen == Chosen::Leaving;
-            if !self.keep_claim(victim.place, leaves, || word.kept()) && leaves {
-                kept.push(victim.place);
-                continue;
-            }
-            if chosen != Chosen::Held
-                && let Some(file) = self.file_mut(victim.place.segment.0)
-            {
-                file.counts.evictions += 1;
-            }
-            match chosen {
-                Chosen::Leaving => job.evict.push(victim),
-                Chosen::Held => kept.push(victim.place),
-                Chosen::Doomed | Chosen::Gone => {
-                    let ticket = self.next_ticket;
-                    self.next_ticket += 1;
-                    // One that is being dropped leaves by itself.
-                    if chosen == Chosen::Doomed {
-                        self.doomed_by.insert(victim.page, ticket);
-                    }
-                    job.late.push(Doomed { victim, ticket });
-                }
-            }
-        }
-        for run in plan.clean {
+        plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, &mut kept));
+        take_over(&mut job.evict, &mut plan.evict);
+        for run in plan.clean.drain(..) {
             self.claim_cleaning(run, job);
         }
-        for run in plan.fetch {
-            self.claim_fill(run, job);
+        plan.fetch.retain_mut(|run| {
+            run.pages = self.claim_fill(*run, job);
+            run.demanded = run.demanded.min(run.pages);
+            run.pages > 0
+        });
+        take_over(&mut job.fetch, &mut plan.fetch);
+        if !plan.map.is_empty() {
+            take_over(&mut job.map, &mut plan.map);
         }
-        job.map.extend(plan.map);
         if !plan.unmap.is_empty() {
             self.locate(&plan.unmap, job);
         }
+        self.brain.reuse_plan(plan);
         // Last: other victims are chosen for these, perhaps among what was just claimed.
         for place in kept {
             self.decide_into(Input::Kept { place }, job);
         }
+    }
+
+    /// Whether a victim leaves; else it is doomed, or stays.
+    fn claim_victim(
+        &mut self,
+        victim: Victim,
+        late: &mut Vec<Doomed>,
+        kept: &mut Vec<Place>,
+    ) -> bool {
+        let word = self.table.word(victim.page);
+        if word.dirty() && self.stays_dirty(victim.place) {
+            kept.push(victim.place);
+            return false;
+        }
+        self.moves(victim.place.segment.0);
+        let chosen = word.choose();
+        let leaves = chosen == Chosen::Leaving;
+        if !self.keep_claim(victim.place, leaves, || word.kept()) && leaves {
+            kept.push(victim.place);
+            return false;
+        }
+        if chosen != Chosen::Held
+            && let Some(file) = self.file_mut(victim.place.segment.0)
+        {
+            file.counts.evictions += 1;
+        }
+        match chosen {
+            Chosen::Leaving => {}
+            Chosen::Held => kept.push(victim.place),
+            Chosen::Doomed | Chosen::Gone => {
+                let ticket = self.next_ticket;
+                self.next_ticket += 1;
+                // One that is being dropped leaves by itself.
+                if chosen == Chosen::Doomed {
+                    self.doomed_by.insert(victim.page, ticket);
+                }
+                late.push(Doomed { victim, ticket });
+            }
+        }
+        leaves
     }
 
     /// Claims a victim that was busy when it was chosen.
@@ -711,6 +750,9 @@ impl Core {
     /// A page that the job is to fetch was chosen as a victim before the job began, in place of
     /// one that had to stay. It is not fetched, or the job would wait for itself.
     fn give_up_victims(&mut self, job: &mut Job) {
+        if job.late.is_empty() {
+            return;
+        }
         let late = std::mem::take(&mut job.late);
         for doomed in late {
             let victim = doomed.victim;
@@ -762,7 +804,8 @@ impl Core {
         }
     }
 
-    fn claim_fill(&mut self, run: Run, job: &mut Job) {
+    /// Claims a run for filling, as far as it is absent; how many pages.
+    fn claim_fill(&mut self, run: Run, job: &mut Job) -> u32 {
         let mut claimed = 0;
         for (i, place) in (0..).zip(run.places()) {
             let page = self.brain.page(place).expect("pages of a plan are numbered");
@@ -787,9 +830,7 @@ impl Core {
                 self.decide_into(Input::Failed { place }, job);
             }
         }
-        if claimed > 0 {
-            job.fetch.push(Run { pages: claimed, demanded: run.demanded.min(claimed), ..run });
-        }
+        claimed
     }
 
     /// Where the pages to unmap are mapped.

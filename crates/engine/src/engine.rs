@@ -25,7 +25,7 @@ use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
 
@@ -52,6 +52,8 @@ pub struct Engine<P: Port> {
     pub(crate) layout: RwLock<()>,
     /// Work that no fault waits for.
     pub(crate) queue: Mutex<Queue>,
+    /// Jobs in it, to be looked at without its lock.
+    pub(crate) queued: AtomicUsize,
     /// Held while a file's length is looked at and followed.
     pub(crate) resizing: Mutex<()>,
     pub(crate) times: Times,
@@ -86,6 +88,7 @@ impl<P: Port> Engine<P> {
             sleepers: AtomicU32::new(0),
             layout: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
+            queued: AtomicUsize::new(0),
             resizing: Mutex::new(()),
             times: Times::default(),
             failed_faults: AtomicU64::new(0),
@@ -214,13 +217,19 @@ impl<P: Port> Engine<P> {
 
     /// Time in decisions is measured here.
     pub(crate) fn decide(&self, core: &mut Core, input: Input) -> Job {
-        let job = self.times.of(Spent::Policy, || core.decide(input));
+        let mut job = Job::default();
+        self.decide_into(core, input, &mut job);
+        job
+    }
+
+    /// As [`decide`](Self::decide), added to a job.
+    pub(crate) fn decide_into(&self, core: &mut Core, input: Input, job: &mut Job) {
+        self.times.of(Spent::Policy, || core.decide_all(input, job));
         if !core.wished.is_empty() {
             let wished = std::mem::take(&mut core.wished);
             self.queue_up(wished, None);
             self.rested();
         }
-        job
     }
 
     /// Says which policy decides, for reports.

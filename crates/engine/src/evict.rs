@@ -26,9 +26,9 @@ enum WriteState {
 impl<P: Port> Engine<P> {
     /// Evicts claimed pages. Those that cannot leave stay, and the victims in their place are put
     /// into `more`.
-    pub(crate) fn evict(&self, mut victims: Vec<Victim>, more: &mut Job, again: &mut Again) {
+    pub(crate) fn evict(&self, victims: &mut [Victim], more: &mut Job, again: &mut Again) {
         victims.sort_unstable_by_key(|v| v.place);
-        let mut rest = &victims[..];
+        let mut rest = &*victims;
         while let Some(first) = rest.first() {
             let dirty = self.word(first).dirty();
             let most = if dirty { CLEAN_RUN_PAGES_MAX as usize } else { usize::MAX };
@@ -75,10 +75,12 @@ impl<P: Port> Engine<P> {
                 self.word(victim).written();
             }
         } else {
-            // Storage has what they hold: an error loses nothing.
             let (file, index) = (run.place.segment.0, run.place.index);
             let pages = u64::from(run.pages);
-            let _ = self.times.of(Spent::Io, || self.port.retire(file, index, pages, false));
+            if self.port.takes_victims(file) {
+                // Storage has what they hold: an error loses nothing.
+                let _ = self.times.of(Spent::Io, || self.port.retire(file, index, pages, false));
+            }
         }
         let discarded = self.times.of(Spent::Kernel, || {
             self.port.discard(run.place.segment.0, run.place.index, u64::from(run.pages))
@@ -91,7 +93,7 @@ impl<P: Port> Engine<P> {
         for victim in victims {
             core.word(victim.page).left();
             core.rests(victim.place.segment.0, 1);
-            again.extend(core.unpark(victim.place));
+            core.unpark_into(victim.place, again);
         }
         self.rested();
     }

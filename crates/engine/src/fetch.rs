@@ -1,12 +1,13 @@
 //! Fetching: claimed pages from storage into frames.
 //!
 //! What a job fetches is asked of storage before room is made for it, where storage can work by
-//! itself (io_uring): so the two go on side by side, and so do several requests.
+//! itself (io_uring): so the two go on side by side, and so do several requests. What is read in
+//! place, without a buffer, is asked for when there is room.
 
 use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
 use crate::job::Wait;
-use crate::port::{Loading, Port, PortError};
+use crate::port::{Loading, LoadingInPlace, Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
 
@@ -16,27 +17,45 @@ const SHORT_BUFFERS_KEPT: usize = 3;
 const LONG_BUFFERS_KEPT: usize = 2;
 /// Size of the short ones.
 const SHORT_BUFFER_BYTES: usize = 16 << 10;
-/// Most requests of one job that are under way at a time. Each has a buffer.
+/// Most requests of one job that are under way at a time. Each has a buffer, or reads in place.
 const UNDER_WAY_MAX: usize = 4;
 
+/// A read that is under way.
+enum UnderWay {
+    InBuffer(Loading),
+    InPlace(LoadingInPlace),
+}
+
 /// Claimed runs that are near each other, read in one request, with what lies between them.
-#[derive(Default)]
 pub(crate) struct Request {
-    runs: Vec<Run>,
-    /// None: not under way.
-    loading: Option<Loading>,
+    first: Run,
+    others: Vec<Run>,
+    under_way: Option<UnderWay>,
 }
 
 impl Request {
     /// The first page.
     pub(crate) fn place(&self) -> Place {
-        self.runs[0].place
+        self.first.place
+    }
+
+    fn last(&self) -> &Run {
+        self.others.last().unwrap_or(&self.first)
     }
 
     /// Pages from the first to the last.
     fn pages(&self) -> u64 {
-        self.runs[0].span_to(&self.runs[self.runs.len() - 1])
+        self.first.span_to(self.last())
     }
+}
+
+/// Parts of a run, of at most so many pages.
+fn parts(run: Run, pages_max: u32) -> impl Iterator<Item = Run> {
+    (0..run.pages).step_by(pages_max as usize).map(move |from| {
+        let pages = pages_max.min(run.pages - from);
+        let place = Place { index: run.place.index + u64::from(from), ..run.place };
+        Run { place, pages, demanded: run.demanded.saturating_sub(from).min(pages) }
+    })
 }
 
 impl<P: Port> Engine<P> {
@@ -46,26 +65,41 @@ impl<P: Port> Engine<P> {
         let mut requests = self.requests(&job.fetch);
         // One request and nothing else to do: a plain call is cheapest.
         if requests.len() > 1 || job.makes_room() {
-            self.begin(requests.iter_mut().take(UNDER_WAY_MAX));
+            self.begin_in_buffers(requests.iter_mut().take(UNDER_WAY_MAX));
         }
         let asked_for = job.fetch.len();
         if self.make_room(job, wait, again) {
-            let more = job.fetch.split_off(asked_for);
-            requests.extend(self.requests(&more));
+            requests.extend(self.requests(&job.fetch[asked_for..]));
             job.fetch.clear();
         } else {
             requests = self.requests(&std::mem::take(&mut job.fetch));
+        }
+        // What goes into frames at once has to wait for them.
+        if requests.len() > 1 {
+            self.begin_in_place(requests.iter_mut().take(UNDER_WAY_MAX));
         }
         requests
     }
 
     fn requests(&self, runs: &[Run]) -> Vec<Request> {
-        Run::requests(runs, |segment| self.port.gap_pages_max(segment.0))
-            .map(|runs| Request { runs: runs.to_vec(), loading: None })
-            .collect()
+        let mut requests = Vec::with_capacity(runs.len());
+        for runs in Run::requests(runs, |segment| self.port.gap_pages_max(segment.0)) {
+            let request =
+                |first, others: &[Run]| Request { first, others: others.to_vec(), under_way: None };
+            match runs {
+                [run] => {
+                    // Long ones have parts.
+                    let pages_max = self.port.request_pages_max(run.place.segment.0);
+                    requests.extend(parts(*run, pages_max).map(|part| request(part, &[])));
+                }
+                [first, others @ ..] => requests.push(request(*first, others)),
+                [] => {}
+            }
+        }
+        requests
     }
 
-    fn begin<'r>(&self, requests: impl Iterator<Item = &'r mut Request>) {
+    fn begin_in_buffers<'r>(&self, requests: impl Iterator<Item = &'r mut Request>) {
         for request in requests {
             let Place { segment, index } = request.place();
             let pages = request.pages();
@@ -77,8 +111,20 @@ impl<P: Port> Engine<P> {
             let begun =
                 self.times.of(Spent::Io, || self.port.begin_load(segment.0, index, buffer, pages));
             match begun {
-                Ok(loading) => request.loading = Some(loading),
+                Ok(loading) => request.under_way = Some(UnderWay::InBuffer(loading)),
                 Err(buffer) => self.give_buffer(buffer),
+            }
+        }
+    }
+
+    /// The same without a buffer, for pages that there is room for.
+    fn begin_in_place<'r>(&self, requests: impl Iterator<Item = &'r mut Request>) {
+        for request in requests.filter(|request| request.others.is_empty()) {
+            let Place { segment, index } = request.place();
+            let pages = request.pages();
+            let begin = || self.port.begin_load_in_place(segment.0, index, pages);
+            if request.under_way.is_none() {
+                request.under_way = self.times.of(Spent::Io, begin).map(UnderWay::InPlace);
             }
         }
     }
@@ -89,23 +135,29 @@ impl<P: Port> Engine<P> {
     /// The first that something met which somebody waits for; the rest is completed all the same.
     pub(crate) fn complete_all(
         &self,
-        mut requests: Vec<Request>,
+        requests: Vec<Request>,
         again: &mut Again,
         mut came: impl FnMut(Run),
     ) -> Result<(), PortError> {
         let mut result = Ok(());
-        for at in 0..requests.len() {
-            if at > 0 && requests.len() > UNDER_WAY_MAX {
-                self.begin(requests.iter_mut().skip(at + UNDER_WAY_MAX - 1).take(1));
-            }
-            let request = std::mem::take(&mut requests[at]);
-            let is_demanded = request.runs[0].demanded > 0;
+        let mut requests = requests.into_iter();
+        while let Some(request) = requests.next() {
+            self.begin_next(requests.as_mut_slice());
+            let is_demanded = request.first.demanded > 0;
             let completed = self.complete(request, false, false, again, &mut came);
             if is_demanded {
                 result = result.and(completed);
             }
         }
         result
+    }
+
+    /// Begins the next of the requests behind one that is about to be waited for.
+    fn begin_next(&self, behind: &mut [Request]) {
+        if let Some(next) = behind.get_mut(UNDER_WAY_MAX - 2).filter(|r| r.under_way.is_none()) {
+            self.begin_in_buffers(std::iter::once(&mut *next));
+            self.begin_in_place(std::iter::once(next));
+        }
     }
 
     /// Brings what a request asks for into frames, telling of each run that came. Pages fetched ahead
@@ -122,10 +174,15 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
         mut came: impl FnMut(Run),
     ) -> Result<(), PortError> {
-        let Request { runs, loading } = request;
-        if let [run] = runs[..] {
-            return self.fetch_run(run, loading, dirty, pin, again).map(came);
+        let Request { first, others, under_way } = request;
+        if others.is_empty() {
+            return self.fetch_run(first, under_way, dirty, pin, again).map(came);
         }
+        let loading = match under_way {
+            Some(UnderWay::InBuffer(loading)) => Some(loading),
+            _ => None,
+        };
+        let runs: Vec<Run> = std::iter::once(first).chain(others).collect();
         if self.fetch_span(&runs, loading, again) {
             runs.into_iter().for_each(came);
             return Ok(());
@@ -134,6 +191,32 @@ impl<P: Port> Engine<P> {
             let _ = self.fetch(run, false, false, again).map(&mut came);
         }
         Ok(())
+    }
+
+    /// Fetches a claimed run that there is room for, a long one with several reads under way. With
+    /// `pin` the first page comes back pinned.
+    ///
+    /// # Errors
+    /// As for [`complete`](Self::complete), of the first part.
+    pub(crate) fn fetch_in_parts(
+        &self,
+        run: Run,
+        pin: bool,
+        again: &mut Again,
+    ) -> Result<(), PortError> {
+        if run.pages == 1 {
+            return self.fetch(run, false, pin, again).map(drop);
+        }
+        let mut parts = self.requests(&[run]);
+        if parts.len() > 1 {
+            self.begin_in_place(parts.iter_mut().take(UNDER_WAY_MAX));
+        }
+        let mut parts = parts.into_iter();
+        let Some(first) = parts.next() else { return Ok(()) };
+        let fetched = self.complete(first, false, pin, again, |_| {});
+        // Who needs what these lack finds out.
+        let _ = self.complete_all(parts.collect(), again, |_| {});
+        fetched
     }
 
     /// Fetches a claimed run: [`complete`](Self::complete) of a request of one run.
@@ -150,14 +233,14 @@ impl<P: Port> Engine<P> {
     fn fetch_run(
         &self,
         run: Run,
-        loading: Option<Loading>,
+        under_way: Option<UnderWay>,
         dirty: bool,
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
         debug_assert!(run.pages <= WINDOW_PAGES_MAX.max(run.demanded));
         let mut buffer = None;
-        let result = self.fetch_with(&mut buffer, run, loading, dirty, pin, again);
+        let result = self.fetch_with(&mut buffer, run, under_way, dirty, pin, again);
         if let Some(buffer) = buffer {
             self.give_buffer(buffer);
         }
@@ -168,13 +251,13 @@ impl<P: Port> Engine<P> {
         &self,
         buffer: &mut Option<Buffer>,
         mut run: Run,
-        mut loading: Option<Loading>,
+        mut under_way: Option<UnderWay>,
         dirty: bool,
         pin: bool,
         again: &mut Again,
     ) -> Result<Run, PortError> {
         let loaded = loop {
-            let filled = self.load(buffer, loading.take(), run);
+            let filled = self.load(buffer, under_way.take(), run);
             let keep = if run.pages > run.demanded { run.demanded } else { 1 };
             match filled {
                 Err(_) if run.demanded > 0 && run.pages > keep => {
@@ -201,11 +284,20 @@ impl<P: Port> Engine<P> {
     fn load(
         &self,
         buffer: &mut Option<Buffer>,
-        loading: Option<Loading>,
+        under_way: Option<UnderWay>,
         run: Run,
     ) -> Result<u64, PortError> {
         let (file, index) = (run.place.segment.0, run.place.index);
         let pages = u64::from(run.pages);
+        let loading = match under_way {
+            Some(UnderWay::InPlace(loading)) => match self.times.of(Spent::Io, loading) {
+                Some(loaded) => return Ok(loaded),
+                // What came otherwise than it should is read once more.
+                None => None,
+            },
+            Some(UnderWay::InBuffer(loading)) => Some(loading),
+            None => None,
+        };
         if loading.is_none() {
             let in_place = self.times.of(Spent::Io, || self.port.load_in_place(file, index, pages));
             if let Some(loaded) = in_place {
@@ -278,13 +370,13 @@ impl<P: Port> Engine<P> {
             if dirty && i < run.demanded {
                 core.note_dirty(place);
             }
-            if core.brain.is_marker(place) {
+            if core.brain.is_marker(page) {
                 core.word(page).notice();
             }
             if pin && i == 0 {
                 core.word(page).pin();
             }
-            again.extend(core.unpark(place));
+            core.unpark_into(place, again);
         }
         self.count(&mut core, run.place.segment.0, |c| c.read_bytes += bytes);
         self.rested();

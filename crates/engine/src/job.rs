@@ -9,6 +9,7 @@ use crate::word::State;
 use pagekeeper_frames::Run;
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering::SeqCst;
 
 /// How long a job waits for victims that are busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -88,6 +89,7 @@ impl<P: Port> Engine<P> {
             let mut queue = self.queue.lock().expect("queue");
             queue.jobs.push_back((job, asker));
             queue.promised += 1;
+            self.queued.fetch_add(1, SeqCst);
         }
         if !self.port.defer() || self.port.hand_over(Deferred(())).is_err() {
             self.queue.lock().expect("queue").promised -= 1;
@@ -104,7 +106,7 @@ impl<P: Port> Engine<P> {
     }
 
     pub(crate) fn has_queued(&self) -> bool {
-        !self.queue.lock().expect("queue").jobs.is_empty()
+        self.queued.load(SeqCst) > 0
     }
 
     /// Carries out the oldest queued job, if there is one. Never sleeps.
@@ -115,13 +117,14 @@ impl<P: Port> Engine<P> {
     fn run_oldest(&self, wait: Wait, again: &mut Again) {
         let next = self.queue.lock().expect("queue").jobs.pop_front();
         if let Some((job, asker)) = next {
+            self.queued.fetch_sub(1, SeqCst);
             self.run_here(job, asker, wait, again);
         }
     }
 
     /// Carries out the queued jobs that nobody promised to.
     pub(crate) fn run_unclaimed(&self, again: &mut Again) {
-        loop {
+        while self.has_queued() {
             let next = {
                 let mut queue = self.queue.lock().expect("queue");
                 if queue.jobs.len() <= queue.promised {
@@ -130,6 +133,7 @@ impl<P: Port> Engine<P> {
                 queue.jobs.pop_front()
             };
             let Some((job, asker)) = next else { return };
+            self.queued.fetch_sub(1, SeqCst);
             self.run_here(job, asker, Wait::Not, again);
         }
     }
@@ -164,7 +168,7 @@ impl<P: Port> Engine<P> {
         for doomed in std::mem::take(&mut job.late) {
             let victim = doomed.victim;
             match self.late(doomed, wait, again) {
-                Late::Claimed => self.evict(vec![victim], &mut more, again),
+                Late::Claimed => self.evict(&mut [victim], &mut more, again),
                 Late::Gone => {}
                 Late::Kept(others) => {
                     more.append(others);
@@ -192,19 +196,24 @@ impl<P: Port> Engine<P> {
             };
             self.clear_out(&mut next, &mut more, again);
         }
-        job.append(more);
+        if !more.is_empty() {
+            job.append(more);
+        }
         is_on
     }
 
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
     fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
         let runs = std::mem::take(&mut job.clean);
-        for (run, result) in runs.iter().zip(self.clean(&runs, true, more, again)) {
+        let cleaned =
+            if runs.is_empty() { Vec::new() } else { self.clean(&runs, true, more, again) };
+        for (run, result) in runs.iter().zip(cleaned) {
             if let Err(error) = result {
                 self.lock().note_error(run.place.segment.0, error);
             }
         }
-        self.evict(std::mem::take(&mut job.evict), more, again);
+        self.evict(&mut job.evict, more, again);
+        job.evict.clear();
     }
 
     /// Claims a victim that was busy when it was chosen, waiting for it or not.

@@ -53,6 +53,9 @@ pub struct Mapped {
 /// that the file really had there; what lies beyond the end of the file is zero. Without them the
 /// pages are to be read again.
 pub type Loading = Box<dyn FnOnce() -> (Option<Buffer>, Option<u64>) + Send>;
+/// Waits for a read into frames that is under way, which dropping it does too. Returns the bytes that
+/// the file really had there; without them the pages are to be read again.
+pub type LoadingInPlace = Box<dyn FnOnce() -> Option<u64> + Send>;
 /// Waits for a write that is under way, which dropping it does too. Returns the buffer, and whether
 /// all of it was written; else it is to be written again.
 pub type Storing = Box<dyn FnOnce() -> (Option<Buffer>, bool) + Send>;
@@ -123,6 +126,21 @@ pub trait Port: Send + Sync + 'static {
     ) -> Option<Result<u64, PortError>> {
         None
     }
+    /// Begins to [load](Self::load_in_place) claimed pages, and returns meanwhile. They stay claimed
+    /// until the read is over. `None`: it cannot, or so few pages are not worth it.
+    fn begin_load_in_place(
+        &self,
+        _file: FileNo,
+        _index: u64,
+        _pages: u64,
+    ) -> Option<LoadingInPlace> {
+        None
+    }
+    /// Most pages of one request: of a longer run several are under way at a time, and the first can
+    /// be used while the others are on their way.
+    fn request_pages_max(&self, _file: FileNo) -> u32 {
+        u32::MAX
+    }
     /// Writes claimed pages to storage straight from their frames, as [`peek`](Self::peek) and
     /// [`store`](Self::store) do in two steps. `None`: it cannot, and those are called.
     fn store_in_place(
@@ -132,6 +150,10 @@ pub trait Port: Send + Sync + 'static {
         _pages: u64,
     ) -> Option<Result<(), PortError>> {
         None
+    }
+    /// Whether storage asks for the content of pages that leave memory: see [`retire`](Self::retire).
+    fn takes_victims(&self, _file: FileNo) -> bool {
+        false
     }
     /// Gives storage the content of claimed pages that leave memory, now or (dirty ones) soon, if it
     /// asks for that. `None`: it does not, and dirty pages are written as ever.

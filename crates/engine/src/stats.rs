@@ -1,9 +1,10 @@
 //! What a run counted.
 
 use pagekeeper_policy::{Account, PolicySpec};
+use pagekeeper_sys::clock::monotonic_ns;
 use serde::Serialize;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Counts of one file.
 #[derive(Clone, Copy, Default, Debug, Serialize)]
@@ -46,8 +47,8 @@ pub struct Times {
     policy_ns: AtomicU64,
     io_ns: AtomicU64,
     kernel_ns: AtomicU64,
-    start: Instant,
-    /// Per thread: nanoseconds since `start` when its present call began, times four, plus its
+    start_ns: u64,
+    /// Per thread: nanoseconds since `start_ns` when its present call began, times four, plus its
     /// kind; 0 while it is in none.
     now: [AtomicU64; WATCHED_THREADS],
 }
@@ -58,7 +59,7 @@ impl Default for Times {
             policy_ns: AtomicU64::new(0),
             io_ns: AtomicU64::new(0),
             kernel_ns: AtomicU64::new(0),
-            start: Instant::now(),
+            start_ns: monotonic_ns(),
             now: [const { AtomicU64::new(0) }; WATCHED_THREADS],
         }
     }
@@ -113,8 +114,8 @@ pub enum Spent {
 impl Times {
     /// Runs something and adds how long it took.
     pub fn of<T>(&self, what: Spent, f: impl FnOnce() -> T) -> T {
-        let start = Instant::now();
-        let since_ns = (start - self.start).as_nanos() as u64;
+        let begun_ns = monotonic_ns();
+        let since_ns = begun_ns - self.start_ns;
         let mine = watched_thread().map(|place| &self.now[place]);
         let now = (since_ns.max(1) << 2) | what as u64;
         let outer = mine.map(|mine| mine.swap(now, Ordering::Relaxed));
@@ -122,7 +123,7 @@ impl Times {
         if let (Some(mine), Some(outer)) = (mine, outer) {
             mine.store(outer, Ordering::Relaxed);
         }
-        let ns = u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX);
+        let ns = monotonic_ns() - begun_ns;
         let sum = match what {
             Spent::Policy => &self.policy_ns,
             Spent::Io => &self.io_ns,
@@ -134,7 +135,7 @@ impl Times {
 
     /// Calls that have gone on for longer than this: (what, for how long).
     pub fn stuck(&self, longer_than: Duration) -> Vec<(&'static str, Duration)> {
-        let now_ns = self.start.elapsed().as_nanos() as u64;
+        let now_ns = monotonic_ns() - self.start_ns;
         let watched = self.now.iter().map(|n| n.load(Ordering::Relaxed)).filter(|n| *n != 0);
         watched
             .map(|n| {

@@ -1,6 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
-use crate::port::{Loading, PAGE_BYTES, PortError, Storing, Version};
+use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
@@ -227,6 +227,24 @@ impl Store {
             }
             None => Err(buffer),
         }
+    }
+
+    /// Begins to read so many bytes, which are whole pages, past the kernel's page cache, as `begin`
+    /// does with the descriptor for that. `None` where it cannot be.
+    pub(crate) fn begin_load_by<K: Send + 'static>(
+        &self,
+        bytes: usize,
+        begin: impl FnOnce(&OwnedFd) -> Option<Transfer<K>>,
+    ) -> Option<LoadingInPlace> {
+        let access = self.access();
+        let reading = begin(self.unbuffered(&access)?)?;
+        Some(Box::new(move || {
+            let (_, read) = reading.finish();
+            // Until then nobody was to think the file unused.
+            drop(access);
+            // One that meets the end of the file is made again, by a plain call, as any that fails.
+            read.ok().filter(|read| *read == bytes).map(|read| read as u64)
+        }))
     }
 
     /// Writes whole pages, but nothing beyond the file's present end: a page that somebody

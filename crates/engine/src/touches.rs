@@ -63,9 +63,11 @@ thread_local! {
     static MINE: Cell<usize> = const { Cell::new(RINGS) };
 }
 
+/// The ring of the thread that comes next, and so many at most that were chosen.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
 #[cold]
 fn choose() -> usize {
-    static NEXT: AtomicUsize = AtomicUsize::new(0);
     let ring = NEXT.fetch_add(1, Relaxed) % RINGS;
     MINE.set(ring);
     ring
@@ -106,7 +108,7 @@ impl Touches {
     /// Empties all rings. Called under the engine's lock.
     pub(crate) fn take(&self) -> Vec<Place> {
         let mut places = Vec::new();
-        for ring in &self.rings {
+        for ring in &self.rings[..NEXT.load(Relaxed).min(RINGS)] {
             if ring.last.load(Relaxed) == NONE {
                 continue;
             }

@@ -261,10 +261,50 @@ fn a_full_disk_is_an_error_at_the_store() {
     });
 }
 
+/// A window is read in parts, several at a time, into frames that there is room for. A part that
+/// fails takes no other with it, and who needs a page of it gets the error.
+#[test]
+fn a_part_of_a_window_that_fails_is_an_error_for_its_pages_alone() {
+    for handlers in [0, 2] {
+        watched(30, move || {
+            let setup = Setup { frames: 64, handlers, slack: Some(0), ..Setup::default() };
+            let simple = Simple::new(&setup, 400);
+            let chaos = &simple.world.machine.chaos;
+            chaos.set(&chaos.in_place, 1000);
+            chaos.set(&chaos.delay, 200);
+            simple.with_file(|f| f.bad_loads.extend([100, 207]));
+            for page in 0..400 {
+                let expected = match page {
+                    100 | 207 => Err(Bus),
+                    page => Ok(first_value(page)),
+                };
+                assert_eq!(simple.read(page), expected, "page {page}");
+            }
+            simple.rest();
+            simple.with_file(|f| {
+                assert!(f.under_way.is_empty());
+                // Once; what shared a part with a bad page, a few times more.
+                let again = f.loads.iter().filter(|(_, loads)| **loads > 1).count();
+                assert!(again <= 2 * 64, "{again} pages were read again");
+                assert!(f.loads.iter().all(|(_, loads)| *loads <= 8));
+            });
+            let faults = simple.world.engine.stats().total.major_faults;
+            assert!(faults < 100, "{faults} faults: nothing was fetched ahead");
+        });
+    }
+}
+
 /// Everything fails now and then. Values are right whenever there are any, and in the end all of
 /// them are there.
 #[test]
 fn values_survive_random_failures() {
+    for in_place in [0, 700] {
+        values_survive(in_place);
+    }
+}
+
+/// So many reads out of 1,000 go into frames, without a buffer.
+fn values_survive(in_place: u32) {
     for (seed, policy) in (1..).zip(["lru", "mru", "fifo", "clock", "fifo2", "random"]) {
         watched(60, move || {
             let setup = Setup { policy, seed, frames: 24, slack: None, ..Setup::default() };
@@ -274,6 +314,7 @@ fn values_survive_random_failures() {
                 (&chaos.load_eio, 30),
                 (&chaos.store_eio, 150),
                 (&chaos.under_way, 150),
+                (&chaos.in_place, in_place),
                 (&chaos.fill_enomem, 30),
                 (&chaos.discard_fails, 50),
                 (&chaos.again, 50),

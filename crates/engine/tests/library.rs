@@ -436,6 +436,131 @@ fn changes_by_others_are_seen() {
     assert!(buf[PAGE..2 * PAGE].iter().all(|b| *b == 2));
 }
 
+/// Each page of the file says which it is.
+fn numbered_file(pages: usize) -> tempfile::NamedTempFile {
+    let mut bytes = vec![0; pages * PAGE];
+    for (page, bytes) in bytes.chunks_mut(PAGE).enumerate() {
+        bytes.fill(page as u8);
+        bytes[..8].copy_from_slice(&(page as u64).to_le_bytes());
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), bytes).unwrap();
+    file
+}
+
+fn check_pages(bytes: &[u8], first: usize) {
+    for (page, bytes) in (first..).zip(bytes.chunks(PAGE)) {
+        assert_eq!(bytes[..8], (page as u64).to_le_bytes(), "page {page}");
+        assert!(bytes[8..].iter().all(|byte| *byte == page as u8), "page {page}");
+    }
+}
+
+/// Reads of 1 MiB were each a miss of all their pages, behind which nothing was fetched.
+#[test]
+fn a_scan_is_fetched_ahead_whatever_it_asks_for_at_a_time() {
+    const PAGES: usize = 8192;
+    let file = numbered_file(PAGES);
+    for (workers, read_pages) in [(0, 1), (0, 256), (1, 1), (1, 16), (1, 256), (2, 256), (1, 512)] {
+        let builder = Cache::builder(8 << 20).workers(workers).write_back_period(None);
+        let cache = builder.build().unwrap();
+        let segment = cache.open(file.path(), Options::new()).unwrap();
+        let mut buf = vec![0; read_pages * PAGE];
+        for first in (0..PAGES).step_by(read_pages) {
+            segment.read_exact_at(&mut buf, (first * PAGE) as u64).unwrap();
+            check_pages(&buf, first);
+        }
+        // The last window may be on its way still.
+        drop(segment.attributes(0..1));
+        let stats = cache.stats();
+        let what = format!("{workers} workers, {read_pages} pages at a time: {:?}", stats.total);
+        assert!(stats.total.major_faults < PAGES as u64 / 8, "{what}");
+        assert!(stats.total.read_bytes <= (PAGES * PAGE) as u64, "read again: {what}");
+    }
+}
+
+/// Segments and caches end while windows of them are being read, and their files and memory are used
+/// for something else.
+#[test]
+fn what_is_being_read_when_a_cache_ends_harms_nobody() {
+    let file = numbered_file(2048);
+    let mut buf = vec![0; 64 * PAGE];
+    for round in 0..200usize {
+        let workers = round % 3;
+        let builder = Cache::builder(4 << 20).workers(workers).write_back_period(None);
+        let cache = builder.build().unwrap();
+        let segment = cache.open(file.path(), Options::new()).unwrap();
+        let first = round * 7 % 1500;
+        // Enough for windows to be under way.
+        for read in 0..1 + round % 4 {
+            let at = first + read * 64;
+            segment.read_exact_at(&mut buf, (at * PAGE) as u64).unwrap();
+            check_pages(&buf, at);
+        }
+        if round % 2 == 0 {
+            // Its number, and the numbers of its pages, are the next one's.
+            drop(segment);
+            let other = cache.scratch((512 * PAGE) as u64).unwrap();
+            other.write_all_at(&vec![9; 256 * PAGE], 0).unwrap();
+            let mut all = vec![1; 512 * PAGE];
+            other.read_exact_at(&mut all, 0).unwrap();
+            let (written, untouched) = all.split_at(256 * PAGE);
+            assert!(written.iter().all(|b| *b == 9) && untouched.iter().all(|b| *b == 0));
+        }
+    }
+}
+
+/// Children are forked while windows are being read: they are refused, and the parent reads on.
+#[test]
+fn a_fork_in_the_midst_of_a_scan_disturbs_nobody() {
+    const PAGES: usize = 4096;
+    let file = numbered_file(PAGES);
+    let cache = Cache::builder(4 << 20).write_back_period(None).build().unwrap();
+    let segment = cache.open(file.path(), Options::new()).unwrap();
+    let mut buf = vec![0; 64 * PAGE];
+    for first in (0..PAGES).step_by(64) {
+        segment.read_exact_at(&mut buf, (first * PAGE) as u64).unwrap();
+        check_pages(&buf, first);
+        if first % 256 == 0 {
+            // SAFETY: the child allocates nothing, and ends without destructors.
+            let pid = unsafe { libc::fork() };
+            if pid == 0 {
+                let here = segment.read_at(&mut buf[..8], first as u64).err();
+                let refused = here.and_then(|e| e.raw_os_error()) == Some(EOWNERDEAD);
+                // SAFETY: ends the child at once.
+                unsafe { libc::_exit(i32::from(!refused)) };
+            }
+            let mut status = 0;
+            // SAFETY: waits for the child just made.
+            unsafe { libc::waitpid(pid, &mut status, 0) };
+            assert_eq!(status, 0, "the child was not refused");
+        }
+    }
+}
+
+/// Somebody makes the file shorter while it is being read: what is gone reads as the end or as
+/// zeros, and nothing else does.
+#[test]
+fn a_window_that_meets_the_end_of_the_file_is_what_the_file_has() {
+    let file = numbered_file(1000);
+    let half = 777 * PAGE + 100;
+    std::fs::OpenOptions::new()
+        .write(true)
+        .open(file.path())
+        .unwrap()
+        .set_len(half as u64)
+        .unwrap();
+    let cache = Cache::builder(8 << 20).write_back_period(None).build().unwrap();
+    let segment = cache.open(file.path(), Options::new()).unwrap();
+    let mut all = vec![1; 1000 * PAGE];
+    let mut done = 0;
+    while let n @ 1.. = segment.read_at(&mut all[done..done + 30 * PAGE], done as u64).unwrap() {
+        done += n;
+    }
+    assert_eq!(done, half);
+    check_pages(&all[..777 * PAGE], 0);
+    assert_eq!(segment.read_at(&mut all[..PAGE], 777 * PAGE as u64).unwrap(), 100);
+}
+
 #[test]
 fn a_forked_child_is_refused() {
     let cache = tiny(1, "lru");

@@ -46,7 +46,7 @@ impl WindowLimits {
 }
 
 /// One sequential stream.
-#[derive(Debug)]
+#[derive(Default, Debug)]
 pub(crate) struct Stream {
     /// The page after the last one fetched.
     pub(crate) next: u64,
@@ -68,9 +68,23 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
+    /// Another one, in the place of one that is settled.
+    fn begin_at(&mut self, index: u64) {
+        self.next = index;
+        self.window = 0;
+        self.begin = index;
+        self.passed = index;
+        self.markers.clear();
+    }
+
     /// How far it has come, at this page.
     fn come_pages(&self, index: u64) -> u64 {
         index.saturating_sub(self.begin)
+    }
+
+    /// The program asked for so many pages at a time: the next window is no smaller.
+    pub(crate) fn asked_for(&mut self, pages: u32) {
+        self.window = self.window.max(pages);
     }
 
     /// Whether enough windows are on their way for a program that is at this page.
@@ -83,8 +97,9 @@ impl Stream {
 /// The streams of one segment.
 #[derive(Default, Debug)]
 pub(crate) struct Streams {
-    /// Least recently continued first.
-    list: Vec<Stream>,
+    /// Least recently continued first. Boxed, since they change places with every fault.
+    #[allow(clippy::vec_box)]
+    list: Vec<Box<Stream>>,
     /// None where windows grow whatever became of others.
     odds: Option<Odds>,
 }
@@ -128,21 +143,16 @@ impl Streams {
                 stream
             }
             None => {
-                if self.list.len() == STREAMS_PER_SEGMENT {
+                let mut stream = if self.list.len() == STREAMS_PER_SEGMENT {
                     let mut dead = self.list.remove(0);
                     self.settle(&mut dead, false);
-                    abandoned = dead.pending;
-                }
-                Stream {
-                    next: index,
-                    window: 0,
-                    begin: index,
-                    passed: index,
-                    markers: VecDeque::new(),
-                    step: now,
-                    bet: None,
-                    pending: VecDeque::new(),
-                }
+                    abandoned = std::mem::take(&mut dead.pending);
+                    dead
+                } else {
+                    Box::default()
+                };
+                stream.begin_at(index);
+                stream
             }
         };
         let grown = match stream.window {
@@ -157,7 +167,7 @@ impl Streams {
     }
 
     /// Chooses the window behind a stream that came to `end`.
-    fn step(&mut self, mut stream: Stream, end: u64, grown: u32, now: u64) -> u32 {
+    fn step(&mut self, mut stream: Box<Stream>, end: u64, grown: u32, now: u64) -> u32 {
         let (pages, bet) = match &mut self.odds {
             Some(odds) => odds.window(end - stream.begin, grown),
             None => (grown, None),

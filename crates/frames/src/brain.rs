@@ -209,6 +209,16 @@ impl Brain {
         &self.plan
     }
 
+    /// Takes the last plan, so that it can be carried out while the brain goes on.
+    pub fn take_plan(&mut self) -> Plan {
+        std::mem::take(&mut self.plan)
+    }
+
+    /// Gives a plan's memory back, for the next one.
+    pub fn reuse_plan(&mut self, plan: Plan) {
+        self.plan = plan;
+    }
+
     /// Hands over the policy that decides from the next [`Input::Policy`] on, built for as many
     /// frames as that says. Without one, that input changes nothing.
     pub fn put_forward(&mut self, policy: Box<dyn Policy>) {
@@ -286,8 +296,8 @@ impl Brain {
     }
 
     /// Whether the next touch of the page starts read-ahead.
-    pub fn is_marker(&self, place: Place) -> bool {
-        is_marker(self.flag(place))
+    pub fn is_marker(&self, page: Page) -> bool {
+        self.flags.get(page.index()).is_some_and(|flags| is_marker(*flags))
     }
 
     /// Whether the page was fetched ahead and is not known to be used.
@@ -445,9 +455,11 @@ impl Brain {
         }
         self.infer_passed(place.segment, place.index);
         let run = self.absent_run(place, want);
-        let end = place.index + u64::from(step.pages);
+        let behind = place.index + u64::from(run);
+        // Who asks for so many at a time will use a window of them, too.
+        self.streams[place.segment.0 as usize].last().asked_for(run);
         // Before room is made: what leaves for it is not to be fetched again at once.
-        let lacking = self.lacking(place.segment, place.index + u64::from(run)..end);
+        let lacking = self.lacking(place.segment, behind..behind + u64::from(step.pages - 1));
         // With every frame stuck, one page too many is the only way to go on.
         let room = self.make_room(run + lacking.pages.len() as u32, Some(place)).max(1);
         let demanded = run.min(room);

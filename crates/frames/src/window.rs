@@ -55,6 +55,9 @@ impl Brain {
     /// lead to further gaps. (Batches of a few pages in any order are no scan: behind each lies
     /// another that nobody asked for.)
     pub(crate) fn lacking(&mut self, segment: Segment, range: Range<u64>) -> Lacking {
+        if range.is_empty() {
+            return Lacking { pages: Vec::new(), next: range.start };
+        }
         let begin = self.streams[segment.0 as usize].last().begin;
         let goes_on = range.start.saturating_sub(begin) >= PROVEN_PAGES;
         let mut lacking = Lacking { pages: Vec::new(), next: range.start };
@@ -135,13 +138,13 @@ impl Brain {
     /// use was seen within that time are the scan's own. (Others are told by samples; to them, whose
     /// order is that of uses, a guess is worse than nothing.)
     pub(crate) fn infer_passed(&mut self, segment: Segment, index: u64) {
-        // At least two windows are under way.
         let recent = u64::from(self.recent_uses());
         let stream = self.streams[segment.0 as usize].last();
         let begins = index == stream.begin;
-        if self.policy.wants_samples() || begins || stream.window < FIRST_WINDOW_PAGES {
+        if begins || stream.window < FIRST_WINDOW_PAGES || self.policy.wants_samples() {
             return;
         }
+        // At least two windows are under way.
         let wanted = 2 * u64::from(stream.window) + recent;
         let own = index.saturating_sub(stream.begin);
         let end = stream.passed;

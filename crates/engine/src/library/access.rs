@@ -6,22 +6,40 @@ use crate::engine::{Again, Engine};
 use crate::job::Wait;
 use crate::port::{Port, PortError};
 use crate::word::{Ended, State, Use, WordRef};
-use pagekeeper_frames::{Input, Place};
+use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
+use std::cell::Cell;
 
 /// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
 #[must_use]
+#[derive(Default)]
 pub(crate) struct After {
     job: Job,
     again: Again,
 }
 
+thread_local! {
+    /// Memory of the thread's last one, for its next.
+    static SPARE: Cell<Option<Box<After>>> = const { Cell::new(None) };
+}
+
+impl After {
+    /// Nothing to do yet.
+    pub(crate) fn nothing() -> Box<After> {
+        SPARE.try_with(Cell::take).ok().flatten().unwrap_or_default()
+    }
+}
+
 impl<P: Port> Engine<P> {
     /// Carries out what a use led to.
-    pub(crate) fn after(&self, after: After) {
-        let After { job, mut again } = after;
-        self.run(job, None, &mut again);
-        self.serve_all(&mut again);
+    pub(crate) fn after(&self, mut after: Box<After>) {
+        let After { job, again } = &mut *after;
+        if !job.is_empty() {
+            self.run(std::mem::take(job), None, again);
+        }
+        self.serve_all(again);
+        // A thread that ends has no use for it.
+        let _ = SPARE.try_with(|spare| spare.set(Some(after)));
     }
 
     /// Waits for a page to be at rest and ready for a use, or absent. `None`: there is no such
@@ -44,7 +62,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Begins a use of a page, bringing it in if it is absent; `want` pages from there on will be
-    /// needed. `None`: the page lies behind the end.
+    /// needed. `None`: the page lies behind the end. What follows is put into `after`, whatever came of
+    /// it.
     ///
     /// # Errors
     /// Storage failed.
@@ -53,39 +72,43 @@ impl<P: Port> Engine<P> {
         place: Place,
         how: Use,
         want: u64,
-    ) -> Result<Option<(Page, After)>, PortError> {
-        let mut again = Again::new();
+        after: &mut After,
+    ) -> Result<Option<Page>, PortError> {
+        let After { job, again } = after;
         let mut reserved = false;
         loop {
-            let (mut core, found) =
-                self.wait_until(&mut again, |core| Self::ready(core, place, how));
-            let Some((page, state)) = found else {
-                drop(core);
-                self.serve_all(&mut again);
-                return Ok(None);
-            };
-            let mut job = core.touched(self.touches.take());
+            let (mut core, found) = self.wait_until(again, |core| Self::ready(core, place, how));
+            let Some((page, state)) = found else { return Ok(None) };
+            let touches = self.touches.take();
+            let was_told = !touches.is_empty();
+            core.touched(touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
             let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
             if how.writes() && ask && !dirty && !reserved {
                 drop(core);
-                self.run(job, None, &mut again);
-                self.serve_all(&mut again);
+                self.run(std::mem::take(job), None, again);
+                self.serve_all(again);
                 // A full disk is an error at the write, not at some later write-back.
                 self.reserve(place, 1)?;
                 reserved = true;
                 continue;
             }
+            // Telling of touches may have led to this very page's being fetched ahead.
+            if state == State::Absent && was_told && core.state(place).1 != State::Absent {
+                drop(core);
+                self.run(std::mem::take(job), None, again);
+                continue;
+            }
             let Some(page) = page.filter(|_| state == State::Resident) else {
-                match self.bring_in(core, job, place, how, want, &mut again)? {
-                    Some((page, job)) => return Ok(Some((page, After { job, again }))),
+                match self.bring_in(core, job, place, how, want, again)? {
                     None => continue,
+                    found => return Ok(found),
                 }
             };
             // What changed since may be a touch that the rings told of.
             if !core.word(page).begin(how) {
                 drop(core);
-                self.run(job, None, &mut again);
+                self.run(std::mem::take(job), None, again);
                 continue;
             }
             if how.writes() && !dirty {
@@ -93,8 +116,8 @@ impl<P: Port> Engine<P> {
                 self.count(&mut core, place.segment.0, |c| c.write_faults += 1);
             }
             let touch = Input::Touch { place, write: how.writes(), map: false };
-            job.append(self.decide(&mut core, touch));
-            return Ok(Some((page, After { job, again })));
+            self.decide_into(&mut core, touch, job);
+            return Ok(Some(page));
         }
     }
 
@@ -103,49 +126,56 @@ impl<P: Port> Engine<P> {
     fn bring_in(
         &self,
         mut core: std::sync::MutexGuard<'_, Core>,
-        mut job: Job,
+        job: &mut Job,
         place: Place,
         how: Use,
         want: u64,
         again: &mut Again,
-    ) -> Result<Option<(Page, Job)>, PortError> {
+    ) -> Result<Option<Page>, PortError> {
         self.touches.missed();
-        // Telling of touches may have led to this very page's being fetched ahead.
-        if core.state(place).1 != State::Absent {
-            drop(core);
-            self.run(job, None, again);
-            return Ok(None);
-        }
+        // Others' fetches are nobody's need here.
+        let others = (!job.is_empty()).then(|| std::mem::take(job));
         let want = u32::try_from(want).unwrap_or(u32::MAX);
         let input = Input::Major { place, want, write: false, map: false };
-        let wanted = self.decide(&mut core, input);
-        let demanded: u64 = wanted.fetch.iter().map(|r| u64::from(r.demanded)).sum();
+        self.decide_into(&mut core, input, job);
+        let page = core.brain.page(place);
+        let demanded: u64 = job.fetch.iter().map(|r| u64::from(r.demanded)).sum();
         self.count(&mut core, place.segment.0, |c| c.major_faults += demanded);
         drop(core);
-        // Others' fetches are nobody's need here.
-        self.run(job, None, again);
-        job = wanted;
-        self.make_room(&mut job, Wait::Long, again);
+        if let Some(others) = others {
+            self.run(others, None, again);
+        }
+        self.run_ahead(job, place);
+        self.make_room(job, Wait::Long, again);
         let pin = how == Use::Read;
-        let mut got = None;
-        for run in std::mem::take(&mut job.fetch) {
+        let mut result = Ok(None);
+        for at in 0..job.fetch.len() {
+            let run = job.fetch[at];
             let asked_for = run.place == place;
-            match self.fetch(run, false, pin && asked_for, again) {
-                Ok(_) if asked_for && pin => got = self.lock().brain.page(place),
-                Err(error) if asked_for => {
-                    self.after(After { job, again: std::mem::take(again) });
-                    return Err(error);
-                }
+            match self.fetch_in_parts(run, pin && asked_for, again) {
+                Ok(()) if asked_for && pin => result = Ok(page),
+                Err(error) if asked_for => result = Err(error),
                 _ => {}
             }
         }
-        match got {
-            Some(page) => Ok(Some((page, job))),
-            None => {
-                self.run(job, None, again);
-                Ok(None)
-            }
+        job.fetch.clear();
+        if matches!(result, Ok(None)) && !job.is_empty() {
+            self.run(std::mem::take(job), None, again);
         }
+        result
+    }
+
+    /// Leaves to another thread what comes along with the page that somebody waits for, with the
+    /// victims in its place: so both are read at a time.
+    fn run_ahead(&self, job: &mut Job, place: Place) {
+        if !self.port.defer() || job.fetch.len() < 2 {
+            return;
+        }
+        let is_waited_for = |run: &mut Run| run.place == place;
+        let fetch: Vec<Run> = job.fetch.extract_if(.., |run| !is_waited_for(run)).collect();
+        let needed: u32 = job.fetch.iter().map(|run| run.pages).sum();
+        let evict = job.evict.split_off(job.evict.len().min(needed as usize));
+        self.run_later(Job { fetch, evict, ..Job::default() }, None);
     }
 
     /// Makes absent pages resident with content that the caller brings along, whole pages of it.
@@ -178,7 +208,8 @@ impl<P: Port> Engine<P> {
             }
             let pages = pages.min(allowed.unwrap_or(u64::MAX));
             self.touches.missed();
-            let mut job = core.touched(self.touches.take());
+            let mut job = Job::default();
+            core.touched(self.touches.take(), &mut job);
             if core.state(place).1 != State::Absent {
                 drop(core);
                 self.run(job, None, &mut again);
@@ -267,10 +298,11 @@ impl<P: Port> Engine<P> {
     pub(crate) fn tell_touches(&self) {
         // Whoever decides just now is more important.
         let Some(mut core) = self.try_lock() else { return };
-        let job = core.touched(self.touches.take());
+        let mut job = Job::default();
+        core.touched(self.touches.take(), &mut job);
         drop(core);
         if !job.is_empty() {
-            self.after(After { job, again: Again::new() });
+            self.after(Box::new(After { job, again: Again::new() }));
         }
     }
 }

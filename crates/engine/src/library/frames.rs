@@ -289,6 +289,14 @@ impl Frames {
         Ok(())
     }
 
+    /// Where the bytes of pages lie, if all do in one window. They lie there as long as these frames
+    /// live.
+    pub(crate) fn address_of(&self, index: u64, pages: u64) -> Option<AliasRange<'_>> {
+        let mut pieces = self.pieces(index, pages);
+        let (_, range) = pieces.next()?;
+        if pieces.next().is_some() { None } else { range.ok() }
+    }
+
     /// As [`with_filling`](Self::with_filling), for reading.
     ///
     /// # Safety

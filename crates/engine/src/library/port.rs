@@ -7,13 +7,20 @@ use crate::library::faults::FaultPath;
 use crate::library::frames::Frames;
 use crate::library::store::{Store, port_error};
 use crate::live::{map_pages, userfault_error};
-use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
+use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Region;
 use crate::work::{Work, Workers};
 use pagekeeper_sys::area::Area;
+use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, RwLock};
+
+/// Shortest read that is worth being begun apart from being waited for: two system calls.
+const BEGUN_BYTES_MIN: u64 = 32 << 10;
+/// Longest one: a window is read in parts, so that the kernel finds frames for one while storage
+/// reads another.
+const BEGUN_BYTES_MAX: u64 = 256 << 10;
 
 /// What a segment is made of.
 pub(crate) struct Backing {
@@ -29,6 +36,8 @@ pub(crate) struct LibraryPort {
     path: FaultPath,
     page_bytes: u64,
     userfault: Option<Userfault>,
+    /// Reads under way.
+    rings: Arc<Rings>,
     /// Regions, so that pages of them are unmapped only as long as they are there.
     areas: RwLock<Vec<Arc<Area>>>,
     /// Threads whose inline fault could not be served.
@@ -54,6 +63,7 @@ impl LibraryPort {
             path,
             page_bytes,
             userfault,
+            rings: Rings::new(),
             areas: RwLock::new(Vec::new()),
             failures: Mutex::new(Vec::new()),
         }
@@ -193,6 +203,33 @@ impl Port for LibraryPort {
         Some(loaded.map(|()| bytes))
     }
 
+    fn begin_load_in_place(&self, file: FileNo, index: u64, pages: u64) -> Option<LoadingInPlace> {
+        let bytes = pages * self.page_bytes;
+        if bytes < BEGUN_BYTES_MIN {
+            return None;
+        }
+        let segment = self.segment(file).ok()?;
+        let store = segment.store.as_file()?.direct();
+        let memory = segment.frames.address_of(index, pages)?.as_mut_ptr();
+        let (offset, bytes) = (index * self.page_bytes, bytes as usize);
+        let keeper = segment.clone();
+        store.begin_load_by(bytes, |fd| {
+            // SAFETY: the pages lie in a mapping that lives as long as `keeper` does, and the engine
+            // has claimed them for filling until the read is over: nobody else touches them, nor
+            // takes them out of their frames.
+            unsafe { self.rings.read_to(fd, memory, bytes, offset, keeper) }.ok()
+        })
+    }
+
+    fn request_pages_max(&self, file: FileNo) -> u32 {
+        let begins = |segment: Arc<Backing>| segment.store.as_file().is_some();
+        if self.rings.may_begin() && self.segment(file).is_ok_and(begins) {
+            (BEGUN_BYTES_MAX / self.page_bytes).max(1) as u32
+        } else {
+            u32::MAX
+        }
+    }
+
     fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         store(&*self.segment(file)?.store, index * self.page_bytes, data)
     }
@@ -214,6 +251,10 @@ impl Port for LibraryPort {
                 .frames
                 .with_claimed(index, pages, |offset, piece| store(&*segment.store, offset, piece))
         })
+    }
+
+    fn takes_victims(&self, file: FileNo) -> bool {
+        self.segment(file).is_ok_and(|segment| segment.store.takes_victims())
     }
 
     fn retire(

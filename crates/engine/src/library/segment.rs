@@ -1,6 +1,7 @@
 //! A segment: pages with a store behind them, read and written as a file is.
 
 use crate::core::Core;
+use crate::library::access::After;
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{Frame, SEGMENT_BYTES_MAX};
 use crate::library::port::Backing;
@@ -228,10 +229,12 @@ impl Inner {
         if !self.backing.frames.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
-        let Some((page, after)) = engine.use_page(place, how, want)? else { return Ok(None) };
-        let result = self.backing.frames.begun(engine, place, page, how).map(f);
+        let mut after = After::nothing();
+        let used = engine.use_page(place, how, want, &mut after);
+        let begun = |page| self.backing.frames.begun(engine, place, page, how);
+        let result = used.and_then(|page| page.map(begun).transpose()).map(|frame| frame.map(f));
         engine.after(after);
-        result.map(Some)
+        result
     }
 
     /// Begins to hold a page. `None`: it lies behind the end.
@@ -249,11 +252,12 @@ impl Inner {
             return Ok(Some(frame));
         }
         self.check_here()?;
-        let used = engine.use_page(place, how, want).map_err(io_error)?;
-        let Some((page, after)) = used else { return Ok(None) };
-        let frame = self.backing.frames.begun(engine, place, page, how).map_err(io_error);
+        let mut after = After::nothing();
+        let used = engine.use_page(place, how, want, &mut after);
+        let begun = |page| self.backing.frames.begun(engine, place, page, how);
+        let frame = used.and_then(|page| page.map(begun).transpose());
         engine.after(after);
-        frame.map(Some)
+        frame.map_err(io_error)
     }
 
     /// Whether so many pages may be pinned at once.

@@ -124,6 +124,13 @@ pub trait Store: Send + Sync + 'static {
         Ok(())
     }
 
+    /// The file that [`load`](Self::load) reads, if that is all that it does, at the same offsets: the
+    /// cache may then have the kernel read several parts of it at a time, and not call `load` for
+    /// these. By default there is none.
+    fn as_file(&self) -> Option<&FileStore> {
+        None
+    }
+
     /// Tells one content from another: when it differs from what the cache's own writes led to,
     /// somebody else changed the store, and clean pages are dropped. By default only the length
     /// counts.
@@ -176,6 +183,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn sync(&self) -> io::Result<()> {
         (**self).sync()
+    }
+
+    fn as_file(&self) -> Option<&FileStore> {
+        (**self).as_file()
     }
 
     fn version(&self) -> io::Result<Version> {
@@ -254,6 +265,11 @@ impl FileStore {
     pub fn writable(&self) -> bool {
         self.inner.writable()
     }
+
+    /// What reads and writes it.
+    pub(crate) fn direct(&self) -> &direct::Store {
+        &self.inner
+    }
 }
 
 impl Store for FileStore {
@@ -317,6 +333,10 @@ impl Store for FileStore {
 
     fn sync(&self) -> io::Result<()> {
         self.inner.sync().map_err(io_error)
+    }
+
+    fn as_file(&self) -> Option<&FileStore> {
+        Some(self)
     }
 
     fn version(&self) -> io::Result<Version> {

@@ -13,6 +13,8 @@ pub struct Chaos {
     pub load_eio: AtomicU32,
     /// A transfer does not begin, or is not seen to end.
     pub under_way: AtomicU32,
+    /// Reads go into frames, several for a window, and not into a buffer.
+    pub in_place: AtomicU32,
     pub store_eio: AtomicU32,
     pub fill_enomem: AtomicU32,
     pub discard_fails: AtomicU32,
@@ -27,6 +29,11 @@ impl Chaos {
 
     pub fn set(&self, what: &AtomicU32, chance: u32) {
         what.store(chance, Ordering::Relaxed);
+    }
+
+    /// Whether it may happen at all.
+    pub fn may_hit(&self, what: &AtomicU32) -> bool {
+        what.load(Ordering::Relaxed) != 0
     }
 
     /// Rolls the dice.

@@ -42,6 +42,8 @@ pub struct Frame {
 #[derive(Default)]
 pub struct FakeFile {
     pub frames: BTreeMap<u64, Frame>,
+    /// Being read in place: nobody may take their frames.
+    pub under_way: BTreeSet<u64>,
     /// Pages that may be mapped.
     pub pages: u64,
     pub storage: Vec<u8>,

@@ -4,7 +4,7 @@ use super::machine::{Frame, Machine, Page, Pte};
 use super::world::Hands;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
-    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
 };
 use pagekeeper::spaces::Region;
 use std::ops::Range;
@@ -78,9 +78,80 @@ impl FakePort {
     }
 }
 
+/// Most pages that are read in place at a time.
+const IN_PLACE_PAGES_MAX: u32 = 3;
+
+/// A read into frames that is under way.
+struct InPlace {
+    port: FakePort,
+    file: FileNo,
+    pages: Range<u64>,
+}
+
+impl Drop for InPlace {
+    fn drop(&mut self) {
+        let mut state = self.port.machine.lock();
+        state.files[self.file as usize].under_way.retain(|page| !self.pages.contains(page));
+    }
+}
+
+impl InPlace {
+    /// Puts what was read, or nothing yet, into the frames.
+    fn put(&self, data: &[u8]) {
+        let mut state = self.port.machine.lock();
+        let frames = &mut state.files[self.file as usize].frames;
+        for (index, data) in self.pages.clone().zip(data.chunks(PAGE_BYTES as usize)) {
+            frames.insert(index, Frame { data: page_of(data), dirty: false });
+        }
+        let frames = state.frames();
+        state.frames_max = state.frames_max.max(frames);
+        if let Some(limit) = self.port.machine.frames_limit {
+            assert!(frames <= limit, "{frames} frames in use, {limit} allowed");
+        }
+    }
+}
+
 impl Port for FakePort {
     fn begins_loads(&self, _file: FileNo) -> bool {
-        true
+        !self.machine.chaos.hits(&self.machine.chaos.in_place)
+    }
+
+    fn request_pages_max(&self, _file: FileNo) -> u32 {
+        let chaos = &self.machine.chaos;
+        if chaos.may_hit(&chaos.in_place) { IN_PLACE_PAGES_MAX } else { u32::MAX }
+    }
+
+    fn begin_load_in_place(&self, file: FileNo, index: u64, pages: u64) -> Option<LoadingInPlace> {
+        if !self.machine.chaos.hits(&self.machine.chaos.in_place) || self.loses() {
+            return None;
+        }
+        assert!(pages <= IN_PLACE_PAGES_MAX.into());
+        let pages = index..index + pages;
+        {
+            let mut state = self.machine.lock();
+            let held = &mut state.files[file as usize];
+            for page in pages.clone() {
+                assert!(held.under_way.insert(page), "page {page} is being read already");
+                assert!(!held.frames.contains_key(&page), "page {page} is in memory");
+            }
+        }
+        let reading = InPlace { port: self.again(), file, pages };
+        let mut data = vec![0; ((reading.pages.end - index) * PAGE_BYTES) as usize];
+        reading.put(&data);
+        // The device reads at any time in between.
+        let at_once = index.is_multiple_of(2);
+        let early = at_once.then(|| self.load(file, index, &mut data).ok());
+        Some(Box::new(move || {
+            let port = &reading.port;
+            port.machine.chaos.delay();
+            let late = || port.load(file, index, &mut data).ok();
+            let loaded = early.unwrap_or_else(late)?;
+            if port.loses() {
+                return None;
+            }
+            reading.put(&data);
+            Some(loaded)
+        }))
     }
 
     fn begin_load(
@@ -188,6 +259,8 @@ impl Port for FakePort {
         let mut state = machine.lock();
         let range = index..index.saturating_add(pages);
         let held = &mut state.files[file as usize];
+        let busy = held.under_way.range(range.clone()).next();
+        assert!(busy.is_none(), "page {busy:?} of file {file} is taken away while it is read");
         let size = held.storage.len() as u64;
         let gone: Vec<u64> = held.frames.range(range.clone()).map(|(i, _)| *i).collect();
         for i in gone {
