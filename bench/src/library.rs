@@ -19,12 +19,13 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
-/// Hits and misses.
+/// Hits, scans and misses.
 ///
 /// # Errors
 /// A run's.
 pub fn library(machine: &Machine, repeats: u32) -> Result<()> {
     hits(machine, repeats)?;
+    scans(machine, repeats)?;
     for threads in [1, 2] {
         misses(machine, repeats, threads)?;
     }
@@ -155,6 +156,61 @@ pub fn program(
     command.extend([way.into(), file.into(), sequence.into(), threads.to_string().into()]);
     command.extend([memory_bytes.to_string().into(), policy.into()]);
     Ok(Program::new(command, vec![file.to_owned()]))
+}
+
+/// Cold reads in order, of a file of four times the memory.
+///
+/// # Errors
+/// A run's.
+pub fn scans(machine: &Machine, repeats: u32) -> Result<()> {
+    const MEMORY: u64 = 256 * MIB;
+    let pages = 4 * MEMORY / 4096;
+    let file = machine.file(pages)?;
+    let mut contenders = Vec::new();
+    // By the row of the kernel that each is compared with.
+    let mut beside = Vec::new();
+    for (size, size_bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("1 MiB", MIB)] {
+        let starts = (0..pages).step_by(size_bytes as usize / 4096);
+        let sequence = machine.sequence(&format!("scan-{pages}-{size_bytes}"), starts)?;
+        let kernel = contenders.len();
+        let mut add = |name: String, way: &str| -> Result<()> {
+            let program = program(way, &file, &sequence, 1, MEMORY, "lru")?;
+            let program = program.with(&format!("--read-bytes={size_bytes}"));
+            contenders.push(Contender::new(name, &program, Pager::Kernel, READ_AHEAD_KIB));
+            beside.push(kernel);
+            Ok(())
+        };
+        add(format!("kernel, pread of {size}, {READ_AHEAD_KIB} KiB read-ahead"), "cached")?;
+        add(format!("library, read_at of {size}"), "explicit")?;
+        if size_bytes == MIB {
+            add(format!("pread of {size}, O_DIRECT"), "pread")?;
+        }
+    }
+    interleave(machine, &mut contenders, MEMORY, repeats)?;
+    let speed = |r: &Measured| 4.0 * MEMORY as f64 / r.elapsed_ns as f64 * 1e9 / MIB as f64;
+    let rows = contenders.iter().zip(beside).map(|(c, kernel)| {
+        let kernel = &contenders[kernel].runs;
+        let to = |f: &dyn Fn(&Measured) -> f64| {
+            Spread::of(c.runs.iter().zip(kernel).map(|(a, b)| f(a) / f(b)))
+        };
+        vec![
+            c.name.clone(),
+            format!("{:.0}", c.spread(speed)),
+            format!("{:.2}", to(&speed)),
+            format!("{:.2}", c.spread(|r| r.cpu_ns as f64 / 1e9)),
+            format!("{:.2}", to(&|r| r.cpu_ns as f64)),
+            format!("{:.0}", c.spread(|r| r.read_bytes as f64 / MIB as f64)),
+        ]
+    });
+    let head = ["scan", "MiB/s", "to the kernel's pread", "CPU s", "to the kernel's", "MiB read"];
+    let title = format!(
+        "Cold reads in order, {} MiB file, {} MiB of memory; CPU of all threads, from start to \
+         exit; ratios run by run, to the kernel's reads of the same size",
+        4 * MEMORY / MIB,
+        MEMORY / MIB
+    );
+    table::print(&title, &head, &rows.collect::<Vec<_>>());
+    machine.save("library-scans", contenders.iter().map(Contender::json).collect())
 }
 
 /// Random touches at four times the memory.

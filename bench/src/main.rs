@@ -61,6 +61,8 @@ enum What {
     /// The library: hits beside `pread`, misses beside the kernel's; both beside a cache with a
     /// software lookup
     Library,
+    /// Of that, cold reads in order
+    LibraryScan,
     /// Of that, hits, instructions a read, and the variants of the software lookup
     Translation,
     /// What goes on beside a program: recording it, writing behind it
@@ -118,6 +120,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Library) {
         library::library(&machine, cli.repeats)?;
+    }
+    if cli.what == What::LibraryScan {
+        library::scans(&machine, cli.repeats)?;
     }
     if cli.what == What::Translation {
         library::hits(&machine, cli.repeats)?;

@@ -1,19 +1,20 @@
-//! A program that reads one word each of listed pages of a file, from several threads, in one of
-//! several ways. It checks what it reads, and prints one line of JSON with its elapsed time and a
-//! checksum of what it saw.
+//! A program that reads from listed pages of a file, a word each or as many bytes as it is told,
+//! from several threads, in one of several ways. It checks the first word of every page that it
+//! reads, and prints one line of JSON with its elapsed time and a checksum of these words.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use memmap2::{Advice, Mmap};
 use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
 use pagekeeper_bench::pattern::{PAGE_BYTES, first_word};
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::buffer::Buffer;
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::PathBuf;
 use std::time::Instant;
 
-/// Reads a word each of listed pages
+/// Reads from listed pages
 #[derive(Parser, Debug)]
 struct Cli {
     way: Way,
@@ -26,6 +27,10 @@ struct Cli {
     /// The cache's policy
     #[arg(default_value = "lru", value_parser = PolicySpec::parse)]
     policy: PolicySpec,
+    /// Read so many bytes from each page on, into memory of the program's own, and not a word; a
+    /// multiple of a page
+    #[arg(long)]
+    read_bytes: Option<usize>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -36,6 +41,8 @@ enum Way {
     Random,
     /// Direct reads, of every touch
     Pread,
+    /// Reads through the kernel's page cache
+    Cached,
     /// `read_at` of a segment of the library
     Explicit,
     /// A region of it, served in the touching thread
@@ -50,10 +57,6 @@ enum Source {
     Segment(Segment),
     Region(Region),
 }
-
-/// A page in memory, aligned as direct reads need it.
-#[repr(align(4096))]
-struct Page([u8; PAGE_BYTES]);
 
 impl Source {
     fn open(cli: &Cli) -> Result<Source> {
@@ -78,19 +81,21 @@ impl Source {
             Way::Pread => Source::Pread(
                 OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?,
             ),
+            Way::Cached => Source::Pread(File::open(&cli.file)?),
             Way::Explicit => Source::Segment(segment(FaultPath::Explicit)?),
             Way::Inline => Source::Region(region(FaultPath::Inline)?),
             Way::Thread => Source::Region(region(FaultPath::Thread)?),
         })
     }
 
-    fn word(&self, page: u64, buffer: &mut Page) -> Result<u64> {
+    /// The first word of a page. Direct reads need a buffer.
+    fn word(&self, page: u64, buffer: &mut [u8]) -> Result<u64> {
         let at = page * PAGE_BYTES as u64;
         let bytes: [u8; 8] = match self {
             Source::Mapped(map) => map[at as usize..at as usize + 8].try_into()?,
             Source::Pread(file) => {
-                file.read_exact_at(&mut buffer.0, at)?;
-                buffer.0[..8].try_into()?
+                file.read_exact_at(buffer, at)?;
+                buffer[..8].try_into()?
             }
             Source::Segment(segment) => {
                 let mut bytes = [0; 8];
@@ -103,6 +108,17 @@ impl Source {
             },
         };
         Ok(u64::from_le_bytes(bytes))
+    }
+
+    /// Fills a buffer from a page on.
+    fn read(&self, page: u64, buffer: &mut [u8]) -> Result<()> {
+        let at = page * PAGE_BYTES as u64;
+        match self {
+            Source::Pread(file) => file.read_exact_at(buffer, at)?,
+            Source::Segment(segment) => segment.read_exact_at(buffer, at)?,
+            Source::Mapped(_) | Source::Region(_) => bail!("mappings are read a word each"),
+        }
+        Ok(())
     }
 }
 
@@ -117,15 +133,25 @@ fn main() -> Result<()> {
         let threads: Vec<_> = pages
             .chunks_exact(pages.len() / cli.threads)
             .map(|pages| {
-                let source = &source;
+                let (source, read_bytes) = (&source, cli.read_bytes);
                 scope.spawn(move || -> Result<u64> {
-                    let mut buffer = Box::new(Page([0; PAGE_BYTES]));
+                    let mut buffer = Buffer::new(read_bytes.unwrap_or(PAGE_BYTES))?;
                     let mut sum = 0u64;
-                    for page in pages {
-                        let page = u64::from(u32::from_le_bytes(*page));
-                        let word = source.word(page, &mut buffer)?;
+                    let mut see = |page: u64, word: u64| {
                         ensure!(word == first_word(page), "page {page} holds {word:x}");
                         sum = sum.wrapping_add(word);
+                        Ok(())
+                    };
+                    for page in pages {
+                        let page = u64::from(u32::from_le_bytes(*page));
+                        if read_bytes.is_none() {
+                            see(page, source.word(page, &mut buffer)?)?;
+                            continue;
+                        }
+                        source.read(page, &mut buffer)?;
+                        for (page, bytes) in (page..).zip(buffer.as_chunks::<PAGE_BYTES>().0) {
+                            see(page, u64::from_le_bytes(*bytes.first_chunk().expect("8 bytes")))?;
+                        }
                     }
                     Ok(sum)
                 })
