@@ -5,36 +5,26 @@
 
 use crate::manager::Manager;
 use crate::port::FileNo;
-use std::sync::Mutex;
+use pagekeeper_frames::IdleFiles;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
-const FILE_BYTES: u64 = 7 << 10;
-/// The part of the memory that files nobody uses may cost.
-const SHARE: u64 = 16;
-/// They are never fewer.
-const KEPT_LEAST: usize = 512;
-/// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
-const FILE_DESCRIPTORS: u64 = 4;
-/// Files more than there may be, before the next look at all of them.
-const SLACK: usize = 64;
+use std::sync::{Mutex, MutexGuard};
 
 /// When to look for idle files next.
 #[derive(Debug)]
 pub(crate) struct Idle {
-    kept_max: usize,
-    /// Managed files beyond which it is time to look.
-    files_max: Mutex<usize>,
+    files: Mutex<IdleFiles>,
     looking: AtomicBool,
 }
 
 impl Idle {
     /// For a run with so much memory, that may have so many descriptors.
     pub(crate) fn new(memory_bytes: u64, descriptors: u64) -> Idle {
-        let affordable = memory_bytes / SHARE / FILE_BYTES;
-        let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
-        let kept_max = kept_max.max(KEPT_LEAST);
-        Idle { kept_max, files_max: Mutex::new(kept_max + SLACK), looking: AtomicBool::new(false) }
+        let files = Mutex::new(IdleFiles::new(memory_bytes, descriptors));
+        Idle { files, looking: AtomicBool::new(false) }
+    }
+
+    fn files(&self) -> MutexGuard<'_, IdleFiles> {
+        self.files.lock().expect("lock")
     }
 }
 
@@ -50,7 +40,7 @@ impl Manager {
     /// until [`let_idle_go`](Self::let_idle_go) was called.
     pub(crate) fn has_many_files(&self) -> bool {
         // Recordings show what programs do, not what is kept of it.
-        self.files_managed() > *self.idle.files_max.lock().expect("lock")
+        self.idle.files().are_many(self.files_managed())
             && !self.engine.sees_all()
             && !self.idle.looking.swap(true, Ordering::SeqCst)
     }
@@ -60,10 +50,11 @@ impl Manager {
     pub(crate) fn let_idle_go(&self) {
         let mut files = self.candidates();
         files.sort_unstable_by_key(|file| file.used);
+        let kept_max = self.idle.files().kept_max();
         let mut unknown = files.len();
         let mut in_use = 0;
         for file in files {
-            if unknown <= self.idle.kept_max {
+            if unknown <= kept_max {
                 break;
             }
             unknown -= 1;
@@ -72,9 +63,7 @@ impl Manager {
             }
         }
         self.free_slots();
-        // Files in use are looked at in vain: seldom, the more there are.
-        let next = self.idle.kept_max + SLACK + in_use + in_use / 4;
-        *self.idle.files_max.lock().expect("lock") = next;
+        self.idle.files().looked(in_use);
         self.idle.looking.store(false, Ordering::SeqCst);
     }
 }

@@ -10,6 +10,7 @@ mod ahead;
 mod brain;
 mod budget;
 mod config;
+mod idle;
 mod odds;
 mod pages;
 mod plan;
@@ -28,6 +29,7 @@ pub use config::{
     CLEAN_RUN_PAGES_MAX, Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling, WINDOW_PAGES_MAX,
     WISHES_MAX,
 };
+pub use idle::IdleFiles;
 pub use pagekeeper_policy::{Place, Segment};
 pub use pages::{EXTENT_PAGES, PageMap};
 pub use plan::{GAP_READ_PAGES, Input, Plan, Run, Victim};

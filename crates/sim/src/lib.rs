@@ -29,6 +29,7 @@ mod cost;
 mod distances;
 mod error;
 mod heap;
+mod idle;
 mod live;
 mod opt;
 mod opt_wb;

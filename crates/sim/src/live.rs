@@ -5,14 +5,16 @@
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
 use pagekeeper_frames::{
-    Brain, Budget, Config, EXTENT_PAGES, GAP_READ_PAGES, Input, MIN_FRAMES, Place, Plan,
-    Run as PageRun, Sampling, SamplingShare, Segment,
+    Brain, Budget, Config, EXTENT_PAGES, FRAME_BYTES, GAP_READ_PAGES, Input, MIN_FRAMES, Place,
+    Plan, Run as PageRun, Sampling, SamplingShare, Segment,
 };
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_trace::ExtentEvent;
 use rayon::prelude::*;
+use std::ops::Range;
 
 use crate::heap::{self, Heaps};
+use crate::idle::Files;
 use crate::outcome::account_of;
 use crate::{Counts, HeapChange, Outcome, References, SegmentOutcome, SimError, SweepOptions};
 
@@ -82,6 +84,7 @@ pub fn simulate_live(
         requests: 0,
         gap_pages: 0,
         heaps: Heaps::of(references),
+        files: Files::of(references, u64::from(config.frames) * FRAME_BYTES),
         zero_faults: 0,
         zero_pages: 0,
         stored_pages: 0,
@@ -98,8 +101,14 @@ pub fn simulate_live(
         }
         let (segment, index) = references.place(page);
         let place = Place { segment: Segment(segment as u32), index };
+        let by_call = references.is_by_call(at);
         run.segment_references[segment] += 1;
-        if run.reference(place, write, references.is_by_call(at)) {
+        if !run.heaps.is_heap(place) {
+            for gone in run.files.used(segment, at, by_call) {
+                run.let_go(gone, references.segments()[gone].pages);
+            }
+        }
+        if run.reference(place, write, by_call) {
             run.faults[segment] += 1;
             region_faults[regions.of(page)] += 1;
         }
@@ -204,9 +213,10 @@ struct Run {
     /// Read between runs for nothing.
     gap_pages: u64,
     heaps: Heaps,
+    files: Files,
     zero_faults: u64,
     zero_pages: u64,
-    /// Written before forks.
+    /// Written before forks, and before files were let go of.
     stored_pages: u64,
 }
 
@@ -263,18 +273,30 @@ impl Run {
                 self.declare(change.segment, 0);
             }
             ExtentEvent::Freed => self.apply(Input::Drop { segment, first, pages }),
-            ExtentEvent::Stored => {
-                for (_, at) in self.brain.numbered(segment, first, pages) {
-                    for index in at.index..at.index + u64::from(EXTENT_PAGES) {
-                        let place = Place { segment, index };
-                        if change.pages.contains(&index) && self.brain.is_dirty(place) {
-                            self.clean(place);
-                            self.stored_pages += 1;
-                        }
-                    }
+            ExtentEvent::Stored => self.write_out(segment, change.pages.clone()),
+            ExtentEvent::Allocated | ExtentEvent::Inherited => {}
+        }
+    }
+
+    /// A file is not managed any more, until somebody references it again.
+    fn let_go(&mut self, at: usize, pages: u64) {
+        let segment = Segment(at as u32);
+        self.write_out(segment, 0..pages);
+        self.apply(Input::Close { segment });
+        self.declare(at, pages);
+        self.calls[at] = Calls::default();
+    }
+
+    /// Writes what is dirty of a range, which stays.
+    fn write_out(&mut self, segment: Segment, pages: Range<u64>) {
+        for (_, at) in self.brain.numbered(segment, pages.start, pages.end - pages.start) {
+            for index in at.index..at.index + u64::from(EXTENT_PAGES) {
+                let place = Place { segment, index };
+                if pages.contains(&index) && self.brain.is_dirty(place) {
+                    self.clean(place);
+                    self.stored_pages += 1;
                 }
             }
-            ExtentEvent::Allocated | ExtentEvent::Inherited => {}
         }
     }
 

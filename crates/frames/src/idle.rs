@@ -1,0 +1,46 @@
+//! How many files stay managed that nobody uses: each costs descriptors, and memory beside its pages.
+
+/// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
+const FILE_BYTES: u64 = 7 << 10;
+/// The part of the memory that files nobody uses may cost.
+const SHARE: u64 = 16;
+/// They are never fewer.
+const KEPT_LEAST: usize = 512;
+/// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
+const FILE_DESCRIPTORS: u64 = 4;
+/// Files more than there may be, before the next look at all of them.
+const SLACK: usize = 64;
+
+/// When files that nobody uses are let go of. The engine and the simulator both live by it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IdleFiles {
+    kept_max: usize,
+    /// Managed files beyond which it is time to look.
+    files_max: usize,
+}
+
+impl IdleFiles {
+    /// For a run with so much memory, that may have so many descriptors.
+    pub fn new(memory_bytes: u64, descriptors: u64) -> IdleFiles {
+        let affordable = memory_bytes / SHARE / FILE_BYTES;
+        let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
+        let kept_max = kept_max.max(KEPT_LEAST);
+        IdleFiles { kept_max, files_max: kept_max + SLACK }
+    }
+
+    /// Files that stay, as long as there are unused ones to let go of.
+    pub fn kept_max(&self) -> usize {
+        self.kept_max
+    }
+
+    /// Whether so many managed files are a reason to look for unused ones.
+    pub fn are_many(&self, files: usize) -> bool {
+        files > self.files_max
+    }
+
+    /// A look found so many files in use that would have had to go.
+    pub fn looked(&mut self, in_use: usize) {
+        // Files in use are looked at in vain: seldom, the more there are.
+        self.files_max = self.kept_max + SLACK + in_use + in_use / 4;
+    }
+}

@@ -1,0 +1,58 @@
+//! Files that nobody uses, which the live engine lets go of where there are many.
+//!
+//! Recordings let go of none, and do not tell when a file was closed. Here a file counts as unused
+//! after its last reference so far, unless the program mapped it: mappings are used without a word.
+
+use crate::References;
+use pagekeeper_frames::IdleFiles;
+
+/// What is known of a segment.
+#[derive(Clone, Copy, Default)]
+struct File {
+    is_managed: bool,
+    is_mapped: bool,
+    /// The position of its last reference.
+    used: usize,
+}
+
+/// Which files are managed at a point of a replay.
+pub(crate) struct Files {
+    files: Vec<File>,
+    managed: usize,
+    idle: IdleFiles,
+}
+
+impl Files {
+    /// Before the first reference, in a run with so much memory for frames.
+    pub(crate) fn of(references: &References, memory_bytes: u64) -> Self {
+        let files = vec![File::default(); references.segments().len()];
+        Self { files, managed: 0, idle: IdleFiles::new(memory_bytes, u64::MAX) }
+    }
+
+    /// A file is referenced. Which others are let go of.
+    pub(crate) fn used(&mut self, segment: usize, position: usize, by_call: bool) -> Vec<usize> {
+        let file = &mut self.files[segment];
+        file.used = position;
+        file.is_mapped |= !by_call;
+        if std::mem::replace(&mut file.is_managed, true) {
+            return Vec::new();
+        }
+        self.managed += 1;
+        if self.idle.are_many(self.managed) { self.let_go() } else { Vec::new() }
+    }
+
+    fn let_go(&mut self) -> Vec<usize> {
+        let mut managed: Vec<usize> =
+            (0..self.files.len()).filter(|at| self.files[*at].is_managed).collect();
+        managed.sort_unstable_by_key(|at| self.files[*at].used);
+        managed.truncate(self.managed.saturating_sub(self.idle.kept_max()));
+        let looked_at = managed.len();
+        managed.retain(|at| !self.files[*at].is_mapped);
+        self.idle.looked(looked_at - managed.len());
+        for at in &managed {
+            self.files[*at].is_managed = false;
+        }
+        self.managed -= managed.len();
+        managed
+    }
+}
