@@ -321,6 +321,9 @@ fn header(options: &Options, config: Config) -> pagekeeper_trace::Header {
         command.push(' ');
         command.push_str(&argument.to_string_lossy());
     }
+    if let Ok(processors) = std::thread::available_parallelism() {
+        header = header.with("processors", processors.to_string());
+    }
     // What was asked for is not always to be had.
     if let Some(share) = config.sampling.share() {
         header = header.with("sampling_percent", share.percent().to_string());

@@ -4,6 +4,7 @@
 use crate::core::Log;
 use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::process::{self, CpuClock};
 use pagekeeper_trace as trace;
 use pagekeeper_trace::{TraceError, TraceWriter};
 use std::collections::{HashMap, HashSet};
@@ -19,6 +20,9 @@ use std::time::Instant;
 const BATCH_RECORDS: usize = 8192;
 /// Batches that may wait before the engine has to.
 const BATCHES_WAITING_MAX: usize = 64;
+
+/// A process's clock is looked at so often at the most: a look takes half a microsecond.
+const CLOCK_LOOKS_APART_NS: u64 = 100_000;
 
 /// Bytes of a policy's definition in a record.
 const DEFINITION_PART_BYTES: usize = 32 << 10;
@@ -41,8 +45,19 @@ pub struct Recorder {
     inputs: u64,
     digest: u64,
     known: HashSet<u32>,
-    /// Number in the trace of each process seen, by its id.
-    processes: HashMap<u32, u32>,
+    /// Each process seen, by its id.
+    processes: HashMap<u32, Process>,
+}
+
+/// A process whose references are recorded, or an ancestor of one.
+#[derive(Clone, Copy)]
+struct Process {
+    /// In the trace.
+    number: u32,
+    /// None of one that is gone.
+    clock: Option<CpuClock>,
+    /// When its clock was looked at last.
+    looked_ns: Option<u64>,
 }
 
 /// The writing side, to be finished at the end.
@@ -117,24 +132,43 @@ impl Recorder {
         }
     }
 
-    /// The process's number; process 0 stands for explicit reads and what is nobody's.
+    /// The process's number; process 0 stands for what is nobody's.
     fn process(&mut self, pid: u32) -> u32 {
-        if let Some(&number) = self.processes.get(&pid) {
-            return number;
+        if pid == 0 {
+            return 0;
         }
-        let number = if pid == 0 { 0 } else { self.processes.len() as u32 + 1 };
-        self.processes.insert(pid, number);
-        if pid != 0 {
-            let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
-            let parent = pagekeeper_sys::process::parent_of(pid).ok();
-            self.push(trace::Record::Process(trace::Process {
-                process: number,
-                pid,
-                parent: parent.and_then(|p| self.processes.get(&p).copied()),
-                name: name.trim_ascii_end().to_vec(),
-            }));
+        if let Some(process) = self.processes.get(&pid) {
+            return process.number;
         }
+        // Those between the manager and it tell who started after whom, referencing or not.
+        let parent = process::parent_of(pid).ok();
+        let parent = parent.filter(|parent| *parent > 1 && *parent != std::process::id());
+        let parent = parent.map(|parent| self.process(parent));
+        let number = self.processes.len() as u32 + 1;
+        let clock = CpuClock::of(pid).ok();
+        self.processes.insert(pid, Process { number, clock, looked_ns: None });
+        let name = std::fs::read(format!("/proc/{pid}/comm")).unwrap_or_default();
+        self.push(trace::Record::Process(trace::Process {
+            process: number,
+            pid,
+            parent,
+            name: name.trim_ascii_end().to_vec(),
+        }));
         number
+    }
+
+    /// Records a process's own time, if it is time to.
+    fn look_at_clock(&mut self, time_ns: u64, pid: u32) {
+        let Some(process) = self.processes.get_mut(&pid) else { return };
+        let is_soon = |looked_ns| time_ns < looked_ns + CLOCK_LOOKS_APART_NS;
+        if process.looked_ns.is_some_and(is_soon) {
+            return;
+        }
+        process.looked_ns = Some(time_ns);
+        if let Some(ns) = process.clock.and_then(|clock| clock.used_ns().ok()) {
+            let process = process.number;
+            self.push(trace::Record::CpuTime(trace::CpuTime { process, ns }));
+        }
     }
 
     fn touch(&mut self, time_ns: u64, process: u32, place: Place, write: bool, by_call: bool) {
@@ -169,11 +203,12 @@ impl Log for Recorder {
             self.digest = digest;
         }
         let process = match input {
-            Input::Major { map: true, .. }
-            | Input::Touch { map: true, .. }
-            | Input::Write { .. } => self.process(pid),
+            Input::Major { .. } | Input::Touch { .. } | Input::Write { .. } => self.process(pid),
             _ => 0,
         };
+        if process != 0 {
+            self.look_at_clock(time_ns, pid);
+        }
         match input {
             Input::Major { place, want, write, map } => {
                 for i in 0..u64::from(want) {

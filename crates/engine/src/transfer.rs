@@ -23,12 +23,28 @@ impl<P: Port> Engine<P> {
         file: FileNo,
         offset: u64,
         len: u64,
+        sink: impl FnMut(&[u8], u64) -> Result<(), PortError>,
+    ) -> Result<u64, PortError> {
+        self.read_for(0, file, offset, len, sink)
+    }
+
+    /// As [`read`](Self::read), for this process, as recordings tell.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    pub fn read_for(
+        &self,
+        pid: u32,
+        file: FileNo,
+        offset: u64,
+        len: u64,
         mut sink: impl FnMut(&[u8], u64) -> Result<(), PortError>,
     ) -> Result<u64, PortError> {
         let mut done = 0;
         while done < len {
             let at = offset.saturating_add(done);
-            match self.read_some(file, at, (len - done).min(CHUNK_BYTES), |b| sink(b, done)) {
+            let len = (len - done).min(CHUNK_BYTES);
+            match self.read_some(pid, file, at, len, |b| sink(b, done)) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(error) if done == 0 => return Err(error),
@@ -41,6 +57,7 @@ impl<P: Port> Engine<P> {
     /// Reads at least one byte, unless at the end of the file.
     fn read_some(
         &self,
+        pid: u32,
         file: FileNo,
         offset: u64,
         len: u64,
@@ -58,6 +75,7 @@ impl<P: Port> Engine<P> {
                     .then_some(state)
             };
             let (mut core, state) = self.wait_until(&mut again, at_rest);
+            core.asking_pid = pid;
             let known = core.file(file).map(|f| (f.version.size_bytes, f.unsettlings));
             let Some((size, unsettlings)) = known else { return Err(PortError::Missing) };
             let end = offset.saturating_add(len).min(size);

@@ -280,6 +280,39 @@ pub fn cpu_of(tid: u32) -> Result<u32> {
     stat_field(&read_proc(&format!("/proc/{tid}/stat"))?, 39).ok_or(Errno::PROTO)
 }
 
+/// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).
+#[derive(Clone, Copy, Debug)]
+pub struct CpuClock(libc::clockid_t);
+
+impl CpuClock {
+    /// The clock of this process.
+    ///
+    /// # Errors
+    /// [`Errno::SRCH`]: there is no such process.
+    pub fn of(id: u32) -> Result<CpuClock> {
+        let id = pid(id)?.as_raw_nonzero().get();
+        let mut clock = 0;
+        // SAFETY: the result goes to a live variable.
+        match unsafe { libc::clock_getcpuclockid(id, &raw mut clock) } {
+            0 => Ok(CpuClock(clock)),
+            errno => Err(Errno::from_raw_os_error(errno)),
+        }
+    }
+
+    /// Nanoseconds used so far (`clock_gettime(2)`).
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`]: the process is gone.
+    pub fn used_ns(self) -> Result<u64> {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the result goes to a live variable.
+        if unsafe { libc::clock_gettime(self.0, &raw mut time) } != 0 {
+            return Err(Errno::INVAL);
+        }
+        Ok(time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs())
+    }
+}
+
 /// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 4) of a stat line. The name, in
 /// parentheses, may hold blanks and parentheses.
 fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {

@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use crate::frame::NAME_BYTES_MAX;
 use crate::record::{
-    Digest, Extent, ExtentEvent, Fault, FaultKind, Input, Policy, Process, Record, Reference,
-    Resize, Sampling, Segment, SegmentKind,
+    CpuTime, Digest, Extent, ExtentEvent, Fault, FaultKind, Input, Policy, Process, Record,
+    Reference, Resize, Sampling, Segment, SegmentKind,
 };
 use crate::varint::{self, Cursor, Malformed};
 
@@ -26,6 +26,7 @@ const INPUT: u8 = 9;
 const DIGEST: u8 = 10;
 const POLICY: u8 = 11;
 const EXTENT: u8 = 12;
+const CPU_TIME: u8 = 13;
 const KIND_BITS: u8 = 0x0f;
 /// The process is the one of the reference or fault before, and is not in its column.
 const SAME_PROCESS: u8 = 0x10;
@@ -166,6 +167,12 @@ impl Encoder {
         rest.push(extent.event as u8);
         varint::put(rest, extent.first);
         varint::put(rest, extent.pages);
+    }
+
+    pub(crate) fn cpu_time(&mut self, cpu_time: CpuTime) {
+        self.columns[OPERATIONS].push(CPU_TIME);
+        varint::put(&mut self.columns[REST], u64::from(cpu_time.process));
+        varint::put(&mut self.columns[REST], cpu_time.ns);
     }
 
     pub(crate) fn sampling(&mut self, sampling: Sampling) {
@@ -412,6 +419,10 @@ impl Decoder {
                 },
                 first: rest.varint(content)?,
                 pages: rest.varint(content)?,
+            }),
+            CPU_TIME => Record::CpuTime(CpuTime {
+                process: rest.varint32(content)?,
+                ns: rest.varint(content)?,
             }),
             SAMPLING => {
                 let code = rest.byte(content)?;

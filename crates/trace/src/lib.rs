@@ -37,7 +37,7 @@ pub use import::{
 pub use index::{BlockInfo, TraceIndex};
 pub use reader::TraceReader;
 pub use record::{
-    Digest, Extent, ExtentEvent, Fault, FaultKind, Header, Input, Policy, Process, Record,
+    CpuTime, Digest, Extent, ExtentEvent, Fault, FaultKind, Header, Input, Policy, Process, Record,
     Reference, Resize, Sampling, Segment, SegmentKind,
 };
 pub use source::{BATCH_RECORDS, Dropped, Source, for_each_record, for_each_reference};

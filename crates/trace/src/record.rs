@@ -64,6 +64,8 @@ pub enum Record {
     Digest(Digest),
     /// A policy that decides, or a further part of its definition.
     Policy(Policy),
+    /// A process had used so much processor time.
+    CpuTime(CpuTime),
 }
 
 /// A process, under the number that later records call it by.
@@ -244,6 +246,16 @@ pub struct Policy {
     pub definition: Vec<u8>,
 }
 
+/// What a process had used of processors by the time of the next reference or fault of its own,
+/// whose time this is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CpuTime {
+    /// Which process.
+    pub process: u32,
+    /// Of all its threads, in the kernel and outside, in nanoseconds since it began.
+    pub ns: u64,
+}
+
 macro_rules! into_record {
     ($($kind:ident),*) => { $(
         impl From<$kind> for Record {
@@ -253,4 +265,6 @@ macro_rules! into_record {
         }
     )* };
 }
-into_record!(Process, Segment, Resize, Extent, Sampling, Reference, Fault, Input, Digest, Policy);
+into_record!(
+    Process, Segment, Resize, Extent, Sampling, Reference, Fault, Input, Digest, Policy, CpuTime
+);

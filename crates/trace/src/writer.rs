@@ -14,8 +14,8 @@ use crate::frame::{
 };
 use crate::index::{BlockInfo, encode_entries};
 use crate::record::{
-    Digest, Extent, Fault, Header, Input, Policy, Process, Record, Reference, Resize, Sampling,
-    Segment,
+    CpuTime, Digest, Extent, Fault, Header, Input, Policy, Process, Record, Reference, Resize,
+    Sampling, Segment,
 };
 use crate::varint;
 
@@ -127,6 +127,7 @@ impl<W: Write> TraceWriter<W> {
             Record::Input(input) => self.input(*input),
             Record::Digest(digest) => self.digest(*digest),
             Record::Policy(policy) => self.policy(policy),
+            Record::CpuTime(cpu_time) => self.cpu_time(*cpu_time),
         }
     }
 
@@ -165,6 +166,15 @@ impl<W: Write> TraceWriter<W> {
     /// As [`record`](Self::record).
     pub fn extent(&mut self, extent: Extent) -> Result<(), TraceError> {
         self.encoder.extent(extent);
+        self.added()
+    }
+
+    /// Adds what a process used of processors.
+    ///
+    /// # Errors
+    /// As [`record`](Self::record).
+    pub fn cpu_time(&mut self, cpu_time: CpuTime) -> Result<(), TraceError> {
+        self.encoder.cpu_time(cpu_time);
         self.added()
     }
 

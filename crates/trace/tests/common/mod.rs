@@ -40,6 +40,7 @@ pub(crate) fn record() -> impl Strategy<Value = Record> {
             |(segment, bytes)| Resize { segment, bytes }.into()),
         1 => (small(), number(), number(), 0usize..4).prop_map(
             |(segment, first, pages, event)| Extent { segment, first, pages, event: EVENTS[event] }.into()),
+        1 => (small(), number()).prop_map(|(process, ns)| CpuTime { process, ns }.into()),
         1 => prop_oneof![
             Just(Sampling::Exact),
             small().prop_map(|mapped_pages| Sampling::Window { mapped_pages }),
