@@ -174,6 +174,7 @@ pub(crate) fn recording(machine: &Machine, w: &Workload) -> Result<(Measured, Re
 fn load(trace: &Path) -> Result<References> {
     let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
     let mut builder = References::builder();
+    builder.header(reader.header());
     while let Some(record) = reader.next_record()? {
         builder.record(&record, 4096, 1)?;
     }

@@ -143,6 +143,7 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     let mut source = open(path, args, &meter)?;
     let (page_bytes, ratio) = pages(source.header(), args, path)?;
     let mut builder = References::builder();
+    builder.header(source.header());
     let mut full: Result<(), SimError> = Ok(());
     let read = for_each_record(source.as_mut(), |record| {
         if full.is_ok() {

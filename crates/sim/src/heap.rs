@@ -3,6 +3,7 @@
 use pagekeeper_frames::{Place, Run};
 use pagekeeper_trace::ExtentEvent;
 use rangemap::RangeSet;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 use crate::References;
@@ -23,6 +24,29 @@ pub struct HeapChange {
     pub event: ExtentEvent,
     /// Of freed pages the numbers, which no later reference has.
     pub numbers: Vec<u32>,
+}
+
+/// Changes in the order in which a replay comes to them.
+pub(crate) struct Changes<'a> {
+    /// Per process, where processes have clocks of their own: of the heaps that it references.
+    waiting: Vec<VecDeque<&'a HeapChange>>,
+}
+
+impl<'a> Changes<'a> {
+    /// `owners` says whose each segment is.
+    pub(crate) fn of(references: &'a References, owners: &[usize]) -> Self {
+        let processes = owners.iter().max().map_or(0, |last| last + 1);
+        let mut waiting = vec![VecDeque::new(); processes];
+        for change in references.heap_changes() {
+            waiting[owners[change.segment]].push_back(change);
+        }
+        Self { waiting }
+    }
+
+    /// A change that comes before this reference of a process.
+    pub(crate) fn before(&mut self, process: usize, position: usize) -> Option<&'a HeapChange> {
+        self.waiting.get_mut(process)?.pop_front_if(|change| change.position <= position)
+    }
 }
 
 /// What a replay knows of one heap.

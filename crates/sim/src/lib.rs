@@ -26,15 +26,19 @@
 
 mod calls;
 mod cost;
+mod disk;
 mod distances;
 mod error;
 mod heap;
 mod idle;
+mod interleave;
 mod live;
 mod opt;
 mod opt_wb;
 mod outcome;
+mod pace;
 mod pool;
+mod processes;
 mod references;
 mod replay;
 mod sweep;

@@ -13,8 +13,10 @@ use pagekeeper_trace::ExtentEvent;
 use rayon::prelude::*;
 use std::ops::Range;
 
-use crate::heap::{self, Heaps};
+use crate::disk::Disk;
+use crate::heap::{self, Changes, Heaps};
 use crate::idle::Files;
+use crate::interleave::Order;
 use crate::outcome::account_of;
 use crate::{Counts, HeapChange, Outcome, References, SegmentOutcome, SimError, SweepOptions};
 
@@ -85,6 +87,7 @@ pub fn simulate_live(
         gap_pages: 0,
         heaps: Heaps::of(references),
         files: Files::of(references, u64::from(config.frames) * FRAME_BYTES),
+        disk: None,
         zero_faults: 0,
         zero_pages: 0,
         stored_pages: 0,
@@ -94,11 +97,16 @@ pub fn simulate_live(
     }
     let regions = references.regions(options.sweep.regions_per_segment);
     let mut region_faults = vec![0u64; regions.total()];
-    let mut changes = references.heap_changes().iter().peekable();
-    for (at, (page, write)) in references.iter().enumerate() {
-        while let Some(change) = changes.next_if(|change| change.position <= at) {
+    let mut order = Order::of(references);
+    run.disk = order.has_clocks().then(|| Disk::new(options.sweep.cost));
+    let mut changes = Changes::of(references, &order.owners(references));
+    while let Some(turn) = order.next() {
+        let at = turn.position;
+        while let Some(change) = changes.before(turn.process, at) {
             run.change(change);
         }
+        run.set_clock(turn.now_ns);
+        let (page, write) = references.at(at);
         let (segment, index) = references.place(page);
         let place = Place { segment: Segment(segment as u32), index };
         let by_call = references.is_by_call(at);
@@ -112,8 +120,12 @@ pub fn simulate_live(
             run.faults[segment] += 1;
             region_faults[regions.of(page)] += 1;
         }
+        order.over(turn, run.clock_ns());
+        let ends = if turn.is_last { usize::MAX } else { 0 };
+        while let Some(change) = changes.before(turn.process, ends) {
+            run.change(change);
+        }
     }
-    changes.for_each(|change| run.change(change));
     let brain = run.brain.counts();
     let total = references.len() as u64;
     let faults = brain.major_faults;
@@ -214,6 +226,8 @@ struct Run {
     gap_pages: u64,
     heaps: Heaps,
     files: Files,
+    /// Where processes have clocks.
+    disk: Option<Disk>,
     zero_faults: u64,
     zero_pages: u64,
     /// Written before forks, and before files were let go of.
@@ -229,14 +243,40 @@ impl Run {
         if !self.brain.is_resident(place) {
             calls.missed = true;
             self.apply(Input::Major { place, want: 1, write, map });
+            if !self.waits_for(place) {
+                self.exchange_message();
+            }
             return true;
         }
+        self.waits_for(place);
         if !map || !self.brain.is_mapped(place) {
+            self.exchange_message();
             self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {
+            self.exchange_message();
             self.apply(Input::Write { place });
         }
         false
+    }
+
+    fn set_clock(&mut self, now_ns: u64) {
+        if let Some(disk) = &mut self.disk {
+            disk.now_ns = now_ns;
+        }
+    }
+
+    fn clock_ns(&self) -> u64 {
+        self.disk.as_ref().map_or(0, |disk| disk.now_ns)
+    }
+
+    fn waits_for(&mut self, place: Place) -> bool {
+        self.disk.as_mut().is_some_and(|disk| disk.wait_for(place))
+    }
+
+    fn exchange_message(&mut self) {
+        if let Some(disk) = &mut self.disk {
+            disk.exchange_message();
+        }
     }
 
     fn apply(&mut self, input: Input) {
@@ -326,6 +366,9 @@ impl Run {
     fn carry_out(&mut self, plan: Plan) {
         for victim in plan.evict.iter().filter(|victim| victim.dirty) {
             self.heaps.store(victim.place);
+            if let Some(disk) = &mut self.disk {
+                disk.write(1);
+            }
         }
         let gap_pages_max = |segment| {
             let place = Place { segment, index: 0 };
@@ -338,10 +381,16 @@ impl Run {
                 for run in request {
                     reads |= self.fetch_of_heap(*run);
                 }
+                if let Some(disk) = self.disk.as_mut().filter(|_| reads) {
+                    disk.read(request);
+                }
                 self.requests += u64::from(reads);
                 continue;
             }
             self.requests += 1;
+            if let Some(disk) = &mut self.disk {
+                disk.read(request);
+            }
             let asked_for: u64 = request.iter().map(|run| u64::from(run.pages)).sum();
             self.gap_pages += request[0].span_to(&request[request.len() - 1]) - asked_for;
         }

@@ -1,11 +1,12 @@
 //! The simulator's input: a reference string in memory, its pages numbered densely.
 use pagekeeper_policy::Page;
-use pagekeeper_trace::{ExtentEvent, Record, SegmentKind};
+use pagekeeper_trace::{ExtentEvent, Header, Record, SegmentKind};
 use rangemap::RangeSet;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use crate::processes::Processes;
 use crate::{HeapChange, SimError};
 
 /// The most distinct pages in one reference string: a reference is packed into 32 bits, one of
@@ -69,6 +70,7 @@ pub struct References {
     /// Which pages begin as zeros: 64 a word, as far as one does.
     zeros: Vec<u64>,
     heap_changes: Vec<HeapChange>,
+    processes: Processes,
 }
 
 fn set_bit(words: &mut Vec<u64>, at: usize) {
@@ -136,6 +138,12 @@ impl References {
         self.packed.iter().map(|packed| (Page(packed >> 1), packed & 1 != 0))
     }
 
+    /// The reference at this position: the page, and whether it was written.
+    pub(crate) fn at(&self, position: usize) -> (Page, bool) {
+        let packed = self.packed[position];
+        (Page(packed >> 1), packed & 1 != 0)
+    }
+
     /// Whether the reference at this position was made by a call, as read(2).
     pub fn is_by_call(&self, position: usize) -> bool {
         bit(&self.by_call, position)
@@ -194,6 +202,10 @@ impl References {
         Regions { of_page, per_segment, total: self.segments.len() * per_segment as usize }
     }
 
+    pub(crate) fn processes(&self) -> &Processes {
+        &self.processes
+    }
+
     pub(crate) fn packed(&self) -> &[u32] {
         &self.packed
     }
@@ -233,6 +245,7 @@ pub struct ReferencesBuilder {
     numbers: FxHashMap<(u32, u64), u32>,
     segment_places: FxHashMap<u32, u32>,
     heaps: FxHashMap<u32, HeapPages>,
+    process_places: FxHashMap<u32, usize>,
 }
 
 /// What is known of a heap while references come in.
@@ -293,6 +306,15 @@ impl ReferencesBuilder {
         self
     }
 
+    /// Takes what a trace's header says of the machine.
+    pub fn header(&mut self, header: &Header) -> &mut Self {
+        let said = header.attribute("processors").and_then(|said| str::from_utf8(said).ok());
+        if let Some(processors) = said.and_then(|said| said.parse().ok()) {
+            self.references.processes.set_processors(processors);
+        }
+        self
+    }
+
     /// Takes a record of a trace; those that say nothing of references are passed over.
     /// `page_bytes` is the size of a page here, which is so many (`ratio`) of the trace's.
     ///
@@ -316,7 +338,20 @@ impl ReferencesBuilder {
                 };
                 self.extent(extent.segment, pages, extent.event);
             }
+            Record::Process(process) => {
+                let parent = process.parent.and_then(|p| self.process_places.get(&p).copied());
+                let place = self.references.processes.begin(parent);
+                self.process_places.insert(process.process, place);
+            }
+            Record::CpuTime(cpu_time) => {
+                if let Some(place) = self.process_places.get(&cpu_time.process) {
+                    let position = self.references.len();
+                    self.references.processes.look(*place, position, cpu_time.ns);
+                }
+            }
             Record::Reference(touch) => {
+                let process = self.process_places.get(&touch.process).copied();
+                self.references.processes.push(process);
                 return self.push(Reference {
                     segment: touch.segment,
                     page_index: touch.page / ratio,

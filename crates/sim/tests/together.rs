@@ -1,0 +1,87 @@
+//! Recordings of several processes: each goes on by a clock of its own, and those of one process are
+//! replayed as they are.
+
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sim::{Counts, LiveOptions, References, simulate_live};
+use pagekeeper_trace::{CpuTime, Header, Process, Record, Reference};
+
+const MEMORY_BYTES: u64 = 1 << 20;
+
+fn process(process: u32) -> Record {
+    Process { process, pid: 100 + process, parent: None, name: b"p".to_vec() }.into()
+}
+
+fn touch(process: u32, segment: u32, page: u64, time_us: u64) -> Record {
+    let time_ns = time_us * 1000;
+    Reference { time_ns, process, segment, page, write: false, by_call: false }.into()
+}
+
+fn clock(process: u32, used_us: u64) -> Record {
+    CpuTime { process, ns: used_us * 1000 }.into()
+}
+
+fn live(records: &[Record]) -> Counts {
+    let mut builder = References::builder();
+    builder.header(&Header::new(4096).with("processors", "2"));
+    for record in records {
+        builder.record(record, 4096, 1).unwrap();
+    }
+    let options = LiveOptions { frames: Some(256), ..LiveOptions::new(MEMORY_BYTES) };
+    let lru = PolicySpec::parse("lru").unwrap();
+    simulate_live(&builder.finish(), &lru, &options).unwrap().counts
+}
+
+/// A process that loops over 200 pages and works for a millisecond a page, and one that reads 5,000
+/// pages once and hardly works. In the recording they take turns.
+fn loop_and_scan(looks: bool) -> Vec<Record> {
+    let mut records = vec![process(1), process(2)];
+    for step in 0..5000 {
+        let time_us = 1100 * step;
+        if looks {
+            records.extend([clock(1, 1005 * step), clock(2, 6 * step)]);
+        }
+        records.push(touch(1, 1, step % 200, time_us));
+        records.push(touch(2, 2, step * 1009 % 5000, time_us + 1));
+    }
+    records
+}
+
+#[test]
+fn who_is_slowed_down_by_recording_is_faster_live() {
+    let recorded = live(&loop_and_scan(false));
+    let by_clocks = live(&loop_and_scan(true));
+    assert_eq!(recorded.references, by_clocks.references);
+    // Both are read once in any case. The scan is over when the loop, which then stays, has made a
+    // few passes.
+    let again = |counts: Counts| counts.pages_read - 5200;
+    assert!(again(recorded) > 4000, "{recorded:?}");
+    assert!(again(by_clocks) < 1000, "{by_clocks:?}");
+    assert_eq!(by_clocks, live(&loop_and_scan(true)), "the same every time");
+}
+
+#[test]
+fn recordings_of_one_process_are_replayed_in_their_order() {
+    let one = |with_looks: bool| {
+        let mut records = Vec::new();
+        if with_looks {
+            records.push(process(1));
+        }
+        for step in 0..5000 {
+            if with_looks {
+                records.push(clock(1, 7 * step));
+            }
+            records.push(touch(1, (step % 3) as u32, step * step % 700, 10 * step));
+        }
+        live(&records)
+    };
+    assert_eq!(one(true), one(false));
+}
+
+#[test]
+fn recordings_with_references_of_nobody_are_replayed_in_their_order() {
+    let mut records = loop_and_scan(true);
+    records.push(touch(0, 3, 0, 6_000_000));
+    let mut plain = loop_and_scan(false);
+    plain.push(touch(0, 3, 0, 6_000_000));
+    assert_eq!(live(&records), live(&plain));
+}
