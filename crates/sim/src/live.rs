@@ -4,6 +4,9 @@
 //! What exact demand paging leaves out decides live counts: touches of mapped pages are not seen,
 //! pages come along with a fault, and per-page state is paid from the budget. So predictions for a
 //! live run come from here, and [`sweep`](crate::sweep) is for comparing policies as such.
+//!
+//! A recording of several processes that tells what each used of processors is replayed by the clocks
+//! of these processes, and not in the recorded order; all others are replayed in theirs.
 use pagekeeper_frames::{
     Brain, Budget, Config, EXTENT_PAGES, FRAME_BYTES, GAP_READ_PAGES, Input, MIN_FRAMES, Place,
     Plan, Run as PageRun, Sampling, SamplingShare, Segment,

@@ -12,8 +12,8 @@ pub struct Header {
     /// Bytes in a page, for every page number in the trace. Never 0.
     pub page_bytes: u32,
     /// Free-form attributes. Values may be any bytes (command lines are). Customary keys:
-    /// `policy`, `memory_bytes`, `command`, `source_format`, and `clock`, whose value `none` says
-    /// that the times in the trace mean nothing.
+    /// `policy`, `memory_bytes`, `command`, `source_format`, `processors`, and `clock`, whose value
+    /// `none` says that the times in the trace mean nothing.
     pub attributes: BTreeMap<String, Vec<u8>>,
 }
 
