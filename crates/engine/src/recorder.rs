@@ -154,6 +154,8 @@ impl Recorder {
             parent,
             name: name.trim_ascii_end().to_vec(),
         }));
+        // Of one that references nothing itself: what it did to start the other.
+        self.record_clock(pid);
         number
     }
 
@@ -165,6 +167,11 @@ impl Recorder {
             return;
         }
         process.looked_ns = Some(time_ns);
+        self.record_clock(pid);
+    }
+
+    fn record_clock(&mut self, pid: u32) {
+        let Some(process) = self.processes.get(&pid) else { return };
         if let Some(ns) = process.clock.and_then(|clock| clock.used_ns().ok()) {
             let process = process.number;
             self.push(trace::Record::CpuTime(trace::CpuTime { process, ns }));

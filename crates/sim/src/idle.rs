@@ -11,14 +11,16 @@ use pagekeeper_frames::IdleFiles;
 struct File {
     is_managed: bool,
     is_mapped: bool,
-    /// The position of its last reference.
-    used: usize,
+    /// The count of references at its last one.
+    used: u64,
 }
 
 /// Which files are managed at a point of a replay.
 pub(crate) struct Files {
     files: Vec<File>,
     managed: usize,
+    /// References so far.
+    references: u64,
     idle: IdleFiles,
 }
 
@@ -26,13 +28,15 @@ impl Files {
     /// Before the first reference, in a run with so much memory for frames.
     pub(crate) fn of(references: &References, memory_bytes: u64) -> Self {
         let files = vec![File::default(); references.segments().len()];
-        Self { files, managed: 0, idle: IdleFiles::new(memory_bytes, u64::MAX) }
+        let idle = IdleFiles::new(memory_bytes, u64::MAX);
+        Self { files, managed: 0, references: 0, idle }
     }
 
     /// A file is referenced. Which others are let go of.
-    pub(crate) fn used(&mut self, segment: usize, position: usize, by_call: bool) -> Vec<usize> {
+    pub(crate) fn used(&mut self, segment: usize, by_call: bool) -> Vec<usize> {
+        self.references += 1;
         let file = &mut self.files[segment];
-        file.used = position;
+        file.used = self.references;
         file.is_mapped |= !by_call;
         if std::mem::replace(&mut file.is_managed, true) {
             return Vec::new();

@@ -13,7 +13,7 @@ const ONE_MESSAGE_NS: u64 = 2_000;
 /// Messages between two looks at a clock that are enough to tell what one costs.
 const MESSAGES_TO_TELL: u64 = 4;
 /// A process that did nothing for so long waited for something of its own: a clock, a peer.
-const OWN_WAIT_NS: u64 = 20_000_000;
+const OWN_WAIT_NS: u64 = 100_000_000;
 
 /// A reference of a process, and when it comes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,10 +63,15 @@ fn own_steps(processes: &Processes, of: &[u32], times_ns: &[u64]) -> Vec<Vec<Ste
         };
         let since_ns = after.or(previous[process]).map_or(0, |at| times_ns[at]);
         let passed_ns = times_ns[at].saturating_sub(since_ns);
-        // The program's start is not its own work, and nor is a long wait before a child's; starting
-        // one is.
-        let is_wait = previous[process].is_none() && (after.is_none() || passed_ns >= OWN_WAIT_NS);
-        let (wait_ns, work_ns) = if is_wait { (passed_ns, 0) } else { (0, passed_ns) };
+        let (wait_ns, work_ns) = match (previous[process], after) {
+            (Some(_), _) => (0, passed_ns),
+            // The first of all begin when the recording says.
+            (None, None) => (passed_ns, 0),
+            (None, Some(after)) => {
+                let work_ns = starting_ns(processes, process, after).min(passed_ns);
+                (own_wait_ns(passed_ns - work_ns), work_ns)
+            }
+        };
         steps[process].push(Step { position: at, after, wait_ns, work_ns });
         previous[process] = Some(at);
         if at == last[process] {
@@ -76,6 +81,21 @@ fn own_steps(processes: &Processes, of: &[u32], times_ns: &[u64]) -> Vec<Vec<Ste
         }
     }
     steps
+}
+
+/// What a process, and those that were started to start it, used before its first reference, if all
+/// of that came after another's reference.
+fn starting_ns(processes: &Processes, process: usize, after: usize) -> u64 {
+    let parent = |process: &usize| processes.parents[*process];
+    std::iter::successors(Some(process), parent)
+        .map_while(|one| processes.looks[one].first().filter(|look| look.position > after))
+        .map(|look| look.used_ns)
+        .sum()
+}
+
+/// Of time that was no work: what a process waited for by itself.
+fn own_wait_ns(idle_ns: u64) -> u64 {
+    if idle_ns >= OWN_WAIT_NS { idle_ns } else { 0 }
 }
 
 /// The steps between two looks at a process's clock, without the one at the first look, and what it
@@ -126,9 +146,7 @@ fn keep_own_work(own: &mut [Step], looks: &[Look], message_ns: u64) {
         for step in &mut own[between] {
             let passed_ns = step.work_ns;
             step.work_ns = (passed_ns as f64 * share) as u64;
-            if passed_ns - step.work_ns >= OWN_WAIT_NS {
-                step.wait_ns += passed_ns - step.work_ns;
-            }
+            step.wait_ns += own_wait_ns(passed_ns - step.work_ns);
         }
     }
 }

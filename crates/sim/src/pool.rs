@@ -6,8 +6,8 @@
 //!
 //! What policies ask for is done after the reference: dirty pages are written, and absent ones
 //! fetched, which nobody waits for but those who read after it. Every touch is seen.
-//! First touches of heap memory are cold faults like any others here, and what is freed stays until
-//! it is given up.
+//! A first touch of heap memory is a fault that reads nothing, what is freed leaves at once and
+//! unwritten, and what is dirty when a process forks is written then.
 //!
 //! ```
 //! use pagekeeper_policy::PolicySpec;
@@ -34,11 +34,12 @@ mod gain;
 mod schedule;
 
 use pagekeeper_policy::{Admission, Page, PolicySpec};
+use pagekeeper_trace::ExtentEvent;
 use serde::Serialize;
 
 pub use schedule::{PoolCost, Schedule};
 
-use crate::{References, Regions, SegmentOutcome, SimError};
+use crate::{HeapChange, References, Regions, SegmentOutcome, SimError};
 use frames::{Frames, Room, Wish};
 use schedule::Machine;
 
@@ -189,7 +190,9 @@ pub struct ProgramOutcome {
     pub faults: u64,
     /// Faults on pages that were never in memory before.
     pub cold_faults: u64,
-    /// Its dirty pages written to make room, or since a policy asked for that.
+    /// Faults on pages of heaps that nobody had written out: zeros, without a read.
+    pub zero_faults: u64,
+    /// Its dirty pages written to make room, before forks, or since a policy asked for that.
     pub write_backs: u64,
     /// Its pages fetched since a policy asked for them.
     pub prefetched_pages: u64,
@@ -239,10 +242,14 @@ const DIRTY: u8 = 2;
 const SEEN: u8 = 4;
 /// Asked for, and not used since.
 const ASKED: u8 = 8;
+/// Its content is on storage: without this, a page of a heap is zeros.
+const STORED: u8 = 16;
 
 /// A program on its way through its references.
-struct Running {
+struct Running<'a> {
     at: usize,
+    /// What becomes of heaps from there on.
+    changes: &'a [HeapChange],
     state: Vec<u8>,
     region_faults: Vec<u64>,
     segment_references: Vec<u64>,
@@ -292,7 +299,7 @@ pub fn simulate_pool(
 struct Pool<'p, 'a> {
     programs: &'p [PoolProgram<'a>],
     regions: Vec<Regions>,
-    running: Vec<Running>,
+    running: Vec<Running<'a>>,
     frames: Frames<'a>,
     machine: Machine,
     wishes: Vec<Wish>,
@@ -301,12 +308,15 @@ struct Pool<'p, 'a> {
     timeline: Vec<PoolPoint>,
 }
 
-impl Running {
-    fn new(program: &PoolProgram<'_>, regions: &Regions) -> Self {
+impl<'a> Running<'a> {
+    fn new(program: &PoolProgram<'a>, regions: &Regions) -> Self {
         let references = program.references;
+        let pages = (0..references.pages()).map(Page);
+        let state = pages.map(|page| if references.begins_as_zeros(page) { 0 } else { STORED });
         Running {
             at: 0,
-            state: vec![0; references.pages() as usize],
+            changes: references.heap_changes(),
+            state: state.collect(),
             region_faults: vec![0; regions.total()],
             segment_references: vec![0; references.segments().len()],
             frames_sum: 0,
@@ -315,6 +325,7 @@ impl Running {
                 references: references.len() as u64,
                 faults: 0,
                 cold_faults: 0,
+                zero_faults: 0,
                 write_backs: 0,
                 prefetched_pages: 0,
                 prefetch_wasted_pages: 0,
@@ -373,10 +384,11 @@ impl Pool<'_, '_> {
         Ok(())
     }
 
-    /// A program's next reference; whether it faulted.
+    /// A program's next reference; whether it waits for storage.
     fn step(&mut self, program: usize) -> Result<bool, SimError> {
-        let running = &mut self.running[program];
         let references = self.programs[program].references;
+        self.follow_heaps(program);
+        let running = &mut self.running[program];
         let packed = references.packed()[running.at];
         let (page, write) = (Page(packed >> 1), (packed & 1) as u8 * DIRTY);
         running.at += 1;
@@ -384,14 +396,17 @@ impl Pool<'_, '_> {
         self.frames.observe(program, page);
         let state = &mut running.state[page.index()];
         let faulted = *state & RESIDENT == 0;
+        let is_zeros = *state & STORED == 0;
         if faulted {
             running.outcome.faults += 1;
             running.outcome.cold_faults += u64::from(*state & SEEN == 0);
+            running.outcome.zero_faults += u64::from(is_zeros);
             running.region_faults[self.regions[program].of(page)] += 1;
             let position = running.at as u64 - 1;
             let room = self.frames.make_room(program, Some(page), position)?;
             self.leave(room, position)?;
-            self.running[program].state[page.index()] = RESIDENT | SEEN | write;
+            let state = &mut self.running[program].state[page.index()];
+            *state = *state & STORED | RESIDENT | SEEN | write;
             if write != 0 {
                 self.frames.tell_dirty(program, page, true);
             }
@@ -410,7 +425,31 @@ impl Pool<'_, '_> {
         if self.refs.is_multiple_of(self.point_every) {
             self.point();
         }
-        Ok(faulted)
+        Ok(faulted && !is_zeros)
+    }
+
+    /// What became of a program's heaps before its next reference.
+    fn follow_heaps(&mut self, program: usize) {
+        while let Some((change, later)) = self.running[program].changes.split_first()
+            && change.position <= self.running[program].at
+        {
+            self.running[program].changes = later;
+            for page in change.numbers.iter().map(|number| Page(*number)) {
+                let state = &mut self.running[program].state[page.index()];
+                if std::mem::replace(state, SEEN) & RESIDENT != 0 {
+                    self.frames.give_back(program, page);
+                }
+            }
+            if change.event == ExtentEvent::Stored {
+                let references = self.programs[program].references;
+                for page in (0..references.pages()).map(Page) {
+                    let (segment, index) = references.place(page);
+                    if segment == change.segment && change.pages.contains(&index) {
+                        self.flush(program, page);
+                    }
+                }
+            }
+        }
     }
 
     /// Does what the policy of a program's pages asked for.
@@ -435,7 +474,7 @@ impl Pool<'_, '_> {
         if *state & (RESIDENT | DIRTY) != RESIDENT | DIRTY {
             return;
         }
-        *state &= !DIRTY;
+        *state = *state & !DIRTY | STORED;
         running.outcome.write_backs += 1;
         self.machine.wrote_back();
         self.frames.tell_dirty(owner, page, false);
@@ -452,11 +491,16 @@ impl Pool<'_, '_> {
         if self.running[program].state.is_empty() {
             return Ok(());
         }
+        // Which number a page of a heap will have is not known ahead.
+        let segments = self.programs[program].references.segments();
+        if segments.get(segment).is_some_and(|segment| segment.is_heap) {
+            return Ok(());
+        }
         let mut run = Vec::new();
         for index in (first..).take(pages as usize) {
             let Some(page) = self.frames.find(program, segment, index) else { break };
             let state = &mut self.running[program].state;
-            state.resize(state.len().max(page.index() + 1), 0);
+            state.resize(state.len().max(page.index() + 1), STORED);
             match state[page.index()] & RESIDENT {
                 0 => run.push(page),
                 _ if run.is_empty() => {}
@@ -474,7 +518,7 @@ impl Pool<'_, '_> {
         }
         for page in run {
             let running = &mut self.running[program];
-            running.state[page.index()] = RESIDENT | SEEN | ASKED;
+            running.state[page.index()] = RESIDENT | SEEN | ASKED | STORED;
             running.outcome.prefetched_pages += 1;
             self.machine.fetched();
             self.frames.admit(program, page, Admission::Prefetch);
@@ -491,16 +535,18 @@ impl Pool<'_, '_> {
             let what = format!("its victim, page {}, is not resident", victim.0);
             return Err(SimError::BrokenPolicy { position, what });
         };
-        if *state & DIRTY != 0 {
+        running.outcome.prefetch_wasted_pages += u64::from(*state & ASKED != 0);
+        let is_dirty = *state & DIRTY != 0;
+        *state = SEEN | if is_dirty { STORED } else { *state & STORED };
+        if is_dirty {
             running.outcome.write_backs += 1;
             self.machine.wrote_back();
         }
-        running.outcome.prefetch_wasted_pages += u64::from(*state & ASKED != 0);
-        *state = SEEN;
         Ok(())
     }
 
     fn end(&mut self, program: usize) {
+        self.follow_heaps(program);
         let running = &mut self.running[program];
         running.outcome.ended_ns = self.machine.now_ns;
         let resident = running.state.iter().enumerate().filter(|(_, s)| **s & RESIDENT != 0);

@@ -4,6 +4,7 @@ use pagekeeper_sim::{
     Allocation, PoolOptions, PoolProgram, References, Schedule, SimError, SweepOptions,
     simulate_pool, sweep,
 };
+use pagekeeper_trace::ExtentEvent;
 use proptest::prelude::*;
 
 fn policy(text: &str) -> PolicySpec {
@@ -33,7 +34,86 @@ fn references(strings: &[Vec<(u64, bool)>]) -> Vec<References> {
     strings.iter().enumerate().map(one).collect()
 }
 
+/// What is done to a heap of 25 pages, and to a file.
+#[derive(Clone, Debug)]
+enum Done {
+    Touch { in_heap: bool, page: u64, write: bool },
+    Event(std::ops::Range<u64>, ExtentEvent),
+}
+
+fn done() -> impl Strategy<Value = Vec<Done>> {
+    let touch = (prop::bool::weighted(0.7), 0..25_u64, prop::bool::weighted(0.5));
+    let touch = touch.prop_map(|(in_heap, page, write)| Done::Touch { in_heap, page, write });
+    let events = [ExtentEvent::Freed, ExtentEvent::Stored, ExtentEvent::Inherited];
+    let event = (0..25_u64, 1..10_u64, prop::sample::select(events.to_vec()));
+    let event = event.prop_map(|(first, pages, event)| Done::Event(first..first + pages, event));
+    prop::collection::vec(prop_oneof![8 => touch, 1 => event], 1..300)
+}
+
+fn with_heap(done: &[Done]) -> References {
+    let mut builder = References::builder();
+    builder.heap(1, "heap:1 (p)");
+    for (i, done) in (1..).zip(done) {
+        match done.clone() {
+            Done::Touch { in_heap, page, write } => {
+                builder.push((u32::from(in_heap), page, write, i).into()).unwrap();
+            }
+            Done::Event(pages, event) => _ = builder.extent(1, pages, event),
+        }
+    }
+    builder.finish()
+}
+
 proptest! {
+    /// What becomes of heaps is the same in a pool: zeros that need no read, pages that leave
+    /// unwritten when they are freed, forks that write.
+    #[test]
+    fn heaps_in_fixed_shares_are_heaps_alone(
+        all in prop::collection::vec(done(), 1..4),
+        share in 1..20_u32,
+    ) {
+        let strings: Vec<References> = all.iter().map(|done| with_heap(done)).collect();
+        for spec in ["lru", "fifo2", "acfc"] {
+            let programs: Vec<_> =
+                strings.iter().map(|r| PoolProgram::new("", r, policy(spec))).collect();
+            let frames = share * strings.len() as u32;
+            let options = PoolOptions::new(frames, Allocation::Fixed, TURNS);
+            let outcome = simulate_pool(&programs, &options).unwrap();
+            for (program, references) in outcome.programs.iter().zip(&strings) {
+                let alone = sweep(references, &[policy(spec)], &[share], &SweepOptions::default());
+                let alone = alone.unwrap()[0].counts;
+                prop_assert_eq!(program.faults, alone.faults);
+                prop_assert_eq!(program.zero_faults, alone.zero_faults);
+                prop_assert_eq!(program.write_backs, alone.write_backs);
+            }
+        }
+    }
+
+    /// However frames are shared: what is zeros with room for all is zeros in any pool.
+    #[test]
+    fn zeros_are_zeros_in_any_pool(
+        all in prop::collection::vec(done(), 1..4),
+        frames in 4..60_u32,
+    ) {
+        let strings: Vec<References> = all.iter().map(|done| with_heap(done)).collect();
+        let allocations =
+            [Allocation::Global { policy: policy("lru") }, Allocation::Awst, Allocation::gain(50)];
+        for (allocation, schedule) in
+            allocations.into_iter().flat_map(|a| [(a.clone(), TURNS), (a, Schedule::ByTime)])
+        {
+            let programs: Vec<_> =
+                strings.iter().map(|r| PoolProgram::new("", r, policy("lru"))).collect();
+            let options = PoolOptions::new(frames, allocation, schedule);
+            let outcome = simulate_pool(&programs, &options).unwrap();
+            for (program, references) in outcome.programs.iter().zip(&strings) {
+                prop_assert!(program.zero_faults <= program.faults);
+                let roomy = sweep(references, &[policy("lru")], &[100], &SweepOptions::default());
+                let roomy = roomy.unwrap()[0].counts;
+                prop_assert!(program.zero_faults >= roomy.zero_faults);
+            }
+        }
+    }
+
     /// A program with frames of its own cannot tell that others run.
     #[test]
     fn fixed_shares_are_programs_alone(strings in strings(), share in 1..20_u32) {

@@ -336,15 +336,18 @@ impl<'a> Frames<'a> {
         (at, Page(page.0 - self.members[at].base))
     }
 
+    /// A program does not need a page any more: its frame is free.
+    pub(crate) fn give_back(&mut self, program: usize, page: Page) {
+        let (policy, page) = self.policy(program, page);
+        policy.removed(page);
+        self.members[program].resident -= 1;
+        self.free += 1;
+    }
+
     /// A program has ended: its frames are free.
     pub(crate) fn release(&mut self, program: usize, pages: impl Iterator<Item = Page>) {
-        for page in pages {
-            let (policy, page) = self.policy(program, page);
-            policy.removed(page);
-            self.free += 1;
-        }
+        pages.for_each(|page| self.give_back(program, page));
         let member = &mut self.members[program];
-        member.resident = 0;
         (member.least, member.most, member.target) = (0, 0, 0);
         // A share goes to nobody by itself; room above everyone's least goes to who needs it.
     }
