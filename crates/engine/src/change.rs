@@ -60,6 +60,7 @@ impl<P: Port> Engine<P> {
             let fenced = self.fence_off(file, pages.clone(), change, &mut again);
             self.serve_all(&mut again);
             let ticket = fenced?;
+            self.settle_growth(file, &mut again);
             match self.tail(file, reach) {
                 Ok(None) => return Ok(ticket),
                 Ok(Some(at)) if pages.contains(&(at / self.page_bytes)) => {
@@ -75,6 +76,15 @@ impl<P: Port> Engine<P> {
                 }
             }
         }
+    }
+
+    /// Nobody makes the file longer without a message now: what was added so is followed, before
+    /// something else becomes of it.
+    fn settle_growth(&self, file: FileNo, again: &mut Again) {
+        if self.lock().is_behind(file) {
+            self.follow_size(file, true, again);
+        }
+        self.lock().overwrites.iter().for_each(|o| o.settle(file));
     }
 
     /// Where the file ends now, if that is within a page and a change that reaches so far makes it
@@ -353,11 +363,21 @@ impl<P: Port> Engine<P> {
     fn follow_size(&self, file: FileNo, own: bool, again: &mut Again) -> bool {
         // One at a time, or an older look could be followed last.
         let _one = self.resizing.lock().expect("resizing");
-        let Ok(now) = self.port.version(file) else { return false };
+        let Ok(mut now) = self.port.version(file) else { return false };
         let (before, pages_before, own) = {
-            let core = self.lock();
+            let mut core = self.lock();
+            let overwritten = core.is_overwritten(file, now);
+            if !own {
+                core.meet_overwrite(file);
+            }
             let Some(f) = core.file(file) else { return false };
-            (f.version, f.pages, own || core.is_overwritten(file, now))
+            // What is being added now is seen when it is there: the rest of what was the last page
+            // may be zeros in memory yet.
+            let known = f.fences.iter().map(|fence| fence.size_bytes_max).min();
+            if !own && let Some(known) = known {
+                now.size_bytes = now.size_bytes.min(known.max(f.version.size_bytes));
+            }
+            (f.version, f.pages, own || overwritten)
         };
         if now == before {
             let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));

@@ -41,6 +41,8 @@ pub(crate) struct Fence {
     /// Not yet: an earlier change of some of its pages is open, or its dirty pages are being
     /// written back (and no new ones come into being).
     pub(crate) preparing: bool,
+    /// How long the file may be taken for until it is over: what is longer may not be patched yet.
+    pub(crate) size_bytes_max: u64,
 }
 
 /// A managed file.
@@ -300,7 +302,7 @@ impl Core {
         let (first, end) = (pages.start, pages.end);
         let preparing = change != Change::Drop;
         let fences = &mut self.file_mut(file)?.fences;
-        fences.push(Fence { ticket, change, first, end, preparing });
+        fences.push(Fence { ticket, change, first, end, preparing, size_bytes_max: u64::MAX });
         self.next_ticket += 1;
         Some(ticket)
     }
@@ -326,8 +328,11 @@ impl Core {
         let Some(pages) = self.overwrites.as_ref().and_then(|o| o.meet(file)) else { return };
         let ticket = self.next_ticket;
         let (first, end) = (pages.start, pages.end);
+        let grown_to = self.overwrites.as_ref().map_or(0, |o| o.grown_to(file));
         let Some(f) = self.file_mut(file) else { return };
-        f.fences.push(Fence { ticket, change: Change::Write, first, end, preparing: false });
+        let size_bytes_max = f.version.size_bytes.max(grown_to);
+        let change = Change::Write;
+        f.fences.push(Fence { ticket, change, first, end, preparing: false, size_bytes_max });
         f.overwrite = Some(ticket);
         self.next_ticket += 1;
     }

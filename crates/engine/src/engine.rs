@@ -24,7 +24,6 @@ use pagekeeper_frames::{Brain, Budget, Config, Input, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
 use std::time::{Duration, Instant};
@@ -126,11 +125,9 @@ impl<P: Port> Engine<P> {
         self.lock().overwrites = Some(overwrites);
     }
 
-    /// The table of overwrites for a client, and how many records it has; none if there is none.
-    pub(crate) fn overwrites_for_client(&self) -> Option<(OwnedFd, usize)> {
-        let core = self.lock();
-        let overwrites = core.overwrites.as_ref()?;
-        Some((overwrites.for_client()?, overwrites.records()))
+    /// The table of overwrites.
+    pub(crate) fn with_overwrites<T>(&self, f: impl FnOnce(&Overwrites) -> T) -> Option<T> {
+        self.lock().overwrites.as_ref().map(f)
     }
 
     /// Takes the log back.

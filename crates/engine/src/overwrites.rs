@@ -29,12 +29,21 @@ impl Overwrites {
     pub fn new(slots: usize) -> Result<Overwrites, Errno> {
         let bytes = slots * size_of::<wire::Overwrite>();
         let (memfd, map) = SharedMap::create("pagekeeper-overwrites", bytes)?;
+        memfd.set_mode(0o600)?;
         Ok(Overwrites { memfd, map })
+    }
+
+    /// The table for a client that only looks at it.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub(crate) fn for_reader(&self) -> Result<OwnedFd, Errno> {
+        self.memfd.reopen_read_only()
     }
 
     /// The table for a client, which can store to it, but not cut it off; none where the kernel
     /// does not see to that.
-    pub fn for_client(&self) -> Option<OwnedFd> {
+    pub fn for_writer(&self) -> Option<OwnedFd> {
         let sealed = self.memfd.seals().is_ok_and(|s| s.contains(SealFlags::SHRINK));
         sealed.then(|| self.memfd.reopen_writable().ok()).flatten()
     }
@@ -117,6 +126,11 @@ impl Overwrites {
     /// The file is known to be so long.
     pub(crate) fn follow(&self, file: FileNo, size_bytes: u64) {
         let _ = self.size_bytes(file).compare_exchange(size_bytes, 0, SeqCst, SeqCst);
+    }
+
+    /// Whatever overwrites added is followed.
+    pub(crate) fn settle(&self, file: FileNo) {
+        self.size_bytes(file).store(0, SeqCst);
     }
 
     /// The slot is another file's from now on, or nobody's.

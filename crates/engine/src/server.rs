@@ -248,13 +248,7 @@ impl Connection {
             }
             Op::Fork => value(manager.heap_fork(self.pid, r.a, r.b)?),
             Op::Inherit => self.inherit(r),
-            Op::Overwrites => Ok(match manager.engine.overwrites_for_client() {
-                Some((fd, records)) if self.trusted => Answer {
-                    reply: Reply { r0: records as u64, r1: self.pid.into(), ..Reply::default() },
-                    fd: Some(fd),
-                },
-                _ => Answer::default(),
-            }),
+            Op::Overwrites => self.overwrites(),
             Op::Frames => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
                 // Who has these can read them: so may the manager's user, or root.
@@ -270,6 +264,17 @@ impl Connection {
                 value(0)
             }
         }
+    }
+
+    fn overwrites(&self) -> Handled {
+        let given = self.manager.engine.with_overwrites(|overwrites| {
+            let writable = overwrites.for_writer().filter(|_| self.trusted);
+            let r1 = if writable.is_some() { self.pid.into() } else { 0 };
+            let fd = writable.map_or_else(|| overwrites.for_reader(), Ok)?;
+            let reply = Reply { r0: overwrites.records() as u64, r1, ..Reply::default() };
+            Ok(Answer { reply, fd: Some(fd) })
+        });
+        given.unwrap_or_else(|| value(0))
     }
 
     fn opened(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
@@ -451,17 +456,13 @@ impl Connection {
     /// Copies file content into the client's memory; the bytes copied.
     fn copy(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
         self.manager.engine.catch_up(no);
-        let copied =
-            self.manager.engine.read(
-                no,
-                offset,
-                len,
-                |bytes, done| match process::process_vm_write(self.pid, addr + done, bytes) {
-                    Ok(n) if n == bytes.len() => Ok(()),
-                    Ok(_) => Err(PortError::Io(libc::EFAULT)),
-                    Err(errno) => Err(errno.into()),
-                },
-            );
+        let copied = self.manager.engine.read_for(self.pid, no, offset, len, |bytes, done| {
+            match process::process_vm_write(self.pid, addr + done, bytes) {
+                Ok(n) if n == bytes.len() => Ok(()),
+                Ok(_) => Err(PortError::Io(libc::EFAULT)),
+                Err(errno) => Err(errno.into()),
+            }
+        });
         copied.map_err(|error| match errno_of(error) {
             own @ (Errno::FAULT | Errno::NOMEM) => own,
             // Whatever the file system said of a direct read: reads through a cache say this.

@@ -70,8 +70,10 @@ impl Window {
             return None;
         }
         let bytes = file.bytes.load(Ordering::Acquire) as u64;
+        // In this order: the manager clears the one when the other has it.
+        let grown_to = overwrite::grown_to(entry.slot());
         let known_size = slot.size_bytes.load(Ordering::Acquire);
-        let size = known_size.max(overwrite::grown_to(entry.slot()));
+        let size = known_size.max(grown_to);
         Some(Window { slot, file, base, bytes, size, known_size, stamp, generation })
     }
 
@@ -217,7 +219,8 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     if bytes as u64 >= size && record.mapped.fetch_add(1, Ordering::Relaxed) < patience {
         return;
     }
-    if !userfault::ensure(file.state) || !guard::install(file.state) {
+    let can_be = userfault::ensure(file.state) && guard::install(file.state);
+    if !can_be || !overwrite::can_look(file.state) {
         return;
     }
     let _held = SignalsHeld::new();

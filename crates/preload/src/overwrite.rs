@@ -17,7 +17,7 @@ use crate::state::State;
 use crate::table::{self, Entry};
 use crate::{change, direct, guard, raw_call};
 use core::sync::atomic::{
-    AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use libc::c_int;
@@ -26,7 +26,7 @@ use pagekeeper_wire::{
     overwrite_held_by,
 };
 
-/// [`State::number`]: the manager wants no overwrites of this process.
+/// [`State::number`]: this process may not write to the table.
 const REFUSED: u32 = u32::MAX;
 /// Pages asked about in one call.
 const ASKED_PAGES: usize = 64;
@@ -36,6 +36,8 @@ const PATCHES_MAX: u32 = 512;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
+/// Whether they can be written to here.
+static WRITABLE: AtomicBool = AtomicBool::new(false);
 
 /// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
 /// file's record is held, or while nobody can hold it.
@@ -223,8 +225,12 @@ pub(crate) fn write(
         None => raw::fstat(file.fd).ok().map(|stat| stat.st_size as u64),
     };
     let begun = offset.filter(|offset| {
-        hold.narrow(*offset, bytes);
-        is_settled(file.entry, hold.record, offset.saturating_add(bytes as u64))
+        let end = offset.saturating_add(bytes as u64);
+        // Who makes it longer has all of it: its length is nobody else's to change meanwhile.
+        if end <= slot.size_bytes.load(SeqCst) {
+            hold.narrow(*offset, bytes);
+        }
+        is_settled(file.entry, hold.record, end)
     });
     let Some(offset) = begun else {
         hold.drop_unused(file.state, file.entry.slot());
@@ -304,36 +310,43 @@ pub(crate) fn close(state: &State, entry: Entry) {
     }
 }
 
-/// Asks once for the table of overwrites and for this process's number in it; false if there are
-/// none for it.
+/// Sees to it that this process can look into the table, which tells of lengths that the manager may
+/// not know; false if it cannot.
+pub(crate) fn can_look(state: &State) -> bool {
+    introduce(state);
+    !RECORDS.load(SeqCst).is_null()
+}
+
+/// Asks once for the table of overwrites and for this process's number in it; false if it may not
+/// write there.
 fn introduce(state: &State) -> bool {
-    let number = state.number.load(Relaxed);
-    if number != 0 {
-        return number != REFUSED;
+    if state.number.load(Relaxed) == 0 {
+        let _held = SignalsHeld::new();
+        let _lock = state.set_up.lock();
+        let answer = ask_with(state, &Request::new(Op::Overwrites), &[], -1);
+        let number = answer.map_or(0, |(reply, fd)| {
+            let number = reply.r1 as u32;
+            let adopted = reply.r0 != 0 && adopt(fd, reply.r0 as usize, number != 0);
+            raw::close(fd);
+            if adopted && WRITABLE.load(SeqCst) { number } else { 0 }
+        });
+        state.number.store(if number == 0 { REFUSED } else { number }, Relaxed);
     }
-    let _held = SignalsHeld::new();
-    let _lock = state.set_up.lock();
-    let Ok((reply, fd)) = ask_with(state, &Request::new(Op::Overwrites), &[], -1) else {
-        return false;
-    };
-    let adopted = reply.r0 != 0 && adopt(fd, reply.r0 as usize);
-    raw::close(fd);
-    let number = if adopted { reply.r1 as u32 } else { REFUSED };
-    state.number.store(number, Relaxed);
-    adopted
+    state.number.load(Relaxed) != REFUSED
 }
 
 /// Maps the table, once: a forked child has its parent's mapping.
-fn adopt(fd: c_int, records: usize) -> bool {
+fn adopt(fd: c_int, records: usize, writable: bool) -> bool {
     if !RECORDS.load(SeqCst).is_null() {
         return true;
     }
     let bytes = records * size_of::<Overwrite>();
-    let prot = libc::PROT_READ | libc::PROT_WRITE;
+    let prot = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
     let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
     if addr < 0 {
         return false;
     }
+    WRITABLE.store(writable, SeqCst);
     RECORDS_COUNT.store(records, SeqCst);
     RECORDS.store(addr as *mut Overwrite, SeqCst);
     true

@@ -147,9 +147,10 @@ pub enum Op {
     /// Storage is full: a call failed that may succeed after the reply, when deleted files that
     /// nobody uses are let go of.
     MakeRoom = 24,
-    /// Asks for the table of overwrites, which rides along, to be mapped shared and writable.
-    /// Reply: `r0` = number of records, one for each slot (0: not for this client), `r1` = what tells
-    /// this process's overwrites from others'.
+    /// Asks for the table of overwrites, which rides along, to be mapped shared, before the first
+    /// read without a message, since it may tell of a file's length. Reply: `r0` = number of records,
+    /// one for each slot (0: there is none), `r1` = what tells this process's overwrites from
+    /// others', or 0: the table can only be read.
     Overwrites = 25,
     /// Asks for the memory that a file's pages are in, to patch what is cached of it; the memfd
     /// rides along, to be mapped shared and writable. `a` = slot. Nothing is registered: a page may

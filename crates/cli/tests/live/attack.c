@@ -158,7 +158,10 @@ int main(int argc, char **argv) {
     // What would let it write without asking.
     int memfd;
     reply = ask((struct request){.op = OVERWRITES}, -1, &memfd);
-    MUST(reply.status == 0 && reply.r0 == 0 && memfd < 0);
+    MUST(reply.status == 0 && reply.r0 > 0 && reply.r1 == 0 && memfd >= 0);
+    MUST_FAIL(again(memfd, O_RDWR));
+    MUST_FAIL(raw_mmap(4096, PROT_READ | PROT_WRITE, MAP_SHARED, memfd));
+    MUST_FAIL(raw(SYS_ftruncate, memfd, 0, 0, 0, 0, 0));
     reply = ask((struct request){.op = FRAMES, .a = slot}, -1, &memfd);
     MUST(reply.status < 0 && memfd < 0);
     // An overwrite that it does not hold.
