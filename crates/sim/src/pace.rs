@@ -174,9 +174,13 @@ mod tests {
         let of = [0, 3, 1, 3, 1, 2, 2, 0, 3];
         let times_us = [10, 20, 30, 40, 50, 60, 70, 80, 90];
         let times_ns = times_us.map(|us| us * 1000);
-        let steps = own_steps(&family(), &of, &times_ns);
+        let mut family = family();
+        // What they had used by their first look they used to begin, as far as time had passed.
+        family.look(1, 4, 5_000);
+        family.look(2, 6, 50_000);
+        let steps = own_steps(&family, &of, &times_ns);
         assert_eq!(seen(&steps[0]), [(0, None, 10_000), (7, Some(6), 10_000)]);
-        assert_eq!(seen(&steps[1]), [(2, Some(0), 20_000), (4, None, 20_000)]);
+        assert_eq!(seen(&steps[1]), [(2, Some(0), 5_000), (4, None, 20_000)]);
         assert_eq!(seen(&steps[2]), [(5, Some(4), 10_000), (6, None, 10_000)]);
         assert_eq!(seen(&steps[3]), [(1, None, 20_000), (3, None, 20_000), (8, None, 50_000)]);
     }
