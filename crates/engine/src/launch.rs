@@ -295,6 +295,10 @@ fn run_held(
         thread.thread().unpark();
         let _ = thread.join();
     }
+    // What they handed over to each other when some had stopped already: recordings tell how heaps
+    // end.
+    manager.reap();
+    manager.work_loop();
     if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
         eprintln!("pagekeeper: {complaint}");
     }

@@ -686,10 +686,11 @@ impl Manager {
     pub(crate) fn client_gone(&self, pid: u32) {
         let (changes, files) = {
             let clients = self.clients.lock().expect("lock");
-            let Some(client) = clients.get(&pid) else { return };
             let overwritten = |no: &FileNo| self.engine.is_overwritten_by(*no, pid);
-            let files: Vec<FileNo> = client.rights.keys().copied().filter(overwritten).collect();
-            (client.changes.clone(), files)
+            clients.get(&pid).map_or_else(Default::default, |client| {
+                let files = client.rights.keys().copied().filter(overwritten);
+                (client.changes.clone(), files.collect::<Vec<FileNo>>())
+            })
         };
         for (ticket, file) in changes {
             self.engine.change_end(file, ticket, 0, u64::MAX, UNKNOWN);
