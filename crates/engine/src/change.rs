@@ -25,6 +25,10 @@ pub enum Change {
     Drop,
 }
 
+/// Of a change that gives no bytes: what is cached of its range and clean is dropped.
+pub(crate) const NO_BYTES: Option<Bytes> = None;
+type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+
 impl Change {
     /// The length of a file or the place of its content changes.
     fn unsettles(self) -> bool {
@@ -81,10 +85,15 @@ impl<P: Port> Engine<P> {
     /// Nobody makes the file longer without a message now: what was added so is followed, before
     /// something else becomes of it.
     fn settle_growth(&self, file: FileNo, again: &mut Again) {
-        if self.lock().is_behind(file) {
+        let mut core = self.lock();
+        if core.is_behind(file) {
+            drop(core);
             self.follow_size(file, true, again);
+            core = self.lock();
         }
-        self.lock().overwrites.iter().for_each(|o| o.settle(file));
+        if let Some(overwrites) = &core.overwrites {
+            overwrites.settle(file);
+        }
     }
 
     /// Where the file ends now, if that is within a page and a change that reaches so far makes it
@@ -222,11 +231,6 @@ impl<P: Port> Engine<P> {
         self.serve_all(&mut again);
     }
 
-    /// Whether a client overwrites content of a file at this moment.
-    pub(crate) fn is_overwritten_by(&self, file: FileNo, client: u32) -> bool {
-        self.lock().is_held_by(file, client)
-    }
-
     /// A client ends what it overwrote without having asked, and cannot end by itself; the rest as
     /// for [`change_end`](Self::change_end).
     ///
@@ -242,12 +246,14 @@ impl<P: Port> Engine<P> {
     ) -> Result<(), PortError> {
         let ticket = {
             let mut core = self.lock();
-            if !core.is_held_by(file, client) {
+            if core.overwrites.as_ref().and_then(|o| o.holder(file)) != Some(client) {
                 return Err(PortError::Gone);
             }
             core.meet_overwrite(file);
             // From here on it is a change like any other, and pages may move.
-            core.overwrites.iter().for_each(|o| o.release(file));
+            if let Some(overwrites) = &core.overwrites {
+                overwrites.release(file);
+            }
             core.file_mut(file).and_then(|f| f.overwrite.take()).ok_or(PortError::Gone)?
         };
         self.change_end(file, ticket, offset, len, bytes);
@@ -455,7 +461,9 @@ impl<P: Port> Engine<P> {
         f.version = now;
         f.pages = pages;
         self.announce(f, file);
-        core.overwrites.iter().for_each(|o| o.follow(file, now.size_bytes));
+        if let Some(overwrites) = &core.overwrites {
+            overwrites.follow(file, now.size_bytes);
+        }
         if core.brain.pages(Segment(file)) != pages {
             self.decide(core, Input::Segment { segment: Segment(file), pages });
         }
@@ -516,8 +524,7 @@ impl<P: Port> Engine<P> {
         {
             let core = self.lock();
             let Some(f) = core.file(file) else { return };
-            let overwritten = core.overwrites.as_ref().is_some_and(|o| o.held(file).is_some());
-            if f.own_writes > 0 || !f.fences.is_empty() || overwritten {
+            if f.own_writes > 0 || core.is_changing(file) {
                 return;
             }
         }

@@ -4,7 +4,7 @@
 
 use crate::change::Change;
 use crate::errors::WriteErrors;
-use crate::overwrites::Overwrites;
+use crate::overwrites::{Claim, Overwrites};
 use crate::port::{FileNo, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{FileCounts, PolicyReport};
@@ -285,7 +285,7 @@ impl Core {
         lines
     }
 
-    fn fences(&self, place: Place) -> impl Iterator<Item = &Fence> {
+    pub(crate) fn fences(&self, place: Place) -> impl Iterator<Item = &Fence> {
         let fences = self.file(place.segment.0).map_or(&[][..], |f| &f.fences);
         fences.iter().filter(move |fence| (fence.first..fence.end).contains(&place.index))
     }
@@ -298,11 +298,22 @@ impl Core {
         change: Change,
     ) -> Option<u64> {
         self.bar_overwrites(file);
+        self.add_fence(file, pages, change, u64::MAX)
+    }
+
+    /// As [`put_fence`](Self::put_fence), whatever clients overwrite.
+    pub(crate) fn add_fence(
+        &mut self,
+        file: FileNo,
+        pages: Range<u64>,
+        change: Change,
+        size_bytes_max: u64,
+    ) -> Option<u64> {
         let ticket = self.next_ticket;
         let (first, end) = (pages.start, pages.end);
         let preparing = change != Change::Drop;
         let fences = &mut self.file_mut(file)?.fences;
-        fences.push(Fence { ticket, change, first, end, preparing, size_bytes_max: u64::MAX });
+        fences.push(Fence { ticket, change, first, end, preparing, size_bytes_max });
         self.next_ticket += 1;
         Some(ticket)
     }
@@ -318,113 +329,6 @@ impl Core {
             overwrites.allow(file);
         }
         Some(fence)
-    }
-
-    // ---- what clients overwrite without a message -------------------------------------------
-
-    /// Nobody begins to overwrite a file before its last fence is gone. Who does so now gets one,
-    /// and says when it is done.
-    fn bar_overwrites(&mut self, file: FileNo) {
-        let Some(pages) = self.overwrites.as_ref().and_then(|o| o.meet(file)) else { return };
-        let ticket = self.next_ticket;
-        let (first, end) = (pages.start, pages.end);
-        let grown_to = self.overwrites.as_ref().map_or(0, |o| o.grown_to(file));
-        let Some(f) = self.file_mut(file) else { return };
-        let size_bytes_max = f.version.size_bytes.max(grown_to);
-        let change = Change::Write;
-        f.fences.push(Fence { ticket, change, first, end, preparing: false, size_bytes_max });
-        f.overwrite = Some(ticket);
-        self.next_ticket += 1;
-    }
-
-    /// Whether a client overwrites content of a file at this moment.
-    pub(crate) fn is_held_by(&self, file: FileNo, client: u32) -> bool {
-        self.overwrites.as_ref().and_then(|o| o.holder(file)) == Some(client)
-    }
-
-    /// Puts a fence around what a client overwrites of a file, if one does.
-    pub(crate) fn meet_overwrite(&mut self, file: FileNo) {
-        self.bar_overwrites(file);
-        if let (Some(overwrites), Some(f)) = (&self.overwrites, self.file(file))
-            && f.fences.is_empty()
-        {
-            overwrites.allow(file);
-        }
-    }
-
-    /// Whether a client overwrites this page at this moment. It was not asked to wait for pages in
-    /// motion, so that this one must not begin to move.
-    pub(crate) fn overwritten_now(&mut self, place: Place) -> bool {
-        let Place { segment: Segment(file), index } = place;
-        let held = self.overwrites.as_ref().and_then(|o| o.held(file));
-        if !held.is_some_and(|pages| pages.contains(&index)) {
-            return false;
-        }
-        self.meet_overwrite(file);
-        // It may be over by now, or not be about this page after all. Who stays because of it is
-        // heard of again when its fence is taken away.
-        let met = self.file(file).and_then(|f| f.overwrite);
-        self.fences(place).any(|fence| Some(fence.ticket) == met)
-    }
-
-    /// Whether a file is as the last overwrite by a client left it, or one is under way: as during
-    /// any other change, nobody else is taken for who changes it.
-    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version) -> bool {
-        let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let same_time = o.ctime_ns(file) == now.ctime_ns as u64;
-        let same_size =
-            now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
-        o.held(file).is_some() || same_time && same_size
-    }
-
-    /// Whether clients are known to have made a file longer than it is known to be.
-    pub(crate) fn is_behind(&self, file: FileNo) -> bool {
-        let grown_to = self.overwrites.as_ref().map_or(0, |o| o.grown_to(file));
-        self.file(file).is_some_and(|f| grown_to > f.version.size_bytes)
-    }
-
-    /// Pages are about to be claimed: who overwrites content of their file sees it, or is seen by
-    /// [`overwritten_now`](Self::overwritten_now) afterwards.
-    fn moves(&self, file: FileNo) {
-        if let Some(overwrites) = &self.overwrites {
-            overwrites.moves(file, 1);
-        }
-    }
-
-    /// Pages that were claimed are at rest.
-    pub(crate) fn rests(&self, file: FileNo, pages: u32) {
-        if let Some(overwrites) = &self.overwrites {
-            overwrites.rests(file, pages);
-        }
-    }
-
-    /// Claims a page that is to leave memory; false if it has to stay for the moment.
-    pub(crate) fn claim_leave(&mut self, page: Page, place: Place) -> bool {
-        let word = self.word(page);
-        self.moves(place.segment.0);
-        let claimed = word.claim_leave();
-        self.keep_claim(place, claimed, || word.kept())
-    }
-
-    /// Claims a page that is to be written back; false if that cannot be now.
-    pub(crate) fn claim_clean(&mut self, page: Page, place: Place) -> bool {
-        let word = self.word(page);
-        self.moves(place.segment.0);
-        let claimed = word.claim_clean();
-        self.keep_claim(place, claimed, || word.cleaned(false))
-    }
-
-    /// Gives a claim up again if the page is being overwritten.
-    fn keep_claim(&mut self, place: Place, claimed: bool, give_up: impl FnOnce()) -> bool {
-        let keeps = claimed && !self.overwritten_now(place);
-        if claimed && !keeps {
-            give_up();
-        }
-        if !keeps {
-            self.rests(place.segment.0, 1);
-        }
-        keeps
     }
 
     /// From now on the pages of a fence are not written back.
@@ -555,8 +459,8 @@ impl Core {
         self.charge_state(job);
     }
 
-    /// Pages were used without anybody's being told at once; what follows is added to a job. (What a use would map along, nobody
-    /// asked to be mapped.)
+    /// Pages were used without anybody's being told at once; what follows is added to a job. (What a
+    /// use would map along, nobody asked to be mapped.)
     pub(crate) fn touched(&mut self, places: impl IntoIterator<Item = Place>, job: &mut Job) {
         let mut is_any = false;
         for place in places {
@@ -657,10 +561,13 @@ impl Core {
             kept.push(victim.place);
             return false;
         }
-        self.moves(victim.place.segment.0);
-        let chosen = word.choose();
-        let leaves = chosen == Chosen::Leaving;
-        if !self.keep_claim(victim.place, leaves, || word.kept()) && leaves {
+        let mut chosen = Chosen::Gone;
+        let choose = || {
+            chosen = word.choose();
+            chosen == Chosen::Leaving
+        };
+        let claim = self.claim_at_rest(victim.place, choose, || word.kept());
+        if claim == Claim::Overwritten {
             kept.push(victim.place);
             return false;
         }
@@ -682,7 +589,7 @@ impl Core {
                 late.push(Doomed { victim, ticket });
             }
         }
-        leaves
+        claim == Claim::Made
     }
 
     /// Claims a victim that was busy when it was chosen.
@@ -724,15 +631,13 @@ impl Core {
                     word.spare();
                     return Late::Kept(self.decide(Input::Kept { place: victim.place }));
                 }
-                self.moves(victim.place.segment.0);
-                let claimed = word.claim_leave();
-                if self.keep_claim(victim.place, claimed, || word.kept()) {
-                    Late::Claimed
-                } else if claimed {
-                    // Claiming it has cleared what doomed it.
-                    Late::Kept(self.decide(Input::Kept { place: victim.place }))
-                } else {
-                    Late::Busy
+                match self.claim_leaving(victim.page, victim.place) {
+                    Claim::Made => Late::Claimed,
+                    Claim::Refused => Late::Busy,
+                    Claim::Overwritten => {
+                        // Claiming it has cleared what doomed it.
+                        Late::Kept(self.decide(Input::Kept { place: victim.place }))
+                    }
                 }
             }
             _ => Late::Busy,
@@ -761,11 +666,7 @@ impl Core {
         let late = std::mem::take(&mut job.late);
         for doomed in late {
             let victim = doomed.victim;
-            let fetched = job.fetch.iter_mut().find(|r| {
-                let end = r.place.index + u64::from(r.pages);
-                r.place.segment == victim.place.segment
-                    && (r.place.index..end).contains(&victim.place.index)
-            });
+            let fetched = job.fetch.iter_mut().find(|run| run.contains(victim.place));
             let Some(run) = fetched else {
                 job.late.push(doomed);
                 continue;
@@ -788,7 +689,7 @@ impl Core {
             let word = self.word(page);
             let doomed = word.doomed();
             word.fill_failed();
-            self.rests(place.segment.0, 1);
+            self.rests(place.segment.0);
             if !doomed {
                 self.ask(Input::Failed { place });
             }

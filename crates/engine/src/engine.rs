@@ -278,7 +278,9 @@ impl<P: Port> Engine<P> {
         }
         let pages = version.size_bytes.div_ceil(self.page_bytes);
         core.files[at] = Some(File { heap, ..File::new(name, version, pages, holes) });
-        core.overwrites.iter().for_each(|overwrites| overwrites.forget(file));
+        if let Some(overwrites) = &core.overwrites {
+            overwrites.forget(file);
+        }
         let Core { log, files, .. } = &mut *core;
         if let (Some(log), Some(file_of)) = (log, &files[at]) {
             log.segment(Segment(file), name, file_of.shown_bytes());

@@ -92,7 +92,7 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for victim in victims {
             core.word(victim.page).left();
-            core.rests(victim.place.segment.0, 1);
+            core.rests(victim.place.segment.0);
             core.unpark_into(victim.place, again);
         }
         self.rested();
@@ -107,7 +107,7 @@ impl<P: Port> Engine<P> {
                 core.note_error(victim.place.segment.0, error);
             }
             word.kept();
-            core.rests(victim.place.segment.0, 1);
+            core.rests(victim.place.segment.0);
             // The brain holds what is kept for dirty, and takes it back when it was cleaned.
             word.set_dirty();
             core.note_dirty(victim.place);
@@ -249,7 +249,7 @@ impl<P: Port> Engine<P> {
         for place in run.places() {
             let page = core.brain.page(place).expect("claimed pages are numbered");
             core.word(page).cleaned(is_written);
-            core.rests(place.segment.0, 1);
+            core.rests(place.segment.0);
             if !core.word(page).doomed() {
                 let input =
                     if is_written { Input::Cleaned { place } } else { Input::Kept { place } };

@@ -3,6 +3,7 @@
 use crate::core::{Core, Fault, Job};
 use crate::engine::{Again, Engine};
 use crate::job::Wait;
+use crate::overwrites::Claim;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::{FileCounts, Spent};
@@ -253,7 +254,7 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let (Some(page), State::Resident) = core.state(place) else { return };
         let word = core.word(page);
-        if !core.claim_leave(page, place) {
+        if core.claim_leaving(page, place) != Claim::Made {
             drop(core);
             std::thread::yield_now();
             return;
@@ -262,7 +263,7 @@ impl<P: Port> Engine<P> {
         let _ = self.port.discard(place.segment.0, place.index, 1);
         let mut core = self.lock();
         word.dropped();
-        core.rests(place.segment.0, 1);
+        core.rests(place.segment.0);
         let input = Input::Drop { segment: place.segment, first: place.index, pages: 1 };
         self.decide(&mut core, input);
         again.extend(core.unpark(place));

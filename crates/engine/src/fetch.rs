@@ -366,7 +366,7 @@ impl<P: Port> Engine<P> {
         for (i, place) in (0..).zip(run.places()) {
             let page = core.brain.page(place).expect("claimed pages are numbered");
             core.word(page).filled(dirty && i < run.demanded);
-            core.rests(place.segment.0, 1);
+            core.rests(place.segment.0);
             if dirty && i < run.demanded {
                 core.note_dirty(place);
             }

@@ -3,6 +3,7 @@
 use crate::core::{Core, File, Job};
 use crate::engine::{Again, Engine};
 use crate::evict::WRITES_MAX;
+use crate::overwrites::Claim;
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
@@ -224,7 +225,7 @@ impl<P: Port> Engine<P> {
                 if !discard_dirty && (word.dirty() || word.holds() > 0) {
                     continue;
                 }
-                if !word.doomed() && core.claim_leave(page, place) {
+                if !word.doomed() && core.claim_leaving(page, place) == Claim::Made {
                     claimed.push((page, place));
                 } else {
                     busy = true;
@@ -247,7 +248,7 @@ impl<P: Port> Engine<P> {
             let mut core = self.lock();
             for (page, place) in claimed {
                 core.word(page).dropped();
-                core.rests(file, 1);
+                core.rests(file);
                 // Only now: the frame was in use until its page was out.
                 let input = Input::Drop { segment: Segment(file), first: place.index, pages: 1 };
                 self.decide(&mut core, input);

@@ -1,5 +1,6 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
+use crate::change::NO_BYTES;
 use crate::engine::{Deferred, Engine};
 use crate::forks::Forks;
 use crate::heaps::Heaps;
@@ -8,7 +9,7 @@ use crate::letgo::Deleted;
 use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
 use crate::overwrites::Overwrites;
-use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use crate::selection::Selection;
 use crate::spaces::{Region, Space};
 use crate::stats::PassedThrough;
@@ -682,22 +683,32 @@ impl Manager {
         }
     }
 
+    /// What a client overwrites at this moment without having said so.
+    fn overwritten_by(&self, pid: u32, client: &Client) -> Vec<FileNo> {
+        let mut writable = client.rights.iter().filter(|(_, rights)| rights.write).peekable();
+        if writable.peek().is_none() {
+            return Vec::new();
+        }
+        let held = |overwrites: &Overwrites| {
+            writable.map(|(no, _)| *no).filter(|no| overwrites.holder(*no) == Some(pid)).collect()
+        };
+        self.engine.with_overwrites(held).unwrap_or_default()
+    }
+
     /// Ends what a process left open.
     pub(crate) fn client_gone(&self, pid: u32) {
         let (changes, files) = {
             let clients = self.clients.lock().expect("lock");
-            let overwritten = |no: &FileNo| self.engine.is_overwritten_by(*no, pid);
             clients.get(&pid).map_or_else(Default::default, |client| {
-                let files = client.rights.keys().copied().filter(overwritten);
-                (client.changes.clone(), files.collect::<Vec<FileNo>>())
+                (client.changes.clone(), self.overwritten_by(pid, client))
             })
         };
         for (ticket, file) in changes {
-            self.engine.change_end(file, ticket, 0, u64::MAX, UNKNOWN);
+            self.engine.change_end(file, ticket, 0, u64::MAX, NO_BYTES);
             self.engine.refresh_size(file, false);
         }
         for file in files {
-            if self.engine.overwrite_end(file, pid, 0, u64::MAX, UNKNOWN).is_ok() {
+            if self.engine.overwrite_end(file, pid, 0, u64::MAX, NO_BYTES).is_ok() {
                 self.engine.refresh_size(file, false);
             }
         }
@@ -711,8 +722,7 @@ impl Manager {
         let is_waiting = || {
             let clients = self.clients.lock().expect("lock");
             let is_changing = |pid: u32, client: &Client| {
-                let overwrites = |no: &FileNo| self.engine.is_overwritten_by(*no, pid);
-                !client.changes.is_empty() || client.rights.keys().any(overwrites)
+                !client.changes.is_empty() || !self.overwritten_by(pid, client).is_empty()
             };
             clients.iter().any(|(pid, client)| is_changing(*pid, client) && process_ended(*pid))
         };
@@ -733,10 +743,6 @@ impl Manager {
                 .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
     }
 }
-
-/// What a change wrote that nobody lived to end: what is cached of its range and clean is dropped.
-const UNKNOWN: Option<Bytes> = None;
-type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
 
 /// Whether a process has ended, reaped or not.
 fn process_ended(pid: u32) -> bool {

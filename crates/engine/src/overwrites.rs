@@ -1,10 +1,14 @@
-//! What clients overwrite by themselves: the manager's side of the table of overwrites.
+//! What clients overwrite without a message: the manager's side of the table of overwrites.
 //!
 //! The protocol is told at [`wire::Overwrite`]. Everything here is called under the engine's lock,
 //! and believes nothing that clients write but who is held up: a record that says nonsense keeps
 //! pages of its file where they are, until its process ends.
 
-use crate::port::FileNo;
+use crate::change::Change;
+use crate::core::Core;
+use crate::port::{FileNo, Version};
+use pagekeeper_frames::{Place, Segment};
+use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::{Memfd, SealFlags};
 use pagekeeper_sys::shared::SharedMap;
@@ -64,16 +68,6 @@ impl Overwrites {
     fn moving(&self, file: FileNo) -> &AtomicU32 {
         let at = file as usize * size_of::<wire::Overwrite>();
         &self.map.words(at + offset_of!(wire::Overwrite, moving), 1)[0]
-    }
-
-    /// So many pages of a file are about to be claimed, to come or go or be written back.
-    pub(crate) fn moves(&self, file: FileNo, pages: u32) {
-        self.moving(file).fetch_add(pages, SeqCst);
-    }
-
-    /// So many of them are at rest again.
-    pub(crate) fn rests(&self, file: FileNo, pages: u32) {
-        self.moving(file).fetch_sub(pages, SeqCst);
     }
 
     /// The pages of a file that somebody overwrites now.
@@ -140,5 +134,130 @@ impl Overwrites {
         self.long(file, offset_of!(wire::Overwrite, first)).store(0, SeqCst);
         self.long(file, offset_of!(wire::Overwrite, end)).store(u64::MAX, SeqCst);
         self.state(file).store(0, SeqCst);
+    }
+}
+
+/// What became of the attempt to claim a page at rest.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Claim {
+    /// It is claimed.
+    Made,
+    /// It was not to be had.
+    Refused,
+    /// A client overwrites it: it stays as it was until that one is done.
+    Overwritten,
+}
+
+impl Core {
+    /// Nobody begins to overwrite a file before its last fence is gone. Who does so now gets one,
+    /// and says when it is done.
+    pub(crate) fn bar_overwrites(&mut self, file: FileNo) {
+        let Some(pages) = self.overwrites.as_ref().and_then(|o| o.meet(file)) else { return };
+        let size_bytes_max = self.known_size(file);
+        let ticket = self.add_fence(file, pages, Change::Write, size_bytes_max);
+        if let (Some(ticket), Some(f)) = (ticket, self.file_mut(file)) {
+            f.overwrite = Some(ticket);
+            self.raise_fence(file, ticket);
+        }
+    }
+
+    /// Puts a fence around what a client overwrites of a file, if one does.
+    pub(crate) fn meet_overwrite(&mut self, file: FileNo) {
+        self.bar_overwrites(file);
+        if let (Some(overwrites), Some(f)) = (&self.overwrites, self.file(file))
+            && f.fences.is_empty()
+        {
+            overwrites.allow(file);
+        }
+    }
+
+    /// Whether a change of a file is open, announced or not.
+    pub(crate) fn is_changing(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| !f.fences.is_empty())
+            || self.overwrites.as_ref().is_some_and(|o| o.holder(file).is_some())
+    }
+
+    /// Whether a client overwrites this page at this moment. It was not asked to wait for pages in
+    /// motion, so that this one must not begin to move.
+    pub(crate) fn overwritten_now(&mut self, place: Place) -> bool {
+        let Place { segment: Segment(file), index } = place;
+        let held = self.overwrites.as_ref().and_then(|o| o.held(file));
+        if !held.is_some_and(|pages| pages.contains(&index)) {
+            return false;
+        }
+        self.meet_overwrite(file);
+        // It may be over by now, or not be about this page after all. Who stays because of it is
+        // heard of again when its fence is taken away.
+        let met = self.file(file).and_then(|f| f.overwrite);
+        self.fences(place).any(|fence| Some(fence.ticket) == met)
+    }
+
+    /// Whether a file is as the last overwrite by a client left it, or one is under way: as during
+    /// any other change, nobody else is taken for who changes it.
+    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version) -> bool {
+        let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let same_time = o.ctime_ns(file) == now.ctime_ns as u64;
+        let same_size =
+            now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
+        o.holder(file).is_some() || same_time && same_size
+    }
+
+    /// How long a file is, as far as that is known here or was said by clients that made it longer.
+    fn known_size(&self, file: FileNo) -> u64 {
+        let followed = self.file(file).map_or(0, |f| f.version.size_bytes);
+        self.overwrites.as_ref().map_or(0, |o| o.grown_to(file)).max(followed)
+    }
+
+    /// Whether clients are known to have made a file longer than was followed.
+    pub(crate) fn is_behind(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| f.version.size_bytes < self.known_size(file))
+    }
+
+    /// A page is about to be claimed: who overwrites content of its file sees it, or is seen by
+    /// [`overwritten_now`](Self::overwritten_now) afterwards.
+    pub(crate) fn moves(&self, file: FileNo) {
+        if let Some(overwrites) = &self.overwrites {
+            overwrites.moving(file).fetch_add(1, SeqCst);
+        }
+    }
+
+    /// A page that was claimed is at rest.
+    pub(crate) fn rests(&self, file: FileNo) {
+        if let Some(overwrites) = &self.overwrites {
+            overwrites.moving(file).fetch_sub(1, SeqCst);
+        }
+    }
+
+    /// Claims a page at rest, and gives the claim up again if the page is being overwritten.
+    pub(crate) fn claim_at_rest(
+        &mut self,
+        place: Place,
+        claim: impl FnOnce() -> bool,
+        give_up: impl FnOnce(),
+    ) -> Claim {
+        self.moves(place.segment.0);
+        let claim = match claim() {
+            false => Claim::Refused,
+            true if self.overwritten_now(place) => {
+                give_up();
+                Claim::Overwritten
+            }
+            true => return Claim::Made,
+        };
+        self.rests(place.segment.0);
+        claim
+    }
+
+    /// Claims a page that is to leave memory.
+    pub(crate) fn claim_leaving(&mut self, page: Page, place: Place) -> Claim {
+        let word = self.word(page);
+        self.claim_at_rest(place, || word.claim_leave(), || word.kept())
+    }
+
+    /// Claims a page that is to be written back; false if that cannot be now.
+    pub(crate) fn claim_clean(&mut self, page: Page, place: Place) -> bool {
+        let word = self.word(page);
+        self.claim_at_rest(place, || word.claim_clean(), || word.cleaned(false)) == Claim::Made
     }
 }

@@ -83,8 +83,7 @@ impl<P: Port> Engine<P> {
     /// Whether a change of a file is open.
     pub(crate) fn is_changing(&self, file: FileNo) -> bool {
         let core = self.lock();
-        core.file(file).is_some_and(|f| !f.fences.is_empty() || f.unsettled > 0)
-            || core.overwrites.as_ref().is_some_and(|o| o.held(file).is_some())
+        core.is_changing(file) || core.file(file).is_some_and(|f| f.unsettled > 0)
     }
 
     /// Whether storage has all of a file, and everybody was told who had to be.

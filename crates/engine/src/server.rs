@@ -1,5 +1,6 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
+use crate::change::NO_BYTES;
 use crate::manager::{Client, Manager, Rights};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::spaces::{Region, Space};
@@ -553,8 +554,7 @@ impl Connection {
                         .map_err(errno_of)?;
                     let store = live.store().ok_or(Errno::INVAL)?;
                     let punched = store.punch(offset, len);
-                    type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
-                    engine.change_end(region.file, ticket, offset, len, None::<Bytes>);
+                    engine.change_end(region.file, ticket, offset, len, NO_BYTES);
                     punched.map_err(errno_of)?;
                 }
                 value(1)

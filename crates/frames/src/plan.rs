@@ -218,6 +218,13 @@ pub struct Run {
 pub const GAP_READ_PAGES: u64 = 8;
 
 impl Run {
+    /// Whether a page is of this run.
+    pub fn contains(&self, place: Place) -> bool {
+        let first = self.place.index;
+        place.segment == self.place.segment
+            && (first..first + u64::from(self.pages)).contains(&place.index)
+    }
+
     /// Pages between this run and a place behind it in the same segment.
     pub fn gap_to(&self, place: Place) -> Option<u64> {
         let end = self.place.index + u64::from(self.pages);

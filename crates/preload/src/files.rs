@@ -429,12 +429,16 @@ pub(crate) fn before_replacing(new: c_int) {
     }
 }
 
+/// Whether a call that ended so failed for lack of space.
+pub(crate) fn is_full(result: isize) -> bool {
+    result == -libc::ENOSPC as isize || result == -libc::EDQUOT as isize
+}
+
 /// Whether a call that ended so failed for lack of space, and is to be made once more: deleted files
 /// may have made room since. (Under the kernel their space is free as soon as nobody uses them any
 /// more; the manager needs a moment to notice.)
 pub(crate) fn makes_room(state: &State, result: isize) -> bool {
-    let full = result == -libc::ENOSPC as isize || result == -libc::EDQUOT as isize;
-    full && ask(state, &Request::new(Op::MakeRoom)).is_ok()
+    is_full(result) && ask(state, &Request::new(Op::MakeRoom)).is_ok()
 }
 
 /// Opens a file: `open` makes the call with the flags that it gets and returns libc's result.

@@ -11,7 +11,7 @@
 //! after it.
 
 use crate::connection::{ask, ask_with};
-use crate::files::File;
+use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
 use crate::table::{self, Entry};
@@ -254,8 +254,8 @@ pub(crate) fn write(
             change::bracket(file, (offset, changed as u64), CHANGE_OTHER, || 0);
         }
     }
-    let full = result == -libc::ENOSPC as isize || result == -libc::EDQUOT as isize;
-    (!full).then_some(result)
+    // By message it is tried again, when deleted files have made room.
+    (!files::is_full(result)).then_some(result)
 }
 
 /// Sees to it that the next write inside a file can be made without a message, if it may.
@@ -313,8 +313,12 @@ pub(crate) fn close(state: &State, entry: Entry) {
 /// Sees to it that this process can look into the table, which tells of lengths that the manager may
 /// not know; false if it cannot.
 pub(crate) fn can_look(state: &State) -> bool {
-    introduce(state);
-    !RECORDS.load(SeqCst).is_null()
+    let is_mapped = || !RECORDS.load(SeqCst).is_null();
+    // A forked child has its parent's mapping.
+    is_mapped() || {
+        introduce(state);
+        is_mapped()
+    }
 }
 
 /// Asks once for the table of overwrites and for this process's number in it; false if it may not

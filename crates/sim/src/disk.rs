@@ -38,12 +38,7 @@ impl Disk {
 
     /// Waits for a page, if it is on its way; whether it was.
     pub(crate) fn wait_for(&mut self, place: Place) -> bool {
-        let is_in = |run: &Run| {
-            let first = run.place.index;
-            run.place.segment == place.segment
-                && (first..first + u64::from(run.pages)).contains(&place.index)
-        };
-        let waited = self.on_their_way.iter().filter(|(run, _)| is_in(run));
+        let waited = self.on_their_way.iter().filter(|(run, _)| run.contains(place));
         let there_ns = waited.map(|(_, there_ns)| *there_ns).max();
         let has_to_wait = there_ns > Some(self.now_ns);
         self.now_ns = self.now_ns.max(there_ns.unwrap_or(0));

@@ -1,8 +1,8 @@
 //! Programs that share frames, against programs alone and against what was promised.
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{
-    Allocation, PoolOptions, PoolProgram, References, Schedule, SimError, SweepOptions,
-    simulate_pool, sweep,
+    Allocation, PoolOptions, PoolOutcome, PoolProgram, References, Schedule, SimError,
+    SweepOptions, simulate_pool, sweep,
 };
 use pagekeeper_trace::ExtentEvent;
 use proptest::prelude::*;
@@ -64,6 +64,13 @@ fn with_heap(done: &[Done]) -> References {
     builder.finish()
 }
 
+/// Programs of one policy, each with so many frames of its own.
+fn in_fixed_shares(strings: &[References], spec: &str, share: u32) -> PoolOutcome {
+    let programs: Vec<_> = strings.iter().map(|r| PoolProgram::new("", r, policy(spec))).collect();
+    let frames = share * strings.len() as u32;
+    simulate_pool(&programs, &PoolOptions::new(frames, Allocation::Fixed, TURNS)).unwrap()
+}
+
 proptest! {
     /// What becomes of heaps is the same in a pool: zeros that need no read, pages that leave
     /// unwritten when they are freed, forks that write.
@@ -74,11 +81,7 @@ proptest! {
     ) {
         let strings: Vec<References> = all.iter().map(|done| with_heap(done)).collect();
         for spec in ["lru", "fifo2", "acfc"] {
-            let programs: Vec<_> =
-                strings.iter().map(|r| PoolProgram::new("", r, policy(spec))).collect();
-            let frames = share * strings.len() as u32;
-            let options = PoolOptions::new(frames, Allocation::Fixed, TURNS);
-            let outcome = simulate_pool(&programs, &options).unwrap();
+            let outcome = in_fixed_shares(&strings, spec, share);
             for (program, references) in outcome.programs.iter().zip(&strings) {
                 let alone = sweep(references, &[policy(spec)], &[share], &SweepOptions::default());
                 let alone = alone.unwrap()[0].counts;
@@ -119,11 +122,7 @@ proptest! {
     fn fixed_shares_are_programs_alone(strings in strings(), share in 1..20_u32) {
         let strings = references(&strings);
         for spec in ["lru", "fifo2", "clock"] {
-            let programs: Vec<_> =
-                strings.iter().map(|r| PoolProgram::new("", r, policy(spec))).collect();
-            let frames = share * strings.len() as u32;
-            let options = PoolOptions::new(frames, Allocation::Fixed, TURNS);
-            let outcome = simulate_pool(&programs, &options).unwrap();
+            let outcome = in_fixed_shares(&strings, spec, share);
             for (program, references) in outcome.programs.iter().zip(&strings) {
                 let counted = (program.faults, program.write_backs);
                 prop_assert_eq!(counted, alone(references, spec, share));

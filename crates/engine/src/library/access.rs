@@ -165,6 +165,13 @@ impl<P: Port> Engine<P> {
         result
     }
 
+    /// Tells the brain what was used without the lock; what follows.
+    pub(crate) fn told(&self, core: &mut Core) -> Job {
+        let mut job = Job::default();
+        core.touched(self.touches.take(), &mut job);
+        job
+    }
+
     /// Leaves to another thread what comes along with the page that somebody waits for, with the
     /// victims in its place: so both are read at a time.
     fn run_ahead(&self, job: &mut Job, place: Place) {
@@ -208,8 +215,7 @@ impl<P: Port> Engine<P> {
             }
             let pages = pages.min(allowed.unwrap_or(u64::MAX));
             self.touches.missed();
-            let mut job = Job::default();
-            core.touched(self.touches.take(), &mut job);
+            let mut job = self.told(&mut core);
             if core.state(place).1 != State::Absent {
                 drop(core);
                 self.run(job, None, &mut again);
@@ -298,8 +304,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn tell_touches(&self) {
         // Whoever decides just now is more important.
         let Some(mut core) = self.try_lock() else { return };
-        let mut job = Job::default();
-        core.touched(self.touches.take(), &mut job);
+        let job = self.told(&mut core);
         drop(core);
         if !job.is_empty() {
             self.after(Box::new(After { job, again: Again::new() }));

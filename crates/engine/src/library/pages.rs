@@ -1,6 +1,6 @@
 //! What the engine is asked about a segment's pages, and told to do with many of them.
 
-use crate::core::{Core, Job};
+use crate::core::Core;
 use crate::engine::{Again, Engine};
 use crate::library::segment::{PageAttributes, attributes_of};
 use crate::port::{FileNo, Port};
@@ -22,8 +22,7 @@ impl<P: Port> Engine<P> {
     /// Pages in memory, the one used longest ago first.
     pub(crate) fn by_last_use(&self) -> Vec<Place> {
         let mut core = self.lock();
-        let mut job = Job::default();
-        core.touched(self.touches.take(), &mut job);
+        let job = self.told(&mut core);
         let places = core.brain.by_last_use();
         drop(core);
         self.finish(job);
@@ -51,8 +50,7 @@ impl<P: Port> Engine<P> {
     /// What is known of each page of a range. What was used without the lock is told first.
     pub(crate) fn attributes(&self, file: FileNo, pages: Range<u64>) -> Vec<PageAttributes> {
         let mut core = self.lock();
-        let mut job = Job::default();
-        core.touched(self.touches.take(), &mut job);
+        let job = self.told(&mut core);
         let place = |index| Place { segment: Segment(file), index };
         let attributes = pages.map(|index| attributes_of(&core, place(index))).collect();
         drop(core);

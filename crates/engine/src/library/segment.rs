@@ -225,10 +225,22 @@ impl Inner {
         want: u64,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
-        let engine = &self.shared().engine;
         if !self.backing.frames.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
+        self.begin_use(place, how, want, f)
+    }
+
+    /// Begins to use a page, whatever that takes, and does something with its frame before what
+    /// follows from that. `None`: it lies behind the end.
+    fn begin_use<'f, T>(
+        &'f self,
+        place: Place,
+        how: Use,
+        want: u64,
+        f: impl FnOnce(Frame<'f>) -> T,
+    ) -> Result<Option<T>, PortError> {
+        let engine = &self.shared().engine;
         let mut after = After::nothing();
         let used = engine.use_page(place, how, want, &mut after);
         let begun = |page| self.backing.frames.begun(engine, place, page, how);
@@ -252,12 +264,7 @@ impl Inner {
             return Ok(Some(frame));
         }
         self.check_here()?;
-        let mut after = After::nothing();
-        let used = engine.use_page(place, how, want, &mut after);
-        let begun = |page| self.backing.frames.begun(engine, place, page, how);
-        let frame = used.and_then(|page| page.map(begun).transpose());
-        engine.after(after);
-        frame.map_err(io_error)
+        self.begin_use(place, how, want, |frame| frame).map_err(io_error)
     }
 
     /// Whether so many pages may be pinned at once.
