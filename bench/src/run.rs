@@ -159,7 +159,9 @@ pub fn run_within(
     let mut major_faults = ended.major_faults;
     if let Some(stats) = &stats {
         major_faults = stats["major_faults"].as_u64().unwrap_or(0);
-        ensure!(major_faults > 0, "{command:?} managed nothing: is the preload library built?");
+        // While `auto` stands by, there may be nothing to manage.
+        let managed = major_faults > 0 || !stats["standby"].is_null();
+        ensure!(managed, "{command:?} managed nothing: is the preload library built?");
     }
     let told: Option<Value> = output.lines().last().and_then(|l| serde_json::from_str(l).ok());
     let of_program = |key: &str| told.as_ref().and_then(|t| t.get(key));

@@ -141,6 +141,7 @@ impl Job {
             preload: program::preload()?,
             holder: vec![holder, "holder".into()],
             seed: 0,
+            standby: false,
             hooks: Hooks { prepare: Some(signals::prepare), started: Some(signals::forward_to) },
             control: None,
         })
@@ -244,6 +245,18 @@ fn tell_counts(stats: &Stats) {
         Size(total.read_bytes),
         Size(total.written_bytes),
     ));
+    if let Some(standby) = &stats.standby {
+        let time = report::duration(standby.ns as f64);
+        say(&match &standby.end {
+            Some(end) => {
+                format!("files that are only read were the kernel's for {time}, until {end}")
+            }
+            None => format!(
+                "files that are only read were the kernel's all the time ({time}): nothing was to be \
+                 won"
+            ),
+        });
+    }
     if let Some(percent) = stats.sampling_percent.filter(|percent| *percent > 0) {
         let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;
         say(&format!(

@@ -273,11 +273,8 @@ fn stop_programs(tag: &[u8], files: &HashSet<FileId>) -> usize {
     let mut stopped = 0;
     while !tag.is_empty() && start.elapsed() < STOP_MAX {
         let mut found = 0;
-        for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else {
-                continue;
-            };
-            let Ok(environ) = std::fs::read(entry.path().join("environ")) else { continue };
+        for pid in process::all() {
+            let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
             let tagged = environ.windows(tag.len()).any(|w| w == tag);
             if pid == me || !(tagged || maps_any(pid, files)) {
                 continue;

@@ -9,7 +9,8 @@ use crate::privilege::Privilege;
 use crate::recorder::{self, Content};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
-use crate::stats::Stats;
+use crate::standby::Standby;
+use crate::stats::{StandbyReport, Stats};
 use crate::table::Table;
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare};
 use pagekeeper_policy::PolicySpec;
@@ -62,6 +63,9 @@ pub struct Options {
     pub holder: Vec<OsString>,
     /// Seed of random policies.
     pub seed: u64,
+    /// Leave files that are only read to the kernel as long as nothing can be won, where a cgroup
+    /// bounds the kernel's page cache to about as much memory. Not with heap memory or recordings.
+    pub standby: bool,
     /// What the caller does around the program's start.
     pub hooks: Hooks,
     /// Takes the run's control when the program was started.
@@ -102,6 +106,7 @@ impl Control {
     /// The policy cannot run live, or the run has ended; nothing was changed.
     pub fn replace_policy(&self, policy: &PolicySpec) -> Result<u32, String> {
         let manager = self.manager.upgrade().ok_or("the run has ended")?;
+        manager.end_standby("another policy was asked for");
         manager.engine.replace_policy(policy, self.seed).map_err(|e| e.to_string())
     }
 }
@@ -192,6 +197,15 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
         Some(heap) => format!(":{}", heap.min_bytes),
         None => String::new(),
     };
+    // Memory of other kinds, and references, are to be seen from the start.
+    let stands_by =
+        options.standby && may_follow && options.heap.is_none() && options.record.is_none();
+    let standby = if stands_by {
+        Standby::begin(options.memory_bytes, secret).map_err(machine("no shared memory"))?
+    } else {
+        None
+    };
+    let how = standby.as_ref().map_or(how, |standby| format!("::{}", standby.place()));
     let tag = format!("{}={name}:{}{how}", wire::ENV_SOCKET, hex(&secret));
 
     let mut holder = Command::new(&options.holder[0]);
@@ -201,7 +215,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     let holder = Arc::new(holder);
     let privilege = Privilege::found(may_follow, holder.pid());
     let result = privilege.limit(config).map_err(RunError::Machine).and_then(|config| {
-        run_held(options, policy, config, privilege, secret, &name, &tag, table, &holder)
+        run_held(options, policy, config, privilege, secret, &name, &tag, table, &holder, standby)
     });
     holder.done();
     result
@@ -218,6 +232,7 @@ fn run_held(
     tag: &str,
     table: Table,
     holder: &Arc<Holder>,
+    standby: Option<Standby>,
 ) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
@@ -253,6 +268,9 @@ fn run_held(
         manager.manage_heaps(scratch);
     }
     manager.set_witness(Box::new(holder.clone()));
+    if let Some(standby) = standby {
+        let _ = manager.standby.set(standby);
+    }
     let listener = Listener::bind(name.as_bytes(), false).map_err(machine("no socket"))?;
 
     let (_, value) = tag.split_once('=').expect("a tag is an assignment");
@@ -309,6 +327,13 @@ fn run_held(
     stats.policy = options.policy.to_string();
     stats.memory_bytes = options.memory_bytes;
     stats.elapsed_ns = elapsed_ns;
+    stats.standby = manager.standby.get().map(|standby| match standby.ended() {
+        Some(ended) => StandbyReport {
+            ns: u64::try_from(ended.after.as_nanos()).unwrap_or(u64::MAX),
+            end: Some(ended.reason.clone()),
+        },
+        None => StandbyReport { ns: elapsed_ns, end: None },
+    });
     (stats.notes, stats.passed_through) = manager.remarks();
     Ok(Outcome { status, stats, unwritten, recorded })
 }
@@ -359,6 +384,11 @@ fn start_threads(
     }
     let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
     threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &h, &s))));
+    if manager.stands_by() {
+        let (m, s) = (manager.clone(), stop.clone());
+        let watch = move || m.watch_standby(|| s.load(Ordering::SeqCst));
+        threads.push(spawn("pk-standby", Box::new(watch)));
+    }
     let m = manager.clone();
     drop(spawn("pk-watch", Box::new(move || m.watch_loop())));
     // The listener's thread ends with the process: nothing wakes an accept.

@@ -12,6 +12,7 @@ use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use crate::selection::Selection;
 use crate::spaces::{Region, Space};
+use crate::standby::Standby;
 use crate::stats::PassedThrough;
 use crate::store::Store;
 use crate::work::{Work, Workers};
@@ -48,6 +49,8 @@ struct Slot {
     refused: bool,
     /// Somebody has a mapping of it from the kernel, which shows nothing of the manager's copy.
     plain: bool,
+    /// It is to be managed when the standby ends.
+    deferred: bool,
     /// It was opened with O_PATH: it may be opened anew although nobody has it open.
     by_path: bool,
     /// When it was last heard of, in messages of any file.
@@ -85,8 +88,9 @@ impl Slots {
         if let Some(no) = self.by_id.get(&id) {
             return Some(*no);
         }
-        let (active, refused, plain, by_path) = (false, false, false, false);
-        let slot = Slot { name, id, active, refused, plain, by_path, used: 0, uses_seen: 0 };
+        let (active, refused, plain, deferred, by_path) = (false, false, false, false, false);
+        let (used, uses_seen) = (0, 0);
+        let slot = Slot { name, id, active, refused, plain, deferred, by_path, used, uses_seen };
         let no = match self.free.pop() {
             Some(no) => {
                 self.list[no as usize] = slot;
@@ -160,7 +164,7 @@ pub trait Witness: Send + Sync {
 pub struct Manager {
     /// The page cache.
     pub engine: Engine<LivePort>,
-    selection: Selection,
+    pub(crate) selection: Selection,
     slots: Mutex<Slots>,
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
@@ -182,6 +186,7 @@ pub struct Manager {
     pub(crate) epoll: Epoll,
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
+    pub(crate) standby: OnceLock<Standby>,
     witness: OnceLock<Box<dyn Witness>>,
     /// Files that the witness was told of.
     witnessed: Mutex<HashSet<FileNo>>,
@@ -223,6 +228,7 @@ impl Manager {
             epoll: Epoll::new()?,
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
+            standby: OnceLock::new(),
             witness: OnceLock::new(),
             witnessed: Mutex::default(),
             secret,
@@ -273,6 +279,16 @@ impl Manager {
 
     /// A client opened a regular file: its slot, if it may be managed.
     pub(crate) fn opened(&self, fd: BorrowedFd<'_>, open_flags: i32) -> Option<FileNo> {
+        self.opened_by(fd, open_flags, None)
+    }
+
+    /// [`opened`](Self::opened) for a process that has a mapping of the file taken over, if `taker`.
+    pub(crate) fn opened_by(
+        &self,
+        fd: BorrowedFd<'_>,
+        open_flags: i32,
+        taker: Option<u32>,
+    ) -> Option<FileNo> {
         let stat = file::stat(fd).ok()?;
         if !stat.is_regular() {
             return None;
@@ -306,7 +322,8 @@ impl Manager {
             self.engine.refresh_size(no, false);
             self.allow_writes(no, fd, open_flags);
         } else if stat.version.size_bytes >= self.selection.min_size_bytes.max(1)
-            && self.activate(no, fd, open_flags).is_err()
+            && !self.is_deferred(no)
+            && self.activate(no, fd, open_flags, taker).is_err()
         {
             return None;
         }
@@ -349,13 +366,45 @@ impl Manager {
         slots.passed.push(passed);
     }
 
+    /// Whether a file is left to the kernel until the standby ends, whoever opens it.
+    fn is_deferred(&self, no: FileNo) -> bool {
+        let mut slots = self.slots.lock().expect("lock");
+        let deferred = self.stands_by();
+        slots.list[no as usize].deferred |= deferred;
+        deferred
+    }
+
+    /// Starts to manage what was left to the kernel while the manager stood by.
+    pub(crate) fn activate_deferred(&self) {
+        let deferred: Vec<(FileNo, String)> = {
+            let mut slots = self.slots.lock().expect("lock");
+            let list = slots.list.iter_mut().enumerate();
+            list.filter_map(|(no, slot)| {
+                std::mem::take(&mut slot.deferred).then(|| (no as FileNo, slot.name.clone()))
+            })
+            .collect()
+        };
+        for (no, name) in deferred {
+            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+            let fd = rustix::fs::open(&name, flags, rustix::fs::Mode::empty());
+            match fd {
+                Ok(fd) if self.is_slots_file(no, fd.as_fd()) => {
+                    let _ = self.activate(no, fd.as_fd(), libc::O_RDONLY, None);
+                }
+                _ => self.refuse(no, "it lost its name before memory was short"),
+            }
+        }
+    }
+
     /// Starts to manage a file.
     pub(crate) fn activate(
         &self,
         no: FileNo,
         fd: BorrowedFd<'_>,
         open_flags: i32,
+        taker: Option<u32>,
     ) -> Result<(), ()> {
+        self.end_standby("a file was mapped that may be written to");
         // To its end before anybody else uses the file: two programs may open it at once.
         let _one = self.activating.lock().expect("lock");
         let (name, id) = {
@@ -374,6 +423,7 @@ impl Manager {
             }
             (slot.name.clone(), slot.id)
         };
+        self.may_take(no, id, taker).map_err(|reason| self.refuse(no, reason))?;
         let store = Store::open(fd).map_err(|e| {
             self.refuse(no, format!("cannot be opened again for reading: {e}"));
         })?;
@@ -382,6 +432,9 @@ impl Manager {
         {
             self.refuse(no, "another pagekeeper run manages it".to_owned());
             return Err(());
+        }
+        if self.standby.get().is_some() {
+            store.expect_cached();
         }
         let version = store.version().map_err(|_| ())?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
@@ -713,6 +766,9 @@ impl Manager {
             }
         }
         self.clients.lock().expect("lock").remove(&pid);
+        if let Some(standby) = self.standby.get() {
+            standby.took(pid);
+        }
         let _ = self.kick.notify();
     }
 

@@ -249,6 +249,7 @@ impl Connection {
             }
             Op::Fork => value(manager.heap_fork(self.pid, r.a, r.b)?),
             Op::Inherit => self.inherit(r),
+            Op::TakeOver => self.take_over(r),
             Op::Overwrites => self.overwrites(),
             Op::Frames => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
@@ -281,6 +282,9 @@ impl Connection {
     fn opened(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
         let fd = fd.ok_or(Errno::BADF)?;
         let (rights, flags) = Rights::proved_by(&fd)?;
+        if self.manager.is_to_take_over_first(self.pid, fd.as_fd()) {
+            return Ok(Answer { reply: Reply { r3: 1, ..Reply::default() }, fd: None });
+        }
         let Some(no) = self.manager.opened(fd.as_fd(), flags) else { return value(0) };
         let opened_ns = if r.b == 0 { u64::MAX } else { r.b };
         let r1 = self.manager.engine.errors_at(no, opened_ns);
@@ -308,6 +312,20 @@ impl Connection {
         }
     }
 
+    fn take_over(&self, r: Request) -> Handled {
+        if r.b == 0 {
+            let (addr, bytes) = self.manager.next_to_take_over(self.pid, r.a).unwrap_or_default();
+            return values(addr, bytes);
+        }
+        match self.manager.take_over(self.pid, r.a, r.c) {
+            Some((no, reply, memfd)) => {
+                self.prepared(no, true);
+                Ok(Answer { reply, fd: Some(memfd) })
+            }
+            None => value(0),
+        }
+    }
+
     fn map_prepare(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
         let manager = &self.manager;
         let no = u32::try_from(r.a).map_err(|_| Errno::INVAL)?;
@@ -321,12 +339,15 @@ impl Connection {
             let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
             let large = size.max(r.c) >= manager.min_size_bytes().max(1);
             let managed = match large {
-                true => manager.activate(no, fd.as_fd(), flags).is_ok(),
+                true => manager.activate(no, fd.as_fd(), flags, None).is_ok(),
                 false => !manager.leave_plain(no),
             };
             if !managed {
                 return value(0);
             }
+        }
+        if rights.write {
+            manager.wait_for_takers(no);
         }
         // It may have been opened before the file was managed.
         manager.allow_writes(no, fd.as_fd(), flags);

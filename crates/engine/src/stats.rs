@@ -185,6 +185,15 @@ pub struct FileReport {
     pub counts: FileCounts,
 }
 
+/// A time in which files that are only read were left to the kernel's page cache.
+#[derive(Clone, Debug, Serialize)]
+pub struct StandbyReport {
+    /// How long; the whole run if it did not end.
+    pub ns: u64,
+    /// Why it ended, if it did.
+    pub end: Option<String>,
+}
+
 /// What a run counted, in total and per file. The names are relied on by scripts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stats {
@@ -199,6 +208,9 @@ pub struct Stats {
     pub total: FileCounts,
     /// Wall-clock time of the program.
     pub elapsed_ns: u64,
+    /// How long files that were only read stayed the kernel's before they were managed, because
+    /// nothing could be won; none if there was no such time.
+    pub standby: Option<StandbyReport>,
     /// Major faults on pages that were evicted before.
     pub refaults: u64,
     /// Pages fetched ahead of need.

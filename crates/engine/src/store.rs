@@ -8,7 +8,7 @@ use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, RwLock};
 
 /// Descriptors of one file. Few, since a run may manage thousands of files.
@@ -26,7 +26,12 @@ pub struct Store {
     access: RwLock<Arc<Access>>,
     /// Direct I/O turned out not to work after all.
     buffered: AtomicBool,
+    /// For how many more reads the kernel's page cache is looked at first.
+    cached_reads: AtomicU32,
 }
+
+/// So many reads in a row that the kernel's page cache has nothing of show that it is used up.
+const CACHED_READS: u32 = 64;
 
 impl From<Errno> for PortError {
     fn from(errno: Errno) -> PortError {
@@ -70,7 +75,33 @@ impl Store {
     }
 
     fn new(access: Access, buffered: bool) -> Store {
-        Store { access: RwLock::new(Arc::new(access)), buffered: AtomicBool::new(buffered) }
+        Store {
+            access: RwLock::new(Arc::new(access)),
+            buffered: AtomicBool::new(buffered),
+            cached_reads: AtomicU32::new(0),
+        }
+    }
+
+    /// The kernel's page cache may have much of the file that is not to be read again. What is taken
+    /// from there leaves it.
+    pub(crate) fn expect_cached(&self) {
+        self.cached_reads.store(CACHED_READS, Ordering::Relaxed);
+    }
+
+    /// Reads what the kernel's page cache has, if that is all of it.
+    fn load_cached(&self, fd: &OwnedFd, offset: u64, data: &mut [u8]) -> bool {
+        let left = self.cached_reads.load(Ordering::Relaxed);
+        if left == 0 {
+            return false;
+        }
+        let bytes = data.len();
+        let read = file::read_at(fd, &mut [IoSliceMut::new(data)], offset, TransferFlags::NOWAIT);
+        let is_all = read == Ok(bytes);
+        self.cached_reads.store(if is_all { CACHED_READS } else { left - 1 }, Ordering::Relaxed);
+        if is_all {
+            let _ = file::advise(fd, offset, bytes as u64, false);
+        }
+        is_all
     }
 
     fn access(&self) -> Arc<Access> {
@@ -170,12 +201,21 @@ impl Store {
         access.direct.as_ref().filter(|_| !self.buffered.load(Ordering::Relaxed))
     }
 
+    /// [`unbuffered`](Self::unbuffered), for a read that begins now and ends later: none while the
+    /// kernel's page cache is to be looked at first.
+    fn for_begun_read<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
+        self.unbuffered(access).filter(|_| self.cached_reads.load(Ordering::Relaxed) == 0)
+    }
+
     /// Reads whole pages; what the file does not have is zero. Returns the file's own bytes.
     ///
     /// # Errors
     /// As `pread(2)`.
     pub fn load(&self, offset: u64, data: &mut [u8]) -> Result<u64, PortError> {
         let access = self.access();
+        if self.load_cached(&access.plain, offset, data) {
+            return Ok(data.len() as u64);
+        }
         let direct = self.unbuffered(&access);
         let fd = direct.unwrap_or(&access.plain);
         let mut done = 0;
@@ -219,7 +259,7 @@ impl Store {
         bytes: usize,
     ) -> Result<Loading, Buffer> {
         let access = self.access();
-        match self.unbuffered(&access) {
+        match self.for_begun_read(&access) {
             Some(fd) => {
                 let reading = rings.read(fd, buffer, bytes, offset)?;
                 // Meanwhile nobody is to think the file unused.
@@ -237,7 +277,7 @@ impl Store {
         begin: impl FnOnce(&OwnedFd) -> Option<Transfer<K>>,
     ) -> Option<LoadingInPlace> {
         let access = self.access();
-        let reading = begin(self.unbuffered(&access)?)?;
+        let reading = begin(self.for_begun_read(&access)?)?;
         Some(Box::new(move || {
             let (_, read) = reading.finish();
             // Until then nobody was to think the file unused.
@@ -382,6 +422,27 @@ fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_page_cache_has_is_taken_from_there() {
+        let path = std::env::temp_dir().join(format!("pagekeeper-cached-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 8 * PAGE_BYTES as usize]).unwrap();
+        let file = std::fs::File::open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.sync_all().unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.expect_cached();
+        let mut page = [0u8; PAGE_BYTES as usize];
+        assert_eq!(store.load(PAGE_BYTES, &mut page), Ok(PAGE_BYTES));
+        assert_eq!(page, [7u8; PAGE_BYTES as usize]);
+        assert_eq!(store.cached_reads.load(Ordering::Relaxed), CACHED_READS);
+        // Behind the end there is nothing to take: the plain way knows what that means.
+        for _ in 0..CACHED_READS {
+            assert_eq!(store.load(8 * PAGE_BYTES, &mut page), Ok(0));
+            assert_eq!(page, [0u8; PAGE_BYTES as usize]);
+        }
+        assert_eq!(store.cached_reads.load(Ordering::Relaxed), 0);
+    }
 
     #[test]
     fn a_read_under_way_ends_as_a_plain_one_or_is_to_be_made_again() {

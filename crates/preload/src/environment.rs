@@ -2,6 +2,7 @@
 
 use crate::connection::ask_with;
 use crate::raw::{self, Arena};
+use crate::standby;
 use crate::state::{self, View};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -121,8 +122,9 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     let mut parts = socket.split(|&c| c == b':');
     let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return false };
     let how = parts.next();
+    let standby = parts.next();
     let user_mode_only = how == Some(USER_MODE_ONLY.as_bytes());
-    let heap = how.filter(|_| !user_mode_only).map(|digits| {
+    let heap = how.filter(|how| !user_mode_only && !how.is_empty()).map(|digits| {
         digits.iter().fold(0usize, |number, digit| {
             number.saturating_mul(10).saturating_add(digit.wrapping_sub(b'0') as usize)
         })
@@ -138,6 +140,9 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
         }
     }
     door.secret = (halves[0], halves[1]);
+    if let Some(place) = standby {
+        standby::find(place, door.secret);
+    }
     door.heap_bytes = heap;
     door.user_mode_only = user_mode_only;
     door.name[..name.len()].copy_from_slice(name);

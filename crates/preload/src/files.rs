@@ -5,7 +5,7 @@ use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry};
-use crate::{change, connection, direct, first_use, raw_call, real};
+use crate::{change, connection, direct, first_use, raw_call, real, standby};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
@@ -246,8 +246,14 @@ pub(crate) fn opening(flags: c_int) -> Request {
 
 /// Shows the manager a descriptor: the file's slot, if it has one, and the reply.
 pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(u32, Reply)> {
-    let (reply, came) = ask_with(state, request, &[], fd).ok()?;
+    let (mut reply, came) = ask_with(state, request, &[], fd).ok()?;
     raw::close(came);
+    if reply.r0 == 0 && reply.r3 != 0 {
+        standby::end();
+        let came;
+        (reply, came) = ask_with(state, request, &[], fd).ok()?;
+        raw::close(came);
+    }
     let slot = u32::try_from(reply.r0.checked_sub(1)?).ok()?;
     Some((slot, reply))
 }
@@ -446,6 +452,7 @@ pub(crate) fn makes_room(state: &State, result: isize) -> bool {
 /// Truncation on opening is made a call of its own, because only the opened descriptor tells whose
 /// file it is.
 pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
+    standby::step();
     if matches!(state::view(), View::Foreign) {
         return open(flags);
     }

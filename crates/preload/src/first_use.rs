@@ -14,7 +14,7 @@ use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Unshown};
-use crate::{direct, mapping, transfer};
+use crate::{direct, mapping, standby, transfer};
 use core::sync::atomic::Ordering;
 use libc::c_int;
 use pagekeeper_wire::{Reply, Request};
@@ -45,6 +45,19 @@ fn note(fd: c_int, opened_ns: u64, unshown: Unshown) {
     files::enter(state, fd, opened_ns, || table::set_unshown(fd, unshown));
 }
 
+/// Whether nothing is shown for the time being. What was mapped meanwhile is taken over before
+/// anything is shown.
+fn waits() -> bool {
+    standby::step();
+    standby::holds()
+}
+
+/// Whether a descriptor may turn out to be of a managed file, though nothing is shown now.
+pub(crate) fn may_come(fd: c_int) -> bool {
+    table::unshown(fd).is_some()
+        && raw::fstat(fd).is_ok_and(|stat| files::can_be_managed(fd, &stat))
+}
+
 /// When it was opened: errors of write-backs since then are news to it.
 fn opened_ns(fd: c_int) -> u64 {
     table::heard(fd).map_or(0, |known| known.load(Ordering::Relaxed))
@@ -53,6 +66,9 @@ fn opened_ns(fd: c_int) -> u64 {
 /// Shows the manager an unshown descriptor: the file, if it has a slot. Another thread may show it
 /// meanwhile, or give its number to another file.
 pub(crate) fn show(fd: c_int) -> Option<File> {
+    if waits() {
+        return None;
+    }
     loop {
         let Some(known) = table::unshown(fd) else {
             let state = state::glance()?;
@@ -134,6 +150,9 @@ pub(crate) fn read(
     position: Option<i64>,
 ) -> Option<isize> {
     let known = table::unshown(fd)?;
+    if waits() {
+        return None;
+    }
     let Some(state) = settle(fd, known) else {
         return transfer::read_directly(fd, table::readable(fd)?, buffers, position);
     };

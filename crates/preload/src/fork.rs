@@ -11,7 +11,7 @@ use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
-use crate::{environment, heap, real, userfault};
+use crate::{environment, heap, real, standby, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -71,6 +71,7 @@ fn message(state: &State, phase: u64, ticket: u64) -> Result<u64, i32> {
 /// Whether this process may fork now: what is dirty can be stored, and the thread's stack is not
 /// itself heap memory, which nobody may write to while the process forks.
 pub(crate) fn may_fork() -> bool {
+    standby::end();
     if !heap::used() {
         return true;
     }
@@ -200,6 +201,9 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
 
 /// A child made by a system call without libc, if it gets a copy of the memory and returns here.
 pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize) -> Option<isize> {
+    if flags & libc::CLONE_VM as usize == 0 {
+        standby::end();
+    }
     if !concerns() || flags & libc::CLONE_VM as usize != 0 || stack != 0 {
         return None;
     }

@@ -28,6 +28,7 @@
 //! - where only faults of user code are served, system calls on mapped files are made on a copy
 //!   ([`bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
 //!   fails (EACCES);
+//! - while the manager stands by ([`standby`]), files that are only read are the kernel's altogether;
 //! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program.
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
@@ -58,6 +59,7 @@ mod raw;
 mod real;
 mod relay;
 mod sockets;
+mod standby;
 mod start;
 mod state;
 mod stdio;

@@ -11,7 +11,7 @@ use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state;
 use crate::userfault;
-use crate::{change, environment, heap, raw_call, table};
+use crate::{change, environment, heap, raw_call, standby, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{MAP_LIBRARY, Op, PAGE_BYTES, Request};
@@ -75,6 +75,9 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     const KERNEL_ONLY: c_int = libc::MAP_HUGETLB | libc::MAP_SYNC | libc::MAP_GROWSDOWN;
     if call.flags & libc::MAP_ANONYMOUS != 0 {
         return None;
+    }
+    if let Some(result) = standby::mmap(&call) {
+        return Some(result);
     }
     let file = files::managed(call.fd)?;
     if !file.state.is_own() {
@@ -286,7 +289,7 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
 }
 
 /// Whether the manager carried an advice out.
-fn advise_manager(
+pub(crate) fn advise_manager(
     state: &state::State,
     addr: usize,
     bytes: usize,

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) mapping: Lock,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
+    /// Held while mappings are taken over that were made while the manager stood by.
+    pub(crate) standby: Lock,
 }
 
 /// Null while this library is inactive.

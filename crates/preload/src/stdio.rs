@@ -6,6 +6,7 @@
 //! calls (the file's dirty pages are written back before).
 
 use crate::files;
+use crate::first_use;
 use crate::raw;
 use crate::table;
 use crate::transfer;
@@ -157,6 +158,11 @@ fn open_cookie(fd: c_int, flags: c_int) -> *mut FILE {
     stream
 }
 
+/// Whether reads and writes of a stream on this descriptor are to come here.
+fn may_be_managed(fd: c_int) -> bool {
+    files::managed(fd).is_some() || first_use::may_come(fd)
+}
+
 /// `fopen(3)`.
 pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if matches!(state::view(), state::View::Foreign) || path.is_null() || mode.is_null() {
@@ -175,7 +181,7 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if fd < 0 {
         return core::ptr::null_mut();
     }
-    let stream = if files::managed(fd).is_some() {
+    let stream = if may_be_managed(fd) {
         open_cookie(fd, flags)
     } else {
         seek_to_append(fd, flags);
@@ -191,7 +197,7 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
 
 /// `fdopen(3)`.
 pub(crate) fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
-    if files::managed(fd).is_none() || mode.is_null() {
+    if !may_be_managed(fd) || mode.is_null() {
         return real::fdopen(fd, mode);
     }
     // SAFETY: the program's own string.
@@ -340,7 +346,7 @@ pub(crate) fn fileno(stream: *mut FILE) -> c_int {
 /// of ours. glibc's functions go through these variables.
 pub(crate) fn adopt_standard_streams() {
     for (fd, name) in [(0, c"stdin"), (1, c"stdout"), (2, c"stderr")] {
-        if files::managed(fd).is_none() {
+        if !may_be_managed(fd) {
             continue;
         }
         // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.

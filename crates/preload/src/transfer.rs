@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, environment, first_use, overwrite, raw_call, state};
+use crate::{bounce, environment, first_use, overwrite, raw_call, standby, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -226,6 +226,7 @@ pub(crate) fn write(
     rwf: c_int,
     plain: impl Fn() -> isize,
 ) -> Option<isize> {
+    standby::step();
     let bounced = |iov: &dyn Buffers| {
         if !environment::user_mode_only() {
             return None;

@@ -57,6 +57,22 @@ pub enum Version {
     V2,
 }
 
+impl Version {
+    fn usage_file(self) -> &'static str {
+        match self {
+            Version::V1 => "memory.usage_in_bytes",
+            Version::V2 => "memory.current",
+        }
+    }
+
+    fn limit_file(self) -> &'static str {
+        match self {
+            Version::V1 => "memory.limit_in_bytes",
+            Version::V2 => "memory.max",
+        }
+    }
+}
+
 /// A memory cgroup of our own; removed when dropped, its processes going to the parent.
 #[derive(Debug)]
 pub struct MemoryCgroup {
@@ -113,18 +129,11 @@ impl MemoryCgroup {
 
     fn limited(self, limit_bytes: u64) -> core::result::Result<Self, CgroupError> {
         self.set_limit(limit_bytes).map_err(|errno| CgroupError::Limit {
-            file: self.path.join(self.limit_file()),
+            file: self.path.join(self.version.limit_file()),
             limit_bytes,
             errno,
         })?;
         Ok(self)
-    }
-
-    fn limit_file(&self) -> &'static str {
-        match self.version {
-            Version::V1 => "memory.limit_in_bytes",
-            Version::V2 => "memory.max",
-        }
     }
 
     /// Changes the limit. Swap is denied too, as far as the kernel accounts for it.
@@ -142,7 +151,7 @@ impl MemoryCgroup {
             Version::V1 => swap("-1", "memory.memsw.limit_in_bytes"),
             Version::V2 => swap("0", "memory.swap.max"),
         }
-        write(&self.path.join(self.limit_file()), &limit)?;
+        write(&self.path.join(self.version.limit_file()), &limit)?;
         if self.version == Version::V1 {
             swap(&limit, "memory.memsw.limit_in_bytes");
         }
@@ -193,10 +202,7 @@ impl MemoryCgroup {
     /// # Errors
     /// As `read(2)`.
     pub fn usage_bytes(&self) -> Result<u64> {
-        self.number(match self.version {
-            Version::V1 => "memory.usage_in_bytes",
-            Version::V2 => "memory.current",
-        })
+        self.number(self.version.usage_file())
     }
 
     /// Processes of it that were killed for lack of memory.
@@ -225,13 +231,11 @@ impl MemoryCgroup {
     }
 
     fn number(&self, file: &str) -> Result<u64> {
-        self.read(file)?.trim().parse().map_err(|_| Errno::PROTO)
+        read_number(&self.path.join(file))
     }
 
     fn keyed(&self, file: &str, key: &str) -> Result<u64> {
-        let text = self.read(file)?;
-        let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-        value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::NOENT)
+        find_key(&self.read(file)?, key)
     }
 
     /// Moves its processes to the parent and removes it.
@@ -264,6 +268,82 @@ impl MemoryCgroup {
         }
         Err(Errno::BUSY)
     }
+}
+
+/// The cgroup that bounds this process's memory most tightly: its own or an ancestor of that.
+#[derive(Debug)]
+pub struct Bound {
+    path: PathBuf,
+    version: Version,
+    /// The most that its processes, and the page cache charged to them, may use.
+    pub limit_bytes: u64,
+}
+
+/// How short of memory the processes of a cgroup are; counts since it was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Pressure {
+    /// Pages of files that were read again after they had been evicted.
+    pub refaults: u64,
+    /// Faults on mappings that waited for storage.
+    pub major_faults: u64,
+}
+
+impl Bound {
+    /// `None` if no cgroup limits this process's memory, or memory cgroups are masked.
+    pub fn of_this_process() -> Option<Bound> {
+        if !mask::allows(Capability::MemoryCgroup) {
+            return None;
+        }
+        let Hierarchy { mount, own, version } = find_hierarchy()?;
+        let places = own.ancestors().take_while(|place| place.starts_with(&mount));
+        let limits: &[&str] = match version {
+            Version::V1 => &[version.limit_file()],
+            Version::V2 => &[version.limit_file(), "memory.high"],
+        };
+        let bounds = places.filter_map(|place| {
+            let limits = limits.iter().filter_map(|file| {
+                let text = fs::read_to_string(place.join(file)).ok()?;
+                // "max" on version 2, more bytes than any machine has on version 1.
+                text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)
+            });
+            Some(Bound { path: place.to_owned(), version, limit_bytes: limits.min()? })
+        });
+        bounds.min_by_key(|bound| bound.limit_bytes)
+    }
+
+    /// What is in use, page cache included.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn usage_bytes(&self) -> Result<u64> {
+        read_number(&self.path.join(self.version.usage_file()))
+    }
+
+    /// How short of memory it is by now.
+    ///
+    /// # Errors
+    /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
+    pub fn pressure(&self) -> Result<Pressure> {
+        let text = fs::read_to_string(self.path.join("memory.stat")).map_err(|e| errno(&e))?;
+        // On version 1 those of descendants are counted apart.
+        let prefix = if self.version == Version::V1 { "total_" } else { "" };
+        let count = |key| find_key(&text, &format!("{prefix}{key}"));
+        Ok(Pressure {
+            refaults: count("workingset_refault_file")?,
+            major_faults: count("pgmajfault")?,
+        })
+    }
+}
+
+fn read_number(path: &Path) -> Result<u64> {
+    let text = fs::read_to_string(path).map_err(|e| errno(&e))?;
+    text.trim().parse().map_err(|_| Errno::PROTO)
+}
+
+/// The number of a key in a file of keys and numbers.
+fn find_key(text: &str, key: &str) -> Result<u64> {
+    let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
+    value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::NOENT)
 }
 
 impl Drop for MemoryCgroup {

@@ -252,6 +252,58 @@ pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Resu
     }
 }
 
+/// What `/proc/PID/smaps` says of a mapping beside its line in `maps`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Detail<'a> {
+    /// Memory in it that is no file's, such as private copies of a file's pages.
+    pub anonymous_bytes: u64,
+    /// `VmFlags`: words of two letters, see proc_pid_smaps(5).
+    pub flags: &'a str,
+}
+
+impl Detail<'_> {
+    /// Whether it has a flag, such as `mw` (may be made writable) or `lo` (locked).
+    pub fn has(&self, flag: &str) -> bool {
+        self.flags.split_ascii_whitespace().any(|word| word == flag)
+    }
+}
+
+/// [`for_each_mapping`] with details, which make the kernel walk all of the process's page tables.
+///
+/// # Errors
+/// As [`for_each_mapping`].
+pub fn for_each_detailed_mapping(
+    id: u32,
+    mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool,
+) -> Result<()> {
+    let text = fs::read(format!("/proc/{id}/smaps")).map_err(|e| errno(&e))?;
+    let mut head: &[u8] = &[];
+    let mut anonymous_bytes = 0;
+    for line in text.split(|byte| *byte == b'\n') {
+        let Some(field) = line.first().filter(|first| first.is_ascii_uppercase()).map(|_| line)
+        else {
+            (head, anonymous_bytes) = (line, 0);
+            continue;
+        };
+        let field = String::from_utf8_lossy(field);
+        if let Some(kib) = field.strip_prefix("Anonymous:").and_then(|f| f.strip_suffix("kB")) {
+            anonymous_bytes = kib.trim().parse::<u64>().map_err(|_| Errno::PROTO)? << 10;
+        } else if let Some(flags) = field.strip_prefix("VmFlags:") {
+            let mapping = Mapping::parse(head).ok_or(Errno::PROTO)?;
+            if !f(mapping, Detail { anonymous_bytes, flags }) {
+                break;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// All processes that can be seen.
+pub fn all() -> impl Iterator<Item = u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
 /// The process that a thread belongs to, from `/proc/TID/status`.
 ///
 /// # Errors

@@ -9,10 +9,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Environment variable with `NAME:SECRET` or `NAME:SECRET:HOW`: the abstract socket's name (without
-/// the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and one of: where
-/// heap memory is managed, the least bytes of an allocation that is, in decimal; or
-/// [`USER_MODE_ONLY`].
+/// Environment variable with `NAME:SECRET`, `NAME:SECRET:HOW` or `NAME:SECRET::STANDBY`: the abstract
+/// socket's name (without the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal
+/// digits, and one of: where heap memory is managed, the least bytes of an allocation that is, in
+/// decimal; or [`USER_MODE_ONLY`]. STANDBY says where the run's [`Standby`] is: the manager's process
+/// id and the number of a descriptor there, in decimal, with a point between them.
 pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
 /// In [`ENV_SOCKET`]: only faults of user code can be served, and the kernel reports no forks. Heap
 /// memory is not managed then. Clients make their userfaultfd accordingly, keep managed memory away
@@ -24,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -58,7 +59,8 @@ pub enum Op {
     /// nothing is read), `e` = address, which does not lie in managed memory.
     /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
     /// the descriptor has heard of errors, for [`Op::Flush`]; `r2` = bytes read + 1, or 0 if they
-    /// are to be read in another way.
+    /// are to be read in another way. With `r0` = 0, `r3` = 1 says that the client has a mapping of
+    /// the file from the time of the standby: it asks again when that is taken over.
     /// While the slot's flags lack [`SLOT_ACTIVE`], the client uses plain system calls, counted in
     /// its raw-operations word (see [`Op::RawWord`]). A forked child announces what it inherited at
     /// its first managed call, and nothing if it makes none. A client that showed such a descriptor
@@ -156,6 +158,14 @@ pub enum Op {
     /// rides along, to be mapped shared and writable. `a` = slot. Nothing is registered: a page may
     /// be stored to only while it is resident and an [`Overwrite`] of it is held.
     Frames = 26,
+    /// A mapping that was made while the manager stood by (see [`Standby`]), which ends with this.
+    /// `b` = 0: which is the next one from address `a` on? Reply: `r0` = its address (0: there is no
+    /// more), `r1` = its bytes. `b` = 1: the client has room for the one at `a`, of `c` bytes,
+    /// elsewhere. Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and [`INHERIT_SEQUENTIAL`] as
+    /// the program advised; or `r0` = 0: it stays the
+    /// kernel's. The client maps the range in that room, privately and without access, sends [`Op::MapCommit`], gives
+    /// it its protection, and moves it over the kernel's mapping in one step (`mremap(2)`).
+    TakeOver = 27,
 }
 
 /// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
@@ -178,6 +188,11 @@ pub const FORK_END: u64 = 2;
 pub const FORK_FAILED: u64 = 3;
 /// [`Op::Inherit`]: the mapping is private.
 pub const INHERIT_PRIVATE: u64 = 1 << 16;
+
+/// [`Op::TakeOver`]: the program advised MADV_RANDOM.
+pub const INHERIT_RANDOM: u64 = 1 << 17;
+/// [`Op::TakeOver`]: the program advised MADV_SEQUENTIAL.
+pub const INHERIT_SEQUENTIAL: u64 = 1 << 18;
 
 /// [`Op::Hello`]: a process image that has no inherited userfaultfd registration.
 pub const HELLO_FRESH: u64 = 0;
@@ -262,6 +277,23 @@ pub struct Overwrite {
 }
 const _: () = assert!(size_of::<Overwrite>() == 64);
 
+/// Whether files are the kernel's for the time being: a page that the manager writes and clients map
+/// read-only.
+///
+/// While the manager stands by, clients show it no file that they only read: they leave reads to the
+/// kernel, and mappings, too. When it stops, which is for good, they show each file by its next use,
+/// and have their mappings taken over ([`Op::TakeOver`]) at the next call that they see.
+#[repr(C)]
+#[derive(Default)]
+pub struct Standby {
+    /// The run's secret, as [`Op::Hello`] tells it: its first half.
+    pub secret_high: AtomicU64,
+    /// Its second half.
+    pub secret_low: AtomicU64,
+    /// 1 while the manager stands by.
+    pub stands_by: AtomicU32,
+}
+
 /// [`Overwrite::state`]: somebody holds it; the upper half says who.
 pub const OVERWRITE_HELD: u64 = 1;
 /// [`Overwrite::state`]: the manager met it, or has a change of the file under way.
@@ -342,6 +374,7 @@ impl Op {
             24 => MakeRoom,
             25 => Overwrites,
             26 => Frames,
+            27 => TakeOver,
             _ => return None,
         })
     }

@@ -46,6 +46,10 @@ pub(crate) struct Args {
     /// Follow the policy's file: whenever it is saved, the new program decides
     #[arg(long)]
     watch: bool,
+    /// Manage files from their first use. Otherwise, in a cgroup that bounds the kernel's page cache,
+    /// `auto` leaves files that are only read to the kernel as long as nothing can be won
+    #[arg(long)]
+    from_start: bool,
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]
     stats: Option<PathBuf>,
@@ -69,6 +73,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let job = args.job.resolve(args.policy, "auto", args.sampling.sampling)?;
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
+    options.standby = !args.from_start && job.policy.info().name == "auto";
     options.record = args.record.map(|path| (path, args.record_inputs));
     options.control = Some(ControlHook(Arc::new(move |control| {
         if let Some((text, path, bytes)) = followed.clone() {

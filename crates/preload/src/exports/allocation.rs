@@ -1,11 +1,12 @@
 //! The malloc family.
 
-use crate::allocation;
+use crate::{allocation, standby};
 use libc::{c_int, c_void, size_t};
 
 export! {
     as malloc;
     fn (bytes: size_t) -> *mut c_void {
+        standby::step();
         allocation::allocate(1, bytes).unwrap_or_else(|| allocation::malloc(bytes))
     }
 }
@@ -13,6 +14,7 @@ export! {
 export! {
     as calloc;
     fn (count: size_t, bytes: size_t) -> *mut c_void {
+        standby::step();
         let ours = count.checked_mul(bytes).and_then(|all| allocation::allocate(1, all));
         ours.unwrap_or_else(|| allocation::calloc(count, bytes))
     }
@@ -21,6 +23,7 @@ export! {
 export! {
     as realloc;
     fn (at: *mut c_void, bytes: size_t) -> *mut c_void {
+        standby::step();
         allocation::reallocate(at, bytes).unwrap_or_else(|| allocation::real_realloc(at, bytes))
     }
 }
@@ -65,6 +68,7 @@ export! {
 export! {
     as posix_memalign;
     fn (at: *mut *mut c_void, alignment: size_t, bytes: size_t) -> c_int {
+        standby::step();
         let usual = alignment.is_power_of_two() && alignment >= size_of::<usize>();
         match usual.then(|| allocation::allocate(alignment, bytes)).flatten() {
             Some(ours) => {

@@ -2,7 +2,7 @@
 
 use crate::mapping::{self, Mmap};
 use crate::raw::ret;
-use crate::{heap, raw_call, real, state, table};
+use crate::{heap, raw_call, real, standby, state, table};
 use libc::{c_int, c_uint, c_void, off_t, size_t};
 
 export! {
@@ -10,6 +10,7 @@ export! {
     fn (
         addr: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void {
+        standby::step();
         if flags & libc::MAP_ANONYMOUS != 0 && heap::concerns(bytes) {
             let call = Mmap { addr: addr as usize, bytes, prot, flags, fd, offset };
             if let Some(result) = heap::mmap(call) {
@@ -31,6 +32,7 @@ export! {
     fn (
         old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int, new: *mut c_void
     ) -> *mut c_void {
+        standby::step();
         let at = (old as usize, new as usize);
         if let Some(result) = heap::mremap(at.0, old_bytes, new_bytes, flags, at.1) {
             return ret(result) as *mut c_void;

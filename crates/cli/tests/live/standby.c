@@ -1,0 +1,275 @@
+// What programs see while the manager stands by, and when the standby ends in their midst: the first
+// argument says which part. `data` has DATA_PAGES pages, each full of its own number; `trigger` is
+// mapped to write to it, which ends the standby.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define PAGE 4096UL
+#define DATA_PAGES 4096UL
+#define PART_FIRST 1000UL
+#define PART_PAGES 500UL
+#define READERS 3
+
+#define CHECK(what)                                                                                \
+    do {                                                                                           \
+        if (!(what)) {                                                                             \
+            fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);           \
+            exit(1);                                                                               \
+        }                                                                                          \
+    } while (0)
+
+static uint64_t *map(const char *path, int flags, int prot, int kind, off_t at, size_t bytes) {
+    int fd = open(path, flags);
+    CHECK(fd >= 0);
+    void *addr = mmap(NULL, bytes, prot, kind, fd, at);
+    CHECK(addr != MAP_FAILED);
+    close(fd);
+    return addr;
+}
+
+static uint64_t *map_data(void) {
+    return map("data", O_RDONLY, PROT_READ, MAP_SHARED, 0, DATA_PAGES * PAGE);
+}
+
+// Whether the mapping at an address is of the kernel's page cache.
+static int is_the_kernels(const void *addr) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    int found = -1;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        CHECK(sscanf(line, "%lx-%lx", &start, &end) == 2);
+        if (start <= (unsigned long)addr && (unsigned long)addr < end)
+            found = strstr(line, "memfd:") == NULL;
+    }
+    fclose(maps);
+    CHECK(found >= 0);
+    return found;
+}
+
+// Ends the standby, and makes a call that notices.
+static void end_standby(void) {
+    map("trigger", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, PAGE);
+    free(malloc(1));
+}
+
+static uint64_t next(uint64_t *seed) {
+    *seed = *seed * 6364136223846793005UL + 1442695040888963407UL;
+    return *seed >> 33;
+}
+
+struct reader {
+    const volatile uint64_t *all, *part;
+    uint64_t seed;
+};
+static atomic_int stop;
+static atomic_long touches;
+
+// Touches pages in any order, and makes no call.
+static void *reads(void *of) {
+    struct reader *reader = of;
+    while (!stop) {
+        uint64_t page = next(&reader->seed) % DATA_PAGES;
+        uint64_t word = next(&reader->seed) % (PAGE / 8);
+        CHECK(reader->all[page * PAGE / 8 + word] == page);
+        page = next(&reader->seed) % PART_PAGES;
+        CHECK(reader->part[page * PAGE / 8 + word] == PART_FIRST + page);
+        touches++;
+    }
+    return NULL;
+}
+
+static void take(void) {
+    uint64_t *all = map_data();
+    uint64_t *part = map("data", O_RDONLY, PROT_READ, MAP_PRIVATE, PART_FIRST * PAGE,
+                         PART_PAGES * PAGE);
+    int fd = open("data", O_RDONLY);
+    CHECK(is_the_kernels(all) && is_the_kernels(part));
+    struct reader readers[READERS];
+    pthread_t threads[READERS];
+    for (int i = 0; i < READERS; i++) {
+        readers[i] = (struct reader){all, part, i};
+        CHECK(!pthread_create(&threads[i], NULL, reads, &readers[i]));
+    }
+    while (touches < 1000)
+        usleep(100);
+    end_standby();
+    CHECK(!is_the_kernels(all) && !is_the_kernels(part));
+    long before = touches;
+    uint64_t seed = 99, words[PAGE / 8];
+    while (touches < before + 20000) {
+        uint64_t page = next(&seed) % DATA_PAGES;
+        CHECK(pread(fd, words, PAGE, page * PAGE) == PAGE);
+        CHECK(words[0] == page && words[PAGE / 8 - 1] == page);
+    }
+    stop = 1;
+    for (int i = 0; i < READERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+    // Nobody may write to the one, and only for itself to the other.
+    CHECK(mprotect(all, PAGE, PROT_READ | PROT_WRITE) == -1 && errno == EACCES);
+    CHECK(!mprotect(part, PAGE, PROT_READ | PROT_WRITE));
+    part[0] = 7;
+    CHECK(all[PART_FIRST * PAGE / 8] == PART_FIRST && part[0] == 7);
+    CHECK(!munmap(all + 100 * PAGE / 8, 100 * PAGE));
+    CHECK(all[99 * PAGE / 8] == 99 && all[200 * PAGE / 8] == 200);
+}
+
+// A child is made: what it inherits is taken over first, and both find it.
+static void forks(void) {
+    uint64_t *all = map_data();
+    CHECK(all[5 * PAGE / 8] == 5 && is_the_kernels(all));
+    pid_t child = fork();
+    CHECK(child >= 0);
+    CHECK(!is_the_kernels(all));
+    for (uint64_t page = 0; page < DATA_PAGES; page += 3)
+        CHECK(all[page * PAGE / 8] == page);
+    if (!child)
+        _exit(0);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// Two processes have the file mapped: it stays the kernel's, and what one stores the other sees.
+static void two(void) {
+    int ready[2], go[2];
+    CHECK(!pipe(ready) && !pipe(go));
+    char byte = 0;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        close(go[1]);
+        volatile uint64_t *mine = map_data();
+        CHECK(mine[0] == 0);
+        CHECK(write(ready[1], &byte, 1) == 1);
+        CHECK(read(go[0], &byte, 1) == 1);
+        CHECK(mine[3 * PAGE / 8] == 12345);
+        _exit(0);
+    }
+    CHECK(read(ready[0], &byte, 1) == 1);
+    uint64_t *all = map_data();
+    CHECK(all[3 * PAGE / 8] == 3);
+    end_standby();
+    CHECK(is_the_kernels(all));
+    uint64_t *written = map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 8 * PAGE);
+    written[3 * PAGE / 8] = 12345;
+    CHECK(all[3 * PAGE / 8] == 12345);
+    CHECK(write(go[1], &byte, 1) == 1);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// The process that has mapped a file to read maps it to write to it: one shows what the other stores.
+static void writer(void) {
+    volatile uint64_t *all = map_data();
+    CHECK(all[3 * PAGE / 8] == 3);
+    int fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    uint64_t word = 54321;
+    CHECK(pwrite(fd, &word, 8, 4 * PAGE) == 8);
+    CHECK(all[4 * PAGE / 8] == 54321);
+    uint64_t *written = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(written != MAP_FAILED);
+    for (uint64_t i = 1; i < 1000; i++) {
+        written[3 * PAGE / 8] = i;
+        CHECK(all[3 * PAGE / 8] == i);
+        word = i * i;
+        CHECK(pwrite(fd, &word, 8, 5 * PAGE) == 8);
+        CHECK(all[5 * PAGE / 8] == i * i && written[5 * PAGE / 8] == i * i);
+    }
+}
+
+// A file is written, made longer and read by calls across the end of the standby.
+static void log_file(void) {
+    int out = open("log", O_WRONLY | O_APPEND), in = open("log", O_RDONLY);
+    CHECK(out >= 0 && in >= 0);
+    struct stat stat;
+    CHECK(!fstat(in, &stat));
+    uint64_t record[64], back[64];
+    off_t at = stat.st_size;
+    for (uint64_t i = 0; i < 4000; i++) {
+        for (int k = 0; k < 64; k++)
+            record[k] = i;
+        CHECK(write(out, record, sizeof record) == sizeof record);
+        CHECK(pread(in, back, sizeof back, at) == sizeof back);
+        CHECK(!memcmp(record, back, sizeof back));
+        at += sizeof record;
+        if (i == 2000)
+            end_standby();
+    }
+    CHECK(!fstat(in, &stat) && stat.st_size == at);
+}
+
+// A stream that was opened before goes on where it was.
+static void stream(void) {
+    FILE *file = fopen("data", "r");
+    CHECK(file);
+    uint64_t words[PAGE / 8];
+    for (uint64_t page = 0; page < DATA_PAGES; page++) {
+        CHECK(fread(words, PAGE, 1, file) == 1);
+        CHECK(words[0] == page && words[PAGE / 8 - 1] == page);
+        if (page == 700)
+            end_standby();
+    }
+    CHECK(fgetc(file) == EOF && feof(file) && !fclose(file));
+    // And a page that is stored to by a mapping, and not written back, is not the file's old one.
+    file = fopen("data", "r");
+    uint64_t *written = map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 8 * PAGE);
+    written[7 * PAGE / 8] = 777;
+    CHECK(!fseek(file, 7 * PAGE, SEEK_SET) && fread(words, PAGE, 1, file) == 1 && words[0] == 777);
+    fclose(file);
+}
+
+// Passes over the file until memory was short for long enough, or so many.
+static void loop(void) {
+    uint64_t *all = map_data();
+    for (int pass = 0; pass < 12; pass++) {
+        for (uint64_t page = 0; page < DATA_PAGES; page++) {
+            CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
+            if (page % 64 == 0)
+                free(malloc(1));
+        }
+    }
+    puts(is_the_kernels(all) ? "kernel" : "ours");
+}
+
+// Single pages in no order, as the program says: nothing to win.
+static void single(void) {
+    uint64_t *all = map_data(), seed = 1;
+    CHECK(!madvise(all, DATA_PAGES * PAGE, MADV_RANDOM));
+    for (int i = 0; i < 20000; i++) {
+        uint64_t page = next(&seed) % DATA_PAGES;
+        CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
+        if (i % 64 == 0)
+            free(malloc(1));
+    }
+    puts(is_the_kernels(all) ? "kernel" : "ours");
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 2);
+    static const struct {
+        const char *name;
+        void (*run)(void);
+    } parts[] = {{"take", take},     {"fork", forks},    {"two", two},   {"writer", writer},
+                 {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}};
+    for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
+        if (!strcmp(parts[i].name, arguments[1])) {
+            parts[i].run();
+            printf("%s ok\n", arguments[1]);
+            return 0;
+        }
+    }
+    return 2;
+}

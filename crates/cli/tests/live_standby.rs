@@ -1,0 +1,131 @@
+//! Standing by: while nothing can be won, files that are only read are the kernel's, and programs
+//! notice nothing of the end of that but its speed.
+
+mod live;
+
+use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, skip};
+use pagekeeper_sys::cgroup::MemoryCgroup;
+use pagekeeper_sys::launch::ChildSetup;
+
+const MIB: u64 = 1 << 20;
+const PAGES: u64 = 4096;
+
+/// Runs a part of `standby.c` under `auto` with so much memory, in a cgroup of so much; none if there
+/// can be no cgroup here.
+fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
+    if !live::ready() {
+        return None;
+    }
+    let cgroup = match MemoryCgroup::create("pagekeeper-standby", cgroup_bytes) {
+        Ok(cgroup) => cgroup,
+        Err(error) => {
+            skip(&error.to_string());
+            return None;
+        }
+    };
+    let place = Scratch::new(&format!("standby-{part}-{}", memory_bytes / MIB));
+    let data: Vec<u8> = (0..PAGES).flat_map(|page| page.to_le_bytes().repeat(512)).collect();
+    place.put("data", data);
+    place.put("trigger", vec![1; 64 << 10]);
+    place.put("log", vec![0; 64 << 10]);
+    // Written, and not in the page cache: it is charged to whoever reads it.
+    for name in ["data", "trigger", "log"] {
+        let file = std::fs::File::open(place.file(name)).expect("just written");
+        file.sync_all().expect("a file can be synced");
+        pagekeeper_sys::counters::drop_page_cache(&file).expect("advice");
+    }
+    let program = compiled("live/standby.c", &["-O2"], "standby");
+    let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy("auto") };
+    let mut command = command(&place, Some(&budget), program);
+    command.arg(part);
+    let procs = vec![cgroup.procs().expect("our own cgroup")];
+    ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut command);
+    let done = finish(&place, &mut command, b"", LIMIT).ok();
+    assert!(done.text().ends_with(&format!("{part} ok\n")), "{}{}", done.text(), done.stderr);
+    assert_eq!(done.total("failed_faults"), 0);
+    assert!(!done.stats["standby"].is_null(), "there was no standby: {}", done.stderr);
+    Some(done)
+}
+
+fn end(done: &Finished) -> Option<&str> {
+    done.stats["standby"]["end"].as_str()
+}
+
+/// Threads touch pages all the time and make no calls; their mappings are taken over, whole and in
+/// part, shared and private.
+#[test]
+fn mappings_are_taken_over_under_threads_that_read_them() {
+    for memory_mib in [2, 64] {
+        let Some(done) = run("take", memory_mib * MIB, (memory_mib + 32) * MIB) else {
+            return;
+        };
+        assert!(end(&done).is_some() && done.total("major_faults") > 0, "{}", done.stderr);
+    }
+}
+
+#[test]
+fn a_forked_child_finds_what_its_parent_had() {
+    let Some(done) = run("fork", 4 * MIB, 48 * MIB) else { return };
+    assert_eq!(end(&done), Some("a program that maps files forked"));
+    assert!(done.total("major_faults") > 0);
+}
+
+/// A file that two processes have mapped cannot be taken over in both at once.
+#[test]
+fn what_two_processes_have_mapped_stays_the_kernels() {
+    let Some(done) = run("two", 4 * MIB, 48 * MIB) else { return };
+    let passed = done.stats["passed_through"].to_string();
+    assert!(passed.contains("data") && passed.contains("before memory was short"), "{passed}");
+}
+
+#[test]
+fn a_mapping_to_read_shows_what_is_stored_by_one_to_write() {
+    run("writer", 4 * MIB, 48 * MIB);
+}
+
+#[test]
+fn a_file_that_is_written_by_calls_goes_on_across_the_end() {
+    let Some(done) = run("log", 4 * MIB, 48 * MIB) else { return };
+    assert_eq!(end(&done), Some("a file was mapped that may be written to"));
+}
+
+#[test]
+fn streams_go_on_across_the_end() {
+    run("stream", 4 * MIB, 48 * MIB);
+}
+
+/// Memory gets short: the kernel reads what it evicted, in runs.
+#[test]
+fn a_loop_ends_the_standby_and_is_won() {
+    let Some(done) = run("loop", 8 * MIB, 8 * MIB + 6 * MIB) else { return };
+    assert_eq!(done.text(), "ours\nloop ok\n", "{}", done.stderr);
+    assert_eq!(end(&done), Some("the kernel read pages again that it had evicted"));
+}
+
+/// A program that misses single pages misses as many whoever chooses the victims.
+#[test]
+fn a_program_that_reads_single_pages_in_no_order_is_left_to_the_kernel() {
+    let Some(done) = run("single", 8 * MIB, 8 * MIB + 6 * MIB) else { return };
+    assert_eq!(done.text(), "kernel\nsingle ok\n", "{}", done.stderr);
+    assert_eq!((end(&done), done.managed_files()), (None, 0));
+}
+
+/// Whoever wants to see faults from the start says so.
+#[test]
+fn there_is_none_for_other_policies_and_on_request() {
+    if !live::ready() {
+        return;
+    }
+    let Ok(_cgroup) = MemoryCgroup::create("pagekeeper-standby", 64 * MIB) else { return };
+    let place = Scratch::new("standby-none");
+    place.put("file", vec![1; 64 << 10]);
+    for policy in ["lru", "auto"] {
+        let budget = Budget::kib(1024).policy(policy);
+        let mut command = live::managing(&place, &budget, &["run", "--policy", policy]);
+        command.args(["--from-start", "--stats", "stats", "--", "cat", "file"]);
+        finish(&place, &mut command, b"", LIMIT).ok();
+        let stats: serde_json::Value =
+            serde_json::from_slice(&place.get("stats")).expect("statistics");
+        assert!(stats["standby"].is_null() && stats["major_faults"].as_u64() > Some(0));
+    }
+}

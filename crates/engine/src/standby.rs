@@ -1,0 +1,373 @@
+//! Standing by: files that are only read stay the kernel's as long as nothing can be won.
+//!
+//! A page that is served by us costs more than one that the kernel serves, and pays for that only
+//! when a better choice of victims saves reads. As long as the kernel evicts nothing that is needed
+//! again, there is no better choice. So where a cgroup bounds the kernel's page cache, the manager
+//! first stands by and looks at what the kernel counts there. The standby ends, for good, when the
+//! kernel reads pages again that it had evicted, and more than one of them for each fault: a program
+//! that misses single pages in no order would miss as many under any policy.
+//!
+//! What makes the end safe: no file becomes managed while some process has it mapped from the
+//! kernel, but for the one process that is having its mappings taken over in that moment. Before the
+//! first file becomes managed, all processes are searched for such mappings; one that is made
+//! later is found by who makes it, since it looks for the end of the standby after that.
+
+use crate::port::FileNo;
+use crate::selection::Selection;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::cgroup::{Bound, Pressure};
+use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::process::{self, Detail, Mapping};
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_wire as wire;
+use std::collections::HashSet;
+use std::mem::offset_of;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+/// How often the kernel's counts are looked at.
+const EVERY: Duration = Duration::from_millis(5);
+/// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
+const FULL_PART: u64 = 16;
+/// As many pages as there are frames have to be read again before that is judged, since to begin
+/// costs about as much: all is read once more. At least so many, and at most so many.
+const REFAULTS_MIN: u64 = 64;
+const REFAULTS_MAX: u64 = 1 << 18;
+/// Refaults for each major fault from which on something can be won.
+const REFAULTS_PER_FAULT: u64 = 2;
+/// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
+/// as well meanwhile: so many times that, and so much.
+const LIMIT_TIMES_MAX: u64 = 2;
+const LIMIT_BYTES_MORE_MAX: u64 = 64 << 20;
+
+/// Whether files are the kernel's for the time being.
+#[derive(Debug)]
+pub(crate) struct Standby {
+    /// [`wire::Standby`].
+    page: SharedMap,
+    memfd: Memfd,
+    bound: Bound,
+    started: Instant,
+    ended: OnceLock<Ended>,
+    /// Inodes of files that processes had mapped from the kernel when it ended, whatever the device:
+    /// in `/proc/PID/maps` some file systems show another than `fstat(2)`.
+    mapped: Mutex<HashSet<u64>>,
+    /// Files that are managed while a process is still having its mappings of them taken over.
+    taking: Mutex<Vec<(u32, FileNo)>>,
+}
+
+/// How a standby ended.
+#[derive(Clone, Debug)]
+pub(crate) struct Ended {
+    pub(crate) after: Duration,
+    pub(crate) reason: String,
+}
+
+/// A mapping that can be taken over.
+pub(crate) struct Candidate {
+    pub(crate) start: u64,
+    pub(crate) bytes: u64,
+    pub(crate) offset: u64,
+    pub(crate) protection: u64,
+    pub(crate) shared: bool,
+    pub(crate) path: String,
+    pub(crate) id: FileId,
+}
+
+impl Standby {
+    /// A standby that has begun; none where no cgroup bounds the kernel's page cache to about as much
+    /// memory, or its counts cannot be read.
+    ///
+    /// # Errors
+    /// Shared memory cannot be made.
+    pub(crate) fn begin(memory_bytes: u64, secret: [u8; 16]) -> Result<Option<Standby>, Errno> {
+        let most = (memory_bytes * LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
+        let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
+        let Some(bound) = bound.filter(|bound| bound.pressure().is_ok()) else { return Ok(None) };
+        let (memfd, page) = SharedMap::create("pagekeeper-standby", wire::PAGE_BYTES as usize)?;
+        let [high, low] = [0, 8]
+            .map(|at| u64::from_be_bytes(secret[at..at + 8].try_into().expect("eight bytes")));
+        page.words::<AtomicU64>(offset_of!(wire::Standby, secret_high), 1)[0]
+            .store(high, Ordering::Relaxed);
+        page.words::<AtomicU64>(offset_of!(wire::Standby, secret_low), 1)[0]
+            .store(low, Ordering::Relaxed);
+        let standby = Standby {
+            page,
+            memfd,
+            bound,
+            started: Instant::now(),
+            ended: OnceLock::new(),
+            mapped: Mutex::default(),
+            taking: Mutex::default(),
+        };
+        standby.flag().store(1, Ordering::SeqCst);
+        Ok(Some(standby))
+    }
+
+    fn flag(&self) -> &AtomicU32 {
+        &self.page.words(offset_of!(wire::Standby, stands_by), 1)[0]
+    }
+
+    /// Where clients find it, as [`wire::ENV_SOCKET`] says it.
+    pub(crate) fn place(&self) -> String {
+        format!("{}.{}", std::process::id(), self.memfd.as_fd().as_raw_fd())
+    }
+
+    pub(crate) fn holds(&self) -> bool {
+        self.ended.get().is_none()
+    }
+
+    pub(crate) fn ended(&self) -> Option<&Ended> {
+        self.ended.get()
+    }
+
+    /// Ends it, and finds the mappings that were made meanwhile. No file becomes managed before this
+    /// returns.
+    pub(crate) fn end(&self, reason: &str, selection: &Selection) {
+        // Whoever comes second waits for the first.
+        let mut mapped = self.mapped.lock().expect("lock");
+        if !self.holds() {
+            return;
+        }
+        self.flag().store(0, Ordering::SeqCst);
+        for pid in others() {
+            let _ = process::for_each_mapping(pid, |mapping| {
+                if is_of_file(&mapping) && selection.matches(&path_of(&mapping)) {
+                    mapped.insert(mapping.inode);
+                }
+                true
+            });
+        }
+        let reason = reason.to_owned();
+        let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });
+    }
+
+    /// Ends it when memory gets short: looks at the kernel's counts until then, or until `stop`.
+    pub(crate) fn watch(&self, frames: u32, stop: impl Fn() -> bool, end: impl FnOnce(&str)) {
+        let full_bytes = self.bound.limit_bytes - self.bound.limit_bytes / FULL_PART;
+        let mut since = None;
+        while self.holds() && !stop() {
+            std::thread::park_timeout(EVERY);
+            // What was evicted before this program began, such as libraries, is no sign.
+            if since.is_none() && self.bound.usage_bytes().is_ok_and(|used| used < full_bytes) {
+                continue;
+            }
+            let Ok(now) = self.bound.pressure() else {
+                return end("the kernel's counts of the cgroup cannot be read any more");
+            };
+            match Verdict::on(*since.get_or_insert(now), now, frames) {
+                Verdict::Wait => {}
+                Verdict::NothingToWin => since = Some(now),
+                Verdict::Short => return end("the kernel read pages again that it had evicted"),
+            }
+        }
+    }
+
+    /// Whether a file may not become managed, because a process other than `taker` has it mapped from
+    /// the kernel, or `taker` has in a way that cannot be taken over.
+    pub(crate) fn bars(&self, inode: u64, taker: Option<u32>) -> bool {
+        let mut mapped = self.mapped.lock().expect("lock");
+        if !mapped.contains(&inode) {
+            return false;
+        }
+        let bars = others().any(|pid| {
+            let mut found = false;
+            let _ = if taker == Some(pid) {
+                process::for_each_detailed_mapping(pid, |mapping, detail| {
+                    found |= shows(&mapping, inode) && !can_be_taken(&mapping, &detail);
+                    !found
+                })
+            } else {
+                process::for_each_mapping(pid, |mapping| {
+                    found |= shows(&mapping, inode);
+                    !found
+                })
+            };
+            found
+        });
+        if !bars {
+            mapped.remove(&inode);
+        }
+        bars
+    }
+
+    /// Whether a process has a mapping of such a file that was made while this held.
+    pub(crate) fn has_mapped(&self, pid: u32, inode: u64) -> bool {
+        if !self.mapped.lock().expect("lock").contains(&inode) {
+            return false;
+        }
+        let mut found = false;
+        let _ = process::for_each_mapping(pid, |mapping| {
+            found |= shows(&mapping, inode);
+            !found
+        });
+        found
+    }
+
+    /// The first mapping of a process from an address on that can be taken over.
+    pub(crate) fn next(&self, pid: u32, from: u64, selection: &Selection) -> Option<Candidate> {
+        let mut next = None;
+        let _ = process::for_each_mapping(pid, |mapping| {
+            let concerns = mapping.start >= from && is_of_file(&mapping) && is_read_only(&mapping);
+            if concerns && selection.matches(&path_of(&mapping)) {
+                next = Some(Candidate::of(&mapping));
+            }
+            next.is_none()
+        });
+        next
+    }
+
+    /// The mapping of so many bytes at an address, if it can be taken over, and whether the program
+    /// advised random and sequential access.
+    pub(crate) fn at(&self, pid: u32, start: u64, bytes: u64) -> Option<(Candidate, [bool; 2])> {
+        let mut found = None;
+        let _ = process::for_each_detailed_mapping(pid, |mapping, detail| {
+            let is_it = mapping.start == start && mapping.end - mapping.start == bytes;
+            if is_it && is_of_file(&mapping) && can_be_taken(&mapping, &detail) {
+                found = Some((Candidate::of(&mapping), [detail.has("rr"), detail.has("sr")]));
+            }
+            mapping.start < start
+        });
+        found
+    }
+
+    /// A process begins to have its mappings of a file taken over.
+    pub(crate) fn takes(&self, pid: u32, no: FileNo) {
+        self.taking.lock().expect("lock").push((pid, no));
+    }
+
+    /// A process has had all of its mappings taken over, or is gone.
+    pub(crate) fn took(&self, pid: u32) {
+        self.taking.lock().expect("lock").retain(|(taker, _)| *taker != pid);
+    }
+
+    /// Whether a process is having its mappings of a file taken over.
+    pub(crate) fn is_taken(&self, no: FileNo) -> bool {
+        self.taking.lock().expect("lock").iter().any(|(_, taken)| *taken == no)
+    }
+}
+
+/// What the kernel's counts say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// Too little was read again to tell.
+    Wait,
+    /// Memory is short, but single pages are missed in no order: no policy would miss fewer.
+    NothingToWin,
+    /// Memory is short, and reads can be saved.
+    Short,
+}
+
+impl Verdict {
+    fn on(since: Pressure, now: Pressure, frames: u32) -> Verdict {
+        let refaults = now.refaults.saturating_sub(since.refaults);
+        let major_faults = now.major_faults.saturating_sub(since.major_faults);
+        if refaults < u64::from(frames).clamp(REFAULTS_MIN, REFAULTS_MAX) {
+            Verdict::Wait
+        } else if refaults < REFAULTS_PER_FAULT * major_faults {
+            Verdict::NothingToWin
+        } else {
+            Verdict::Short
+        }
+    }
+}
+
+impl Candidate {
+    fn of(mapping: &Mapping<'_>) -> Candidate {
+        Candidate {
+            start: mapping.start,
+            bytes: mapping.end - mapping.start,
+            offset: mapping.offset,
+            protection: mapping.protection(),
+            shared: mapping.shared,
+            path: path_of(mapping).into_owned(),
+            id: FileId {
+                dev: rustix::fs::makedev(mapping.dev_major, mapping.dev_minor),
+                ino: mapping.inode,
+            },
+        }
+    }
+}
+
+/// Every process but this one.
+fn others() -> impl Iterator<Item = u32> {
+    let me = std::process::id();
+    process::all().filter(move |pid| *pid != me)
+}
+
+fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
+    String::from_utf8_lossy(mapping.path)
+}
+
+/// Whether it is of a file that has a place in the file system. A memfd's path begins like one, too.
+fn is_of_file(mapping: &Mapping<'_>) -> bool {
+    mapping.inode != 0 && mapping.path.starts_with(b"/") && !mapping.path.starts_with(b"/memfd:")
+}
+
+fn shows(mapping: &Mapping<'_>, inode: u64) -> bool {
+    mapping.inode == inode && is_of_file(mapping)
+}
+
+fn is_read_only(mapping: &Mapping<'_>) -> bool {
+    mapping.read && !mapping.write && !mapping.execute
+}
+
+/// Whether memory of ours in its place would be the same to the program: nobody can write to the file
+/// by it, it has no private copies of pages, it is not locked, and children inherit it.
+fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
+    is_read_only(mapping)
+        && !(mapping.shared && detail.has("mw"))
+        && detail.anonymous_bytes == 0
+        && !["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn verdict(refaults: u64, major_faults: u64) -> Verdict {
+        let since = Pressure { refaults: 1000, major_faults: 50 };
+        let now = Pressure {
+            refaults: since.refaults + refaults,
+            major_faults: since.major_faults + major_faults,
+        };
+        Verdict::on(since, now, 100)
+    }
+
+    #[test]
+    fn memory_is_short_when_the_kernel_reads_runs_of_pages_again() {
+        assert_eq!(verdict(0, 0), Verdict::Wait);
+        assert_eq!(verdict(99, 3), Verdict::Wait);
+        // A loop: read-ahead brings pages back that were evicted a pass before.
+        assert_eq!(verdict(100, 3), Verdict::Short);
+        // Reads by calls cause no faults.
+        assert_eq!(verdict(100, 0), Verdict::Short);
+        // Single pages in no order.
+        assert_eq!(verdict(100, 110), Verdict::NothingToWin);
+        assert_eq!(verdict(100, 51), Verdict::NothingToWin);
+    }
+
+    #[test]
+    fn only_what_nobody_writes_to_can_be_taken_over() {
+        let mapping = |line: &'static str| Mapping::parse(line.as_bytes()).unwrap();
+        let of = |line, anonymous_bytes, flags| {
+            can_be_taken(&mapping(line), &Detail { anonymous_bytes, flags })
+        };
+        let shared = "1000-3000 r--s 00000000 08:01 12 /data/a";
+        let private = "1000-3000 r--p 00000000 08:01 12 /data/a";
+        assert!(of(shared, 0, " rd sh mr me ms sd "));
+        assert!(of(private, 0, " rd mr mw me sd "));
+        assert!(!of(shared, 0, " rd sh mr mw me ms sd "), "its descriptor may write");
+        assert!(!of(private, 4096, " rd mr mw me sd "), "it has copies");
+        assert!(!of(private, 0, " rd mr mw me lo sd "), "it is locked");
+        assert!(!of("1000-3000 rw-p 00000000 08:01 12 /data/a", 0, " rd wr mr mw me sd "));
+        assert!(!of("1000-3000 r-xp 00000000 08:01 12 /data/a", 0, " rd ex mr mw me sd "));
+        assert!(!is_of_file(&mapping(
+            "1000-3000 r--s 00000000 00:01 9 /memfd:pagekeeper (deleted)"
+        )));
+        assert!(!is_of_file(&mapping("1000-3000 r--p 00000000 00:00 0 ")));
+    }
+}

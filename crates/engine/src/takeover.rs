@@ -1,0 +1,119 @@
+//! The end of a standby: the mappings that processes made meanwhile become the manager's.
+
+use crate::manager::Manager;
+use crate::port::FileNo;
+use pagekeeper_sys::file::{self, FileId};
+use pagekeeper_wire::{self as wire, Reply};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::time::{Duration, Instant};
+
+/// How long whoever wants to write by a mapping waits for others to have theirs taken over.
+const TAKING_MAX: Duration = Duration::from_secs(10);
+
+impl Manager {
+    /// Whether files are the kernel's for the time being.
+    pub(crate) fn stands_by(&self) -> bool {
+        self.standby.get().is_some_and(|standby| standby.holds())
+    }
+
+    /// Files are managed from now on.
+    pub(crate) fn end_standby(&self, reason: &str) {
+        if let Some(standby) = self.standby.get().filter(|standby| standby.holds()) {
+            {
+                // Nothing becomes managed before all mappings are known.
+                let _one = self.activating.lock().expect("lock");
+                standby.end(reason, &self.selection);
+            }
+            self.activate_deferred();
+        }
+    }
+
+    /// Ends the standby when memory gets short.
+    pub(crate) fn watch_standby(&self, stop: impl Fn() -> bool) {
+        if let Some(standby) = self.standby.get() {
+            let frames = self.engine.lock().brain.frames();
+            standby.watch(frames, stop, |reason| self.end_standby(reason));
+        }
+    }
+
+    /// Whether a file may become managed, or why not: [`Standby::bars`](crate::standby::Standby).
+    pub(crate) fn may_take(
+        &self,
+        no: FileNo,
+        id: FileId,
+        taker: Option<u32>,
+    ) -> Result<(), &'static str> {
+        let Some(standby) = self.standby.get() else { return Ok(()) };
+        if standby.bars(id.ino, taker) {
+            return Err("a program mapped it before memory was short, and it cannot be taken over");
+        }
+        if let Some(taker) = taker {
+            standby.takes(taker, no);
+        }
+        Ok(())
+    }
+
+    /// Whether a process is to have a file's mappings taken over before it shows a descriptor of it.
+    pub(crate) fn is_to_take_over_first(&self, pid: u32, fd: BorrowedFd<'_>) -> bool {
+        let Some(standby) = self.standby.get() else { return false };
+        let Ok(stat) = file::stat(fd) else { return false };
+        !standby.holds() && standby.has_mapped(pid, stat.id.ino)
+    }
+
+    /// Address and bytes of a process's next mapping to take over, from an address on.
+    pub(crate) fn next_to_take_over(&self, pid: u32, from: u64) -> Option<(u64, u64)> {
+        let standby = self.standby.get()?;
+        self.end_standby("a program that maps files forked");
+        let next = standby.next(pid, from, &self.selection);
+        if next.is_none() {
+            standby.took(pid);
+        }
+        next.map(|next| (next.start, next.bytes))
+    }
+
+    /// A process has room for a mapping that is to be taken over: what to map there.
+    pub(crate) fn take_over(
+        &self,
+        pid: u32,
+        start: u64,
+        bytes: u64,
+    ) -> Option<(FileNo, Reply, OwnedFd)> {
+        let standby = self.standby.get()?;
+        let (mapping, [random, sequential]) = standby.at(pid, start, bytes)?;
+        let mut how = std::fs::OpenOptions::new();
+        how.read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let fd = OwnedFd::from(how.open(&mapping.path).ok()?);
+        let stat = file::stat(&fd).ok()?;
+        // Another file may have the name by now, or have had it in the process's file systems. That
+        // it is the mapped one proves that the process may read it.
+        if !stat.is_regular() || stat.id != mapping.id {
+            return None;
+        }
+        let no = self.opened_by(fd.as_fd(), libc::O_RDONLY, Some(pid))?;
+        if !self.wait_active(no) {
+            return None;
+        }
+        let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let (memfd, _) = self.map_prepare(no, mapping.offset, bytes, kind, libc::O_RDONLY)?;
+        let advised = [
+            (!mapping.shared, wire::INHERIT_PRIVATE),
+            (random, wire::INHERIT_RANDOM),
+            (sequential, wire::INHERIT_SEQUENTIAL),
+        ];
+        let bits: u64 = advised.iter().filter(|(has, _)| *has).map(|(_, bit)| bit).sum();
+        let r3 = (u64::from(no) + 1) << 32 | bits | mapping.protection;
+        let (r0, r1, r2) = (start, bytes, mapping.offset);
+        Some((no, Reply { r0, r1, r2, r3, ..Reply::default() }, memfd))
+    }
+
+    /// Waits until nobody has mappings of a file left that show nothing of ours: who maps it to write
+    /// to it makes pages that only we have.
+    pub(crate) fn wait_for_takers(&self, no: FileNo) {
+        let Some(standby) = self.standby.get() else { return };
+        let begun = Instant::now();
+        while standby.is_taken(no) && begun.elapsed() < TAKING_MAX {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! While the manager stands by, files that are only read are the kernel's: nobody is told of them,
+//! and nothing is to be gained yet.
+//!
+//! When the standby ends, descriptors need no care, since they are shown by their next use
+//! ([`crate::first_use`]). Mappings do: the manager's memory is mapped elsewhere, registered, and
+//! moved over the kernel's mapping by one `mremap(2)`, so that no thread of the program ever finds
+//! nothing there, or memory that nobody watches. That happens in the next call that this library
+//! sees ([`step`]); a program that makes none keeps the kernel's mapping.
+
+use crate::connection::{ask, ask_with};
+use crate::mapping::{self, Mmap, Owner};
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, State};
+use crate::{raw_call, table, userfault};
+use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use libc::c_int;
+use pagekeeper_wire::{
+    INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, Op, PAGE_BYTES, Reply, Request, Standby,
+};
+
+/// Null where there is no standby.
+static PAGE: AtomicPtr<Standby> = AtomicPtr::new(core::ptr::null_mut());
+/// This image, or what it was forked from, has mappings that were made meanwhile.
+static MAPPED: AtomicBool = AtomicBool::new(false);
+
+/// Longest `/proc/PID/fd/FD`, with its NUL.
+const PATH_BYTES: usize = 48;
+
+/// Looks for the page at the place that the environment names; without it there is no standby.
+pub(crate) fn find(place: &[u8], secret: (u64, u64)) {
+    let mut numbers = place.split(|&c| c == b'.');
+    let (Some(process), Some(number)) = (numbers.next(), numbers.next()) else { return };
+    let mut path = [0u8; PATH_BYTES];
+    let mut end = 0;
+    for part in [b"/proc/", process, b"/fd/", number] {
+        // With the NUL behind it.
+        let Some(room) =
+            path.get_mut(end..end + part.len()).filter(|_| end + part.len() < PATH_BYTES)
+        else {
+            return;
+        };
+        room.copy_from_slice(part);
+        end += part.len();
+    }
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) as c_int;
+    if fd < 0 {
+        return;
+    }
+    let bytes = PAGE_BYTES as usize;
+    let addr = match raw::fstat(fd) {
+        Ok(stat) if stat.st_size >= bytes as i64 => {
+            raw::mmap(0, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
+        }
+        _ => -1,
+    };
+    raw::close(fd);
+    if addr < 0 {
+        return;
+    }
+    let page = addr as *mut Standby;
+    // SAFETY: just mapped from a file of at least a page, readable; any bytes are valid atomics.
+    let found = unsafe { &*page };
+    let known =
+        (found.secret_high.load(Ordering::Relaxed), found.secret_low.load(Ordering::Relaxed));
+    if known == secret {
+        PAGE.store(page, Ordering::Release);
+    } else {
+        // In another process namespace the number is somebody else's.
+        raw::munmap(addr as usize, bytes);
+    }
+}
+
+/// Whether the manager stands by.
+#[inline(always)]
+pub(crate) fn holds() -> bool {
+    let page = PAGE.load(Ordering::Relaxed);
+    // SAFETY: mapped in `find`, never unmapped, in a file that nobody makes shorter.
+    !page.is_null() && unsafe { &*page }.stands_by.load(Ordering::SeqCst) != 0
+}
+
+/// Makes a mapping of a file that is not shown while the manager stands by; none if that is not so.
+pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
+    if !holds() || table::unshown(call.fd).is_none() {
+        return None;
+    }
+    let result = call.plain();
+    if result >= 0 {
+        if !holds() {
+            // Who looked for such mappings when it ended may not have seen this one.
+            if call.flags & libc::MAP_FIXED == 0 {
+                raw::munmap(result as usize, call.bytes);
+            }
+            return None;
+        }
+        MAPPED.store(true, Ordering::Release);
+    }
+    Some(result)
+}
+
+/// To be called in passing wherever the program calls us.
+#[inline(always)]
+pub(crate) fn step() {
+    if MAPPED.load(Ordering::Relaxed) {
+        settle();
+    }
+}
+
+/// Has mappings taken over if the standby has ended. Returns when that is done.
+#[cold]
+pub(crate) fn settle() {
+    if !holds() {
+        end();
+    }
+}
+
+/// Before a child is made that inherits mappings: what two processes have mapped can be taken over in
+/// neither. Also when a file has to be shown that is mapped so.
+pub(crate) fn end() {
+    if !MAPPED.load(Ordering::Acquire) {
+        return;
+    }
+    let Some(state) = state::current().filter(|state| state.is_own()) else { return };
+    let _held = SignalsHeld::new();
+    let _one = state.standby.lock();
+    if MAPPED.load(Ordering::Acquire) {
+        take_over(state);
+        MAPPED.store(false, Ordering::Release);
+    }
+}
+
+fn take_over(state: &State) {
+    let mut from = 0;
+    loop {
+        let mut request = Request::new(Op::TakeOver);
+        request.a = from;
+        let Ok(next) = ask(state, &request) else { return };
+        if next.r0 == 0 {
+            return;
+        }
+        let (addr, bytes) = (next.r0 as usize, next.r1 as usize);
+        from = next.r0 + next.r1;
+        if !userfault::ensure(state) {
+            continue;
+        }
+        let room = raw::reserve(bytes);
+        if room == 0 {
+            continue;
+        }
+        (request.a, request.b, request.c) = (next.r0, 1, next.r1);
+        match ask_with(state, &request, &[], -1) {
+            Ok((range, memfd)) if range.r0 != 0 => {
+                if !put(state, &range, memfd, room) {
+                    // The manager goes by the pages being its own from here on.
+                    raw::complain(
+                        b"a mapping of this program could not be taken over; it ends (exit code 70)",
+                    );
+                    raw::exit_group(70);
+                }
+                for (bit, advice) in [
+                    (INHERIT_RANDOM, libc::MADV_RANDOM),
+                    (INHERIT_SEQUENTIAL, libc::MADV_SEQUENTIAL),
+                ] {
+                    if range.r3 & bit != 0 {
+                        let _ = mapping::advise_manager(state, addr, bytes, advice);
+                    }
+                }
+            }
+            _ => raw::munmap(room, bytes),
+        }
+    }
+}
+
+/// Maps a range in the room for it, and moves it to its place. Closes the memfd.
+fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
+    let (addr, bytes) = (range.r0 as usize, range.r1 as usize);
+    let Some(slot) = (range.r3 >> 32).checked_sub(1) else { return false };
+    let mmap = Mmap {
+        addr: room,
+        bytes,
+        prot: libc::PROT_NONE,
+        flags: libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED,
+        fd: memfd,
+        offset: range.r2 as i64,
+    };
+    let mapped = mmap.plain();
+    raw::close(memfd);
+    if mapped < 0 {
+        return false;
+    }
+    mapping::widen(room, bytes);
+    let kind = if range.r3 & INHERIT_PRIVATE != 0 { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
+    let made = Mmap { prot: range.r3 as u16 as c_int, flags: kind, ..mmap };
+    if mapping::commit(state, slot, &made, Owner::Program).is_err() {
+        return false;
+    }
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let moved = raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
+    mapping::remapped(room, bytes, addr, bytes);
+    moved >= 0
+}
