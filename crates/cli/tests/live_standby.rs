@@ -63,6 +63,13 @@ fn mappings_are_taken_over_under_threads_that_read_them() {
     }
 }
 
+/// What is at an address when it is taken over is what was looked at.
+#[test]
+fn mappings_are_made_and_dropped_meanwhile() {
+    let Some(done) = run("change", 4 * MIB, 48 * MIB) else { return };
+    assert!(end(&done).is_some() && done.total("major_faults") > 0, "{}", done.stderr);
+}
+
 #[test]
 fn a_forked_child_finds_what_its_parent_had() {
     let Some(done) = run("fork", 4 * MIB, 48 * MIB) else { return };
@@ -74,8 +81,9 @@ fn a_forked_child_finds_what_its_parent_had() {
 #[test]
 fn what_two_processes_have_mapped_stays_the_kernels() {
     let Some(done) = run("two", 4 * MIB, 48 * MIB) else { return };
-    let passed = done.stats["passed_through"].to_string();
-    assert!(passed.contains("data") && passed.contains("before memory was short"), "{passed}");
+    for said in [done.stats["passed_through"].to_string(), done.notes()] {
+        assert!(said.contains("data") && said.contains("before memory was short"), "{said}");
+    }
 }
 
 #[test]

@@ -282,7 +282,7 @@ impl Connection {
     fn opened(&self, r: Request, fd: Option<OwnedFd>) -> Handled {
         let fd = fd.ok_or(Errno::BADF)?;
         let (rights, flags) = Rights::proved_by(&fd)?;
-        if self.manager.is_to_take_over_first(self.pid, fd.as_fd()) {
+        if r.f == 0 && self.manager.is_to_take_over_first(self.pid, fd.as_fd()) {
             return Ok(Answer { reply: Reply { r3: 1, ..Reply::default() }, fd: None });
         }
         let Some(no) = self.manager.opened(fd.as_fd(), flags) else { return value(0) };

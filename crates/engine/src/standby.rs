@@ -7,21 +7,23 @@
 //! kernel reads pages again that it had evicted, and more than one of them for each fault: a program
 //! that misses single pages in no order would miss as many under any policy.
 //!
-//! What makes the end safe: no file becomes managed while some process has it mapped from the
-//! kernel, but for the one process that is having its mappings taken over in that moment. Before the
-//! first file becomes managed, all processes are searched for such mappings; one that is made
-//! later is found by who makes it, since it looks for the end of the standby after that.
+//! What makes the end safe: no file becomes managed while some process that stood by has it mapped
+//! from the kernel, but for the one process that is having its mappings taken over in that moment.
+//! Such processes are known by the page that they have mapped to see whether the standby holds, and
+//! such mappings by MAP_NORESERVE, which changes nothing for a file that is only read and shows in
+//! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
+//! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bound, Pressure};
-use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process::{self, Detail, Mapping};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_wire as wire;
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -43,20 +45,25 @@ const REFAULTS_PER_FAULT: u64 = 2;
 const LIMIT_TIMES_MAX: u64 = 2;
 const LIMIT_BYTES_MORE_MAX: u64 = 64 << 20;
 
+/// `vm.overcommit_memory` under which the kernel takes MAP_NORESERVE for nothing.
+const OVERCOMMIT_NEVER: &str = "2";
+
 /// Whether files are the kernel's for the time being.
 #[derive(Debug)]
 pub(crate) struct Standby {
     /// [`wire::Standby`].
     page: SharedMap,
     memfd: Memfd,
+    /// Who has this mapped stands by.
+    page_inode: u64,
     bound: Bound,
     started: Instant,
     ended: OnceLock<Ended>,
-    /// Inodes of files that processes had mapped from the kernel when it ended, whatever the device:
-    /// in `/proc/PID/maps` some file systems show another than `fstat(2)`.
+    /// Inodes of files that had such mappings when it ended, whatever the device: in `/proc/PID/maps`
+    /// some file systems show another than `fstat(2)`.
     mapped: Mutex<HashSet<u64>>,
-    /// Files that are managed while a process is still having its mappings of them taken over.
-    taking: Mutex<Vec<(u32, FileNo)>>,
+    /// Processes whose mappings are being taken over.
+    takers: Mutex<HashMap<u32, Taker>>,
 }
 
 /// How a standby ended.
@@ -67,6 +74,7 @@ pub(crate) struct Ended {
 }
 
 /// A mapping that can be taken over.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
@@ -77,9 +85,29 @@ pub(crate) struct Candidate {
     pub(crate) id: FileId,
 }
 
+/// What a process advised of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Advice {
+    pub(crate) random: bool,
+    pub(crate) sequential: bool,
+}
+
+/// A process whose mappings are being taken over.
+#[derive(Debug, Default)]
+struct Taker {
+    /// Its mappings that can be, by address.
+    mappings: Vec<(Candidate, Advice)>,
+    /// Inodes of files that it, or another process, has mapped in a way that cannot be taken over now.
+    barred: HashSet<u64>,
+    /// Names of such files that it has mapped.
+    left: Vec<String>,
+    /// Files that are managed for it already, though not all mappings of them may be taken over yet.
+    files: Vec<FileNo>,
+}
+
 impl Standby {
     /// A standby that has begun; none where no cgroup bounds the kernel's page cache to about as much
-    /// memory, or its counts cannot be read.
+    /// memory, its counts cannot be read, or mappings cannot be marked.
     ///
     /// # Errors
     /// Shared memory cannot be made.
@@ -87,21 +115,29 @@ impl Standby {
         let most = (memory_bytes * LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
         let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
         let Some(bound) = bound.filter(|bound| bound.pressure().is_ok()) else { return Ok(None) };
+        let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
+        if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
+            return Ok(None);
+        }
         let (memfd, page) = SharedMap::create("pagekeeper-standby", wire::PAGE_BYTES as usize)?;
-        let [high, low] = [0, 8]
-            .map(|at| u64::from_be_bytes(secret[at..at + 8].try_into().expect("eight bytes")));
-        page.words::<AtomicU64>(offset_of!(wire::Standby, secret_high), 1)[0]
-            .store(high, Ordering::Relaxed);
-        page.words::<AtomicU64>(offset_of!(wire::Standby, secret_low), 1)[0]
-            .store(low, Ordering::Relaxed);
+        let page_inode = file::stat(&memfd)?.id.ino;
+        let secret = u128::from_be_bytes(secret);
+        let halves = [
+            (offset_of!(wire::Standby, secret_high), (secret >> 64) as u64),
+            (offset_of!(wire::Standby, secret_low), secret as u64),
+        ];
+        for (offset, half) in halves {
+            page.words::<AtomicU64>(offset, 1)[0].store(half, Ordering::Relaxed);
+        }
         let standby = Standby {
             page,
             memfd,
+            page_inode,
             bound,
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
-            taking: Mutex::default(),
+            takers: Mutex::default(),
         };
         standby.flag().store(1, Ordering::SeqCst);
         Ok(Some(standby))
@@ -124,8 +160,8 @@ impl Standby {
         self.ended.get()
     }
 
-    /// Ends it, and finds the mappings that were made meanwhile. No file becomes managed before this
-    /// returns.
+    /// Ends it, and finds the mappings that were made meanwhile. No file is to become managed before
+    /// this returns.
     pub(crate) fn end(&self, reason: &str, selection: &Selection) {
         // Whoever comes second waits for the first.
         let mut mapped = self.mapped.lock().expect("lock");
@@ -133,14 +169,11 @@ impl Standby {
             return;
         }
         self.flag().store(0, Ordering::SeqCst);
-        for pid in others() {
-            let _ = process::for_each_mapping(pid, |mapping| {
-                if is_of_file(&mapping) && selection.matches(&path_of(&mapping)) {
-                    mapped.insert(mapping.inode);
-                }
-                true
-            });
-        }
+        self.for_each_mapping(|_, mapping, _| {
+            if selection.matches(&path_of(mapping)) {
+                mapped.insert(mapping.inode);
+            }
+        });
         let reason = reason.to_owned();
         let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });
     }
@@ -173,21 +206,15 @@ impl Standby {
         if !mapped.contains(&inode) {
             return false;
         }
-        let bars = others().any(|pid| {
-            let mut found = false;
-            let _ = if taker == Some(pid) {
-                process::for_each_detailed_mapping(pid, |mapping, detail| {
-                    found |= shows(&mapping, inode) && !can_be_taken(&mapping, &detail);
-                    !found
-                })
-            } else {
-                process::for_each_mapping(pid, |mapping| {
-                    found |= shows(&mapping, inode);
-                    !found
-                })
-            };
-            found
-        });
+        let takers = self.takers.lock().expect("lock");
+        let bars = match taker.and_then(|taker| takers.get(&taker)) {
+            Some(taker) => taker.barred.contains(&inode),
+            None => {
+                let mut found = false;
+                self.for_each_mapping(|_, mapping, _| found |= mapping.inode == inode);
+                found
+            }
+        };
         if !bars {
             mapped.remove(&inode);
         }
@@ -200,53 +227,94 @@ impl Standby {
             return false;
         }
         let mut found = false;
-        let _ = process::for_each_mapping(pid, |mapping| {
-            found |= shows(&mapping, inode);
-            !found
-        });
+        for_each_marked(pid, |mapping, _| found |= mapping.inode == inode);
         found
     }
 
-    /// The first mapping of a process from an address on that can be taken over.
-    pub(crate) fn next(&self, pid: u32, from: u64, selection: &Selection) -> Option<Candidate> {
-        let mut next = None;
-        let _ = process::for_each_mapping(pid, |mapping| {
-            let concerns = mapping.start >= from && is_of_file(&mapping) && is_read_only(&mapping);
-            if concerns && selection.matches(&path_of(&mapping)) {
-                next = Some(Candidate::of(&mapping));
-            }
-            next.is_none()
-        });
+    /// Address and bytes of the first mapping of a process from an address on that can be taken over;
+    /// from 0 on they are looked for. None if there are no more.
+    pub(crate) fn next(&self, pid: u32, from: u64, selection: &Selection) -> Option<(u64, u64)> {
+        if from == 0 {
+            let taker = self.look_at(pid, selection);
+            self.takers.lock().expect("lock").insert(pid, taker);
+        }
+        let takers = self.takers.lock().expect("lock");
+        let mut mappings = takers.get(&pid)?.mappings.iter();
+        let next = mappings.find(|(mapping, _)| mapping.start >= from);
+        let next = next.map(|(mapping, _)| (mapping.start, mapping.bytes));
         next
     }
 
-    /// The mapping of so many bytes at an address, if it can be taken over, and whether the program
-    /// advised random and sequential access.
-    pub(crate) fn at(&self, pid: u32, start: u64, bytes: u64) -> Option<(Candidate, [bool; 2])> {
-        let mut found = None;
-        let _ = process::for_each_detailed_mapping(pid, |mapping, detail| {
-            let is_it = mapping.start == start && mapping.end - mapping.start == bytes;
-            if is_it && is_of_file(&mapping) && can_be_taken(&mapping, &detail) {
-                found = Some((Candidate::of(&mapping), [detail.has("rr"), detail.has("sr")]));
-            }
-            mapping.start < start
-        });
-        found
+    /// Files that a process goes on having from the kernel.
+    pub(crate) fn left(&self, pid: u32) -> Vec<String> {
+        self.takers.lock().expect("lock").get(&pid).map_or_else(Vec::new, |t| t.left.clone())
     }
 
-    /// A process begins to have its mappings of a file taken over.
+    fn look_at(&self, pid: u32, selection: &Selection) -> Taker {
+        let mut taker = Taker::default();
+        self.for_each_mapping(|whose, mapping, detail| {
+            if whose != pid || !can_be_taken(mapping, detail) {
+                taker.barred.insert(mapping.inode);
+            } else if selection.matches(&path_of(mapping)) {
+                let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
+                taker.mappings.push((Candidate::of(mapping), advice));
+            }
+        });
+        let (left, mappings) = std::mem::take(&mut taker.mappings)
+            .into_iter()
+            .partition(|(mapping, _)| taker.barred.contains(&mapping.id.ino));
+        let left: Vec<(Candidate, Advice)> = left;
+        taker.left = left.into_iter().map(|(mapping, _)| mapping.path).collect();
+        taker.mappings = mappings;
+        taker
+    }
+
+    /// The mapping of so many bytes at an address, if it was found to be one that can be taken over,
+    /// and is there still.
+    pub(crate) fn at(&self, pid: u32, start: u64, bytes: u64) -> Option<(Candidate, Advice)> {
+        let takers = self.takers.lock().expect("lock");
+        let mut mappings = takers.get(&pid)?.mappings.iter();
+        let known =
+            mappings.find(|(known, _)| (known.start, known.bytes) == (start, bytes))?.clone();
+        drop(takers);
+        let mut is_there = false;
+        let _ = process::for_each_mapping(pid, |mapping| {
+            is_there |= mapping.start == start && Candidate::of(&mapping) == known.0;
+            mapping.start < start
+        });
+        is_there.then_some(known)
+    }
+
+    /// A file becomes managed for a process that has its mappings taken over.
     pub(crate) fn takes(&self, pid: u32, no: FileNo) {
-        self.taking.lock().expect("lock").push((pid, no));
+        if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid) {
+            taker.files.push(no);
+        }
     }
 
     /// A process has had all of its mappings taken over, or is gone.
     pub(crate) fn took(&self, pid: u32) {
-        self.taking.lock().expect("lock").retain(|(taker, _)| *taker != pid);
+        self.takers.lock().expect("lock").remove(&pid);
     }
 
-    /// Whether a process is having its mappings of a file taken over.
+    /// Whether a process may still have mappings of a file to be taken over.
     pub(crate) fn is_taken(&self, no: FileNo) -> bool {
-        self.taking.lock().expect("lock").iter().any(|(_, taken)| *taken == no)
+        self.takers.lock().expect("lock").values().any(|taker| taker.files.contains(&no))
+    }
+
+    /// Calls `f` for every mapping that processes which stand by have made meanwhile.
+    fn for_each_mapping(&self, mut f: impl FnMut(u32, &Mapping<'_>, &Detail<'_>)) {
+        let me = std::process::id();
+        for pid in process::all().filter(|pid| *pid != me) {
+            let mut stands_by = false;
+            let _ = process::for_each_mapping(pid, |mapping| {
+                stands_by |= mapping.inode == self.page_inode && is_memfd(&mapping);
+                !stands_by
+            });
+            if stands_by {
+                for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
+            }
+        }
     }
 }
 
@@ -292,23 +360,27 @@ impl Candidate {
     }
 }
 
-/// Every process but this one.
-fn others() -> impl Iterator<Item = u32> {
-    let me = std::process::id();
-    process::all().filter(move |pid| *pid != me)
+/// Calls `f` for every mapping of a file that a process made while it stood by: it has marked them.
+fn for_each_marked(pid: u32, mut f: impl FnMut(&Mapping<'_>, &Detail<'_>)) {
+    let _ = process::for_each_detailed_mapping(pid, |mapping, detail| {
+        if is_of_file(&mapping) && detail.has("nr") {
+            f(&mapping, &detail);
+        }
+        true
+    });
 }
 
 fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(mapping.path)
 }
 
-/// Whether it is of a file that has a place in the file system. A memfd's path begins like one, too.
-fn is_of_file(mapping: &Mapping<'_>) -> bool {
-    mapping.inode != 0 && mapping.path.starts_with(b"/") && !mapping.path.starts_with(b"/memfd:")
+/// A memfd's path begins like that of a file that has a place in the file system.
+fn is_memfd(mapping: &Mapping<'_>) -> bool {
+    mapping.path.starts_with(b"/memfd:")
 }
 
-fn shows(mapping: &Mapping<'_>, inode: u64) -> bool {
-    mapping.inode == inode && is_of_file(mapping)
+fn is_of_file(mapping: &Mapping<'_>) -> bool {
+    mapping.inode != 0 && mapping.path.starts_with(b"/") && !is_memfd(mapping)
 }
 
 fn is_read_only(mapping: &Mapping<'_>) -> bool {

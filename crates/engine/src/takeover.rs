@@ -11,6 +11,9 @@ use std::time::{Duration, Instant};
 /// How long whoever wants to write by a mapping waits for others to have theirs taken over.
 const TAKING_MAX: Duration = Duration::from_secs(10);
 
+/// Why a file stays the kernel's after a standby.
+const STAYS: &str = "programs mapped it before memory was short, in ways that cannot be taken over";
+
 impl Manager {
     /// Whether files are the kernel's for the time being.
     pub(crate) fn stands_by(&self) -> bool {
@@ -46,7 +49,7 @@ impl Manager {
     ) -> Result<(), &'static str> {
         let Some(standby) = self.standby.get() else { return Ok(()) };
         if standby.bars(id.ino, taker) {
-            return Err("a program mapped it before memory was short, and it cannot be taken over");
+            return Err(STAYS);
         }
         if let Some(taker) = taker {
             standby.takes(taker, no);
@@ -66,10 +69,15 @@ impl Manager {
         let standby = self.standby.get()?;
         self.end_standby("a program that maps files forked");
         let next = standby.next(pid, from, &self.selection);
+        if from == 0 {
+            for name in standby.left(pid) {
+                self.note(format!("{name} stays the kernel's: {STAYS}"));
+            }
+        }
         if next.is_none() {
             standby.took(pid);
         }
-        next.map(|next| (next.start, next.bytes))
+        next
     }
 
     /// A process has room for a mapping that is to be taken over: what to map there.
@@ -80,7 +88,7 @@ impl Manager {
         bytes: u64,
     ) -> Option<(FileNo, Reply, OwnedFd)> {
         let standby = self.standby.get()?;
-        let (mapping, [random, sequential]) = standby.at(pid, start, bytes)?;
+        let (mapping, advice) = standby.at(pid, start, bytes)?;
         let mut how = std::fs::OpenOptions::new();
         how.read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
         let fd = OwnedFd::from(how.open(&mapping.path).ok()?);
@@ -98,8 +106,8 @@ impl Manager {
         let (memfd, _) = self.map_prepare(no, mapping.offset, bytes, kind, libc::O_RDONLY)?;
         let advised = [
             (!mapping.shared, wire::INHERIT_PRIVATE),
-            (random, wire::INHERIT_RANDOM),
-            (sequential, wire::INHERIT_SEQUENTIAL),
+            (advice.random, wire::INHERIT_RANDOM),
+            (advice.sequential, wire::INHERIT_SEQUENTIAL),
         ];
         let bits: u64 = advised.iter().filter(|(has, _)| *has).map(|(_, bit)| bit).sum();
         let r3 = (u64::from(no) + 1) << 32 | bits | mapping.protection;

@@ -250,8 +250,9 @@ pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(u32, 
     raw::close(came);
     if reply.r0 == 0 && reply.r3 != 0 {
         standby::end();
+        let again = Request { f: 1, ..*request };
         let came;
-        (reply, came) = ask_with(state, request, &[], fd).ok()?;
+        (reply, came) = ask_with(state, &again, &[], fd).ok()?;
         raw::close(came);
     }
     let slot = u32::try_from(reply.r0.checked_sub(1)?).ok()?;

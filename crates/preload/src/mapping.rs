@@ -100,6 +100,7 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
         change::flush(&file, 0, 0);
         return Some(call.plain());
     }
+    let _changing = standby::changing();
     let _held = SignalsHeld::new();
     Some(map(&file, &call))
 }
@@ -226,6 +227,7 @@ pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usiz
 
 /// Asks whether a range may get a protection; an error is to be returned to the program.
 pub(crate) fn may_protect(addr: usize, bytes: usize, prot: c_int) -> Result<(), isize> {
+    standby::step();
     if !may_be_managed(addr, bytes) {
         return Ok(());
     }

@@ -3,7 +3,8 @@
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
 use crate::{
-    change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, state, table,
+    change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, standby, state,
+    table,
 };
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
@@ -108,6 +109,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             if let Some(result) = heap::mremap(a, b, c, d as c_int, e) {
                 return Some(result);
             }
+            let _changing = standby::changing();
             let result = plain();
             if result >= 0 {
                 mapping::remapped(a, b, result as usize, c);
@@ -115,7 +117,13 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             result
         }
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
-            mapping::may_protect(a, b, c as c_int).map_or_else(|errno| errno, |()| plain())
+            let may = mapping::may_protect(a, b, c as c_int);
+            let _changing = standby::changing();
+            may.map_or_else(|errno| errno, |()| plain())
+        }
+        libc::SYS_munmap => {
+            let _changing = standby::changing();
+            plain()
         }
         libc::SYS_msync => mapping::msync(a, b, c as c_int)?,
         libc::SYS_madvise => mapping::madvise(a, b, c as c_int)?,

@@ -129,6 +129,7 @@ real_functions! {
             offset: off_t) -> *mut c_void;
         mremap = SYS_mremap(old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int,
             new: *mut c_void) -> *mut c_void;
+        munmap = SYS_munmap(addr: *mut c_void, bytes: size_t) -> c_int;
         mprotect = SYS_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int) -> c_int;
         pkey_mprotect = SYS_pkey_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int,
             key: c_int) -> c_int;

@@ -79,12 +79,13 @@ pub(crate) fn holds() -> bool {
     !page.is_null() && unsafe { &*page }.stands_by.load(Ordering::SeqCst) != 0
 }
 
-/// Makes a mapping of a file that is not shown while the manager stands by; none if that is not so.
+/// Makes a mapping of a file that is not shown while the manager stands by, marked as such by
+/// MAP_NORESERVE; none if that is not so.
 pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
     if !holds() || table::unshown(call.fd).is_none() {
         return None;
     }
-    let result = call.plain();
+    let result = Mmap { flags: call.flags | libc::MAP_NORESERVE, ..*call }.plain();
     if result >= 0 {
         if !holds() {
             // Who looked for such mappings when it ended may not have seen this one.
@@ -124,8 +125,45 @@ pub(crate) fn end() {
     let _held = SignalsHeld::new();
     let _one = state.standby.lock();
     if MAPPED.load(Ordering::Acquire) {
+        state.taking_over.store(1, Ordering::SeqCst);
+        while state.changing.load(Ordering::SeqCst) != 0 {
+            raw::yield_now();
+        }
         take_over(state);
         MAPPED.store(false, Ordering::Release);
+        state.taking_over.store(0, Ordering::SeqCst);
+    }
+}
+
+/// A call that changes mappings: what is at an address does not change between being looked at and
+/// being taken over. Signals are held back meanwhile: a handler that jumps away would leave the call
+/// counted for ever.
+pub(crate) struct Changing(Option<(&'static State, SignalsHeld)>);
+
+impl Drop for Changing {
+    fn drop(&mut self) {
+        if let Some((state, _)) = &self.0 {
+            state.changing.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// To be kept while such a call is made, and nothing else that comes here.
+pub(crate) fn changing() -> Changing {
+    if !MAPPED.load(Ordering::Relaxed) {
+        return Changing(None);
+    }
+    let Some(state) = state::current().filter(|state| state.is_own()) else {
+        return Changing(None);
+    };
+    let held = SignalsHeld::new();
+    loop {
+        state.changing.fetch_add(1, Ordering::SeqCst);
+        if state.taking_over.load(Ordering::SeqCst) == 0 {
+            return Changing(Some((state, held)));
+        }
+        state.changing.fetch_sub(1, Ordering::SeqCst);
+        drop(state.standby.lock());
     }
 }
 

@@ -50,6 +50,10 @@ pub(crate) struct State {
     pub(crate) signals: Lock,
     /// Held while mappings are taken over that were made while the manager stood by.
     pub(crate) standby: Lock,
+    /// Not 0 while that is being done, or waits for calls that change mappings.
+    pub(crate) taking_over: AtomicU32,
+    /// Such calls.
+    pub(crate) changing: AtomicU32,
 }
 
 /// Null while this library is inactive.

@@ -126,6 +126,52 @@ static void take(void) {
     CHECK(all[99 * PAGE / 8] == 99 && all[200 * PAGE / 8] == 200);
 }
 
+// Threads make and drop mappings all the time, of this file and of memory, where others were.
+static void *changes(void *of) {
+    uint64_t seed = (uint64_t)of;
+    while (!stop) {
+        uint64_t first = next(&seed) % (DATA_PAGES - 16);
+        volatile uint64_t *part =
+            map("data", O_RDONLY, PROT_READ, MAP_SHARED, first * PAGE, 16 * PAGE);
+        CHECK(part[3 * PAGE / 8] == first + 3);
+        if (next(&seed) % 4 == 0)
+            CHECK(!mprotect((void *)part, 8 * PAGE, PROT_NONE));
+        CHECK(part[9 * PAGE / 8] == first + 9);
+        // The same addresses become memory, at once or, as far as nobody else has them, after a hole.
+        int at_once = next(&seed) % 2;
+        if (!at_once)
+            CHECK(!munmap((void *)part, 16 * PAGE));
+        uint64_t *memory = mmap((void *)part, 16 * PAGE, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | (at_once ? MAP_FIXED : 0), -1, 0);
+        CHECK(memory != MAP_FAILED);
+        for (int i = 0; i < 16; i++)
+            CHECK(memory[i * PAGE / 8] == 0);
+        memset(memory, 1, 16 * PAGE);
+        for (int i = 0; i < 16; i++)
+            CHECK(memory[i * PAGE / 8] == 0x0101010101010101UL);
+        CHECK(!munmap(memory, 16 * PAGE));
+        touches++;
+    }
+    return NULL;
+}
+
+static void change(void) {
+    uint64_t *all = map_data();
+    pthread_t threads[READERS];
+    for (uintptr_t i = 0; i < READERS; i++)
+        CHECK(!pthread_create(&threads[i], NULL, changes, (void *)i));
+    while (touches < 300)
+        usleep(100);
+    end_standby();
+    long before = touches;
+    while (touches < before + 1000)
+        usleep(100);
+    CHECK(!is_the_kernels(all) && all[77 * PAGE / 8] == 77);
+    stop = 1;
+    for (int i = 0; i < READERS; i++)
+        CHECK(!pthread_join(threads[i], NULL));
+}
+
 // A child is made: what it inherits is taken over first, and both find it.
 static void forks(void) {
     uint64_t *all = map_data();
@@ -262,7 +308,7 @@ int main(int count, char **arguments) {
     static const struct {
         const char *name;
         void (*run)(void);
-    } parts[] = {{"take", take},     {"fork", forks},    {"two", two},   {"writer", writer},
+    } parts[] = {{"take", take},     {"change", change}, {"fork", forks}, {"two", two},       {"writer", writer},
                  {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {

@@ -18,12 +18,24 @@ export! {
             }
         }
         if table::is_plain(fd) {
+            let _changing = standby::changing();
             return real::mmap(addr, bytes, prot, flags, fd, offset);
         }
         match mapping::mmap(Mmap { addr: addr as usize, bytes, prot, flags, fd, offset }) {
             Some(result) => ret(result) as *mut c_void,
-            None => real::mmap(addr, bytes, prot, flags, fd, offset),
+            None => {
+                let _changing = standby::changing();
+                real::mmap(addr, bytes, prot, flags, fd, offset)
+            }
         }
+    }
+}
+
+export! {
+    as munmap;
+    fn (addr: *mut c_void, bytes: size_t) -> c_int {
+        let _changing = standby::changing();
+        real::munmap(addr, bytes)
     }
 }
 
@@ -37,6 +49,7 @@ export! {
         if let Some(result) = heap::mremap(at.0, old_bytes, new_bytes, flags, at.1) {
             return ret(result) as *mut c_void;
         }
+        let _changing = standby::changing();
         let result = real::mremap(old, old_bytes, new_bytes, flags, new);
         if result != libc::MAP_FAILED {
             mapping::remapped(old as usize, old_bytes, result as usize, new_bytes);
@@ -49,7 +62,10 @@ export! {
     as mprotect, __mprotect;
     fn (addr: *mut c_void, bytes: size_t, prot: c_int) -> c_int {
         match mapping::may_protect(addr as usize, bytes, prot) {
-            Ok(()) => real::mprotect(addr, bytes, prot),
+            Ok(()) => {
+                let _changing = standby::changing();
+                real::mprotect(addr, bytes, prot)
+            }
             Err(errno) => ret(errno) as c_int,
         }
     }
@@ -59,7 +75,10 @@ export! {
     as pkey_mprotect;
     fn (addr: *mut c_void, bytes: size_t, prot: c_int, key: c_int) -> c_int {
         match mapping::may_protect(addr as usize, bytes, prot) {
-            Ok(()) => real::pkey_mprotect(addr, bytes, prot, key),
+            Ok(()) => {
+                let _changing = standby::changing();
+                real::pkey_mprotect(addr, bytes, prot, key)
+            }
             Err(errno) => ret(errno) as c_int,
         }
     }
