@@ -34,8 +34,10 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(5);
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
-/// As many pages as there are frames have to be read again before that is judged, since to begin
-/// costs about as much: all is read once more. At least so many, and at most so many.
+/// So many pages for each frame have to be read again before that is judged: to begin costs about
+/// half as much, since all is read once more, and a program may be near its end. At least so many,
+/// and at most so many.
+const REFAULTS_PER_FRAME: u64 = 2;
 const REFAULTS_MIN: u64 = 64;
 const REFAULTS_MAX: u64 = 1 << 18;
 /// Refaults for each major fault from which on something can be won.
@@ -333,7 +335,8 @@ impl Verdict {
     fn on(since: Pressure, now: Pressure, frames: u32) -> Verdict {
         let refaults = now.refaults.saturating_sub(since.refaults);
         let major_faults = now.major_faults.saturating_sub(since.major_faults);
-        if refaults < u64::from(frames).clamp(REFAULTS_MIN, REFAULTS_MAX) {
+        let enough = REFAULTS_PER_FRAME * u64::from(frames);
+        if refaults < enough.clamp(REFAULTS_MIN, REFAULTS_MAX) {
             Verdict::Wait
         } else if refaults < REFAULTS_PER_FAULT * major_faults {
             Verdict::NothingToWin
@@ -383,14 +386,11 @@ fn is_of_file(mapping: &Mapping<'_>) -> bool {
     mapping.inode != 0 && mapping.path.starts_with(b"/") && !is_memfd(mapping)
 }
 
-fn is_read_only(mapping: &Mapping<'_>) -> bool {
-    mapping.read && !mapping.write && !mapping.execute
-}
-
 /// Whether memory of ours in its place would be the same to the program: nobody can write to the file
 /// by it, it has no private copies of pages, it is not locked, and children inherit it.
 fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
-    is_read_only(mapping)
+    !mapping.write
+        && !mapping.execute
         && !(mapping.shared && detail.has("mw"))
         && detail.anonymous_bytes == 0
         && !["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag))
@@ -406,7 +406,7 @@ mod tests {
             refaults: since.refaults + refaults,
             major_faults: since.major_faults + major_faults,
         };
-        Verdict::on(since, now, 100)
+        Verdict::on(since, now, 50)
     }
 
     #[test]
