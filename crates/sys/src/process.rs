@@ -274,9 +274,12 @@ impl Detail<'_> {
 /// As [`for_each_mapping`].
 pub fn for_each_detailed_mapping(
     id: u32,
-    mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool,
+    f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool,
 ) -> Result<()> {
-    let text = fs::read(format!("/proc/{id}/smaps")).map_err(|e| errno(&e))?;
+    parse_details(&fs::read(format!("/proc/{id}/smaps")).map_err(|e| errno(&e))?, f)
+}
+
+fn parse_details(text: &[u8], mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool) -> Result<()> {
     let mut head: &[u8] = &[];
     let mut anonymous_bytes = 0;
     for line in text.split(|byte| *byte == b'\n') {
@@ -504,6 +507,36 @@ mod tests {
         for bad in [&b""[..], b"1-2", b"1-2 rw-p 0 0:0 ", b"x-2 rw-p 0 0:0 1", b"1-2 rwp 0 0:0 1"] {
             assert_eq!(Mapping::parse(bad), None, "{}", bad.escape_ascii());
         }
+    }
+
+    #[test]
+    fn details_belong_to_the_mapping_above_them() {
+        let text = b"1000-3000 r--p 00002000 fd:1f 4711  /tmp/a\n\
+                     Size:                  8 kB\nAnonymous:             4 kB\n\
+                     VmFlags: rd mr mw me nr sd \n\
+                     3000-4000 rw-p 00000000 00:00 0 \nAnonymous:             0 kB\n\
+                     VmFlags: rd wr mr mw me ac sd \n";
+        let mut seen = Vec::new();
+        let all = parse_details(text, |m, d| {
+            seen.push((m.start, m.inode, d.anonymous_bytes, d.has("nr"), d.has("n")));
+            true
+        });
+        assert_eq!(all, Ok(()));
+        assert_eq!(seen, [(0x1000, 4711, 4096, true, false), (0x3000, 0, 0, false, false)]);
+        for bad in [&b"Anonymous: x kB"[..], b"VmFlags: rd", b"1-2 oops\nVmFlags: rd"] {
+            assert_eq!(parse_details(bad, |_, _| true), Err(Errno::PROTO));
+        }
+        assert_eq!(parse_details(b"", |_, _| true), Ok(()));
+        let mut flags = None;
+        let here = details_belong_to_the_mapping_above_them as fn() as usize as u64;
+        for_each_detailed_mapping(std::process::id(), |m, d| {
+            if (m.start..m.end).contains(&here) {
+                flags = Some((d.has("ex"), d.has("wr")));
+            }
+            true
+        })
+        .unwrap();
+        assert_eq!(flags, Some((true, false)));
     }
 
     #[test]
