@@ -294,8 +294,12 @@ impl Bound {
         if !mask::allows(Capability::MemoryCgroup) {
             return None;
         }
-        let Hierarchy { mount, own, version } = find_hierarchy()?;
-        let places = own.ancestors().take_while(|place| place.starts_with(&mount));
+        Bound::within(&find_hierarchy()?)
+    }
+
+    fn within(hierarchy: &Hierarchy) -> Option<Bound> {
+        let Hierarchy { mount, own, version } = hierarchy;
+        let places = own.ancestors().take_while(|place| place.starts_with(mount));
         let limits: &[&str] = match version {
             Version::V1 => &[version.limit_file()],
             Version::V2 => &[version.limit_file(), "memory.high"],
@@ -306,7 +310,7 @@ impl Bound {
                 // "max" on version 2, more bytes than any machine has on version 1.
                 text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)
             });
-            Some(Bound { path: place.to_owned(), version, limit_bytes: limits.min()? })
+            Some(Bound { path: place.to_owned(), version: *version, limit_bytes: limits.min()? })
         });
         bounds.min_by_key(|bound| bound.limit_bytes)
     }
@@ -429,6 +433,41 @@ mod tests {
         let found = locate(v2, "0::/box/app\n").unwrap();
         assert_eq!((found.version, found.own), (Version::V2, found.mount));
         assert!(locate("", "0::/\n").is_none());
+    }
+
+    #[test]
+    fn pressure_counts_descendants_on_either_version() {
+        let place = tempfile::tempdir().unwrap();
+        let stat = "workingset_refault_file 1\npgmajfault 2\n\
+                    total_workingset_refault_file 30\ntotal_pgmajfault 40\n";
+        fs::write(place.path().join("memory.stat"), stat).unwrap();
+        let bound =
+            |version| Bound { path: place.path().to_owned(), version, limit_bytes: 1 << 20 };
+        let pressure = |refaults, major_faults| Ok(Pressure { refaults, major_faults });
+        assert_eq!(bound(Version::V2).pressure(), pressure(1, 2));
+        assert_eq!(bound(Version::V1).pressure(), pressure(30, 40));
+        fs::write(place.path().join("memory.stat"), "pgmajfault 2\n").unwrap();
+        assert_eq!(bound(Version::V2).pressure(), Err(Errno::NOENT));
+        fs::write(place.path().join("memory.current"), "4096\n").unwrap();
+        assert_eq!(bound(Version::V2).usage_bytes(), Ok(4096));
+    }
+
+    #[test]
+    fn the_tightest_limit_on_the_way_up_counts() {
+        let place = tempfile::tempdir().unwrap();
+        let own = place.path().join("pod/container");
+        fs::create_dir_all(&own).unwrap();
+        let bound = |own: &Path| {
+            let (mount, own) = (place.path().to_owned(), own.to_owned());
+            Bound::within(&Hierarchy { mount, own, version: Version::V2 })
+        };
+        fs::write(own.join("memory.max"), "max\n").unwrap();
+        assert!(bound(&own).is_none());
+        fs::write(place.path().join("pod/memory.max"), "2000000\n").unwrap();
+        assert_eq!(bound(&own).unwrap().limit_bytes, 2_000_000);
+        fs::write(own.join("memory.high"), "1000000\n").unwrap();
+        let found = bound(&own).unwrap();
+        assert_eq!((found.limit_bytes, found.path), (1_000_000, own));
     }
 
     #[test]
