@@ -24,7 +24,10 @@ unsafe extern "C" {
     static pagekeeper_copy_stop: u8;
 }
 
-// The count of what remains is right at every instruction that touches memory.
+// The count of what remains is right at every instruction that touches memory: rcx and r9. Large
+// copies go page by page, and meanwhile have the processor look up where the page after the next one
+// is: a file is mapped by single pages, whose translations cost a third of the copy otherwise. (A
+// prefetch never faults.)
 #[cfg(target_arch = "x86_64")]
 core::arch::global_asm!(
     ".hidden pagekeeper_copy",
@@ -36,6 +39,7 @@ core::arch::global_asm!(
     ".p2align 5",
     "pagekeeper_copy:",
     "mov rcx, rdx",
+    "xor r9d, r9d",
     "cmp rdx, 16",
     "jae 4f",
     "cmp rdx, 8",
@@ -75,13 +79,24 @@ core::arch::global_asm!(
     "movups [rdi + rdx - 16], xmm1",
     "jmp 9f",
     "5:",
+    "cmp rdx, 4096",
+    "jbe 7f",
+    "mov ecx, 4096",
+    "sub rdx, rcx",
+    "mov r9, rdx",
+    "prefetcht0 [rsi + 8192]",
+    "rep movsb",
+    "mov rcx, rdx",
+    "xor r9d, r9d",
+    "jmp 5b",
+    "7:",
     "rep movsb",
     "pagekeeper_copy_end:",
     "9:",
     "xor eax, eax",
     "ret",
     "pagekeeper_copy_stop:",
-    "mov rax, rcx",
+    "lea rax, [rcx + r9]",
     "ret",
 );
 
