@@ -52,6 +52,7 @@ mod first_use;
 mod fork;
 mod guard;
 mod heap;
+mod large;
 mod mapping;
 mod numbers;
 mod overwrite;

@@ -10,7 +10,7 @@ use crate::first_use;
 use crate::raw;
 use crate::table;
 use crate::transfer;
-use crate::{bounce, change, raw_call, real, state};
+use crate::{bounce, change, large, raw_call, real, state};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
@@ -67,10 +67,13 @@ fn remember(fd: c_int, stream: *mut FILE) -> bool {
 }
 
 extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, bytes: size_t) -> ssize_t {
-    let fd = cookie as usize as c_int;
+    raw::ret(read_file(cookie as usize as c_int, buffer as usize, bytes))
+}
+
+/// Reads from where the file of a stream stands: the bytes read, or a negated errno.
+pub(crate) fn read_file(fd: c_int, buffer: usize, bytes: usize) -> isize {
     let plain = || raw_call!(libc::SYS_read, fd, buffer, bytes);
-    let iov = transfer::one(buffer as usize, bytes);
-    raw::ret(transfer::read(fd, iov, None, 0, plain).unwrap_or_else(plain))
+    transfer::read(fd, transfer::one(buffer, bytes), None, 0, plain).unwrap_or_else(plain)
 }
 
 extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
@@ -366,11 +369,6 @@ pub(crate) fn adopt_standard_streams() {
 
 // ---- transfers ----------------------------------------------------------------------------------
 
-unsafe extern "C" {
-    fn flockfile(stream: *mut FILE);
-    fn funlockfile(stream: *mut FILE);
-}
-
 /// glibc hands large buffers to the kernel as they are: what the kernel may be unable to touch goes
 /// by way of one of ours, in small pieces. None if that need not be.
 fn bounced(
@@ -383,15 +381,10 @@ fn bounced(
         return None;
     }
     let iov = [libc::iovec { iov_base: addr as *mut c_void, iov_len: bytes }];
-    // SAFETY: the program's own stream; the lock may be taken more than once.
-    unsafe { flockfile(stream) };
-    let done = way(&iov);
-    // SAFETY: as above.
-    unsafe { funlockfile(stream) };
-    Some(done.max(0) as usize)
+    Some(large::locked(stream, || way(&iov)).max(0) as usize)
 }
 
-/// `fwrite(3)`, as bytes.
+/// `fwrite(3)`, as bytes; none if it is glibc's to do.
 pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
     bounced(from as usize, bytes, stream, |iov| {
         bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
@@ -400,13 +393,14 @@ pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Opt
     })
 }
 
-/// `fread(3)`, as bytes.
+/// `fread(3)`, as bytes; none if it is glibc's to do.
 pub(crate) fn read(to: *mut c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    bounced(to as usize, bytes, stream, |iov| {
+    let by_pieces = bounced(to as usize, bytes, stream, |iov| {
         bounce::take(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
             real::fread(addr as *mut c_void, 1, bytes, stream) as isize
         })
-    })
+    });
+    by_pieces.or_else(|| large::read(to as usize, bytes, stream))
 }
 
 /// `fputs(3)`.

@@ -277,6 +277,114 @@ static void streams(void) {
     close(fd);
 }
 
+// Large and small blocks of a stream, with everything that moves within its buffer: the same calls on
+// our file and on a plain one.
+static void blocks(void) {
+    enum { MOST = 400000, STEPS = 800 };
+    static unsigned char x[MOST], y[MOST], own[2][30000];
+    size_t buffers[] = {0, 1, 100, 4096, 30000};
+    uint64_t seed = 88172645463325252ull;
+    for (int kind = 0; kind < 5; kind++) {
+        int a = fresh(200000), b = open(other, O_RDWR | O_CREAT | O_TRUNC, 0644);
+        CHECK(pread(a, x, MOST, 0) == 200000 && write(b, x, 200000) == 200000);
+        CHECK(close(a) == 0 && close(b) == 0);
+        FILE *f = fopen(path, "r+"), *g = fopen(other, "r+");
+        CHECK(f && g);
+        if (kind) {
+            int mode = buffers[kind] > 1 ? _IOFBF : _IONBF;
+            CHECK(setvbuf(f, (char *)own[0], mode, buffers[kind]) == 0);
+            CHECK(setvbuf(g, (char *)own[1], mode, buffers[kind]) == 0);
+        }
+        int wrote = 0;
+        for (int i = 0; i < STEPS; i++) {
+            seed ^= seed << 13, seed ^= seed >> 7, seed ^= seed << 17;
+            size_t at = (seed >> 8) % 220000;
+            size_t bytes = (seed >> 32) % (seed & 64 ? 100000 : seed & 128 ? 9000 : 50);
+            size_t item = 1 + (seed >> 52) % 5, items = bytes / item;
+            int what = seed % 16;
+            // Between reading and writing one has to say so.
+            if (what < 12 ? wrote : !wrote) {
+                long where = ftell(f);
+                CHECK(where == ftell(g) && fseek(f, where, SEEK_SET) == fseek(g, where, SEEK_SET));
+                wrote = what >= 12;
+            }
+            switch (what) {
+            case 0 ... 5: {
+                size_t got = fread(x, item, items, f);
+                CHECK(got == fread(y, item, items, g) && !memcmp(x, y, got * item));
+                break;
+            }
+            case 6: {
+                int c = getc(f), d = getc(g);
+                CHECK(c == d);
+                // What was there, or something else.
+                if (c != EOF && seed & 256) {
+                    c = (c + (int)(seed >> 9) % 2) & 255;
+                    CHECK(ungetc(c, f) == ungetc(c, g));
+                }
+                break;
+            }
+            case 7:
+                CHECK(fseek(f, (long)at, SEEK_SET) == fseek(g, (long)at, SEEK_SET));
+                break;
+            case 8: {
+                long by = (long)(seed >> 40) % 9000 - 4500;
+                CHECK(fseek(f, by, SEEK_CUR) == fseek(g, by, SEEK_CUR));
+                break;
+            }
+            case 9:
+                bytes %= 200;
+                CHECK(!fgets((char *)x, 1 + (int)bytes, f) == !fgets((char *)y, 1 + (int)bytes, g));
+                break;
+            case 10:
+                if (seed & 256) CHECK(fflush(f) == fflush(g));
+                if (seed & 512) clearerr(f), clearerr(g);
+                break;
+            case 11:
+                CHECK(fread_unlocked(x, bytes, 1, f) == fread_unlocked(y, bytes, 1, g));
+                break;
+            case 12 ... 13:
+                if ((size_t)ftell(f) + bytes > 250000) break;
+                memset(x, i, bytes);
+                CHECK(fwrite(x, 1, bytes, f) == fwrite(x, 1, bytes, g));
+                break;
+            case 14:
+                CHECK(putc(i, f) == putc(i, g));
+                break;
+            default:
+                CHECK(fflush(f) == fflush(g));
+            }
+            CHECK(ftell(f) == ftell(g) && feof(f) == feof(g) && ferror(f) == ferror(g));
+        }
+        // What comes behind the end later is read when the end is forgotten.
+        CHECK(fseek(f, 0, SEEK_END) == 0 && fread(x, 1, 50000, f) == 0 && feof(f) && !ferror(f));
+        CHECK((a = open(path, O_WRONLY | O_APPEND)) >= 0 && write(a, y, 20000) == 20000 && close(a) == 0);
+        clearerr(f);
+        CHECK(fread(x, 1, 50000, f) == 20000 && !memcmp(x, y, 20000) && feof(f) && !ferror(f));
+        CHECK(fclose(f) == 0 && fclose(g) == 0);
+        CHECK((f = fopen(path, "a")) != NULL && fread(x, 1, 50000, f) == 0 && ferror(f));
+        CHECK(!feof(f) && fclose(f) == 0);
+        CHECK((a = open(path, O_RDONLY)) >= 0 && (b = open(other, O_RDONLY)) >= 0);
+        CHECK((size_t)pread(a, x, MOST, 0) == 20000 + (size_t)pread(b, y, MOST, 0));
+        CHECK(!memcmp(x, y, (size_t)lseek(b, 0, SEEK_END)));
+        // The file goes on where the stream is.
+        CHECK((f = fdopen(dup(a), "r")) && getc(f) == x[0] && fread(y, 1, 70000, f) == 70000);
+        CHECK(getc(f) == x[70001] && fflush(f) == 0 && lseek(a, 0, SEEK_CUR) == 70002);
+        CHECK(fclose(f) == 0);
+        printf("blocks %d %x\n", kind, sum(a));
+        close(a), close(b);
+    }
+}
+
+// One block, larger than any buffer.
+static void block(void) {
+    static unsigned char x[200000];
+    close(fresh(sizeof x));
+    FILE *f = fopen(path, "r");
+    CHECK(f && fread(x, 1, sizeof x, f) == sizeof x && x[199999] == pattern(199999));
+    CHECK(getc(f) == EOF && feof(f) && fclose(f) == 0);
+}
+
 static void mappings(void) {
     int fd = fresh(20000);
     unsigned char c, *m = mmap(NULL, 20000, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -735,7 +843,7 @@ static void wait_and_use(void) {
 
 int main(int argc, char **argv) {
     struct { const char *name; void (*part)(void); } parts[] = {
-        {"transfers", transfers}, {"opening", opening}, {"streams", streams},
+        {"transfers", transfers}, {"opening", opening}, {"streams", streams}, {"blocks", blocks}, {"block", block},
         {"mappings", mappings}, {"locks", locks}, {"threads", threads}, {"signals", signals},
         {"numbers", numbers}, {"random", random_operations}, {"processes", processes},
         {"descriptors", descriptors}, {"first_uses", first_uses}, {"many", many}, {"standard", standard}, {"wait", wait_and_use},

@@ -41,7 +41,7 @@ logged() { # NAME, PYTHON EXPRESSION over the log
     fi
 }
 
-for part in transfers opening streams mappings locks threads signals numbers random processes \
+for part in transfers opening streams blocks mappings locks threads signals numbers random processes \
     descriptors first_uses; do
     ./exercise "$work/bare.txt" $part >expected 2>err
     check "$part, bare" 0 $? expected expected
@@ -72,6 +72,8 @@ logged "an inactive file is read and written by the kernel" \
     "n.get('read', 0) == n.get('change_begin', 0) == 0 and n['raw_word'] == 1"
 managed -- ./exercise "$work/f.txt" transfers mappings streams >/dev/null
 logged "another file is only asked about" "set(n) <= {'hello', 'hello_forked', 'opened', 'flush'}"
+managed -- ./exercise "$work/f.dat" block >/dev/null
+logged "a large block of a stream is read by one message" "n['read'] <= 3"
 for i in {0..99}; do echo "$i, of a hundred" >"h.$i.dat"; done
 # Descriptors that a program inherits are shown at its start, if they are files.
 managed -- ./exercise "$work/h" many </dev/null >/dev/null 2>/dev/null

@@ -1,5 +1,6 @@
 //! stdio.
 
+use super::transfers::check_room;
 use crate::{real, stdio};
 use libc::{FILE, c_char, c_int, c_void, size_t};
 
@@ -36,7 +37,7 @@ fn items_of(bytes: usize, size: size_t, items: size_t) -> size_t {
 }
 
 macro_rules! transfers {
-    ($($read:ident, $write:ident, $puts:ident;)*) => {$(
+    ($($read:ident, $checked_read:ident, $write:ident, $puts:ident;)*) => {$(
         export! {
             as $read;
             fn (to: *mut c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t {
@@ -44,6 +45,16 @@ macro_rules! transfers {
                     Some(bytes) => items_of(bytes, size, items),
                     None => real::$read(to, size, items, stream),
                 }
+            }
+        }
+
+        export! {
+            as $checked_read;
+            fn (
+                to: *mut c_void, room: size_t, size: size_t, items: size_t, stream: *mut FILE,
+            ) -> size_t {
+                check_room(size.saturating_mul(items), room);
+                $read(to, size, items, stream)
             }
         }
 
@@ -67,6 +78,6 @@ macro_rules! transfers {
 }
 
 transfers! {
-    fread, fwrite, fputs;
-    fread_unlocked, fwrite_unlocked, fputs_unlocked;
+    fread, __fread_chk, fwrite, fputs;
+    fread_unlocked, __fread_unlocked_chk, fwrite_unlocked, fputs_unlocked;
 }

@@ -36,11 +36,11 @@ export! {
 }
 
 unsafe extern "C" {
-    /// Ends the program: a buffer is smaller than what is read into it.
     fn __chk_fail() -> !;
 }
 
-fn check_room(bytes: size_t, room: size_t) {
+/// Ends the program if a buffer is smaller than what is read into it.
+pub(super) fn check_room(bytes: size_t, room: size_t) {
     if bytes > room {
         // SAFETY: never returns.
         unsafe { __chk_fail() }

@@ -1,0 +1,134 @@
+//! Large reads of streams of ours.
+//!
+//! Of a file of its own glibc reads large blocks to where the program wants them. Of a stream of our
+//! kind (`fopencookie(3)`) it reads them into the stream's buffer, 8 KiB at a time, and copies them
+//! from there. So `fread(3)` of no less than a buffer is done here as glibc does it for its own
+//! streams (`_IO_file_xsgetn`): first what the buffer holds, then the rest by reads to where it is
+//! wanted. Whatever is not simple (a character that was put back, pending output, no buffer yet, the
+//! end of the file, an error) is left to glibc's `fread`, for one byte or all that is left.
+
+use crate::{real, stdio};
+use core::mem::offset_of;
+use libc::{FILE, c_char, c_int, c_void};
+
+/// `struct _IO_FILE`, whose layout is part of glibc's ABI: programs have `getc_unlocked` compiled
+/// into them.
+#[repr(C)]
+struct Fields {
+    flags: c_int,
+    read_ptr: *mut c_char,
+    read_end: *mut c_char,
+    read_base: *mut c_char,
+    write_base: *mut c_char,
+    write_ptr: *mut c_char,
+    write_end: *mut c_char,
+    buf_base: *mut c_char,
+    buf_end: *mut c_char,
+    /// `_IO_save_base` to `_chain`.
+    unused_before: [usize; 5],
+    fileno: c_int,
+    /// `_flags2` to `_lock`.
+    unused_middle: [usize; 3],
+    offset: i64,
+    /// `_codecvt` to `__pad5`.
+    unused_behind: [usize; 5],
+    mode: c_int,
+}
+const _: () = assert!(offset_of!(Fields, fileno) == 112);
+const _: () = assert!(offset_of!(Fields, offset) == 144);
+const _: () = assert!(offset_of!(Fields, mode) == 192);
+
+/// `_IO_NO_READS`, `_IO_IN_BACKUP`, `_IO_CURRENTLY_PUTTING`
+const NOT_SIMPLE: c_int = 0x4 | 0x100 | 0x800;
+/// [`Fields::fileno`] of a stream of `fopencookie(3)`.
+const COOKIE: c_int = -2;
+/// [`Fields::offset`]: not known, to be asked for (`_IO_pos_BAD`).
+const UNKNOWN: i64 = -1;
+
+unsafe extern "C" {
+    fn flockfile(stream: *mut FILE);
+    fn funlockfile(stream: *mut FILE);
+}
+
+/// Runs something with a stream locked; the lock may be taken more than once.
+pub(crate) fn locked<T>(stream: *mut FILE, body: impl FnOnce() -> T) -> T {
+    // SAFETY: the program's own stream.
+    unsafe { flockfile(stream) };
+    let result = body();
+    // SAFETY: as above.
+    unsafe { funlockfile(stream) };
+    result
+}
+
+impl Fields {
+    fn held_bytes(&self) -> usize {
+        (self.read_end as usize).saturating_sub(self.read_ptr as usize)
+    }
+
+    fn buffer_bytes(&self) -> usize {
+        self.buf_end as usize - self.buf_base as usize
+    }
+
+    /// Whether a read would begin with the file, into the buffer.
+    fn is_simple(&self) -> bool {
+        self.flags & NOT_SIMPLE == 0
+            && self.mode < 0
+            && !self.buf_base.is_null()
+            && self.read_ptr == self.read_end
+    }
+
+    /// Nothing is in the buffer, and where the file stands is to be asked for.
+    fn empty(&mut self) {
+        let base = self.buf_base;
+        (self.read_base, self.read_ptr, self.read_end) = (base, base, base);
+        (self.write_base, self.write_ptr, self.write_end) = (base, base, base);
+        self.offset = UNKNOWN;
+    }
+}
+
+/// `fread(3)`, as bytes; none if it is glibc's to do.
+pub(crate) fn read(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
+    let fields = stream.cast::<Fields>();
+    // SAFETY: the program's own stream. Another thread may be using it: nothing follows from this
+    // but whether it is worth a closer look.
+    unsafe {
+        if stream.is_null()
+            || (*fields).fileno != COOKIE
+            || (*fields).held_bytes() >= bytes
+            || (*fields).buffer_bytes() > bytes
+        {
+            return None;
+        }
+    }
+    let fd = stdio::descriptor(stream)?;
+    Some(locked(stream, || {
+        let mut done = 0;
+        while done < bytes {
+            let (at, left) = (to + done, bytes - done);
+            // SAFETY: a stream of ours, locked, and of no concern to glibc before the call below.
+            let fields = unsafe { &mut *fields };
+            let want = match fields.held_bytes() {
+                // glibc makes it so.
+                0 if !fields.is_simple() => 1,
+                0 if fields.buffer_bytes() > left => left,
+                0 => {
+                    fields.empty();
+                    let got = stdio::read_file(fd, at, left);
+                    if got > 0 {
+                        done += got as usize;
+                        continue;
+                    }
+                    // glibc comes across the same, and notes it.
+                    left
+                }
+                held => held.min(left),
+            };
+            let got = real::fread(at as *mut c_void, 1, want, stream);
+            done += got;
+            if got < want {
+                break;
+            }
+        }
+        done
+    }))
+}
