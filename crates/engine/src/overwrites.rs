@@ -219,6 +219,8 @@ impl Core {
     pub(crate) fn moves(&self, file: FileNo) {
         if let Some(overwrites) = &self.overwrites {
             overwrites.moving(file).fetch_add(1, SeqCst);
+            // Who sees this sees the other, too, or the page at rest.
+            overwrites.long(file, offset_of!(wire::Overwrite, moves)).fetch_add(1, SeqCst);
         }
     }
 

@@ -50,6 +50,7 @@ mod exports;
 mod files;
 mod first_use;
 mod fork;
+mod frames;
 mod guard;
 mod heap;
 mod large;

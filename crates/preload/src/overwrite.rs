@@ -4,8 +4,7 @@
 //! leave the file's pages where they are, and afterwards what is in memory of them has to be patched.
 //! Both go without a message while nothing happens between memory and storage: this process holds
 //! the file's record in a table that it shares with the manager (the protocol is told at
-//! [`Overwrite`]), and patches the frames through a mapping of its own, which nobody watches. Which
-//! pages are in memory the kernel says (`mincore(2)`).
+//! [`Overwrite`]), and patches the frames through a mapping of its own ([`crate::frames`]).
 //!
 //! The first write of a file is made by message, and what is needed for the others is asked for
 //! after it.
@@ -17,7 +16,7 @@ use crate::state::State;
 use crate::table::{self, Entry};
 use crate::{change, direct, guard, raw_call};
 use core::sync::atomic::{
-    AtomicBool, AtomicPtr, AtomicU32, AtomicUsize,
+    AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
 };
 use libc::c_int;
@@ -28,86 +27,11 @@ use pagekeeper_wire::{
 
 /// [`State::number`]: this process may not write to the table.
 const REFUSED: u32 = u32::MAX;
-/// Pages asked about in one call.
-const ASKED_PAGES: usize = 64;
-/// So many pages are patched before the mapping lets go of all: a page that is mapped here too
-/// cannot be unmapped from outside, and what uses it would go unseen.
-const PATCHES_MAX: u32 = 512;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether they can be written to here.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
-
-/// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
-/// file's record is held, or while nobody can hold it.
-#[repr(C)]
-pub(crate) struct Frames {
-    base: AtomicUsize,
-    bytes: AtomicUsize,
-    /// Pages patched since the mapping let go of all.
-    patched: AtomicU32,
-}
-
-impl Frames {
-    fn set(&self, base: usize, bytes: usize) {
-        let old = self.base.swap(base, SeqCst);
-        let old_bytes = self.bytes.swap(bytes, SeqCst);
-        if old != 0 {
-            raw::munmap(old, old_bytes);
-        }
-    }
-
-    /// Takes the mapping away.
-    pub(crate) fn unmap(&self) {
-        self.set(0, 0);
-    }
-
-    /// Brings written bytes into the pages that are in memory; false if some of them could not be
-    /// had.
-    fn patch(&self, offset: u64, buffer: usize, bytes: usize) -> bool {
-        let page = PAGE_BYTES as usize;
-        // What is not mapped here lies behind the length that the manager knows.
-        let end = (offset as usize + bytes).min(self.bytes.load(SeqCst));
-        let start = offset as usize;
-        let base = self.base.load(SeqCst);
-        let mut at = start & !(page - 1);
-        while at < end {
-            let pages = (end - at).div_ceil(page).min(ASKED_PAGES);
-            let mut is_here = [0u8; ASKED_PAGES];
-            let asked = raw_call!(libc::SYS_mincore, base + at, pages * page, is_here.as_mut_ptr());
-            if asked < 0 {
-                return false;
-            }
-            if pages > 1 {
-                // One call for what would be a fault a page; where that is unknown, they come.
-                let advice = libc::MADV_POPULATE_WRITE;
-                for run in is_here[..pages].chunk_by(|a, b| a & b & 1 != 0) {
-                    let skipped = run.as_ptr() as usize - is_here.as_ptr() as usize;
-                    if run.len() > 1 {
-                        let from = base + at + skipped * page;
-                        raw_call!(libc::SYS_madvise, from, run.len() * page, advice);
-                    }
-                }
-            }
-            for here in &is_here[..pages] {
-                let (from, to) = (at.max(start), (at + page).min(end));
-                if here & 1 != 0 {
-                    if !guard::copy(base + from, buffer + (from - start), to - from) {
-                        return false;
-                    }
-                    self.patched.fetch_add(1, Relaxed);
-                }
-                at += page;
-            }
-        }
-        if self.patched.load(Relaxed) >= PATCHES_MAX {
-            self.patched.store(0, Relaxed);
-            raw_call!(libc::SYS_madvise, base, self.bytes.load(SeqCst), libc::MADV_DONTNEED);
-        }
-        true
-    }
-}
 
 fn record(slot: u32) -> Option<&'static Overwrite> {
     let records = RECORDS.load(SeqCst);
@@ -189,20 +113,24 @@ fn leave(state: &State, slot: u32, offset: u64, changed: usize, address: usize) 
     ask(state, &end).is_ok()
 }
 
-/// Whether nothing is in the way of writing to a file, up to an offset, while its record is held.
-fn is_settled(entry: Entry, record: &Overwrite, end: u64) -> bool {
-    let Some((slot, known)) = table::records(entry) else { return false };
+/// [`Overwrite::moves`], if nothing is in the way of writing to a file, up to an offset, while its
+/// record is held.
+fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
+    let (slot, known) = table::records(entry)?;
+    // In this order: the manager counts a page in motion first.
+    let moves = record.moves.load(SeqCst);
     let flags = slot.flags.load(SeqCst);
     let wanted = SLOT_ACTIVE | SLOT_DIRECT;
     let size = slot.size_bytes.load(SeqCst);
     // Nothing is in memory behind the length that the manager knows. What programs map has to
     // become longer at once.
-    record.moving.load(SeqCst) == 0
+    let is_settled = record.moving.load(SeqCst) == 0
         && flags & wanted == wanted
         && (end <= size || flags & SLOT_MAPPED == 0)
         && slot.generation.load(SeqCst) % 2 == 0
         && table::is_present(entry.slot(), known)
-        && known.frames.bytes.load(SeqCst) as u64 >= end.min(size)
+        && known.frames.bytes() >= end.min(size);
+    is_settled.then_some(moves)
 }
 
 /// Writes bytes of the program's at an offset of a file, or at its end; `call` makes the system call.
@@ -215,7 +143,7 @@ pub(crate) fn write(
     call: impl Fn() -> isize,
 ) -> Option<isize> {
     let (slot, known) = table::records(file.entry)?;
-    if known.frames.base.load(Relaxed) == 0 || !guard::works() || guard::is_blocked() {
+    if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
     }
     let hold = Hold::take(file.state, file.entry.slot())?;
@@ -224,15 +152,15 @@ pub(crate) fn write(
         Some(offset) => u64::try_from(offset).ok(),
         None => raw::fstat(file.fd).ok().map(|stat| stat.st_size as u64),
     };
-    let begun = offset.filter(|offset| {
+    let begun = offset.and_then(|offset| {
         let end = offset.saturating_add(bytes as u64);
         // Who makes it longer has all of it: its length is nobody else's to change meanwhile.
         if end <= slot.size_bytes.load(SeqCst) {
-            hold.narrow(*offset, bytes);
+            hold.narrow(offset, bytes);
         }
-        is_settled(file.entry, hold.record, end)
+        Some((offset, settled(file.entry, hold.record, end)?))
     });
-    let Some(offset) = begun else {
+    let Some((offset, moves)) = begun else {
         hold.drop_unused(file.state, file.entry.slot());
         return None;
     };
@@ -243,7 +171,7 @@ pub(crate) fn write(
         let after = raw::fstat(file.fd).ok();
         // Somebody outside may have been there first.
         let at_end = after.is_some_and(|stat| stat.st_size as u64 == offset + changed as u64);
-        patched = (position.is_some() || at_end) && known.frames.patch(offset, buffer, changed);
+        patched = (position.is_some() || at_end) && known.frames.patch(offset, buffer, changed, moves);
         after.inspect(|stat| hold.note(stat, slot));
     }
     if !patched || !hold.give_back() {
@@ -263,7 +191,7 @@ pub(crate) fn offer(file: &File) {
     let Some((slot, known)) = table::records(file.entry) else { return };
     let size = slot.size_bytes.load(SeqCst);
     if slot.flags.load(SeqCst) & SLOT_DIRECT == 0
-        || known.frames.bytes.load(SeqCst) as u64 >= size
+        || known.frames.bytes() >= size
         || !guard::install(file.state)
         || !introduce(file.state)
     {
@@ -299,7 +227,7 @@ pub(crate) fn offer(file: &File) {
 /// The last descriptor of a file was closed.
 pub(crate) fn close(state: &State, entry: Entry) {
     let Some(known) = table::slot_file(entry.slot()) else { return };
-    if known.frames.base.load(Relaxed) == 0 {
+    if !known.frames.are_mapped() {
         return;
     }
     let _held = SignalsHeld::new();

@@ -1,6 +1,7 @@
 //! Which descriptors are of managed files: one word a descriptor, looked up without a lock.
 
-use crate::overwrite::{self, Frames};
+use crate::frames::Frames;
+use crate::overwrite;
 use crate::raw;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
@@ -121,7 +122,7 @@ pub(crate) struct SlotFile {
     heard: AtomicU64,
     /// A time from which on that holds; it never goes back.
     heard_ns: AtomicU64,
-    /// Where the memory of its pages is mapped, to patch it: see [`crate::overwrite`].
+    /// Where the memory of its pages is mapped, to patch it: see [`crate::frames`].
     pub(crate) frames: Frames,
 }
 

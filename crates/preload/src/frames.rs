@@ -1,0 +1,138 @@
+//! The memory that a file's pages are in, mapped to patch what is cached of them.
+//!
+//! Nobody watches this mapping: a store where no page is would make one, of zeros. So only pages
+//! that are in memory are touched, while the file's record keeps them there (see
+//! [`crate::overwrite`]). Which these are the kernel says (`mincore(2)`). Who writes on and on asks
+//! for more and more pages at once: the answer holds until the manager moves a page of the file.
+
+use crate::{guard, raw, raw_call};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Relaxed, SeqCst},
+};
+use pagekeeper_wire::PAGE_BYTES;
+
+const PAGE: usize = PAGE_BYTES as usize;
+/// Most pages asked about in one call: as many as a word has bits.
+const ASKED_PAGES: usize = 64;
+/// So many pages are patched before the mapping lets go of all: a page that is mapped here too
+/// cannot be unmapped from outside, and what uses it would go unseen.
+const MAPPED_PAGES_MAX: u32 = 512;
+
+/// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
+/// file's record is held, or while nobody can hold it. All zero: there is none.
+#[repr(C)]
+pub(crate) struct Frames {
+    base: AtomicUsize,
+    bytes: AtomicUsize,
+    /// Pages that may have been mapped since the mapping let go of all.
+    mapped: AtomicU32,
+    /// What was asked last: so many pages from this one on.
+    asked: AtomicU32,
+    first: AtomicUsize,
+    /// Which of them are in memory, a bit each.
+    here: AtomicU64,
+    /// [`pagekeeper_wire::Overwrite::moves`] when it was asked.
+    moves: AtomicU64,
+}
+
+/// Pages that are all in memory, or all not.
+struct Run {
+    pages: usize,
+    is_here: bool,
+}
+
+impl Frames {
+    /// Puts another mapping in place of the one before.
+    pub(crate) fn set(&self, base: usize, bytes: usize) {
+        let old = self.base.swap(base, SeqCst);
+        let old_bytes = self.bytes.swap(bytes, SeqCst);
+        self.asked.store(0, Relaxed);
+        if old != 0 {
+            raw::munmap(old, old_bytes);
+        }
+    }
+
+    /// Takes the mapping away.
+    pub(crate) fn unmap(&self) {
+        self.set(0, 0);
+    }
+
+    /// Whether there is a mapping.
+    pub(crate) fn are_mapped(&self) -> bool {
+        self.base.load(Relaxed) != 0
+    }
+
+    /// How much of the file is mapped.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(SeqCst) as u64
+    }
+
+    /// Brings written bytes into the pages that are in memory, which stay there meanwhile; false if
+    /// some of them could not be had. `moves` is what the file's record said since it is held.
+    pub(crate) fn patch(&self, offset: u64, buffer: usize, bytes: usize, moves: u64) -> bool {
+        // What is not mapped here lies behind the length that the manager knows.
+        let end = (offset as usize + bytes).min(self.bytes.load(SeqCst));
+        let base = self.base.load(SeqCst);
+        let mut at = offset as usize;
+        while at < end {
+            let page = at / PAGE;
+            let Some(run) = self.run(page, end.div_ceil(PAGE) - page, moves) else { return false };
+            let to = ((page + run.pages) * PAGE).min(end);
+            if run.is_here {
+                if self.asked.load(Relaxed) > 1 {
+                    // A read brings in what is in memory around it, a write the one page.
+                    for page in page..to.div_ceil(PAGE) {
+                        let mut byte = 0u8;
+                        guard::copy(&raw mut byte as usize, base + page * PAGE, 1);
+                    }
+                }
+                if !guard::copy(base + at, buffer + (at - offset as usize), to - at) {
+                    return false;
+                }
+            }
+            at = to;
+        }
+        true
+    }
+
+    /// What is known from a page on, of which so many are wanted; none if the kernel does not say.
+    fn run(&self, page: usize, wanted: usize, moves: u64) -> Option<Run> {
+        let (first, asked) = (self.first.load(Relaxed), self.asked.load(Relaxed) as usize);
+        let is_known = moves == self.moves.load(Relaxed);
+        if !(is_known && (first..first + asked).contains(&page)) {
+            let goes_on = is_known && page == first + asked;
+            let wanted = if goes_on { wanted.max(2 * asked) } else { wanted };
+            self.ask(page, wanted.min(ASKED_PAGES))?;
+            self.moves.store(moves, Relaxed);
+        }
+        let skipped = page - self.first.load(Relaxed);
+        let left = self.asked.load(Relaxed) as usize - skipped;
+        let here = self.here.load(Relaxed) >> skipped;
+        let is_here = here & 1 != 0;
+        let same = if is_here { here.trailing_ones() } else { here.trailing_zeros() };
+        Some(Run { pages: left.min(same as usize), is_here })
+    }
+
+    /// Asks the kernel which of so many pages are in memory.
+    fn ask(&self, first: usize, pages: usize) -> Option<()> {
+        let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
+        let pages = pages.min(bytes / PAGE - first);
+        self.asked.store(0, Relaxed);
+        if self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32 > MAPPED_PAGES_MAX {
+            self.mapped.store(pages as u32, Relaxed);
+            raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTNEED);
+        }
+        let mut is_here = [0u8; ASKED_PAGES];
+        let from = base + first * PAGE;
+        let asked = raw_call!(libc::SYS_mincore, from, pages * PAGE, is_here.as_mut_ptr());
+        if asked < 0 {
+            return None;
+        }
+        let bits = is_here.iter().rev().fold(0u64, |bits, byte| bits << 1 | u64::from(byte & 1));
+        self.here.store(bits, Relaxed);
+        self.first.store(first, Relaxed);
+        self.asked.store(pages as u32, Relaxed);
+        Some(())
+    }
+}
