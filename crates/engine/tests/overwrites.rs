@@ -9,9 +9,10 @@ use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_wire as wire;
+use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 const BASE: u64 = 0x7000_0000_0000;
 const PAGES: u64 = 48;
@@ -35,10 +36,16 @@ struct Shared {
     space: SpaceNo,
     table: SharedMap,
     by_themselves: AtomicU64,
+    /// Which pages were in memory when a client last looked, and how often pages had moved then.
+    looked: Mutex<Option<(u64, BTreeSet<u64>)>>,
+    /// How often that told it which are.
+    known: AtomicU64,
 }
 
 /// Overwrites of all runs that the engine met.
 static MET: AtomicU64 = AtomicU64::new(0);
+/// How often a client of any run knew what is in memory.
+static KNOWN: AtomicU64 = AtomicU64::new(0);
 
 impl Shared {
     fn new(setup: &Setup) -> Option<Shared> {
@@ -53,7 +60,9 @@ impl Shared {
         let file = world.file(vec![0; (PAGES * PAGE_BYTES) as usize]);
         let space = world.space();
         world.mmap(space, BASE, file, 0, PAGES, true);
-        Some(Shared { world, file, space, table, by_themselves: AtomicU64::new(0) })
+        let (by_themselves, known) = (AtomicU64::new(0), AtomicU64::new(0));
+        let looked = Mutex::new(None);
+        Some(Shared { world, file, space, table, by_themselves, looked, known })
     }
 
     fn long(&self, field: usize) -> &AtomicU64 {
@@ -109,6 +118,7 @@ impl Shared {
         self.long(offset_of!(wire::Overwrite, first)).store(page, SeqCst);
         self.long(offset_of!(wire::Overwrite, end)).store(page + 1, SeqCst);
         machine.chaos.delay();
+        let moves = self.long(offset_of!(wire::Overwrite, moves)).load(SeqCst);
         if self.moving() != 0 {
             if !self.give_back(client) {
                 engine.overwrite_end(self.file, client, offset, 0, None::<Bytes>).unwrap();
@@ -129,7 +139,17 @@ impl Shared {
         }
         {
             let mut state = machine.lock();
-            if let Some(frame) = state.files[self.file as usize].frames.get_mut(&page) {
+            let frames = &mut state.files[self.file as usize].frames;
+            let mut looked = self.looked.lock().unwrap();
+            match &*looked {
+                Some((then, pages)) if *then == moves => {
+                    assert_eq!(pages.contains(&page), frames.contains_key(&page));
+                    self.known.fetch_add(1, SeqCst);
+                }
+                // At all of them, although they are not all held.
+                _ => *looked = Some((moves, frames.keys().copied().collect())),
+            }
+            if let Some(frame) = frames.get_mut(&page) {
                 let at = (offset % PAGE_BYTES) as usize;
                 frame.data[at..at + 8].copy_from_slice(&value.to_le_bytes());
             }
@@ -219,9 +239,11 @@ fn what_is_written_without_a_message_is_neither_lost_nor_undone() {
             // Nothing stays behind that would send every later write by message.
             assert_eq!((shared.moving(), shared.state().load(SeqCst)), (0, 0));
             assert!(shared.by_themselves.load(SeqCst) > 0);
+            KNOWN.fetch_add(shared.known.load(SeqCst), SeqCst);
         });
     }
     assert!(MET.load(SeqCst) > 0, "nobody was met");
+    assert!(KNOWN.load(SeqCst) > 0, "nobody knew what is in memory without looking");
 }
 
 /// A page that is being overwritten stays in memory while others go; it goes when it may.

@@ -158,8 +158,9 @@ pub(crate) fn before_unlock(fd: c_int) {
     let _ = flush_descriptor(fd);
 }
 
-/// A lock on a managed file was taken: what somebody outside wrote before must be seen.
-pub(crate) fn after_lock(fd: c_int) {
+/// What somebody outside may have written to a managed file is to be seen: a lock was taken on it,
+/// or it was written to behind the manager's back.
+pub(crate) fn refresh(fd: c_int) {
     if let Some(file) = files::managed(fd)
         && table::is_active(file.entry.slot())
         && file.state.is_own()

@@ -82,7 +82,21 @@ pub(crate) fn managed(fd: c_int) -> Option<File> {
     None
 }
 
+/// The file behind a descriptor, if the manager serves it, without the kernel's saying that it still
+/// is this file. Whoever believes it looks afterwards ([`File::is_same`]). Not of the standard
+/// descriptors, which libc itself replaces at times (`daemon`, `login_tty`).
+pub(crate) fn assumed(fd: c_int) -> Option<File> {
+    let entry = table::get(fd).filter(|entry| fd > 2 && table::is_active(entry.slot()))?;
+    let state = state::glance().filter(|state| state.is_own())?;
+    Some(File { state, fd, entry })
+}
+
 impl File {
+    /// Whether a descriptor's status is that of this file.
+    pub(crate) fn is_same(&self, stat: &libc::stat) -> bool {
+        table::is_file(self.entry.slot(), stat)
+    }
+
     /// The file's slot.
     pub(crate) fn slot(&self) -> u64 {
         self.entry.slot() as u64

@@ -54,6 +54,13 @@ pub(crate) fn grown_to(slot: u32) -> u64 {
     record(slot).map_or(0, |record| record.size_bytes.load(SeqCst))
 }
 
+/// How long a file is while its record is held, as far as nobody outside changes that.
+fn length(entry: Entry, slot: &Slot) -> u64 {
+    // In this order: the manager clears the one when the other has it.
+    let grown_to = grown_to(entry.slot());
+    grown_to.max(slot.size_bytes.load(SeqCst))
+}
+
 /// A file's record, held by this process.
 struct Hold {
     record: &'static Overwrite,
@@ -150,7 +157,7 @@ pub(crate) fn write(
     // Nobody else under this manager moves the end while all of the file is held.
     let offset = match position {
         Some(offset) => u64::try_from(offset).ok(),
-        None => raw::fstat(file.fd).ok().map(|stat| stat.st_size as u64),
+        None => Some(length(file.entry, slot)),
     };
     let begun = offset.and_then(|offset| {
         let end = offset.saturating_add(bytes as u64);
@@ -166,12 +173,23 @@ pub(crate) fn write(
     };
     let result = call();
     let changed = result.max(0) as usize;
+    let after = if changed > 0 { raw::fstat(file.fd).ok() } else { None };
+    if after.is_some_and(|stat| !file.is_same(&stat)) {
+        // The descriptor is another file's by now. To the manager it was changed by somebody outside.
+        hold.drop_unused(file.state, file.entry.slot());
+        change::refresh(file.fd);
+        return Some(result);
+    }
+    let mut offset = offset;
     let mut patched = true;
     if changed > 0 {
-        let after = raw::fstat(file.fd).ok();
         // Somebody outside may have been there first.
-        let at_end = after.is_some_and(|stat| stat.st_size as u64 == offset + changed as u64);
-        patched = (position.is_some() || at_end) && known.frames.patch(offset, buffer, changed, moves);
+        let end = after.map_or(0, |stat| stat.st_size as u64);
+        let is_there = position.is_some() || end == offset + changed as u64;
+        if !is_there {
+            offset = end.saturating_sub(changed as u64);
+        }
+        patched = is_there && known.frames.patch(offset, buffer, changed, moves);
         after.inspect(|stat| hold.note(stat, slot));
     }
     if !patched || !hold.give_back() {

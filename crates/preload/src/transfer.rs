@@ -234,15 +234,14 @@ pub(crate) fn write(
         let iov = iov.get().ok().filter(|iov| bounce::needed(iov))?;
         Some(bounce::write(fd, iov, position, rwf))
     };
-    let Some(file) = files::managed(fd) else { return bounced(&iov) };
-    match file.enter() {
-        Served::Kernel(_guard) => {
-            return bounced(&iov).or_else(|| {
-                let result = plain();
-                Some(if files::makes_room(file.state, result) { plain() } else { result })
-            });
-        }
-        Served::Managed => {}
+    let assumed = files::assumed(fd);
+    let is_sure = assumed.is_none();
+    let Some(file) = assumed.or_else(|| files::managed(fd)) else { return bounced(&iov) };
+    if is_sure && let Served::Kernel(_guard) = file.enter() {
+        return bounced(&iov).or_else(|| {
+            let result = plain();
+            Some(if files::makes_room(file.state, result) { plain() } else { result })
+        });
     }
     let iov = match iov.get() {
         Ok(iov) => iov,
@@ -266,7 +265,7 @@ pub(crate) fn write(
     if position.is_some() || append {
         let lock = &file.state.offset_locks[file.entry.lock_index()];
         let _lock = position.is_none().then(|| lock.lock());
-        let call = Write { file: &file, position, rwf, append };
+        let call = Write { file: &file, is_sure, position, rwf, append };
         return Some(write_all(&call, iov, single, total));
     }
     // As reads do: whoever shares the offset reads and writes elsewhere from here on.
@@ -276,7 +275,8 @@ pub(crate) fn write(
         // there.
         return Some(plain());
     }
-    let call = Write { file: &file, position: Some(after - total as i64), rwf, append };
+    let position = Some(after - total as i64);
+    let call = Write { file: &file, is_sure, position, rwf, append };
     let done = write_all(&call, iov, single, total);
     direct::give_back(fd, total - done.max(0) as usize);
     Some(done)
@@ -303,6 +303,8 @@ const RWF_NOAPPEND: c_int = 0x20;
 
 struct Write<'a> {
     file: &'a File,
+    /// The kernel said that the descriptor is of this file still.
+    is_sure: bool,
     position: Option<i64>,
     rwf: c_int,
     append: bool,
@@ -322,6 +324,13 @@ impl Write<'_> {
             )
         {
             return Some(done);
+        }
+        if !self.is_sure && files::managed(self.file.fd).is_none_or(|now| now.entry != self.file.entry)
+        {
+            // Closed, and perhaps reused, by a call that this library does not see.
+            let call = || self.system_call(buffer, bytes);
+            let done = write(self.file.fd, one(buffer, bytes), self.position, self.rwf, call);
+            return done.or_else(|| Some(call()));
         }
         loop {
             let start = match self.start() {

@@ -190,7 +190,7 @@ fn locked(fd: c_int, unlocks: bool, call: impl FnOnce() -> c_int) -> c_int {
     }
     let result = call();
     if result >= 0 && !unlocks {
-        change::after_lock(fd);
+        change::refresh(fd);
     }
     result
 }
