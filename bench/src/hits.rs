@@ -19,7 +19,7 @@ fn calls(bytes: u64) -> u64 {
     (1_000_000_000 / (800 + bytes / 4)).min(500_000)
 }
 
-/// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite` and appending `write` at several sizes,
+/// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite`, `fwrite` and appending `write` at several sizes,
 /// and of `open` with `close`.
 ///
 /// # Errors
@@ -28,15 +28,16 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let read = machine.file(FILE_PAGES)?;
     let written = read.with_extension("written");
     std::fs::copy(&read, &written)?;
-    let kinds = ["pread", "read", "fread", "pwrite", "append"].iter();
+    let kinds = ["pread", "read", "fread", "pwrite", "fwrite", "append"].iter();
     let transfers = kinds.flat_map(|call| SIZES.iter().map(move |&bytes| (*call, bytes)));
     let mut rows = Vec::new();
     let mut all: Vec<Value> = Vec::new();
     for (call, bytes) in transfers.chain([("open", 0)]) {
-        let file = if matches!(call, "pwrite" | "append") { &written } else { &read };
+        let writes = matches!(call, "pwrite" | "fwrite" | "append");
+        let file = if writes { &written } else { &read };
         let count = match call {
             "open" => 40_000,
-            "pwrite" | "append" => calls(bytes).min(WRITTEN_BYTES / bytes),
+            _ if writes => calls(bytes).min(WRITTEN_BYTES / bytes),
             _ => calls(bytes),
         };
         let program =

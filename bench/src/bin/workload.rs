@@ -64,6 +64,8 @@ enum Call {
     Fread,
     /// What was read last
     Pwrite,
+    /// The same
+    Fwrite,
     /// `write` with O_APPEND; the file is as long as before in the end
     Append,
     /// `open` and `close`
@@ -332,7 +334,7 @@ fn adds(millions: u64) -> Seen {
 fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
     use std::os::fd::AsRawFd;
     use std::os::unix::ffi::OsStrExt;
-    let writes = matches!(call, Call::Pwrite | Call::Append);
+    let writes = matches!(call, Call::Pwrite | Call::Fwrite | Call::Append);
     let append = call == Call::Append;
     let file = File::options().read(true).write(writes).append(append).open(path)?;
     let length = file.metadata()?.len();
@@ -344,8 +346,9 @@ fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
         }
     }
     let name = std::ffi::CString::new(path.as_os_str().as_bytes())?;
+    let mode = if call == Call::Fwrite { c"r+" } else { c"r" };
     // SAFETY: both are C strings.
-    let stream = unsafe { libc::fopen(name.as_ptr(), c"r".as_ptr()) };
+    let stream = unsafe { libc::fopen(name.as_ptr(), mode.as_ptr()) };
     ensure!(!stream.is_null(), "{} cannot be opened", path.display());
     let fd = file.as_raw_fd();
     let fits = length - length % bytes.max(1) as u64;
@@ -374,6 +377,7 @@ fn made(path: &Path, call: Call, bytes: usize, calls: u64) -> Result<Seen> {
                 Call::Read => libc::read(fd, into.cast(), bytes) as usize,
                 Call::Fread => libc::fread(into.cast(), 1, bytes, stream),
                 Call::Pwrite => libc::pwrite(fd, into.cast(), bytes, at as i64) as usize,
+                Call::Fwrite => libc::fwrite(into.cast(), 1, bytes, stream),
                 Call::Append => libc::write(fd, into.cast(), bytes) as usize,
                 Call::Open => {
                     let opened = libc::open(name.as_ptr(), libc::O_RDONLY);

@@ -46,6 +46,33 @@ fn a_file_is_as_a_model_says() {
     }
 }
 
+/// Blocks of all sizes, one behind the other, over what is in memory and what is not.
+#[test]
+fn a_file_that_is_written_through_again_and_again_is_as_a_model_says() {
+    if !live::ready() {
+        return;
+    }
+    for (seed, kib, policy) in [("1", 96, "lru"), ("2", 800, "mru"), ("3", 4096, "clock")] {
+        check(&Budget::kib(kib).policy(policy), &["through", "file", seed]);
+    }
+}
+
+/// Where a write goes follows from the flags that the descriptor has now, whoever set them.
+#[test]
+fn writes_go_where_flags_of_the_moment_say() {
+    if live::ready() {
+        check(&Budget::kib(4096), &["flags", "file"]);
+    }
+}
+
+/// A descriptor may become another file's by a system call that nobody hears of.
+#[test]
+fn a_write_to_a_descriptor_that_was_reused_reaches_the_file_behind_it() {
+    if live::ready() {
+        check(&Budget::kib(4096), &["reused", "file"]);
+    }
+}
+
 /// A counter that a managed and an unmanaged process raise under a lock loses nothing: each sees
 /// what the other wrote before it got the lock.
 #[test]

@@ -1,4 +1,4 @@
-//! Large reads of streams of ours.
+//! Large transfers of streams of ours.
 //!
 //! Of a file of its own glibc reads large blocks to where the program wants them. Of a stream of our
 //! kind (`fopencookie(3)`) it reads them into the stream's buffer, 8 KiB at a time, and copies them
@@ -6,6 +6,9 @@
 //! streams (`_IO_file_xsgetn`): first what the buffer holds, then the rest by reads to where it is
 //! wanted. Whatever is not simple (a character that was put back, pending output, no buffer yet, the
 //! end of the file, an error) is left to glibc's `fread`, for one byte or all that is left.
+//!
+//! Of what is written glibc fills the buffer first, writes that, and then the rest from where it is.
+//! Here an `fwrite(3)` of no less than a buffer, while nothing is in the buffer, is one write.
 
 use crate::{real, stdio};
 use core::mem::offset_of;
@@ -40,6 +43,11 @@ const _: () = assert!(offset_of!(Fields, mode) == 192);
 
 /// `_IO_NO_READS`, `_IO_IN_BACKUP`, `_IO_CURRENTLY_PUTTING`
 const NOT_SIMPLE: c_int = 0x4 | 0x100 | 0x800;
+/// `_IO_CURRENTLY_PUTTING`; `_IO_NO_WRITES`, `_IO_IN_BACKUP`, `_IO_LINE_BUF`
+const PUTTING: c_int = 0x800;
+const NOT_SIMPLY_PUTTING: c_int = 0x8 | 0x100 | 0x200;
+/// `_IO_ERR_SEEN`
+const FAILED: c_int = 0x20;
 /// [`Fields::fileno`] of a stream of `fopencookie(3)`.
 const COOKIE: c_int = -2;
 /// [`Fields::offset`]: not known, to be asked for (`_IO_pos_BAD`).
@@ -77,6 +85,14 @@ impl Fields {
             && self.read_ptr == self.read_end
     }
 
+    /// Whether a write would begin with the file, from an empty buffer.
+    fn is_simply_written(&self) -> bool {
+        self.flags & (PUTTING | NOT_SIMPLY_PUTTING) == PUTTING
+            && self.mode < 0
+            && self.write_ptr == self.write_base
+            && self.read_end == self.write_base
+    }
+
     /// Nothing is in the buffer, and where the file stands is to be asked for.
     fn empty(&mut self) {
         let base = self.buf_base;
@@ -84,6 +100,31 @@ impl Fields {
         (self.write_base, self.write_ptr, self.write_end) = (base, base, base);
         self.offset = UNKNOWN;
     }
+}
+
+/// `fwrite(3)`, as bytes; none if it is glibc's to do.
+pub(crate) fn write(from: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
+    let fields = stream.cast::<Fields>();
+    // SAFETY: the program's own stream. Another thread may be using it: nothing follows from this
+    // but whether it is worth a closer look.
+    unsafe {
+        if stream.is_null() || (*fields).fileno != COOKIE || (*fields).buffer_bytes() > bytes {
+            return None;
+        }
+    }
+    let fd = stdio::descriptor(stream)?;
+    locked(stream, || {
+        // SAFETY: a stream of ours, locked.
+        let fields = unsafe { &mut *fields };
+        fields.is_simply_written().then(|| {
+            fields.offset = UNKNOWN;
+            let done = stdio::write_file(fd, from, bytes);
+            if done < bytes {
+                fields.flags |= FAILED;
+            }
+            done
+        })
+    })
 }
 
 /// `fread(3)`, as bytes; none if it is glibc's to do.

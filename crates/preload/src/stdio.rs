@@ -77,10 +77,15 @@ pub(crate) fn read_file(fd: c_int, buffer: usize, bytes: usize) -> isize {
 }
 
 extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
-    let fd = cookie as usize as c_int;
+    // Fewer than asked for is an error to stdio; errno says which.
+    write_file(cookie as usize as c_int, buffer as usize, bytes) as ssize_t
+}
+
+/// Writes to where the file of a stream stands, all if that can be: the bytes written.
+pub(crate) fn write_file(fd: c_int, buffer: usize, bytes: usize) -> usize {
     let mut done = 0;
     while done < bytes {
-        let from = buffer as usize + done;
+        let from = buffer + done;
         let plain = || raw_call!(libc::SYS_write, fd, from, bytes - done);
         let iov = transfer::one(from, bytes - done);
         let wrote = transfer::write(fd, iov, None, 0, plain).unwrap_or_else(plain);
@@ -89,8 +94,7 @@ extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: si
         }
         done += wrote as usize;
     }
-    // Fewer than asked for is an error to stdio; errno says which.
-    done as ssize_t
+    done
 }
 
 extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) -> c_int {
@@ -386,11 +390,12 @@ fn bounced(
 
 /// `fwrite(3)`, as bytes; none if it is glibc's to do.
 pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    bounced(from as usize, bytes, stream, |iov| {
+    let by_pieces = bounced(from as usize, bytes, stream, |iov| {
         bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
             real::fwrite(addr as *const c_void, 1, bytes, stream) as isize
         })
-    })
+    });
+    by_pieces.or_else(|| large::write(from as usize, bytes, stream))
 }
 
 /// `fread(3)`, as bytes; none if it is glibc's to do.

@@ -4,15 +4,20 @@
 //     writes append FILE         processes append records to one file
 //     writes mixed FILE SEED     writes, appends, truncations and mappings beside a model
 //     writes count FILE TIMES    a counter that is read and written under a lock
+//     writes through FILE SEED   a file is written from its beginning to its end, over and over
+//     writes flags FILE          O_APPEND comes and goes
+//     writes reused FILE         a descriptor becomes another file's, and libc does not know
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -223,12 +228,134 @@ static void count(const char *path, int times) {
     }
 }
 
+// ---- through ------------------------------------------------------------------------------------
+
+// Blocks of all sizes behind each other, by all calls, while others read here and there, so that
+// pages come and go.
+static void through(const char *path, uint64_t seed) {
+    enum { PAGES = 300, BYTES = PAGES * PAGE, READERS = 2 };
+    int fd = fresh(path, BYTES);
+    pid_t readers[READERS];
+    for (int i = 0; i < READERS; i++)
+        if ((readers[i] = fork()) == 0) {
+            int own = open(path, O_RDONLY);
+            CHECK(own > 2);
+            state = seed * 77 + (uint64_t)i + 1;
+            unsigned char byte;
+            for (;;) CHECK(pread(own, &byte, 1, (off_t)any(BYTES)) == 1);
+        }
+    state = seed * 0x9e3779b97f4a7c15ull + 1;
+    unsigned char *model = malloc(BYTES), *piece = malloc(BYTES);
+    fill(model, 0, BYTES);
+    FILE *stream = fopen(path, "r+");
+    CHECK(stream);
+    for (int pass = 0; pass < 12; pass++) {
+        uint64_t sizes[] = {700, 5000, 20000, 100000}, most = sizes[any(4)], way = any(3);
+        CHECK(lseek(fd, 0, SEEK_SET) == 0 && fseek(stream, 0, SEEK_SET) == 0);
+        for (uint64_t at = 0; at < BYTES;) {
+            uint64_t bytes = 1 + any(most);
+            if (at + bytes > BYTES) bytes = BYTES - at;
+            for (uint64_t i = 0; i < bytes; i++) model[at + i] = (unsigned char)(1 + any(255));
+            if (way == 0) CHECK(pwrite(fd, model + at, bytes, (off_t)at) == (ssize_t)bytes);
+            if (way == 1) CHECK(write(fd, model + at, bytes) == (ssize_t)bytes);
+            if (way == 2) CHECK(fwrite(model + at, 1, bytes, stream) == bytes);
+            at += bytes;
+            if (way == 2 && any(4)) continue;
+            CHECK(fflush(stream) == 0);
+            // What was written just now, and something else.
+            uint64_t from = any(2) && at > 3000 ? at - 3000 : any(BYTES - 3000);
+            CHECK(pread(fd, piece, 3000, (off_t)from) == (from + 3000 > BYTES ? (ssize_t)(BYTES - from) : 3000));
+            CHECK(!memcmp(piece, model + from, from + 3000 > BYTES ? BYTES - from : 3000));
+        }
+        CHECK(fflush(stream) == 0 && pread(fd, piece, BYTES, 0) == BYTES && !memcmp(piece, model, BYTES));
+    }
+    for (int i = 0, status; i < READERS; i++) CHECK(kill(readers[i], SIGKILL) == 0 && wait(&status) > 0);
+    CHECK(fsync(fd) == 0 && pread(fd, piece, BYTES, 0) == BYTES && !memcmp(piece, model, BYTES));
+}
+
+// ---- flags --------------------------------------------------------------------------------------
+
+static void flags(const char *path) {
+    enum { BYTES = 20 * PAGE };
+    int fd = fresh(path, BYTES), own = open(path, O_RDONLY);
+    uint64_t size = BYTES;
+    unsigned char c[2], model[BYTES];
+    fill(model, 0, BYTES);
+    CHECK(own > 2);
+    for (int round = 0; round < 40; round++) {
+        // Set by this process, or by a child for both.
+        int flags = round % 2 ? O_APPEND : 0, status;
+        if (round % 4 < 2) {
+            CHECK(fcntl(fd, F_SETFL, flags) == 0);
+        } else {
+            if (fork() == 0) _exit(fcntl(fd, F_SETFL, flags) != 0);
+            CHECK(wait(&status) > 0 && status == 0);
+        }
+        for (int i = 0; i < 3; i++) {
+            // pwrite(2) appends, too.
+            uint64_t at = (uint64_t)(round * 97 + i) * 31 % BYTES;
+            c[0] = (unsigned char)(round + 100);
+            CHECK(pwrite(fd, c, 1, (off_t)at) == 1);
+            if (flags) size++; else model[at] = c[0];
+            CHECK(pread(own, c + 1, 1, (off_t)(flags ? size - 1 : at)) == 1 && c[1] == c[0]);
+            CHECK(pread(own, c, 1, (off_t)at) == 1 && c[0] == model[at]);
+            CHECK(pread(own, c, 1, (off_t)size) == 0);
+        }
+    }
+}
+
+// ---- reused -------------------------------------------------------------------------------------
+
+// A system call of which no library hears.
+static long unheard(long number, long a, long b, long c) {
+#if defined __x86_64__
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return result;
+#else
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return x0;
+#endif
+}
+
+static void reused(const char *path) {
+    enum { BYTES = 20 * PAGE };
+    char second[4096];
+    snprintf(second, sizeof second, "%s.second", path);
+    int a = fresh(path, BYTES), b = fresh(second, BYTES);
+    unsigned char byte, got[3];
+    for (int round = 0; round < 20; round++) {
+        uint64_t at = (uint64_t)round * 1111 + 5;
+        // Both are in memory, and written to without a message.
+        for (int i = 0; i < 3; i++) {
+            byte = (unsigned char)(round + i);
+            CHECK(pwrite(a, &byte, 1, (off_t)at) == 1 && pwrite(b, &byte, 1, (off_t)at + 1) == 1);
+            CHECK(pread(a, got, 2, (off_t)at) == 2 && got[0] == byte && got[1] == pattern(at + 1));
+            CHECK(pread(b, got, 2, (off_t)at) == 2 && got[0] == pattern(at) && got[1] == byte);
+        }
+        // What was the first file's is the second's now.
+        CHECK(unheard(SYS_dup3, b, a, 0) == a);
+        byte = 200;
+        if (round % 2) CHECK(pwrite(a, &byte, 1, (off_t)at + 2) == 1);
+        else CHECK(lseek(a, (off_t)at + 2, SEEK_SET) >= 0 && write(a, &byte, 1) == 1);
+        CHECK(pread(b, got, 3, (off_t)at) == 3 && got[0] == pattern(at) && got[2] == 200);
+        int first = open(path, O_RDWR);
+        CHECK(first > 2 && pread(first, got, 3, (off_t)at) == 3);
+        CHECK(got[0] == (unsigned char)(round + 2) && got[1] == pattern(at + 1) && got[2] == pattern(at + 2));
+        CHECK(dup2(first, a) == a && close(first) == 0);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "grow")) grow(argv[2]);
     else if (!strcmp(argv[1], "append")) append(argv[2]);
     else if (!strcmp(argv[1], "mixed") && argc > 3) mixed(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "count") && argc > 3) count(argv[2], atoi(argv[3]));
+    else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
+    else if (!strcmp(argv[1], "flags")) flags(argv[2]);
+    else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else return 2;
     printf("%s ok\n", argv[1]);
     return 0;
