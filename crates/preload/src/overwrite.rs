@@ -11,6 +11,7 @@
 
 use crate::connection::{ask, ask_with};
 use crate::files::{self, File};
+use crate::frames::Frames;
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
 use crate::table::{self, Entry};
@@ -172,36 +173,54 @@ pub(crate) fn write(
         return None;
     };
     let result = call();
-    let changed = result.max(0) as usize;
-    let after = if changed > 0 { raw::fstat(file.fd).ok() } else { None };
-    if after.is_some_and(|stat| !file.is_same(&stat)) {
-        // The descriptor is another file's by now. To the manager it was changed by somebody outside.
+    if result > 0 {
+        let written =
+            Written { offset, at_end: position.is_none(), buffer, bytes: result as usize };
+        written.finish(file, slot, &known.frames, &hold, moves);
+    } else {
         hold.drop_unused(file.state, file.entry.slot());
-        change::refresh(file.fd);
-        return Some(result);
-    }
-    let mut offset = offset;
-    let mut patched = true;
-    if changed > 0 {
-        // Somebody outside may have been there first.
-        let end = after.map_or(0, |stat| stat.st_size as u64);
-        let is_there = position.is_some() || end == offset + changed as u64;
-        if !is_there {
-            offset = end.saturating_sub(changed as u64);
-        }
-        patched = is_there && known.frames.patch(offset, buffer, changed, moves);
-        after.inspect(|stat| hold.note(stat, slot));
-    }
-    if !patched || !hold.give_back() {
-        let address = if patched { buffer } else { 0 };
-        let known = leave(file.state, file.entry.slot(), offset, changed, address);
-        if !known && changed > 0 {
-            // The manager took this process for dead. What is cached is read anew.
-            change::bracket(file, (offset, changed as u64), CHANGE_OTHER, || 0);
-        }
     }
     // By message it is tried again, when deleted files have made room.
     (!files::is_full(result)).then_some(result)
+}
+
+/// What a call wrote while the file's record was held.
+struct Written {
+    offset: u64,
+    /// It was where the file ended.
+    at_end: bool,
+    buffer: usize,
+    bytes: usize,
+}
+
+impl Written {
+    /// Brings it into memory and gives the record back.
+    fn finish(mut self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
+        let number = file.entry.slot();
+        let after = raw::fstat(file.fd).ok();
+        if after.is_some_and(|stat| !file.is_same(&stat)) {
+            // To the manager it was somebody outside who changed that file.
+            hold.drop_unused(file.state, number);
+            change::refresh(file.fd);
+            return;
+        }
+        let end = after.map_or(0, |stat| stat.st_size as u64);
+        // Somebody outside may have been there first.
+        let is_there = !self.at_end || end == self.offset + self.bytes as u64;
+        if !is_there {
+            self.offset = end.saturating_sub(self.bytes as u64);
+        }
+        let patched = is_there && frames.patch(self.offset, self.buffer, self.bytes, moves);
+        after.inspect(|stat| hold.note(stat, slot));
+        if patched && hold.give_back() {
+            return;
+        }
+        let address = if patched { self.buffer } else { 0 };
+        if !leave(file.state, number, self.offset, self.bytes, address) {
+            // The manager took this process for dead. What is cached is read anew.
+            change::bracket(file, (self.offset, self.bytes as u64), CHANGE_OTHER, || 0);
+        }
+    }
 }
 
 /// Sees to it that the next write inside a file can be made without a message, if it may.

@@ -11,7 +11,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, environment, first_use, overwrite, raw_call, standby, state};
+use crate::{bounce, change, environment, first_use, overwrite, raw_call, standby, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -269,13 +269,13 @@ pub(crate) fn write(
         return Some(write_all(&call, iov, single, total));
     }
     // As reads do: whoever shares the offset reads and writes elsewhere from here on.
-    let after = raw::lseek(fd, total as i64, libc::SEEK_CUR);
-    if after < 0 {
-        // Beyond what a file can be: the kernel says what becomes of it, and nothing is cached
-        // there.
+    let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
+    if start < 0 {
+        // Beyond what a file can be, or no file: the kernel says what becomes of it, and nothing is
+        // cached there.
         return Some(plain());
     }
-    let position = Some(after - total as i64);
+    let position = Some(start);
     let call = Write { file: &file, is_sure, position, rwf, append };
     let done = write_all(&call, iov, single, total);
     direct::give_back(fd, total - done.max(0) as usize);
@@ -325,12 +325,14 @@ impl Write<'_> {
         {
             return Some(done);
         }
-        if !self.is_sure && files::managed(self.file.fd).is_none_or(|now| now.entry != self.file.entry)
+        let slot = self.file.entry.slot();
+        if !self.is_sure && files::managed(self.file.fd).is_none_or(|now| now.entry.slot() != slot)
         {
-            // Closed, and perhaps reused, by a call that this library does not see.
-            let call = || self.system_call(buffer, bytes);
-            let done = write(self.file.fd, one(buffer, bytes), self.position, self.rwf, call);
-            return done.or_else(|| Some(call()));
+            // Closed, and perhaps reused, by a call that this library does not see. To the manager it
+            // is somebody outside who changes that file.
+            let result = self.system_call(buffer, bytes);
+            change::refresh(self.file.fd);
+            return Some(result);
         }
         loop {
             let start = match self.start() {
