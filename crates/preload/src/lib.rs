@@ -22,7 +22,8 @@
 //! - mappings with PROT_EXEC, MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN are the kernel's, made after
 //!   dirty pages are written back;
 //! - a descriptor above 2 that is closed or replaced by a system call made without libc goes on
-//!   being read as the file that it was, until another call than a read notices;
+//!   being read as the file that it was, until another call than a read notices; what is written to
+//!   it until then is to other programs as if somebody outside had written it;
 //! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`guard`]), which an
 //!   executed program that expects to find them ignored finds at their default;
 //! - where only faults of user code are served, system calls on mapped files are made on a copy
