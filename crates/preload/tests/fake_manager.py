@@ -126,7 +126,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     """The reply's (status, r0, r1, descriptor), and r2 if it is not 0."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
-        want = (8, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        want = (9, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
         if (a, b, c) != want:
             problem("hello: wrong version or secret")
             return -EPERM, 0, 0, -1
