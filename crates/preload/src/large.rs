@@ -30,7 +30,7 @@ struct Fields {
     /// `_IO_save_base` to `_chain`.
     unused_before: [usize; 5],
     fileno: c_int,
-    /// `_flags2` to `_lock`.
+    /// `_old_offset` to `_lock`; `_flags2` is in the gap before it.
     unused_middle: [usize; 3],
     offset: i64,
     /// `_codecvt` to `__pad5`.
