@@ -102,20 +102,35 @@ impl Fields {
     }
 }
 
+/// Whether a transfer may be large enough to be made here: all that most calls cost.
+#[inline(always)]
+fn concerns(stream: *mut FILE, is_large: impl FnOnce(&Fields) -> bool) -> bool {
+    // SAFETY: null, or the program's own stream. Another thread may be using it: nothing follows from
+    // this but whether it is worth a closer look.
+    let fields = unsafe { stream.cast::<Fields>().as_ref() };
+    fields.is_some_and(|fields| is_large(fields) && fields.fileno == COOKIE)
+}
+
 /// `fwrite(3)`, as bytes; none if it is glibc's to do.
+#[inline(always)]
 pub(crate) fn write(from: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    let fields = stream.cast::<Fields>();
-    // SAFETY: the program's own stream. Another thread may be using it: nothing follows from this
-    // but whether it is worth a closer look.
-    unsafe {
-        if stream.is_null() || (*fields).fileno != COOKIE || (*fields).buffer_bytes() > bytes {
-            return None;
-        }
-    }
+    let is_large = |fields: &Fields| fields.buffer_bytes() <= bytes;
+    if concerns(stream, is_large) { write_block(from, bytes, stream) } else { None }
+}
+
+/// `fread(3)`, as bytes; none if it is glibc's to do.
+#[inline(always)]
+pub(crate) fn read(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
+    let is_large = |fields: &Fields| fields.held_bytes() < bytes && fields.buffer_bytes() <= bytes;
+    if concerns(stream, is_large) { read_block(to, bytes, stream) } else { None }
+}
+
+#[inline(never)]
+fn write_block(from: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
     let fd = stdio::descriptor(stream)?;
     locked(stream, || {
         // SAFETY: a stream of ours, locked.
-        let fields = unsafe { &mut *fields };
+        let fields = unsafe { &mut *stream.cast::<Fields>() };
         fields.is_simply_written().then(|| {
             fields.offset = UNKNOWN;
             let done = stdio::write_file(fd, from, bytes);
@@ -127,27 +142,15 @@ pub(crate) fn write(from: usize, bytes: usize, stream: *mut FILE) -> Option<usiz
     })
 }
 
-/// `fread(3)`, as bytes; none if it is glibc's to do.
-pub(crate) fn read(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    let fields = stream.cast::<Fields>();
-    // SAFETY: the program's own stream. Another thread may be using it: nothing follows from this
-    // but whether it is worth a closer look.
-    unsafe {
-        if stream.is_null()
-            || (*fields).fileno != COOKIE
-            || (*fields).held_bytes() >= bytes
-            || (*fields).buffer_bytes() > bytes
-        {
-            return None;
-        }
-    }
+#[inline(never)]
+fn read_block(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
     let fd = stdio::descriptor(stream)?;
     Some(locked(stream, || {
         let mut done = 0;
         while done < bytes {
             let (at, left) = (to + done, bytes - done);
             // SAFETY: a stream of ours, locked, and of no concern to glibc before the call below.
-            let fields = unsafe { &mut *fields };
+            let fields = unsafe { &mut *stream.cast::<Fields>() };
             let want = match fields.held_bytes() {
                 // glibc makes it so.
                 0 if !fields.is_simple() => 1,

@@ -375,6 +375,7 @@ pub(crate) fn adopt_standard_streams() {
 
 /// glibc hands large buffers to the kernel as they are: what the kernel may be unable to touch goes
 /// by way of one of ours, in small pieces. None if that need not be.
+#[inline(always)]
 fn bounced(
     addr: usize,
     bytes: usize,
@@ -389,6 +390,7 @@ fn bounced(
 }
 
 /// `fwrite(3)`, as bytes; none if it is glibc's to do.
+#[inline(always)]
 pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
     let by_pieces = bounced(from as usize, bytes, stream, |iov| {
         bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
@@ -399,6 +401,7 @@ pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Opt
 }
 
 /// `fread(3)`, as bytes; none if it is glibc's to do.
+#[inline(always)]
 pub(crate) fn read(to: *mut c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
     let by_pieces = bounced(to as usize, bytes, stream, |iov| {
         bounce::take(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
