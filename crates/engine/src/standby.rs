@@ -114,7 +114,8 @@ impl Standby {
     /// # Errors
     /// Shared memory cannot be made.
     pub(crate) fn begin(memory_bytes: u64, secret: [u8; 16]) -> Result<Option<Standby>, Errno> {
-        let most = (memory_bytes * LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
+        let most =
+            memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
         let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
         let Some(bound) = bound.filter(|bound| bound.pressure().is_ok()) else { return Ok(None) };
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
@@ -122,6 +123,8 @@ impl Standby {
             return Ok(None);
         }
         let (memfd, page) = SharedMap::create("pagekeeper-standby", wire::PAGE_BYTES as usize)?;
+        // Programs open it by its place in `/proc`, to read it.
+        let _ = memfd.set_mode(0o400);
         let page_inode = file::stat(&memfd)?.id.ino;
         let secret = u128::from_be_bytes(secret);
         let halves = [

@@ -85,6 +85,7 @@ pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
     if !holds() || table::unshown(call.fd).is_none() {
         return None;
     }
+    let _changing = changing();
     let result = Mmap { flags: call.flags | libc::MAP_NORESERVE, ..*call }.plain();
     if result >= 0 {
         if !holds() {
