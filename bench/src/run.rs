@@ -64,8 +64,10 @@ pub fn beside(name: &str) -> Result<PathBuf> {
 pub enum Pager {
     /// The kernel's page cache.
     Kernel,
-    /// Us, under this policy.
+    /// Us, under this policy, from the start.
     Policy(String),
+    /// Us, under this policy, standing by where it does.
+    Usual(String),
     /// Us, recording.
     Record {
         /// Under this policy.
@@ -208,7 +210,8 @@ fn command(
         _ => Command::new(&machine.pagekeeper),
     };
     match pager {
-        Pager::Policy(policy) => command.args(["run", "--policy", policy]),
+        Pager::Policy(policy) => command.args(["run", "--from-start", "--policy", policy]),
+        Pager::Usual(policy) => command.args(["run", "--policy", policy]),
         Pager::Record { policy, trace, inputs, window_pages } => {
             match window_pages {
                 Some(pages) => command.args(["record", "--window", &pages.to_string(), "--output"]),

@@ -25,7 +25,7 @@ pub fn suite(machine: &Machine, repeats: u32, policy: &str, only: Option<&str>) 
         if only.is_some_and(|only| !entry.name.contains(only)) {
             continue;
         }
-        let pager = Pager::Policy(policy.to_owned());
+        let pager = Pager::Usual(policy.to_owned());
         let mut pair = [
             Contender::new("kernel", &entry.program, Pager::Kernel, READ_AHEAD_KIB),
             Contender::new("ours", &entry.program, pager, READ_AHEAD_KIB),
