@@ -7,6 +7,7 @@
 //! files = ["*.db"]
 //! min_size = "1M"
 //! sampling = 5
+//! from_start = true
 //!
 //! [program.all]                # for whatever the others do not say
 //! policy = "clock"
@@ -44,6 +45,9 @@ pub(crate) struct Settings {
     /// What seeing touches may cost, in percent of the time that misses take.
     #[serde(default, deserialize_with = "share")]
     pub(crate) sampling: Option<SamplingShare>,
+    /// Whether files are managed from their first use, where they would be the kernel's until memory
+    /// is short.
+    pub(crate) from_start: Option<bool>,
 }
 
 impl Settings {
@@ -55,6 +59,7 @@ impl Settings {
             files: self.files.or_else(|| other.files.clone()),
             min_size: self.min_size.or(other.min_size),
             sampling: self.sampling.or(other.sampling),
+            from_start: self.from_start.or(other.from_start),
         }
     }
 }
@@ -251,12 +256,14 @@ mod tests {
     #[test]
     fn all_fields_are_read() {
         let text = "[program.all]\npolicy = 'fifo2:inactive=1/2'\nmemory = '1.5G'\n\
-                    files = ['*.db', '/data/**']\nmin_size = '64k'\nsampling = 5";
+                    files = ['*.db', '/data/**']\nmin_size = '64k'\nsampling = 5\n\
+                    from_start = true";
         let settings = File::parse(text).unwrap().default;
         assert_eq!(settings.memory, Some(Size(3 << 29)));
         assert_eq!(settings.min_size, Some(Size(65536)));
         assert_eq!(settings.sampling, SamplingShare::of_percent(5).ok());
         assert_eq!(settings.files.as_ref().unwrap().len(), 2);
+        assert_eq!(settings.from_start, Some(true));
         assert_eq!(settings.policy.unwrap().name(), "fifo2");
     }
 

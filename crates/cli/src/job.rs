@@ -61,6 +61,8 @@ pub(crate) struct Job {
     pub(crate) min_size: Size,
     pub(crate) heap: Option<HeapOptions>,
     pub(crate) sampling: SamplingShare,
+    /// Files are managed from their first use.
+    pub(crate) from_start: bool,
     pub(crate) command: Vec<OsString>,
 }
 
@@ -87,6 +89,7 @@ impl JobArgs {
             files: (!self.files.is_empty()).then_some(self.files),
             min_size: self.min_size,
             sampling,
+            from_start: None,
         };
         let settings =
             given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
@@ -115,6 +118,7 @@ impl JobArgs {
             files: settings.files.unwrap_or_default(),
             min_size: settings.min_size.unwrap_or(Size(MIN_SIZE_BYTES_DEFAULT)),
             sampling: settings.sampling.unwrap_or_default(),
+            from_start: settings.from_start.unwrap_or(false),
             command: self.command,
         })
     }

@@ -30,6 +30,7 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   files = [\"*.db\"]
   min_size = \"1M\"
   sampling = 5
+  from_start = true
   [program.all]
   policy = \"clock\"
 
@@ -73,7 +74,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let job = args.job.resolve(args.policy, "auto", args.sampling.sampling)?;
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
-    options.standby = !args.from_start && job.policy.info().name == "auto";
+    options.standby = !args.from_start && !job.from_start && job.policy.info().name == "auto";
     options.record = args.record.map(|path| (path, args.record_inputs));
     options.control = Some(ControlHook(Arc::new(move |control| {
         if let Some((text, path, bytes)) = followed.clone() {
