@@ -34,10 +34,10 @@ use std::time::{Duration, Instant};
 const EVERY: Duration = Duration::from_millis(5);
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
-/// So many pages for each frame have to be read again before that is judged: to begin costs about
-/// half as much, since all is read once more, and a program may be near its end. At least so many,
-/// and at most so many.
-const REFAULTS_PER_FRAME: u64 = 2;
+/// So many pages for each frame have to be read again before that is judged: to begin costs up to
+/// once and a half as much, all read once more and a loop learnt, and a program may be near its end.
+/// At least so many, and at most so many.
+const REFAULTS_PER_FRAME: u64 = 4;
 const REFAULTS_MIN: u64 = 64;
 const REFAULTS_MAX: u64 = 1 << 18;
 /// Refaults for each major fault from which on something can be won.
@@ -409,7 +409,7 @@ mod tests {
             refaults: since.refaults + refaults,
             major_faults: since.major_faults + major_faults,
         };
-        Verdict::on(since, now, 50)
+        Verdict::on(since, now, 25)
     }
 
     #[test]

@@ -102,26 +102,49 @@ impl Fields {
     }
 }
 
+/// What a stream looks like without its lock.
+#[derive(Clone, Copy)]
+struct Glance {
+    held_bytes: usize,
+    buffer_bytes: usize,
+}
+
 /// Whether a transfer may be large enough to be made here: all that most calls cost.
 #[inline(always)]
-fn concerns(stream: *mut FILE, is_large: impl FnOnce(&Fields) -> bool) -> bool {
-    // SAFETY: null, or the program's own stream. Another thread may be using it: nothing follows from
-    // this but whether it is worth a closer look.
-    let fields = unsafe { stream.cast::<Fields>().as_ref() };
-    fields.is_some_and(|fields| is_large(fields) && fields.fileno == COOKIE)
+fn concerns(stream: *mut FILE, is_large: impl FnOnce(Glance) -> bool) -> bool {
+    if stream.is_null() {
+        return false;
+    }
+    let fields = stream.cast::<Fields>();
+    // SAFETY: the program's own stream. Another thread may be using it, so its fields are read one by
+    // one, as what may change at any time; nothing follows from them but whether it is worth a closer
+    // look.
+    unsafe {
+        let bytes_between = |from: *const *mut c_char, to: *const *mut c_char| {
+            (to.read_volatile() as usize).saturating_sub(from.read_volatile() as usize)
+        };
+        let at = Glance {
+            held_bytes: bytes_between(&raw const (*fields).read_ptr, &raw const (*fields).read_end),
+            buffer_bytes: bytes_between(
+                &raw const (*fields).buf_base,
+                &raw const (*fields).buf_end,
+            ),
+        };
+        is_large(at) && (&raw const (*fields).fileno).read_volatile() == COOKIE
+    }
 }
 
 /// `fwrite(3)`, as bytes; none if it is glibc's to do.
 #[inline(always)]
 pub(crate) fn write(from: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    let is_large = |fields: &Fields| fields.buffer_bytes() <= bytes;
+    let is_large = |at: Glance| at.buffer_bytes <= bytes;
     if concerns(stream, is_large) { write_block(from, bytes, stream) } else { None }
 }
 
 /// `fread(3)`, as bytes; none if it is glibc's to do.
 #[inline(always)]
 pub(crate) fn read(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    let is_large = |fields: &Fields| fields.held_bytes() < bytes && fields.buffer_bytes() <= bytes;
+    let is_large = |at: Glance| at.held_bytes < bytes && at.buffer_bytes <= bytes;
     if concerns(stream, is_large) { read_block(to, bytes, stream) } else { None }
 }
 
