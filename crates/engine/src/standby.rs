@@ -246,8 +246,7 @@ impl Standby {
         let takers = self.takers.lock().expect("lock");
         let mut mappings = takers.get(&pid)?.mappings.iter();
         let next = mappings.find(|(mapping, _)| mapping.start >= from);
-        let next = next.map(|(mapping, _)| (mapping.start, mapping.bytes));
-        next
+        next.map(|(mapping, _)| (mapping.start, mapping.bytes))
     }
 
     /// Files that a process goes on having from the kernel.
@@ -392,11 +391,10 @@ fn is_of_file(mapping: &Mapping<'_>) -> bool {
 /// Whether memory of ours in its place would be the same to the program: nobody can write to the file
 /// by it, it has no private copies of pages, it is not locked, and children inherit it.
 fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
-    !mapping.write
-        && !mapping.execute
-        && !(mapping.shared && detail.has("mw"))
-        && detail.anonymous_bytes == 0
-        && !["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag))
+    let may_be_written = mapping.write || mapping.shared && detail.has("mw");
+    let is_special = ["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag));
+    let has_copies = detail.anonymous_bytes != 0;
+    !(may_be_written || mapping.execute || is_special || has_copies)
 }
 
 #[cfg(test)]
