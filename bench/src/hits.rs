@@ -19,8 +19,8 @@ fn calls(bytes: u64) -> u64 {
     (1_000_000_000 / (800 + bytes / 4)).min(500_000)
 }
 
-/// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite`, `fwrite` and appending `write` at several sizes,
-/// and of `open` with `close`.
+/// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite`, `fwrite` and appending `write` at several
+/// sizes, and of `open` with `close`.
 ///
 /// # Errors
 /// A run fails.

@@ -100,24 +100,19 @@ pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
     Some(result)
 }
 
-/// To be called in passing wherever the program calls us.
+/// To be called in passing wherever the program calls us: has mappings taken over if the standby has
+/// ended. Returns when that is done.
 #[inline(always)]
 pub(crate) fn step() {
-    if MAPPED.load(Ordering::Relaxed) {
-        settle();
-    }
-}
-
-/// Has mappings taken over if the standby has ended. Returns when that is done.
-#[cold]
-pub(crate) fn settle() {
-    if !holds() {
+    if MAPPED.load(Ordering::Relaxed) && !holds() {
         end();
     }
 }
 
-/// Before a child is made that inherits mappings: what two processes have mapped can be taken over in
-/// neither. Also when a file has to be shown that is mapped so.
+/// Has mappings taken over, which ends the standby: before a child is made that inherits them, since
+/// what two processes have mapped can be taken over in neither, and when a file has to be shown that
+/// is mapped so.
+#[cold]
 pub(crate) fn end() {
     if !MAPPED.load(Ordering::Acquire) {
         return;

@@ -283,12 +283,12 @@ fn parse_details(text: &[u8], mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool
     let mut head: &[u8] = &[];
     let mut anonymous_bytes = 0;
     for line in text.split(|byte| *byte == b'\n') {
-        let Some(field) = line.first().filter(|first| first.is_ascii_uppercase()).map(|_| line)
-        else {
+        // Fields begin with a capital letter, mappings with a digit of an address.
+        if !line.first().is_some_and(u8::is_ascii_uppercase) {
             (head, anonymous_bytes) = (line, 0);
             continue;
-        };
-        let field = String::from_utf8_lossy(field);
+        }
+        let field = String::from_utf8_lossy(line);
         if let Some(kib) = field.strip_prefix("Anonymous:").and_then(|f| f.strip_suffix("kB")) {
             anonymous_bytes = kib.trim().parse::<u64>().map_err(|_| Errno::PROTO)? << 10;
         } else if let Some(flags) = field.strip_prefix("VmFlags:") {

@@ -60,7 +60,8 @@ pub enum Op {
     /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
     /// the descriptor has heard of errors, for [`Op::Flush`]; `r2` = bytes read + 1, or 0 if they
     /// are to be read in another way. With `r0` = 0, `r3` = 1 says that the client has a mapping of
-    /// the file from the time of the standby: it asks again, with `f` = 1, when what can be is taken over.
+    /// the file from the time of the standby: it asks again, with `f` = 1, when what can be is taken
+    /// over.
     /// While the slot's flags lack [`SLOT_ACTIVE`], the client uses plain system calls, counted in
     /// its raw-operations word (see [`Op::RawWord`]). A forked child announces what it inherited at
     /// its first managed call, and nothing if it makes none. A client that showed such a descriptor
@@ -162,9 +163,9 @@ pub enum Op {
     /// `b` = 0: which is the next one from address `a` on? Reply: `r0` = its address (0: there is no
     /// more), `r1` = its bytes. `b` = 1: the client has room for the one at `a`, of `c` bytes,
     /// elsewhere. Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and [`INHERIT_SEQUENTIAL`] as
-    /// the program advised; or `r0` = 0: it stays the
-    /// kernel's. The client maps the range in that room, privately and without access, sends [`Op::MapCommit`], gives
-    /// it its protection, and moves it over the kernel's mapping in one step (`mremap(2)`).
+    /// the program advised; or `r0` = 0: it stays the kernel's. The client maps the range in that room,
+    /// privately and without access, sends [`Op::MapCommit`], gives it its protection, and moves it
+    /// over the kernel's mapping in one step (`mremap(2)`).
     TakeOver = 27,
 }
 
@@ -286,8 +287,9 @@ const _: () = assert!(size_of::<Overwrite>() == 64);
 /// read-only.
 ///
 /// While the manager stands by, clients show it no file that they only read: they leave reads to the
-/// kernel, and mappings, too, which they make with MAP_NORESERVE. When it stops, which is for good, they show each file by its next use,
-/// and have their mappings taken over ([`Op::TakeOver`]) at the next call that they see.
+/// kernel, and mappings, too, which they make with MAP_NORESERVE. When it stops, which is for good,
+/// they show each file by its next use, and have their mappings taken over ([`Op::TakeOver`]) at the
+/// next call that they see.
 #[repr(C)]
 #[derive(Default)]
 pub struct Standby {
