@@ -1,13 +1,16 @@
-//! The control: a file cache with a software lookup, to compare the library's with.
+//! A file cache with a software lookup, in which the changes of the paper's first appendix can be made
+//! and unmade one by one.
 //!
 //! Blocks are found through a hash table with chains of headers, as in 4.2BSD and the HP-UX of
-//! *Mapped-File I/O* (SOSP 1989), and each lies in a buffer of its own. As in the library under LRU,
-//! uses are told in batches, misses are direct reads, writes are delayed, and a victim is written
-//! when it has to be: so on hits, lookup and place of the bytes are what differs. On misses there is
-//! a list here where the library has a brain, for any policy, and waits for nobody.
+//! *Mapped-File I/O* (SOSP 1989), and each lies in a buffer of its own; uses are told in batches,
+//! misses are direct reads, and a victim is written when it has to be. The control that the library's
+//! translation is compared with is the library itself (`Translation::Hash`), which has two of the
+//! appendix's four changes: the size of its table, and writing pages when they are full
+//! (`WriteBack::WhenFull`). The other two are a policy's matters there: a program in HiPEC's language
+//! may look for a clean page and flush the dirty ones that it passes, which no native policy does;
+//! and no policy sees which bytes of a page were used, which decides between the two queues here.
 //!
-//! [`Variant`] has what the paper's first appendix changed in HP-UX, each as it was and as it
-//! became.
+//! [`Variant`] has all four, each as it was and as it became.
 
 use pagekeeper_policy::Page;
 use pagekeeper_policy::list::{Links, List};
@@ -42,8 +45,8 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// As the paper compares with: all of its changes, and cleaning what is needed, as XMF does.
-    pub const CONTROL: Variant = Variant {
+    /// What the paper compares with: all of its changes, and cleaning what is needed, as XMF does.
+    pub const CHANGED: Variant = Variant {
         two_queues: false,
         write_when_full: false,
         fixed_table: false,
@@ -487,7 +490,7 @@ mod tests {
 
     #[test]
     fn threads_find_what_they_wrote() {
-        let cache = Hashed::new(file("threads", BLOCKS * 4096), 10, Variant::CONTROL);
+        let cache = Hashed::new(file("threads", BLOCKS * 4096), 10, Variant::CHANGED);
         std::thread::scope(|scope| {
             for thread in 0..4u64 {
                 let cache = &cache;
@@ -527,9 +530,9 @@ mod tests {
             }
             (cache.counts(), (0..20).map(|b| cache.probe(b)).sum::<u64>())
         };
-        let (control, _) = run(Variant::CONTROL);
+        let (control, _) = run(Variant::CHANGED);
         assert_eq!(control.writes, 0, "what was deleted is not written");
-        let (full, _) = run(Variant { write_when_full: true, ..Variant::CONTROL });
+        let (full, _) = run(Variant { write_when_full: true, ..Variant::CHANGED });
         assert_eq!(full.writes, 500);
         assert!(full.longest_run >= 50);
     }
@@ -537,7 +540,7 @@ mod tests {
     #[test]
     fn a_search_that_cleans_all_it_passes_writes_more() {
         let writes = |clean_all_passed: bool| {
-            let variant = Variant { clean_all_passed, ..Variant::CONTROL };
+            let variant = Variant { clean_all_passed, ..Variant::CHANGED };
             let cache = Hashed::new(file("passed", 200 * 4096), 100, variant);
             (0..99).for_each(|b| cache.write_all_at(&[1; BLOCK_BYTES], b * 4096).unwrap());
             let mut byte = [0];

@@ -2,6 +2,7 @@
 
 pub mod beside;
 pub mod contest;
+pub mod disk;
 pub mod domains;
 pub mod hashed;
 pub mod heap;

@@ -1,7 +1,6 @@
 //! The library: what a hit costs beside `pread(2)`, and a miss beside the kernel's.
 
 use crate::contest::{Contender, interleave};
-use crate::hashed::{Hashed, Variant};
 use crate::machine::{Machine, READ_AHEAD_KIB};
 use crate::pattern::SplitMix;
 use crate::peers::peers;
@@ -9,7 +8,7 @@ use crate::run::{Measured, Pager, Program, beside};
 use crate::table::{self, Spread};
 use anyhow::Result;
 use memmap2::Mmap;
-use pagekeeper::library::{Cache, Options, Segment};
+use pagekeeper::library::{Buckets, Cache, Options, Segment, Translation};
 use serde_json::json;
 use std::fs::File;
 use std::hint::black_box;
@@ -35,7 +34,6 @@ pub fn library(machine: &Machine, repeats: u32) -> Result<()> {
 /// How hits find their bytes.
 enum Way {
     Pread(File),
-    Hash(Box<Hashed>),
     ReadAt(Segment),
     Copy(Mmap),
 }
@@ -44,7 +42,6 @@ impl Way {
     fn read(&self, buf: &mut [u8], offset: u64) -> Result<()> {
         match self {
             Way::Pread(file) => file.read_exact_at(buf, offset)?,
-            Way::Hash(cache) => cache.read_exact_at(buf, offset)?,
             Way::ReadAt(segment) => segment.read_exact_at(buf, offset)?,
             Way::Copy(map) => {
                 buf.copy_from_slice(&map[offset as usize..offset as usize + buf.len()]);
@@ -76,13 +73,13 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let file = File::open(&path)?;
     // SAFETY: a test file of the harness's own, which nobody truncates.
     let map = unsafe { Mmap::map(&file)? };
-    let cache = Cache::builder(2 * FILE).build()?;
-    let segment = cache.open(&path, Options::new())?;
+    let read_at = |translation| -> Result<Way> {
+        let cache = Cache::builder(2 * FILE).translation(translation).build()?;
+        Ok(Way::ReadAt(cache.open(&path, Options::new())?))
+    };
+    let hash = read_at(Translation::Hash(Buckets::Sized))?;
+    let ways = [Way::Pread(file), hash, read_at(Translation::Mapped)?, Way::Copy(map)];
     let mut all = vec![0; FILE as usize];
-    // As many buffers as the library has frames.
-    let hashed = Hashed::new(File::open(&path)?, (2 * FILE / 4096) as u32, Variant::CONTROL);
-    let hashed = Way::Hash(Box::new(hashed));
-    let ways = [Way::Pread(file), hashed, Way::ReadAt(segment), Way::Copy(map)];
     for way in &ways {
         way.read(&mut all, 0)?;
     }
@@ -230,6 +227,7 @@ fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     add("bare pread, O_DIRECT", "pread", Pager::Kernel)?;
     add("kernel, MADV_RANDOM", "random", Pager::Kernel)?;
     add("library, explicit", "explicit", Pager::Kernel)?;
+    add("its control, by a hash table", "hash", Pager::Kernel)?;
     add("library, inline", "inline", Pager::Kernel)?;
     add("library, thread", "thread", Pager::Kernel)?;
     add("remote (pagekeeper run)", "random", Pager::Policy("lru".to_owned()))?;

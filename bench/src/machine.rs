@@ -1,5 +1,6 @@
 //! The machine that is measured on: its description, its disk, where files are.
 
+use crate::disk::Disk;
 use crate::pattern;
 use anyhow::{Context, Result, ensure};
 use pagekeeper_sys::counters::{BlockDevice, ReadAheadGuard};
@@ -21,6 +22,8 @@ pub struct Machine {
     pub device: BlockDevice,
     /// Its read-ahead outside measurements.
     pub own_read_ahead_kib: u32,
+    /// What reads of it are limited to while something is measured.
+    pub disk: Option<Disk>,
     folder: PathBuf,
     root: PathBuf,
 }
@@ -43,7 +46,8 @@ impl Machine {
         fs::create_dir_all(folder.join("data")).context("the folder for results")?;
         let device = BlockDevice::holding(&folder).context("the disk behind target/bench")?;
         let own_read_ahead_kib = device.read_ahead_kib()?;
-        Ok(Machine { pagekeeper, device, own_read_ahead_kib, folder, root: root.to_owned() })
+        let root = root.to_owned();
+        Ok(Machine { pagekeeper, device, own_read_ahead_kib, disk: None, folder, root })
     }
 
     /// Sets the disk's read-ahead until the guard is dropped.
@@ -154,6 +158,7 @@ impl Machine {
             "cpus": cpus.lines().filter(|l| l.starts_with("processor")).count(),
             "memory": memory.lines().next().map(|l| l.trim_start_matches("MemTotal:").trim()),
             "disk": self.device.name(),
+            "disk_limit": self.disk.map(|disk| disk.to_string()),
             "read_ahead_kib_own": self.own_read_ahead_kib,
             "load": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
         })

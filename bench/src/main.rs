@@ -3,7 +3,9 @@
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
+use pagekeeper_bench::disk::Disk;
 use pagekeeper_bench::machine::Machine;
+use pagekeeper_bench::run::Pager;
 use pagekeeper_bench::{
     beside, contest, domains, heap, hipec, hits, library, live, overhead, peers, predict, reach,
     sampling, simulator, suite, tables, translation,
@@ -25,6 +27,13 @@ struct Cli {
     /// Policy of the suite's programs
     #[arg(long, default_value = "auto")]
     policy: String,
+    /// Limit reads of the disk to so many MiB and requests per second, as a network volume has them:
+    /// 125,3000 (of what runs in a cgroup: `loop`, `scan`, `random`, `predict`, `suite`, `live`)
+    #[arg(long, value_name = "MIB,REQUESTS")]
+    disk: Option<Disk>,
+    /// The suite's programs are managed from their first use: nothing stands by
+    #[arg(long)]
+    from_start: bool,
     /// Of `suite`, `live`, `beside` and `peers`, only what has a name that contains this
     #[arg(long)]
     only: Option<String>,
@@ -85,7 +94,8 @@ enum What {
 
 fn main() -> Result<()> {
     let cli = Cli::parse();
-    let machine = Machine::find()?;
+    let mut machine = Machine::find()?;
+    machine.disk = cli.disk;
     println!("{:#}\n", machine.describe());
     let wanted = |what| cli.what == What::All || cli.what == what;
     if wanted(What::Loop) {
@@ -155,7 +165,8 @@ fn main() -> Result<()> {
         peers::peers_beside(&machine, cli.repeats, cli.only.as_deref())?;
     }
     if cli.what == What::Suite {
-        suite::suite(&machine, cli.repeats, &cli.policy, cli.only.as_deref())?;
+        let pager = if cli.from_start { Pager::Policy } else { Pager::Usual }(cli.policy);
+        suite::suite(&machine, cli.repeats, &pager, cli.only.as_deref())?;
     }
     if cli.what == What::Live {
         live::live(&machine, cli.repeats, cli.only.as_deref())?;

@@ -139,7 +139,12 @@ pub fn run_within(
     let stats_file = machine.scratch("stats.json");
     let mut command = command(machine, program, pager, memory_bytes, &stats_file);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
-    ChildSetup { cgroup_procs: vec![cgroup.procs()?], ..ChildSetup::default() }.apply(&mut command);
+    let mut cgroup_procs = vec![cgroup.procs()?];
+    let limited = machine.disk.map(|disk| disk.limit(machine, &cgroup)).transpose()?;
+    if let Some(limited) = &limited {
+        cgroup_procs.extend(limited.procs()?);
+    }
+    ChildSetup { cgroup_procs, ..ChildSetup::default() }.apply(&mut command);
     let device_before = machine.device.io()?;
     let start = Instant::now();
     let mut child = command.spawn().with_context(|| format!("{command:?}"))?;

@@ -18,17 +18,16 @@ const MANAGER_BYTES: u64 = 6 << 20;
 const MIB: f64 = (1u64 << 20) as f64;
 
 /// Runs every program of the suite, or those whose name contains `only`.
-pub fn suite(machine: &Machine, repeats: u32, policy: &str, only: Option<&str>) -> Result<()> {
+pub fn suite(machine: &Machine, repeats: u32, ours: &Pager, only: Option<&str>) -> Result<()> {
     let mut rows = Vec::new();
     let mut kept = Vec::new();
     for entry in programs::all(machine)? {
         if only.is_some_and(|only| !entry.name.contains(only)) {
             continue;
         }
-        let pager = Pager::Usual(policy.to_owned());
         let mut pair = [
             Contender::new("kernel", &entry.program, Pager::Kernel, READ_AHEAD_KIB),
-            Contender::new("ours", &entry.program, pager, READ_AHEAD_KIB),
+            Contender::new("ours", &entry.program, ours.clone(), READ_AHEAD_KIB),
         ];
         // The kernel may use as many frames as we; the program's own memory comes on top for both,
         // and for us what the manager and the holder are.
@@ -56,12 +55,12 @@ pub fn suite(machine: &Machine, repeats: u32, policy: &str, only: Option<&str>) 
         // A row as it comes: the whole suite takes a while.
         eprintln!("{}", rows.last().map(|r| r.join("  ")).unwrap_or_default());
         kept.push(json!({
-            "program": entry.name, "memory_bytes": entry.memory_bytes, "policy": policy,
+            "program": entry.name, "memory_bytes": entry.memory_bytes, "pager": format!("{ours:?}"),
             "runs": [kernel.json(), ours.json()],
         }));
     }
     let title = format!(
-        "Unmodified programs, `pagekeeper run --policy {policy}` against the kernel alone with the \
+        "Unmodified programs, `pagekeeper run` ({ours:?}) against the kernel alone with the \
          same memory for pages, from cold files, {repeats} interleaved pairs; ratios are ours / \
          kernel, with the 95 % interval of the median"
     );

@@ -5,7 +5,9 @@
 use anyhow::{Context, Result, bail, ensure};
 use clap::{Parser, ValueEnum};
 use memmap2::{Advice, Mmap};
-use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
+use pagekeeper::library::{
+    Buckets, Cache, FaultPath, Options, Protection, Region, Segment, Translation,
+};
 use pagekeeper_bench::pattern::{PAGE_BYTES, first_word};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::buffer::Buffer;
@@ -45,6 +47,8 @@ enum Way {
     Cached,
     /// `read_at` of a segment of the library
     Explicit,
+    /// The same of the library's control, which finds pages by a hash table
+    Hash,
     /// A region of it, served in the touching thread
     Inline,
     /// A region of it, served by a thread
@@ -60,8 +64,12 @@ enum Source {
 
 impl Source {
     fn open(cli: &Cli) -> Result<Source> {
+        let translation = match cli.way {
+            Way::Hash => Translation::Hash(Buckets::Sized),
+            _ => Translation::Mapped,
+        };
         let segment = |path| -> Result<Segment> {
-            let builder = Cache::builder(cli.memory).fault_path(path);
+            let builder = Cache::builder(cli.memory).fault_path(path).translation(translation);
             let cache = builder.policy(cli.policy.clone()).build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };
@@ -82,7 +90,7 @@ impl Source {
                 OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?,
             ),
             Way::Cached => Source::Pread(File::open(&cli.file)?),
-            Way::Explicit => Source::Segment(segment(FaultPath::Explicit)?),
+            Way::Explicit | Way::Hash => Source::Segment(segment(FaultPath::Explicit)?),
             Way::Inline => Source::Region(region(FaultPath::Inline)?),
             Way::Thread => Source::Region(region(FaultPath::Thread)?),
         })

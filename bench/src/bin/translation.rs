@@ -1,17 +1,18 @@
-//! A program that reads a file in one of three ways, or not at all, for callgrind to count its
+//! A program that reads a file in one of several ways, or not at all, for callgrind to count its
 //! instructions: once from end to end, then so many times anywhere. Prints a checksum of what it
 //! saw. Each way has a loop of its own, so that none pays for another's.
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
-use pagekeeper::library::{Cache, Options};
-use pagekeeper_bench::hashed::{BLOCK_BYTES, Hashed, Variant};
+use pagekeeper::library::{Buckets, Cache, Options, Translation};
 use pagekeeper_bench::pattern::SplitMix;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::hint::black_box;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
+
+const BLOCK_BYTES: usize = 4096;
 
 /// Reads anywhere in a file
 #[derive(Parser, Debug)]
@@ -31,9 +32,11 @@ enum Way {
     None,
     /// The kernel's page cache
     Pread,
-    /// Buffers behind a hash table
+    /// `read_at` of the library's control, which finds pages by a hash table
     Hash,
-    /// `read_at` of a segment of the library
+    /// The same, whose table has 63 chains
+    Hash63,
+    /// `read_at` of the library
     Mapped,
 }
 
@@ -45,24 +48,22 @@ fn main() -> Result<()> {
             let file = File::open(&cli.file)?;
             run(&cli, |buf, offset| file.read_exact_at(buf, offset))
         }
-        Way::Hash => {
-            let direct =
-                OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?;
-            let buffers = u32::try_from(cli.memory / BLOCK_BYTES as u64)?;
-            let cache = Hashed::new(direct, buffers, Variant::CONTROL);
-            run(&cli, |buf, offset| cache.read_exact_at(buf, offset))
-        }
-        Way::Mapped => {
-            // One block a miss, and nothing in the background, as the control has it.
-            let cache = Cache::builder(cli.memory)
-                .workers(0)
-                .write_back_period(None)
-                .read_ahead_pages_max(1)
-                .build()?;
-            let segment = cache.open(&cli.file, Options::new())?;
-            run(&cli, |buf, offset| segment.read_exact_at(buf, offset))
-        }
+        Way::Hash => run_in(&cli, Translation::Hash(Buckets::Sized)),
+        Way::Hash63 => run_in(&cli, Translation::Hash(Buckets::Fixed(63))),
+        Way::Mapped => run_in(&cli, Translation::Mapped),
     }
+}
+
+fn run_in(cli: &Cli, translation: Translation) -> Result<()> {
+    // One page a miss, and nothing in the background.
+    let cache = Cache::builder(cli.memory)
+        .translation(translation)
+        .workers(0)
+        .write_back_period(None)
+        .read_ahead_pages_max(1)
+        .build()?;
+    let segment = cache.open(&cli.file, Options::new())?;
+    run(cli, |buf, offset| segment.read_exact_at(buf, offset))
 }
 
 fn run(cli: &Cli, read: impl Fn(&mut [u8], u64) -> io::Result<()>) -> Result<()> {

@@ -291,7 +291,8 @@ typedef uint32_t pk_protection;
 typedef uint32_t pk_open_flags;
 
 /**
- * When dirty pages are written back: PK_WRITE_BACK_ANY_TIME or PK_WRITE_BACK_ON_COMMIT.
+ * When dirty pages are written back: PK_WRITE_BACK_ANY_TIME, PK_WRITE_BACK_ON_COMMIT or
+ * PK_WRITE_BACK_WHEN_FULL.
  */
 typedef uint32_t pk_write_back_mode;
 
@@ -490,6 +491,11 @@ typedef struct pk_stats {
  * Only when the program asks for it.
  */
 #define PK_WRITE_BACK_ON_COMMIT 1
+
+/**
+ * At any time, and a page at once when a write reaches its end.
+ */
+#define PK_WRITE_BACK_WHEN_FULL 2
 
 /**
  * In memory, its content valid.

@@ -42,13 +42,16 @@ pub const PK_DISCARDABLE: pk_advice = 2;
 /// Takes that back: what its pages hold from now on is kept.
 pub const PK_NEEDED: pk_advice = 3;
 
-/// When dirty pages are written back: PK_WRITE_BACK_ANY_TIME or PK_WRITE_BACK_ON_COMMIT.
+/// When dirty pages are written back: PK_WRITE_BACK_ANY_TIME, PK_WRITE_BACK_ON_COMMIT or
+/// PK_WRITE_BACK_WHEN_FULL.
 pub type pk_write_back_mode = u32;
 
 /// When room is needed, in the background, and when the program asks for it.
 pub const PK_WRITE_BACK_ANY_TIME: pk_write_back_mode = 0;
 /// Only when the program asks for it.
 pub const PK_WRITE_BACK_ON_COMMIT: pk_write_back_mode = 1;
+/// At any time, and a page at once when a write reaches its end.
+pub const PK_WRITE_BACK_WHEN_FULL: pk_write_back_mode = 2;
 
 /// What is known of a page: PK_PAGE_RESIDENT, _DIRTY, _BUSY, _PINNED and _REFERENCED joined by |.
 pub type pk_page_attributes = u32;
@@ -375,6 +378,7 @@ pub extern "C" fn pk_segment_set_write_back(
         let when = match mode {
             PK_WRITE_BACK_ANY_TIME => WriteBack::Background,
             PK_WRITE_BACK_ON_COMMIT => WriteBack::OnCommit,
+            PK_WRITE_BACK_WHEN_FULL => WriteBack::WhenFull,
             other => return Err(Error::argument(format!("{other} is no pk_write_back_mode"))),
         };
         the(segment)?.set_write_back(when).map_err(|error| Error::at("the segment", &error))

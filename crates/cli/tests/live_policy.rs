@@ -273,7 +273,9 @@ Event Ref"
     let ahead = run("hints", &asking(1), &stride);
     assert!(ahead.total("prefetched_pages") > plain_stride.total("prefetched_pages") + 20);
     assert!(ahead.total("major_faults") * 5 < plain_stride.total("major_faults") * 4);
-    assert_eq!(ahead.total("prefetch_wasted_pages"), 0, "all were used");
+    // What was read around the first misses, until memory was full; all else was used.
+    let wasted = ahead.total("prefetch_wasted_pages");
+    assert!(wasted < (256 << 10) / PAGE as u64, "{wasted} were not used");
     // Pages come back, and most of what is asked for is in vain.
     let mut at = 1u64;
     let mut number = |below: usize| {

@@ -107,7 +107,30 @@ fn streams_go_on_across_the_end() {
 fn a_loop_ends_the_standby_and_is_won() {
     let Some(done) = run("loop", 8 * MIB, 8 * MIB + 6 * MIB) else { return };
     assert_eq!(done.text(), "ours\nloop ok\n", "{}", done.stderr);
-    assert_eq!(end(&done), Some("the kernel read pages again that it had evicted"));
+    assert_eq!(end(&done), Some("the kernel read pages again, in order, that it had evicted"));
+}
+
+/// A file that is open to write, and only mapped to read, is the kernel's meanwhile as well: with
+/// memory to spare until something else ends the standby, and until memory is short.
+#[test]
+fn what_is_written_by_calls_shows_in_mappings_across_the_end() {
+    for (memory_mib, cgroup_mib, first) in [(64, 96, "kernel"), (8, 16, "ours")] {
+        let Some(done) = run("database", memory_mib * MIB, cgroup_mib * MIB) else { return };
+        assert_eq!(done.text(), format!("{first}\ndatabase ok\n"), "{}", done.stderr);
+    }
+}
+
+#[test]
+fn what_another_process_writes_by_calls_shows_in_a_mapping_across_the_end() {
+    run("visitor", 64 * MIB, 96 * MIB);
+}
+
+/// A program that makes no calls while it loops is interrupted, and does not notice.
+#[test]
+fn a_loop_that_makes_no_calls_is_taken_over_too() {
+    let Some(done) = run("untouched", 8 * MIB, 8 * MIB + 8 * MIB) else { return };
+    assert_eq!(done.text(), "ours\nuntouched ok\n", "{}", done.stderr);
+    assert_eq!(end(&done), Some("the kernel read pages again, in order, that it had evicted"));
 }
 
 /// A program that misses single pages misses as many whoever chooses the victims.

@@ -9,6 +9,7 @@ use crate::port::{FileNo, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{FileCounts, PolicyReport};
 use crate::table::Table;
+use crate::touches::Touches;
 use crate::word::{Chosen, State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment, Victim};
 use pagekeeper_policy::{Page, Policy, PolicySpec};
@@ -207,6 +208,8 @@ pub(crate) struct Core {
     pub(crate) budget: Budget,
     /// What the policy wished for, to be queued.
     pub(crate) wished: Job,
+    /// Memory for what was used without the lock; empty.
+    places: Vec<Place>,
     /// Policies that decided, the present one last.
     pub(crate) policies: Vec<PolicyReport>,
     /// Heap memory that was unmapped, and is to be dropped.
@@ -233,6 +236,7 @@ impl Core {
             asking_pid: 0,
             budget,
             wished: Job::default(),
+            places: Vec::new(),
             policies: vec![PolicyReport::default()],
             orphans: Vec::new(),
             past: crate::retire::Past::default(),
@@ -460,17 +464,21 @@ impl Core {
     }
 
     /// Pages were used without anybody's being told at once; what follows is added to a job. (What a
-    /// use would map along, nobody asked to be mapped.)
-    pub(crate) fn touched(&mut self, places: impl IntoIterator<Item = Place>, job: &mut Job) {
-        let mut is_any = false;
-        for place in places {
+    /// use would map along, nobody asked to be mapped.) Returns whether there were any.
+    pub(crate) fn touched(&mut self, touches: &Touches, job: &mut Job) -> bool {
+        // Its memory is used again.
+        let mut places = std::mem::take(&mut self.places);
+        touches.take_into(&mut places);
+        let is_any = !places.is_empty();
+        for place in places.drain(..) {
             self.decide_into(Input::Touch { place, write: false, map: false }, job);
-            is_any = true;
         }
+        self.places = places;
         if is_any {
             self.give_up_victims(job);
             self.grant_wishes(job);
         }
+        is_any
     }
 
     /// Another policy decides from now on, over the same pages. It was built for `frames` frames.

@@ -289,6 +289,14 @@ impl<P: Port> Engine<P> {
         self.port.announce(file, Some(version));
     }
 
+    /// Whether misses in no order may bring the block around them along; files begin without it.
+    pub fn read_around(&self, file: FileNo, allowed: bool) {
+        let mut core = self.lock();
+        if core.file(file).is_some() {
+            core.decide(Input::Around { segment: Segment(file), allowed });
+        }
+    }
+
     /// A file's version as the engine knows it; none if it is not managed.
     pub fn file_version(&self, file: FileNo) -> Option<Version> {
         Some(self.lock().file(file)?.version)

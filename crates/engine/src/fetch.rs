@@ -365,6 +365,7 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for (i, place) in (0..).zip(run.places()) {
             let page = core.brain.page(place).expect("claimed pages are numbered");
+            self.port.arrived(place, page);
             core.word(page).filled(dirty && i < run.demanded);
             core.rests(place.segment.0);
             if dirty && i < run.demanded {

@@ -6,6 +6,7 @@
 //! and maps the page words. If the manager dies, the holder stops the programs (their faults
 //! block, they never see a wrong byte), writes every dirty page to its file, and says so.
 
+use crate::interject::interject;
 use crate::manager::Witness;
 use crate::port::PAGE_BYTES;
 use crate::store::Store;
@@ -43,6 +44,7 @@ const TAG: u32 = 6;
 const DONE: u32 = 7;
 const FORGET: u32 = 8;
 const ANSWER: u32 = 9;
+const INTERJECT: u32 = 10;
 
 /// The manager's end.
 pub struct Holder {
@@ -64,10 +66,20 @@ impl Holder {
         let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child) };
         holder.send(WORDS, 0, Some(words_fd.as_fd()))?;
         holder.send(EXTENTS, 0, Some(extents_fd.as_fd()))?;
-        let mut tagged = Message { kind: TAG, file: tag.len() as u32 }.as_bytes().to_vec();
-        tagged.extend_from_slice(tag.as_bytes());
-        holder.socket.lock().expect("lock").send(&tagged, None)?;
+        holder.send_with(TAG, tag.as_bytes())?;
         Ok((holder, table(words, extents)))
+    }
+
+    fn send_with(&self, kind: u32, rest: &[u8]) -> Result<(), Errno> {
+        let mut message = Message { kind, file: 0 }.as_bytes().to_vec();
+        message.extend_from_slice(rest);
+        self.socket.lock().expect("lock").send(&message, None)
+    }
+
+    /// Has programs interrupted that make no calls, after the standby with a page of this inode
+    /// ([`crate::interject`]).
+    pub(crate) fn interject(&self, page_inode: u64) -> Result<(), Errno> {
+        self.send_with(INTERJECT, &page_inode.to_le_bytes())
     }
 
     fn send(&self, kind: u32, file: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
@@ -168,6 +180,13 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
         match (message.kind, fd) {
             (DONE, _) => return Ok(None),
             (TAG, _) => held.tag = rest.to_vec(),
+            (INTERJECT, _) => {
+                if let Some(inode) = rest.first_chunk() {
+                    let inode = u64::from_le_bytes(*inode);
+                    // Without it such programs go on with what the kernel has mapped for them.
+                    let _ = process::fork(move || interject(inode));
+                }
+            }
             (FORGET, _) => {
                 held.memfds.remove(&message.file);
                 held.stores.remove(&message.file);

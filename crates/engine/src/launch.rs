@@ -296,7 +296,7 @@ fn run_held(
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));
-    let threads = start_threads(&manager, holder, listener, &stop);
+    let threads = start_threads(&manager, holder, listener, &stop, options);
     let status = wait(&manager, &mut child);
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
 
@@ -371,6 +371,7 @@ fn start_threads(
     holder: &Arc<Holder>,
     listener: Listener,
     stop: &Arc<AtomicBool>,
+    options: &Options,
 ) -> Vec<std::thread::JoinHandle<()>> {
     let spawn = |name: &str, f: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name.into()).spawn(f).expect("a thread can be started")
@@ -385,8 +386,17 @@ fn start_threads(
     let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
     threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &h, &s))));
     if manager.stands_by() {
-        let (m, s) = (manager.clone(), stop.clone());
-        let watch = move || m.watch_standby(|| s.load(Ordering::SeqCst));
+        let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
+        let (policy, seed) = (options.policy.clone(), options.seed);
+        let watch = move || {
+            // What the kernel's counts show has not to be found out again.
+            let looped = || {
+                if let Ok(policy) = policy.with("start", "mru") {
+                    let _ = m.engine.replace_policy(&policy, seed);
+                }
+            };
+            m.watch_standby(looped, |inode| h.interject(inode), || s.load(Ordering::SeqCst));
+        };
         threads.push(spawn("pk-standby", Box::new(watch)));
     }
     let m = manager.clone();

@@ -23,6 +23,7 @@ pub mod heap;
 mod heaps;
 pub mod holder;
 mod idle;
+mod interject;
 mod job;
 pub mod launch;
 mod letgo;

@@ -32,6 +32,9 @@
 //! to it in one atomic step, its bytes are copied from a mapping of the frames, and the pin is
 //! taken back. No system call, no page fault. The policy hears of such uses in batches.
 //!
+//! What finding pages by their place saves is measured against a control: the same cache with a hash
+//! table in its place ([`Builder::translation`]).
+//!
 //! # Mapped regions
 //! [`Segment::map`] binds a range of a segment into the address space ([`Region`]), for reading,
 //! for writing, or copy-on-write. Who brings in a page that is touched is the cache's
@@ -100,6 +103,7 @@ mod segment;
 mod store;
 mod stores;
 mod tables;
+mod translation;
 mod working_set;
 
 pub use crate::compressed::{Codec, PoolCounts};
@@ -114,3 +118,4 @@ pub use regions::{Protection, Region};
 pub use segment::{Advice, PageAttributes, Segment, WriteBack};
 pub use store::{FileStore, Store};
 pub use stores::{Compressed, Discardable, Logged, Mirrored, Side};
+pub use translation::{Buckets, Translation};

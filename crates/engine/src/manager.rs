@@ -374,13 +374,16 @@ impl Manager {
         deferred
     }
 
-    /// Starts to manage what was left to the kernel while the manager stood by.
+    /// Starts to manage what was left to the kernel while the manager stood by, but for what is mapped
+    /// from there still.
     pub(crate) fn activate_deferred(&self) {
         let deferred: Vec<(FileNo, String)> = {
             let mut slots = self.slots.lock().expect("lock");
             let list = slots.list.iter_mut().enumerate();
             list.filter_map(|(no, slot)| {
-                std::mem::take(&mut slot.deferred).then(|| (no as FileNo, slot.name.clone()))
+                let begins = slot.deferred && !self.is_mapped_meanwhile(slot.id);
+                slot.deferred &= !begins;
+                begins.then(|| (no as FileNo, slot.name.clone()))
             })
             .collect()
         };
@@ -451,6 +454,7 @@ impl Manager {
             slots.active += 1;
             self.engine.port().put_file(no, live);
             self.engine.open_file(no, &name, version, sparse);
+            self.engine.read_around(no, true);
         }
         self.set_slot_flags(no, wire::SLOT_ACTIVE);
         if let Some(watches) = &self.watches {

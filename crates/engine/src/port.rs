@@ -3,6 +3,8 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::spaces::Region;
+use pagekeeper_frames::Place;
+use pagekeeper_policy::Page;
 use std::ops::Range;
 use thiserror::Error;
 
@@ -155,6 +157,9 @@ pub trait Port: Send + Sync + 'static {
     fn takes_victims(&self, _file: FileNo) -> bool {
         false
     }
+    /// A page is about to be at rest in memory: its number. Called under the engine's lock, before
+    /// anybody can use the page.
+    fn arrived(&self, _place: Place, _page: Page) {}
     /// Gives storage the content of claimed pages that leave memory, now or (dirty ones) soon, if it
     /// asks for that. `None`: it does not, and dirty pages are written as ever.
     fn retire(

@@ -253,6 +253,7 @@ impl Connection {
             Op::Overwrites => self.overwrites(),
             Op::Frames => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
+                manager.wait_for_takers(no);
                 // Who has these can read them: so may the manager's user, or root.
                 let frames = manager.frames_for_client(no).filter(|_| self.trusted);
                 Ok(Answer { reply: Reply::default(), fd: Some(frames.ok_or(Errno::ACCESS)?) })
@@ -498,6 +499,7 @@ impl Connection {
         // are held up meanwhile, so only the manager's own user and root may.
         let by_path = r.e == wire::CHANGE_TRUNCATE && self.trusted;
         let no = self.permitted(r.a, |rights| rights.write || by_path)?;
+        self.manager.wait_for_takers(no);
         let engine = &self.manager.engine;
         let change = match r.e {
             wire::CHANGE_WRITE => Change::Write,
@@ -557,7 +559,15 @@ impl Connection {
                 }
                 value(1)
             }
-            libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM => value(1),
+            advice @ (libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM) => {
+                // Of the file as a whole: few programs advise differently on parts of one.
+                for (_, _, region) in regions {
+                    if !engine.is_heap(region.file) {
+                        engine.read_around(region.file, advice != libc::MADV_RANDOM);
+                    }
+                }
+                value(1)
+            }
             // Children map it for themselves.
             libc::MADV_DOFORK if engine.port().is_user_mode_only() => {
                 value(u64::from(!regions.is_empty()))

@@ -1,11 +1,12 @@
-//! Standing by: files that are only read stay the kernel's as long as nothing can be won.
+//! Standing by: files that nobody maps to write to stay the kernel's as long as nothing can be won.
 //!
 //! A page that is served by us costs more than one that the kernel serves, and pays for that only
 //! when a better choice of victims saves reads. As long as the kernel evicts nothing that is needed
 //! again, there is no better choice. So where a cgroup bounds the kernel's page cache, the manager
 //! first stands by and looks at what the kernel counts there. The standby ends, for good, when the
 //! kernel reads pages again that it had evicted, and more than one of them for each fault: a program
-//! that misses single pages in no order would miss as many under any policy.
+//! that misses single pages in no order would miss as many under any policy. Of a loop much is won,
+//! and the sooner the more, so it ends the standby earlier.
 //!
 //! What makes the end safe: no file becomes managed while some process that stood by has it mapped
 //! from the kernel, but for the one process that is having its mappings taken over in that moment.
@@ -18,6 +19,7 @@ use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bound, Pressure};
+use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process::{self, Detail, Mapping};
@@ -42,6 +44,16 @@ const REFAULTS_MIN: u64 = 64;
 const REFAULTS_MAX: u64 = 1 << 18;
 /// Refaults for each major fault from which on something can be won.
 const REFAULTS_PER_FAULT: u64 = 2;
+/// Of loops much is won, and the sooner the more: one refault for so many frames.
+const FRAMES_PER_REFAULT_OF_LOOP: u64 = 4;
+/// And only of one that has gone on for so long: to begin takes some ten milliseconds, and a program
+/// that reads everything just twice has nothing left to win.
+const LOOP_LASTS_MIN: Duration = Duration::from_millis(100);
+/// Loops are told from single pages, around which the kernel reads a window for each fault, by so many
+/// windows for each fault: in order it reads ahead before there is one.
+const WINDOWS_PER_FAULT_OF_LOOP: u64 = 2;
+/// What the kernel reads ahead, or around a page, at most, if it is not set to more.
+const WINDOW_KIB: u32 = 128;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
 /// as well meanwhile: so many times that, and so much.
 const LIMIT_TIMES_MAX: u64 = 2;
@@ -83,6 +95,8 @@ pub(crate) struct Candidate {
     pub(crate) offset: u64,
     pub(crate) protection: u64,
     pub(crate) shared: bool,
+    /// Its descriptor may write, so that the program may still make it writable.
+    pub(crate) may_write: bool,
     pub(crate) path: String,
     pub(crate) id: FileId,
 }
@@ -157,6 +171,11 @@ impl Standby {
         format!("{}.{}", std::process::id(), self.memfd.as_fd().as_raw_fd())
     }
 
+    /// Inode of the page that shows whether it holds.
+    pub(crate) fn page_inode(&self) -> u64 {
+        self.page_inode
+    }
+
     pub(crate) fn holds(&self) -> bool {
         self.ended.get().is_none()
     }
@@ -184,9 +203,11 @@ impl Standby {
     }
 
     /// Ends it when memory gets short: looks at the kernel's counts until then, or until `stop`.
-    pub(crate) fn watch(&self, frames: u32, stop: impl Fn() -> bool, end: impl FnOnce(&str)) {
+    pub(crate) fn watch(&self, frames: u32, stop: impl Fn() -> bool, end: impl FnOnce(Sign)) {
         let full_bytes = self.bound.limit_bytes - self.bound.limit_bytes / FULL_PART;
-        let mut since = None;
+        let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
+        let window_pages = (u64::from(window_kib) << 10) / wire::PAGE_BYTES;
+        let mut since: Option<(Instant, Pressure)> = None;
         while self.holds() && !stop() {
             std::thread::park_timeout(EVERY);
             // What was evicted before this program began, such as libraries, is no sign.
@@ -194,12 +215,14 @@ impl Standby {
                 continue;
             }
             let Ok(now) = self.bound.pressure() else {
-                return end("the kernel's counts of the cgroup cannot be read any more");
+                return end(Sign::Unreadable);
             };
-            match Verdict::on(*since.get_or_insert(now), now, frames) {
-                Verdict::Wait => {}
-                Verdict::NothingToWin => since = Some(now),
-                Verdict::Short => return end("the kernel read pages again that it had evicted"),
+            let (begun, before) = *since.get_or_insert((Instant::now(), now));
+            match Verdict::on(before, now, frames, window_pages, begun.elapsed()) {
+                // The time runs from the first page that was read again.
+                Verdict::Wait if now.refaults != before.refaults => {}
+                Verdict::Wait | Verdict::NothingToWin => since = Some((Instant::now(), now)),
+                Verdict::Short(sign) => return end(sign),
             }
         }
     }
@@ -224,6 +247,11 @@ impl Standby {
             mapped.remove(&inode);
         }
         bars
+    }
+
+    /// Whether a file had such mappings when it ended, and none was found to be gone since.
+    pub(crate) fn was_mapped(&self, inode: u64) -> bool {
+        self.mapped.lock().expect("lock").contains(&inode)
     }
 
     /// Whether a process has a mapping of such a file that was made while this held.
@@ -261,7 +289,9 @@ impl Standby {
                 taker.barred.insert(mapping.inode);
             } else if selection.matches(&path_of(mapping)) {
                 let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
-                taker.mappings.push((Candidate::of(mapping), advice));
+                let mut candidate = Candidate::of(mapping);
+                candidate.may_write = mapping.shared && detail.has("mw");
+                taker.mappings.push((candidate, advice));
             }
         });
         let (left, mappings) = std::mem::take(&mut taker.mappings)
@@ -283,7 +313,8 @@ impl Standby {
         drop(takers);
         let mut is_there = false;
         let _ = process::for_each_mapping(pid, |mapping| {
-            is_there |= mapping.start == start && Candidate::of(&mapping) == known.0;
+            let may_write = known.0.may_write;
+            is_there |= Candidate { may_write, ..Candidate::of(&mapping) } == known.0;
             mapping.start < start
         });
         is_there.then_some(known)
@@ -308,18 +339,25 @@ impl Standby {
 
     /// Calls `f` for every mapping that processes which stand by have made meanwhile.
     fn for_each_mapping(&self, mut f: impl FnMut(u32, &Mapping<'_>, &Detail<'_>)) {
-        let me = std::process::id();
-        for pid in process::all().filter(|pid| *pid != me) {
-            let mut stands_by = false;
-            let _ = process::for_each_mapping(pid, |mapping| {
-                stands_by |= mapping.inode == self.page_inode && is_memfd(&mapping);
-                !stands_by
-            });
-            if stands_by {
-                for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
-            }
+        for (pid, _) in standing_by(self.page_inode) {
+            for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
         }
     }
+}
+
+/// Processes that stand by: they have mapped the page of this inode. And where it ends in them.
+pub(crate) fn standing_by(page_inode: u64) -> impl Iterator<Item = (u32, u64)> {
+    let me = std::process::id();
+    process::all().filter(move |pid| *pid != me).filter_map(move |pid| {
+        let mut page_end = None;
+        let _ = process::for_each_mapping(pid, |mapping| {
+            if mapping.inode == page_inode && is_memfd(&mapping) {
+                page_end = Some(mapping.end);
+            }
+            page_end.is_none()
+        });
+        Some((pid, page_end?))
+    })
 }
 
 /// What the kernel's counts say.
@@ -330,20 +368,51 @@ enum Verdict {
     /// Memory is short, but single pages are missed in no order: no policy would miss fewer.
     NothingToWin,
     /// Memory is short, and reads can be saved.
-    Short,
+    Short(Sign),
+}
+
+/// Why the kernel's counts end a standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sign {
+    /// They cannot be read any more.
+    Unreadable,
+    /// Pages were read again that had been evicted.
+    Refaults,
+    /// Such pages were read in order.
+    Loop,
+}
+
+impl Sign {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Sign::Unreadable => "the kernel's counts of the cgroup cannot be read any more",
+            Sign::Refaults => "the kernel read pages again that it had evicted",
+            Sign::Loop => "the kernel read pages again, in order, that it had evicted",
+        }
+    }
 }
 
 impl Verdict {
-    fn on(since: Pressure, now: Pressure, frames: u32) -> Verdict {
+    fn on(
+        since: Pressure,
+        now: Pressure,
+        frames: u32,
+        window_pages: u64,
+        elapsed: Duration,
+    ) -> Verdict {
         let refaults = now.refaults.saturating_sub(since.refaults);
         let major_faults = now.major_faults.saturating_sub(since.major_faults);
-        let enough = REFAULTS_PER_FRAME * u64::from(frames);
+        let is_loop = refaults > WINDOWS_PER_FAULT_OF_LOOP * window_pages * major_faults;
+        let enough = match is_loop && elapsed >= LOOP_LASTS_MIN {
+            true => u64::from(frames) / FRAMES_PER_REFAULT_OF_LOOP,
+            false => REFAULTS_PER_FRAME * u64::from(frames),
+        };
         if refaults < enough.clamp(REFAULTS_MIN, REFAULTS_MAX) {
             Verdict::Wait
         } else if refaults < REFAULTS_PER_FAULT * major_faults {
             Verdict::NothingToWin
         } else {
-            Verdict::Short
+            Verdict::Short(if is_loop { Sign::Loop } else { Sign::Refaults })
         }
     }
 }
@@ -356,6 +425,7 @@ impl Candidate {
             offset: mapping.offset,
             protection: mapping.protection(),
             shared: mapping.shared,
+            may_write: false,
             path: path_of(mapping).into_owned(),
             id: FileId {
                 dev: rustix::fs::makedev(mapping.dev_major, mapping.dev_minor),
@@ -388,13 +458,12 @@ fn is_of_file(mapping: &Mapping<'_>) -> bool {
     mapping.inode != 0 && mapping.path.starts_with(b"/") && !is_memfd(mapping)
 }
 
-/// Whether memory of ours in its place would be the same to the program: nobody can write to the file
-/// by it, it has no private copies of pages, it is not locked, and children inherit it.
+/// Whether memory of ours in its place would be the same to the program: nobody writes to the file by
+/// it, it has no private copies of pages, it is not locked, and children inherit it.
 fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
-    let may_be_written = mapping.write || mapping.shared && detail.has("mw");
     let is_special = ["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag));
     let has_copies = detail.anonymous_bytes != 0;
-    !(may_be_written || mapping.execute || is_special || has_copies)
+    !(mapping.write || mapping.execute || is_special || has_copies)
 }
 
 #[cfg(test)]
@@ -407,20 +476,40 @@ mod tests {
             refaults: since.refaults + refaults,
             major_faults: since.major_faults + major_faults,
         };
-        Verdict::on(since, now, 25)
+        Verdict::on(since, now, 100, 32, LOOP_LASTS_MIN)
     }
 
     #[test]
     fn memory_is_short_when_the_kernel_reads_runs_of_pages_again() {
         assert_eq!(verdict(0, 0), Verdict::Wait);
-        assert_eq!(verdict(99, 3), Verdict::Wait);
-        // A loop: read-ahead brings pages back that were evicted a pass before.
-        assert_eq!(verdict(100, 3), Verdict::Short);
-        // Reads by calls cause no faults.
-        assert_eq!(verdict(100, 0), Verdict::Short);
+        assert_eq!(verdict(399, 300), Verdict::Wait);
         // Single pages in no order.
-        assert_eq!(verdict(100, 110), Verdict::NothingToWin);
-        assert_eq!(verdict(100, 51), Verdict::NothingToWin);
+        assert_eq!(verdict(400, 410), Verdict::NothingToWin);
+        assert_eq!(verdict(400, 201), Verdict::NothingToWin);
+        // Pages that lie near each other: the kernel reads around each.
+        assert_eq!(verdict(400, 200), Verdict::Short(Sign::Refaults));
+        assert_eq!(verdict(400, 13), Verdict::Short(Sign::Refaults));
+        assert_eq!(verdict(399, 13), Verdict::Wait);
+    }
+
+    #[test]
+    fn loops_are_known_sooner() {
+        // Read-ahead brings pages back that were evicted a pass before.
+        assert_eq!(verdict(64, 1), Verdict::Wait);
+        assert_eq!(verdict(65, 1), Verdict::Short(Sign::Loop));
+        // Reads by calls cause no faults.
+        assert_eq!(verdict(63, 0), Verdict::Wait);
+        assert_eq!(verdict(64, 0), Verdict::Short(Sign::Loop));
+    }
+
+    #[test]
+    fn what_is_read_again_once_and_soon_is_no_loop() {
+        let [since, now] = [0, 399].map(|refaults| Pressure { refaults, major_faults: 0 });
+        let soon = LOOP_LASTS_MIN - Duration::from_millis(1);
+        assert_eq!(Verdict::on(since, now, 100, 32, soon), Verdict::Wait);
+        assert_eq!(Verdict::on(since, now, 100, 32, LOOP_LASTS_MIN), Verdict::Short(Sign::Loop));
+        let now = Pressure { refaults: 400, ..now };
+        assert_eq!(Verdict::on(since, now, 100, 32, soon), Verdict::Short(Sign::Loop));
     }
 
     #[test]
@@ -433,7 +522,7 @@ mod tests {
         let private = "1000-3000 r--p 00000000 08:01 12 /data/a";
         assert!(of(shared, 0, " rd sh mr me ms sd "));
         assert!(of(private, 0, " rd mr mw me sd "));
-        assert!(!of(shared, 0, " rd sh mr mw me ms sd "), "its descriptor may write");
+        assert!(of(shared, 0, " rd sh mr mw me ms sd "), "its descriptor may write");
         assert!(!of(private, 4096, " rd mr mw me sd "), "it has copies");
         assert!(!of(private, 0, " rd mr mw me lo sd "), "it is locked");
         assert!(!of("1000-3000 rw-p 00000000 08:01 12 /data/a", 0, " rd wr mr mw me sd "));

@@ -3,6 +3,7 @@
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
+use pagekeeper_sys::counters::page_cache;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
 use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
@@ -95,8 +96,12 @@ impl Store {
             return false;
         }
         let bytes = data.len();
-        let read = file::read_at(fd, &mut [IoSliceMut::new(data)], offset, TransferFlags::NOWAIT);
-        let is_all = read == Ok(bytes);
+        // Asked first: what it lacks it would begin to read, although nobody waits for that.
+        let pages = (bytes as u64).div_ceil(PAGE_BYTES);
+        let has = page_cache(fd, offset, bytes as u64).map_or(0, |has| has.cached_pages);
+        let is_all = has == pages
+            && file::read_at(fd, &mut [IoSliceMut::new(data)], offset, TransferFlags::NOWAIT)
+                == Ok(bytes);
         self.cached_reads.store(if is_all { CACHED_READS } else { left - 1 }, Ordering::Relaxed);
         if is_all {
             let _ = file::advise(fd, offset, bytes as u64, false);
@@ -216,34 +221,56 @@ impl Store {
         if self.load_cached(&access.plain, offset, data) {
             return Ok(data.len() as u64);
         }
-        let direct = self.unbuffered(&access);
-        let fd = direct.unwrap_or(&access.plain);
+        self.load_by(&access, offset, &mut [IoSliceMut::new(data)])
+    }
+
+    /// The same into several places, each of whole pages.
+    ///
+    /// # Errors
+    /// As `preadv(2)`.
+    pub(crate) fn load_scattered(
+        &self,
+        offset: u64,
+        places: &mut [IoSliceMut<'_>],
+    ) -> Result<u64, PortError> {
+        self.load_by(&self.access(), offset, places)
+    }
+
+    fn load_by(
+        &self,
+        access: &Access,
+        offset: u64,
+        mut places: &mut [IoSliceMut<'_>],
+    ) -> Result<u64, PortError> {
+        let mut direct = self.unbuffered(access);
         let mut done = 0;
-        while done < data.len() {
-            let mut bufs = [IoSliceMut::new(&mut data[done..])];
-            match file::read_at(fd, &mut bufs, offset + done as u64, TransferFlags::empty()) {
+        while !places.is_empty() {
+            let fd = direct.unwrap_or(&access.plain);
+            match file::read_at(fd, places, offset + done, TransferFlags::empty()) {
                 Ok(0) => break,
                 Ok(n) => {
-                    done += n;
+                    done += n as u64;
+                    IoSliceMut::advance_slices(&mut places, n);
                     // A direct read that ends inside a page has met the end of the file; asking
                     // on from there would be unaligned.
-                    if !(done as u64).is_multiple_of(PAGE_BYTES) {
+                    if !done.is_multiple_of(PAGE_BYTES) {
                         break;
                     }
                 }
                 Err(Errno::INVAL) if direct.is_some() => {
                     self.buffered.store(true, Ordering::Relaxed);
-                    return self.load(offset, data);
+                    direct = None;
                 }
                 Err(errno) => return Err(errno.into()),
             }
         }
         if direct.is_none() {
             // The kernel's copy would be memory that no budget counts.
-            let _ = file::advise(&access.plain, offset, data.len() as u64, false);
+            let rest: usize = places.iter().map(|place| place.len()).sum();
+            let _ = file::advise(&access.plain, offset, done + rest as u64, false);
         }
-        data[done..].fill(0);
-        Ok(done as u64)
+        places.iter_mut().for_each(|place| place.fill(0));
+        Ok(done)
     }
 
     /// Begins to read whole pages, past the kernel's page cache; gives the buffer back where that

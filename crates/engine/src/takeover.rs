@@ -1,7 +1,10 @@
 //! The end of a standby: the mappings that processes made meanwhile become the manager's.
 
+use crate::interject;
 use crate::manager::Manager;
 use crate::port::FileNo;
+use crate::standby::Sign;
+use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_wire::{self as wire, Reply};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,6 +13,9 @@ use std::time::{Duration, Instant};
 
 /// How long whoever wants to write by a mapping waits for others to have theirs taken over.
 const TAKING_MAX: Duration = Duration::from_secs(10);
+
+/// How long programs are given to make a call after a standby.
+const GRACE: Duration = Duration::from_millis(10);
 
 /// Why a file stays the kernel's after a standby.
 const STAYS: &str = "programs mapped it before memory was short, in ways that cannot be taken over";
@@ -32,11 +38,31 @@ impl Manager {
         }
     }
 
-    /// Ends the standby when memory gets short.
-    pub(crate) fn watch_standby(&self, stop: impl Fn() -> bool) {
-        if let Some(standby) = self.standby.get() {
-            let frames = self.engine.lock().brain.frames();
-            standby.watch(frames, stop, |reason| self.end_standby(reason));
+    /// Ends the standby when memory gets short; if a loop is the reason, `looped` is called first. When
+    /// it has ended, by whomsoever, `interject` is called with its page's inode if there are programs
+    /// that do not see that by themselves.
+    pub(crate) fn watch_standby(
+        &self,
+        looped: impl FnOnce(),
+        interject: impl FnOnce(u64) -> Result<(), Errno>,
+        stop: impl Fn() -> bool,
+    ) {
+        let Some(standby) = self.standby.get() else { return };
+        let frames = self.engine.lock().brain.frames();
+        standby.watch(frames, &stop, |sign| {
+            if sign == Sign::Loop {
+                looped();
+            }
+            self.end_standby(sign.reason());
+        });
+        std::thread::park_timeout(GRACE);
+        if stop() || !interject::is_needed(standby.page_inode()) {
+            return;
+        }
+        if let Err(error) = interject(standby.page_inode()) {
+            self.note(format!(
+                "programs that make no calls go on with what the kernel has mapped for them: {error}"
+            ));
         }
     }
 
@@ -89,23 +115,30 @@ impl Manager {
     ) -> Option<(FileNo, Reply, OwnedFd)> {
         let standby = self.standby.get()?;
         let (mapping, advice) = standby.at(pid, start, bytes)?;
+        let flags = if mapping.may_write { libc::O_RDWR } else { libc::O_RDONLY };
         let mut how = std::fs::OpenOptions::new();
-        how.read(true).custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        how.read(true)
+            .write(mapping.may_write)
+            .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
         let fd = OwnedFd::from(how.open(&mapping.path).ok()?);
         let stat = file::stat(&fd).ok()?;
         // Another file may have the name by now, or have had it in the process's file systems. That
-        // it is the mapped one proves that the process may read it.
+        // it is the mapped one proves that the process may read it, or write to it.
         if !stat.is_regular() || stat.id != mapping.id {
             return None;
         }
-        let no = self.opened_by(fd.as_fd(), libc::O_RDONLY, Some(pid))?;
+        let no = self.opened_by(fd.as_fd(), flags, Some(pid))?;
         if !self.wait_active(no) {
             return None;
         }
+        if advice.random {
+            self.engine.read_around(no, false);
+        }
         let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let (memfd, _) = self.map_prepare(no, mapping.offset, bytes, kind, libc::O_RDONLY)?;
+        let (memfd, memory) = self.map_prepare(no, mapping.offset, bytes, kind, flags)?;
         let advised = [
             (!mapping.shared, wire::INHERIT_PRIVATE),
+            (memory == libc::MAP_SHARED, wire::INHERIT_WRITABLE),
             (advice.random, wire::INHERIT_RANDOM),
             (advice.sequential, wire::INHERIT_SEQUENTIAL),
         ];
@@ -115,8 +148,14 @@ impl Manager {
         Some((no, Reply { r0, r1, r2, r3, ..Reply::default() }, memfd))
     }
 
-    /// Waits until nobody has mappings of a file left that show nothing of ours: who maps it to write
-    /// to it makes pages that only we have.
+    /// Whether a file is to become managed together with mappings of it, which a process made
+    /// meanwhile.
+    pub(crate) fn is_mapped_meanwhile(&self, id: FileId) -> bool {
+        self.standby.get().is_some_and(|standby| standby.was_mapped(id.ino))
+    }
+
+    /// Waits until nobody has mappings of a file left that show nothing of ours: who writes to it, or
+    /// maps it to write to it, makes pages that only we have.
     pub(crate) fn wait_for_takers(&self, no: FileNo) {
         let Some(standby) = self.standby.get() else { return };
         let begun = Instant::now();

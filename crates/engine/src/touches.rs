@@ -105,9 +105,8 @@ impl Touches {
         self.misses.fetch_add(1, Relaxed);
     }
 
-    /// Empties all rings. Called under the engine's lock.
-    pub(crate) fn take(&self) -> Vec<Place> {
-        let mut places = Vec::new();
+    /// Empties all rings into a list that is empty. Called under the engine's lock.
+    pub(crate) fn take_into(&self, places: &mut Vec<Place>) {
         for ring in &self.rings[..NEXT.load(Relaxed).min(RINGS)] {
             if ring.last.load(Relaxed) == NONE {
                 continue;
@@ -127,13 +126,18 @@ impl Touches {
                 }
             }
         }
-        places
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn take(touches: &Touches) -> Vec<Place> {
+        let mut places = Vec::new();
+        touches.take_into(&mut places);
+        places
+    }
 
     fn place(index: u64) -> Place {
         Place { segment: Segment(2), index }
@@ -149,12 +153,12 @@ mod tests {
             assert!(!touches.note(place(index)), "a repetition");
         }
         assert_eq!(full, 1, "pages were brought in");
-        let told = touches.take();
+        let told = take(&touches);
         assert_eq!(told, (36..100).map(place).collect::<Vec<_>>());
-        assert!(touches.take().is_empty());
+        assert!(take(&touches).is_empty());
         for index in 0..1000 {
             assert!(!touches.note(place(index)), "nothing was brought in since");
         }
-        assert_eq!(touches.take().len(), RING);
+        assert_eq!(take(&touches).len(), RING);
     }
 }

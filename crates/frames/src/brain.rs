@@ -4,9 +4,11 @@
 //! faults, which no policy may take: an instruction that touches two pages could otherwise never
 //! finish), *pending* (fetched ahead, not known to be used), in the *policy*, or *stuck* (dirty and
 //! impossible to write back, or being changed by somebody). Victims come from the policy; pending
-//! pages, newcomers and stuck pages go only when the policy has none.
+//! pages, newcomers and stuck pages go only when the policy has none. But pages that were read around
+//! a miss ([`crate::around`]), which are pending, too, go first.
 
 use crate::ahead::Streams;
+use crate::around::{Around, is_around, is_probe};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
@@ -31,10 +33,17 @@ pub(crate) const ASKED: u8 = 64;
 pub(crate) const EVICTED_ONCE: u8 = 128;
 /// Of a newcomer: the policy gave it up although it was in use, and it was not used since.
 const SPARED: u8 = 128;
+/// Of a pending page: it was read around a miss, and no stream knows of it.
+pub(crate) const AROUND: u8 = 128;
 
-/// [`MARKER`] has another meaning where the page is not pending.
+/// [`MARKER`] has another meaning where the page is no stream's.
 pub(crate) const fn is_marker(flags: u8) -> bool {
-    flags & (PENDING | MARKER) == PENDING | MARKER
+    flags & (PENDING | AROUND | MARKER) == PENDING | MARKER
+}
+
+/// Whether a stream tells of the page's use.
+pub(crate) const fn is_streams(flags: u8) -> bool {
+    flags & (PENDING | AROUND) == PENDING
 }
 
 /// Making touches visible costs time, which a policy that ignores them saves.
@@ -76,8 +85,9 @@ pub struct Brain {
     pub(crate) newcomers: List,
     /// Empty between two victims.
     recent: Vec<Page>,
-    /// Fetched ahead, oldest first.
+    /// Fetched ahead by streams, oldest first.
     pub(crate) pending: List,
+    pub(crate) around: Around,
     pub(crate) stuck: List,
     /// Mapped pages, in the order in which they were mapped.
     pub(crate) mapped: List,
@@ -128,6 +138,7 @@ impl Brain {
             newcomers: List::new(),
             recent: Vec::new(),
             pending: List::new(),
+            around: Around::default(),
             stuck: List::new(),
             mapped: List::new(),
             mapped_links: Links::default(),
@@ -166,6 +177,7 @@ impl Brain {
                     self.touches.resize_with(segment.0 as usize + 1, Streams::default);
                 }
             }
+            Input::Around { segment, allowed } => self.around.allow(segment, allowed),
             Input::Close { segment } => self.close(segment),
             Input::Drop { segment, first, pages } => self.drop_range(segment, first, pages),
             Input::Major { place, want, write, map } => self.major(place, want, write, map),
@@ -406,18 +418,20 @@ impl Brain {
         }
     }
 
-    /// The policy's next victim. Recent pages that it gives up become newcomers instead.
+    /// The next victim: what was read around a miss, or the policy's. Recent pages that it gives up
+    /// become newcomers instead.
     pub(crate) fn next_victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.victim_unused_for(self.recent_uses(), incoming)
+        self.next_around().or_else(|| self.victim_unused_for(self.recent_uses(), incoming))
     }
 
-    /// The policy's next victim for pages that nobody waits for: not among those that the last
-    /// reference needs, which may be on their way in.
+    /// The next victim for pages that nobody waits for: not among those that the last reference
+    /// needs, which may be on their way in.
     pub(crate) fn next_victim_ahead(&mut self) -> Option<Page> {
-        let by_reference = self.uses.wrapping_sub(self.uses_before);
-        self.victim_unused_for(by_reference.max(self.recent_uses()), None)
+        let by_reference = self.uses.wrapping_sub(self.uses_before).max(self.recent_uses());
+        self.next_around().or_else(|| self.victim_unused_for(by_reference, None))
     }
 
+    /// The policy's next victim among pages that were not used for so many uses.
     fn victim_unused_for(&mut self, uses: u32, incoming: Option<Page>) -> Option<Page> {
         incoming.inspect(|page| self.tell_place(*page));
         let mut recent = std::mem::take(&mut self.recent);
@@ -454,6 +468,9 @@ impl Brain {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
         self.infer_passed(place.segment, place.index);
+        if self.streams[place.segment.0 as usize].last().begin != place.index {
+            self.came_over_block(place);
+        }
         let run = self.absent_run(place, want);
         let behind = place.index + u64::from(run);
         // Who asks for so many at a time will use a window of them, too.
@@ -481,6 +498,9 @@ impl Brain {
         self.plan.fetch.push(Run { place, pages: demanded, demanded });
         let left = (room - demanded) as usize;
         self.fetch_ahead(place.segment, &lacking, left, (left >= 2).then_some(left / 2));
+        let behind = self.streams[place.segment.0 as usize].last().next;
+        let (before, behind) = self.block_around(place, behind);
+        self.fetch_around(place.segment, before, behind);
         self.sample();
     }
 
@@ -554,7 +574,7 @@ impl Brain {
             let flags = self.flags[page.index()];
             if flags & MAPPED == 0 {
                 self.map(page);
-                if flags & PENDING == 0 {
+                if !is_streams(flags) {
                     self.unmapped_touched(page);
                 }
             }
@@ -565,6 +585,8 @@ impl Brain {
         if is_marker(self.flags[page.index()]) {
             self.flags[page.index()] &= !MARKER;
             self.next_window(place);
+        } else if is_probe(self.flags[page.index()]) {
+            self.around.proven();
         }
         if map {
             self.saw_sample(page, place);
@@ -591,7 +613,7 @@ impl Brain {
     fn saw(&mut self, page: Page, place: Place, is_sample: bool) {
         let flags = self.flags[page.index()];
         if flags & PENDING != 0 {
-            self.streams[place.segment.0 as usize].used(place.index);
+            self.forget_in_stream(place, flags);
             self.admit_pending(place, Admission::Demand);
             return;
         }
@@ -610,12 +632,12 @@ impl Brain {
     /// A pending page, already out of its stream's list, goes to the policy.
     pub(crate) fn admit_pending(&mut self, place: Place, how: Admission) {
         let Some(page) = self.pages.find(place) else { return };
-        let flags = &mut self.flags[page.index()];
-        if *flags & PENDING == 0 {
+        let flags = self.flags[page.index()];
+        if flags & PENDING == 0 {
             return;
         }
-        *flags &= !(PENDING | MARKER);
-        self.beside.remove(&mut self.pending, page);
+        self.take_pending(page, flags);
+        self.flags[page.index()] &= !(PENDING | AROUND | MARKER);
         if how == Admission::Demand {
             self.stamp(page);
         } else {
@@ -627,6 +649,19 @@ impl Brain {
         }
     }
 
+    /// If a stream fetched this page ahead: it waits for its use no longer.
+    pub(crate) fn forget_in_stream(&mut self, place: Place, flags: u8) {
+        if is_streams(flags) {
+            self.streams[place.segment.0 as usize].used(place.index);
+        }
+    }
+
+    /// Takes a pending page out of its list.
+    fn take_pending(&mut self, page: Page, flags: u8) {
+        let list = if is_around(flags) { &mut self.around.pages } else { &mut self.pending };
+        self.beside.remove(list, page);
+    }
+
     pub(crate) fn admit(&mut self, page: Page, how: Admission) {
         self.make_room_in_policy();
         self.take_in(page);
@@ -636,7 +671,7 @@ impl Brain {
     /// Victims that stayed after all may have left too little room for another page.
     fn make_room_in_policy(&mut self) {
         while self.policy.resident() >= self.limit()
-            && let Some(victim) = self.next_victim(None)
+            && let Some(victim) = self.victim_unused_for(self.recent_uses(), None)
         {
             self.evict(victim);
         }
@@ -752,8 +787,8 @@ impl Brain {
                 if flags & IN_POLICY != 0 {
                     self.policy.removed(page);
                 } else if flags & PENDING != 0 {
-                    self.streams[segment.0 as usize].used(index);
-                    self.beside.remove(&mut self.pending, page);
+                    self.forget_in_stream(Place { segment, index }, flags);
+                    self.take_pending(page, flags);
                 } else if flags & STUCK != 0 {
                     self.beside.remove(&mut self.stuck, page);
                 } else {
@@ -778,6 +813,7 @@ impl Brain {
             self.flags[first..end].fill(0);
         }
         self.pages.close(segment);
+        self.around.allow(segment, false);
         if let Some(streams) = self.streams.get_mut(segment.0 as usize) {
             *streams = Streams::learning();
         }

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod ahead;
+mod around;
 mod brain;
 mod budget;
 mod config;

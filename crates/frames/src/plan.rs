@@ -15,6 +15,15 @@ pub enum Input {
         /// Its length in pages.
         pages: u64,
     },
+    /// Whether misses of a segment in no order may read the block around them. None does before this
+    /// says so: memory that no storage is behind has nothing to gain, and programs say where they
+    /// know better (`MADV_RANDOM`).
+    Around {
+        /// Which.
+        segment: Segment,
+        /// They may.
+        allowed: bool,
+    },
     /// A segment is gone; all its pages were dropped before.
     Close {
         /// Which.
@@ -169,6 +178,7 @@ impl Input {
             Input::Map { place } => (16, at(place), 0),
             Input::Unmap { place } => (17, at(place), 0),
             Input::Policy { number, frames } => (18, u64::from(number), u64::from(frames)),
+            Input::Around { segment, allowed } => (19, u64::from(segment.0), u64::from(allowed)),
         }
     }
 
@@ -196,6 +206,7 @@ impl Input {
             15 => Input::Flush { place },
             16 => Input::Map { place },
             17 => Input::Unmap { place },
+            19 => Input::Around { segment: Segment(u32::try_from(a).ok()?), allowed: b != 0 },
             18 => Input::Policy { number: u32::try_from(a).ok()?, frames: u32::try_from(b).ok()? },
             _ => return None,
         })

@@ -5,7 +5,7 @@
 
 use crate::brain::{Brain, DIRTY, IN_POLICY, MAPPED, PENDING, RESIDENT, STUCK};
 use crate::sample::unmapped_per_eviction;
-use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, SamplingShare, Segment};
+use crate::{Config, Input, MIN_FRAMES, Place, Plan, Sampling, SamplingShare, Segment, Victim};
 use pagekeeper_policy::{Admission, Checked, Hint, Page, Policy, PolicySpec, all};
 use proptest::prelude::*;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ impl Brain {
         assert_eq!(count(RESIDENT), self.resident);
         assert_eq!(count(MAPPED), self.mapped.len());
         assert_eq!(count(IN_POLICY), self.policy.resident());
-        assert_eq!(count(PENDING), self.pending.len());
+        assert_eq!(count(PENDING), self.pending.len() + self.around.pages.len());
         assert_eq!(count(STUCK), self.stuck.len());
         let newcomers: BTreeSet<_> = self.beside.iter(&self.newcomers).collect();
         for (at, flags) in self.flags.iter().enumerate() {
@@ -274,6 +274,7 @@ impl Model {
         };
         for segment in (0..SEGMENTS).map(Segment) {
             model.apply(Input::Segment { segment, pages: PAGES });
+            model.apply(Input::Around { segment, allowed: segment.0 > 0 });
         }
         model
     }
@@ -313,7 +314,13 @@ impl Model {
         let (code, a, b) = input.encode();
         assert_eq!(Input::decode(code, a, b), Some(input));
         self.inputs.push((code, a, b));
+        let around: BTreeSet<Page> = self.brain.beside.iter(&self.brain.around.pages).collect();
+        let fits = self.brain.resident <= self.brain.limit();
         let plan = self.brain.apply(input).clone();
+        if fits && !self.brain.around.pages.is_empty() {
+            let is_around = |victim: &Victim| around.contains(&victim.page);
+            assert!(plan.evict.iter().all(is_around), "{input:?}: what is read around goes first");
+        }
         for victim in &plan.evict {
             assert_eq!(self.brain.place(victim.page), victim.place);
             let was = self.resident.remove(&victim.place);
@@ -538,6 +545,7 @@ proptest! {
         prop_assert_eq!(model.brain.resident_pages(), 0);
         prop_assert_eq!(model.brain.policy.resident(), 0);
         prop_assert_eq!(model.brain.pending.len() + model.brain.stuck.len(), 0);
+        prop_assert_eq!(model.brain.around.pages.len(), 0);
 
         // A replay of what was recorded decides the same.
         let config = Config { frames, sampling, window_pages_max: 64, map_ahead };

@@ -1,7 +1,9 @@
 //! Making room: who leaves when the policy cannot say, and what is written along.
 
 use crate::Place;
-use crate::brain::{ASKED, Brain, DIRTY, EVICTED_ONCE, IN_POLICY, MAPPED, PENDING, RESIDENT};
+use crate::brain::{
+    ASKED, Brain, DIRTY, EVICTED_ONCE, IN_POLICY, MAPPED, PENDING, RESIDENT, is_streams,
+};
 use crate::config::CLEAN_RUN_PAGES_MAX;
 use crate::plan::{Run, Victim};
 use pagekeeper_policy::Page;
@@ -83,7 +85,7 @@ impl Brain {
         self.flags[page.index()] = EVICTED_ONCE;
         if flags & MAPPED != 0 {
             self.mapped_links.remove(&mut self.mapped, page);
-        } else if flags & PENDING == 0 {
+        } else if !is_streams(flags) {
             self.unmapped_evicted(page);
         }
         self.resident -= 1;

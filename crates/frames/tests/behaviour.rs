@@ -155,6 +155,64 @@ fn interleaved_streams_are_told_apart() {
     assert_eq!(counts.refaults, 0);
 }
 
+/// A program whose files' misses bring blocks along, which touches so many pages in any order.
+fn random_around(policy: &str, frames: u32, pages: u64, touches: u32) -> Program {
+    let mut program = Program::new(policy, Config::live(frames), 1, pages);
+    program.brain.apply(Input::Around { segment: Segment(0), allowed: true });
+    let mut at = 1u64;
+    for _ in 0..touches {
+        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        program.touch(0, (at >> 33) % pages);
+    }
+    program
+}
+
+#[test]
+fn free_frames_are_filled_by_blocks() {
+    let alone = |program: &Program| program.brain.counts().major_faults;
+    // All of it fits: a fault a block, and one for its probe.
+    let fits = random_around("lru", 1 << 13, 4096, 1 << 15);
+    let counts = fits.brain.counts();
+    assert!(counts.major_faults <= 4096 / 16 * 11 / 10, "{counts:?}");
+    assert!(counts.minor_faults <= 4096 / 16, "{counts:?}");
+    assert_eq!(fits.pages_fetched(), 4096, "each page once");
+    // Three quarters fit: memory is full after a fault a block, and not after one a page.
+    for policy in ["lru", "mru", "auto", "lirs"] {
+        let frames = 3 << 10;
+        let around = alone(&random_around(policy, frames, 4 << 10, 10_000));
+        let mut program = Program::new(policy, Config::live(frames), 1, 4 << 10);
+        let mut at = 1u64;
+        for _ in 0..10_000 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            program.touch(0, (at >> 33) % (4 << 10));
+        }
+        let one_by_one = alone(&program);
+        assert!(around * 10 < one_by_one * 8, "{policy}: {around} of {one_by_one} faults");
+    }
+}
+
+/// Nobody uses more of a block than the page that was needed: what is read in vain is bounded,
+/// however large memory is.
+#[test]
+fn blocks_are_read_on_trust_only_so_often() {
+    const TOUCHES: u32 = 400_000;
+    let program = random_around("lru", 1 << 22, 1 << 36, TOUCHES);
+    let counts = program.brain.counts();
+    assert!(counts.major_faults >= u64::from(TOUCHES) * 99 / 100, "{counts:?}");
+    // 64 MiB, and three pages for a trial of read-ahead now and then.
+    let trials = u64::from(TOUCHES) * 3 / 200;
+    assert!(counts.prefetched_pages <= (64 << 20) / 4096 + trials, "{counts:?}");
+}
+
+/// In a file of sixteen times the trust, all of which is used in the end, probes buy the rest.
+#[test]
+fn trust_is_regained_by_probes() {
+    const PAGES: u64 = 1 << 18;
+    let program = random_around("lru", 1 << 19, PAGES, 1_000_000);
+    let counts = program.brain.counts();
+    assert!(counts.major_faults <= PAGES / 4, "{counts:?}");
+}
+
 fn loop_share_per_pass(policy: &str, frames: u32) -> f64 {
     let pages = u64::from(frames) * 5 / 4;
     let mut program = Program::new(policy, Config::live(frames), 1, pages);

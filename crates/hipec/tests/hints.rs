@@ -164,14 +164,15 @@ fn live(references: &References, text: &str) -> Counts {
 
 const STEPS: u64 = 500;
 
-/// Pages that read-ahead tries behind so many faults, to see whether they are wanted.
+/// Pages that read-ahead tries behind so many faults, to see whether they are wanted, and what is read
+/// around the first ones, as long as frames are free.
 fn tried(faults: u64) -> u64 {
-    3 * (faults / 16)
+    3 * (faults / 16) + 64
 }
 
-/// A stride that no read-ahead follows.
+/// A stride that no read-ahead follows, each page in a block of its own.
 fn stride() -> References {
-    References::collect((0..STEPS).map(|i| (0u32, i * 8, false, 0u64))).unwrap()
+    References::collect((0..STEPS).map(|i| (0u32, i * 32, false, 0u64))).unwrap()
 }
 
 /// Asks for pages of the stride: twelve behind a fault, one more with each use.
@@ -180,9 +181,9 @@ Event PageFault() {
     EnQueue(FaultedPage, all, TAIL);
     if (!Prefetched)
         for (step = 1; step <= 12; step++)
-            Prefetch(FaultedAddress + step * 8, 1);
+            Prefetch(FaultedAddress + step * 32, 1);
 }
-Event Reference() { Prefetch(FaultedAddress + 64, 1); }
+Event Reference() { Prefetch(FaultedAddress + 256, 1); }
 Event Replace() { return DeQueue(all, HEAD); }
 ";
 
@@ -212,7 +213,7 @@ fn pages_that_were_asked_for_in_vain_are_counted() {
     let left = counts.prefetched_pages - counts.prefetch_wasted_pages;
     assert!(left <= 64, "only those that are still there were not: {counts:?}");
     // Half of what is asked for is used.
-    let half = STRIDING.replace("step * 8, 1)", "step * 4, 1)").replace("+ 64, 1)", "+ 64, 2)");
+    let half = STRIDING.replace("step * 32, 1)", "step * 16, 1)").replace("+ 256, 1)", "+ 256, 2)");
     let counts = live(&stride(), &half);
     let used = STEPS - counts.faults;
     let left = counts.prefetched_pages - counts.prefetch_wasted_pages;

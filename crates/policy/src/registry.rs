@@ -183,6 +183,19 @@ impl PolicySpec {
         Ok(Self { info, parameters, loaded: Some(loaded) })
     }
 
+    /// The same policy with one parameter set to another value.
+    ///
+    /// # Errors
+    /// As [`parse`](Self::parse), for that parameter.
+    pub fn with(mut self, key: &str, value: &str) -> Result<Self, PolicyError> {
+        let Some(place) = self.info.parameters.iter().position(|known| known.key == key) else {
+            return Err(PolicyError::unknown_parameter(self.info, key));
+        };
+        let set = Self::settings(self.info, Some(&format!("{key}={value}")))?;
+        self.parameters.values[place] = set.values[place].clone();
+        Ok(self)
+    }
+
     /// What makes a policy that is not in the registry what it is: a program's binary form.
     pub fn definition(&self) -> Option<&[u8]> {
         self.loaded.as_ref().map(|loaded| &*loaded.definition)

@@ -108,6 +108,7 @@ impl File {
         if table::is_active(slot) {
             return self.enter_active();
         }
+        standby::step();
         let guard = RawGuard { _held: SignalsHeld::new(), word: raw_word(self.state) };
         if let Some(word) = guard.word {
             word.fetch_add(1, Ordering::SeqCst);

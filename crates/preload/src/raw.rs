@@ -238,14 +238,7 @@ pub(crate) struct SignalsHeld {
 impl SignalsHeld {
     /// Holds signals back in the calling thread.
     pub(crate) fn new() -> SignalsHeld {
-        const OWN_FAULTS: [c_int; 6] =
-            [libc::SIGSEGV, libc::SIGBUS, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP, libc::SIGSYS];
-        let mut mask = !0u64;
-        let mut i = 0;
-        while i < OWN_FAULTS.len() {
-            mask &= !(1 << (OWN_FAULTS[i] - 1));
-            i += 1;
-        }
+        let mask = pagekeeper_wire::SIGNALS_HELD;
         let mut old = 0u64;
         raw_call!(
             libc::SYS_rt_sigprocmask,

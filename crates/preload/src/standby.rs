@@ -5,7 +5,8 @@
 //! ([`crate::first_use`]). Mappings do: the manager's memory is mapped elsewhere, registered, and
 //! moved over the kernel's mapping by one `mremap(2)`, so that no thread of the program ever finds
 //! nothing there, or memory that nobody watches. That happens in the next call that this library
-//! sees ([`step`]); a program that makes none keeps the kernel's mapping.
+//! sees ([`step`]); a thread of a program that makes none is sent here by the manager
+//! ([`interjected`]).
 
 use crate::connection::{ask, ask_with};
 use crate::mapping::{self, Mmap, Owner};
@@ -15,7 +16,8 @@ use crate::{raw_call, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
-    INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, Op, PAGE_BYTES, Reply, Request, Standby,
+    INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, INTERJECTION_BYTES,
+    Interjection, Op, PAGE_BYTES, Reply, Request, Standby,
 };
 
 /// Null where there is no standby.
@@ -48,14 +50,17 @@ pub(crate) fn find(place: &[u8], secret: (u64, u64)) {
         return;
     }
     let bytes = PAGE_BYTES as usize;
+    let room = raw::reserve(bytes + INTERJECTION_BYTES);
     let addr = match raw::fstat(fd) {
-        Ok(stat) if stat.st_size >= bytes as i64 => {
-            raw::mmap(0, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0)
+        Ok(stat) if stat.st_size >= bytes as i64 && room != 0 => {
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            raw::mmap(room, bytes, libc::PROT_READ, flags, fd, 0)
         }
         _ => -1,
     };
     raw::close(fd);
     if addr < 0 {
+        raw::munmap(room, bytes + INTERJECTION_BYTES);
         return;
     }
     let page = addr as *mut Standby;
@@ -67,8 +72,31 @@ pub(crate) fn find(place: &[u8], secret: (u64, u64)) {
         PAGE.store(page, Ordering::Release);
     } else {
         // In another process namespace the number is somebody else's.
-        raw::munmap(addr as usize, bytes);
+        raw::munmap(room, bytes + INTERJECTION_BYTES);
     }
+}
+
+/// Where the manager finds how to interrupt this process. None without a standby.
+fn interjection() -> Option<&'static Interjection> {
+    let page = PAGE.load(Ordering::Relaxed);
+    if page.is_null() {
+        return None;
+    }
+    let at = page as usize + PAGE_BYTES as usize + INTERJECTION_BYTES - size_of::<Interjection>();
+    // SAFETY: of the memory behind the page, which `find` made with it and nobody unmaps; any bytes
+    // are valid atomics, and the stack that ends here is below it.
+    Some(unsafe { &*(at as *const Interjection) })
+}
+
+/// Notes whether there are mappings to be taken over.
+fn set_mapped(mapped: bool) {
+    if let Some(interjection) = interjection() {
+        if mapped && interjection.entry.load(Ordering::Relaxed) == 0 {
+            interjection.entry.store(interjected_entry(), Ordering::Relaxed);
+        }
+        interjection.has_mapped.store(mapped.into(), Ordering::Release);
+    }
+    MAPPED.store(mapped, Ordering::Release);
 }
 
 /// Whether the manager stands by.
@@ -79,10 +107,19 @@ pub(crate) fn holds() -> bool {
     !page.is_null() && unsafe { &*page }.stands_by.load(Ordering::SeqCst) != 0
 }
 
-/// Makes a mapping of a file that is not shown while the manager stands by, marked as such by
-/// MAP_NORESERVE; none if that is not so.
+/// Makes a mapping of a file while the manager stands by, marked as such by MAP_NORESERVE. None if
+/// that is not so, or if others would see what is stored by it.
 pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
-    if !holds() || table::unshown(call.fd).is_none() {
+    if !holds() {
+        return None;
+    }
+    let stores =
+        call.flags & libc::MAP_TYPE != libc::MAP_PRIVATE && call.prot & libc::PROT_WRITE != 0;
+    let is_left = match table::get(call.fd) {
+        Some(entry) => !stores && !table::is_active(entry.slot()),
+        None => table::unshown(call.fd).is_some(),
+    };
+    if !is_left {
         return None;
     }
     let _changing = changing();
@@ -95,7 +132,7 @@ pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
             }
             return None;
         }
-        MAPPED.store(true, Ordering::Release);
+        set_mapped(true);
     }
     Some(result)
 }
@@ -126,9 +163,94 @@ pub(crate) fn end() {
             raw::yield_now();
         }
         take_over(state);
-        MAPPED.store(false, Ordering::Release);
+        set_mapped(false);
         state.taking_over.store(0, Ordering::SeqCst);
     }
+}
+
+/// Room for what a processor's registers hold beside the general ones, as `xsave` stores it.
+#[cfg(target_arch = "x86_64")]
+const XSAVE_BYTES: usize = 16 << 10;
+
+/// Address of the instructions at which a thread may be sent here; 0 if this processor's registers
+/// cannot all be saved.
+fn interjected_entry() -> u64 {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use core::arch::x86_64::{__cpuid, __cpuid_count};
+        const OSXSAVE: u32 = 1 << 27;
+        let is_known = __cpuid(0).eax >= 0xd && __cpuid(1).ecx & OSXSAVE != 0;
+        if is_known && __cpuid_count(0xd, 0).ebx as usize <= XSAVE_BYTES - 64 {
+            return interjected as *const () as u64;
+        }
+    }
+    0
+}
+
+/// Where a thread goes on that the manager sent here from between two of its instructions, on a stack
+/// that is for this alone ([`Interjection`]). Saves all registers, has mappings taken over, and goes
+/// on where it was by `iretq`, which takes that from the stack: no other instruction leaves both the
+/// registers and the memory below the program's stack pointer alone.
+#[cfg(target_arch = "x86_64")]
+#[unsafe(naked)]
+extern "C" fn interjected() {
+    core::arch::naked_asm!(
+        "push rax",
+        "push rcx",
+        "push rdx",
+        "push rbx",
+        "push rbp",
+        "push rsi",
+        "push rdi",
+        "push r8",
+        "push r9",
+        "push r10",
+        "push r11",
+        "push r12",
+        "push r13",
+        "push r14",
+        "push r15",
+        "mov rbp, rsp",
+        "sub rsp, {xsave_bytes}",
+        "and rsp, -64",
+        // The header, behind the legacy area of 512 bytes, has to be zero.
+        "lea rdi, [rsp + 512]",
+        "xor eax, eax",
+        "mov ecx, 8",
+        "rep stosq",
+        "mov eax, -1",
+        "mov edx, -1",
+        "xsave64 [rsp]",
+        "mov rbx, rsp",
+        "call {end}",
+        "mov eax, -1",
+        "mov edx, -1",
+        "xrstor64 [rbx]",
+        "mov rsp, rbp",
+        "pop r15",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop r11",
+        "pop r10",
+        "pop r9",
+        "pop r8",
+        "pop rdi",
+        "pop rsi",
+        "pop rbp",
+        "pop rbx",
+        "pop rdx",
+        "pop rcx",
+        "pop rax",
+        "iretq",
+        xsave_bytes = const XSAVE_BYTES,
+        end = sym end_interjected,
+    );
+}
+
+#[cfg(target_arch = "x86_64")]
+extern "C" fn end_interjected() {
+    end();
 }
 
 /// A call that changes mappings: what is at an address does not change between being looked at and
@@ -209,11 +331,12 @@ fn take_over(state: &State) {
 fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
     let (addr, bytes) = (range.r0 as usize, range.r1 as usize);
     let Some(slot) = (range.r3 >> 32).checked_sub(1) else { return false };
+    let kind = |private| if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
     let mmap = Mmap {
         addr: room,
         bytes,
         prot: libc::PROT_NONE,
-        flags: libc::MAP_PRIVATE | libc::MAP_NORESERVE | libc::MAP_FIXED,
+        flags: kind(range.r3 & INHERIT_WRITABLE == 0) | libc::MAP_NORESERVE | libc::MAP_FIXED,
         fd: memfd,
         offset: range.r2 as i64,
     };
@@ -223,8 +346,8 @@ fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
         return false;
     }
     mapping::widen(room, bytes);
-    let kind = if range.r3 & INHERIT_PRIVATE != 0 { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
-    let made = Mmap { prot: range.r3 as u16 as c_int, flags: kind, ..mmap };
+    let flags = kind(range.r3 & INHERIT_PRIVATE != 0);
+    let made = Mmap { prot: range.r3 as u16 as c_int, flags, ..mmap };
     if mapping::commit(state, slot, &made, Owner::Program).is_err() {
         return false;
     }

@@ -9,8 +9,8 @@ that shared mappings are coherent without userfaultfd being read. With --fault, 
 registered and each page is brought in by a fault, in forked children too. Every request is checked; what
 is wrong is printed and makes the exit code 99. The log has a count of every operation.
 """
-import argparse, array, collections, errno, fcntl, json, mmap, os, secrets, select, socket, struct
-import subprocess, sys, threading
+import argparse, array, collections, errno, fcntl, json, mmap, os, pathlib, re, secrets, select
+import socket, struct, subprocess, sys, threading
 
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
@@ -21,6 +21,8 @@ FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32
 EACCES, EPERM = 13, 1
 MAP_TYPE, MAP_SHARED = 0xf, 1
+WIRE = pathlib.Path(__file__).resolve().parents[2] / "wire/src/lib.rs"
+VERSION = int(re.search(r"pub const VERSION: u32 = (\d+);", WIRE.read_text())[1])
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--library", required=True)
@@ -126,7 +128,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     """The reply's (status, r0, r1, descriptor), and r2 if it is not 0."""
     if op == "hello":
         secret = SECRET.to_bytes(16, "big")
-        want = (9, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
+        want = (VERSION, int.from_bytes(secret[:8], "big"), int.from_bytes(secret[8:], "big"))
         if (a, b, c) != want:
             problem("hello: wrong version or secret")
             return -EPERM, 0, 0, -1

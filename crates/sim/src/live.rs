@@ -302,7 +302,10 @@ impl Run {
     /// Tells the brain of a segment: a heap has room to grow.
     fn declare(&mut self, at: usize, pages: u64) {
         let pages = self.heaps.room_pages(at).unwrap_or(pages);
-        self.brain.apply(Input::Segment { segment: Segment(at as u32), pages });
+        let segment = Segment(at as u32);
+        let is_heap = self.heaps.is_heap(Place { segment, index: 0 });
+        self.brain.apply(Input::Segment { segment, pages });
+        self.brain.apply(Input::Around { segment, allowed: !is_heap });
     }
 
     /// Something became of a heap's pages.

@@ -379,26 +379,40 @@ fn locate(mounts: &str, own: &str) -> Option<Hierarchy> {
             wanted(id, controllers).then_some(path)
         })
     };
-    let lists_memory = |list: &str| list.split(',').any(|c| c == "memory");
+    let hierarchy = |own: &str, (root, mount): (&str, PathBuf), version| {
+        // In a container the mount shows a subtree only: its root.
+        let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or("/");
+        let own = mount.join(below.trim_start_matches('/'));
+        let own = if own.is_dir() { own } else { mount.clone() };
+        Hierarchy { mount, own, version }
+    };
     let v1 = || {
-        let own = own_path(&|_, controllers| lists_memory(controllers))?;
-        mounted(mounts, own, Version::V1, &|kind, options| {
-            kind == "cgroup" && lists_memory(options)
-        })
+        let own = own_path(&|_, controllers| lists(controllers, "memory"))?;
+        Some(hierarchy(own, mounted_v1(mounts, "memory")?, Version::V1))
     };
     let v2 = || {
         let own = own_path(&|id, _| id == "0")?;
-        mounted(mounts, own, Version::V2, &|kind, _| kind == "cgroup2")
+        Some(hierarchy(own, mounted(mounts, &|kind, _| kind == "cgroup2")?, Version::V2))
     };
     v1().or_else(v2)
 }
 
-fn mounted(
-    mounts: &str,
-    own: &str,
-    version: Version,
-    wanted: &dyn Fn(&str, &str) -> bool,
-) -> Option<Hierarchy> {
+/// Where the hierarchy of version 1 with a controller, such as `blkio`, is mounted.
+pub fn mount_of_v1(controller: &str) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    mounted_v1(&mounts, controller).map(|(_, mount)| mount)
+}
+
+fn lists(list: &str, controller: &str) -> bool {
+    list.split(',').any(|one| one == controller)
+}
+
+fn mounted_v1<'a>(mounts: &'a str, controller: &str) -> Option<(&'a str, PathBuf)> {
+    mounted(mounts, &|kind, options| kind == "cgroup" && lists(options, controller))
+}
+
+/// Root and mount point of a hierarchy of which type and options are wanted.
+fn mounted<'a>(mounts: &'a str, wanted: &dyn Fn(&str, &str) -> bool) -> Option<(&'a str, PathBuf)> {
     mounts.lines().find_map(|line| {
         // ID PARENT MAJOR:MINOR ROOT MOUNT OPTIONS [TAGS…] - TYPE SOURCE SUPER_OPTIONS
         let (left, right) = line.split_once(" - ")?;
@@ -406,15 +420,7 @@ fn mounted(
         let (root, mount) = (left.next()?, left.next()?);
         let mut right = right.split(' ');
         let (kind, _, options) = (right.next()?, right.next()?, right.next()?);
-        if !wanted(kind, options) {
-            return None;
-        }
-        // In a container the mount shows a subtree only: its root.
-        let below = own.strip_prefix(root.trim_end_matches('/')).unwrap_or("/");
-        let mount = PathBuf::from(mount);
-        let own = mount.join(below.trim_start_matches('/'));
-        let own = if own.is_dir() { own } else { mount.clone() };
-        Some(Hierarchy { mount, own, version })
+        wanted(kind, options).then(|| (root, PathBuf::from(mount)))
     })
 }
 

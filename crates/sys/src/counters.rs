@@ -73,8 +73,12 @@ impl BlockDevice {
     /// [`Errno::NODEV`]: its file system is on no one block device (tmpfs, overlay, network …).
     pub fn holding(path: impl AsRef<Path>) -> Result<BlockDevice> {
         let dev = fs::metadata(path).map_err(|e| errno(&e))?.dev();
-        let (major, minor) = (rustix::fs::major(dev), rustix::fs::minor(dev));
-        let sysfs = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+        Self::numbered(&format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)))
+    }
+
+    /// The device with a number, `MAJOR:MINOR`.
+    fn numbered(number: &str) -> Result<BlockDevice> {
+        let sysfs = PathBuf::from(format!("/sys/dev/block/{number}"));
         // Resolve the link: a partition's parent directory is the disk's.
         Ok(BlockDevice { sysfs: fs::canonicalize(sysfs).map_err(|_| Errno::NODEV)? })
     }
@@ -104,10 +108,22 @@ impl BlockDevice {
         })
     }
 
+    /// The directory of the disk that it is, or is a partition of.
+    fn disk(&self) -> PathBuf {
+        if self.sysfs.join("queue").is_dir() { self.sysfs.clone() } else { self.sysfs.join("..") }
+    }
+
+    /// The number of the disk that it is, or is a partition of: `MAJOR:MINOR`.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn disk_number(&self) -> Result<String> {
+        let text = fs::read_to_string(self.disk().join("dev")).map_err(|e| errno(&e))?;
+        Ok(text.trim().to_owned())
+    }
+
     fn read_ahead_file(&self) -> PathBuf {
-        let own = self.sysfs.join("queue");
-        let queue = if own.is_dir() { own } else { self.sysfs.join("../queue") };
-        queue.join("read_ahead_kb")
+        self.disk().join("queue/read_ahead_kb")
     }
 
     /// The most that the kernel reads ahead, in KiB.
@@ -115,8 +131,7 @@ impl BlockDevice {
     /// # Errors
     /// As `read(2)`.
     pub fn read_ahead_kib(&self) -> Result<u32> {
-        let text = fs::read_to_string(self.read_ahead_file()).map_err(|e| errno(&e))?;
-        text.trim().parse().map_err(|_| Errno::PROTO)
+        read_kib(&self.read_ahead_file())
     }
 
     /// Sets it for as long as the guard lives. A process killed meanwhile leaves it changed.
@@ -129,6 +144,25 @@ impl BlockDevice {
         fs::write(&file, kib.to_string()).map_err(|e| errno(&e))?;
         Ok(ReadAheadGuard { file, before_kib })
     }
+}
+
+fn read_kib(file: &Path) -> Result<u32> {
+    let text = fs::read_to_string(file).map_err(|e| errno(&e))?;
+    text.trim().parse().map_err(|_| Errno::PROTO)
+}
+
+/// The most that the kernel reads ahead in any file system that is mounted, in KiB; `None` where that
+/// cannot be told.
+pub fn largest_read_ahead_kib() -> Option<u32> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
+    // proc_pid_mountinfo(5): the third field is the device's number.
+    let numbers = mounts.lines().filter_map(|mount| mount.split(' ').nth(2));
+    let kib = numbers.filter_map(|number| {
+        // A disk, or a file system that has none; else a partition.
+        let own = read_kib(Path::new(&format!("/sys/class/bdi/{number}/read_ahead_kb")));
+        own.or_else(|_| BlockDevice::numbered(number)?.read_ahead_kib()).ok()
+    });
+    kib.max()
 }
 
 /// Restores a device's read-ahead when dropped.

@@ -10,7 +10,7 @@
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
 //! | [`file`](mod@file), [`ring`], [`elf`] | files: identity, positioned I/O, transfers under way, locks; what a program file is |
-//! | [`process`], [`launch`], [`pagemap`] | another process's memory and mappings; starting one |
+//! | [`process`], [`launch`], [`pagemap`], [`detour`] | another process's memory and mappings; starting one, and interrupting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
 //! | [`cgroup`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
 //! | [`doctor`], [`mask`] | what this kernel, container and user can do, and pretending that they cannot |
@@ -27,6 +27,7 @@ pub mod bus;
 pub mod cgroup;
 pub mod clock;
 pub mod counters;
+pub mod detour;
 pub mod doctor;
 pub mod elf;
 pub mod event;

@@ -445,6 +445,31 @@ pub fn setsid() -> Result<()> {
     rustix::process::setsid().map(drop)
 }
 
+/// Makes a child that runs `f` in a copy of this process's memory, without its descriptors, and ends
+/// then, or with this process. Nobody is told of its end.
+///
+/// # Errors
+/// [`Errno::BUSY`]: this process has more than one thread, whose locks the child would find taken for
+/// ever; [`Errno::AGAIN`], [`Errno::NOMEM`].
+pub fn fork(f: impl FnOnce()) -> Result<()> {
+    if fs::read_dir("/proc/self/task").map_err(|e| errno(&e))?.count() != 1 {
+        return Err(Errno::BUSY);
+    }
+    crate::signal::ignore(libc::SIGCHLD, true)?;
+    // SAFETY: no other thread exists, so the child's memory is that of a whole program.
+    if crate::check(unsafe { libc::fork() })? == 0 {
+        let ends_with_parent = set_parent_death_signal(libc::SIGKILL).is_ok();
+        // SAFETY: nothing in this process uses a descriptor from here on but what `f` opens.
+        unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
+        if ends_with_parent {
+            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+        }
+        // SAFETY: ends the process, and runs nothing else.
+        unsafe { libc::_exit(0) };
+    }
+    Ok(())
+}
+
 /// How a child ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {

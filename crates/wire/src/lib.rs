@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -164,8 +164,8 @@ pub enum Op {
     /// more), `r1` = its bytes. `b` = 1: the client has room for the one at `a`, of `c` bytes,
     /// elsewhere. Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and [`INHERIT_SEQUENTIAL`] as
     /// the program advised; or `r0` = 0: it stays the kernel's. The client maps the range in that room,
-    /// privately and without access, sends [`Op::MapCommit`], gives it its protection, and moves it
-    /// over the kernel's mapping in one step (`mremap(2)`).
+    /// privately (but for [`INHERIT_WRITABLE`]) and without access, sends [`Op::MapCommit`], gives it
+    /// its protection, and moves it over the kernel's mapping in one step (`mremap(2)`).
     TakeOver = 27,
 }
 
@@ -194,6 +194,8 @@ pub const INHERIT_PRIVATE: u64 = 1 << 16;
 pub const INHERIT_RANDOM: u64 = 1 << 17;
 /// [`Op::TakeOver`]: the program advised MADV_SEQUENTIAL.
 pub const INHERIT_SEQUENTIAL: u64 = 1 << 18;
+/// [`Op::TakeOver`]: the memfd is to be mapped shared, since the program may make the mapping writable.
+pub const INHERIT_WRITABLE: u64 = 1 << 19;
 
 /// [`Op::Hello`]: a process image that has no inherited userfaultfd registration.
 pub const HELLO_FRESH: u64 = 0;
@@ -299,6 +301,36 @@ pub struct Standby {
     pub secret_low: AtomicU64,
     /// 1 while the manager stands by.
     pub stands_by: AtomicU32,
+}
+
+/// Signals that clients hold back while they must not be interrupted, as a mask: all but those that
+/// instructions raise (ILL, TRAP, BUS, FPE, SEGV, SYS) and those that cannot be (KILL, STOP).
+pub const SIGNALS_HELD: u64 = {
+    let never = [4, 5, 7, 8, 11, 31, 9, 19];
+    let mut mask = !0;
+    let mut i = 0;
+    while i < never.len() {
+        mask &= !(1 << (never[i] - 1));
+        i += 1;
+    }
+    mask
+};
+
+/// Bytes of memory, to read and write, that follow a client's mapping of [`Standby`]: a stack, and at
+/// its end an [`Interjection`].
+pub const INTERJECTION_BYTES: usize = 64 << 10;
+
+/// How a client that makes no calls is made to have its mappings taken over: one of its threads is
+/// sent to `entry`, with the stack below this, and goes on there where it was.
+#[repr(C)]
+#[derive(Default)]
+pub struct Interjection {
+    /// Address of the first instruction; 0 if the client cannot be interrupted.
+    pub entry: AtomicU64,
+    /// 1 as long as the client has mappings to be taken over.
+    pub has_mapped: AtomicU64,
+    /// 1 once a thread was sent: the stack is for one.
+    pub is_used: AtomicU64,
 }
 
 /// [`Overwrite::state`]: somebody holds it; the upper half says who.

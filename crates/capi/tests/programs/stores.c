@@ -162,7 +162,7 @@ int main(void)
     memory.store_error = 0;
     read_all(segment, page, 4, 0);
     CHECK(!memcmp(page, "kept", 4));
-    REFUSED(EINVAL, pk_segment_set_write_back(segment, 2));
+    REFUSED(EINVAL, pk_segment_set_write_back(segment, 3));
     DONE(pk_segment_set_write_back(segment, PK_WRITE_BACK_ANY_TIME));
     DONE(pk_segment_close(segment));
     DONE(pk_cache_close(cache));

@@ -13,6 +13,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -290,6 +291,143 @@ static void loop(void) {
     puts(is_the_kernels(all) ? "kernel" : "ours");
 }
 
+struct copies {
+    const volatile uint64_t *map;
+    int fd;
+};
+
+// Stores by calls, and finds it in the mapping at once, whoever has mapped it.
+static void *stores(void *of) {
+    struct copies *copies = of;
+    for (uint64_t i = 1; !stop; i++) {
+        uint64_t page = i % 16;
+        CHECK(pwrite(copies->fd, &i, 8, page * PAGE + 8) == 8);
+        CHECK(copies->map[page * PAGE / 8 + 1] == i);
+        touches++;
+    }
+    return NULL;
+}
+
+// A database: its file is open to write, mapped to read, and written by calls.
+static void database(void) {
+    int fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    uint64_t *all = mmap(NULL, DATA_PAGES * PAGE, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(all != MAP_FAILED && is_the_kernels(all));
+    struct copies copies = {all, fd};
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, stores, &copies));
+    for (int pass = 0; pass < 16; pass++) {
+        for (uint64_t page = 16; page < DATA_PAGES; page++)
+            CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
+    }
+    int kernels = is_the_kernels(all);
+    end_standby();
+    CHECK(!is_the_kernels(all));
+    long before = touches;
+    while (touches < before + 1000)
+        usleep(100);
+    stop = 1;
+    CHECK(!pthread_join(thread, NULL));
+    // What the descriptor may do the mapping may be made to do.
+    CHECK(!mprotect(all, PAGE, PROT_READ | PROT_WRITE));
+    uint64_t word;
+    all[7] = 777;
+    CHECK(pread(fd, &word, 8, 7 * 8) == 8 && word == 777);
+    CHECK(!msync(all, PAGE, MS_SYNC) && !ftruncate(fd, DATA_PAGES / 2 * PAGE));
+    CHECK(all[(DATA_PAGES / 2 - 1) * PAGE / 8] == DATA_PAGES / 2 - 1);
+    puts(kernels ? "kernel" : "ours");
+}
+
+// Another process stores by calls; what it says that it stored, the mapping shows.
+static void visitor(void) {
+    struct {
+        atomic_ulong stored;
+        atomic_int stop;
+    } *both = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(both != MAP_FAILED);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        alarm(60);
+        int fd = open("data", O_RDWR);
+        CHECK(fd >= 0);
+        for (uint64_t i = 1000; !both->stop; i++) {
+            CHECK(pwrite(fd, &i, 8, 5 * PAGE) == 8);
+            both->stored = i;
+        }
+        _exit(0);
+    }
+    while (!both->stored)
+        usleep(100);
+    volatile uint64_t *all = map_data();
+    CHECK(is_the_kernels((void *)all));
+    for (int round = 0; round < 3; round++) {
+        uint64_t until = both->stored + 500;
+        while (both->stored < until) {
+            uint64_t stored = both->stored;
+            CHECK(all[5 * PAGE / 8] >= stored);
+        }
+        if (round == 0)
+            end_standby();
+    }
+    CHECK(!is_the_kernels((void *)all));
+    both->stop = 1;
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static volatile sig_atomic_t alarms;
+
+static void alarmed(int number) {
+    (void)number;
+    alarms++;
+}
+
+// Sums go on in the vector registers, as wide as they are: a thread that is sent elsewhere between two
+// touches must not notice.
+typedef double wide __attribute__((vector_size(32)));
+#define SUM                                                                                        \
+    wide sums[8] = {0};                                                                            \
+    uint64_t wrong = 0;                                                                            \
+    for (uint64_t pass = 0; pass < passes; pass++) {                                               \
+        for (uint64_t page = 0; page < DATA_PAGES; page++) {                                       \
+            uint64_t value = words[page * PAGE / 8];                                               \
+            wrong |= value ^ page;                                                                 \
+            for (int i = 0; i < 8; i++)                                                            \
+                sums[i] += (double)value * (i + 1);                                                \
+        }                                                                                          \
+    }                                                                                              \
+    for (int i = 0; i < 32; i++)                                                                   \
+        total[i] = sums[i / 4][i % 4];                                                             \
+    return wrong;
+
+static uint64_t sum_narrow(const volatile uint64_t *words, uint64_t passes, double *total) { SUM }
+
+#if defined __x86_64__
+__attribute__((target("avx2"), noinline))
+#endif
+static uint64_t sum_wide(const volatile uint64_t *words, uint64_t passes, double *total) { SUM }
+
+// A loop that makes no calls, while signals come in.
+static void untouched(void) {
+    uint64_t *all = map_data(), passes = 60;
+    struct sigaction action = {.sa_handler = alarmed, .sa_flags = SA_RESTART};
+    struct itimerval often = {{0, 700}, {0, 700}};
+    CHECK(!sigaction(SIGALRM, &action, NULL) && !setitimer(ITIMER_REAL, &often, NULL));
+    double total[32];
+#if defined __x86_64__
+    int is_wide = __builtin_cpu_supports("avx2");
+#else
+    int is_wide = 0;
+#endif
+    CHECK(!(is_wide ? sum_wide : sum_narrow)(all, passes, total));
+    for (int i = 0; i < 32; i++)
+        CHECK(total[i] == (double)passes * (DATA_PAGES * (DATA_PAGES - 1) / 2) * (i / 4 + 1));
+    puts(is_the_kernels(all) ? "kernel" : "ours");
+    CHECK(alarms > 0);
+}
+
 // Single pages in no order, as the program says: nothing to win.
 static void single(void) {
     uint64_t *all = map_data(), seed = 1;
@@ -309,7 +447,9 @@ int main(int count, char **arguments) {
         const char *name;
         void (*run)(void);
     } parts[] = {{"take", take},     {"change", change}, {"fork", forks}, {"two", two},       {"writer", writer},
-                 {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}};
+                 {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}, {"untouched", untouched},
+                 {"database", database},
+                 {"visitor", visitor}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {
             parts[i].run();

@@ -79,9 +79,7 @@ impl<P: Port> Engine<P> {
         loop {
             let (mut core, found) = self.wait_until(again, |core| Self::ready(core, place, how));
             let Some((page, state)) = found else { return Ok(None) };
-            let touches = self.touches.take();
-            let was_told = !touches.is_empty();
-            core.touched(touches, job);
+            let was_told = core.touched(&self.touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
             let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
             if how.writes() && ask && !dirty && !reserved {
@@ -168,7 +166,7 @@ impl<P: Port> Engine<P> {
     /// Tells the brain what was used without the lock; what follows.
     pub(crate) fn told(&self, core: &mut Core) -> Job {
         let mut job = Job::default();
-        core.touched(self.touches.take(), &mut job);
+        core.touched(&self.touches, &mut job);
         job
     }
 

@@ -2,18 +2,21 @@
 
 use crate::engine::Engine;
 use crate::library::faults::{self, FaultPath};
-use crate::library::frames::{Frames, PAGE_BYTES_MAX};
+use crate::library::frames::{Blocks, Frames, PAGE_BYTES_MAX};
 use crate::library::port::{Backing, LibraryPort};
 use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::tables::{self, Tables};
+use crate::library::translation::{Buckets, Translation};
 use crate::port::{FileNo, PAGE_BYTES};
 use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
-use pagekeeper_frames::{Budget, Config, MIN_FRAMES, Sampling, SamplingShare, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{
+    Budget, Config, MIN_FRAMES, Sampling, SamplingShare, Segment as Number, WINDOW_PAGES_MAX,
+};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
@@ -46,6 +49,7 @@ pub struct Builder {
     read_ahead_pages_max: Option<u32>,
     sampling: SamplingShare,
     page_bytes: u64,
+    translation: Translation,
     scratch_directory: PathBuf,
     listeners: Vec<Listener>,
 }
@@ -109,6 +113,23 @@ impl Builder {
         self
     }
 
+    /// How the bytes of a page are found; [`Translation::Mapped`] if nothing is said.
+    ///
+    /// ```
+    /// use pagekeeper::library::{Buckets, Cache, Translation};
+    /// # fn main() -> std::io::Result<()> {
+    /// let control = Cache::builder(8 << 20).translation(Translation::Hash(Buckets::Sized)).build()?;
+    /// let memory = control.scratch(32 << 20)?;
+    /// memory.write_all_at(b"in a block of its own", 20 << 20)?;
+    /// assert_eq!(memory.pin(20 << 20..(20 << 20) + 2)?[..], *b"in");
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn translation(mut self, translation: Translation) -> Builder {
+        self.translation = translation;
+        self
+    }
+
     /// Most pages that one step of read-ahead fetches; as many as make 1 MiB if nothing is said, 1
     /// for none.
     pub fn read_ahead_pages_max(mut self, pages: u32) -> Builder {
@@ -151,7 +172,8 @@ impl Builder {
     ///
     /// # Errors
     /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, is not 4096 with
-    /// another fault path than explicit, or eight of them do not fit into the budget; those of
+    /// another fault path than explicit, or eight of them do not fit into the budget; a hash table has
+    /// no buckets, or another fault path than explicit; those of
     /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
     /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
     /// `EBUSY`: the program has another kind of handler of SIGBUS from here.
@@ -165,7 +187,9 @@ impl Builder {
             && (PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes)
             && (page_bytes == PAGE_BYTES
                 || path == FaultPath::Explicit
-                    && self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES));
+                    && self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES))
+            && self.translation != Translation::Hash(Buckets::Fixed(0))
+            && (self.translation == Translation::Mapped || path == FaultPath::Explicit);
         if !sound {
             return Err(Errno::INVAL.into());
         }
@@ -178,10 +202,18 @@ impl Builder {
         let tables = tables::take(&process.unused)?;
         let workers = Arc::new(Workers::new());
         let userfault = faults::open(path)?;
+        let blocks = match self.translation.chains(frames) {
+            Some(chains) => {
+                let words = tables.table().words_of_extents();
+                Some(Arc::new(Blocks::new(words, page_bytes, chains)?))
+            }
+            None => None,
+        };
         let port = LibraryPort::new(
             (self.workers > 0).then(|| workers.clone()),
             path,
             page_bytes,
+            blocks,
             userfault,
         );
         // As many bytes as of small pages, and pages of which a few are a window's worth.
@@ -198,6 +230,7 @@ impl Builder {
         let shared = Arc::new(Shared {
             engine: Engine::new(port, built, config, tables.table(), budget),
             policy: Mutex::new(policy),
+            translation: self.translation,
             process,
             budget_bytes: AtomicU64::new(self.budget_bytes),
             reserved_bytes: Mutex::new(0),
@@ -262,6 +295,7 @@ impl Open {
 pub(crate) struct Shared {
     pub(crate) engine: Engine<LibraryPort>,
     policy: Mutex<PolicySpec>,
+    translation: Translation,
     process: &'static Process,
     budget_bytes: AtomicU64,
     /// Of that, what is set aside.
@@ -460,6 +494,7 @@ impl Cache {
             read_ahead_pages_max: None,
             sampling: SamplingShare::USUAL,
             page_bytes: PAGE_BYTES,
+            translation: Translation::Mapped,
             scratch_directory: std::env::temp_dir(),
             listeners: Vec::new(),
         }
@@ -554,18 +589,20 @@ impl Cache {
             return Err(Errno::FBIG.into());
         }
         let page_bytes = self.page_bytes();
-        let len = version.size_bytes.next_multiple_of(page_bytes);
-        let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
         let sparse = store.sparse();
-        let frames = Frames::new(memfd, engine.table, page_bytes)?;
-        let backing = Arc::new(Backing { frames, store });
-        let no = match open.free.pop() {
-            Some(no) => no,
+        let no = open.free.last().copied().unwrap_or(open.next);
+        let frames = match engine.port().blocks() {
             None => {
-                open.next += 1;
-                open.next - 1
+                let len = version.size_bytes.next_multiple_of(page_bytes);
+                let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
+                Frames::mapped(memfd, engine.table, page_bytes)?
             }
+            Some(blocks) => Frames::hashed(blocks.clone(), Number(no), page_bytes)?,
         };
+        let backing = Arc::new(Backing { frames, store });
+        if open.free.pop().is_none() {
+            open.next += 1;
+        }
         engine.port().put(no, Some(backing.clone()));
         engine.open_file(no, name, version, sparse);
         let inner =
@@ -637,6 +674,11 @@ impl Cache {
     /// How pages of mapped regions are brought in.
     pub fn fault_path(&self) -> FaultPath {
         self.shared().engine.port().path()
+    }
+
+    /// How the bytes of a page are found.
+    pub fn translation(&self) -> Translation {
+        self.shared().translation
     }
 
     /// The policy that decides now.

@@ -1,78 +1,54 @@
 //! A segment's frames as this process sees them, and the way to a page without a lock.
 //!
-//! A segment is seen through windows of a gigabyte. A window has an [`Alias`] of the frames and the
-//! numbers of its extents, which the engine's slow path enters once and which stay as long as the
-//! segment is open. With its extent's number a page's word is known, and the word says whether the
+//! How a page is found is the cache's [`Translation`](crate::library::Translation): by its place in
+//! a mapping (`windows.rs`), or by a hash table (`blocks.rs`). Either way its word says whether the
 //! bytes may be used. This module is the only one of the library that makes references to frames; a
 //! [`Frame`] is a use of a page, and ends with it.
 #![allow(unsafe_code)]
 
+mod blocks;
+mod windows;
+
 use crate::engine::Engine;
 use crate::library::port::LibraryPort;
 use crate::library::process;
-use crate::port::{PAGE_BYTES, PortError};
+use crate::port::PortError;
 use crate::table::{ExtentWords, Table};
 use crate::word::{State, Use, Word, WordRef};
+pub(crate) use blocks::Blocks;
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::alias::{Alias, AliasRange, ForkMark};
+use pagekeeper_sys::alias::{AliasRange, ForkMark};
 use pagekeeper_sys::memfd::Memfd;
+use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+pub(crate) use windows::SEGMENT_BYTES_MAX;
+use windows::Windows;
 
 /// Bytes seen through one window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 /// Largest page: a window has some extents of them.
 pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
-/// A page that the machine can map as one.
-const HUGE_BYTES: u64 = 2 << 20;
-/// Extents in a window, of the smallest pages.
-const EXTENTS_MAX: usize = (WINDOW_BYTES / PAGE_BYTES) as usize / EXTENT_PAGES as usize;
-/// Windows in a group, and groups.
-const GROUP: usize = 512;
-const GROUPS: usize = 256;
-/// More than there are numbers.
-const NO_EXTENT: u32 = u32::MAX;
-/// Longest segment: what fits into an address space.
-pub(crate) const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
+/// Most blocks that one read is scattered over.
+const SCATTERED_MAX: usize = 256;
 
 /// Slots that are filled once. Their number is in the type: an index below it needs no check.
 type Slots<T, const N: usize> = Box<[OnceLock<T>; N]>;
-type Group = Slots<Window, GROUP>;
 
-struct Window {
-    alias: Alias,
-    /// Numbers of extents, or [`NO_EXTENT`].
-    extents: Box<[AtomicU32; EXTENTS_MAX]>,
-}
-
-impl Window {
-    /// The number of the extent that a page of this window is in.
-    #[inline]
-    fn extent(&self, index: u64) -> &AtomicU32 {
-        &self.extents[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
-    }
-
-    /// Where bytes from an offset of the segment on lie, if all of them do in this window.
-    #[inline]
-    fn bytes(&self, offset: u64, len: usize) -> Option<AliasRange<'_>> {
-        self.alias.range((offset % WINDOW_BYTES) as usize, len)
-    }
+/// Where pages are looked for.
+enum Translation {
+    Mapped(Windows),
+    Hash(Arc<Blocks>, Segment),
 }
 
 /// The frames of a segment.
 pub(crate) struct Frames {
-    pub(crate) memfd: Memfd,
-    words: &'static [ExtentWords],
+    translation: Translation,
     /// Binary logarithm of the bytes in a page.
     page_shift: u32,
     mark: ForkMark,
-    /// The first group, which nearly every segment ends in.
-    near: Group,
-    /// The others.
-    far: Slots<Group, GROUPS>,
 }
 
 fn word_of(words: &'static ExtentWords, index: u64) -> WordRef<'static> {
@@ -85,12 +61,34 @@ fn empty<T, const N: usize>() -> Slots<T, N> {
 }
 
 impl Frames {
-    pub(crate) fn new(memfd: Memfd, table: Table, page_bytes: u64) -> Result<Frames, Errno> {
-        assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
+    /// Frames in a memfd of the segment's.
+    pub(crate) fn mapped(memfd: Memfd, table: Table, page_bytes: u64) -> Result<Frames, Errno> {
         let page_shift = page_bytes.trailing_zeros();
-        let words = table.words_of_extents();
+        let windows = Windows::new(memfd, table.words_of_extents(), page_shift);
+        Frames::new(Translation::Mapped(windows), page_bytes)
+    }
+
+    /// Blocks of the cache's.
+    pub(crate) fn hashed(
+        blocks: Arc<Blocks>,
+        segment: Segment,
+        page_bytes: u64,
+    ) -> Result<Frames, Errno> {
+        Frames::new(Translation::Hash(blocks, segment), page_bytes)
+    }
+
+    fn new(translation: Translation, page_bytes: u64) -> Result<Frames, Errno> {
+        assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
         let mark = process::here()?.mark;
-        Ok(Frames { memfd, words, page_shift, mark, near: empty(), far: empty() })
+        Ok(Frames { translation, page_shift: page_bytes.trailing_zeros(), mark })
+    }
+
+    /// What the frames are in, unless each page has a block of its own.
+    pub(crate) fn memfd(&self) -> Option<&Memfd> {
+        match &self.translation {
+            Translation::Mapped(windows) => Some(&windows.memfd),
+            Translation::Hash(..) => None,
+        }
     }
 
     /// Bytes in a page.
@@ -105,64 +103,19 @@ impl Frames {
         self.mark.is_here()
     }
 
-    #[inline]
-    fn window(&self, offset: u64) -> Option<&Window> {
-        match self.near.get((offset / WINDOW_BYTES) as usize) {
-            Some(slot) => slot.get(),
-            None => self.far_window(offset),
-        }
-    }
-
-    #[cold]
-    #[inline(never)]
-    fn far_window(&self, offset: u64) -> Option<&Window> {
-        let no = (offset / WINDOW_BYTES) as usize;
-        self.far.get(no / GROUP)?.get()?[no % GROUP].get()
-    }
-
-    fn open_window(&self, offset: u64) -> Result<&Window, Errno> {
-        let no = (offset / WINDOW_BYTES) as usize;
-        let group = match no / GROUP {
-            0 => &self.near,
-            far => self.far.get(far).ok_or(Errno::FBIG)?.get_or_init(empty),
-        };
-        let slot = &group[no % GROUP];
-        if slot.get().is_none() {
-            let start = no as u64 * WINDOW_BYTES;
-            let alias = Alias::new(&self.memfd, start, WINDOW_BYTES as usize)?;
-            if self.page_bytes() >= HUGE_BYTES {
-                // Where the machine allows it: fewer entries of its translation buffers.
-                alias.advise_huge();
-            }
-            let extents = Box::new([const { AtomicU32::new(NO_EXTENT) }; EXTENTS_MAX]);
-            let _ = slot.set(Window { alias, extents });
-        }
-        slot.get().ok_or(Errno::NOMEM)
-    }
-
-    /// The words of a page's extent, and the window that shows the page.
-    #[inline(always)]
-    fn find_extent(&self, index: u64, offset: u64) -> Option<(&'static ExtentWords, &Window)> {
-        let window = self.window(offset)?;
-        let words = self.words.get(window.extent(index).load(Ordering::Acquire) as usize)?;
-        Some((words, window))
-    }
-
-    /// A page's word, and where its bytes lie.
-    fn find(&self, index: u64) -> Option<(WordRef<'static>, AliasRange<'_>)> {
-        let offset = index << self.page_shift;
-        let (words, window) = self.find_extent(index, offset)?;
-        let bytes = window.bytes(offset, 1 << self.page_shift)?;
-        Some((word_of(words, index), bytes))
-    }
-
-    /// Whether a page is in memory just now, as far as its number is known here.
+    /// Whether a page is in memory just now, as far as that is known here.
     pub(crate) fn is_resident(&self, index: u64) -> bool {
-        self.find(index).is_some_and(|(word, _)| word.state() == State::Resident)
+        let word = match &self.translation {
+            Translation::Mapped(windows) => windows.find(index).map(|(word, _)| word),
+            Translation::Hash(blocks, segment) => {
+                blocks.find(Place { segment: *segment, index }, 0, 1).map(|(word, _)| word)
+            }
+        };
+        word.is_some_and(|word| word.state() == State::Resident)
     }
 
-    /// Begins a use of a page without a lock, if it is ready for it. In a forked child it never
-    /// is.
+    /// Begins a use of a page without the engine's lock, if it is ready for it. In a forked child it
+    /// never is.
     #[inline]
     pub(crate) fn try_use<'a>(
         &'a self,
@@ -170,16 +123,24 @@ impl Frames {
         place: Place,
         how: Use,
     ) -> Option<Frame<'a>> {
-        let (word, range) = self.find(place.index)?;
-        if !self.mark.is_here() || !word.try_use(how) {
+        if !self.mark.is_here() {
             return None;
         }
+        let begin = |word: WordRef<'static>| word.try_use(how).then_some(word);
+        let (word, range) = match &self.translation {
+            Translation::Mapped(windows) => {
+                let (word, range) = windows.find(place.index)?;
+                (begin(word)?, range)
+            }
+            Translation::Hash(blocks, _) => blocks.find_surely(place, begin)?,
+        };
         Some(Frame { engine, range, word, place, how })
     }
 
     /// Copies bytes out of one page that is at rest: the way of nearly every read, which takes no
-    /// lock and cannot fail. False: they lie in several pages, or the page has to be had first. The
-    /// caller asks for some bytes, and for none behind the segment's end.
+    /// lock and cannot fail. False: they lie in several pages, the page has to be had first, or pages
+    /// are looked for by their hash ([`read_block`](Self::read_block)). The caller asks for some
+    /// bytes, and for none behind the segment's end.
     #[inline(always)]
     pub(crate) fn read_page(
         &self,
@@ -188,19 +149,61 @@ impl Frames {
         buf: &mut [u8],
         offset: u64,
     ) -> bool {
-        let place = Place { segment, index: offset >> self.page_shift };
-        let last = (offset + buf.len() as u64).wrapping_sub(1);
-        if last >> self.page_shift != place.index {
-            return false;
-        }
-        let found = self.find_extent(place.index, offset);
+        let Some(place) = self.only_page(segment, offset, buf.len()) else { return false };
+        let Translation::Mapped(windows) = &self.translation else { return false };
+        let found = windows.find_extent(place.index, offset);
         let Some((words, window)) = found else { return false };
         let Some(range) = window.bytes(offset, buf.len()) else { return false };
-        self.mark.is_here() && self.copy_out(engine, place, word_of(words, place.index), range, buf)
+        let word = word_of(words, place.index);
+        self.mark.is_here() && self.copy_out(engine, place, word, range, || true, buf)
+    }
+
+    /// Whether pages are looked for by their hash.
+    #[inline(always)]
+    pub(crate) fn is_hashed(&self) -> bool {
+        matches!(self.translation, Translation::Hash(..))
+    }
+
+    /// [`read_page`](Self::read_page) where pages are looked for by their hash.
+    #[inline(always)]
+    pub(crate) fn read_block(
+        &self,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let Some(place) = self.only_page(segment, offset, buf.len()) else { return false };
+        let Translation::Hash(blocks, _) = &self.translation else { return false };
+        self.copy_out_of_block(engine, blocks, place, offset, buf)
+    }
+
+    /// The page that some bytes lie in, if it is one.
+    #[inline(always)]
+    fn only_page(&self, segment: Segment, offset: u64, bytes: usize) -> Option<Place> {
+        let place = Place { segment, index: offset >> self.page_shift };
+        let last = (offset + bytes as u64).wrapping_sub(1);
+        (last >> self.page_shift == place.index).then_some(place)
+    }
+
+    #[inline(always)]
+    fn copy_out_of_block(
+        &self,
+        engine: &Engine<LibraryPort>,
+        blocks: &Blocks,
+        place: Place,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> bool {
+        let within = (offset & (self.page_bytes() - 1)) as usize;
+        let Some((word, found)) = blocks.find(place, within, buf.len()) else { return false };
+        self.mark.is_here()
+            && self.copy_out(engine, place, word, found.bytes, || found.is_current(), buf)
     }
 
     /// Copies bytes out of pages of one extent, up to one that is not at rest. Returns how many:
-    /// [`read_page`](Self::read_page) for longer reads, which looks for the extent once.
+    /// [`read_page`](Self::read_page) for longer reads, which looks for the extent once, where there
+    /// is such a thing.
     pub(crate) fn read_pages(
         &self,
         engine: &Engine<LibraryPort>,
@@ -208,18 +211,43 @@ impl Frames {
         buf: &mut [u8],
         offset: u64,
     ) -> usize {
+        let first = offset >> self.page_shift;
+        let windows = match &self.translation {
+            Translation::Mapped(windows) => windows,
+            Translation::Hash(blocks, _) => {
+                return self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                    self.copy_out_of_block(engine, blocks, place, at, piece)
+                });
+            }
+        };
+        let found = windows.find_extent(first, offset).filter(|_| self.mark.is_here());
+        let Some((words, window)) = found else { return 0 };
+        self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+            let word = word_of(words, place.index);
+            let range = window.bytes(at, piece.len());
+            range.is_some_and(|range| self.copy_out(engine, place, word, range, || true, piece))
+        })
+    }
+
+    /// Copies page by page, with the offset of each piece, to the end of the first page's extent or
+    /// the first that `copy` fails for. Returns how many bytes.
+    #[inline(always)]
+    fn pages_of_extent(
+        &self,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+        mut copy: impl FnMut(Place, u64, &mut [u8]) -> bool,
+    ) -> usize {
         let page_bytes = self.page_bytes();
         let first = offset >> self.page_shift;
-        let found = self.find_extent(first, offset).filter(|_| self.mark.is_here());
-        let Some((words, window)) = found else { return 0 };
         let pages = u64::from(EXTENT_PAGES) - first % u64::from(EXTENT_PAGES);
         let mut done = 0;
         for index in first..first + pages {
             let at = offset + done as u64;
             let len = ((page_bytes - at % page_bytes) as usize).min(buf.len() - done);
-            let Some(range) = window.bytes(at, len).filter(|_| len > 0) else { break };
-            let (place, word) = (Place { segment, index }, word_of(words, index));
-            if !self.copy_out(engine, place, word, range, &mut buf[done..done + len]) {
+            let piece = &mut buf[done..done + len];
+            if len == 0 || !copy(Place { segment, index }, at, piece) {
                 break;
             }
             done += len;
@@ -227,7 +255,8 @@ impl Frames {
         done
     }
 
-    /// Copies bytes out of a page, where `range` says, if it is at rest.
+    /// Copies bytes out of a page, where `range` says, if it is at rest and, once it is in use, still
+    /// the one.
     #[inline(always)]
     fn copy_out(
         &self,
@@ -235,12 +264,17 @@ impl Frames {
         place: Place,
         word: WordRef<'static>,
         range: AliasRange<'_>,
+        is_current: impl Fn() -> bool,
         buf: &mut [u8],
     ) -> bool {
         if !word.try_use(Use::Read) {
             return false;
         }
         let frame = Frame { engine, range, word, place, how: Use::Read };
+        if !is_current() {
+            frame.end();
+            return false;
+        }
         buf.copy_from_slice(frame.bytes());
         frame.end();
         engine.touched(place);
@@ -256,12 +290,10 @@ impl Frames {
         how: Use,
     ) -> Result<Frame<'a>, PortError> {
         let word = engine.table.word(page);
-        let offset = place.index << self.page_shift;
-        let range = self.open_window(offset).and_then(|window| {
-            // The next use finds it. It stays until the segment closes.
-            window.extent(place.index).store(page.0 / EXTENT_PAGES, Ordering::Release);
-            window.bytes(offset, 1 << self.page_shift).ok_or(Errno::FAULT)
-        });
+        let range = match &self.translation {
+            Translation::Mapped(windows) => windows.enter(place.index, page),
+            Translation::Hash(blocks, _) => blocks.bytes_of(place),
+        };
         match range {
             Ok(range) => Ok(Frame { engine, range, word, place, how }),
             Err(errno) => {
@@ -271,7 +303,7 @@ impl Frames {
         }
     }
 
-    /// Runs `f` over the bytes of pages, window by window, as (offset in the segment, bytes).
+    /// Runs `f` over the bytes of pages, piece by piece, as (offset in the segment, bytes).
     ///
     /// # Safety
     /// The caller has claimed the pages: they are Filling.
@@ -281,6 +313,7 @@ impl Frames {
         pages: u64,
         mut f: impl FnMut(u64, &mut [u8]) -> Result<(), E>,
     ) -> Result<(), E> {
+        self.give_room(index, pages)?;
         for (offset, range) in self.pieces(index, pages) {
             // SAFETY: nobody else uses pages that are Filling; a page that is in no frame yet gets
             // one here, which is what the claim is for.
@@ -289,7 +322,71 @@ impl Frames {
         Ok(())
     }
 
-    /// Where the bytes of pages lie, if all do in one window. They lie there as long as these frames
+    /// The same with many pieces at once.
+    ///
+    /// # Safety
+    /// As for [`with_filling`](Self::with_filling).
+    pub(crate) unsafe fn with_filling_scattered<E: From<Errno>>(
+        &self,
+        index: u64,
+        pages: u64,
+        mut f: impl FnMut(u64, &mut [IoSliceMut<'_>]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        self.give_room(index, pages)?;
+        let mut pieces = self.pieces(index, pages);
+        loop {
+            let mut slices = Vec::with_capacity(SCATTERED_MAX.min(pages as usize));
+            let mut start = 0;
+            for (offset, range) in pieces.by_ref().take(SCATTERED_MAX) {
+                if slices.is_empty() {
+                    start = offset;
+                }
+                // SAFETY: as in `with_filling`; and no two pieces have a page in common.
+                slices.push(IoSliceMut::new(unsafe { range?.bytes_mut() }));
+            }
+            if slices.is_empty() {
+                return Ok(());
+            }
+            f(start, &mut slices)?;
+        }
+    }
+
+    /// Pages are about to be filled.
+    fn give_room(&self, index: u64, pages: u64) -> Result<(), Errno> {
+        match &self.translation {
+            // Frames come with the first touch.
+            Translation::Mapped(_) => Ok(()),
+            Translation::Hash(blocks, segment) => {
+                blocks.give(Place { segment: *segment, index }, pages)
+            }
+        }
+    }
+
+    /// Takes claimed pages out of memory.
+    pub(crate) fn discard(&self, index: u64, pages: u64) -> Result<(), Errno> {
+        match &self.translation {
+            Translation::Mapped(windows) => {
+                windows.memfd.punch(index << self.page_shift, pages << self.page_shift)
+            }
+            Translation::Hash(blocks, segment) => {
+                blocks.take_back(Place { segment: *segment, index }, pages);
+                Ok(())
+            }
+        }
+    }
+
+    /// Overwrites bytes within one page that is in memory and stays there meanwhile.
+    pub(crate) fn patch(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        match &self.translation {
+            Translation::Mapped(windows) => windows.memfd.write_at(data, offset),
+            Translation::Hash(blocks, segment) => {
+                let place = Place { segment: *segment, index: offset >> self.page_shift };
+                blocks.patch(place, offset & (self.page_bytes() - 1), data)
+            }
+        }
+    }
+
+    /// Where the bytes of pages lie, if all do in one piece. They lie there as long as these frames
     /// live.
     pub(crate) fn address_of(&self, index: u64, pages: u64) -> Option<AliasRange<'_>> {
         let mut pieces = self.pieces(index, pages);
@@ -301,7 +398,7 @@ impl Frames {
     ///
     /// # Safety
     /// The caller has claimed the pages: they are Cleaning or Leaving, and write-protected in all
-    /// mappings.
+    /// mappings. Or it has pinned them.
     pub(crate) unsafe fn with_claimed<E: From<Errno>>(
         &self,
         index: u64,
@@ -315,7 +412,7 @@ impl Frames {
         Ok(())
     }
 
-    /// Joins uses of neighbouring pages of one window; all alike.
+    /// Joins uses of neighbouring pages that lie in one piece; all alike.
     pub(crate) fn span<'a>(&'a self, frames: Vec<Frame<'a>>) -> Span<'a> {
         for pair in frames.windows(2) {
             assert_eq!(pair[0].place.index + 1, pair[1].place.index, "a span has a gap");
@@ -324,12 +421,12 @@ impl Frames {
         let first = frames.first().expect("a span has a page").place.index;
         let mut pieces = self.pieces(first, frames.len() as u64);
         let (_, range) = pieces.next().expect("a span has a page");
-        assert!(pieces.next().is_none(), "a span crosses windows");
-        let range = range.expect("its window is open");
+        assert!(pieces.next().is_none(), "a span is in one piece");
+        let range = range.expect("its pages are in memory");
         Span { frames, range, mark: self.mark }
     }
 
-    /// Offsets in the segment, and where the bytes lie, window by window.
+    /// Offsets in the segment, and where the bytes lie: window by window, or block by block.
     fn pieces<'a>(
         &'a self,
         index: u64,
@@ -339,12 +436,22 @@ impl Frames {
         let mut at = index << self.page_shift;
         std::iter::from_fn(move || {
             let start = at;
-            at = ((start / WINDOW_BYTES + 1) * WINDOW_BYTES).min(end);
-            (start < end).then(|| {
-                let bytes = |w: &'a Window| w.bytes(start, (at - start) as usize);
-                let window = self.open_window(start);
-                (start, window.and_then(|window| bytes(window).ok_or(Errno::FAULT)))
-            })
+            if start >= end {
+                return None;
+            }
+            let range = match &self.translation {
+                Translation::Mapped(windows) => {
+                    let (next, range) = windows.piece(start, end);
+                    at = next;
+                    range
+                }
+                Translation::Hash(blocks, segment) => {
+                    at += self.page_bytes();
+                    let index = start >> self.page_shift;
+                    blocks.bytes_of(Place { segment: *segment, index })
+                }
+            };
+            Some((start, range))
         })
     }
 }

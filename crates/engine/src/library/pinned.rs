@@ -29,7 +29,9 @@ impl Segment {
     ///
     /// # Errors
     /// `EINVAL`: the range is empty, reaches behind the end or crosses a gigabyte; `ENOMEM`: it is
-    /// more than half of the budget's frames; the store's; `EOWNERDEAD`: in a forked child.
+    /// more than half of the budget's frames; `EOPNOTSUPP`: it is several pages of a cache whose
+    /// [`Translation`](crate::library::Translation) is a hash table; the store's; `EOWNERDEAD`: in a
+    /// forked child.
     pub fn pin(&self, range: Range<u64>) -> io::Result<Pinned<'_>> {
         let (span, within) = self.pin_pages(range, Use::Shared)?;
         Ok(Pinned { span, within })
@@ -58,6 +60,9 @@ impl Segment {
             return Err(Errno::INVAL.into());
         }
         let pages = self.inner.pages_of(&range);
+        if pages.end - pages.start > 1 && self.inner.backing.frames.memfd().is_none() {
+            return Err(Errno::OPNOTSUPP.into());
+        }
         self.inner.check_room(pages.end - pages.start)?;
         let mut frames = Vec::with_capacity((pages.end - pages.start) as usize);
         for index in pages.clone() {

@@ -4,12 +4,14 @@
 
 use crate::engine::Deferred;
 use crate::library::faults::FaultPath;
-use crate::library::frames::Frames;
+use crate::library::frames::{Blocks, Frames};
 use crate::library::store::{Store, port_error};
 use crate::live::{map_pages, userfault_error};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Region;
 use crate::work::{Work, Workers};
+use pagekeeper_frames::Place;
+use pagekeeper_policy::Page;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
@@ -35,6 +37,8 @@ pub(crate) struct LibraryPort {
     workers: Option<Arc<Workers>>,
     path: FaultPath,
     page_bytes: u64,
+    /// Where pages are, if each has a block of its own.
+    blocks: Option<Arc<Blocks>>,
     userfault: Option<Userfault>,
     /// Reads under way.
     rings: Arc<Rings>,
@@ -55,6 +59,7 @@ impl LibraryPort {
         workers: Option<Arc<Workers>>,
         path: FaultPath,
         page_bytes: u64,
+        blocks: Option<Arc<Blocks>>,
         userfault: Option<Userfault>,
     ) -> LibraryPort {
         LibraryPort {
@@ -62,6 +67,7 @@ impl LibraryPort {
             workers,
             path,
             page_bytes,
+            blocks,
             userfault,
             rings: Rings::new(),
             areas: RwLock::new(Vec::new()),
@@ -75,6 +81,10 @@ impl LibraryPort {
 
     pub(crate) fn userfault(&self) -> Option<&Userfault> {
         self.userfault.as_ref()
+    }
+
+    pub(crate) fn blocks(&self) -> Option<&Arc<Blocks>> {
+        self.blocks.as_ref()
     }
 
     fn need_userfault(&self) -> Result<&Userfault, PortError> {
@@ -154,28 +164,58 @@ impl Port for LibraryPort {
     }
 
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.write_at(data, index * self.page_bytes)?)
+        let segment = self.segment(file)?;
+        let offset = index * self.page_bytes;
+        if let Some(memfd) = segment.frames.memfd() {
+            return Ok(memfd.write_at(data, offset)?);
+        }
+        let pages = data.len() as u64 / self.page_bytes;
+        // SAFETY: the engine calls this for pages that it has claimed for filling.
+        unsafe {
+            segment.frames.with_filling(index, pages, |at, block| {
+                let from = (at - offset) as usize;
+                block.copy_from_slice(&data[from..from + block.len()]);
+                Ok(())
+            })
+        }
     }
 
     fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.read_at(data, index * self.page_bytes)?)
+        let segment = self.segment(file)?;
+        let offset = index * self.page_bytes;
+        if let Some(memfd) = segment.frames.memfd() {
+            return Ok(memfd.read_at(data, offset)?);
+        }
+        let pages = data.len() as u64 / self.page_bytes;
+        // SAFETY: the engine calls this for pages that it has claimed for write-back, or pinned.
+        unsafe {
+            segment.frames.with_claimed(index, pages, |at, block| {
+                let from = (at - offset) as usize;
+                data[from..from + block.len()].copy_from_slice(block);
+                Ok(())
+            })
+        }
     }
 
     fn patch(&self, file: FileNo, offset_bytes: u64, data: &[u8]) -> Result<(), PortError> {
-        Ok(self.segment(file)?.frames.memfd.write_at(data, offset_bytes)?)
+        Ok(self.segment(file)?.frames.patch(offset_bytes, data)?)
     }
 
     fn discard(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
-        Ok(self
-            .segment(file)?
-            .frames
-            .memfd
-            .punch(index * self.page_bytes, pages * self.page_bytes)?)
+        Ok(self.segment(file)?.frames.discard(index, pages)?)
     }
 
     fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
-        let segment = self.segment(file)?;
-        Ok(pagekeeper_sys::file::set_len(&segment.frames.memfd, pages * self.page_bytes)?)
+        match self.segment(file)?.frames.memfd() {
+            Some(memfd) => Ok(pagekeeper_sys::file::set_len(memfd, pages * self.page_bytes)?),
+            None => Ok(()),
+        }
+    }
+
+    fn arrived(&self, place: Place, page: Page) {
+        if let Some(blocks) = &self.blocks {
+            blocks.number(place, page);
+        }
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
@@ -193,6 +233,17 @@ impl Port for LibraryPort {
             Err(error) => return Some(Err(error)),
         };
         let mut bytes = 0;
+        let is_scattered = pages > 1 && segment.frames.memfd().is_none();
+        if let (true, Some(file)) = (is_scattered, segment.store.as_file()) {
+            // SAFETY: as below.
+            let loaded = unsafe {
+                segment.frames.with_filling_scattered(index, pages, |offset, blocks| {
+                    bytes += file.direct().load_scattered(offset, blocks)?;
+                    Ok::<(), PortError>(())
+                })
+            };
+            return Some(loaded.map(|()| bytes));
+        }
         // SAFETY: the engine calls this for pages that it has claimed for filling.
         let loaded = unsafe {
             segment.frames.with_filling(index, pages, |offset, piece| {
@@ -210,6 +261,7 @@ impl Port for LibraryPort {
         }
         let segment = self.segment(file).ok()?;
         let store = segment.store.as_file()?.direct();
+        segment.frames.memfd()?;
         let memory = segment.frames.address_of(index, pages)?.as_mut_ptr();
         let (offset, bytes) = (index * self.page_bytes, bytes as usize);
         let keeper = segment.clone();
@@ -222,7 +274,9 @@ impl Port for LibraryPort {
     }
 
     fn request_pages_max(&self, file: FileNo) -> u32 {
-        let begins = |segment: Arc<Backing>| segment.store.as_file().is_some();
+        let begins = |segment: Arc<Backing>| {
+            segment.store.as_file().is_some() && segment.frames.memfd().is_some()
+        };
         if self.rings.may_begin() && self.segment(file).is_ok_and(begins) {
             (BEGUN_BYTES_MAX / self.page_bytes).max(1) as u32
         } else {
@@ -244,6 +298,10 @@ impl Port for LibraryPort {
             Ok(segment) => segment,
             Err(error) => return Some(Err(error)),
         };
+        if pages > 1 && segment.frames.memfd().is_none() {
+            // Blocks are gathered in a buffer, and written as one.
+            return None;
+        }
         // SAFETY: the engine calls this for pages that it has claimed for write-back and
         // protected in every mapping.
         Some(unsafe {

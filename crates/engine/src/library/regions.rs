@@ -57,7 +57,8 @@ impl Segment {
     /// pages (the last of which may reach behind its end).
     ///
     /// # Errors
-    /// `EOPNOTSUPP`: the cache's fault path is explicit; `EINVAL`: unaligned, empty, or not within
+    /// `EOPNOTSUPP`: the cache's fault path is explicit (as it is wherever its translation is a hash
+    /// table); `EINVAL`: unaligned, empty, or not within
     /// the segment; `EBADF`: a [`Protection::ReadWrite`] region of a handle that may not write;
     /// those of `mmap(2)` and `ioctl_userfaultfd(2)`.
     pub fn map(&self, range: Range<u64>, protection: Protection) -> io::Result<Region> {
@@ -67,7 +68,10 @@ impl Segment {
         }
         let shared = inner.shared();
         let port = shared.engine.port();
-        let Some(userfault) = port.userfault() else { return Err(Errno::OPNOTSUPP.into()) };
+        let (Some(userfault), Some(memfd)) = (port.userfault(), inner.backing.frames.memfd())
+        else {
+            return Err(Errno::OPNOTSUPP.into());
+        };
         let end = range.end.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::INVAL)?;
         let pages_end = self.len().next_multiple_of(PAGE_BYTES);
         if range.is_empty() || !range.start.is_multiple_of(PAGE_BYTES) || end > pages_end {
@@ -82,7 +86,7 @@ impl Segment {
             Protection::ReadWrite => Access::Write,
             Protection::CopyOnWrite => Access::CopyOnWrite,
         };
-        let area = Arc::new(Area::new(&inner.backing.frames.memfd, range.start, len, access)?);
+        let area = Arc::new(Area::new(memfd, range.start, len, access)?);
         let start = area.address();
         let track = pagekeeper_sys::userfault::Track::MISSING
             | pagekeeper_sys::userfault::Track::MINOR

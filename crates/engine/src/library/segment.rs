@@ -16,7 +16,7 @@ use pagekeeper_sys::file::FileId;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Most bytes of a region that are copied aside at a time.
@@ -33,7 +33,8 @@ pub(crate) struct Inner {
     /// Number of write-back errors so far << 32 | the last one's errno.
     errors: AtomicU64,
     writable: bool,
-    on_commit: AtomicBool,
+    /// A [`WriteBack`].
+    write_back: AtomicU8,
     id: Option<FileId>,
     claim: Option<OwnedFd>,
 }
@@ -92,6 +93,14 @@ pub enum WriteBack {
     Background,
     /// Only when the program asks for it: see [`Segment::set_write_back`].
     OnCommit,
+    /// As in the background, and a page at once when a write reaches its end. HP-UX did so, which took
+    /// such a page for done with; *Mapped-File I/O* (appendix I) found that it writes what is deleted
+    /// or written again soon. For comparisons, and for what is to be on storage early.
+    WhenFull,
+}
+
+impl WriteBack {
+    const ALL: [WriteBack; 3] = [WriteBack::Background, WriteBack::OnCommit, WriteBack::WhenFull];
 }
 
 /// What is known of a page: V++'s `GetPageAttributes`.
@@ -138,17 +147,14 @@ impl Inner {
             resizing: Mutex::new(()),
             errors: AtomicU64::new(0),
             writable,
-            on_commit: AtomicBool::new(false),
+            write_back: AtomicU8::new(WriteBack::Background as u8),
             id,
             claim,
         }
     }
 
     fn write_back_mode(&self) -> WriteBack {
-        match self.on_commit.load(Ordering::Acquire) {
-            true => WriteBack::OnCommit,
-            false => WriteBack::Background,
-        }
+        WriteBack::ALL[usize::from(self.write_back.load(Ordering::Acquire))]
     }
 
     pub(crate) fn shared(&self) -> &Arc<Shared> {
@@ -273,20 +279,23 @@ impl Inner {
         if pages > (frames / 2).max(1) { Err(Errno::NOMEM.into()) } else { Ok(()) }
     }
 
-    fn read(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    /// Reads; `was_tried`: the first page, as far as it goes, was not ready if it is the only one.
+    fn read(&self, buf: &mut [u8], offset: u64, was_tried: bool) -> io::Result<usize> {
         let engine = &self.shared().engine;
         let page = self.page_bytes();
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
             let buf = &mut buf[done..];
-            let copied = self.backing.frames.read_pages(engine, Number(self.no), buf, at);
-            if copied > 0 {
-                done += copied;
-                continue;
-            }
             let within = (at & (page - 1)) as usize;
             let len = (page as usize - within).min(buf.len());
+            if !was_tried || done > 0 || len < buf.len() {
+                let copied = self.backing.frames.read_pages(engine, Number(self.no), buf, at);
+                if copied > 0 {
+                    done += copied;
+                    continue;
+                }
+            }
             let rest = (buf.len() + within).div_ceil(page as usize) as u64;
             let copied = self.with_page_slowly(self.place(at / page), Use::Read, rest, |frame| {
                 buf[..len].copy_from_slice(&frame.bytes()[within..within + len]);
@@ -454,7 +463,7 @@ impl Drop for Inner {
             return;
         }
         let engine = &self.shared().engine;
-        if self.write_back_mode() == WriteBack::Background {
+        if self.write_back_mode() != WriteBack::OnCommit {
             let _ = engine.flush(self.no, 0..u64::MAX);
         }
         // What could not be written has nobody left who could ask for it.
@@ -514,20 +523,46 @@ impl Segment {
     /// The store's, for the first page; `EINVAL`: the offset is negative as an `i64`;
     /// `EOWNERDEAD`: in a forked child.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        // One way each, so that neither pays for what the other keeps in registers.
+        match self.inner.backing.frames.is_hashed() {
+            false => self.read_at_mapped(buf, offset),
+            true => self.read_at_hashed(buf, offset),
+        }
+    }
+
+    #[inline(never)]
+    fn read_at_mapped(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.read_page(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
+    }
+
+    #[inline(never)]
+    fn read_at_hashed(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.read_block(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
     }
 
     /// Reads what needs nothing but a copy out of one page, as most reads do. False: it needs more.
     #[inline(always)]
     fn read_page(&self, buf: &mut [u8], offset: u64) -> bool {
         let inner = &*self.inner;
-        let end = offset.wrapping_add(buf.len() as u64);
         let engine = &inner.shared().engine;
-        // Some bytes, no overflow, and none behind the end.
-        end > offset
-            && end <= inner.size.load(Ordering::Acquire)
-            && !may_be_managed(buf)
+        self.is_plain(buf, offset)
             && inner.backing.frames.read_page(engine, Number(inner.no), buf, offset)
+    }
+
+    /// The same where pages are looked for by their hash.
+    #[inline(always)]
+    fn read_block(&self, buf: &mut [u8], offset: u64) -> bool {
+        let inner = &*self.inner;
+        let engine = &inner.shared().engine;
+        self.is_plain(buf, offset)
+            && inner.backing.frames.read_block(engine, Number(inner.no), buf, offset)
+    }
+
+    /// Whether it is some bytes, without overflow, none behind the end, and not into a region.
+    #[inline(always)]
+    fn is_plain(&self, buf: &[u8], offset: u64) -> bool {
+        let end = offset.wrapping_add(buf.len() as u64);
+        end > offset && end <= self.inner.size.load(Ordering::Acquire) && !may_be_managed(buf)
     }
 
     /// Reads whatever is asked for.
@@ -542,7 +577,8 @@ impl Segment {
         if may_be_managed(buf) {
             self.read_to_region(buf, offset)
         } else {
-            self.inner.read(buf, offset)
+            // Of one page, `read_page` was asked before.
+            self.inner.read(buf, offset, true)
         }
     }
 
@@ -553,7 +589,7 @@ impl Segment {
         let mut done = 0;
         while done < buf.len() {
             let len = copy.len().min(buf.len() - done);
-            match self.inner.read(&mut copy[..len], offset + done as u64) {
+            match self.inner.read(&mut copy[..len], offset + done as u64, false) {
                 Ok(n) => {
                     buf[done..done + n].copy_from_slice(&copy[..n]);
                     done += n;
@@ -579,7 +615,20 @@ impl Segment {
     /// # Errors
     /// As [`read_at`](Self::read_at); [`io::ErrorKind::UnexpectedEof`].
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        match self.inner.backing.frames.is_hashed() {
+            false => self.read_exact_at_mapped(buf, offset),
+            true => self.read_exact_at_hashed(buf, offset),
+        }
+    }
+
+    #[inline(never)]
+    fn read_exact_at_mapped(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         if self.read_page(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
+    }
+
+    #[inline(never)]
+    fn read_exact_at_hashed(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.read_block(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
     }
 
     #[inline(never)]
@@ -629,8 +678,22 @@ impl Segment {
         self.write_within(buf, offset)
     }
 
-    /// Writes, making the segment longer where it ends before the bytes do.
+    /// Writes, and writes back what that made full, if it is to be.
     fn write_within(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
+        let written = self.write_cached(buf, offset)?;
+        if self.inner.write_back_mode() == WriteBack::WhenFull {
+            let (first, end) = (offset, offset + written as u64);
+            let full = first / self.page_bytes()..end / self.page_bytes();
+            if !full.is_empty() {
+                // An error is told by the next flush, as one in the background.
+                let _ = self.inner.write_back(full);
+            }
+        }
+        Ok(written)
+    }
+
+    /// Writes, making the segment longer where it ends before the bytes do.
+    fn write_cached(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         let end = offset + buf.len() as u64;
         let inner = &*self.inner;
         let mut done = 0;
@@ -756,7 +819,7 @@ impl Segment {
     pub fn set_write_back(&self, when: WriteBack) -> io::Result<()> {
         self.check_writable()?;
         let on_commit = when == WriteBack::OnCommit;
-        self.inner.on_commit.store(on_commit, Ordering::Release);
+        self.inner.write_back.store(when as u8, Ordering::Release);
         self.inner.shared().engine.write_on_request(self.inner.no, on_commit);
         Ok(())
     }

@@ -82,6 +82,8 @@ pub struct World {
     hands: Option<Hands>,
     handlers: Vec<std::thread::JoinHandle<()>>,
     next_space: AtomicU32,
+    /// Misses in no order bring the block around them along.
+    reads_around: bool,
     /// Changes of address spaces follow each other.
     order: Mutex<()>,
 }
@@ -119,6 +121,7 @@ impl World {
             hands,
             handlers,
             next_space: AtomicU32::new(0),
+            reads_around: setup.seed.is_multiple_of(2),
             order: Mutex::new(()),
         };
         let _ = CURRENT.get_or_init(Mutex::default).lock().map(|mut current| {
@@ -135,6 +138,7 @@ impl World {
     pub fn file_with_holes(&self, storage: Vec<u8>, holes: bool) -> FileNo {
         let (no, version) = self.machine.add_file(storage);
         self.engine.open_file(no, &format!("file{no}"), version, holes);
+        self.engine.read_around(no, self.reads_around);
         no
     }
 

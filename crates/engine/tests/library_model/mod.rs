@@ -18,6 +18,7 @@ pub const EIO: i32 = 5;
 pub const ENOMEM: i32 = 12;
 pub const EINVAL: i32 = 22;
 pub const ENOSPC: i32 = 28;
+pub const EOPNOTSUPP: i32 = 95;
 
 /// Bytes in memory behind a segment, with failures: chances out of 1,000 a call.
 #[derive(Default, Debug)]

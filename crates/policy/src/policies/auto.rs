@@ -93,7 +93,20 @@ const PARAMETERS: &[ParameterInfo] = &[
         kind: Kind::Integer { least: 1, most: 1 << 20 },
         default: Value::Integer(1024),
     },
+    ParameterInfo {
+        key: "start",
+        meaning: "the one of them that is in charge at the start, as if it had been found to be \
+                  better: for who knows what the program does",
+        kind: Kind::Text {
+            what: "home (the first of them) or the name of another",
+            reads: |text| text == START_HOME || names_a_policy(text),
+        },
+        default: Value::Text(std::borrow::Cow::Borrowed(START_HOME)),
+    },
 ];
+
+/// As [`Settings::start`] says it: the first candidate.
+const START_HOME: &str = "home";
 
 /// What the registry says about the selector.
 pub const INFO: PolicyInfo = PolicyInfo {
@@ -139,14 +152,19 @@ pub struct Settings {
     pub sample_shift_most: u32,
     /// Frames that a shadow cache has at least, as far as there are so many.
     pub shadow_frames: u32,
+    /// The candidate in charge at the start, by its place.
+    pub start: usize,
 }
 
 impl Settings {
     fn of(parameters: &Parameters) -> Self {
         let share = parameters.choice("sample");
         let group: u32 = share.strip_prefix("1/").map_or(1, |group| group.parse().unwrap_or(1));
+        let among = candidates(&parameters.text("among")).unwrap_or_default();
+        let start = parameters.text("start");
         Self {
-            among: candidates(&parameters.text("among")).unwrap_or_default(),
+            start: among.iter().position(|spec| spec.name() == start).unwrap_or(HOME),
+            among,
             sample_shift_most: group.ilog2(),
             shadow_frames: parameters.integer("shadow_frames") as u32,
         }
@@ -172,18 +190,21 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// Begins with the first candidate. `seed` draws the sample, and feeds policies that are
-    /// random.
+    /// Begins with the first candidate, or the one that is said to be better. `seed` draws the sample,
+    /// and feeds policies that are random.
     ///
     /// # Panics
     /// If there is no candidate, or one of them runs in the simulator alone.
     pub fn new(settings: Settings, frames: u32, seed: u64) -> Self {
         let shift = settings.sample_shift(frames);
-        let contest = Contest::new(settings.among.clone(), shadow(frames, shift), seed);
-        let first = build(&settings.among[0], frames, seed);
+        let mut contest = Contest::new(settings.among.clone(), shadow(frames, shift), seed);
+        if settings.start != HOME {
+            contest.leave(settings.start, Evidence::default());
+        }
+        let first = build(&settings.among[settings.start], frames, seed);
         Self {
             pool: Switched::new(first, contest.wants_places()),
-            active: 0,
+            active: settings.start,
             frames,
             sample: Sample::new(shift, seed),
             contest,

@@ -86,6 +86,9 @@ struct Excursion {
     home: Gain,
     /// Since the last look at whether it is worth it.
     look: Evidence,
+    /// Begun on somebody's word: nothing was seen of reuse that it could save. A round of a loop may
+    /// take any time, so it has all the patience that there is.
+    is_on_trust: bool,
 }
 
 /// Who is in charge of memory, and what a shadow cache that is like memory holds.
@@ -200,6 +203,10 @@ impl Contest {
         match &mut self.state {
             State::Home => best.map(|(_, candidate, evidence)| self.leave(candidate, evidence)),
             State::Away(excursion) => {
+                let patience_refs = match excursion.is_on_trust {
+                    true => PATIENCE_PER_FRAME[1] * u64::from(frames),
+                    false => patience_refs,
+                };
                 let home_better = excursion
                     .count(active_missed, home_missed, gain_needed(frames, 0), patience_refs)
                     .map(|evidence| (HOME, evidence));
@@ -255,7 +262,8 @@ impl Contest {
         self.trials.iter_mut().for_each(|trial| change(&mut trial.pool));
     }
 
-    fn leave(&mut self, candidate: usize, evidence: Evidence) -> Change {
+    /// A challenger is in charge from now on.
+    pub(super) fn leave(&mut self, candidate: usize, evidence: Evidence) -> Change {
         self.forget_gains();
         self.state = State::Away(Excursion {
             candidate,
@@ -263,6 +271,7 @@ impl Contest {
             saved: 0,
             home: Gain::default(),
             look: Evidence::default(),
+            is_on_trust: evidence == Evidence::default(),
         });
         Change { to: candidate, because_of: candidate, evidence }
     }

@@ -1,0 +1,90 @@
+//! Interjecting: programs that make no calls have their mappings taken over as well.
+//!
+//! When a standby ends, each process has its mappings taken over at its next call of libc. One that
+//! only touches memory (a loop over a mapped file) makes none; one of its threads is sent into the
+//! preload library between two instructions ([`pagekeeper_sys::detour`]).
+//!
+//! A process of its own does that, a child of the holder ([`crate::holder`]): what a tracer is told by
+//! `waitpid(2)`, other threads of the manager would hear instead of it, who wait for the program to
+//! end.
+
+use crate::standby::standing_by;
+use pagekeeper_sys::detour::{self, Detour};
+use pagekeeper_sys::process;
+use pagekeeper_wire as wire;
+use std::mem::offset_of;
+use std::time::Duration;
+
+/// How long it is until all are looked at again: at first, and at most.
+const AGAIN: Duration = Duration::from_millis(1);
+const AGAIN_MAX: Duration = Duration::from_millis(100);
+
+/// A process that has mappings to be taken over.
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    pid: u32,
+    /// Address of its [`wire::Interjection`].
+    at: u64,
+}
+
+impl Waiting {
+    /// Processes that have mapped the page of a standby (by its inode) and have mappings to be taken
+    /// over.
+    fn all(page_inode: u64) -> impl Iterator<Item = Waiting> {
+        standing_by(page_inode).filter_map(|(pid, page_end)| {
+            let bytes = (wire::INTERJECTION_BYTES - size_of::<wire::Interjection>()) as u64;
+            let waiting = Waiting { pid, at: page_end + bytes };
+            waiting.entry().map(|_| waiting)
+        })
+    }
+
+    /// Where a thread of it is to be sent; none if that is not needed any more, or not possible.
+    fn entry(self) -> Option<u64> {
+        let mut bytes = [0; size_of::<wire::Interjection>()];
+        if process::process_vm_read(self.pid, self.at, &mut bytes) != Ok(bytes.len()) {
+            return None;
+        }
+        let word = |offset| {
+            let bytes = bytes[offset..].first_chunk().expect("a field of the structure");
+            u64::from_le_bytes(*bytes)
+        };
+        let entry = word(offset_of!(wire::Interjection, entry));
+        let has_mapped = word(offset_of!(wire::Interjection, has_mapped));
+        let is_used = word(offset_of!(wire::Interjection, is_used));
+        (entry != 0 && has_mapped == 1 && is_used == 0).then_some(entry)
+    }
+
+    fn set_used(self, used: u64) -> Option<()> {
+        let at = self.at + offset_of!(wire::Interjection, is_used) as u64;
+        process::process_vm_write(self.pid, at, &used.to_le_bytes()).ok().map(drop)
+    }
+
+    /// Sends one of its threads, if one can be.
+    fn interject(self) -> Option<()> {
+        let detour = Detour { entry: self.entry()?, stack_end: self.at & !63 };
+        for tid in detour::threads_in_program(self.pid) {
+            self.set_used(1)?;
+            match detour::send(tid, detour, wire::SIGNALS_HELD) {
+                Ok(true) => return Some(()),
+                Ok(false) | Err(_) => self.set_used(0)?,
+            }
+        }
+        None
+    }
+}
+
+/// Interjects wherever it is needed, and returns when it is no more: in the process made for it.
+pub(crate) fn interject(page_inode: u64) {
+    let mut again = AGAIN;
+    let mut all: Vec<Waiting> = Waiting::all(page_inode).collect();
+    while !all.is_empty() {
+        all.retain(|waiting| waiting.entry().is_some() && waiting.interject().is_none());
+        std::thread::sleep(again);
+        again = (again * 2).min(AGAIN_MAX);
+    }
+}
+
+/// Whether there is need of it.
+pub(crate) fn is_needed(page_inode: u64) -> bool {
+    Waiting::all(page_inode).next().is_some()
+}

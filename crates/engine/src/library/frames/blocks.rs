@@ -1,0 +1,300 @@
+//! Translation by a hash table: each page's bytes in a block of its own, found through chains.
+//!
+//! This is the buffer cache that *Mapped-File I/O* (SOSP 1989) compares its own with: a header for
+//! each block, hashed by segment and page, on a chain of headers. Blocks belong to the cache and
+//! are used again, so that memory is neither taken from the kernel for a page that comes nor given
+//! back for one that goes. All that decides about pages is the same as where they are mapped.
+//!
+//! **Readers walk chains without a lock**, while others change them. What they find may be old: a
+//! header that stands for another page by then. So a reader pins the page whose number the header
+//! has, and looks at the header's key and number again. They are set before a page's word says that
+//! it is resident, and taken away, the number first, before it says that it is absent: so a page
+//! that is pinned has one header, which does not change, and no other has its number or its key. If
+//! the header has the number still, it is that page's header, and was when its key was looked at.
+//! Changes are made under one lock, and what must be found is looked for there once more.
+
+use crate::library::frames::{Slots, empty, word_of};
+use crate::table::ExtentWords;
+use crate::word::WordRef;
+use pagekeeper_frames::{EXTENT_PAGES, Place};
+use pagekeeper_policy::Page;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::alias::{Alias, AliasRange};
+use pagekeeper_sys::memfd::Memfd;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
+
+/// Blocks that are given memory together.
+const CHUNK_BLOCKS: usize = 4096;
+/// Chunks: 64 GiB of the smallest blocks.
+const CHUNKS: usize = 4096;
+/// Memory of unused blocks that is kept for the next pages: a window of read-ahead.
+const KEPT_BYTES: u64 = 1 << 20;
+const INDEX_BITS: u32 = 40;
+
+/// What stands for a block. Zeros stand for none, so numbers are stored plus one.
+#[derive(Default)]
+pub(super) struct Header {
+    /// The page whose bytes are in the block, or 0: see [`key`].
+    key: AtomicU64,
+    /// That page's number plus one; 0 while it is being filled.
+    page: AtomicU32,
+    /// The next block on the chain plus one, or 0.
+    next: AtomicU32,
+}
+
+struct Chunk {
+    headers: [Header; CHUNK_BLOCKS],
+    memory: Alias,
+}
+
+/// A block, with what it was allotted with.
+#[derive(Clone, Copy)]
+struct Block<'a> {
+    chunk: &'a Chunk,
+    number: u32,
+}
+
+impl<'a> Block<'a> {
+    #[inline(always)]
+    fn header(self) -> &'a Header {
+        &self.chunk.headers[self.number as usize % CHUNK_BLOCKS]
+    }
+}
+
+/// Blocks that hold no page.
+#[derive(Default)]
+struct Unused {
+    /// With memory, the last used last.
+    kept: Vec<u32>,
+    /// Without.
+    bare: Vec<u32>,
+    /// How many blocks were used so far.
+    numbered: u32,
+}
+
+/// The blocks of a cache.
+pub(crate) struct Blocks {
+    memfd: Memfd,
+    words: &'static [ExtentWords],
+    page_shift: u32,
+    /// The first block of each chain plus one, or 0.
+    chains: Box<[AtomicU32]>,
+    chunks: Slots<Box<Chunk>, CHUNKS>,
+    unused: Mutex<Unused>,
+}
+
+/// A page that was found: its header, and where its bytes lie.
+pub(super) struct Found<'a> {
+    header: &'a Header,
+    place: Place,
+    page: u32,
+    pub(super) bytes: AliasRange<'a>,
+}
+
+impl Found<'_> {
+    /// Whether the page that was found, which the caller has pinned, is the one that was looked for.
+    #[inline(always)]
+    pub(super) fn is_current(&self) -> bool {
+        self.header.key.load(Ordering::Acquire) == key(self.place)
+            && self.header.page.load(Ordering::Acquire) == self.page
+    }
+}
+
+#[inline(always)]
+fn key(place: Place) -> u64 {
+    (u64::from(place.segment.0) << INDEX_BITS | place.index) + 1
+}
+
+impl Blocks {
+    /// No blocks yet, and so many chains.
+    pub(crate) fn new(
+        words: &'static [ExtentWords],
+        page_bytes: u64,
+        chains: u32,
+    ) -> Result<Blocks, Errno> {
+        Ok(Blocks {
+            memfd: Memfd::create("pagekeeper:blocks", 0, false)?,
+            words,
+            page_shift: page_bytes.trailing_zeros(),
+            chains: (0..chains.max(1)).map(|_| AtomicU32::new(0)).collect(),
+            chunks: empty(),
+            unused: Mutex::default(),
+        })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Unused> {
+        self.unused.lock().expect("blocks")
+    }
+
+    /// The chain of a key: Fibonacci hashing, then any number of chains.
+    #[inline(always)]
+    fn chain(&self, key: u64) -> &AtomicU32 {
+        let hash = key.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        &self.chains[((hash * self.chains.len() as u64) >> 32) as usize]
+    }
+
+    #[inline(always)]
+    fn chunk(&self, block: u32) -> Option<&Chunk> {
+        self.chunks.get(block as usize / CHUNK_BLOCKS)?.get().map(|chunk| &**chunk)
+    }
+
+    /// Walks a page's chain, to its block.
+    #[inline(always)]
+    fn walk(&self, key: u64) -> Option<Block<'_>> {
+        let mut at = self.chain(key).load(Ordering::Acquire);
+        loop {
+            let number = at.checked_sub(1)?;
+            let chunk = self.chunk(number)?;
+            let block = Block { chunk, number };
+            if block.header().key.load(Ordering::Acquire) == key {
+                return Some(block);
+            }
+            at = block.header().next.load(Ordering::Acquire);
+        }
+    }
+
+    /// Where bytes of a block lie.
+    #[inline(always)]
+    fn bytes<'a>(&self, block: Block<'a>, within: usize, len: usize) -> Option<AliasRange<'a>> {
+        let start = (block.number as usize % CHUNK_BLOCKS) << self.page_shift;
+        block.chunk.memory.range(start + within, len)
+    }
+
+    /// Looks for a page that is in memory, and some of its bytes. Without a lock, so that a page may
+    /// be missed while others come and go; whoever then uses the page by its word asks whether what
+    /// was found [is current](Found::is_current) before anything else.
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        place: Place,
+        within: usize,
+        len: usize,
+    ) -> Option<(WordRef<'static>, Found<'_>)> {
+        let block = self.walk(key(place))?;
+        let header = block.header();
+        let page = header.page.load(Ordering::Acquire);
+        let number = page.checked_sub(1)?;
+        let words = self.words.get((number / EXTENT_PAGES) as usize)?;
+        let bytes = self.bytes(block, within, len)?;
+        Some((word_of(words, u64::from(number)), Found { header, place, page, bytes }))
+    }
+
+    /// As [`find`](Self::find) of a whole page, and `take`s it while nothing comes or goes.
+    pub(super) fn find_surely<T>(
+        &self,
+        place: Place,
+        take: impl FnOnce(WordRef<'static>) -> Option<T>,
+    ) -> Option<(T, AliasRange<'_>)> {
+        let _unchanged = self.lock();
+        let (word, found) = self.find(place, 0, 1 << self.page_shift)?;
+        Some((take(word)?, found.bytes))
+    }
+
+    /// The block of a page that somebody has claimed, or uses: it stays that page's, and is only to
+    /// be found.
+    fn claimed(&self, place: Place) -> Option<Block<'_>> {
+        self.walk(key(place)).or_else(|| {
+            let _unchanged = self.lock();
+            self.walk(key(place))
+        })
+    }
+
+    /// Where the bytes of a page lie that somebody has claimed, or uses.
+    pub(super) fn bytes_of(&self, place: Place) -> Result<AliasRange<'_>, Errno> {
+        let block = self.claimed(place).ok_or(Errno::FAULT)?;
+        self.bytes(block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
+    }
+
+    /// Gives claimed pages blocks to be filled.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`]: there is no address space left, or there are more pages than a control has
+    /// room for. Pages before that have theirs.
+    pub(super) fn give(&self, first: Place, pages: u64) -> Result<(), Errno> {
+        let mut unused = self.lock();
+        for index in first.index..first.index + pages {
+            let key = key(Place { index, ..first });
+            if self.walk(key).is_some() {
+                continue;
+            }
+            let number = self.take_block(&mut unused)?;
+            let chunk = self.chunk(number).ok_or(Errno::NOMEM)?;
+            let header = Block { chunk, number }.header();
+            let chain = self.chain(key);
+            header.key.store(key, Ordering::Release);
+            header.next.store(chain.load(Ordering::Acquire), Ordering::Release);
+            chain.store(number + 1, Ordering::Release);
+        }
+        Ok(())
+    }
+
+    fn take_block(&self, unused: &mut Unused) -> Result<u32, Errno> {
+        if let Some(block) = unused.kept.pop().or_else(|| unused.bare.pop()) {
+            return Ok(block);
+        }
+        let block = unused.numbered;
+        let no = block as usize / CHUNK_BLOCKS;
+        let slot = self.chunks.get(no).ok_or(Errno::NOMEM)?;
+        if slot.get().is_none() {
+            let bytes = (CHUNK_BLOCKS as u64) << self.page_shift;
+            pagekeeper_sys::file::set_len(&self.memfd, (no as u64 + 1) * bytes)?;
+            let memory = Alias::new(&self.memfd, no as u64 * bytes, bytes as usize)?;
+            let headers = std::array::from_fn(|_| Header::default());
+            let _ = slot.set(Box::new(Chunk { headers, memory }));
+        }
+        unused.numbered += 1;
+        Ok(block)
+    }
+
+    /// A claimed page that is about to be at rest has this number.
+    pub(crate) fn number(&self, place: Place, page: Page) {
+        if let Some(block) = self.claimed(place) {
+            block.header().page.store(page.0 + 1, Ordering::Release);
+        }
+    }
+
+    /// Takes the blocks of claimed pages back, if they have any.
+    pub(super) fn take_back(&self, first: Place, pages: u64) {
+        let mut unused = self.lock();
+        for index in first.index..first.index + pages {
+            self.unlink(&mut unused, key(Place { index, ..first }));
+        }
+    }
+
+    fn unlink(&self, unused: &mut Unused, key: u64) {
+        let mut link = self.chain(key);
+        loop {
+            let at = link.load(Ordering::Acquire);
+            let Some(number) = at.checked_sub(1) else { return };
+            let Some(chunk) = self.chunk(number) else { return };
+            let header = Block { chunk, number }.header();
+            if header.key.load(Ordering::Acquire) != key {
+                link = &header.next;
+                continue;
+            }
+            link.store(header.next.load(Ordering::Acquire), Ordering::Release);
+            header.page.store(0, Ordering::Release);
+            header.key.store(0, Ordering::Release);
+            let is_kept = (unused.kept.len() as u64) << self.page_shift < KEPT_BYTES;
+            let offset = u64::from(number) << self.page_shift;
+            if is_kept || self.memfd.punch(offset, 1 << self.page_shift).is_err() {
+                unused.kept.push(number);
+            } else {
+                unused.bare.push(number);
+            }
+            return;
+        }
+    }
+
+    /// Overwrites bytes of a page that stays meanwhile, if it has a block.
+    pub(super) fn patch(&self, place: Place, within: u64, data: &[u8]) -> Result<(), Errno> {
+        match self.claimed(place) {
+            // By the kernel, as where frames are mapped: others may read the page.
+            Some(block) => {
+                self.memfd.write_at(data, (u64::from(block.number) << self.page_shift) + within)
+            }
+            None => Ok(()),
+        }
+    }
+}

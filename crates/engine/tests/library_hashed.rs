@@ -1,0 +1,67 @@
+//! The tests of the library and of its managers over the control: a hash table, whose chains are long
+//! so that many meet on them; and what only a control is asked.
+
+mod library_model;
+mod library_tests;
+mod managers_tests;
+
+use library_model::{Chaos, ChaosStore, EINVAL, EOPNOTSUPP, PAGE, Rng};
+use pagekeeper::library::{Buckets, Cache, FaultPath, PolicySpec, Protection, Translation};
+
+const TRANSLATION: Translation = Translation::Hash(Buckets::Fixed(3));
+
+#[test]
+fn a_control_maps_nothing_and_pins_within_a_page() {
+    let cache = Cache::builder(1 << 20).translation(TRANSLATION).build().unwrap();
+    let segment = cache.scratch(4 * PAGE as u64).unwrap();
+    let page = PAGE as u64;
+    let mapped = segment.map(0..page, Protection::Read);
+    assert_eq!(mapped.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
+    let crossing = segment.pin(page - 1..page + 1);
+    assert_eq!(crossing.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
+    assert_eq!(segment.pin(page..2 * page).unwrap().len(), PAGE);
+    let regions = Cache::builder(1 << 20).translation(TRANSLATION).fault_path(FaultPath::Inline);
+    assert_eq!(regions.build().unwrap_err().raw_os_error(), Some(EINVAL));
+    let nowhere = Cache::builder(1 << 20).translation(Translation::Hash(Buckets::Fixed(0)));
+    assert_eq!(nowhere.build().unwrap_err().raw_os_error(), Some(EINVAL));
+}
+
+/// Nothing but the lookup differs: the same reads and writes lead to the same decisions, under any
+/// policy.
+#[test]
+fn a_control_takes_the_same_decisions() {
+    for policy in ["lru", "mru", "clock", "2q", "lirs"] {
+        let counts = [Translation::Mapped, TRANSLATION, Translation::Hash(Buckets::Sized)].map(
+            |translation| {
+                let cache = Cache::builder(64 * PAGE as u64)
+                    .translation(translation)
+                    .policy(PolicySpec::parse(policy).unwrap())
+                    .workers(0)
+                    .write_back_period(None)
+                    .build()
+                    .unwrap();
+                let store = ChaosStore(Chaos::new(300 * PAGE));
+                let segment = cache.open_store(store, "memory").unwrap();
+                let mut rng = Rng(11);
+                let mut buf = vec![0; 3 * PAGE];
+                for _ in 0..4000 {
+                    let len = 1 + rng.below(buf.len() as u64 - 1) as usize;
+                    let at = rng.below(297 * PAGE as u64);
+                    // Half of them in the first tenth.
+                    let at = if rng.below(2) == 0 { at / 10 } else { at };
+                    match rng.below(4) {
+                        0 => segment.write_all_at(&buf[..len], at).unwrap(),
+                        _ => segment.read_exact_at(&mut buf[..len], at).unwrap(),
+                    }
+                }
+                segment.flush().unwrap();
+                let stats = cache.stats();
+                let total = stats.total;
+                assert!(total.major_faults > 0 && total.write_backs > 0, "{total:?}");
+                (stats.decisions_digest, total.read_bytes, total.written_bytes)
+            },
+        );
+        assert_eq!(counts[0], counts[1], "{policy}");
+        assert_eq!(counts[0], counts[2], "{policy}");
+    }
+}

@@ -1,0 +1,452 @@
+//! Managers that fill and write back in another way, against a plain vector of bytes.
+
+use crate::TRANSLATION;
+use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
+use crate::library_model::{Chaos, ChaosStore, EIO, ENOMEM, ENOSPC, EOPNOTSUPP, PAGE, Rng};
+use pagekeeper::library::{
+    Advice, Builder, Cache, Codec, Compressed, Discardable, Logged, Mirrored, Options, Segment,
+    Side, Store, WriteBack,
+};
+use proptest::prelude::*;
+use std::collections::HashSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Some twenty frames.
+const TINY: u64 = 96 << 10;
+
+fn builder(budget_bytes: u64) -> Builder {
+    Cache::builder(budget_bytes).translation(TRANSLATION)
+}
+
+fn tiny(workers: usize) -> Cache {
+    tiny_of(PAGE, workers)
+}
+
+fn tiny_of(page: usize, workers: usize) -> Cache {
+    let builder = builder(TINY / PAGE as u64 * page as u64).page_bytes(page as u64);
+    builder.workers(workers).write_back_period(None).build().unwrap()
+}
+
+fn bytes_of(chaos: &Chaos) -> Vec<u8> {
+    chaos.bytes.lock().unwrap().clone()
+}
+
+/// A store around one or two that are watched.
+type Made = (Arc<dyn Store>, Vec<Arc<Chaos>>);
+
+fn make(kind: usize, cache: &Cache, len: usize) -> Made {
+    let (a, b, log) = (Chaos::new(len), Chaos::new(len), Chaos::new(0));
+    let store = |chaos: &Arc<Chaos>| ChaosStore(chaos.clone());
+    let pool = || cache.reserve(cache.budget_bytes() / 4).unwrap();
+    let logged = |below| Logged::open(below, store(&log), 64 << 10).unwrap();
+    let never = |_: u64, _: &mut [u8]| -> io::Result<()> { unreachable!("nothing is discardable") };
+    match kind {
+        0 => (Arc::new(Compressed::new(store(&a), pool(), Codec::Lz4)), vec![a]),
+        1 => (Arc::new(Compressed::new(store(&a), pool(), Codec::Zstd(1))), vec![a]),
+        2 => (Arc::new(Mirrored::new(store(&a), store(&b)).unwrap()), vec![a, b]),
+        3 => (Arc::new(Discardable::new(store(&a), never)), vec![a]),
+        4 => {
+            let logged = Logged::open(store(&a), store(&log), 64 << 10).unwrap();
+            (Arc::new(Compressed::new(logged, pool(), Codec::Lz4)), vec![])
+        }
+        _ => {
+            let mirror: Arc<dyn Store> = Arc::new(Mirrored::new(store(&a), store(&b)).unwrap());
+            (Arc::new(logged(mirror)), vec![])
+        }
+    }
+}
+
+fn play_all(segment: &Segment, model: &mut Vec<u8>, ops: &[Op]) {
+    for op in ops {
+        play(segment, model, op);
+    }
+    let len = model.len() * 2;
+    play(segment, model, &Op::Read { at: 0, len });
+    segment.flush().unwrap();
+}
+
+fn play_on_managers(ops: &[Op], cache: impl Fn() -> Cache, start: usize) {
+    for kind in 0..6 {
+        let cache = cache();
+        let (store, below) = make(kind, &cache, start);
+        let mut model = vec![0; start];
+        let segment = cache.open_store(store.clone(), "managed").unwrap();
+        play_all(&segment, &mut model, ops);
+        for chaos in below {
+            assert!(bytes_of(&chaos) == model, "kind {kind}");
+        }
+        // What the store below was given is found by who begins anew.
+        drop(segment);
+        let segment = cache.open_store(store, "again").unwrap();
+        let len = model.len() * 2;
+        play(&segment, &mut model, &Op::Read { at: 0, len });
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 6, ..ProptestConfig::default() })]
+    #[test]
+    fn large_pages_are_what_they_are_whoever_manages_them(
+        ops in ops_on(64 << 10, 40),
+        start in 0..40usize << 16,
+    ) {
+        play_on_managers(&ops, || tiny_of(64 << 10, 1), start);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_segment_is_what_a_vector_is_whoever_manages_it(
+        ops in ops(),
+        workers in 0usize..2,
+        start in 0..LEN_MAX,
+    ) {
+        play_on_managers(&ops, || tiny(workers), start);
+    }
+
+    /// Storage fails now and then; what was written is there when it has calmed down.
+    #[test]
+    fn nothing_is_lost_when_the_store_below_fails(seed in any::<u64>(), kind in 0usize..5) {
+        const LEN: usize = 64 * PAGE;
+        let cache = tiny(1);
+        let (a, b, log) = (Chaos::new(LEN), Chaos::new(LEN), Chaos::new(0));
+        let store = |chaos: &Arc<Chaos>| ChaosStore(chaos.clone());
+        let pool = || cache.reserve(24 << 10).unwrap();
+        let open = || Logged::open(store(&a), store(&log), 64 << 10).unwrap();
+        let logged = Arc::new(open());
+        let mirror = Arc::new(Mirrored::new(store(&a), store(&b)).unwrap());
+        let managed: Arc<dyn Store> = match kind {
+            0 => Arc::new(Compressed::new(store(&a), pool(), Codec::Lz4)),
+            1 => logged.clone(),
+            2 => mirror.clone(),
+            3 => Arc::new(Compressed::new(mirror.clone(), pool(), Codec::Lz4)),
+            _ => Arc::new(Compressed::new(logged.clone(), pool(), Codec::Lz4)),
+        };
+        let segment = cache.open_store(managed, "managed").unwrap();
+        let mut model = vec![0; LEN];
+        let mut rng = Rng(seed);
+        for step in 0..200 {
+            let failing = if step % 3 == 0 { 0 } else { 300 };
+            for chaos in [&a, &log] {
+                chaos.set(&chaos.store_fails, failing);
+                chaos.set(&chaos.load_fails, failing / 3);
+            }
+            let at = rng.below((LEN - 2 * PAGE) as u64) as usize;
+            let piece = content(rng.next() as u8, rng.below(2 * PAGE as u64) as usize);
+            match rng.below(8) {
+                0 => drop(segment.flush()),
+                1..4 => {
+                    let mut buf = vec![0; piece.len()];
+                    match segment.read_at(&mut buf, at as u64) {
+                        Ok(n) => prop_assert_eq!(&buf[..n], &model[at..at + n]),
+                        Err(error) => prop_assert_eq!(error.raw_os_error(), Some(EIO)),
+                    }
+                }
+                _ => {
+                    let written = match segment.write_at(&piece, at as u64) {
+                        Ok(n) => n,
+                        Err(error) => {
+                            let errno = error.raw_os_error();
+                            prop_assert!([Some(EIO), Some(ENOSPC)].contains(&errno));
+                            0
+                        }
+                    };
+                    model[at..at + written].copy_from_slice(&piece[..written]);
+                }
+            }
+        }
+        a.calm();
+        log.calm();
+        // What failed before is told now, at the latest; what is written then is written.
+        let _ = segment.flush();
+        segment.flush().unwrap();
+        let mut all = vec![0; LEN];
+        segment.read_exact_at(&mut all, 0).unwrap();
+        prop_assert!(all == model);
+        if matches!(kind, 1 | 4) {
+            logged.checkpoint().unwrap();
+        }
+        if matches!(kind, 2 | 3) {
+            prop_assert!(!mirror.is_stale(Side::Second));
+            prop_assert!(bytes_of(&b) == model, "the side that served");
+            if mirror.is_stale(Side::First) {
+                prop_assert!(mirror.take_error(Side::First).is_some());
+                mirror.resync(Side::First).unwrap();
+            }
+        }
+        prop_assert!(bytes_of(&a) == model);
+    }
+
+    /// Each page holds what was written to it, or, while it is discardable, what is made anew.
+    #[test]
+    fn discardable_pages_are_as_they_were_or_made_anew(seed in any::<u64>(), compressed in any::<bool>()) {
+        const PAGES: u64 = 60;
+        let cache = tiny(0);
+        let chaos = Chaos::new(PAGES as usize * PAGE);
+        let make = |offset: u64, pages: &mut [u8]| {
+            for (i, page) in pages.chunks_mut(PAGE).enumerate() {
+                page.fill(0x80 | (offset / PAGE as u64 + i as u64) as u8);
+            }
+            Ok(())
+        };
+        let below: Arc<dyn Store> = match compressed {
+            true => Arc::new(Compressed::new(
+                ChaosStore(chaos.clone()), cache.reserve(24 << 10).unwrap(), Codec::Lz4)),
+            false => Arc::new(ChaosStore(chaos.clone())),
+        };
+        let store = Arc::new(Discardable::new(below, make));
+        let segment = cache.open_store(store.clone(), "index").unwrap();
+        // Per page: what it may hold.
+        let mut may: Vec<HashSet<u8>> = vec![HashSet::from([0]); PAGES as usize];
+        let mut discardable = HashSet::new();
+        let mut rng = Rng(seed);
+        for step in 0..600u64 {
+            let page = rng.below(PAGES);
+            let at = page as usize;
+            let made = 0x80 | page as u8;
+            let range = page * PAGE as u64..(page + 1) * PAGE as u64;
+            match rng.below(12) {
+                0 => {
+                    segment.advise(range, Advice::Discardable).unwrap();
+                    discardable.insert(page);
+                    may[at].insert(made);
+                }
+                1 => {
+                    segment.advise(range, Advice::Needed).unwrap();
+                    discardable.remove(&page);
+                }
+                2 if step % 4 == 0 => segment.flush().unwrap(),
+                3 => segment.advise(range, Advice::DontNeed).unwrap(),
+                4..7 => {
+                    let value = (step % 0x7f) as u8 + 1;
+                    segment.write_all_at(&vec![value; PAGE], range.start).unwrap();
+                    may[at] = HashSet::from([value]);
+                    if discardable.contains(&page) {
+                        may[at].insert(made);
+                    }
+                }
+                _ => {
+                    let mut got = vec![0; PAGE];
+                    segment.read_exact_at(&mut got, range.start).unwrap();
+                    prop_assert!(got.iter().all(|byte| *byte == got[0]), "half a page");
+                    prop_assert!(may[at].contains(&got[0]), "page {page}: {} of {:?}", got[0], may[at]);
+                    if !discardable.contains(&page) {
+                        // It can be nothing else from now on.
+                        may[at] = HashSet::from([got[0]]);
+                    }
+                }
+            }
+        }
+        prop_assert!(store.made_pages() > 0 && store.dropped_pages() > 0);
+    }
+
+    /// Storage changes at commits alone, and a rollback brings the last one back.
+    #[test]
+    fn what_is_not_committed_is_not_written(seed in any::<u64>(), workers in 0usize..2) {
+        const LEN: usize = 64 * PAGE;
+        let cache = tiny(workers);
+        let chaos = Chaos::new(LEN);
+        let segment = cache.open_store(ChaosStore(chaos.clone()), "table").unwrap();
+        // Another segment wants frames as well.
+        let other = cache.scratch(LEN as u64).unwrap();
+        segment.set_write_back(WriteBack::OnCommit).unwrap();
+        let (mut committed, mut model) = (vec![0; LEN], vec![0; LEN]);
+        let (mut full, mut rng) = (0, Rng(seed));
+        for step in 0..300u64 {
+            let at = rng.below((LEN - 3 * PAGE) as u64) as usize;
+            match rng.below(40) {
+                0 => {
+                    segment.flush().unwrap();
+                    committed.clone_from(&model);
+                }
+                1 => {
+                    segment.discard(0..LEN as u64).unwrap();
+                    model.clone_from(&committed);
+                }
+                2..15 => {
+                    let mut buf = vec![0; 3 * PAGE];
+                    segment.read_exact_at(&mut buf, at as u64).unwrap();
+                    prop_assert!(buf == model[at..at + 3 * PAGE]);
+                    other.read_exact_at(&mut buf, at as u64).unwrap();
+                }
+                15..20 => other.write_all_at(&[step as u8; 100], at as u64).unwrap(),
+                _ => {
+                    let piece = content(step as u8, rng.below(3 * PAGE as u64) as usize);
+                    match segment.write_at(&piece, at as u64) {
+                        Ok(n) => model[at..at + n].copy_from_slice(&piece[..n]),
+                        Err(error) => {
+                            prop_assert_eq!(error.raw_os_error(), Some(ENOMEM));
+                            full += 1;
+                        }
+                    }
+                }
+            }
+            prop_assert!(bytes_of(&chaos) == committed, "step {step}");
+        }
+        prop_assert!(full > 0);
+        // Closed without a commit.
+        drop(segment);
+        prop_assert!(bytes_of(&chaos) == committed);
+    }
+}
+
+#[test]
+fn what_is_set_aside_is_taken_from_the_frames_and_given_back() {
+    let cache = builder(1 << 20).workers(0).build().unwrap();
+    let segment = cache.scratch(2 << 20).unwrap();
+    let resident = || {
+        let mut all = vec![0; 2 << 20];
+        segment.read_exact_at(&mut all, 0).unwrap();
+        let pages = segment.attributes(0..2 << 20).unwrap();
+        pages.iter().filter(|page| page.resident).count() * PAGE
+    };
+    let before = resident();
+    let reserved = cache.reserve(512 << 10).unwrap();
+    let pages = segment.attributes(0..2 << 20).unwrap();
+    let left = pages.iter().filter(|page| page.resident).count() * PAGE;
+    assert!(left <= before - (512 << 10), "{left} of {before} stay beside 512 KiB");
+    assert!(resident() <= before - (512 << 10));
+    assert_eq!(cache.reserve(1).unwrap_err().raw_os_error(), Some(ENOMEM));
+    drop(reserved);
+    assert!(resident() >= before - PAGE, "given back");
+    // A store holds it as long as it stands behind a segment.
+    let store = Compressed::new(
+        ChaosStore(Chaos::new(PAGE)),
+        cache.reserve(512 << 10).unwrap(),
+        Codec::Lz4,
+    );
+    let managed = cache.open_store(store, "managed").unwrap();
+    assert!(cache.reserve(512 << 10).is_err());
+    drop(managed);
+    assert!(cache.reserve(512 << 10).is_ok());
+}
+
+/// A working set twice the frames, but half of them when compressed, is read from storage once.
+#[test]
+fn compressed_pages_save_reads_and_writes() {
+    const LEN: usize = 64 * PAGE;
+    let cache = builder(256 << 10).workers(0).write_back_period(None).build().unwrap();
+    let chaos = Chaos::new(LEN);
+    let store = ChaosStore(chaos.clone());
+    let pool = Compressed::new(store, cache.reserve(128 << 10).unwrap(), Codec::Lz4);
+    let pool = Arc::new(pool);
+    let segment = cache.open_store(pool.clone(), "heap").unwrap();
+    for round in 0..5u8 {
+        for page in 0..64u64 {
+            let at = page * PAGE as u64;
+            let mut seen = [0; 8];
+            segment.read_exact_at(&mut seen, at).unwrap();
+            assert_eq!(seen, [round; 8]);
+            segment.write_all_at(&[round + 1; 8], at).unwrap();
+        }
+    }
+    let counts = pool.counts();
+    assert_eq!(chaos.stores.load(Ordering::SeqCst), 0, "{counts:?}");
+    assert!(counts.bytes <= 128 << 10 && counts.found > 150, "{counts:?}");
+    segment.flush().unwrap();
+    assert_eq!(bytes_of(&chaos)[63 * PAGE..][..8], [5; 8]);
+    assert_eq!(pool.counts().dirty_pages, 0);
+}
+
+#[test]
+fn only_stores_that_can_make_pages_anew_take_them_for_discardable() {
+    let cache = tiny(0);
+    let segment = cache.open_store(ChaosStore(Chaos::new(4 * PAGE)), "plain").unwrap();
+    let error = segment.advise(0..PAGE as u64, Advice::Discardable).unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(EOPNOTSUPP));
+    // An error in making a page is the reader's.
+    let fails = Arc::new(AtomicU64::new(1));
+    let make = {
+        let fails = fails.clone();
+        move |_: u64, pages: &mut [u8]| match fails.load(Ordering::SeqCst) {
+            0 => {
+                pages.fill(9);
+                Ok(())
+            }
+            _ => Err(io::Error::from_raw_os_error(EIO)),
+        }
+    };
+    let segment =
+        cache.open_store(Discardable::new(ChaosStore(Chaos::new(4 * PAGE)), make), "made").unwrap();
+    segment.advise(0..4 * PAGE as u64, Advice::Discardable).unwrap();
+    let mut byte = [0];
+    assert_eq!(segment.read_at(&mut byte, 0).unwrap_err().raw_os_error(), Some(EIO));
+    fails.store(0, Ordering::SeqCst);
+    segment.read_exact_at(&mut byte, 0).unwrap();
+    assert_eq!(byte, [9]);
+}
+
+#[test]
+fn one_side_of_a_mirror_may_fail_and_both_may_not() {
+    let cache = tiny(0);
+    let (a, b) = (Chaos::new(32 * PAGE), Chaos::new(32 * PAGE));
+    let mirror = Mirrored::new(ChaosStore(a.clone()), ChaosStore(b.clone())).unwrap();
+    let mirror = Arc::new(mirror);
+    let segment = cache.open_store(mirror.clone(), "mirror").unwrap();
+    segment.write_all_at(&[1; 100], 0).unwrap();
+    segment.flush().unwrap();
+    b.set(&b.store_fails, 1000);
+    segment.write_all_at(&[2; 100], 0).unwrap();
+    segment.flush().unwrap();
+    assert!(mirror.is_stale(Side::Second) && !mirror.is_stale(Side::First));
+    assert_eq!(mirror.take_error(Side::Second).unwrap().raw_os_error(), Some(ENOSPC));
+    assert!(mirror.take_error(Side::Second).is_none());
+    // Nobody reads the stale side: now the other one fails too.
+    a.set(&a.load_fails, 1000);
+    segment.advise(0..1, Advice::DontNeed).unwrap();
+    assert_eq!(segment.read_at(&mut [0], 0).unwrap_err().raw_os_error(), Some(EIO));
+    a.calm();
+    b.calm();
+    assert!(mirror.resync(Side::First).is_err(), "from a stale side");
+    mirror.resync(Side::Second).unwrap();
+    assert_eq!(bytes_of(&b), bytes_of(&a));
+    a.set(&a.load_fails, 1000);
+    segment.read_exact_at(&mut [0; 100], 0).unwrap();
+    assert!(mirror.take_error(Side::First).is_some() && !mirror.is_stale(Side::First));
+    let stale = Mirrored::with_stale(ChaosStore(a.clone()), ChaosStore(b), Side::First);
+    a.calm();
+    assert!(stale.is_stale(Side::First));
+    stale.resync(Side::First).unwrap();
+    assert!(!stale.is_stale(Side::First));
+    assert!(Mirrored::new(ChaosStore(a), ChaosStore(Chaos::new(PAGE))).is_err());
+}
+
+#[test]
+fn a_working_set_is_brought_back_hottest_first() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, saved) = (directory.path().join("data"), directory.path().join("hot"));
+    std::fs::write(&path, content(7, 300 * PAGE)).unwrap();
+    let big = builder(2 << 20).read_ahead_pages_max(1).build().unwrap();
+    let segment = big.open(&path, Options::new()).unwrap();
+    let order: Vec<u64> = (0..100).map(|i| i * 37 % 300).collect();
+    let read = |segment: &Segment, page: u64| {
+        segment.read_exact_at(&mut [0; 8], page * PAGE as u64).unwrap();
+    };
+    order.iter().for_each(|page| read(&segment, *page));
+    assert_eq!(big.save_working_set(&saved).unwrap(), 100);
+    drop((segment, big));
+
+    let small = builder(256 << 10).read_ahead_pages_max(1).build().unwrap();
+    let segment = small.open(&path, Options::new()).unwrap();
+    let brought = small.load_working_set(&saved).unwrap();
+    let resident = |page: u64| {
+        let at = page * PAGE as u64;
+        segment.attributes(at..at + 1).unwrap()[0].resident
+    };
+    assert!((40..64).contains(&brought), "{brought} pages in 256 KiB");
+    let hot = order.iter().rev().take(40).filter(|page| resident(**page)).count();
+    assert!(hot >= 38, "{hot} of the 40 used last");
+    assert!(!order[..30].iter().any(|page| resident(*page)), "those used first do not fit");
+    // Nothing of it is read twice.
+    let before = small.stats().total.major_faults;
+    order.iter().rev().take(35).for_each(|page| read(&segment, *page));
+    assert!(small.stats().total.major_faults - before <= 2);
+
+    std::fs::write(&saved, b"no trace at all").unwrap();
+    let error = small.load_working_set(&saved).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+}
