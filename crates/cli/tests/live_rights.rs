@@ -26,7 +26,8 @@ fn nobody_gets_more_than_its_descriptors_allow() {
     let secret = place.put("secret", vec![b's'; 16 * 4096]);
     std::fs::set_permissions(&public, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let attack = compiled("live/attack.c", &[], "attack");
+    let version = format!("-DWIRE_VERSION={}", pagekeeper_wire::VERSION);
+    let attack = compiled("live/attack.c", &[&version], "attack");
     let mut session = Session::managed(&place, Budget::kib(256));
     session.expect("open 1 secret rw", "ok");
     session.expect("map 1 1 0 65536 rw shared", "ok");

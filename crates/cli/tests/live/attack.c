@@ -101,7 +101,7 @@ static void greet(void) {
     channel = socket(AF_UNIX, SOCK_SEQPACKET, 0);
     MUST(raw(SYS_connect, channel, (long)&address, (long)(sizeof(sa_family_t) + 1 + bytes), 0, 0, 0) == 0);
     char half[17] = {0};
-    struct request hello = {.op = HELLO, .a = 9, .d = (uint64_t)getpid()};
+    struct request hello = {.op = HELLO, .a = WIRE_VERSION, .d = (uint64_t)getpid()};
     hello.b = strtoull(memcpy(half, colon + 1, 16), NULL, 16);
     hello.c = strtoull(memcpy(half, colon + 17, 16), NULL, 16);
     int flags;
