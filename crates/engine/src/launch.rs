@@ -309,8 +309,10 @@ fn run_held(
     stop.store(true, Ordering::SeqCst);
     let _ = manager.kick.notify();
     manager.workers.close();
-    for thread in threads {
+    for thread in &threads {
         thread.thread().unpark();
+    }
+    for thread in threads {
         let _ = thread.join();
     }
     // What they handed over to each other when some had stopped already: recordings tell how heaps
@@ -453,8 +455,11 @@ fn wait(manager: &Manager, child: &mut std::process::Child) -> ExitStatus {
     };
     let start = Instant::now();
     let mut told = false;
+    // Of a program that left nothing behind, the last words are read in a moment.
+    let mut pause = Duration::from_micros(50);
     while manager.in_use() {
-        std::thread::sleep(Duration::from_millis(2));
+        std::thread::sleep(pause);
+        pause = (2 * pause).min(Duration::from_millis(2));
         if !told && start.elapsed() > Duration::from_secs(3) {
             told = true;
             eprintln!(

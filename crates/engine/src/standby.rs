@@ -33,7 +33,7 @@ use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often the kernel's counts are looked at.
-const EVERY: Duration = Duration::from_millis(5);
+const EVERY: Duration = Duration::from_millis(10);
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
 /// So many pages for each frame have to be read again before that is judged: to begin costs up to

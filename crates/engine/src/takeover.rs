@@ -55,6 +55,10 @@ impl Manager {
             }
             self.end_standby(sign.reason());
         });
+        if standby.holds() {
+            // The run has ended, and waits for this thread.
+            return;
+        }
         std::thread::park_timeout(GRACE);
         if stop() || !interject::is_needed(standby.page_inode()) {
             return;
