@@ -2,10 +2,13 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps]...     all of them without arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps|standby]...     all of them without arguments
+#
+# `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
+# kernel's at first, and a switch of the policy ends that in the midst of the program.
 #
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
-# stressor), STAMPS_WRITES. Sources come from Debian, fsx from crates.io; both stay under
+# stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends). Sources come from Debian, fsx from crates.io; both stay under
 # target/stress, as what a failure leaves does.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -21,11 +24,40 @@ failures=0
 # run NAME KIB POLICY PATTERN COMMAND...: under a manager; its output in out.NAME, its counts in
 # stats.NAME.
 run() {
-    local name="$1" kib="$2" policy="$3" pattern="$4"
+    local name="$1" kib="$2" policy="$3" pattern="$4" start=()
     shift 4
-    timeout "${LIMIT:-900}" "$bin" run --config /dev/null --min-size 0 --policy "$policy" \
-        --memory "$((kib << 10))" --files "$pattern" --stats "$work/stats.$name" -- "$@" \
-        >"$work/out.$name" 2>&1
+    if [ -n "$standby_s" ]; then
+        # So that it is a cgroup whose page cache the memory is about as large as.
+        start=(in_cgroup $(((kib << 10) + (48 << 20))))
+        (sleep "$standby_s" && switch_to "$policy") &
+        policy=auto
+    fi
+    "${start[@]}" timeout "${LIMIT:-900}" "$bin" run --config /dev/null --min-size 0 \
+        --policy "$policy" --memory "$((kib << 10))" --files "$pattern" \
+        --stats "$work/stats.$name" -- "$@" >"$work/out.$name" 2>&1
+}
+
+# Seconds after which a standby is ended; empty: there is none.
+standby_s=""
+
+cgroup_root=/sys/fs/cgroup/memory
+cgroup_limit=memory.limit_in_bytes
+[ -d "$cgroup_root" ] || { cgroup_root=/sys/fs/cgroup && cgroup_limit=memory.max; }
+cgroup="$cgroup_root/pagekeeper-stress-$$"
+
+# in_cgroup BYTES COMMAND...
+in_cgroup() {
+    mkdir -p "$cgroup" && echo "$1" >"$cgroup/$cgroup_limit" || return 69
+    # shellcheck disable=SC2016
+    sh -c 'echo $$ >"$0/cgroup.procs" && exec "$@"' "$cgroup" "${@:2}"
+}
+
+# switch_to POLICY: whatever runs in the cgroup.
+switch_to() {
+    local pid
+    for pid in $(cat "$cgroup/cgroup.procs" 2>/dev/null); do
+        "$bin" switch "$pid" "$1" >/dev/null 2>&1 && return
+    done
 }
 
 # counts NAME: what a run that succeeded was put through.
@@ -144,8 +176,8 @@ fsx() {
 
 # ---- LMDB ----------------------------------------------------------------------------------------
 
-# What LMDB's tests say, without the addresses.
-lmdb_output() { sed '/^pagekeeper/d; s/0x[0-9a-f]*/@/g' "$1"; }
+# What LMDB's tests say, without the addresses and what we say in the midst of it.
+lmdb_output() { sed -z 's/pagekeeper: [^\n]*\n//g' "$1" | sed 's/0x[0-9a-f]*/@/g'; }
 
 # LMDB's own tests with more records, as they are, without MDB_FIXEDMAP, with WRITEMAP, and with
 # WRITEMAP and MAPASYNC: the output must be what it is without a manager, and so must the records.
@@ -160,7 +192,7 @@ lmdb() {
     for test in mtest mtest2 mtest3 mtest4 mtest5; do
         for flags in MDB_NOTLS MDB_FIXEDMAP "MDB_WRITEMAP" "MDB_WRITEMAP|MDB_MAPASYNC"; do
             for seed in $(seq "${LMDB_SEEDS:-3}"); do
-                name="lmdb.$test.${flags//|/.}.$seed"
+                name="lmdb.$test.${flags//|/.}.$seed${standby_s:+.after.$standby_s}"
                 sed "s/MDB_FIXEDMAP/$flags/; s/time(NULL)/$seed/; s/rand()%384/rand()%4000/
                      s/rand()%1024/rand()%1000000/; s/%03x/%05x/g
                      s/key.mv_size = sizeof(int)/key.mv_size = 8/" "$src/$test.c" >"$place/test.c"
@@ -169,7 +201,9 @@ lmdb() {
                 (rm -rf "$place/bare" && mkdir -p "$place/bare/testdb" && cd "$place/bare" &&
                     timeout 100 ../test >../bare.out 2>&1)
                 rm -rf "$place/managed" && mkdir -p "$place/managed/testdb"
-                if (cd "$place/managed" && run "$name" 96 lru "$place/managed/testdb/*" ../test) &&
+                # Its lock file is mapped to write from the start, which ends a standby.
+                local files="$place/managed/testdb/${standby_s:+data.md}*"
+                if (cd "$place/managed" && run "$name" 96 lru "$files" ../test) &&
                     cmp -s <(lmdb_output "$work/out.$name") <(lmdb_output "$place/bare.out") &&
                     cmp -s <("$place/mdb_dump" -p "$place/bare/testdb" | grep -v ^mapaddr) \
                         <("$place/mdb_dump" -p "$place/managed/testdb" | grep -v ^mapaddr); then
@@ -249,7 +283,7 @@ sqlite() {
     for test in mmap1 mmap2 mmap3 mmap4 mmapfault mmapwarm wal wal2 wal3 wal4 wal5 wal6 wal7 wal8 \
         wal9 wal64k walbak walbig walcksum walcrash walcrash2 walmode waloverwrite walpersist \
         walro walro2 walshared; do
-        name="sqlite.$test"
+        name="sqlite.$test${standby_s:+.after.$standby_s}"
         rm -rf "$place" && mkdir -p "$place"
         if (cd "$place" && run "$name" 256 clock "$place/**" "$src/testfixture" \
             "$src/test/$test.test"); then
@@ -266,6 +300,17 @@ sqlite() {
             fi
         fi
     done
+}
+
+# ---- standing by ---------------------------------------------------------------------------------
+
+standby() {
+    for standby_s in ${STANDBY_SECONDS:-0.01 0.03 0.1 0.3}; do
+        lmdb
+        sqlite
+    done
+    standby_s=""
+    rmdir "$cgroup" 2>/dev/null
 }
 
 # ---- our own -------------------------------------------------------------------------------------
@@ -286,10 +331,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps standby
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | stamps) "$part" ;;
+        fsx | lmdb | sqlite | stamps | standby) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac

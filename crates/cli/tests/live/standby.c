@@ -339,40 +339,63 @@ static void database(void) {
     puts(kernels ? "kernel" : "ours");
 }
 
-// Another process stores by calls; what it says that it stored, the mapping shows.
+// Another process stores by calls; what it says that it stored, all mappings show, also while some of
+// them are taken over and others are not.
+enum { SHOWN = 5, WINDOWS = 400 };
+struct visit {
+    atomic_ulong stored;
+    atomic_int stop;
+};
+static struct visit *visit;
+static volatile uint64_t *windows[WINDOWS];
+
+static void *looks(void *none) {
+    while (!stop) {
+        uint64_t seed = touches;
+        for (int i = 0; i < 64; i++) {
+            const volatile uint64_t *window = windows[next(&seed) % WINDOWS];
+            uint64_t stored = visit->stored;
+            CHECK(*window >= stored);
+        }
+        touches++;
+    }
+    return none;
+}
+
 static void visitor(void) {
-    struct {
-        atomic_ulong stored;
-        atomic_int stop;
-    } *both = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(both != MAP_FAILED);
+    visit = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(visit != MAP_FAILED);
     pid_t child = fork();
     CHECK(child >= 0);
     if (!child) {
         alarm(60);
         int fd = open("data", O_RDWR);
         CHECK(fd >= 0);
-        for (uint64_t i = 1000; !both->stop; i++) {
-            CHECK(pwrite(fd, &i, 8, 5 * PAGE) == 8);
-            both->stored = i;
+        for (uint64_t i = 1000; !visit->stop; i++) {
+            CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+            visit->stored = i;
         }
         _exit(0);
     }
-    while (!both->stored)
+    while (!visit->stored)
         usleep(100);
-    volatile uint64_t *all = map_data();
-    CHECK(is_the_kernels((void *)all));
+    for (int i = 0; i < WINDOWS; i++)
+        windows[i] = (uint64_t *)map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
+    CHECK(is_the_kernels((void *)windows[0]));
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, looks, NULL));
     for (int round = 0; round < 3; round++) {
-        uint64_t until = both->stored + 500;
-        while (both->stored < until) {
-            uint64_t stored = both->stored;
-            CHECK(all[5 * PAGE / 8] >= stored);
-        }
+        uint64_t until = visit->stored + 500;
+        long before = touches;
+        while (visit->stored < until || touches < before + 100)
+            usleep(100);
         if (round == 0)
             end_standby();
     }
-    CHECK(!is_the_kernels((void *)all));
-    both->stop = 1;
+    CHECK(!is_the_kernels((void *)windows[0]) && !is_the_kernels((void *)windows[WINDOWS - 1]));
+    stop = 1;
+    CHECK(!pthread_join(thread, NULL));
+    visit->stop = 1;
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
