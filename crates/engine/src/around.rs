@@ -67,8 +67,9 @@ impl Core {
         place: Place,
         dirty: bool,
     ) -> Vec<Run> {
-        // Elsewhere some may be private copies.
-        if !region.shared && !region.read_only {
+        // Elsewhere some may be private copies; and one that is larger than the machine's is a window
+        // of its own.
+        if !region.shared && !region.read_only || self.machine_pages > 1 {
             return Vec::new();
         }
         let addr_of = |index: u64| (index * PAGE_BYTES).wrapping_sub(region.bias);

@@ -405,9 +405,11 @@ impl<P: Port> Engine<P> {
         if !own && now.size_bytes > before.size_bytes {
             self.reread_behind(file, before.size_bytes, again);
         }
-        let mut core = self.lock();
-        self.follow(&mut core, file, now, pages);
-        drop(core);
+        if now.size_bytes > before.size_bytes {
+            self.cut_behind(file, before.size_bytes, |core| self.follow(core, file, now, pages));
+        } else {
+            self.follow(&mut self.lock(), file, now, pages);
+        }
         if !own {
             self.drop_old(file, again);
         }
@@ -469,6 +471,17 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// What regions show of the last page behind the end at `size_bytes` is unmapped, and then
+    /// something is done, before anybody maps anything.
+    fn cut_behind(&self, file: FileNo, size_bytes: u64, then: impl FnOnce(&mut Core)) {
+        let large = self.page_bytes > crate::port::PAGE_BYTES;
+        let _layout = large.then(|| self.layout.write().expect("layout"));
+        for (space, addr, pages) in self.lock().behind_the_end(file, size_bytes) {
+            self.port.cut(space, addr, pages);
+        }
+        then(&mut self.lock());
+    }
+
     /// The file became shorter: what is beyond its end is gone, dirty or not, and the rest of the
     /// last page reads as zero.
     fn shrink(&self, file: FileNo, size_bytes: u64, pages: u64, again: &mut Again) {
@@ -482,6 +495,10 @@ impl<P: Port> Engine<P> {
         }
         self.drop_pages(file, pages..u64::MAX, true, again);
         let _ = self.port.resize(file, pages);
+        // What was copied of them is gone with the frames.
+        let gone = self.lock().private_mappings_from(file, pages);
+        gone.into_iter().for_each(|(space, range)| self.removed(space, range));
+        self.cut_behind(file, size_bytes, |_| {});
         if !size_bytes.is_multiple_of(self.page_bytes) {
             self.clear_behind(file, size_bytes, again);
         }

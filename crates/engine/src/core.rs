@@ -5,7 +5,7 @@
 use crate::change::Change;
 use crate::errors::WriteErrors;
 use crate::overwrites::{Claim, Overwrites};
-use crate::port::{FileNo, PortError, SpaceNo, Version};
+use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{FileCounts, PolicyReport};
 use crate::table::Table;
@@ -104,6 +104,11 @@ impl File {
         }
     }
 
+    /// The machine's page behind the one that the file ends in.
+    pub(crate) fn machine_end(&self) -> u64 {
+        self.version.size_bytes.div_ceil(PAGE_BYTES)
+    }
+
     pub(crate) fn gone() -> File {
         File { gone: true, ..File::new("", Version::default(), 0, false) }
     }
@@ -193,6 +198,8 @@ fn take_over<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
 pub(crate) struct Core {
     pub(crate) brain: Brain,
     pub(crate) table: Table,
+    /// Pages of the machine's in one of ours: what is mapped is counted in those.
+    pub(crate) machine_pages: u64,
     pub(crate) files: Vec<Option<File>>,
     pub(crate) spaces: Vec<Option<Space>>,
     parked: HashMap<Place, Vec<Fault>>,
@@ -221,10 +228,11 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    pub(crate) fn new(brain: Brain, table: Table, budget: Budget) -> Core {
+    pub(crate) fn new(brain: Brain, table: Table, budget: Budget, page_bytes: u64) -> Core {
         Core {
             brain,
             table,
+            machine_pages: page_bytes / PAGE_BYTES,
             files: Vec::new(),
             spaces: Vec::new(),
             parked: HashMap::new(),
@@ -270,6 +278,29 @@ impl Core {
 
     pub(crate) fn region(&self, space: SpaceNo, addr: u64) -> Option<Region> {
         self.spaces.get(space as usize)?.as_ref()?.region(addr)
+    }
+
+    /// The page that an address of a region lies in, and where that page begins.
+    pub(crate) fn place_of(&self, region: Region, addr: u64) -> (Place, u64) {
+        let index = region.index(addr) / self.machine_pages;
+        let start = (index * self.machine_pages * PAGE_BYTES).wrapping_sub(region.bias);
+        (Place { segment: Segment(region.file), index }, start)
+    }
+
+    /// Whether an address of a region lies behind the end of its file: behind the machine's page that
+    /// it ends in, as under the kernel.
+    pub(crate) fn is_behind_the_end(&self, region: Region, addr: u64) -> bool {
+        self.file(region.file).is_none_or(|f| region.index(addr) >= f.machine_end())
+    }
+
+    /// Whether a page of a private region, which begins at this address, is the program's own, so
+    /// that it may store to it.
+    pub(crate) fn is_own_copy(&self, space: SpaceNo, addr: u64) -> bool {
+        let space = self.spaces.get(space as usize).and_then(Option::as_ref);
+        space.is_some_and(|s| match self.machine_pages {
+            1 => s.private.contains(&addr),
+            _ => s.copied.contains(&addr),
+        })
     }
 
     /// What has not come to rest, for a person who wants to know what a program waits for.
@@ -755,12 +786,13 @@ impl Core {
         for place in places {
             let Some(file) = self.file(place.segment.0) else { continue };
             for mapping in &file.mappings {
-                let Some((addr, pages)) = mapping.overlap(place.index, 1) else { continue };
+                let first = place.index * self.machine_pages;
+                let Some((addr, pages)) = mapping.overlap(first, self.machine_pages) else {
+                    continue;
+                };
                 let ranges = found.entry(mapping.space).or_default();
                 match ranges.last_mut() {
-                    Some(last) if last.0 + last.1 * crate::port::PAGE_BYTES == addr => {
-                        last.1 += pages
-                    }
+                    Some(last) if last.0 + last.1 * PAGE_BYTES == addr => last.1 += pages,
                     _ => ranges.push((addr, pages)),
                 }
             }
@@ -771,21 +803,23 @@ impl Core {
                 && !s.private.is_empty()
             {
                 ranges.retain(|&(addr, pages)| {
-                    s.private.range(addr..addr + pages * crate::port::PAGE_BYTES).next().is_none()
+                    s.private.range(addr..addr + pages * PAGE_BYTES).next().is_none()
                 });
             }
             job.unmap.push((space, ranges));
         }
     }
 
-    /// The shared mappings of a file's pages, as (space, address, pages).
+    /// The shared mappings of a file's pages, as (space, address, pages of the machine's).
     pub(crate) fn shared_mappings(&self, run: Run) -> Vec<(SpaceNo, u64, u64)> {
         let Some(file) = self.file(run.place.segment.0) else { return Vec::new() };
         file.mappings
             .iter()
             .filter(|m| m.shared)
             .filter_map(|m| {
-                let (addr, pages) = m.overlap(run.place.index, u64::from(run.pages))?;
+                let (first, pages) = (run.place.index, u64::from(run.pages));
+                let (addr, pages) =
+                    m.overlap(first * self.machine_pages, pages * self.machine_pages)?;
                 Some((m.space, addr, pages))
             })
             .collect()
@@ -819,6 +853,39 @@ impl Core {
             .get(space as usize)
             .and_then(Option::as_ref)
             .is_some_and(|s| s.covers(range, region))
+    }
+
+    /// How many pages of the machine's a whole address range shows, before the end of the file, if it
+    /// still maps what it did.
+    pub(crate) fn shown(&self, space: SpaceNo, region: Region, range: Range<u64>) -> Option<u64> {
+        let end = self.file(region.file)?.machine_end();
+        let pages = (range.end - range.start) / PAGE_BYTES;
+        let before_end = end.saturating_sub(region.index(range.start));
+        // Pages of the machine's size are what the kernel says they are.
+        let pages = if self.machine_pages > 1 { pages.min(before_end) } else { pages };
+        (pages > 0 && self.covers(space, range, region)).then_some(pages)
+    }
+
+    /// Where a file's pages from one on are mapped privately, as (space, addresses).
+    pub(crate) fn private_mappings_from(
+        &self,
+        file: FileNo,
+        first: u64,
+    ) -> Vec<(SpaceNo, Range<u64>)> {
+        let first = first * self.machine_pages;
+        let private = self.file(file).map_or(&[][..], |f| &f.mappings).iter().filter(|m| !m.shared);
+        let from = |m: &Mapping| Some((m.space, m.overlap(first, u64::MAX - first)?.0..m.end));
+        private.filter_map(from).collect()
+    }
+
+    /// Where the file's last page is mapped behind the file's end, as (space, address, pages of the
+    /// machine's).
+    pub(crate) fn behind_the_end(&self, file: FileNo, size_bytes: u64) -> Vec<(SpaceNo, u64, u64)> {
+        let end = size_bytes.div_ceil(PAGE_BYTES);
+        let pages = end.next_multiple_of(self.machine_pages) - end;
+        let mappings = self.file(file).map_or(&[][..], |f| &f.mappings);
+        let behind = |m: &Mapping| m.overlap(end, pages).map(|(at, pages)| (m.space, at, pages));
+        mappings.iter().filter_map(behind).collect()
     }
 
     /// Recounts private copies and tells the brain when their number changed.

@@ -81,7 +81,7 @@ impl<P: Port> Engine<P> {
         Engine {
             port,
             page_bytes,
-            core: Mutex::new(Core::new(Brain::new(policy, config), table, budget)),
+            core: Mutex::new(Core::new(Brain::new(policy, config), table, budget, page_bytes)),
             table,
             rest: Condvar::new(),
             sleepers: AtomicU32::new(0),

@@ -8,11 +8,13 @@ use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::{FileCounts, Spent};
 use crate::word::State;
-use pagekeeper_frames::{Input, Place, Run, Segment};
+use pagekeeper_frames::{Input, Place, Run};
+use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
 
 const ENOMEM: i32 = 12;
+const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
@@ -51,21 +53,26 @@ impl<P: Port> Engine<P> {
 
     /// Serves a fault, or says for which page storage has to be reserved first.
     fn attempt(&self, fault: Fault, reserved: Option<Place>, again: &mut Again) -> Option<Place> {
-        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let touched = fault.addr & !(PAGE_BYTES - 1);
         let mut core = self.lock();
-        let Some(region) = core.region(fault.space, addr) else {
+        let Some(region) = core.region(fault.space, touched) else {
             drop(core);
             self.stray(fault, again);
             return None;
         };
         core.asking_pid = core.space_mut(fault.space).map_or(0, |s| s.pid);
-        let place = Place { segment: Segment(region.file), index: region.index(addr) };
+        let (place, addr) = core.place_of(region, touched);
         let Some(file) = core.file(region.file).filter(|f| place.index < f.pages) else {
             // Beyond the end of the file: the next touch raises SIGBUS by itself.
             drop(core);
-            let _ = self.port.wake(fault.space, addr, 1);
+            let _ = self.port.wake(fault.space, touched, 1);
             return None;
         };
+        if region.index(touched) >= file.machine_end() {
+            drop(core);
+            self.deny_behind_the_end(fault, region);
+            return None;
+        }
         let ask = file.holes || file.on_request;
         let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
@@ -138,12 +145,14 @@ impl<P: Port> Engine<P> {
         write: bool,
         again: &mut Again,
     ) {
+        // One that is to be copied is not mapped before.
+        let copied = self.copies_whole(fault, region);
         let mut requests = self.prepare(&mut job, Wait::Long, again);
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
-            let completed = self.complete(requests.remove(at), write, true, again, |run| {
-                answered = self.map_run(run, fault.space, region, true);
+            let completed = self.complete(requests.remove(at), write, !copied, again, |run| {
+                answered = !copied && self.map_run(run, fault.space, region, true);
             });
             if let Err(error) = completed {
                 self.fail(fault, error);
@@ -171,7 +180,8 @@ impl<P: Port> Engine<P> {
         place: Place,
         again: &mut Again,
     ) {
-        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let touched = fault.addr & !(PAGE_BYTES - 1);
+        let (_, addr) = core.place_of(region, touched);
         let page = core.brain.page(place).expect("resident pages are numbered");
         let word = core.word(page);
         let writes = (fault.write || fault.protected) && region.shared;
@@ -204,11 +214,9 @@ impl<P: Port> Engine<P> {
             core.word(other).pin();
         }
         // Private mappings stay write-protected until their copy is counted.
-        let private_copy = !region.shared
-            && core.space_mut(fault.space).is_some_and(|s| s.private.contains(&addr));
         let protect = match region.shared {
             true => !(word.dirty() && (writes || !self.exact)),
-            false => !private_copy,
+            false => !core.is_own_copy(fault.space, addr),
         };
         drop(core);
         let space = fault.space;
@@ -217,16 +225,23 @@ impl<P: Port> Engine<P> {
             self.map_run(run, space, region, false);
         }
         let result = self.times.of(Spent::Kernel, || {
+            if protect && self.copies_whole(fault, region) {
+                return self.copy(space, region, place);
+            }
             if fault.protected && !protect {
                 return self.unprotect(space, region, addr, 1);
             }
             let mapped = self.map(space, region, addr, 1, protect)?;
             if mapped.existed {
-                // Somebody was faster, and so with its neighbours.
+                // Somebody was faster, and so with its neighbours; but a file that grew may show less
+                // than the page has by now.
+                if addr != touched {
+                    self.map_rest(space, region, touched, addr + self.page_bytes, protect)?;
+                }
                 return if protect { Ok(()) } else { self.unprotect(space, region, addr, 1) };
             }
             for run in &along {
-                let start = (run.place.index * PAGE_BYTES).wrapping_sub(region.bias);
+                let start = (run.place.index * self.page_bytes).wrapping_sub(region.bias);
                 // Whoever touches one that could not be had finds out.
                 let _ = self.map(space, region, start, run.pages.into(), protect);
             }
@@ -239,7 +254,7 @@ impl<P: Port> Engine<P> {
         match result {
             Ok(()) | Err(PortError::Gone) => {}
             Err(PortError::Missing) if fault.protected => {
-                let _ = self.port.wake(space, addr, 1);
+                let _ = self.port.wake(space, touched, 1);
             }
             Err(PortError::Missing) => self.lost(place, again, fault),
             Err(error) => self.fail(fault, error),
@@ -291,8 +306,57 @@ impl<P: Port> Engine<P> {
         } else {
             self.until_settled(|| self.port.poison(fault.space, addr))
         };
+        let absent = |core: &Core| {
+            core.region(fault.space, addr).is_some_and(|region| {
+                let (place, _) = core.place_of(region, addr);
+                matches!(core.state(place).1, State::Absent | State::Filling)
+            })
+        };
+        self.denied(fault, poisoned, absent);
+    }
+
+    /// A fault behind the end of a file, in the last page, of which the machine has several: SIGBUS, as
+    /// the kernel raises behind the last page.
+    fn deny_behind_the_end(&self, fault: Fault, region: Region) {
+        let addr = fault.addr & !(PAGE_BYTES - 1);
+        let poisoned = self.until_settled(|| {
+            // Whoever makes the file longer takes the mark away, which must not come after that.
+            let _layout = self.layout.read().expect("layout");
+            if !self.lock().is_behind_the_end(region, addr) {
+                return self.port.wake(fault.space, addr, 1);
+            }
+            self.port.poison(fault.space, addr)
+        });
+        self.denied(fault, poisoned, |core| core.is_behind_the_end(region, addr));
+    }
+
+    /// Somebody is to find out by SIGBUS. Who cannot be told by the page is told by a signal. `absent`
+    /// says whether there is still nothing that could be mapped.
+    fn denied(
+        &self,
+        fault: Fault,
+        poisoned: Result<(), PortError>,
+        absent: impl Fn(&Core) -> bool,
+    ) {
+        let (space, addr) = (fault.space, fault.addr & !(PAGE_BYTES - 1));
+        let poisoned = match poisoned {
+            Err(PortError::Io(EEXIST)) => self.until_settled(|| {
+                // Somebody was faster, or the page was protected when it left: the kernel keeps a mark
+                // of that, which it does not replace.
+                let _layout = self.layout.write().expect("layout");
+                if !absent(&self.lock()) {
+                    return self.port.wake(space, addr, 1);
+                }
+                self.port.unprotect(space, addr, 1)?;
+                match self.port.poison(space, addr) {
+                    Err(PortError::Io(EEXIST)) => self.port.wake(space, addr, 1),
+                    poisoned => poisoned,
+                }
+            }),
+            poisoned => poisoned,
+        };
         if poisoned == Err(PortError::Missing) {
-            let _ = self.port.sigbus(fault.space, fault.tid);
+            let _ = self.port.sigbus(space, fault.tid);
         }
     }
 
@@ -316,21 +380,19 @@ impl<P: Port> Engine<P> {
     }
 
     /// Calls the port for a range as long as it maps what it did when the pages were pinned. The
-    /// same address may be another file's by now, whose clean pages must not become writable.
+    /// same address may be another file's by now, whose clean pages must not become writable. The call
+    /// is told how many pages of the machine's lie before the file's end.
     fn where_it_was<T>(
         &self,
         space: SpaceNo,
         region: Region,
-        addr: u64,
-        pages: u64,
-        mut call: impl FnMut() -> Result<T, PortError>,
+        range: Range<u64>,
+        mut call: impl FnMut(u64) -> Result<T, PortError>,
     ) -> Result<T, PortError> {
         self.until_settled(|| {
             let _layout = self.layout.read().expect("layout");
-            if !self.lock().covers(space, addr..addr + pages * PAGE_BYTES, region) {
-                return Err(PortError::Gone);
-            }
-            call()
+            let pages = self.lock().shown(space, region, range.clone()).ok_or(PortError::Gone)?;
+            call(pages)
         })
     }
 
@@ -343,7 +405,62 @@ impl<P: Port> Engine<P> {
         pages: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        self.where_it_was(space, region, addr, pages, || self.port.map(space, addr, pages, protect))
+        let range = addr..addr + pages * self.page_bytes;
+        self.where_it_was(space, region, range, |pages| self.port.map(space, addr, pages, protect))
+    }
+
+    /// Maps a pinned page from an address within it on.
+    fn map_rest(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        from: u64,
+        end: u64,
+        protect: bool,
+    ) -> Result<Mapped, PortError> {
+        self.where_it_was(space, region, from..end, |pages| {
+            self.port.map(space, from, pages, protect)
+        })
+    }
+
+    /// Whether a store makes a private copy of a page as a whole: the kernel copies none that is larger
+    /// than the machine's.
+    fn copies_whole(&self, fault: Fault, region: Region) -> bool {
+        self.page_bytes > PAGE_BYTES && !region.shared && (fault.write || fault.protected)
+    }
+
+    /// Makes a private copy of a pinned page, once.
+    fn copy(&self, space: SpaceNo, region: Region, place: Place) -> Result<(), PortError> {
+        let mut buffer = self.take_buffer(self.page_bytes as usize)?;
+        let data = &mut buffer[..self.page_bytes as usize];
+        let result = self.until_settled(|| {
+            // Nobody maps anything meanwhile: what is copied is what the region showed last, and a
+            // store to it comes after the copy.
+            let _layout = self.layout.write().expect("layout");
+            let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
+            let pages = {
+                let mut core = self.lock();
+                let pages = core.shown(space, region, addr..addr + self.page_bytes);
+                let pages = pages.ok_or(PortError::Gone)?;
+                if !core.space_mut(space).is_some_and(|s| s.copied.insert(addr)) {
+                    // Somebody was faster.
+                    drop(core);
+                    return self.port.wake(space, addr, pages);
+                }
+                pages
+            };
+            let bytes = (pages * PAGE_BYTES) as usize;
+            let copied = self
+                .port
+                .peek(place.segment.0, place.index, data)
+                .and_then(|()| self.port.copy(space, addr, &data[..bytes]));
+            if copied.is_err() {
+                self.lock().space_mut(space).map(|s| s.copied.remove(&addr));
+            }
+            copied
+        });
+        self.give_buffer(buffer);
+        result
     }
 
     /// Gives write access to pinned pages.
@@ -354,6 +471,7 @@ impl<P: Port> Engine<P> {
         addr: u64,
         pages: u64,
     ) -> Result<(), PortError> {
-        self.where_it_was(space, region, addr, pages, || self.port.unprotect(space, addr, pages))
+        let range = addr..addr + pages * self.page_bytes;
+        self.where_it_was(space, region, range, |pages| self.port.unprotect(space, addr, pages))
     }
 }

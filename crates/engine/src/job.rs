@@ -2,7 +2,7 @@
 
 use crate::core::{Core, Doomed, Job, Late};
 use crate::engine::{Again, Engine};
-use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
+use crate::port::{Mapped, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
 use crate::word::State;
@@ -267,7 +267,7 @@ impl<P: Port> Engine<P> {
         let mut parts: Vec<(u64, u64, bool, Vec<Page>)> = Vec::new();
         let mut first = None;
         for (i, place) in (0..).zip(run.places()) {
-            let addr = (place.index * PAGE_BYTES).wrapping_sub(region.bias);
+            let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
             let Some(page) = core.brain.page(place) else { continue };
             let word = core.word(page);
             let wanted = pinned && i == 0;
@@ -286,15 +286,14 @@ impl<P: Port> Engine<P> {
             let protect = if region.shared {
                 !word.dirty() || self.exact && !wanted
             } else {
-                let space = core.spaces.get(space as usize).and_then(Option::as_ref);
-                !space.is_some_and(|s| s.private.contains(&addr))
+                !core.is_own_copy(space, addr)
             };
             if !wanted {
                 word.pin();
             }
             match parts.last_mut() {
                 Some((start, pages, p, pinned))
-                    if *p == protect && *start + *pages * PAGE_BYTES == addr =>
+                    if *p == protect && *start + *pages * self.page_bytes == addr =>
                 {
                     *pages += 1;
                     pinned.push(page);

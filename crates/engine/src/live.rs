@@ -331,11 +331,13 @@ pub(crate) fn userfault_error(errno: Errno) -> PortError {
     }
 }
 
-/// Maps resident frames at an address range: [`Port::map`].
+/// Maps resident frames at an address range: [`Port::map`]. What is mapped already is stepped over by
+/// the page of `page_bytes`.
 pub(crate) fn map_pages(
     userfault: &Userfault,
     addr: u64,
     pages: u64,
+    page_bytes: u64,
     protect: bool,
 ) -> Result<Mapped, PortError> {
     let end = addr + pages * PAGE_BYTES;
@@ -357,8 +359,9 @@ pub(crate) fn map_pages(
             Errno::NOENT if step > PAGE_BYTES => step = PAGE_BYTES,
             Errno::EXIST => {
                 existed = true;
-                userfault.wake(at, PAGE_BYTES).map_err(userfault_error)?;
-                at += PAGE_BYTES;
+                let next = (addr + ((at - addr) / page_bytes + 1) * page_bytes).min(end);
+                userfault.wake(at, next - at).map_err(userfault_error)?;
+                at = next;
             }
             Errno::AGAIN if stopped.done_bytes > 0 => {}
             errno => return Err(userfault_error(errno)),
@@ -466,7 +469,7 @@ impl Port for LivePort {
         pages: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        map_pages(&self.need_space(space)?.userfault, addr, pages, protect)
+        map_pages(&self.need_space(space)?.userfault, addr, pages, PAGE_BYTES, protect)
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

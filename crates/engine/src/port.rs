@@ -65,7 +65,8 @@ pub type Storing = Box<dyn FnOnce() -> (Option<Buffer>, bool) + Send>;
 /// The machine under an engine.
 pub trait Port: Send + Sync + 'static {
     /// Bytes in a page: what is decided on, fetched, written and evicted as one. A power of two,
-    /// [`PAGE_BYTES`] or more, for ever the same. Only pages of [`PAGE_BYTES`] can be mapped.
+    /// [`PAGE_BYTES`] or more, for ever the same. What is mapped is counted in pages of
+    /// [`PAGE_BYTES`], the machine's, whatever this is.
     fn page_bytes(&self) -> u64 {
         PAGE_BYTES
     }
@@ -178,7 +179,8 @@ pub trait Port: Send + Sync + 'static {
     fn version(&self, file: FileNo) -> Result<Version, PortError>;
 
     /// Maps resident frames at an address range, write-protected or not, and wakes who waits
-    /// there.
+    /// there. Of a page of [`page_bytes`](Self::page_bytes) whose first part was mapped before, the
+    /// rest may be left as it is.
     fn map(
         &self,
         space: SpaceNo,
@@ -192,7 +194,16 @@ pub trait Port: Send + Sync + 'static {
     fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
     /// Wakes who waits in a range; they touch again.
     fn wake(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
-    /// Makes touches of a page raise SIGBUS.
+    /// Puts private copies of pages at an address range, with these bytes, in place of what is mapped
+    /// there, and wakes who waits. Pages of [`PAGE_BYTES`] are copied by the kernel instead, at the
+    /// store.
+    fn copy(&self, _space: SpaceNo, _addr: u64, _data: &[u8]) -> Result<(), PortError> {
+        Err(PortError::Missing)
+    }
+    /// Unmaps what lies behind the end of a file in its last page, private copies too, and takes
+    /// back that touches there raise SIGBUS. Pages of [`PAGE_BYTES`] have nothing there.
+    fn cut(&self, _space: SpaceNo, _addr: u64, _pages: u64) {}
+    /// Makes touches of a page of the machine's raise SIGBUS.
     fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError>;
     /// Raises SIGBUS in one thread.
     fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError>;

@@ -41,6 +41,9 @@ pub struct Space {
     pub regions: RangeMap<u64, Region>,
     /// Pages of private regions that were written and so are the program's own.
     pub private: BTreeSet<u64>,
+    /// Those of them that were copied as a whole. The kernel copies pages of the machine's size by
+    /// itself, which are not in here.
+    pub(crate) copied: BTreeSet<u64>,
     /// How faults on pages that count as mapped went on.
     pub(crate) walks: Walks,
 }
@@ -120,6 +123,7 @@ impl Space {
         let gone: Vec<u64> = self.private.range(range).copied().collect();
         for addr in gone {
             self.private.remove(&addr);
+            self.copied.remove(&addr);
         }
     }
 

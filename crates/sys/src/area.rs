@@ -104,12 +104,24 @@ impl Area {
     /// # Errors
     /// [`Errno::INVAL`]: outside, unaligned, or copy-on-write.
     pub fn unmap_pages(&self, address: u64, len_bytes: u64) -> Result<()> {
-        let start = self.address();
-        let inside = address >= start && address + len_bytes <= start + self.len_bytes as u64;
-        if !inside || self.access == Access::CopyOnWrite {
+        if self.access == Access::CopyOnWrite {
             return Err(Errno::INVAL);
         }
-        // SAFETY: a shared mapping of a memfd keeps its content; the range is ours.
+        self.cut_pages(address, len_bytes)
+    }
+
+    /// As [`unmap_pages`](Self::unmap_pages), but private copies are dropped.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`]: outside, or unaligned.
+    pub fn cut_pages(&self, address: u64, len_bytes: u64) -> Result<()> {
+        let start = self.address();
+        let inside = address >= start && address + len_bytes <= start + self.len_bytes as u64;
+        if !inside {
+            return Err(Errno::INVAL);
+        }
+        // SAFETY: a shared mapping of a memfd keeps its content, and a private copy is the caller's to
+        // drop; no reference to the bytes is given out. The range is ours.
         unsafe {
             let at = self.ptr.as_ptr().add((address - start) as usize);
             rustix::mm::madvise(at.cast(), len_bytes as usize, Advice::LinuxDontNeed)

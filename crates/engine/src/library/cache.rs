@@ -96,7 +96,9 @@ impl Builder {
     /// said, a power of two up to 2 MiB. Large pages cost less to find and to decide on, and more
     /// memory and I/O where little of each is used. Those of 2 MiB are mapped as one where the
     /// machine has transparent huge pages for shared memory
-    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Mapped regions are of 4 KiB pages.
+    /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), but for those in mapped regions: there
+    /// userfaultfd maps 4 KiB at a time, so that large pages save faults, requests to storage and
+    /// interrupts, and no entries of translation buffers.
     ///
     /// ```
     /// use pagekeeper::library::Cache;
@@ -171,9 +173,8 @@ impl Builder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, is not 4096 with
-    /// another fault path than explicit, or eight of them do not fit into the budget; a hash table has
-    /// no buckets, or another fault path than explicit; those of
+    /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or eight of them do
+    /// not fit into the budget; a hash table has no buckets, or another fault path than explicit; those of
     /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
     /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
     /// `EBUSY`: the program has another kind of handler of SIGBUS from here.
@@ -186,8 +187,7 @@ impl Builder {
         let sound = page_bytes.is_power_of_two()
             && (PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes)
             && (page_bytes == PAGE_BYTES
-                || path == FaultPath::Explicit
-                    && self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES))
+                || self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES))
             && self.translation != Translation::Hash(Buckets::Fixed(0))
             && (self.translation == Translation::Mapped || path == FaultPath::Explicit);
         if !sound {

@@ -9,10 +9,9 @@ use crate::engine::{Again, Engine};
 use crate::library::cache::Shared;
 use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
-use crate::port::{PAGE_BYTES, Port};
+use crate::port::Port;
 use crate::word::State;
 use crate::work::{Work, Workers};
-use pagekeeper_frames::{Place, Segment};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::bus::{self, BusError};
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
@@ -112,10 +111,9 @@ impl<P: Port> Engine<P> {
     pub(crate) fn serve_inline(&self, fault: Fault) -> bool {
         let mut again = Again::new();
         let at_rest = |core: &mut Core| {
-            let addr = fault.addr & !(PAGE_BYTES - 1);
-            let Some(region) = core.region(fault.space, addr) else { return Some(false) };
-            let place = Place { segment: Segment(region.file), index: region.index(addr) };
-            if core.file(region.file).is_none_or(|f| place.index >= f.pages) {
+            let Some(region) = core.region(fault.space, fault.addr) else { return Some(false) };
+            let (place, _) = core.place_of(region, fault.addr);
+            if core.is_behind_the_end(region, fault.addr) {
                 return Some(false);
             }
             let (page, state) = core.state(place);

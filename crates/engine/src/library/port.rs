@@ -12,6 +12,7 @@ use crate::spaces::Region;
 use crate::work::{Work, Workers};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
+use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
@@ -102,6 +103,16 @@ impl LibraryPort {
     /// Forgets a region. Nobody unmaps pages in it any more when this returns.
     pub(crate) fn take_area(&self, area: &Arc<Area>) {
         self.areas.write().expect("areas").retain(|known| !Arc::ptr_eq(known, area));
+    }
+
+    /// Does something with the region that an address range lies in, if there is one; it stays
+    /// meanwhile.
+    fn with_area<T>(&self, addr: u64, len: u64, f: impl FnOnce(&Area) -> T) -> Option<T> {
+        let areas = self.areas.read().expect("areas");
+        let inside = |area: &&Arc<Area>| {
+            area.address() <= addr && addr + len <= area.address() + area.len_bytes() as u64
+        };
+        areas.iter().find(inside).map(|area| f(area))
     }
 
     /// Whether a thread's fault could not be served; told once.
@@ -352,7 +363,7 @@ impl Port for LibraryPort {
         pages: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        map_pages(self.need_userfault()?, addr, pages, protect)
+        map_pages(self.need_userfault()?, addr, pages, self.page_bytes, protect)
     }
 
     fn protect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
@@ -367,6 +378,27 @@ impl Port for LibraryPort {
 
     fn wake(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
         self.need_userfault()?.wake(addr, pages * PAGE_BYTES).map_err(userfault_error)
+    }
+
+    fn copy(&self, _space: SpaceNo, addr: u64, data: &[u8]) -> Result<(), PortError> {
+        let userfault = self.need_userfault()?;
+        let len = data.len() as u64;
+        let cut = self.with_area(addr, len, |area| area.cut_pages(addr, len));
+        cut.ok_or(PortError::Gone)??;
+        match userfault.copy(addr, data, false, false) {
+            Ok(_) => Ok(()),
+            Err(stopped) => match userfault_error(stopped.errno) {
+                // Nothing of what is copied can be missing.
+                PortError::Missing => Err(Errno::FAULT.into()),
+                error => Err(error),
+            },
+        }
+    }
+
+    fn cut(&self, _space: SpaceNo, addr: u64, pages: u64) {
+        let len = pages * PAGE_BYTES;
+        // A region that is gone shows nothing, and advice on one that is there cannot fail.
+        let _ = self.with_area(addr, len, |area| area.cut_pages(addr, len));
     }
 
     fn poison(&self, _space: SpaceNo, addr: u64) -> Result<(), PortError> {
@@ -391,16 +423,10 @@ impl Port for LibraryPort {
     }
 
     fn zap(&self, _space: SpaceNo, ranges: &[(u64, u64)]) {
-        let areas = self.areas.read().expect("areas");
         for &(addr, pages) in ranges {
-            let end = addr + pages * PAGE_BYTES;
-            let inside = |area: &&Arc<Area>| {
-                area.address() <= addr && end <= area.address() + area.len_bytes() as u64
-            };
-            if let Some(area) = areas.iter().find(inside) {
-                // Best effort: a page that stays mapped is a page whose touches are not seen.
-                let _ = area.unmap_pages(addr, end - addr);
-            }
+            let len = pages * PAGE_BYTES;
+            // Best effort: a page that stays mapped is a page whose touches are not seen.
+            let _ = self.with_area(addr, len, |area| area.unmap_pages(addr, len));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Regions: ranges of segments bound into the address space.
 
 use crate::library::segment::{Inner, Segment};
-use crate::port::{PAGE_BYTES, SpaceNo};
+use crate::port::SpaceNo;
 use crate::spaces;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::{Access, Area};
@@ -20,9 +20,9 @@ pub enum Protection {
     Read,
     /// Read and write: stores are writes of the segment.
     ReadWrite,
-    /// Read and write; a store changes a private copy of the page, which lives as long as the
-    /// region, takes a frame of the budget and never leaves memory. Where a page has none, the
-    /// segment's content shows, also what is written later.
+    /// Read and write; a store changes a private copy of the page, all of it however large, which
+    /// lives as long as the region, takes a frame of the budget and never leaves memory. Where a page
+    /// has none, the segment's content shows, also what is written later.
     CopyOnWrite,
 }
 
@@ -32,7 +32,7 @@ pub enum Protection {
 ///
 /// A region is an address, not a slice: see [`as_slice`](Self::as_slice) for why. A page that
 /// cannot be brought in raises SIGBUS when it is touched, as does an address behind the end of the
-/// segment. A forked child does not have the region (a touch there is SIGSEGV).
+/// segment (behind the machine's page of 4 KiB that it ends in, however large the cache's are). A forked child does not have the region (a touch there is SIGSEGV).
 #[derive(Debug)]
 pub struct Region {
     inner: Arc<Inner>,
@@ -53,7 +53,8 @@ pub(crate) fn may_be_managed(bytes: &[u8]) -> bool {
 }
 
 impl Segment {
-    /// Binds a byte range into the address space. It starts on a page and lies within the segment's
+    /// Binds a byte range into the address space. It starts on a page of the cache
+    /// ([`Builder::page_bytes`](crate::library::Builder::page_bytes)) and lies within the segment's
     /// pages (the last of which may reach behind its end).
     ///
     /// # Errors
@@ -72,9 +73,10 @@ impl Segment {
         else {
             return Err(Errno::OPNOTSUPP.into());
         };
-        let end = range.end.checked_next_multiple_of(PAGE_BYTES).ok_or(Errno::INVAL)?;
-        let pages_end = self.len().next_multiple_of(PAGE_BYTES);
-        if range.is_empty() || !range.start.is_multiple_of(PAGE_BYTES) || end > pages_end {
+        let page_bytes = self.page_bytes();
+        let end = range.end.checked_next_multiple_of(page_bytes).ok_or(Errno::INVAL)?;
+        let pages_end = self.len().next_multiple_of(page_bytes);
+        if range.is_empty() || !range.start.is_multiple_of(page_bytes) || end > pages_end {
             return Err(Errno::INVAL.into());
         }
         if protection == Protection::ReadWrite && !self.writable() {

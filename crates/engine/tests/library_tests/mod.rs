@@ -4,9 +4,7 @@
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
-use pagekeeper::library::{
-    Advice, Builder, Cache, FaultPath, Options, PolicySpec, Segment, WriteBack,
-};
+use pagekeeper::library::{Advice, Builder, Cache, Options, PolicySpec, Segment, WriteBack};
 use proptest::prelude::*;
 use std::io;
 use std::sync::Arc;
@@ -99,8 +97,6 @@ fn pages_have_a_size_that_can_be() {
     }
     assert_eq!(errno(build(15 << 20, 2 << 20)), Some(EINVAL), "seven pages");
     build(16 << 20, 2 << 20).unwrap();
-    let regions = Cache::builder(1 << 20).page_bytes(8 << 10).fault_path(FaultPath::Inline);
-    assert_eq!(errno(regions.build().map(drop)), Some(EINVAL));
 }
 
 /// A budget is bytes, whatever a page is; and a page is brought in, counted and written as one.
