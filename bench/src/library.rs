@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
-/// Hits, scans and misses.
+/// Hits, scans, misses, and regions by the size of pages.
 ///
 /// # Errors
 /// A run's.
@@ -28,7 +28,7 @@ pub fn library(machine: &Machine, repeats: u32) -> Result<()> {
     for threads in [1, 2] {
         misses(machine, repeats, threads)?;
     }
-    Ok(())
+    regions(machine, repeats)
 }
 
 /// How hits find their bytes.
@@ -208,6 +208,76 @@ pub fn scans(machine: &Machine, repeats: u32) -> Result<()> {
     );
     table::print(&title, &head, &rows.collect::<Vec<_>>());
     machine.save("library-scans", contenders.iter().map(Contender::json).collect())
+}
+
+/// A scan and random touches of a mapped region, at four times the memory, by the cache's page size.
+///
+/// # Errors
+/// A run's.
+pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
+    const MEMORY: u64 = 64 * MIB;
+    const TOUCHES: u64 = 4_000;
+    let pages = 4 * MEMORY / 4096;
+    let file = machine.file(pages)?;
+    let mut random = SplitMix::new(7);
+    let anywhere = (0..TOUCHES).map(|_| random.below(pages));
+    let sequences = [
+        ("scan", machine.sequence(&format!("scan-{pages}-4096"), 0..pages)?),
+        ("random", machine.sequence(&format!("few-{pages}"), anywhere)?),
+    ];
+    for (pattern, sequence) in sequences {
+        let mut contenders = Vec::new();
+        for way in ["inline", "thread"] {
+            for (size, size_bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("2 MiB", 2 * MIB)]
+            {
+                let program = program(way, &file, &sequence, 1, MEMORY, "lru")?;
+                let program = program.with(&format!("--page-bytes={size_bytes}"));
+                let name = format!("{pattern}, {way}, pages of {size}");
+                contenders.push(Contender::new(name, &program, Pager::Kernel, READ_AHEAD_KIB));
+            }
+        }
+        interleave(machine, &mut contenders, MEMORY, repeats)?;
+        let told = |no: usize| {
+            move |r: &Measured| {
+                let told = r.told.as_ref().and_then(|told| told["major_minor_read"][no].as_u64());
+                told.expect("regions tell their counts") as f64
+            }
+        };
+        let mib = |r: &Measured| r.read_bytes as f64 / MIB as f64;
+        let touches = if pattern == "scan" { pages } else { TOUCHES };
+        let rows = contenders.iter().map(|c| {
+            vec![
+                c.name.clone(),
+                format!("{:.0}", c.spread(told(0))),
+                format!("{:.0}", c.spread(told(1))),
+                format!("{:.0}", c.spread(told(2))),
+                format!("{:.0}", c.spread(mib)),
+                format!("{:.0}", c.spread(|r| r.cpu_ns as f64 / 1e3 / mib(r))),
+                format!("{:.2}", c.spread(|r| r.cpu_ns as f64 / 1e3 / touches as f64)),
+                format!("{:.2}", c.spread(|r| r.elapsed_ns as f64 / 1e9)),
+            ]
+        });
+        let head = [
+            "region",
+            "major faults",
+            "minor faults",
+            "pages read",
+            "MiB read",
+            "CPU µs a MiB read",
+            "CPU µs a touch",
+            "elapsed s",
+        ];
+        let title = format!(
+            "Touches of a word each in a mapped region ({pattern}: {touches} touches), {} MiB file, {} \
+             MiB of memory, LRU; CPU of all threads, from start to exit",
+            4 * MEMORY / MIB,
+            MEMORY / MIB
+        );
+        table::print(&title, &head, &rows.collect::<Vec<_>>());
+        let name = format!("library-regions-{pattern}");
+        machine.save(&name, contenders.iter().map(Contender::json).collect())?;
+    }
+    Ok(())
 }
 
 /// Random touches at four times the memory.

@@ -72,6 +72,8 @@ enum What {
     Library,
     /// Of that, cold reads in order
     LibraryScan,
+    /// Of that, a scan and random touches of mapped regions, by page size
+    LibraryRegions,
     /// Of that, hits, instructions a read, and the variants of the software lookup
     Translation,
     /// What goes on beside a program: recording it, writing behind it
@@ -133,6 +135,9 @@ fn main() -> Result<()> {
     }
     if cli.what == What::LibraryScan {
         library::scans(&machine, cli.repeats)?;
+    }
+    if cli.what == What::LibraryRegions {
+        library::regions(&machine, cli.repeats)?;
     }
     if cli.what == What::Translation {
         library::hits(&machine, cli.repeats)?;

@@ -6,7 +6,7 @@ use crate::pattern::SplitMix;
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Advice, MmapMut};
-use pagekeeper::library::{Cache, Options, Segment};
+use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
 use serde_json::json;
 use std::fs;
 use std::hint::black_box;
@@ -34,16 +34,29 @@ impl Drop for Setting {
     }
 }
 
-/// Memory mapped by huge pages, of the kind that this line of `/proc/self/smaps` counts.
-fn huge_bytes(kind: &str) -> Result<u64> {
+/// Memory mapped by huge pages, of the kinds that these lines of `/proc/self/smaps` count: of all
+/// mappings, or of the one that begins at an address.
+fn huge_bytes(kinds: &[&str], of: Option<u64>) -> Result<u64> {
     let maps = fs::read_to_string("/proc/self/smaps")?;
-    let lines = maps.lines().filter_map(|line| line.strip_prefix(kind)?.strip_suffix(" kB"));
-    Ok(lines.filter_map(|kib| kib.trim().parse::<u64>().ok()).sum::<u64>() * 1024)
+    let (mut counts, mut kib) = (true, 0);
+    for line in maps.lines() {
+        if let (Some(of), Some((start, _))) = (of, line.split_once('-'))
+            && let Ok(start) = u64::from_str_radix(start, 16)
+        {
+            counts = start == of;
+        }
+        let value = kinds.iter().find_map(|kind| line.strip_prefix(kind)?.strip_suffix(" kB"));
+        if let Some(value) = value.filter(|_| counts) {
+            kib += value.trim().parse::<u64>().context("smaps")?;
+        }
+    }
+    Ok(kib * 1024)
 }
 
 enum Memory {
     Plain(MmapMut),
     Cached(Segment),
+    Mapped(Region),
 }
 
 impl Memory {
@@ -54,15 +67,28 @@ impl Memory {
         Ok(Memory::Plain(map))
     }
 
-    /// All of the file, in memory.
     fn cached(machine: &Machine, page_bytes: u64) -> Result<Memory> {
-        let cache = Cache::builder(FILE + FILE / 4).page_bytes(page_bytes).build()?;
+        Ok(Memory::Cached(Self::segment(machine, page_bytes, FaultPath::Explicit)?))
+    }
+
+    /// The same as a region, all of it touched.
+    fn mapped(machine: &Machine, page_bytes: u64) -> Result<Memory> {
+        let segment = Self::segment(machine, page_bytes, FaultPath::Inline)?;
+        let memory = Memory::Mapped(segment.map(0..FILE, Protection::Read)?);
+        memory.time(&(0..FILE).step_by(4096).collect::<Vec<_>>())?;
+        Ok(memory)
+    }
+
+    /// All of the file, in memory.
+    fn segment(machine: &Machine, page_bytes: u64, path: FaultPath) -> Result<Segment> {
+        let cache = Cache::builder(FILE + FILE / 4).page_bytes(page_bytes).fault_path(path);
+        let cache = cache.build()?;
         let segment = cache.open(machine.file(FILE / 4096)?, Options::new())?;
         let mut buffer = vec![0; MIB as usize];
         for at in (0..FILE).step_by(buffer.len()) {
             segment.read_exact_at(&mut buffer, at)?;
         }
-        Ok(Memory::Cached(segment))
+        Ok(segment)
     }
 
     /// Nanoseconds a read of 8 bytes.
@@ -76,6 +102,11 @@ impl Memory {
                     bytes.copy_from_slice(&map[at..at + 8]);
                 }
                 Memory::Cached(segment) => segment.read_exact_at(&mut bytes, offset)?,
+                // SAFETY: the file is this program's own, and nobody writes to it.
+                Memory::Mapped(region) => unsafe {
+                    let at = offset as usize;
+                    bytes.copy_from_slice(&region.as_slice()[at..at + 8]);
+                },
             }
             black_box(&mut bytes);
         }
@@ -94,20 +125,26 @@ pub fn reach(machine: &Machine, repeats: u32) -> Result<()> {
     const SPANS: [u64; 3] = [16 * MIB, 256 * MIB, FILE];
     const READS: usize = 1 << 20;
     const ROUNDS: usize = 3;
-    let kinds: [Kind; 6] = [
+    let kinds: [Kind; 8] = [
         ("plain memory, 4 KiB pages", "never", |_| Memory::plain(Advice::NoHugePage)),
         ("plain memory, 2 MiB pages", "never", |_| Memory::plain(Advice::HugePage)),
         ("read_at, 4 KiB pages", "never", |m| Memory::cached(m, 4096)),
         ("read_at, 64 KiB pages", "never", |m| Memory::cached(m, 64 << 10)),
         ("read_at, 2 MiB pages, mapped by 4 KiB", "never", |m| Memory::cached(m, 2 * MIB)),
         ("read_at, 2 MiB pages, mapped as one", "advise", |m| Memory::cached(m, 2 * MIB)),
+        ("a region, 4 KiB pages", "never", |m| Memory::mapped(m, 4096)),
+        ("a region, 2 MiB pages", "advise", |m| Memory::mapped(m, 2 * MIB)),
     ];
     let (mut rows, mut results) = (Vec::new(), Vec::new());
     for (name, setting, make) in kinds {
         eprint!("\r\x1b[K{name}");
         let _setting = Setting::set(setting)?;
         let memory = make(machine)?;
-        let huge = huge_bytes("AnonHugePages:")? + huge_bytes("ShmemPmdMapped:")?;
+        let region = match &memory {
+            Memory::Mapped(region) => Some(region.as_ptr() as u64),
+            _ => None,
+        };
+        let huge = huge_bytes(&["AnonHugePages:", "ShmemPmdMapped:"], region)?;
         let wants_huge = name.contains("mapped as one") || name.contains("memory, 2 MiB");
         ensure!(wants_huge == (huge > FILE / 2), "{name}: {huge} bytes are in huge pages");
         let mut row = vec![name.to_owned(), format!("{}", huge / MIB)];

@@ -33,6 +33,9 @@ struct Cli {
     /// multiple of a page
     #[arg(long)]
     read_bytes: Option<usize>,
+    /// Bytes in a page of the cache's
+    #[arg(long, default_value_t = PAGE_BYTES as u64)]
+    page_bytes: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -59,7 +62,7 @@ enum Source {
     Mapped(Mmap),
     Pread(File),
     Segment(Segment),
-    Region(Region),
+    Region(Cache, Region),
 }
 
 impl Source {
@@ -70,12 +73,14 @@ impl Source {
         };
         let segment = |path| -> Result<Segment> {
             let builder = Cache::builder(cli.memory).fault_path(path).translation(translation);
-            let cache = builder.policy(cli.policy.clone()).build()?;
+            let builder = builder.page_bytes(cli.page_bytes).policy(cli.policy.clone());
+            let cache = builder.build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };
-        let region = |path| -> Result<Region> {
+        let region = |path| -> Result<Source> {
             let segment = segment(path)?;
-            Ok(segment.map(0..segment.len(), Protection::Read)?)
+            let region = segment.map(0..segment.len(), Protection::Read)?;
+            Ok(Source::Region(segment.cache(), region))
         };
         Ok(match cli.way {
             Way::Mapped | Way::Random => {
@@ -91,8 +96,8 @@ impl Source {
             ),
             Way::Cached => Source::Pread(File::open(&cli.file)?),
             Way::Explicit | Way::Hash => Source::Segment(segment(FaultPath::Explicit)?),
-            Way::Inline => Source::Region(region(FaultPath::Inline)?),
-            Way::Thread => Source::Region(region(FaultPath::Thread)?),
+            Way::Inline => region(FaultPath::Inline)?,
+            Way::Thread => region(FaultPath::Thread)?,
         })
     }
 
@@ -111,7 +116,7 @@ impl Source {
                 bytes
             }
             // SAFETY: the file is this program's own, and nobody writes to it.
-            Source::Region(region) => unsafe {
+            Source::Region(_, region) => unsafe {
                 region.as_slice()[at as usize..at as usize + 8].try_into()?
             },
         };
@@ -124,7 +129,7 @@ impl Source {
         match self {
             Source::Pread(file) => file.read_exact_at(buffer, at)?,
             Source::Segment(segment) => segment.read_exact_at(buffer, at)?,
-            Source::Mapped(_) | Source::Region(_) => bail!("mappings are read a word each"),
+            Source::Mapped(_) | Source::Region(..) => bail!("mappings are read a word each"),
         }
         Ok(())
     }
@@ -172,10 +177,18 @@ fn main() -> Result<()> {
         checksum = checksum.wrapping_add(sum?);
     }
     let elapsed_ns = start.elapsed().as_nanos() as u64;
+    let faults = match &source {
+        Source::Region(cache, _) => {
+            let total = cache.stats().total;
+            Some([total.major_faults, total.minor_faults, total.read_bytes / cli.page_bytes])
+        }
+        _ => None,
+    };
     println!(
         "{}",
         serde_json::json!({
             "elapsed_ns": elapsed_ns, "checksum": format!("{checksum:016x}"), "touches": pages.len(),
+            "major_minor_read": faults,
         })
     );
     Ok(())

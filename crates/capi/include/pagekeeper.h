@@ -129,8 +129,8 @@ typedef struct pk_cache_options {
   uint64_t budget_bytes;
   /**
    * Bytes in a page: what is fetched, written back, evicted and pinned as one. A power of two
-   * from 4096 to 2 MiB, of which eight fit into the budget; regions are of 4096. Large pages cost
-   * less to find and to decide on, and more memory and I/O where little of each is used. 0: 4096.
+   * from 4096 to 2 MiB, of which eight fit into the budget. Large pages cost less to find, to fault
+   * in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
    */
   uint64_t page_bytes;
   /**
@@ -436,9 +436,9 @@ typedef struct pk_stats {
 #define PK_MAP_READ_WRITE 1
 
 /**
- * Read and write: a store changes a private copy of the page, which lives as long as the region,
- * takes memory of the budget and never leaves it. Where a page has none, the segment's content
- * shows, also what is written later.
+ * Read and write: a store changes a private copy of the page, all of it however large, which lives
+ * as long as the region, takes memory of the budget and never leaves it. Where a page has none, the
+ * segment's content shows, also what is written later.
  */
 #define PK_MAP_COPY_ON_WRITE 2
 
@@ -860,9 +860,9 @@ int pk_unpin(struct pk_pin *pin);
 /**
  * Binds a range into the address space. Its pages are brought in when they are touched, as the
  * cache's pk_fault_path says; a page that cannot be brought in, or lies behind the end of the
- * segment by now, raises SIGBUS. A forked child does not have the region (SIGSEGV there).
+ * segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have the region (SIGSEGV there).
  *
- * offset: a multiple of PK_PAGE_BYTES. The range has at least a byte and lies within the segment's
+ * offset: a multiple of pk_cache_page_bytes(). The range has at least a byte and lies within the segment's
  * pages, the last of which may reach behind its end. protection: a pk_protection. region: where
  * its handle is put; null if the call fails. Unbind it with pk_region_unmap().
  *

@@ -51,8 +51,8 @@ pub struct pk_cache_options {
     /// All that the cache may use: frames, state of pages, buffers.
     pub budget_bytes: u64,
     /// Bytes in a page: what is fetched, written back, evicted and pinned as one. A power of two
-    /// from 4096 to 2 MiB, of which eight fit into the budget; regions are of 4096. Large pages cost
-    /// less to find and to decide on, and more memory and I/O where little of each is used. 0: 4096.
+    /// from 4096 to 2 MiB, of which eight fit into the budget. Large pages cost less to find, to fault
+    /// in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
     pub page_bytes: u64,
     /// Which page leaves when room is needed: "mru", "lirs:hot=0.9", or the path of a program that
     /// ends with ".hipec" (`pagekeeper policies` lists them). Null: "lru".
@@ -187,7 +187,7 @@ pub extern "C" fn pk_cache_create(
             // All other arguments were looked at.
             Some(libc::EINVAL) if options.page_bytes != 0 => Error::argument(format!(
                 "page_bytes is {}; a power of two from 4096 to 2 MiB, of which eight fit into the \
-                 budget, and 4096 or 0 with a fault path",
+                 budget",
                 options.page_bytes
             )),
             _ => Error::at("the cache", &error),

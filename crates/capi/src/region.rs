@@ -18,16 +18,16 @@ pub type pk_protection = u32;
 pub const PK_MAP_READ: pk_protection = 0;
 /// Read and write: stores are writes of the segment.
 pub const PK_MAP_READ_WRITE: pk_protection = 1;
-/// Read and write: a store changes a private copy of the page, which lives as long as the region,
-/// takes memory of the budget and never leaves it. Where a page has none, the segment's content
-/// shows, also what is written later.
+/// Read and write: a store changes a private copy of the page, all of it however large, which lives
+/// as long as the region, takes memory of the budget and never leaves it. Where a page has none, the
+/// segment's content shows, also what is written later.
 pub const PK_MAP_COPY_ON_WRITE: pk_protection = 2;
 
 /// Binds a range into the address space. Its pages are brought in when they are touched, as the
 /// cache's pk_fault_path says; a page that cannot be brought in, or lies behind the end of the
-/// segment by now, raises SIGBUS. A forked child does not have the region (SIGSEGV there).
+/// segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have the region (SIGSEGV there).
 ///
-/// offset: a multiple of PK_PAGE_BYTES. The range has at least a byte and lies within the segment's
+/// offset: a multiple of pk_cache_page_bytes(). The range has at least a byte and lies within the segment's
 /// pages, the last of which may reach behind its end. protection: a pk_protection. region: where
 /// its handle is put; null if the call fails. Unbind it with pk_region_unmap().
 ///

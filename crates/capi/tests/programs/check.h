@@ -89,13 +89,11 @@ HELPER pk_cache *tiny_cache(const char *policy)
     return cache;
 }
 
-/* A small cache with regions; ends the test where there can be none. */
-HELPER pk_cache *sampled_cache(pk_fault_path path, const char *policy, uint64_t percent)
+/* A cache with regions; ends the test where there can be none. */
+HELPER pk_cache *cache_with_regions(pk_cache_options options, pk_fault_path path)
 {
-    pk_cache_options options = tiny_options(policy);
     pk_cache *cache;
     options.fault_path = path;
-    options.sampling_percent = percent;
     int result = pk_cache_create(&options, &cache);
     if (result == -EPERM || result == -EACCES || result == -ENOSYS || result == -EINVAL ||
         result == -EOPNOTSUPP) {
@@ -105,6 +103,14 @@ HELPER pk_cache *sampled_cache(pk_fault_path path, const char *policy, uint64_t 
     DONE(result);
     CHECK(pk_cache_fault_path(cache) == (int)path);
     return cache;
+}
+
+/* A small one. */
+HELPER pk_cache *sampled_cache(pk_fault_path path, const char *policy, uint64_t percent)
+{
+    pk_cache_options options = tiny_options(policy);
+    options.sampling_percent = percent;
+    return cache_with_regions(options, path);
 }
 
 HELPER pk_cache *mapped_cache(pk_fault_path path, const char *policy)

@@ -116,6 +116,41 @@ static void copy_on_write(void)
     free(memory.bytes);
 }
 
+/* Pages of 64 KiB: regions start on one, come by one fault a page, and copy one as a whole. */
+static void large_pages(void)
+{
+    enum { LARGE = 65536, ALL = 20 * LARGE };
+    pk_cache_options options = tiny_options("lru");
+    options.page_bytes = LARGE;
+    options.budget_bytes = 12 * LARGE;
+    pk_cache *cache = cache_with_regions(options, path);
+    pk_region *region, *private_region;
+    pk_stats stats;
+    stats.struct_bytes = sizeof stats;
+    CHECK(pk_cache_page_bytes(cache) == LARGE);
+    DONE(pk_segment_scratch(cache, ALL - 100, &segment));
+    REFUSED(EINVAL, pk_segment_map(segment, PAGE, LARGE, PK_MAP_READ, &region));
+    DONE(pk_segment_map(segment, 0, ALL, PK_MAP_READ_WRITE, &region));
+    DONE(pk_segment_map(segment, LARGE, LARGE, PK_MAP_COPY_ON_WRITE, &private_region));
+    mapped = (unsigned char *)pk_region_data(region);
+    unsigned char *copy = (unsigned char *)pk_region_data(private_region);
+    for (size_t at = 0; at < ALL; at += PAGE) mapped[at] = (unsigned char)(at / PAGE);
+    DONE(pk_cache_stats(cache, &stats));
+    CHECK(stats.major_faults + stats.prefetched_pages <= 2 * ALL / LARGE && stats.evictions > 5);
+    copy[5 * PAGE] = 0xaa;
+    mapped[LARGE + 7 * PAGE] = 0xbb;
+    for (size_t at = 0; at < ALL; at += PAGE) {
+        int changed = at == LARGE + 7 * PAGE;
+        CHECK(mapped[at] == (changed ? 0xbb : (unsigned char)(at / PAGE)));
+    }
+    for (size_t at = 0; at < LARGE; at += PAGE)
+        CHECK(copy[at] == (at == 5 * PAGE ? 0xaa : (unsigned char)((LARGE + at) / PAGE)));
+    DONE(pk_region_unmap(private_region));
+    DONE(pk_region_unmap(region));
+    DONE(pk_segment_close(segment));
+    DONE(pk_cache_close(cache));
+}
+
 static void *store_bytes(void *number)
 {
     size_t mine = (size_t)(uintptr_t)number;
@@ -245,6 +280,7 @@ int main(int argc, char **argv)
     ends(TOUCH_IN_A_CHILD, SIGSEGV);
     against_a_model();
     copy_on_write();
+    large_pages();
     threads();
     sampling();
     return 0;
