@@ -18,7 +18,7 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 
-/// Hits, scans, misses, and regions by the size of pages.
+/// Hits, scans, misses, and regions by page size.
 ///
 /// # Errors
 /// A run's.
@@ -210,22 +210,24 @@ pub fn scans(machine: &Machine, repeats: u32) -> Result<()> {
     machine.save("library-scans", contenders.iter().map(Contender::json).collect())
 }
 
-/// A scan and random touches of a mapped region, at four times the memory, by the cache's page size.
+/// A scan and random touches of a mapped region, at four times the memory and at half of it, by the
+/// cache's page size.
 ///
 /// # Errors
 /// A run's.
 pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
     const MEMORY: u64 = 64 * MIB;
-    const TOUCHES: u64 = 4_000;
     let pages = 4 * MEMORY / 4096;
     let file = machine.file(pages)?;
     let mut random = SplitMix::new(7);
-    let anywhere = (0..TOUCHES).map(|_| random.below(pages));
-    let sequences = [
-        ("scan", machine.sequence(&format!("scan-{pages}-4096"), 0..pages)?),
-        ("random", machine.sequence(&format!("few-{pages}"), anywhere)?),
-    ];
-    for (pattern, sequence) in sequences {
+    let anywhere: Vec<u64> = (0..1_000).map(|_| random.below(pages)).collect();
+    // Half of the memory: what is read stays.
+    let again: Vec<u64> = (0..20_000).map(|_| random.below(pages / 8)).collect();
+    let patterns = [("scan", (0..pages).collect()), ("random", anywhere), ("what fits", again)];
+    for (pattern, touched) in patterns {
+        let touches = touched.len();
+        let name = format!("regions-{pages}-{}", pattern.replace(' ', "-"));
+        let sequence = machine.sequence(&name, touched.into_iter())?;
         let mut contenders = Vec::new();
         for way in ["inline", "thread"] {
             for (size, size_bytes) in [("4 KiB", 4 << 10), ("64 KiB", 64 << 10), ("2 MiB", 2 * MIB)]
@@ -244,7 +246,6 @@ pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
             }
         };
         let mib = |r: &Measured| r.read_bytes as f64 / MIB as f64;
-        let touches = if pattern == "scan" { pages } else { TOUCHES };
         let rows = contenders.iter().map(|c| {
             vec![
                 c.name.clone(),
@@ -274,8 +275,8 @@ pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
             MEMORY / MIB
         );
         table::print(&title, &head, &rows.collect::<Vec<_>>());
-        let name = format!("library-regions-{pattern}");
-        machine.save(&name, contenders.iter().map(Contender::json).collect())?;
+        machine
+            .save(&format!("library-{name}"), contenders.iter().map(Contender::json).collect())?;
     }
     Ok(())
 }

@@ -863,7 +863,7 @@ impl Core {
         let before_end = end.saturating_sub(region.index(range.start));
         // Pages of the machine's size are what the kernel says they are.
         let pages = if self.machine_pages > 1 { pages.min(before_end) } else { pages };
-        (pages > 0 && self.covers(space, range, region)).then_some(pages)
+        self.covers(space, range, region).then_some(pages)
     }
 
     /// Where a file's pages from one on are mapped privately, as (space, addresses).

@@ -391,7 +391,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<T, PortError> {
         self.until_settled(|| {
             let _layout = self.layout.read().expect("layout");
-            let pages = self.lock().shown(space, region, range.clone()).ok_or(PortError::Gone)?;
+            let pages = self.shown(space, region, range.clone())?;
             call(pages)
         })
     }
@@ -407,6 +407,17 @@ impl<P: Port> Engine<P> {
     ) -> Result<Mapped, PortError> {
         let range = addr..addr + pages * self.page_bytes;
         self.where_it_was(space, region, range, |pages| self.port.map(space, addr, pages, protect))
+    }
+
+    /// How many pages of the machine's a range that maps what it did shows before the file's end. Who
+    /// waits behind that touches again.
+    fn shown(&self, space: SpaceNo, region: Region, range: Range<u64>) -> Result<u64, PortError> {
+        let pages = (range.end - range.start) / PAGE_BYTES;
+        let shown = self.lock().shown(space, region, range.clone()).ok_or(PortError::Gone)?;
+        if shown < pages {
+            self.port.wake(space, range.start + shown * PAGE_BYTES, pages - shown)?;
+        }
+        if shown == 0 { Err(PortError::Gone) } else { Ok(shown) }
     }
 
     /// Maps a pinned page from an address within it on.
@@ -438,17 +449,11 @@ impl<P: Port> Engine<P> {
             // store to it comes after the copy.
             let _layout = self.layout.write().expect("layout");
             let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
-            let pages = {
-                let mut core = self.lock();
-                let pages = core.shown(space, region, addr..addr + self.page_bytes);
-                let pages = pages.ok_or(PortError::Gone)?;
-                if !core.space_mut(space).is_some_and(|s| s.copied.insert(addr)) {
-                    // Somebody was faster.
-                    drop(core);
-                    return self.port.wake(space, addr, pages);
-                }
-                pages
-            };
+            let pages = self.shown(space, region, addr..addr + self.page_bytes)?;
+            if !self.lock().space_mut(space).is_some_and(|s| s.copied.insert(addr)) {
+                // Somebody was faster.
+                return self.port.wake(space, addr, pages);
+            }
             let bytes = (pages * PAGE_BYTES) as usize;
             let copied = self
                 .port

@@ -204,6 +204,60 @@ fn copies_are_private_and_count() {
     }
 }
 
+/// The end of the file moves within a page while threads use what lies before it.
+#[test]
+fn an_end_that_moves_disturbs_nobody_before_it() {
+    for (path, page) in MAPPED.into_iter().flat_map(|path| SIZES.map(|page| (path, page))) {
+        let Some(cache) = sized(path, "lru", page) else { continue };
+        let segment = cache.scratch(12 * page as u64).unwrap();
+        let region = segment.map(0..12 * page as u64, Protection::ReadWrite).unwrap();
+        let private = segment.map(0..12 * page as u64, Protection::CopyOnWrite).unwrap();
+        store(&private, 11 * page, 9);
+        let is_over = AtomicBool::new(false);
+        let low = 11 * page + PAGE / 2;
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (region, private, is_over) = (&region, &private, &is_over);
+                scope.spawn(move || {
+                    let mut rng = Rng(thread as u64);
+                    for step in 0..u64::MAX {
+                        let at = 11 * page + rng.below(PAGE as u64 / 2) as usize / 8 * 8 + thread;
+                        store(region, at, step as u8);
+                        load(region, rng.below(11 * page as u64) as usize);
+                        assert_eq!(load(region, at), step as u8, "{path:?}, {page}");
+                        assert_eq!(load(private, 11 * page), 9);
+                        if is_over.load(Ordering::SeqCst) {
+                            break;
+                        }
+                    }
+                });
+            }
+            for round in 0..60 {
+                segment.set_len(low as u64).unwrap();
+                segment.set_len(12 * page as u64 - round).unwrap();
+                assert_eq!(load(&region, 12 * page - PAGE), 0, "{path:?}, {page}");
+                store(&region, 12 * page - PAGE, 7);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+    }
+}
+
+/// A copy that is cut off with the end of the file has no frame any more. (It stayed counted.)
+#[test]
+fn copies_that_are_cut_off_count_no_more() {
+    for (path, page) in MAPPED.into_iter().flat_map(|path| [PAGE, 64 << 10].map(|p| (path, p))) {
+        let Some(cache) = sized(path, "lru", page) else { continue };
+        let segment = cache.scratch(24 * page as u64).unwrap();
+        let region = segment.map(0..24 * page as u64, Protection::CopyOnWrite).unwrap();
+        for first in [18, 12, 6] {
+            (first..first + 6).for_each(|no| store(&region, no * page, 1));
+            segment.set_len((first * page) as u64).unwrap();
+        }
+        assert_eq!(cache.stats().private_pages_max, 6, "{path:?}, {page}");
+    }
+}
+
 /// A large page is copied as a whole, once: no store of a thread's that came first is lost to the copy
 /// that another's led to, while readers map what leaves again.
 #[test]

@@ -12,7 +12,6 @@ use crate::spaces::Region;
 use crate::work::{Work, Workers};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
-use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
@@ -383,16 +382,22 @@ impl Port for LibraryPort {
     fn copy(&self, _space: SpaceNo, addr: u64, data: &[u8]) -> Result<(), PortError> {
         let userfault = self.need_userfault()?;
         let len = data.len() as u64;
-        let cut = self.with_area(addr, len, |area| area.cut_pages(addr, len));
-        cut.ok_or(PortError::Gone)??;
-        match userfault.copy(addr, data, false, false) {
-            Ok(_) => Ok(()),
-            Err(stopped) => match userfault_error(stopped.errno) {
-                // Nothing of what is copied can be missing.
-                PortError::Missing => Err(Errno::FAULT.into()),
-                error => Err(error),
-            },
+        let cut = || self.with_area(addr, len, |area| area.cut_pages(addr, len));
+        cut().ok_or(PortError::Gone)??;
+        let mut done = 0;
+        while done < len {
+            match userfault.copy(addr + done, &data[done as usize..], false, false) {
+                Ok(copied) => done += copied,
+                Err(stopped) if stopped.done_bytes > 0 => done += stopped.done_bytes,
+                Err(stopped) => {
+                    // All of it or nothing.
+                    let _ = cut();
+                    // (Nothing of what is copied can be missing.)
+                    return Err(PortError::Io(stopped.errno.raw_os_error()));
+                }
+            }
         }
+        Ok(())
     }
 
     fn cut(&self, _space: SpaceNo, addr: u64, pages: u64) {
