@@ -54,6 +54,11 @@ impl Alias {
         };
     }
 
+    /// Its first byte, as a number.
+    pub fn address(&self) -> u64 {
+        self.ptr.as_ptr() as u64
+    }
+
     /// Its length.
     pub fn len_bytes(&self) -> usize {
         self.len_bytes

@@ -64,6 +64,17 @@ pub(crate) fn open(path: FaultPath) -> Result<Option<Userfault>, Errno> {
     Ok(Some(userfault))
 }
 
+/// Opens a descriptor whose ranges get one page for each touch, and no fault for us: the kernel maps
+/// what is in memory around a touched page along, but not where pages might be write-protected.
+#[allow(unsafe_code)]
+pub(crate) fn one_by_one() -> Option<Userfault> {
+    let flags = OpenFlags { nonblocking: true, user_mode_only: true };
+    // SAFETY: nothing of what a descriptor can do to a range's bytes is ever asked of it.
+    let userfault = unsafe { Userfault::open(flags) }.ok()?;
+    userfault.api(Features::PAGEFAULT_FLAG_WP | Features::WP_HUGETLBFS_SHMEM).ok()?;
+    Some(userfault)
+}
+
 pub(crate) fn add_inline(process: &Process, range: Range<u64>, shared: Weak<Shared>) {
     process.inline.write().expect("regions").push((range, shared));
 }

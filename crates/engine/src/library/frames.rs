@@ -31,6 +31,8 @@ use windows::Windows;
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 /// Largest page: a window has some extents of them.
 pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// Most bytes of a read that is not made in place.
+pub(crate) const COPIED_BYTES_MAX: u64 = 16 << 10;
 /// Most blocks that one read is scattered over.
 const SCATTERED_MAX: usize = 256;
 
@@ -300,6 +302,22 @@ impl Frames {
                 engine.end_use(place, word, how);
                 Err(errno.into())
             }
+        }
+    }
+
+    /// What so few bytes are copied into and out of by the kernel when they come, if they are: a page
+    /// that is touched in a mapping has to be unmapped when it leaves, which interrupts every
+    /// processor that runs the program. So the first hit maps it, and nothing before.
+    pub(crate) fn copied(&self, bytes: u64) -> Option<&Memfd> {
+        self.memfd().filter(|_| bytes <= COPIED_BYTES_MAX)
+    }
+
+    /// Copies bytes out of a page that was not ready when somebody came to read it.
+    pub(crate) fn copy_newcomer(&self, frame: &Frame<'_>, within: usize, buf: &mut [u8]) {
+        let offset = (frame.place.index << self.page_shift) + within as u64;
+        let memfd = self.copied(self.page_bytes());
+        if memfd.is_none_or(|memfd| memfd.read_at(buf, offset).is_err()) {
+            buf.copy_from_slice(&frame.bytes()[within..within + buf.len()]);
         }
     }
 

@@ -4,7 +4,7 @@
 
 use crate::engine::Deferred;
 use crate::library::faults::FaultPath;
-use crate::library::frames::{Blocks, Frames};
+use crate::library::frames::{Blocks, COPIED_BYTES_MAX, Frames};
 use crate::library::store::{Store, port_error};
 use crate::live::{map_pages, userfault_error};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
@@ -13,6 +13,8 @@ use crate::work::{Work, Workers};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::area::Area;
+use pagekeeper_sys::buffer::BufferPool;
+use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
 use std::ops::Range;
@@ -23,6 +25,8 @@ const BEGUN_BYTES_MIN: u64 = 32 << 10;
 /// Longest one: a window is read in parts, so that the kernel finds frames for one while storage
 /// reads another.
 const BEGUN_BYTES_MAX: u64 = 256 << 10;
+/// Buffers kept for the next misses, of as many threads.
+const BUFFERS_KEPT: usize = 8;
 
 /// What a segment is made of.
 pub(crate) struct Backing {
@@ -42,6 +46,8 @@ pub(crate) struct LibraryPort {
     userfault: Option<Userfault>,
     /// Reads under way.
     rings: Arc<Rings>,
+    /// For pages on their way into frames.
+    buffers: BufferPool,
     /// Regions, so that pages of them are unmapped only as long as they are there.
     areas: RwLock<Vec<Arc<Area>>>,
     /// Threads whose inline fault could not be served.
@@ -70,6 +76,7 @@ impl LibraryPort {
             blocks,
             userfault,
             rings: Rings::new(),
+            buffers: BufferPool::new(COPIED_BYTES_MAX as usize, BUFFERS_KEPT),
             areas: RwLock::new(Vec::new()),
             failures: Mutex::new(Vec::new()),
         }
@@ -131,6 +138,21 @@ impl LibraryPort {
         drop(segments);
         // A store may give memory back, which is the engine's business.
         drop(before);
+    }
+
+    /// Reads a few pages of a store into frames by way of a buffer.
+    fn copy_in(
+        &self,
+        store: &dyn Store,
+        memfd: &Memfd,
+        offset: u64,
+        len: usize,
+    ) -> Result<u64, PortError> {
+        let mut buffer = self.buffers.take()?;
+        let pages = &mut buffer[..len];
+        let had = load(store, offset, pages)?;
+        memfd.write_at(pages, offset)?;
+        Ok(had)
     }
 
     fn segment(&self, no: FileNo) -> Result<Arc<Backing>, PortError> {
@@ -242,6 +264,10 @@ impl Port for LibraryPort {
             Ok(segment) => segment,
             Err(error) => return Some(Err(error)),
         };
+        let (offset, len) = (index * self.page_bytes, pages * self.page_bytes);
+        if let Some(memfd) = segment.frames.copied(len) {
+            return Some(self.copy_in(&*segment.store, memfd, offset, len as usize));
+        }
         let mut bytes = 0;
         let is_scattered = pages > 1 && segment.frames.memfd().is_none();
         if let (true, Some(file)) = (is_scattered, segment.store.as_file()) {

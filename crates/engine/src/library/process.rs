@@ -2,9 +2,11 @@
 //! starts with its own, so that it can have caches as well.
 
 use crate::library::cache::Shared;
+use crate::library::faults;
 use crate::library::tables::Tables;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::ForkMark;
+use pagekeeper_sys::userfault::Userfault;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, RwLock, Weak};
 
@@ -17,6 +19,8 @@ pub(crate) struct Process {
     /// Whose region is where, for the SIGBUS handler. Held for moments by code that touches no
     /// region.
     pub(crate) inline: RwLock<Vec<(Range<u64>, Weak<Shared>)>>,
+    /// See [`faults::one_by_one`]; none where there is no such thing.
+    pub(crate) one_by_one: Option<Userfault>,
     /// What a child has in place of this, in its copy of the memory.
     child: OnceLock<Box<Process>>,
 }
@@ -41,6 +45,7 @@ pub(crate) fn here() -> Result<&'static Process, Errno> {
         mark: ForkMark::new()?,
         unused: Mutex::default(),
         inline: RwLock::default(),
+        one_by_one: faults::one_by_one(),
         child: OnceLock::new(),
     };
     // Of two made at once, one is never used: a page is lost.

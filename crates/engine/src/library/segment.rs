@@ -298,7 +298,7 @@ impl Inner {
             }
             let rest = (buf.len() + within).div_ceil(page as usize) as u64;
             let copied = self.with_page_slowly(self.place(at / page), Use::Read, rest, |frame| {
-                buf[..len].copy_from_slice(&frame.bytes()[within..within + len]);
+                self.backing.frames.copy_newcomer(&frame, within, &mut buf[..len]);
             });
             match copied {
                 Ok(Some(())) => done += len,

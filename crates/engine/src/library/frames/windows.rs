@@ -4,7 +4,8 @@
 //! path enters once and which stay as long as the segment is open. With its extent's number a
 //! page's word is known, and where its bytes lie is its offset.
 
-use crate::library::frames::{Slots, WINDOW_BYTES, empty, word_of};
+use crate::library::frames::{COPIED_BYTES_MAX, Slots, WINDOW_BYTES, empty, word_of};
+use crate::library::process;
 use crate::port::PAGE_BYTES;
 use crate::table::ExtentWords;
 use crate::word::WordRef;
@@ -13,6 +14,7 @@ use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{Alias, AliasRange};
 use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::userfault::Track;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A page that the machine can map as one.
@@ -91,9 +93,15 @@ impl Windows {
         if slot.get().is_none() {
             let start = no as u64 * WINDOW_BYTES;
             let alias = Alias::new(&self.memfd, start, WINDOW_BYTES as usize)?;
-            if 1 << self.page_shift >= HUGE_BYTES {
+            if 1u64 << self.page_shift >= HUGE_BYTES {
                 // Where the machine allows it: fewer entries of its translation buffers.
                 alias.advise_huge();
+            } else if 1 << self.page_shift <= COPIED_BYTES_MAX
+                && let Some(userfault) = &process::here()?.one_by_one
+            {
+                // Best effort: else neighbours are mapped along, and have to be unmapped.
+                let track = Track::WRITE_PROTECT;
+                let _ = userfault.register(alias.address(), WINDOW_BYTES, track);
             }
             let extents = Box::new([const { AtomicU32::new(NO_EXTENT) }; EXTENTS_MAX]);
             let _ = slot.set(Window { alias, extents });
