@@ -98,7 +98,7 @@ impl Builder {
     /// machine has transparent huge pages for shared memory
     /// (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`), but for those in mapped regions: there
     /// userfaultfd maps 4 KiB at a time, so that large pages save faults, requests to storage and
-    /// interrupts, and no entries of translation buffers.
+    /// interrupts, and are never mapped as one.
     ///
     /// ```
     /// use pagekeeper::library::Cache;
