@@ -181,7 +181,7 @@ fn tune_finds_a_policy_for_working_memory() {
     let script = "
 import numpy
 a = numpy.arange(1500000, dtype=numpy.float64)
-for _ in range(6):
+for _ in range(2):
     a *= 1.25
     a += 1
 print(a.sum())
