@@ -25,6 +25,7 @@ use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process::{self, Detail, Mapping};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_wire as wire;
+use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
 use std::os::fd::{AsFd, AsRawFd};
@@ -205,8 +206,11 @@ impl Standby {
     /// Ends it when memory gets short: looks at the kernel's counts until then, or until `stop`.
     pub(crate) fn watch(&self, frames: u32, stop: impl Fn() -> bool, end: impl FnOnce(Sign)) {
         let full_bytes = self.bound.limit_bytes - self.bound.limit_bytes / FULL_PART;
-        let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
-        let window_pages = (u64::from(window_kib) << 10) / wire::PAGE_BYTES;
+        // A look at every mount, which a run that never fills its memory has no use for.
+        let window_pages = LazyCell::new(|| {
+            let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
+            (u64::from(window_kib) << 10) / wire::PAGE_BYTES
+        });
         let mut since: Option<(Instant, Pressure)> = None;
         while self.holds() && !stop() {
             std::thread::park_timeout(EVERY);
@@ -218,7 +222,7 @@ impl Standby {
                 return end(Sign::Unreadable);
             };
             let (begun, before) = *since.get_or_insert((Instant::now(), now));
-            match Verdict::on(before, now, frames, window_pages, begun.elapsed()) {
+            match Verdict::on(before, now, frames, *window_pages, begun.elapsed()) {
                 // The time runs from the first page that was read again.
                 Verdict::Wait if now.refaults != before.refaults => {}
                 Verdict::Wait | Verdict::NothingToWin => since = Some((Instant::now(), now)),
