@@ -25,13 +25,10 @@ mod size;
 mod trace_input;
 mod watch;
 
-use clap::Parser;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    // Every run starts one beside its program: without building all that could be asked for.
-    let is_holder = std::env::args_os().skip(1).eq(["holder"]);
-    let command = if is_holder { cli::Command::Holder } else { cli::Cli::parse().command };
+    let command = cli::command_line();
     match commands::run(command) {
         Ok(code) => code,
         Err(failure) => {

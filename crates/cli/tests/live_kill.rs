@@ -446,4 +446,6 @@ fn exit_codes_and_deaths_are_the_programs() {
     assert!(done.stderr.starts_with("err\n"));
     assert_eq!(live::signal_of(run("kill -SEGV $$").status), Some(11));
     assert_eq!(live::signal_of(run("kill -KILL $$").status), Some(9));
+    // Those that the manager takes for itself, too.
+    assert_eq!(run("grep SigBlk /proc/self/status").text(), "SigBlk:\t0000000000000000\n");
 }

@@ -20,6 +20,7 @@ use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -50,6 +51,8 @@ const INTERJECT: u32 = 10;
 pub struct Holder {
     socket: Mutex<Connection>,
     child: Mutex<Child>,
+    /// Told to go.
+    released: AtomicBool,
 }
 
 impl Holder {
@@ -63,7 +66,8 @@ impl Holder {
         let child = program.stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null()).spawn()?;
         let (words_fd, words) = SharedMap::create("pagekeeper-words", WORDS_BYTES)?;
         let (extents_fd, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
-        let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child) };
+        let released = AtomicBool::new(false);
+        let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child), released };
         holder.send(WORDS, 0, Some(words_fd.as_fd()))?;
         holder.send(EXTENTS, 0, Some(extents_fd.as_fd()))?;
         holder.send_with(TAG, tag.as_bytes())?;
@@ -88,14 +92,23 @@ impl Holder {
     }
 
     /// All is written back: the holder may go.
-    pub fn done(&self) {
+    pub fn release(&self) {
+        self.released.store(true, Ordering::SeqCst);
         let _ = self.send(DONE, 0, None);
+    }
+
+    /// Releases it, if that was not done, and waits until it is gone.
+    pub fn end(&self) {
+        if !self.released.load(Ordering::SeqCst) {
+            self.release();
+        }
         let _ = self.child.lock().expect("lock").wait();
     }
 
     /// Whether it has ended before it was told to.
     pub fn lost(&self) -> bool {
-        self.child.lock().expect("lock").try_wait().is_ok_and(|ended| ended.is_some())
+        let gone = self.child.lock().expect("lock").try_wait().is_ok_and(|ended| ended.is_some());
+        gone && !self.released.load(Ordering::SeqCst)
     }
 
     /// The holder's process id.

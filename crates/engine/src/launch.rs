@@ -27,7 +27,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
-/// Threads that serve faults beside the event thread, and fetch ahead.
+/// Most threads that serve faults beside the event thread, and fetch ahead.
 const WORKERS: usize = 6;
 /// Smallest budget: the frames that one instruction needs, and a little.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 10;
@@ -217,7 +217,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     let result = privilege.limit(config).map_err(RunError::Machine).and_then(|config| {
         run_held(options, policy, config, privilege, secret, &name, &tag, table, &holder, standby)
     });
-    holder.done();
+    holder.end();
     result
 }
 
@@ -287,16 +287,16 @@ fn run_held(
         program: options.program.to_string_lossy().into_owned(),
         reason: e.to_string(),
     })?;
+    // After the start: the program keeps the limit that it would have had.
+    pagekeeper_sys::launch::raise_open_files_limit();
+    let stop = Arc::new(AtomicBool::new(false));
+    let threads = start_threads(&manager, holder, listener, &stop, options);
     if let Some(started) = options.hooks.started {
         started(child.id());
     }
     if let Some(ControlHook(hook)) = &options.control {
         hook(Control { manager: Arc::downgrade(&manager), seed: options.seed });
     }
-    // After the start: the program keeps the limit that it would have had.
-    pagekeeper_sys::launch::raise_open_files_limit();
-    let stop = Arc::new(AtomicBool::new(false));
-    let threads = start_threads(&manager, holder, listener, &stop, options);
     let status = wait(&manager, &mut child);
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
 
@@ -306,13 +306,15 @@ fn run_held(
         .into_iter()
         .map(|(name, error)| (name, error.to_string()))
         .collect();
+    // It goes while the threads do.
+    holder.release();
     stop.store(true, Ordering::SeqCst);
     let _ = manager.kick.notify();
-    manager.workers.close();
+    let workers = manager.workers.close();
     for thread in &threads {
         thread.thread().unpark();
     }
-    for thread in threads {
+    for thread in threads.into_iter().chain(workers) {
         let _ = thread.join();
     }
     // What they handed over to each other when some had stopped already: recordings tell how heaps
@@ -378,13 +380,19 @@ fn start_threads(
     let spawn = |name: &str, f: Box<dyn FnOnce() + Send>| {
         std::thread::Builder::new().name(name.into()).spawn(f).expect("a thread can be started")
     };
+    // First: the program's first question waits for it. It ends with the process, since nothing
+    // wakes an accept.
+    let m = manager.clone();
+    drop(spawn("pk-accept", Box::new(move || m.accept_loop(&listener))));
     let mut threads = Vec::new();
     let (m, s) = (manager.clone(), stop.clone());
     threads.push(spawn("pk-events", Box::new(move || m.event_loop(&|| s.load(Ordering::SeqCst)))));
-    for _ in 0..WORKERS {
-        let m = manager.clone();
-        threads.push(spawn("pk-worker", Box::new(move || m.work_loop())));
-    }
+    let m = Arc::downgrade(manager);
+    let worker = move || {
+        let m = m.upgrade()?;
+        std::thread::Builder::new().name("pk-worker".into()).spawn(move || m.work_loop()).ok()
+    };
+    manager.workers.hire(WORKERS, Box::new(worker));
     let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
     threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &h, &s))));
     if manager.stands_by() {
@@ -403,9 +411,6 @@ fn start_threads(
     }
     let m = manager.clone();
     drop(spawn("pk-watch", Box::new(move || m.watch_loop())));
-    // The listener's thread ends with the process: nothing wakes an accept.
-    let m = manager.clone();
-    drop(spawn("pk-accept", Box::new(move || m.accept_loop(&listener))));
     threads
 }
 

@@ -3,7 +3,8 @@
 use crate::core::Fault;
 use crate::engine::Deferred;
 use std::collections::VecDeque;
-use std::sync::{Condvar, Mutex};
+use std::sync::{Condvar, Mutex, OnceLock};
+use std::thread::JoinHandle;
 
 /// Something for a worker.
 #[derive(Debug)]
@@ -29,18 +30,41 @@ struct Queue {
     work: VecDeque<Work>,
     idle: usize,
     closed: bool,
+    hired: Vec<JoinHandle<()>>,
 }
 
+/// Starts a thread that takes work until there is none to come; `None` if there are too many.
+type Start = Box<dyn Fn() -> Option<JoinHandle<()>> + Send + Sync>;
+
 /// A queue that workers wait on. Faults go first: a program waits for them.
-#[derive(Debug)]
 pub(crate) struct Workers {
     queue: Mutex<Queue>,
     ready: Condvar,
+    /// Most threads to hire, and how.
+    hire: OnceLock<(usize, Start)>,
+}
+
+impl std::fmt::Debug for Workers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Workers").field("queue", &self.queue).finish_non_exhaustive()
+    }
 }
 
 impl Workers {
     pub(crate) fn new() -> Workers {
-        Workers { queue: Mutex::new(Queue::default()), ready: Condvar::new() }
+        Workers {
+            queue: Mutex::new(Queue::default()),
+            ready: Condvar::new(),
+            hire: OnceLock::new(),
+        }
+    }
+
+    /// Starts a thread now, and up to `most` when there is more work than idle ones: a run that
+    /// has little to do costs no more than it needs.
+    pub(crate) fn hire(&self, most: usize, start: Start) {
+        let (_, start) = self.hire.get_or_init(|| (most, start));
+        let first = start().expect("a thread can be started");
+        self.queue.lock().expect("lock").hired.push(first);
     }
 
     pub(crate) fn push(&self, work: Work) {
@@ -51,6 +75,14 @@ impl Workers {
         }
         if queue.idle > 0 {
             self.ready.notify_one();
+        }
+        if let Some((most, start)) = self.hire.get()
+            && queue.work.len() > queue.idle
+            && queue.hired.len() < *most
+            && !queue.closed
+        {
+            // Without another thread the work waits for those that there are.
+            queue.hired.extend(start());
         }
     }
 
@@ -70,8 +102,58 @@ impl Workers {
         }
     }
 
-    pub(crate) fn close(&self) {
-        self.queue.lock().expect("lock").closed = true;
+    /// Ends the threads once the queue is empty; those that were hired are the caller's to join.
+    pub(crate) fn close(&self) -> Vec<JoinHandle<()>> {
+        let mut queue = self.queue.lock().expect("lock");
+        queue.closed = true;
         self.ready.notify_all();
+        std::mem::take(&mut queue.hired)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc;
+    use std::sync::{Arc, Barrier};
+
+    /// Workers that meet at a barrier for each work, so that each of `most` must have its own
+    /// thread; `(workers, barrier, receiver of one message a thread started)`.
+    fn meeting(most: usize) -> (Arc<Workers>, Arc<Barrier>, mpsc::Receiver<()>) {
+        let workers = Arc::new(Workers::new());
+        let barrier = Arc::new(Barrier::new(most + 1));
+        let (started, starts) = mpsc::channel();
+        let (weak, at) = (Arc::downgrade(&workers), barrier.clone());
+        workers.hire(
+            most,
+            Box::new(move || {
+                let (workers, barrier) = (weak.upgrade()?, at.clone());
+                started.send(()).ok()?;
+                Some(std::thread::spawn(move || {
+                    while workers.next().is_some() {
+                        barrier.wait();
+                    }
+                }))
+            }),
+        );
+        (workers, barrier, starts)
+    }
+
+    #[test]
+    fn more_work_than_idle_threads_starts_another_up_to_the_most() {
+        let (workers, barrier, starts) = meeting(3);
+        assert_eq!(starts.try_iter().count(), 1, "one is there from the start");
+        for _ in 0..3 {
+            // Each waits for the two others and for this one: with fewer threads this hangs.
+            (0..3).for_each(|_| workers.push(Work::LetGo));
+            barrier.wait();
+        }
+        assert_eq!(starts.try_iter().count(), 2, "two more, once");
+        for thread in workers.close() {
+            thread.join().unwrap();
+        }
+        workers.push(Work::LetGo);
+        assert_eq!(starts.try_iter().count(), 0, "none is started after the end");
+        assert!(workers.next().is_some() && workers.next().is_none(), "what was left is not lost");
     }
 }

@@ -425,7 +425,7 @@ impl Drop for Owner {
             std::mem::forget(threads);
             return;
         }
-        self.workers.close();
+        let _ = self.workers.close();
         if let Some(stop) = &self.stop_faults {
             let _ = stop.notify();
         }
