@@ -18,7 +18,7 @@
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::cgroup::{Bound, Pressure};
+use pagekeeper_sys::cgroup::{Bound, Counts, Pressure};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
@@ -35,6 +35,11 @@ use std::time::{Duration, Instant};
 
 /// How often the kernel's counts are looked at.
 const EVERY: Duration = Duration::from_millis(10);
+/// And while memory cannot be full before the next look, so that a program that never fills it is
+/// hardly looked at.
+const EMPTY_EVERY_MAX: Duration = Duration::from_millis(100);
+/// Memory is filled no faster than storage of today, or a copy by one processor.
+const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
 /// So many pages for each frame have to be read again before that is judged: to begin costs up to
@@ -71,7 +76,8 @@ pub(crate) struct Standby {
     memfd: Memfd,
     /// Who has this mapped stands by.
     page_inode: u64,
-    bound: Bound,
+    limit_bytes: u64,
+    counts: Counts,
     started: Instant,
     ended: OnceLock<Ended>,
     /// Inodes of files that had such mappings when it ended, whatever the device: in `/proc/PID/maps`
@@ -132,7 +138,9 @@ impl Standby {
         let most =
             memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
         let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
-        let Some(bound) = bound.filter(|bound| bound.pressure().is_ok()) else { return Ok(None) };
+        let Some(bound) = bound else { return Ok(None) };
+        let counts = bound.counts().ok().filter(|counts| counts.pressure().is_ok());
+        let Some(counts) = counts else { return Ok(None) };
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
         if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
             return Ok(None);
@@ -153,7 +161,8 @@ impl Standby {
             page,
             memfd,
             page_inode,
-            bound,
+            limit_bytes: bound.limit_bytes,
+            counts,
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
@@ -205,20 +214,27 @@ impl Standby {
 
     /// Ends it when memory gets short: looks at the kernel's counts until then, or until `stop`.
     pub(crate) fn watch(&self, frames: u32, stop: impl Fn() -> bool, end: impl FnOnce(Sign)) {
-        let full_bytes = self.bound.limit_bytes - self.bound.limit_bytes / FULL_PART;
+        let full_bytes = self.limit_bytes - self.limit_bytes / FULL_PART;
         // A look at every mount, which a run that never fills its memory has no use for.
         let window_pages = LazyCell::new(|| {
             let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
         let mut since: Option<(Instant, Pressure)> = None;
+        let mut pause = EVERY;
         while self.holds() && !stop() {
-            std::thread::park_timeout(EVERY);
+            std::thread::park_timeout(pause);
+            pause = EVERY;
             // What was evicted before this program began, such as libraries, is no sign.
-            if since.is_none() && self.bound.usage_bytes().is_ok_and(|used| used < full_bytes) {
+            if since.is_none()
+                && let Ok(used_bytes) = self.counts.usage_bytes()
+                && used_bytes < full_bytes
+            {
+                let fills_in = (full_bytes - used_bytes) / FILL_BYTES_PER_MS_MAX;
+                pause = Duration::from_millis(fills_in).clamp(EVERY, EMPTY_EVERY_MAX);
                 continue;
             }
-            let Ok(now) = self.bound.pressure() else {
+            let Ok(now) = self.counts.pressure() else {
                 return end(Sign::Unreadable);
             };
             let (begun, before) = *since.get_or_insert((Instant::now(), now));

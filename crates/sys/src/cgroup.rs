@@ -5,6 +5,7 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -315,12 +316,36 @@ impl Bound {
         bounds.min_by_key(|bound| bound.limit_bytes)
     }
 
+    /// Its counts, for whoever looks at them often: the files stay open.
+    ///
+    /// # Errors
+    /// As `open(2)`.
+    pub fn counts(&self) -> Result<Counts> {
+        let open = |file| fs::File::open(self.path.join(file)).map_err(|e| errno(&e));
+        Ok(Counts {
+            usage: open(self.version.usage_file())?,
+            stat: open("memory.stat")?,
+            // On version 1 those of descendants are counted apart.
+            prefix: if self.version == Version::V1 { "total_" } else { "" },
+        })
+    }
+}
+
+/// Counts of a [`Bound`].
+#[derive(Debug)]
+pub struct Counts {
+    usage: fs::File,
+    stat: fs::File,
+    prefix: &'static str,
+}
+
+impl Counts {
     /// What is in use, page cache included.
     ///
     /// # Errors
     /// As `read(2)`.
     pub fn usage_bytes(&self) -> Result<u64> {
-        read_number(&self.path.join(self.version.usage_file()))
+        read_again(&self.usage)?.trim().parse().map_err(|_| Errno::PROTO)
     }
 
     /// How short of memory it is by now.
@@ -328,15 +353,30 @@ impl Bound {
     /// # Errors
     /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
     pub fn pressure(&self) -> Result<Pressure> {
-        let text = fs::read_to_string(self.path.join("memory.stat")).map_err(|e| errno(&e))?;
-        // On version 1 those of descendants are counted apart.
-        let prefix = if self.version == Version::V1 { "total_" } else { "" };
-        let count = |key| find_key(&text, &format!("{prefix}{key}"));
+        let text = read_again(&self.stat)?;
+        let count = |key| find_key(&text, &format!("{}{key}", self.prefix));
         Ok(Pressure {
             refaults: count("workingset_refault_file")?,
             major_faults: count("pgmajfault")?,
         })
     }
+}
+
+/// What a file of the kernel's says now; it makes its text anew when it is read from the beginning.
+fn read_again(file: &fs::File) -> Result<String> {
+    let mut text = vec![0; 8 << 10];
+    let mut len = 0;
+    loop {
+        match file.read_at(&mut text[len..], len as u64).map_err(|e| errno(&e))? {
+            0 => break,
+            n => len += n,
+        }
+        if len == text.len() {
+            text.resize(2 * len, 0);
+        }
+    }
+    text.truncate(len);
+    String::from_utf8(text).map_err(|_| Errno::PROTO)
 }
 
 fn read_number(path: &Path) -> Result<u64> {
@@ -444,18 +484,29 @@ mod tests {
     #[test]
     fn pressure_counts_descendants_on_either_version() {
         let place = tempfile::tempdir().unwrap();
-        let stat = "workingset_refault_file 1\npgmajfault 2\n\
-                    total_workingset_refault_file 30\ntotal_pgmajfault 40\n";
-        fs::write(place.path().join("memory.stat"), stat).unwrap();
-        let bound =
-            |version| Bound { path: place.path().to_owned(), version, limit_bytes: 1 << 20 };
+        let put = |file: &str, text: &str| fs::write(place.path().join(file), text).unwrap();
+        // Longer than what is read at first.
+        let others = "other 1\n".repeat(2000);
+        let stat = format!(
+            "{others}workingset_refault_file 1\npgmajfault 2\n\
+             total_workingset_refault_file 30\ntotal_pgmajfault 40\n"
+        );
+        put("memory.stat", &stat);
+        put("memory.usage_in_bytes", "1\n");
+        put("memory.current", "4096\n");
+        let counts = |version| {
+            let path = place.path().to_owned();
+            Bound { path, version, limit_bytes: 1 << 20 }.counts().unwrap()
+        };
         let pressure = |refaults, major_faults| Ok(Pressure { refaults, major_faults });
-        assert_eq!(bound(Version::V2).pressure(), pressure(1, 2));
-        assert_eq!(bound(Version::V1).pressure(), pressure(30, 40));
-        fs::write(place.path().join("memory.stat"), "pgmajfault 2\n").unwrap();
-        assert_eq!(bound(Version::V2).pressure(), Err(Errno::NOENT));
-        fs::write(place.path().join("memory.current"), "4096\n").unwrap();
-        assert_eq!(bound(Version::V2).usage_bytes(), Ok(4096));
+        let v2 = counts(Version::V2);
+        assert_eq!(v2.pressure(), pressure(1, 2));
+        assert_eq!(counts(Version::V1).pressure(), pressure(30, 40));
+        assert_eq!(v2.usage_bytes(), Ok(4096));
+        put("memory.stat", "pgmajfault 2\n");
+        put("memory.current", "8192\n");
+        assert_eq!(v2.pressure(), Err(Errno::NOENT), "read anew");
+        assert_eq!(v2.usage_bytes(), Ok(8192));
     }
 
     #[test]
