@@ -19,6 +19,8 @@ const WINDOW_PAGES: u64 = 16;
 const WINDOW_PAGES_MAX: u64 = 512;
 /// How much larger each is than the one before it.
 const GROWTH: u64 = 4;
+/// Pages between two windows whose touches are seen, and so were no such faults.
+const GAP_PAGES: u64 = 8;
 /// Walks through an address space that are told apart.
 const WALKS: usize = 4;
 
@@ -34,13 +36,18 @@ struct Walk {
     /// The address behind its last window.
     next: u64,
     pages: u64,
+    /// Pages behind that were left to it since.
+    awaited: bool,
 }
 
 impl Walks {
     /// The addresses to be mapped along with a page, those of its aligned window if nothing was
     /// before it.
     fn window(&mut self, addr: u64, aligned: Range<u64>) -> Range<u64> {
-        let known = self.list.iter().position(|walk| walk.next == addr);
+        let goes_on = |walk: &Walk| {
+            addr.checked_sub(walk.next).is_some_and(|gap| gap <= GAP_PAGES * PAGE_BYTES)
+        };
+        let known = self.list.iter().position(goes_on);
         let window = match known.map(|at| self.list.remove(at)) {
             Some(walk) => {
                 let pages = (walk.pages * GROWTH).min(WINDOW_PAGES_MAX);
@@ -52,12 +59,40 @@ impl Walks {
             self.list.remove(0);
         }
         let pages = (window.end - window.start) / PAGE_BYTES;
-        self.list.push(Walk { next: window.end, pages });
+        self.list.push(Walk { next: window.end, pages, awaited: false });
         window
+    }
+
+    /// A walk in whose last window, the largest, this address is.
+    fn at(&mut self, addr: u64) -> Option<&mut Walk> {
+        let is_here = |walk: &&mut Walk| {
+            let begin = walk.next.saturating_sub(walk.pages * PAGE_BYTES);
+            walk.pages == WINDOW_PAGES_MAX && (begin..walk.next).contains(&addr)
+        };
+        self.list.iter_mut().find(is_here)
     }
 }
 
 impl Core {
+    /// Of runs that a touch brings along, takes those that a walk is about to map together with what
+    /// lies between them. If it does not come, which it is believed once, who touches them finds out.
+    pub(crate) fn leave_to_walk(
+        &mut self,
+        space: SpaceNo,
+        region: Region,
+        addr: u64,
+        runs: &mut Vec<Run>,
+    ) {
+        let walk = self.space_mut(space).and_then(|s| s.walks.at(addr));
+        let Some(walk) = walk.filter(|walk| !walk.awaited) else { return };
+        let all = runs.len();
+        runs.retain(|run| {
+            let start = (run.place.index * PAGE_BYTES).wrapping_sub(region.bias);
+            run.place.segment.0 != region.file || start < walk.next
+        });
+        walk.awaited = runs.len() < all;
+    }
+
     /// Resident pages with the same protection that nobody samples, in the window of a fault on a
     /// page of this region: all but the page itself.
     pub(crate) fn along(
@@ -121,10 +156,12 @@ mod tests {
         assert_eq!(fault(10_016), (10_016, 10_080));
         assert_eq!(fault(336), (336, 848));
         assert_eq!(fault(848), (848, 1360));
+        // A page or two of what lies between were seen to be touched.
+        assert_eq!(fault(1362), (1362, 1874));
         // Touches here and there do not.
         for number in (32_000..64_000).step_by(3_200) {
             assert_eq!(fault(number), (number, number + 16));
         }
-        assert_eq!(fault(1360), (1360, 1376), "forgotten meanwhile");
+        assert_eq!(fault(1874), (1872, 1888), "forgotten meanwhile");
     }
 }

@@ -148,6 +148,8 @@ impl<P: Port> Engine<P> {
         // One that is to be copied is not mapped before.
         let copied = self.copies_whole(fault, region);
         let mut requests = self.prepare(&mut job, Wait::Long, again);
+        // Nobody has to be interrupted as long as the program waits, and storage works.
+        self.unmap(&mut job);
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
@@ -168,7 +170,6 @@ impl<P: Port> Engine<P> {
         if !answered {
             again.push_back(fault);
         }
-        self.unmap(job);
     }
 
     /// A fault on a page that is in memory.
@@ -203,6 +204,8 @@ impl<P: Port> Engine<P> {
             self.count(&mut core, region.file, |c| c.write_faults += 1);
             job = self.decide(&mut core, Input::Write { place });
         }
+        // Where a walk is on its way, it maps these together with what lies between them.
+        core.leave_to_walk(fault.space, region, addr, &mut job.map);
         let along = if hidden && !fault.protected && !self.exact && !word.doomed() {
             core.along(fault.space, region, place, word.dirty())
         } else {
@@ -220,6 +223,8 @@ impl<P: Port> Engine<P> {
         };
         drop(core);
         let space = fault.space;
+        // Nobody has to be interrupted as long as the program waits.
+        self.unmap(&mut job);
         // What comes along first: the program goes on as soon as its own page is mapped.
         for run in std::mem::take(&mut job.map) {
             self.map_run(run, space, region, false);
@@ -231,19 +236,13 @@ impl<P: Port> Engine<P> {
             if fault.protected && !protect {
                 return self.unprotect(space, region, addr, 1);
             }
-            let mapped = self.map(space, region, addr, 1, protect)?;
+            let mapped = self.map_first(space, region, addr, protect, &along)?;
             if mapped.existed {
-                // Somebody was faster, and so with its neighbours; but a file that grew may show less
-                // than the page has by now.
+                // Somebody was faster; but a file that grew may show less than the page has by now.
                 if addr != touched {
                     self.map_rest(space, region, touched, addr + self.page_bytes, protect)?;
                 }
                 return if protect { Ok(()) } else { self.unprotect(space, region, addr, 1) };
-            }
-            for run in &along {
-                let start = (run.place.index * self.page_bytes).wrapping_sub(region.bias);
-                // Whoever touches one that could not be had finds out.
-                let _ = self.map(space, region, start, run.pages.into(), protect);
             }
             Ok(())
         });
@@ -406,7 +405,37 @@ impl<P: Port> Engine<P> {
         protect: bool,
     ) -> Result<Mapped, PortError> {
         let range = addr..addr + pages * self.page_bytes;
-        self.where_it_was(space, region, range, |pages| self.port.map(space, addr, pages, protect))
+        self.where_it_was(space, region, range, |pages| {
+            self.port.map(space, addr, pages, protect, true)
+        })
+    }
+
+    /// Maps a pinned page, and unless somebody was faster, so with its neighbours, what comes along.
+    fn map_first(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        addr: u64,
+        protect: bool,
+        along: &[Run],
+    ) -> Result<Mapped, PortError> {
+        if along.is_empty() {
+            return self.map(space, region, addr, 1, protect);
+        }
+        // Nobody is woken before the rest is there: the program would come to it first.
+        let range = addr..addr + self.page_bytes;
+        let mapped = self.where_it_was(space, region, range, |pages| {
+            self.port.map(space, addr, pages, protect, false)
+        })?;
+        if !mapped.existed {
+            for run in along {
+                let start = (run.place.index * self.page_bytes).wrapping_sub(region.bias);
+                // Whoever touches one that could not be had finds out.
+                let _ = self.map(space, region, start, run.pages.into(), protect);
+            }
+        }
+        self.port.wake(space, addr, 1)?;
+        Ok(mapped)
     }
 
     /// How many pages of the machine's a range that maps what it did shows before the file's end. Who
@@ -430,7 +459,7 @@ impl<P: Port> Engine<P> {
         protect: bool,
     ) -> Result<Mapped, PortError> {
         self.where_it_was(space, region, from..end, |pages| {
-            self.port.map(space, from, pages, protect)
+            self.port.map(space, from, pages, protect, true)
         })
     }
 

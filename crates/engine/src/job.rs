@@ -140,7 +140,7 @@ impl<P: Port> Engine<P> {
 
     fn run_here(&self, mut job: Job, asker: Asker, wait: Wait, again: &mut Again) {
         let requests = self.prepare(&mut job, wait, again);
-        self.unmap(job);
+        self.unmap(&mut job);
         // Nobody waits for any of it.
         let _ = self.complete_all(requests, again, |run| {
             if let Some((space, region)) = asker {
@@ -152,7 +152,7 @@ impl<P: Port> Engine<P> {
     /// Carries out a job whose fetches somebody waits for; reports their first error.
     pub(crate) fn fetch_job(&self, mut job: Job, again: &mut Again) -> Result<(), PortError> {
         let requests = self.prepare(&mut job, Wait::Long, again);
-        self.unmap(job);
+        self.unmap(&mut job);
         self.complete_all(requests, again, |_| {})
     }
 
@@ -244,12 +244,13 @@ impl<P: Port> Engine<P> {
     }
 
     /// Makes pages' next touches visible.
-    pub(crate) fn unmap(&self, job: Job) {
-        if job.unmap.is_empty() {
+    pub(crate) fn unmap(&self, job: &mut Job) {
+        let unmap = std::mem::take(&mut job.unmap);
+        if unmap.is_empty() {
             return;
         }
         self.times.of(Spent::Kernel, || {
-            for (space, ranges) in &job.unmap {
+            for (space, ranges) in &unmap {
                 self.port.zap(*space, ranges);
             }
         });

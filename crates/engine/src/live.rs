@@ -339,13 +339,15 @@ pub(crate) fn map_pages(
     pages: u64,
     page_bytes: u64,
     protect: bool,
+    wakes: bool,
 ) -> Result<Mapped, PortError> {
     let end = addr + pages * PAGE_BYTES;
     let mut at = addr;
-    let mut existed = false;
     let mut step = end - at;
+    let mut existed = None;
+    let mut result = Ok(());
     while at < end {
-        let stopped = match userfault.cont(at, step.min(end - at), protect, false) {
+        let stopped = match userfault.cont(at, step.min(end - at), protect, !wakes) {
             Ok(done) => {
                 at += done;
                 continue;
@@ -358,16 +360,21 @@ pub(crate) fn map_pages(
             // protection are several: page by page then, or whoever waits would wait for ever.
             Errno::NOENT if step > PAGE_BYTES => step = PAGE_BYTES,
             Errno::EXIST => {
-                existed = true;
-                let next = (addr + ((at - addr) / page_bytes + 1) * page_bytes).min(end);
-                userfault.wake(at, next - at).map_err(userfault_error)?;
-                at = next;
+                existed.get_or_insert(at);
+                at = (addr + ((at - addr) / page_bytes + 1) * page_bytes).min(end);
             }
             Errno::AGAIN if stopped.done_bytes > 0 => {}
-            errno => return Err(userfault_error(errno)),
+            errno => {
+                result = Err(userfault_error(errno));
+                break;
+            }
         }
     }
-    Ok(Mapped { existed })
+    // One call for all that was stepped over.
+    if let Some(from) = existed.filter(|_| wakes) {
+        userfault.wake(from, at - from).map_err(userfault_error)?;
+    }
+    result.map(|()| Mapped { existed: existed.is_some() })
 }
 
 impl Port for LivePort {
@@ -468,8 +475,9 @@ impl Port for LivePort {
         addr: u64,
         pages: u64,
         protect: bool,
+        wakes: bool,
     ) -> Result<Mapped, PortError> {
-        map_pages(&self.need_space(space)?.userfault, addr, pages, PAGE_BYTES, protect)
+        map_pages(&self.need_space(space)?.userfault, addr, pages, PAGE_BYTES, protect, wakes)
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

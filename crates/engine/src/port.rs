@@ -178,8 +178,8 @@ pub trait Port: Send + Sync + 'static {
     /// The file as it is now.
     fn version(&self, file: FileNo) -> Result<Version, PortError>;
 
-    /// Maps resident frames at an address range, write-protected or not, and wakes who waits
-    /// there. Of a page of [`page_bytes`](Self::page_bytes) whose first part was mapped before, the
+    /// Maps resident frames at an address range, write-protected or not, and `wakes` who waits
+    /// there, or leaves that to the caller. Of a page of [`page_bytes`](Self::page_bytes) whose first part was mapped before, the
     /// rest may be left as it is.
     fn map(
         &self,
@@ -187,6 +187,7 @@ pub trait Port: Send + Sync + 'static {
         addr: u64,
         pages: u64,
         protect: bool,
+        wakes: bool,
     ) -> Result<Mapped, PortError>;
     /// Write-protects a range.
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;

@@ -55,6 +55,9 @@ const FRAMES_PER_REFAULT_OF_LOOP: u64 = 4;
 /// And only of one that has gone on for so long: to begin takes some ten milliseconds, and a program
 /// that reads everything just twice has nothing left to win.
 const LOOP_LASTS_MIN: Duration = Duration::from_millis(100);
+/// And only of one that waits for storage: what a page takes the kernel at least. With us one takes
+/// four to five microseconds of the processors' time, and as long where storage is as fast as memory.
+const PAGE_OF_LOOP_NS_MIN: u128 = 5000;
 /// Loops are told from single pages, around which the kernel reads a window for each fault, by so many
 /// windows for each fault: in order it reads ahead before there is one.
 const WINDOWS_PER_FAULT_OF_LOOP: u64 = 2;
@@ -385,7 +388,8 @@ pub(crate) fn standing_by(page_inode: u64) -> impl Iterator<Item = (u32, u64)> {
 enum Verdict {
     /// Too little was read again to tell.
     Wait,
-    /// Memory is short, but single pages are missed in no order: no policy would miss fewer.
+    /// Memory is short, but single pages are missed in no order: no policy would miss fewer. Or the
+    /// kernel reads them as fast as we could.
     NothingToWin,
     /// Memory is short, and reads can be saved.
     Short(Sign),
@@ -429,7 +433,9 @@ impl Verdict {
         };
         if refaults < enough.clamp(REFAULTS_MIN, REFAULTS_MAX) {
             Verdict::Wait
-        } else if refaults < REFAULTS_PER_FAULT * major_faults {
+        } else if refaults < REFAULTS_PER_FAULT * major_faults
+            || is_loop && elapsed.as_nanos() < PAGE_OF_LOOP_NS_MIN * u128::from(refaults)
+        {
             Verdict::NothingToWin
         } else {
             Verdict::Short(if is_loop { Sign::Loop } else { Sign::Refaults })
@@ -530,6 +536,22 @@ mod tests {
         assert_eq!(Verdict::on(since, now, 100, 32, LOOP_LASTS_MIN), Verdict::Short(Sign::Loop));
         let now = Pressure { refaults: 400, ..now };
         assert_eq!(Verdict::on(since, now, 100, 32, soon), Verdict::Short(Sign::Loop));
+    }
+
+    /// Four loops of fio over a disk that delivers a page in 3 µs took 1.12 of the kernel's time when they
+    /// were managed, though a fifth fewer pages were read.
+    #[test]
+    fn a_loop_that_does_not_wait_for_storage_is_left_to_the_kernel() {
+        let verdict = |pages: u64, page_us: u64, major_faults: u64| {
+            let since = Pressure { refaults: 0, major_faults: 0 };
+            let now = Pressure { refaults: pages, major_faults };
+            Verdict::on(since, now, 32_768, 32, Duration::from_micros(pages * page_us))
+        };
+        assert_eq!(verdict(30_000, 5, 400), Verdict::Short(Sign::Loop));
+        assert_eq!(verdict(40_000, 3, 400), Verdict::NothingToWin);
+        assert_eq!(verdict(1 << 20, 4, 400), Verdict::NothingToWin);
+        // What is missed in no order is judged by that.
+        assert_eq!(verdict(1 << 20, 4, 40_000), Verdict::Short(Sign::Refaults));
     }
 
     #[test]

@@ -387,8 +387,9 @@ impl Port for LibraryPort {
         addr: u64,
         pages: u64,
         protect: bool,
+        wakes: bool,
     ) -> Result<Mapped, PortError> {
-        map_pages(self.need_userfault()?, addr, pages, self.page_bytes, protect)
+        map_pages(self.need_userfault()?, addr, pages, self.page_bytes, protect, wakes)
     }
 
     fn protect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

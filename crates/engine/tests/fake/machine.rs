@@ -103,6 +103,8 @@ pub struct State {
     pub signalled: BTreeSet<u32>,
     pub frames_max: usize,
     pub in_flight_loads: usize,
+    /// Pages that its space had mapped when a thread was woken last.
+    pub mapped_when_woken: usize,
 }
 
 impl State {
@@ -236,7 +238,11 @@ impl Machine {
 
     /// Wakes the threads that wait in a range.
     pub fn wake(&self, state: &mut State, space: SpaceNo, range: Range<u64>) {
+        let before = state.waiting.len();
         state.waiting.retain(|_, (s, addr)| *s != space || !range.contains(addr));
+        if state.waiting.len() < before {
+            state.mapped_when_woken = state.space(space).map_or(0, |s| s.ptes.len());
+        }
         self.woken.notify_all();
     }
 

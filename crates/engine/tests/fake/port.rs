@@ -364,6 +364,7 @@ impl Port for FakePort {
         addr: u64,
         pages: u64,
         protect: bool,
+        wakes: bool,
     ) -> Result<Mapped, PortError> {
         self.changing(space)?;
         let mut existed = false;
@@ -387,7 +388,9 @@ impl Port for FakePort {
                 let pte = Pte::Frame { file, index, protected: protect };
                 state.space(space).expect("looked up").ptes.insert(at, pte);
             }
-            self.machine.wake(&mut state, space, at..at + 1);
+            if wakes {
+                self.machine.wake(&mut state, space, at..at + 1);
+            }
             drop(state);
             if i + 1 < pages {
                 self.machine.chaos.delay();
