@@ -273,7 +273,9 @@ END
 sqlite() {
     source_of sqlite3 || return
     need gcc make tcl-dev zlib1g-dev || return
-    local src place="$work/sqlite" name
+    local src place="$work/sqlite" name kib=256
+    # `mmap4` goes over 1 GiB of holes, of which a file that is managed in its midst reads a large part.
+    [ -n "$standby_s" ] && kib=4096
     src="$(ls -d "$work"/src/sqlite3-*/)"
     if [ ! -x "$src/testfixture" ]; then
         (cd "$src" && ./configure --with-tcl="$(dirname "$(find /usr/lib -name tclConfig.sh |
@@ -285,7 +287,7 @@ sqlite() {
         walro walro2 walshared; do
         name="sqlite.$test${standby_s:+.after.$standby_s}"
         rm -rf "$place" && mkdir -p "$place"
-        if (cd "$place" && run "$name" 256 clock "$place/**" "$src/testfixture" \
+        if (cd "$place" && run "$name" "$kib" clock "$place/**" "$src/testfixture" \
             "$src/test/$test.test"); then
             passed "$name ($(grep -o '[0-9]* errors out of [0-9]* tests' "$work/out.$name"))" \
                 "$name"

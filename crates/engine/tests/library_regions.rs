@@ -739,20 +739,30 @@ fn in_a_process_of_its_own() {
             assert_eq!(ExitStatus::from_raw(status).signal(), Some(libc::SIGSEGV));
         }
         "tries_again" => {
-            let region = segment.map(0..page as u64, Protection::Read).unwrap();
-            // Also of a page that was there before.
-            for round in 1..=2 {
-                chaos.set(&chaos.load_fails, 1000);
-                let calm = || {
-                    chaos.set(&chaos.load_fails, 0);
-                    if path == FaultPath::Thread {
-                        // Who brings the page in takes the mark away that raised the signal.
-                        assert_eq!(load(&region, 7 * PAGE), 0);
-                    }
-                };
-                assert_eq!(load_with(&region, 5 * PAGE, calm), 0);
-                assert_eq!(cache.stats().failed_faults, round);
-                segment.advise(0..page as u64, Advice::DontNeed).unwrap();
+            for protection in [Protection::Read, Protection::CopyOnWrite] {
+                let region = segment.map(0..page as u64, protection).unwrap();
+                let at = (5 * PAGE).min(page - PAGE);
+                // Also of a page that was there before.
+                for _ in 0..2 {
+                    let before = cache.stats().failed_faults;
+                    chaos.set(&chaos.load_fails, 1000);
+                    let calm = || chaos.set(&chaos.load_fails, 0);
+                    assert_eq!(load_with(&region, at, calm), 0);
+                    assert!(cache.stats().failed_faults > before);
+                    segment.advise(0..page as u64, Advice::DontNeed).unwrap();
+                }
+                if protection == Protection::CopyOnWrite && page > PAGE {
+                    // What took the place of a mark meanwhile stays.
+                    chaos.set(&chaos.load_fails, 1000);
+                    let copies = || {
+                        chaos.set(&chaos.load_fails, 0);
+                        store(&region, 7 * PAGE, 3);
+                    };
+                    assert_eq!(load_with(&region, at, copies), 0);
+                    store(&region, at, 4);
+                    std::thread::sleep(std::time::Duration::from_millis(50));
+                    assert_eq!((load(&region, at), load(&region, 7 * PAGE)), (4, 3));
+                }
             }
         }
         "grows" => {
@@ -809,8 +819,8 @@ fn what_cannot_be_served_is_sigbus() {
         unless_skipped(child(&format!("{path} handled {PAGE}"), &[]), |status| {
             assert_eq!(status.code(), Some(42), "{path}: the program's own handler: {status}");
         });
-        for what in ["tries_again", "grows"] {
-            unless_skipped(child(&format!("{path} {what} 65536"), &[]), |status| {
+        for what in ["tries_again 4096", "tries_again 65536", "grows 65536"] {
+            unless_skipped(child(&format!("{path} {what}"), &[]), |status| {
                 assert!(status.success(), "{path}, {what}: {status}");
             });
         }

@@ -7,6 +7,7 @@
 use crate::core::{Core, Fault};
 use crate::engine::{Again, Engine};
 use crate::library::cache::Shared;
+use crate::library::port::LibraryPort;
 use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::port::Port;
@@ -18,6 +19,11 @@ use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::userfault::{Event, Features, OpenFlags, Userfault};
 use std::ops::Range;
 use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// How long a page that could not be had goes on raising SIGBUS: whoever waited for it touches it once
+/// more, and has to find out. If that comes too late, it is one more attempt.
+const MARK_LASTS: Duration = Duration::from_millis(10);
 
 /// How pages of mapped regions are brought in when they are touched.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -148,22 +154,53 @@ impl<P: Port> Engine<P> {
     }
 }
 
+impl Engine<LibraryPort> {
+    /// Takes the marks away that pages got which could not be had: whoever touches them again asks
+    /// anew. Returns how long until there is more to do.
+    fn take_marks_away(&self) -> Option<Duration> {
+        loop {
+            let addr = match self.port.next_mark(MARK_LASTS) {
+                Ok(addr) => addr,
+                Err(left) => return left,
+            };
+            // Nobody maps or copies anything meanwhile.
+            let _layout = self.layout.write().expect("layout");
+            let has_copy = {
+                let core = self.lock();
+                let Some(region) = core.region(HERE, addr) else { continue };
+                let (_, start) = core.place_of(region, addr);
+                !region.shared && core.is_own_copy(HERE, start)
+            };
+            if !has_copy {
+                self.port.cut(HERE, addr, 1);
+            }
+        }
+    }
+}
+
 /// Reads and serves faults until the descriptor in `stop` is written to.
 pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, stop: &EventFd) {
     const STOP: u64 = 1;
+    const MARKED: u64 = 2;
     let Some(userfault) = shared.engine.port().userfault() else { return };
-    let Ok(epoll) = Epoll::new() else { return };
-    let added = epoll.add(userfault, 0, Interest::READ).and(epoll.add(stop, STOP, Interest::READ));
+    let (Ok(epoll), Ok(marked)) = (Epoll::new(), EventFd::new()) else { return };
+    let marked = Arc::new(marked);
+    let added = epoll
+        .add(userfault, 0, Interest::READ)
+        .and(epoll.add(stop, STOP, Interest::READ))
+        .and(epoll.add(&*marked, MARKED, Interest::READ));
     if added.is_err() {
         return;
     }
+    shared.engine.port().tell_of_marks(marked.clone());
     let (mut ready, mut events) = (Vec::new(), Vec::new());
     loop {
         ready.clear();
-        let _ = epoll.wait(&mut ready, None);
+        let _ = epoll.wait(&mut ready, shared.engine.take_marks_away());
         if ready.iter().any(|r| r.token == STOP) {
             return;
         }
+        let _ = marked.drain();
         events.clear();
         if userfault.read_events(&mut events).is_err() {
             return;

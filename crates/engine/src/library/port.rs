@@ -14,11 +14,14 @@ use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::buffer::BufferPool;
+use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::ring::Rings;
 use pagekeeper_sys::userfault::Userfault;
+use std::collections::VecDeque;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::{Duration, Instant};
 
 /// Shortest read that is worth being begun apart from being waited for: two system calls.
 const BEGUN_BYTES_MIN: u64 = 32 << 10;
@@ -52,6 +55,10 @@ pub(crate) struct LibraryPort {
     areas: RwLock<Vec<Arc<Area>>>,
     /// Threads whose inline fault could not be served.
     failures: Mutex<Vec<u32>>,
+    /// When the machine's pages were marked whose touches raise SIGBUS.
+    marks: Mutex<VecDeque<(Instant, u64)>>,
+    /// Who takes the marks away is told so.
+    marked: OnceLock<Arc<EventFd>>,
 }
 
 impl std::fmt::Debug for LibraryPort {
@@ -79,6 +86,8 @@ impl LibraryPort {
             buffers: BufferPool::new(COPIED_BYTES_MAX as usize, BUFFERS_KEPT),
             areas: RwLock::new(Vec::new()),
             failures: Mutex::new(Vec::new()),
+            marks: Mutex::default(),
+            marked: OnceLock::new(),
         }
     }
 
@@ -127,6 +136,24 @@ impl LibraryPort {
         let before = failures.len();
         failures.retain(|failed| *failed != tid);
         failures.len() < before
+    }
+
+    /// Somebody takes marks away from now on, and is told of each.
+    pub(crate) fn tell_of_marks(&self, marked: Arc<EventFd>) {
+        let _ = self.marked.set(marked);
+    }
+
+    /// The first page whose mark is as old as that, once; or how long until there is one.
+    pub(crate) fn next_mark(&self, age: Duration) -> Result<u64, Option<Duration>> {
+        let mut marks = self.marks.lock().expect("marks");
+        let (since, addr) = *marks.front().ok_or(None)?;
+        match age.checked_sub(since.elapsed()).filter(|left| !left.is_zero()) {
+            Some(left) => Err(Some(left)),
+            None => {
+                marks.pop_front();
+                Ok(addr)
+            }
+        }
     }
 
     pub(crate) fn put(&self, no: FileNo, backing: Option<Arc<Backing>>) {
@@ -438,10 +465,13 @@ impl Port for LibraryPort {
             // The thread is in its handler, and is told there: nobody else has to be.
             return Err(PortError::Missing);
         }
-        match self.need_userfault()?.poison(addr, PAGE_BYTES, false) {
-            Ok(_) => Ok(()),
-            Err(stopped) => Err(userfault_error(stopped.errno)),
+        let marked = self.need_userfault()?.poison(addr, PAGE_BYTES, false);
+        marked.map_err(|stopped| userfault_error(stopped.errno))?;
+        self.marks.lock().expect("marks").push_back((Instant::now(), addr));
+        if let Some(marked) = self.marked.get() {
+            let _ = marked.notify();
         }
+        Ok(())
     }
 
     fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError> {
