@@ -36,7 +36,8 @@ fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
         pagekeeper_sys::counters::drop_page_cache(&file).expect("advice");
     }
     let program = compiled("live/standby.c", &["-O2"], "standby");
-    let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy("auto") };
+    let files = place.file("{data,trigger,log}").display().to_string();
+    let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy("auto").files(files) };
     let mut command = command(&place, Some(&budget), program);
     command.arg(part);
     let procs = vec![cgroup.procs().expect("our own cgroup")];
@@ -132,9 +133,41 @@ fn what_is_written_by_calls_shows_in_mappings_across_the_end() {
     }
 }
 
+/// Nor does what one mapping showed go away in another: nobody writes while some are taken over and
+/// others are not.
 #[test]
 fn what_another_process_writes_by_calls_shows_in_a_mapping_across_the_end() {
     run("visitor", 64 * MIB, 96 * MIB);
+}
+
+/// Whoever maps a file to write to it waits until all mappings of it show what is stored.
+#[test]
+fn what_another_process_stores_by_a_mapping_shows_in_all_that_are_taken_over() {
+    run("mapping-visitor", 64 * MIB, 96 * MIB);
+}
+
+/// A file whose name was none of those that are managed when the standby ended was managed as soon as
+/// it had its own again; an older mapping went on showing the kernel's pages.
+#[test]
+fn a_file_without_its_name_is_mapped_all_the_same() {
+    if let Some(done) = run("renamed", 64 * MIB, 96 * MIB) {
+        assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
+    }
+}
+
+/// A program with a sealed mapping was ended, since nothing can take its place.
+#[test]
+fn a_sealed_mapping_stays_the_kernels() {
+    run("sealed", 64 * MIB, 96 * MIB);
+}
+
+/// Where there was room for some of a file's mappings elsewhere and not for others, the others went on
+/// showing the kernel's pages of a file that was managed.
+#[test]
+fn all_mappings_of_a_file_are_taken_over_or_none() {
+    if let Some(done) = run("roomless", 64 * MIB, 96 * MIB) {
+        assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
+    }
 }
 
 /// A program that makes no calls while it loops is interrupted, and does not notice.

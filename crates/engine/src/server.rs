@@ -314,16 +314,19 @@ impl Connection {
     }
 
     fn take_over(&self, r: Request) -> Handled {
-        if r.b == 0 {
-            let (addr, bytes) = self.manager.next_to_take_over(self.pid, r.a).unwrap_or_default();
+        if matches!(r.b, wire::TAKE_FIRST | wire::TAKE_NEXT) {
+            let begins = r.b == wire::TAKE_FIRST;
+            let next = self.manager.next_to_take_over(self.pid, begins);
+            let (addr, bytes) = next.unwrap_or_default();
             return values(addr, bytes);
         }
-        match self.manager.take_over(self.pid, r.a, r.c) {
+        let has_room = r.b == wire::TAKE_HERE;
+        match has_room.then(|| self.manager.take_over(self.pid, r.a, r.c)).flatten() {
             Some((no, reply, memfd)) => {
                 self.prepared(no, true);
                 Ok(Answer { reply, fd: Some(memfd) })
             }
-            None => value(0),
+            None => values(0, self.manager.cannot_take_over(self.pid).into()),
         }
     }
 

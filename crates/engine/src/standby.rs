@@ -28,9 +28,10 @@ use pagekeeper_wire as wire;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
 use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often the kernel's counts are looked at.
@@ -83,9 +84,10 @@ pub(crate) struct Standby {
     counts: Counts,
     started: Instant,
     ended: OnceLock<Ended>,
-    /// Inodes of files that had such mappings when it ended, whatever the device: in `/proc/PID/maps`
-    /// some file systems show another than `fstat(2)`.
-    mapped: Mutex<HashSet<u64>>,
+    /// Inodes of files that had such mappings when it ended, whatever the device (in `/proc/PID/maps`
+    /// some file systems show another than `fstat(2)`) and the name (a file may have lost its own, and
+    /// get it back); and whether they had a name then that is selected.
+    mapped: Mutex<HashMap<u64, bool>>,
     /// Processes whose mappings are being taken over.
     takers: Mutex<HashMap<u32, Taker>>,
 }
@@ -118,13 +120,24 @@ pub(crate) struct Advice {
     pub(crate) sequential: bool,
 }
 
+/// A mapping shows the kernel's pages of a file that is managed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct StaysBehind;
+
 /// A process whose mappings are being taken over.
 #[derive(Debug, Default)]
 struct Taker {
-    /// Its mappings that can be, by address.
+    /// Its mappings that can be, the largest last.
     mappings: Vec<(Candidate, Advice)>,
+    /// The one whose turn it is.
+    current: Option<(Candidate, Advice)>,
+    /// Their files, and whether they may be written to by this descriptor. Opened before any of them is
+    /// taken over, so that all of a file's mappings can be or none is.
+    opened: HashMap<(FileId, bool), Arc<OwnedFd>>,
     /// Inodes of files that it, or another process, has mapped in a way that cannot be taken over now.
     barred: HashSet<u64>,
+    /// Inodes of files that are managed by now, so that all its mappings of them have to be.
+    taken: HashSet<u64>,
     /// Names of such files that it has mapped.
     left: Vec<String>,
     /// Files that are managed for it already, though not all mappings of them may be taken over yet.
@@ -207,9 +220,7 @@ impl Standby {
         }
         self.flag().store(0, Ordering::SeqCst);
         self.for_each_mapping(|_, mapping, _| {
-            if selection.matches(&path_of(mapping)) {
-                mapped.insert(mapping.inode);
-            }
+            *mapped.entry(mapping.inode).or_default() |= selection.matches(&path_of(mapping));
         });
         let reason = reason.to_owned();
         let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });
@@ -254,7 +265,7 @@ impl Standby {
     /// the kernel, or `taker` has in a way that cannot be taken over.
     pub(crate) fn bars(&self, inode: u64, taker: Option<u32>) -> bool {
         let mut mapped = self.mapped.lock().expect("lock");
-        if !mapped.contains(&inode) {
+        if !mapped.contains_key(&inode) {
             return false;
         }
         let takers = self.takers.lock().expect("lock");
@@ -274,12 +285,13 @@ impl Standby {
 
     /// Whether a file had such mappings when it ended, and none was found to be gone since.
     pub(crate) fn was_mapped(&self, inode: u64) -> bool {
-        self.mapped.lock().expect("lock").contains(&inode)
+        self.mapped.lock().expect("lock").contains_key(&inode)
     }
 
-    /// Whether a process has a mapping of such a file that was made while this held.
+    /// Whether a process has a mapping of such a file that was made while this held, and may be taken
+    /// over.
     pub(crate) fn has_mapped(&self, pid: u32, inode: u64) -> bool {
-        if !self.mapped.lock().expect("lock").contains(&inode) {
+        if self.mapped.lock().expect("lock").get(&inode) != Some(&true) {
             return false;
         }
         let mut found = false;
@@ -287,17 +299,18 @@ impl Standby {
         found
     }
 
-    /// Address and bytes of the first mapping of a process from an address on that can be taken over;
-    /// from 0 on they are looked for. None if there are no more.
-    pub(crate) fn next(&self, pid: u32, from: u64, selection: &Selection) -> Option<(u64, u64)> {
-        if from == 0 {
+    /// Address and bytes of a process's next mapping that can be taken over; if it `begins`, they are
+    /// looked for. The largest comes first: if there is room for that, there is for the others. None if
+    /// there are no more.
+    pub(crate) fn next(&self, pid: u32, begins: bool, selection: &Selection) -> Option<(u64, u64)> {
+        if begins {
             let taker = self.look_at(pid, selection);
             self.takers.lock().expect("lock").insert(pid, taker);
         }
-        let takers = self.takers.lock().expect("lock");
-        let mut mappings = takers.get(&pid)?.mappings.iter();
-        let next = mappings.find(|(mapping, _)| mapping.start >= from);
-        next.map(|(mapping, _)| (mapping.start, mapping.bytes))
+        let mut takers = self.takers.lock().expect("lock");
+        let taker = takers.get_mut(&pid)?;
+        taker.current = taker.mappings.pop();
+        taker.current.as_ref().map(|(mapping, _)| (mapping.start, mapping.bytes))
     }
 
     /// Files that a process goes on having from the kernel.
@@ -307,40 +320,96 @@ impl Standby {
 
     fn look_at(&self, pid: u32, selection: &Selection) -> Taker {
         let mut taker = Taker::default();
+        let mut found = Vec::new();
         self.for_each_mapping(|whose, mapping, detail| {
-            if whose != pid || !can_be_taken(mapping, detail) {
-                taker.barred.insert(mapping.inode);
-            } else if selection.matches(&path_of(mapping)) {
+            let can_be = whose == pid
+                && can_be_taken(mapping, detail)
+                && selection.matches(&path_of(mapping));
+            if can_be {
                 let advice = Advice { random: detail.has("rr"), sequential: detail.has("sr") };
                 let mut candidate = Candidate::of(mapping);
                 candidate.may_write = mapping.shared && detail.has("mw");
-                taker.mappings.push((candidate, advice));
+                found.push((candidate, advice));
+            } else {
+                taker.barred.insert(mapping.inode);
             }
         });
-        let (left, mappings) = std::mem::take(&mut taker.mappings)
-            .into_iter()
-            .partition(|(mapping, _)| taker.barred.contains(&mapping.id.ino));
-        let left: Vec<(Candidate, Advice)> = left;
-        taker.left = left.into_iter().map(|(mapping, _)| mapping.path).collect();
-        taker.mappings = mappings;
+        for (mapping, _) in &found {
+            let key = (mapping.id, mapping.may_write);
+            if taker.barred.contains(&mapping.id.ino) || taker.opened.contains_key(&key) {
+                continue;
+            }
+            match mapping.open() {
+                Some(fd) => drop(taker.opened.insert(key, Arc::new(fd))),
+                None => drop(taker.barred.insert(mapping.id.ino)),
+            }
+        }
+        for (mapping, advice) in found {
+            match taker.barred.contains(&mapping.id.ino) {
+                true => taker.left.push(mapping.path),
+                false => taker.mappings.push((mapping, advice)),
+            }
+        }
+        taker.mappings.sort_by_key(|(mapping, _)| mapping.bytes);
         taker
     }
 
-    /// The mapping of so many bytes at an address, if it was found to be one that can be taken over,
-    /// and is there still.
-    pub(crate) fn at(&self, pid: u32, start: u64, bytes: u64) -> Option<(Candidate, Advice)> {
+    /// The mapping of so many bytes at an address, with its file, if it is the one whose turn it is, and
+    /// is there still.
+    pub(crate) fn at(
+        &self,
+        pid: u32,
+        start: u64,
+        bytes: u64,
+    ) -> Option<(Candidate, Advice, Arc<OwnedFd>)> {
         let takers = self.takers.lock().expect("lock");
-        let mut mappings = takers.get(&pid)?.mappings.iter();
-        let known =
-            mappings.find(|(known, _)| (known.start, known.bytes) == (start, bytes))?.clone();
+        let taker = takers.get(&pid)?;
+        let (mapping, advice) = taker.current.clone()?;
+        let file = taker.opened.get(&(mapping.id, mapping.may_write))?.clone();
         drop(takers);
+        if (mapping.start, mapping.bytes) != (start, bytes) {
+            return None;
+        }
         let mut is_there = false;
-        let _ = process::for_each_mapping(pid, |mapping| {
-            let may_write = known.0.may_write;
-            is_there |= Candidate { may_write, ..Candidate::of(&mapping) } == known.0;
-            mapping.start < start
+        let _ = process::for_each_mapping(pid, |found| {
+            let may_write = mapping.may_write;
+            is_there |= Candidate { may_write, ..Candidate::of(&found) } == mapping;
+            found.start < start
         });
-        is_there.then_some(known)
+        is_there.then_some((mapping, advice, file))
+    }
+
+    /// The file of the mapping whose turn it is is managed.
+    pub(crate) fn is_managed(&self, pid: u32) {
+        if let Some(taker) = self.takers.lock().expect("lock").get_mut(&pid)
+            && let Some((mapping, _)) = &taker.current
+        {
+            taker.taken.insert(mapping.id.ino);
+        }
+    }
+
+    /// The mapping whose turn it is cannot be taken over, and the file stays the kernel's: its name. Or
+    /// that is not possible any more, because the file is managed.
+    pub(crate) fn misses(&self, pid: u32) -> Option<Result<String, StaysBehind>> {
+        let mut takers = self.takers.lock().expect("lock");
+        let taker = takers.get_mut(&pid)?;
+        let (mapping, _) = taker.current.take()?;
+        let (ino, end) = (mapping.id.ino, mapping.start + mapping.bytes);
+        let mut is_there = false;
+        let _ = process::for_each_mapping(pid, |found| {
+            let overlaps = found.start < end && found.end > mapping.start;
+            is_there |= overlaps && found.inode == ino && is_of_file(&found);
+            found.start < end
+        });
+        if !is_there {
+            return None;
+        }
+        if taker.taken.contains(&ino) {
+            return Some(Err(StaysBehind));
+        }
+        taker.barred.insert(ino);
+        taker.mappings.retain(|(mapping, _)| mapping.id.ino != ino);
+        Some(Ok(mapping.path))
     }
 
     /// A file becomes managed for a process that has its mappings taken over.
@@ -444,6 +513,19 @@ impl Verdict {
 }
 
 impl Candidate {
+    /// Opens its file, as its own descriptor was. Another may have the name by now, or have had it in
+    /// the process's file systems: that it is the mapped one proves that the process may read it, or
+    /// write to it.
+    fn open(&self) -> Option<OwnedFd> {
+        let mut how = std::fs::OpenOptions::new();
+        how.read(true)
+            .write(self.may_write)
+            .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
+        let fd = OwnedFd::from(how.open(&self.path).ok()?);
+        let stat = file::stat(&fd).ok()?;
+        (stat.is_regular() && stat.id == self.id).then_some(fd)
+    }
+
     fn of(mapping: &Mapping<'_>) -> Candidate {
         Candidate {
             start: mapping.start,
@@ -485,9 +567,9 @@ fn is_of_file(mapping: &Mapping<'_>) -> bool {
 }
 
 /// Whether memory of ours in its place would be the same to the program: nobody writes to the file by
-/// it, it has no private copies of pages, it is not locked, and children inherit it.
+/// it, it has no private copies of pages, it is not locked or sealed, and children inherit it.
 fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
-    let is_special = ["lo", "dc", "wf", "um"].iter().any(|flag| detail.has(flag));
+    let is_special = ["lo", "sl", "dc", "wf", "um"].iter().any(|flag| detail.has(flag));
     let has_copies = detail.anonymous_bytes != 0;
     !(mapping.write || mapping.execute || is_special || has_copies)
 }
@@ -567,6 +649,7 @@ mod tests {
         assert!(of(shared, 0, " rd sh mr mw me ms sd "), "its descriptor may write");
         assert!(!of(private, 4096, " rd mr mw me sd "), "it has copies");
         assert!(!of(private, 0, " rd mr mw me lo sd "), "it is locked");
+        assert!(!of(shared, 0, " rd sh mr me ms sd sl "), "it is sealed");
         assert!(!of("1000-3000 rw-p 00000000 08:01 12 /data/a", 0, " rd wr mr mw me sd "));
         assert!(!of("1000-3000 r-xp 00000000 08:01 12 /data/a", 0, " rd ex mr mw me sd "));
         assert!(!is_of_file(&mapping(

@@ -3,12 +3,11 @@
 use crate::interject;
 use crate::manager::Manager;
 use crate::port::FileNo;
-use crate::standby::Sign;
+use crate::standby::{Sign, StaysBehind};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_wire::{self as wire, Reply};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::OpenOptionsExt;
 use std::time::{Duration, Instant};
 
 /// How long whoever wants to write by a mapping waits for others to have theirs taken over.
@@ -94,12 +93,12 @@ impl Manager {
         !standby.holds() && standby.has_mapped(pid, stat.id.ino)
     }
 
-    /// Address and bytes of a process's next mapping to take over, from an address on.
-    pub(crate) fn next_to_take_over(&self, pid: u32, from: u64) -> Option<(u64, u64)> {
+    /// Address and bytes of a process's next mapping to take over; `begins` asks for the first.
+    pub(crate) fn next_to_take_over(&self, pid: u32, begins: bool) -> Option<(u64, u64)> {
         let standby = self.standby.get()?;
         self.end_standby("a program that maps files forked");
-        let next = standby.next(pid, from, &self.selection);
-        if from == 0 {
+        let next = standby.next(pid, begins, &self.selection);
+        if begins {
             for name in standby.left(pid) {
                 self.note(format!("{name} stays the kernel's: {STAYS}"));
             }
@@ -118,23 +117,13 @@ impl Manager {
         bytes: u64,
     ) -> Option<(FileNo, Reply, OwnedFd)> {
         let standby = self.standby.get()?;
-        let (mapping, advice) = standby.at(pid, start, bytes)?;
+        let (mapping, advice, fd) = standby.at(pid, start, bytes)?;
         let flags = if mapping.may_write { libc::O_RDWR } else { libc::O_RDONLY };
-        let mut how = std::fs::OpenOptions::new();
-        how.read(true)
-            .write(mapping.may_write)
-            .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
-        let fd = OwnedFd::from(how.open(&mapping.path).ok()?);
-        let stat = file::stat(&fd).ok()?;
-        // Another file may have the name by now, or have had it in the process's file systems. That
-        // it is the mapped one proves that the process may read it, or write to it.
-        if !stat.is_regular() || stat.id != mapping.id {
-            return None;
-        }
         let no = self.opened_by(fd.as_fd(), flags, Some(pid))?;
         if !self.wait_active(no) {
             return None;
         }
+        standby.is_managed(pid);
         if advice.random {
             self.engine.read_around(no, false);
         }
@@ -150,6 +139,19 @@ impl Manager {
         let r3 = (u64::from(no) + 1) << 32 | bits | mapping.protection;
         let (r0, r1, r2) = (start, bytes, mapping.offset);
         Some((no, Reply { r0, r1, r2, r3, ..Reply::default() }, memfd))
+    }
+
+    /// The mapping whose turn it is cannot be taken over. Whether the process has to end for it: it
+    /// would see bytes that are not the file's any more.
+    pub(crate) fn cannot_take_over(&self, pid: u32) -> bool {
+        match self.standby.get().and_then(|standby| standby.misses(pid)) {
+            Some(Ok(name)) => {
+                self.note(format!("{name} stays the kernel's: {STAYS}"));
+                false
+            }
+            Some(Err(StaysBehind)) => true,
+            None => false,
+        }
     }
 
     /// Whether a file is to become managed together with mappings of it, which a process made

@@ -17,7 +17,8 @@ use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
     INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, INTERJECTION_BYTES,
-    Interjection, Op, PAGE_BYTES, Reply, Request, Standby,
+    Interjection, Op, PAGE_BYTES, Reply, Request, Standby, TAKE_FIRST, TAKE_HERE, TAKE_NEXT,
+    TAKE_NOWHERE,
 };
 
 /// Null where there is no standby.
@@ -286,32 +287,22 @@ pub(crate) fn changing() -> Changing {
 }
 
 fn take_over(state: &State) {
-    let mut from = 0;
+    let mut request = Request::new(Op::TakeOver);
+    request.b = TAKE_FIRST;
     loop {
-        let mut request = Request::new(Op::TakeOver);
-        request.a = from;
         let Ok(next) = ask(state, &request) else { return };
         if next.r0 == 0 {
             return;
         }
         let (addr, bytes) = (next.r0 as usize, next.r1 as usize);
-        from = next.r0 + next.r1;
-        if !userfault::ensure(state) {
-            continue;
-        }
-        let room = raw::reserve(bytes);
-        if room == 0 {
-            continue;
-        }
-        (request.a, request.b, request.c) = (next.r0, 1, next.r1);
+        let room = if userfault::ensure(state) { raw::reserve(bytes) } else { 0 };
+        let how = if room != 0 { TAKE_HERE } else { TAKE_NOWHERE };
+        (request.a, request.b, request.c) = (next.r0, how, next.r1);
         match ask_with(state, &request, &[], -1) {
             Ok((range, memfd)) if range.r0 != 0 => {
                 if !put(state, &range, memfd, room) {
                     // The manager goes by the pages being its own from here on.
-                    raw::complain(
-                        b"a mapping of this program could not be taken over; it ends (exit code 70)",
-                    );
-                    raw::exit_group(70);
+                    end_program();
                 }
                 for (bit, advice) in [
                     (INHERIT_RANDOM, libc::MADV_RANDOM),
@@ -322,9 +313,17 @@ fn take_over(state: &State) {
                     }
                 }
             }
-            _ => raw::munmap(room, bytes),
+            Ok((range, _)) if range.r1 != 0 => end_program(),
+            _ if room != 0 => raw::munmap(room, bytes),
+            _ => {}
         }
+        request.b = TAKE_NEXT;
     }
+}
+
+fn end_program() -> ! {
+    raw::complain(b"a mapping of this program could not be taken over; it ends (exit code 70)");
+    raw::exit_group(70)
 }
 
 /// Maps a range in the room for it, and moves it to its place. Closes the memfd.

@@ -255,7 +255,7 @@ pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Resu
 /// What `/proc/PID/smaps` says of a mapping beside its line in `maps`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Detail<'a> {
-    /// Memory in it that is no file's, such as private copies of a file's pages.
+    /// Memory in it that is no file's, such as private copies of a file's pages, swapped out or not.
     pub anonymous_bytes: u64,
     /// `VmFlags`: words of two letters, see proc_pid_smaps(5).
     pub flags: &'a str,
@@ -289,8 +289,9 @@ fn parse_details(text: &[u8], mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool
             continue;
         }
         let field = String::from_utf8_lossy(line);
-        if let Some(kib) = field.strip_prefix("Anonymous:").and_then(|f| f.strip_suffix("kB")) {
-            anonymous_bytes = kib.trim().parse::<u64>().map_err(|_| Errno::PROTO)? << 10;
+        let anonymous = field.strip_prefix("Anonymous:").or_else(|| field.strip_prefix("Swap:"));
+        if let Some(kib) = anonymous.and_then(|field| field.strip_suffix("kB")) {
+            anonymous_bytes += kib.trim().parse::<u64>().map_err(|_| Errno::PROTO)? << 10;
         } else if let Some(flags) = field.strip_prefix("VmFlags:") {
             let mapping = Mapping::parse(head).ok_or(Errno::PROTO)?;
             if !f(mapping, Detail { anonymous_bytes, flags }) {
@@ -538,6 +539,7 @@ mod tests {
     fn details_belong_to_the_mapping_above_them() {
         let text = b"1000-3000 r--p 00002000 fd:1f 4711  /tmp/a\n\
                      Size:                  8 kB\nAnonymous:             4 kB\n\
+                     Swap:                  8 kB\nSwapPss:               8 kB\n\
                      VmFlags: rd mr mw me nr sd \n\
                      3000-4000 rw-p 00000000 00:00 0 \nAnonymous:             0 kB\n\
                      VmFlags: rd wr mr mw me ac sd \n";
@@ -547,7 +549,7 @@ mod tests {
             true
         });
         assert_eq!(all, Ok(()));
-        assert_eq!(seen, [(0x1000, 4711, 4096, true, false), (0x3000, 0, 0, false, false)]);
+        assert_eq!(seen, [(0x1000, 4711, 12288, true, false), (0x3000, 0, 0, false, false)]);
         for bad in [&b"Anonymous: x kB"[..], b"VmFlags: rd", b"1-2 oops\nVmFlags: rd"] {
             assert_eq!(parse_details(bad, |_, _| true), Err(Errno::PROTO));
         }

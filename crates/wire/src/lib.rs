@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -160,12 +160,14 @@ pub enum Op {
     /// be stored to only while it is resident and an [`Overwrite`] of it is held.
     Frames = 26,
     /// A mapping that was made while the manager stood by (see [`Standby`]), which ends with this.
-    /// `b` = 0: which is the next one from address `a` on? Reply: `r0` = its address (0: there is no
-    /// more), `r1` = its bytes. `b` = 1: the client has room for the one at `a`, of `c` bytes,
-    /// elsewhere. Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and [`INHERIT_SEQUENTIAL`] as
-    /// the program advised; or `r0` = 0: it stays the kernel's. The client maps the range in that room,
+    /// `b` = [`TAKE_FIRST`], [`TAKE_NEXT`]: which is it? Reply: `r0` = its address (0: there is no more),
+    /// `r1` = its bytes. `b` = [`TAKE_HERE`]: the client has room for it elsewhere (`a`, `c` = its
+    /// address and bytes). Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and
+    /// [`INHERIT_SEQUENTIAL`] as the program advised; or `r0` = 0: it stays the kernel's, and if `r1` = 1
+    /// the program has to end, since its file does not. The client maps the range in that room,
     /// privately (but for [`INHERIT_WRITABLE`]) and without access, sends [`Op::MapCommit`], gives it
-    /// its protection, and moves it over the kernel's mapping in one step (`mremap(2)`).
+    /// its protection, and moves it over the kernel's mapping in one step (`mremap(2)`). `b` =
+    /// [`TAKE_NOWHERE`]: the client has no room. Reply: as with `r0` = 0.
     TakeOver = 27,
 }
 
@@ -189,6 +191,15 @@ pub const FORK_END: u64 = 2;
 pub const FORK_FAILED: u64 = 3;
 /// [`Op::Inherit`]: the mapping is private.
 pub const INHERIT_PRIVATE: u64 = 1 << 16;
+
+/// [`Op::TakeOver`]: the first mapping.
+pub const TAKE_FIRST: u64 = 0;
+/// [`Op::TakeOver`]: the next one.
+pub const TAKE_NEXT: u64 = 1;
+/// [`Op::TakeOver`]: there is room for it.
+pub const TAKE_HERE: u64 = 2;
+/// [`Op::TakeOver`]: there is none.
+pub const TAKE_NOWHERE: u64 = 3;
 
 /// [`Op::TakeOver`]: the program advised MADV_RANDOM.
 pub const INHERIT_RANDOM: u64 = 1 << 17;

@@ -12,7 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/time.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -69,7 +71,8 @@ static int is_the_kernels(const void *addr) {
 // Ends the standby, and makes a call that notices.
 static void end_standby(void) {
     map("trigger", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, PAGE);
-    free(malloc(1));
+    void *volatile made = malloc(1);
+    free(made);
 }
 
 static uint64_t next(uint64_t *seed) {
@@ -359,31 +362,60 @@ static struct visit *visit;
 static volatile uint64_t *windows[WINDOWS];
 
 static void *looks(void *none) {
+    // What one mapping showed, another does not take back.
+    uint64_t shown = 0;
     while (!stop) {
         uint64_t seed = touches;
         for (int i = 0; i < 64; i++) {
             const volatile uint64_t *window = windows[next(&seed) % WINDOWS];
-            uint64_t stored = visit->stored;
-            CHECK(*window >= stored);
+            uint64_t stored = visit->stored, now = *window;
+            CHECK(now >= stored && now >= shown);
+            shown = now;
         }
         touches++;
     }
     return none;
 }
 
-static void visitor(void) {
+// Whether a process has a mapping of the file's that is managed.
+static int has_managed(pid_t pid) {
+    char path[64], line[4096];
+    snprintf(path, sizeof path, "/proc/%d/maps", pid);
+    FILE *maps = fopen(path, "r");
+    CHECK(maps);
+    int found = 0;
+    while (!found && fgets(line, sizeof line, maps))
+        found = strstr(line, "memfd:") && strstr(line, "/data");
+    fclose(maps);
+    return found;
+}
+
+// The other process stores by calls, or by a mapping that it makes as soon as the file is managed.
+static void visits(int by_mapping) {
     visit = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(visit != MAP_FAILED);
-    pid_t child = fork();
+    pid_t parent = getpid(), child = fork();
     CHECK(child >= 0);
     if (!child) {
         alarm(60);
         int fd = open("data", O_RDWR);
         CHECK(fd >= 0);
+        volatile uint64_t *word = NULL;
         for (uint64_t i = 1000; !visit->stop; i++) {
-            CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+            if (by_mapping && !word && has_managed(parent)) {
+                void *addr = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, SHOWN * PAGE);
+                CHECK(addr != MAP_FAILED);
+                word = addr;
+            }
+            if (word)
+                *word = i;
+            else if (!by_mapping || i == 1000)
+                CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+            else
+                i--;
             visit->stored = i;
         }
+        CHECK(!by_mapping || word);
         _exit(0);
     }
     while (!visit->stored)
@@ -394,7 +426,7 @@ static void visitor(void) {
     pthread_t thread;
     CHECK(!pthread_create(&thread, NULL, looks, NULL));
     for (int round = 0; round < 3; round++) {
-        uint64_t until = visit->stored + 500;
+        uint64_t until = visit->stored + (by_mapping && round == 0 ? 0 : 500);
         long before = touches;
         while (visit->stored < until || touches < before + 100)
             usleep(100);
@@ -407,6 +439,58 @@ static void visitor(void) {
     visit->stop = 1;
     int status;
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void visitor(void) { visits(0); }
+
+static void mapping_visitor(void) { visits(1); }
+
+// What is stored by one mapping shows in the other.
+static void check_is_one_file(volatile uint64_t *all) {
+    volatile uint64_t *written = map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 8 * PAGE);
+    written[3 * PAGE / 8] = 12345;
+    CHECK(all[3 * PAGE / 8] == 12345);
+}
+
+// The file has another name, which nobody manages, when the standby ends, and its own again later.
+static void renamed(void) {
+    volatile uint64_t *all = map_data();
+    CHECK(all[3 * PAGE / 8] == 3 && !rename("data", "other"));
+    end_standby();
+    CHECK(!rename("other", "data"));
+    check_is_one_file(all);
+}
+
+// A mapping that nobody may change any more.
+static void sealed(void) {
+    volatile uint64_t *all = map_data();
+    if (syscall(462, all, DATA_PAGES * PAGE, 0)) {
+        CHECK(errno == ENOSYS || errno == EPERM);
+        return;
+    }
+    end_standby();
+    CHECK(is_the_kernels((void *)all));
+    check_is_one_file(all);
+}
+
+// There is room for the smaller mappings elsewhere, and not for the large one.
+static void roomless(void) {
+    volatile uint64_t *few[3], *all;
+    few[0] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, 0, 4 * PAGE);
+    all = map_data();
+    few[1] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, 2 * PAGE, 4 * PAGE);
+    few[2] = map("trigger", O_RDONLY, PROT_READ, MAP_SHARED, 0, 2 * PAGE);
+    CHECK(few[0][0] == 0 && few[1][0] == 2 && few[2][0] == 0x0101010101010101UL);
+    FILE *status = fopen("/proc/self/statm", "r");
+    unsigned long pages;
+    CHECK(fscanf(status, "%lu", &pages) == 1 && !fclose(status));
+    struct rlimit limit = {(pages + 1024) * PAGE, RLIM_INFINITY};
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    end_standby();
+    limit.rlim_cur = RLIM_INFINITY;
+    CHECK(!setrlimit(RLIMIT_AS, &limit));
+    check_is_one_file(all);
+    CHECK(few[0][3 * PAGE / 8] == 12345 && few[1][PAGE / 8] == 12345);
 }
 
 static volatile sig_atomic_t alarms;
@@ -482,7 +566,11 @@ int main(int count, char **arguments) {
     } parts[] = {{"take", take},     {"change", change}, {"fork", forks}, {"two", two},       {"writer", writer},
                  {"log", log_file},  {"stream", stream}, {"loop", loop}, {"single", single}, {"untouched", untouched},
                  {"database", database},
-                 {"visitor", visitor}};
+                 {"visitor", visitor},
+                 {"mapping-visitor", mapping_visitor},
+                 {"renamed", renamed},
+                 {"sealed", sealed},
+                 {"roomless", roomless}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {
             parts[i].run();
