@@ -160,8 +160,8 @@ impl Manager {
         self.standby.get().is_some_and(|standby| standby.was_mapped(id.ino))
     }
 
-    /// Waits until nobody has mappings of a file left that show nothing of ours: who writes to it, or
-    /// maps it to write to it, makes pages that only we have.
+    /// Waits until nobody has mappings of a file left that show nothing of ours: who maps it to write to
+    /// it makes pages that only we have, and what a call writes shows there before it does in ours.
     pub(crate) fn wait_for_takers(&self, no: FileNo) {
         let Some(standby) = self.standby.get() else { return };
         let begun = Instant::now();

@@ -16,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/time.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -357,9 +358,9 @@ enum { SHOWN = 5, WINDOWS = 400 };
 struct visit {
     atomic_ulong stored;
     atomic_int stop;
+    const volatile uint64_t *windows[WINDOWS];
 };
 static struct visit *visit;
-static volatile uint64_t *windows[WINDOWS];
 
 static void *looks(void *none) {
     // What one mapping showed, another does not take back.
@@ -367,7 +368,7 @@ static void *looks(void *none) {
     while (!stop) {
         uint64_t seed = touches;
         for (int i = 0; i < 64; i++) {
-            const volatile uint64_t *window = windows[next(&seed) % WINDOWS];
+            const volatile uint64_t *window = visit->windows[next(&seed) % WINDOWS];
             uint64_t stored = visit->stored, now = *window;
             CHECK(now >= stored && now >= shown);
             shown = now;
@@ -390,50 +391,71 @@ static int has_managed(pid_t pid) {
     return found;
 }
 
-// The other process stores by calls, or by a mapping that it makes as soon as the file is managed.
+// What another process's mappings show.
+static void check_windows(pid_t pid, uint64_t stored) {
+    for (int i = 0; i < WINDOWS; i++) {
+        uint64_t shown;
+        struct iovec here = {&shown, 8}, there = {(void *)visit->windows[i], 8};
+        CHECK(process_vm_readv(pid, &here, 1, &there, 1, 0) == 8 && shown == stored);
+    }
+}
+
+// Stores until it is told to stop: by calls, or by a mapping that it makes as soon as the file is managed.
+static void visiting(pid_t parent, int by_mapping) {
+    alarm(60);
+    int fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    uint64_t i = 1000;
+    CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+    visit->stored = i;
+    volatile uint64_t *word = NULL;
+    if (by_mapping) {
+        while (!has_managed(parent))
+            usleep(10);
+        void *addr = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, SHOWN * PAGE);
+        CHECK(addr != MAP_FAILED);
+        word = addr;
+        *word = ++i;
+        check_windows(parent, i);
+    }
+    while (!visit->stop) {
+        i++;
+        if (word)
+            *word = i;
+        else
+            CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+        visit->stored = i;
+    }
+    _exit(0);
+}
+
 static void visits(int by_mapping) {
-    visit = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(visit != MAP_FAILED);
+    visit = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(visit != MAP_FAILED && sizeof *visit <= 2 * PAGE);
     pid_t parent = getpid(), child = fork();
     CHECK(child >= 0);
-    if (!child) {
-        alarm(60);
-        int fd = open("data", O_RDWR);
-        CHECK(fd >= 0);
-        volatile uint64_t *word = NULL;
-        for (uint64_t i = 1000; !visit->stop; i++) {
-            if (by_mapping && !word && has_managed(parent)) {
-                void *addr = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, SHOWN * PAGE);
-                CHECK(addr != MAP_FAILED);
-                word = addr;
-            }
-            if (word)
-                *word = i;
-            else if (!by_mapping || i == 1000)
-                CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
-            else
-                i--;
-            visit->stored = i;
-        }
-        CHECK(!by_mapping || word);
-        _exit(0);
-    }
+    if (!child)
+        visiting(parent, by_mapping);
     while (!visit->stored)
         usleep(100);
     for (int i = 0; i < WINDOWS; i++)
-        windows[i] = (uint64_t *)map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
-    CHECK(is_the_kernels((void *)windows[0]));
+        visit->windows[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
+    CHECK(is_the_kernels((void *)visit->windows[0]));
     pthread_t thread;
     CHECK(!pthread_create(&thread, NULL, looks, NULL));
     for (int round = 0; round < 3; round++) {
         uint64_t until = visit->stored + (by_mapping && round == 0 ? 0 : 500);
         long before = touches;
-        while (visit->stored < until || touches < before + 100)
+        while (visit->stored < until || touches < before + 100) {
+            // Whoever stores has found something wrong.
+            CHECK(!waitpid(child, NULL, WNOHANG));
             usleep(100);
+        }
         if (round == 0)
             end_standby();
     }
-    CHECK(!is_the_kernels((void *)windows[0]) && !is_the_kernels((void *)windows[WINDOWS - 1]));
+    for (int i = 0; i < WINDOWS; i += WINDOWS - 1)
+        CHECK(!is_the_kernels((void *)visit->windows[i]));
     stop = 1;
     CHECK(!pthread_join(thread, NULL));
     visit->stop = 1;

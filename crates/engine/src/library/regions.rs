@@ -31,8 +31,10 @@ pub enum Protection {
 /// [`FaultPath`](crate::library::FaultPath).
 ///
 /// A region is an address, not a slice: see [`as_slice`](Self::as_slice) for why. A page that
-/// cannot be brought in raises SIGBUS when it is touched, as does an address behind the end of the
-/// segment (behind the machine's page of 4 KiB that it ends in, however large the cache's are). A forked child does not have the region (a touch there is SIGSEGV).
+/// cannot be brought in raises SIGBUS when it is touched (the next touch tries again; where a thread
+/// serves faults, some 10 ms later), as does an address behind the end of the segment (behind the
+/// machine's page of 4 KiB that it ends in, however large the cache's are). A forked child does not
+/// have the region (a touch there is SIGSEGV).
 #[derive(Debug)]
 pub struct Region {
     inner: Arc<Inner>,
