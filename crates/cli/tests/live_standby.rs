@@ -123,6 +123,15 @@ fn a_loop_ends_the_standby_and_is_won() {
     assert_loop_was_seen(&done);
 }
 
+/// Frames cannot be reclaimed: a program that took memory of its own when these had filled the cgroup
+/// was ended by the kernel, which takes back its own page cache. Frames give way.
+#[test]
+fn a_program_that_grows_beside_full_frames_is_not_ended() {
+    let Some(done) = run("grow", 12 * MIB, 12 * MIB + 8 * MIB) else { return };
+    assert_eq!(done.text(), "ours\ngrow ok\n", "{}", done.stderr);
+    assert!(done.stderr.contains("has no room for all of --memory"), "{}", done.stderr);
+}
+
 /// A file that is open to write, and only mapped to read, is the kernel's meanwhile as well: with
 /// memory to spare until something else ends the standby, and until memory is short.
 #[test]

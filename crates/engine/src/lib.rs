@@ -19,6 +19,7 @@ mod fetch;
 mod flush;
 mod follow;
 mod forks;
+mod headroom;
 pub mod heap;
 mod heaps;
 pub mod holder;

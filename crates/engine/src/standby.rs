@@ -15,6 +15,7 @@
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
+use crate::headroom::margin_bytes;
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
@@ -259,6 +260,15 @@ impl Standby {
                 Verdict::Short(sign) => return end(sign),
             }
         }
+    }
+
+    /// Bytes of its cgroup's limit that nobody uses or that the kernel can take back, but for a margin;
+    /// less than none if that is not left. None if it cannot be seen.
+    pub(crate) fn spare_bytes(&self) -> Option<i64> {
+        let used_bytes = self.counts.usage_bytes().ok()?;
+        let kept_bytes = used_bytes.saturating_sub(self.counts.reclaimable_bytes().ok()?);
+        let wanted_bytes = kept_bytes + margin_bytes(self.limit_bytes);
+        Some(self.limit_bytes.cast_signed() - wanted_bytes.cast_signed())
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from

@@ -28,6 +28,7 @@ impl Manager {
     /// Files are managed from now on.
     pub(crate) fn end_standby(&self, reason: &str) {
         if let Some(standby) = self.standby.get().filter(|standby| standby.holds()) {
+            let _ = self.make_headroom(standby);
             {
                 // Nothing becomes managed before all mappings are known.
                 let _one = self.activating.lock().expect("lock");
@@ -39,7 +40,7 @@ impl Manager {
 
     /// Ends the standby when memory gets short; if a loop is the reason, `looped` is called first. When
     /// it has ended, by whomsoever, `interject` is called with its page's inode if there are programs
-    /// that do not see that by themselves.
+    /// that do not see that by themselves; and from then on frames are kept within their room.
     pub(crate) fn watch_standby(
         &self,
         looped: impl FnOnce(),
@@ -59,14 +60,15 @@ impl Manager {
             return;
         }
         std::thread::park_timeout(GRACE);
-        if stop() || !interject::is_needed(standby.page_inode()) {
-            return;
-        }
-        if let Err(error) = interject(standby.page_inode()) {
+        if !stop()
+            && interject::is_needed(standby.page_inode())
+            && let Err(error) = interject(standby.page_inode())
+        {
             self.note(format!(
                 "programs that make no calls go on with what the kernel has mapped for them: {error}"
             ));
         }
+        self.keep_headroom(standby, stop);
     }
 
     /// Whether a file may become managed, or why not: [`Standby::bars`](crate::standby::Standby).

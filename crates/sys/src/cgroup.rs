@@ -348,6 +348,16 @@ impl Counts {
         read_again(&self.usage)?.trim().parse().map_err(|_| Errno::PROTO)
     }
 
+    /// Page cache that the kernel can take back; memory files such as frames are not among it.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn reclaimable_bytes(&self) -> Result<u64> {
+        let text = read_again(&self.stat)?;
+        let count = |key| find_key(&text, &format!("{}{key}", self.prefix));
+        Ok(count("active_file")? + count("inactive_file")?)
+    }
+
     /// How short of memory it is by now.
     ///
     /// # Errors
@@ -489,7 +499,8 @@ mod tests {
         let others = "other 1\n".repeat(2000);
         let stat = format!(
             "{others}workingset_refault_file 1\npgmajfault 2\n\
-             total_workingset_refault_file 30\ntotal_pgmajfault 40\n"
+             total_workingset_refault_file 30\ntotal_pgmajfault 40\n\
+             active_file 5\ninactive_file 6\ntotal_active_file 50\ntotal_inactive_file 60\n"
         );
         put("memory.stat", &stat);
         put("memory.usage_in_bytes", "1\n");
@@ -502,7 +513,8 @@ mod tests {
         let v2 = counts(Version::V2);
         assert_eq!(v2.pressure(), pressure(1, 2));
         assert_eq!(counts(Version::V1).pressure(), pressure(30, 40));
-        assert_eq!(v2.usage_bytes(), Ok(4096));
+        assert_eq!((v2.usage_bytes(), v2.reclaimable_bytes()), (Ok(4096), Ok(11)));
+        assert_eq!(counts(Version::V1).reclaimable_bytes(), Ok(110));
         put("memory.stat", "pgmajfault 2\n");
         put("memory.current", "8192\n");
         assert_eq!(v2.pressure(), Err(Errno::NOENT), "read anew");

@@ -302,6 +302,20 @@ static void loop(void) {
     puts(is_the_kernels(all) ? "kernel" : "ours");
 }
 
+// Takes memory of its own beside frames that have filled theirs, and loops on.
+static void grow(void) {
+    uint64_t *all = map_data();
+    end_standby();
+    for (int step = 0; step < 64; step++) {
+        for (uint64_t page = 0; page < DATA_PAGES; page++)
+            CHECK(((volatile uint64_t *)all)[page * PAGE / 8] == page);
+        char *own = mmap(NULL, 128 << 10, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        CHECK(own != MAP_FAILED);
+        memset(own, 1, 128 << 10);
+    }
+    puts(is_the_kernels(all) ? "kernel" : "ours");
+}
+
 struct copies {
     const volatile uint64_t *map;
     int fd;
@@ -594,7 +608,8 @@ int main(int count, char **arguments) {
                  {"mapping-visitor", mapping_visitor},
                  {"renamed", renamed},
                  {"sealed", sealed},
-                 {"roomless", roomless}};
+                 {"roomless", roomless},
+                 {"grow", grow}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {
             parts[i].run();
