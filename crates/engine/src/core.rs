@@ -390,7 +390,7 @@ impl Core {
         if self.file(file).filter(waiting).is_none() {
             return u64::MAX;
         }
-        let most = u64::from(self.brain.frames().saturating_sub(self.aside_pages) / 2).max(1);
+        let most = u64::from(self.brain.frames() / 2).max(1);
         let all = |core: &Core| -> usize {
             core.files.iter().flatten().filter(waiting).map(|f| f.dirty.len()).sum()
         };

@@ -31,8 +31,7 @@ impl<P: Port> Engine<P> {
 
     /// Frames that pages can be in.
     pub(crate) fn free_to_use(&self) -> u32 {
-        let core = self.lock();
-        core.brain.frames().saturating_sub(core.private_pages.saturating_add(core.aside_pages))
+        self.lock().brain.frames()
     }
 
     /// The pages of a range that are in memory or on their way, in order.

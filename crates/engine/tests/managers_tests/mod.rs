@@ -446,6 +446,12 @@ fn a_working_set_is_brought_back_hottest_first() {
     order.iter().rev().take(35).for_each(|page| read(&segment, *page));
     assert!(small.stats().total.major_faults - before <= 2);
 
+    // What is set aside counted twice.
+    let other = builder(256 << 10).read_ahead_pages_max(1).build().unwrap();
+    let _aside = other.reserve(24 * PAGE as u64).unwrap();
+    let _segment = other.open(&path, Options::new()).unwrap();
+    assert_eq!(other.load_working_set(&saved).unwrap(), brought - 24);
+
     std::fs::write(&saved, b"no trace at all").unwrap();
     let error = small.load_working_set(&saved).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
