@@ -8,16 +8,10 @@
 use crate::engine::Engine;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
-use crate::standby::Standby;
+use crate::standby::{Standby, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
 use std::time::Duration;
 
-/// How often it is looked how much room there is, if others could have taken it by then.
-const EVERY: Duration = Duration::from_millis(10);
-/// And if they could not.
-const EVERY_MAX: Duration = Duration::from_millis(100);
-/// Others take no more in that time: the kernel has to clear it.
-const TAKEN_BYTES_PER_MS_MAX: u64 = 2 << 20;
 /// Room that is left for what comes between two looks: one part in so many of the limit, but no less
 /// than the one and no more than the other.
 const MARGIN_PART: u64 = 32;
@@ -32,7 +26,7 @@ const TOLD: &str = "the memory cgroup has no room for all of --memory beside wha
                     tables and the manager take: a part of it was left unused";
 
 /// Bytes that are to stay free in a cgroup with such a limit.
-pub(crate) fn margin_bytes(limit_bytes: u64) -> u64 {
+fn margin_bytes(limit_bytes: u64) -> u64 {
     (limit_bytes / MARGIN_PART).clamp(MARGIN_BYTES_MIN, MARGIN_BYTES_MAX)
 }
 
@@ -66,15 +60,16 @@ impl Manager {
     /// Looks once how much room frames have. How long others need at least to take what is left over;
     /// none if that cannot be seen any more.
     pub(crate) fn make_headroom(&self, standby: &Standby) -> Option<Duration> {
-        let spare_bytes = standby.spare_bytes()?;
+        let (limit_bytes, kept_bytes) = standby.limit_and_kept_bytes()?;
+        let wanted_bytes = kept_bytes + margin_bytes(limit_bytes);
+        let spare_bytes = limit_bytes.cast_signed() - wanted_bytes.cast_signed();
         let (frames, aside) = self.engine.fit(spare_bytes / PAGE_BYTES as i64);
         if aside > frames / TOLD_PART {
             self.note(TOLD);
         }
-        let unused = u64::from(frames - aside.min(frames)) * PAGE_BYTES;
-        let left_over = u64::try_from(spare_bytes).unwrap_or(0).saturating_sub(unused);
-        let pause = Duration::from_millis(left_over / TAKEN_BYTES_PER_MS_MAX);
-        Some(pause.clamp(EVERY, EVERY_MAX))
+        let frames_bytes = u64::from(frames - aside) * PAGE_BYTES;
+        let left_over = u64::try_from(spare_bytes).unwrap_or(0).saturating_sub(frames_bytes);
+        Some(pause_while_free(left_over))
     }
 
     /// Sees to it until `stop`. Runs on a thread of its own.

@@ -97,11 +97,9 @@ impl Holder {
         let _ = self.send(DONE, 0, None);
     }
 
-    /// Releases it, if that was not done, and waits until it is gone.
+    /// Releases it, once more if need be, and waits until it is gone.
     pub fn end(&self) {
-        if !self.released.load(Ordering::SeqCst) {
-            self.release();
-        }
+        self.release();
         let _ = self.child.lock().expect("lock").wait();
     }
 

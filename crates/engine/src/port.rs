@@ -179,8 +179,8 @@ pub trait Port: Send + Sync + 'static {
     fn version(&self, file: FileNo) -> Result<Version, PortError>;
 
     /// Maps resident frames at an address range, write-protected or not, and `wakes` who waits
-    /// there, or leaves that to the caller. Of a page of [`page_bytes`](Self::page_bytes) whose first part was mapped before, the
-    /// rest may be left as it is.
+    /// there, or leaves that to the caller. Of a page of [`page_bytes`](Self::page_bytes) whose first
+    /// part was mapped before, the rest may be left as it is.
     fn map(
         &self,
         space: SpaceNo,

@@ -15,7 +15,6 @@
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
-use crate::headroom::margin_bytes;
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
@@ -37,9 +36,9 @@ use std::time::{Duration, Instant};
 
 /// How often the kernel's counts are looked at.
 const EVERY: Duration = Duration::from_millis(10);
-/// And while memory cannot be full before the next look, so that a program that never fills it is
-/// hardly looked at.
-const EMPTY_EVERY_MAX: Duration = Duration::from_millis(100);
+/// And while so much memory is free that it cannot be full before the next look, so that a program that
+/// never fills it is hardly looked at.
+const FREE_EVERY_MAX: Duration = Duration::from_millis(100);
 /// Memory is filled no faster than storage of today, or a copy by one processor.
 const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
@@ -245,8 +244,7 @@ impl Standby {
                 && let Ok(used_bytes) = self.counts.usage_bytes()
                 && used_bytes < full_bytes
             {
-                let fills_in = (full_bytes - used_bytes) / FILL_BYTES_PER_MS_MAX;
-                pause = Duration::from_millis(fills_in).clamp(EVERY, EMPTY_EVERY_MAX);
+                pause = pause_while_free(full_bytes - used_bytes);
                 continue;
             }
             let Ok(now) = self.counts.pressure() else {
@@ -262,13 +260,12 @@ impl Standby {
         }
     }
 
-    /// Bytes of its cgroup's limit that nobody uses or that the kernel can take back, but for a margin;
-    /// less than none if that is not left. None if it cannot be seen.
-    pub(crate) fn spare_bytes(&self) -> Option<i64> {
+    /// Its cgroup's limit, and how much of that is in use and cannot be taken back by the kernel, in
+    /// bytes. None if it cannot be seen.
+    pub(crate) fn limit_and_kept_bytes(&self) -> Option<(u64, u64)> {
         let used_bytes = self.counts.usage_bytes().ok()?;
-        let kept_bytes = used_bytes.saturating_sub(self.counts.reclaimable_bytes().ok()?);
-        let wanted_bytes = kept_bytes + margin_bytes(self.limit_bytes);
-        Some(self.limit_bytes.cast_signed() - wanted_bytes.cast_signed())
+        let reclaimable_bytes = self.counts.reclaimable_bytes().ok()?;
+        Some((self.limit_bytes, used_bytes.saturating_sub(reclaimable_bytes)))
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from
@@ -445,6 +442,11 @@ impl Standby {
             for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
         }
     }
+}
+
+/// How long not to look, with so much memory free.
+pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
+    Duration::from_millis(free_bytes / FILL_BYTES_PER_MS_MAX).clamp(EVERY, FREE_EVERY_MAX)
 }
 
 /// Processes that stand by: they have mapped the page of this inode. And where it ends in them.

@@ -353,9 +353,8 @@ impl Counts {
     /// # Errors
     /// As `read(2)`.
     pub fn reclaimable_bytes(&self) -> Result<u64> {
-        let text = read_again(&self.stat)?;
-        let count = |key| find_key(&text, &format!("{}{key}", self.prefix));
-        Ok(count("active_file")? + count("inactive_file")?)
+        let [active, inactive] = self.stat_of(["active_file", "inactive_file"])?;
+        Ok(active + inactive)
     }
 
     /// How short of memory it is by now.
@@ -363,16 +362,22 @@ impl Counts {
     /// # Errors
     /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
     pub fn pressure(&self) -> Result<Pressure> {
+        let [refaults, major_faults] = self.stat_of(["workingset_refault_file", "pgmajfault"])?;
+        Ok(Pressure { refaults, major_faults })
+    }
+
+    fn stat_of<const N: usize>(&self, keys: [&str; N]) -> Result<[u64; N]> {
         let text = read_again(&self.stat)?;
-        let count = |key| find_key(&text, &format!("{}{key}", self.prefix));
-        Ok(Pressure {
-            refaults: count("workingset_refault_file")?,
-            major_faults: count("pgmajfault")?,
-        })
+        let mut counts = [0; N];
+        for (count, key) in counts.iter_mut().zip(keys) {
+            *count = find_key(&text, &format!("{}{key}", self.prefix))?;
+        }
+        Ok(counts)
     }
 }
 
 /// What a file of the kernel's says now; it makes its text anew when it is read from the beginning.
+/// By position, since several threads look.
 fn read_again(file: &fs::File) -> Result<String> {
     let mut text = vec![0; 8 << 10];
     let mut len = 0;
