@@ -223,8 +223,10 @@ impl Brain {
                 // Of those whose turn it is, as many get unmapped as teach something.
                 let paid = (u64::from(*credit) * u64::from(*rate)) as u32 / FULL;
                 let wanted = target.saturating_sub(unmapped).min(paid);
-                let turns = batch * FULL / *rate;
-                (batch, if wanted >= batch { (batch, turns) } else { (0, 0) })
+                // Where a batch is one page, more than that, or there would never be more unmapped
+                // than are evicted.
+                let most = wanted.min(UNMAP_BATCH_PAGES);
+                (batch, if wanted >= batch { (most, most * FULL / *rate) } else { (0, 0) })
             }
             Sampling::Window { mapped_pages } => {
                 let batch = (mapped_pages / 8).clamp(1, UNMAP_BATCH_PAGES);

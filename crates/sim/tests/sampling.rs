@@ -1,0 +1,35 @@
+//! What emulations of live runs see of programs whose touches are sampled.
+
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sim::{Counts, LiveOptions, Reference, References, simulate_live};
+
+/// A hot set of 24 pages in a scan of two thousand, from its `skipped`th touch on, in 64 frames.
+fn hot_set_in_a_scan(skipped: usize) -> Counts {
+    let (hot, pages) = (24, 2003);
+    let mut at = 1u64;
+    let mut touches = Vec::new();
+    for once in 0..pages {
+        for _ in 0..3 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            touches.push((at >> 33) % hot * 3);
+        }
+        touches.push(100 + once * 37 % (pages - 100));
+    }
+    let mut references = References::builder();
+    for page in &touches[skipped..] {
+        references.push(Reference::from((0, *page, false, 0))).unwrap();
+    }
+    let clock = PolicySpec::parse("clock").unwrap();
+    simulate_live(&references.finish(), &clock, &LiveOptions::new(256 << 10)).unwrap().counts
+}
+
+/// A memory of fewer than 128 frames once unmapped a page for each that it evicted and never more:
+/// the few that were unmapped were the next victims, 2,526 to 2,695 faults as chance would have it.
+#[test]
+fn a_small_memory_sees_its_hot_pages() {
+    for skipped in 0..40 {
+        let counts = hot_set_in_a_scan(skipped);
+        assert!((1990..2250).contains(&counts.faults), "{skipped}: {} faults", counts.faults);
+        assert!(counts.touches_seen > 1000, "{skipped}: {} seen", counts.touches_seen);
+    }
+}
