@@ -192,7 +192,11 @@ impl<P: Port> Engine<P> {
             return Err(PortError::Io(pagekeeper_sys::Errno::NOMEM.raw_os_error()));
         }
         if holes {
-            self.port.reserve(place.segment.0, place.index, pages)?;
+            // Giving storage to a hole changes the file's times.
+            self.begin_own_write(place.segment.0);
+            let reserved = self.port.reserve(place.segment.0, place.index, pages);
+            self.end_own_write(place.segment.0);
+            reserved?;
         }
         Ok(pages)
     }

@@ -8,9 +8,10 @@ use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
 use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 
 /// Descriptors of one file. Few, since a run may manage thousands of files.
 #[derive(Debug)]
@@ -29,7 +30,12 @@ pub struct Store {
     buffered: AtomicBool,
     /// For how many more reads the kernel's page cache is looked at first.
     cached_reads: AtomicU32,
+    /// The bytes that were given storage last.
+    reserved: Mutex<Range<u64>>,
 }
+
+/// Most bytes of a hole that are given storage at once, where less was asked for.
+const RESERVED_BYTES_MAX: u64 = 1 << 20;
 
 /// So many reads in a row that the kernel's page cache has nothing of show that it is used up.
 const CACHED_READS: u32 = 64;
@@ -80,6 +86,7 @@ impl Store {
             access: RwLock::new(Arc::new(access)),
             buffered: AtomicBool::new(buffered),
             cached_reads: AtomicU32::new(0),
+            reserved: Mutex::new(0..0),
         }
     }
 
@@ -375,14 +382,32 @@ impl Store {
             return Ok(());
         }
         let size = self.version()?.size_bytes;
-        let len = len.min(size.saturating_sub(offset));
-        if len == 0 || !file::has_hole(&write.plain, offset, len).unwrap_or(true) {
+        let rest = size.saturating_sub(offset);
+        let len = len.min(rest);
+        if len == 0 || file::is_allocated(&write.plain, offset, len).unwrap_or(false) {
             return Ok(());
         }
-        match file::allocate(&write.plain, FallocateFlags::KEEP_SIZE, offset, len) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(errno) => Err(errno.into()),
-        }
+        // Page by page it costs many times what writing in order costs: who goes on where the last
+        // room ended gets twice as much.
+        let mut last = self.reserved.lock().expect("lock");
+        let twice = 2 * (last.end - last.start);
+        let ahead = if offset == last.end { twice.min(RESERVED_BYTES_MAX) } else { 0 };
+        let reserve = |bytes: u64| match file::allocate(
+            &write.plain,
+            FallocateFlags::KEEP_SIZE,
+            offset,
+            bytes,
+        ) {
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(bytes),
+            Err(errno) => Err(errno),
+        };
+        let bytes = match reserve(ahead.clamp(len, rest)) {
+            // There may be room for what is asked for.
+            Err(_) if ahead > len => reserve(len)?,
+            reserved => reserved?,
+        };
+        *last = offset..offset + bytes;
+        Ok(())
     }
 
     /// Punches a hole (`madvise(2)` MADV_REMOVE on a mapping of the file).

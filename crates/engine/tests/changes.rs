@@ -22,6 +22,10 @@ impl Mapped {
     fn new(setup: &Setup, bytes: u64) -> Mapped {
         let world = World::new(setup);
         let file = world.file(vec![b'a'; bytes as usize]);
+        Mapped::of(world, file)
+    }
+
+    fn of(world: World, file: FileNo) -> Mapped {
         let space = world.space();
         world.mmap(space, BASE, file, 0, 64, true);
         Mapped { world, file, space }
@@ -190,6 +194,28 @@ fn a_full_disk_is_an_error_at_the_store_to_a_punched_hole() {
             |page: u64| world.access(mapped.space, BASE + page * PAGE_BYTES, Access::Write(1), 1);
         assert!(store(5).is_err() && store(4).is_ok());
         assert_eq!(world.engine.flush_all(), []);
+    });
+}
+
+/// A hole that was given storage looked like a file that somebody else had written to: each first
+/// store to a page of a sparse file threw out what had been read of it, six times the file.
+#[test]
+fn a_hole_that_is_given_storage_is_no_change_by_somebody_else() {
+    watched(30, || {
+        let world = World::new(&Setup::default());
+        let file = world.file_with_holes(vec![0; 16 * PAGE_BYTES as usize], true);
+        let mapped = Mapped::of(world, file);
+        for page in 0..16 {
+            mapped.get(page * PAGE_BYTES);
+        }
+        let faults = |mapped: &Mapped| mapped.world.engine.stats().total.major_faults;
+        let before = faults(&mapped);
+        for page in 0..16 {
+            mapped.put(page * PAGE_BYTES, page);
+            mapped.world.engine.look_for_changes(mapped.file);
+            mapped.get((page + 1) % 16 * PAGE_BYTES);
+        }
+        assert_eq!(faults(&mapped), before);
     });
 }
 

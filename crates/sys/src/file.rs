@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::ReadWriteFlags;
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::mask::{self, Capability};
 use crate::memfd::retry;
@@ -257,6 +258,69 @@ pub fn next_data(fd: impl AsFd, offset: u64) -> Result<Option<(u64, u64)>> {
 /// As `lseek(2)`.
 pub fn has_hole(fd: impl AsFd, offset: u64, len: u64) -> Result<bool> {
     Ok(next_data(fd, offset)?.is_none_or(|(start, end)| start > offset || end < offset + len))
+}
+
+/// `struct fiemap_extent` of `<linux/fiemap.h>`; linux-raw-sys has its constants only.
+#[derive(Default)]
+#[repr(C)]
+struct Extent {
+    logical: u64,
+    physical: u64,
+    length: u64,
+    reserved64: [u64; 2],
+    flags: u32,
+    reserved: [u32; 3],
+}
+
+/// `struct fiemap`, with room for one extent behind it.
+#[repr(C)]
+struct FirstExtent {
+    start: u64,
+    length: u64,
+    flags: u32,
+    mapped_extents: u32,
+    extent_count: u32,
+    reserved: u32,
+    extent: Extent,
+}
+
+const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
+const _: () = assert!(FIEMAP == linux_raw_sys::ioctl::FS_IOC_FIEMAP as Opcode);
+const _: () = assert!(size_of::<Extent>() == 56 && size_of::<FirstExtent>() == 32 + 56);
+
+/// Whether storage has room for all of `[offset, offset + len)`, written to or not: `ioctl(2)`
+/// `FS_IOC_FIEMAP` (Linux `Documentation/filesystems/fiemap.rst`), which looks at that range only.
+/// [`has_hole`] takes room that was never written to for a hole, and walks to the next one,
+/// wherever that is; it answers where the file system does not know `FS_IOC_FIEMAP`.
+///
+/// # Errors
+/// As `lseek(2)`.
+pub fn is_allocated(fd: impl AsFd, offset: u64, len: u64) -> Result<bool> {
+    let (fd, end) = (fd.as_fd(), offset + len);
+    let mut at = offset;
+    while at < end {
+        let mut arg = FirstExtent {
+            start: at,
+            length: end - at,
+            flags: 0,
+            mapped_extents: 0,
+            extent_count: 1,
+            reserved: 0,
+            extent: Extent::default(),
+        };
+        // SAFETY: the number and the struct belong together (asserted above); the kernel writes at
+        // most the one extent that there is room for, and integers take any bits.
+        let asked = unsafe { ioctl(fd, Updater::<FIEMAP, _>::new(&mut arg)) };
+        if asked.is_err() {
+            return Ok(!has_hole(fd, at, end - at)?);
+        }
+        let Extent { logical, length, .. } = arg.extent;
+        if arg.mapped_extents == 0 || logical > at || logical + length <= at {
+            return Ok(false);
+        }
+        at = logical + length;
+    }
+    Ok(true)
 }
 
 /// A lease: the kernel signals its holder, and makes the other party wait, before somebody opens

@@ -93,6 +93,28 @@ fn holes_are_found() {
 }
 
 #[test]
+fn room_on_storage_is_found_written_to_or_not() {
+    let (_dir, _path, file) = scratch();
+    file::set_len(&file, 1 << 20).unwrap();
+    assert_eq!(file::is_allocated(&file, 0, 1 << 20), Ok(false));
+    file::allocate(&file, FallocateFlags::KEEP_SIZE, 65536, 65536).unwrap();
+    // Another extent, beside it.
+    file.write_all_at(&[1; 8192], 65536).unwrap();
+    for (offset, len, is) in [
+        (65536, 65536, true),
+        (69632, 4096, true),
+        (126_976, 4096, true),
+        (61440, 8192, false),
+        (126_976, 4097, false),
+        (131_072, 4096, false),
+        (1 << 20, 4096, false),
+        (65536, 0, true),
+    ] {
+        assert_eq!(file::is_allocated(&file, offset, len), Ok(is), "{offset}, {len}");
+    }
+}
+
+#[test]
 fn leases_keep_conflicting_opens_out() {
     let (_dir, path, file) = scratch();
     let reader = file::reopen(&file, OFlags::RDONLY).unwrap();

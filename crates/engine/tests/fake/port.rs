@@ -344,7 +344,10 @@ impl Port for FakePort {
         if held.full.range(index..index + pages).next().is_some() {
             return Err(PortError::Io(ENOSPC));
         }
-        held.reserved.extend(index..index + pages);
+        for page in index..index + pages {
+            // As fallocate(2) does.
+            held.mtime_ns += i128::from(held.reserved.insert(page));
+        }
         Ok(())
     }
 
