@@ -211,10 +211,26 @@ impl<P: Port> Engine<P> {
         } else {
             Vec::new()
         };
-        let others = along.iter().flat_map(Run::places);
+        let stored_next = if first_write && hidden && fault.protected && !self.exact {
+            core.stored_next(fault.space, region, place)
+        } else {
+            0
+        };
+        let next = Place { index: place.index + 1, ..place };
+        let next = Run { place: next, pages: stored_next, demanded: 0 };
+        let others = along.iter().flat_map(Run::places).chain(next.places());
         let others: Vec<_> = others.filter_map(|p| core.brain.page(p)).collect();
         for &other in &others {
             core.word(other).pin();
+        }
+        for place in next.places() {
+            core.word(core.brain.page(place).expect("it is in memory")).set_dirty();
+            core.note_dirty(place);
+        }
+        if stored_next > 0 {
+            job.append(
+                self.decide(&mut core, Input::Writable { place: next.place, pages: stored_next }),
+            );
         }
         // Private mappings stay write-protected until their copy is counted.
         let protect = match region.shared {
@@ -234,6 +250,11 @@ impl<P: Port> Engine<P> {
                 return self.copy(space, region, place);
             }
             if fault.protected && !protect {
+                if stored_next > 0 {
+                    // Before the program goes on. Who stores to one that could not be had finds out.
+                    let next = addr + self.page_bytes;
+                    let _ = self.unprotect(space, region, next, stored_next.into());
+                }
                 return self.unprotect(space, region, addr, 1);
             }
             let mapped = self.map_first(space, region, addr, protect, &along)?;

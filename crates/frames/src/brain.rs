@@ -184,6 +184,7 @@ impl Brain {
             Input::Overwrite { place, pages } => self.overwrite(place, pages),
             Input::Touch { place, write, map } => self.touch(place, write, map),
             Input::Write { place } => self.write(place),
+            Input::Writable { place, pages } => self.writable(place, pages),
             Input::Cleaned { place } => self.cleaned(place),
             Input::Kept { place } => self.kept(place),
             Input::Spared { place, dirty } => self.spared(place, dirty),
@@ -687,7 +688,7 @@ impl Brain {
     }
 
     /// The page is dirty from now on, if it was not before.
-    fn set_dirty(&mut self, page: Page) {
+    pub(crate) fn set_dirty(&mut self, page: Page) {
         let flags = &mut self.flags[page.index()];
         let tell = *flags & (DIRTY | IN_POLICY) == IN_POLICY;
         *flags |= DIRTY;

@@ -20,6 +20,7 @@ mod properties;
 mod room;
 mod sample;
 mod share;
+mod stores;
 mod window;
 mod wish;
 

@@ -110,6 +110,14 @@ pub enum Input {
         /// How many pages from there on.
         pages: u32,
     },
+    /// Resident pages that [`stored_next`](crate::Brain::stored_next) named may be stored to from now
+    /// on without a fault: they count as dirty, and nobody has used them.
+    Writable {
+        /// The first page.
+        place: Place,
+        /// How many pages from there on.
+        pages: u32,
+    },
     /// The program announced that it will need these pages.
     Ahead {
         /// Of which segment.
@@ -171,6 +179,7 @@ impl Input {
             Input::Frames { frames } => (10, u64::from(frames), 0),
             Input::Reserved { frames } => (11, u64::from(frames), 0),
             Input::Overwrite { place, pages } => (20, at(place), u64::from(pages)),
+            Input::Writable { place, pages } => (21, at(place), u64::from(pages)),
             Input::Ahead { segment, first, pages } => {
                 (12, at(Place { segment, index: first }), u64::from(pages))
             }
@@ -202,6 +211,7 @@ impl Input {
             12 => Input::Ahead { segment, first: place.index, pages: u32::try_from(b).ok()? },
             13 => Input::Released { place },
             20 => Input::Overwrite { place, pages: u32::try_from(b).ok()? },
+            21 => Input::Writable { place, pages: u32::try_from(b).ok()? },
             14 => Input::Spared { place, dirty: write },
             15 => Input::Flush { place },
             16 => Input::Map { place },

@@ -504,6 +504,9 @@ impl Model {
             self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {
             self.apply(Input::Write { place });
+            let pages = self.brain.stored_next(place, |next| !self.leaving.contains(&next));
+            let next = Place { index: place.index + 1, ..place };
+            self.apply(Input::Writable { place: next, pages });
         }
     }
 }

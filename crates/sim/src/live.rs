@@ -258,6 +258,11 @@ impl Run {
         } else if write && !self.brain.is_dirty(place) {
             self.exchange_message();
             self.apply(Input::Write { place });
+            if self.heaps.is_heap(place) {
+                let pages = self.brain.stored_next(place, |_| true);
+                let next = Place { index: place.index + 1, ..place };
+                self.apply(Input::Writable { place: next, pages });
+            }
         }
         false
     }

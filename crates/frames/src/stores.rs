@@ -1,0 +1,71 @@
+//! Pages that become writable before they are stored to.
+//!
+//! A page's first store is a fault, so that it is known to be dirty: one for each page of memory
+//! that a program fills. Where nobody else sees what storage has of a page (a heap), those that are
+//! stored to next may count as dirty before: at worst one is written back that need not be, and of
+//! zeros that costs no I/O. In a file it would overwrite what others wrote.
+
+use crate::brain::{Brain, DIRTY, RESIDENT};
+use pagekeeper_policy::Place;
+
+/// Most pages at once.
+const STORED_NEXT_PAGES_MAX: u64 = 64;
+
+impl Brain {
+    /// How many clean mapped pages right behind one whose first store this is are likely to be
+    /// stored to next: at most as many as are dirty right before it, and as far as they `fit`.
+    pub fn stored_next(&self, place: Place, mut fits: impl FnMut(Place) -> bool) -> u32 {
+        let at = |index: u64| Place { index, ..place };
+        let before = (place.index.saturating_sub(STORED_NEXT_PAGES_MAX)..place.index).rev();
+        let most = before.take_while(|index| self.is_dirty(at(*index))).count() as u64;
+        let next = (place.index + 1..=place.index.saturating_add(most)).map(at);
+        next.take_while(|p| self.is_mapped(*p) && !self.is_dirty(*p) && fits(*p)).count() as u32
+    }
+
+    pub(crate) fn writable(&mut self, place: Place, pages: u32) {
+        for index in place.index..place.index + u64::from(pages) {
+            if let Some(page) = self.pages.find(Place { index, ..place })
+                && self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT
+            {
+                self.set_dirty(page);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Config, Input};
+    use pagekeeper_policy::{PolicySpec, Segment};
+
+    #[test]
+    fn as_many_become_writable_as_were_stored_to_before() {
+        let policy = PolicySpec::parse("lru").unwrap().build(256, 1).unwrap();
+        let mut brain = Brain::new(policy, Config::live(256));
+        let segment = Segment(0);
+        brain.apply(Input::Segment { segment, pages: 200 });
+        let at = |index: u64| Place { segment, index };
+        for index in 0..200 {
+            let (place, write, map) = (at(index), false, true);
+            brain.apply(Input::Major { place, want: 1, write, map });
+            brain.apply(Input::Touch { place, write, map });
+        }
+        let mut faults = Vec::new();
+        for index in 0..200 {
+            if !brain.is_dirty(at(index)) {
+                faults.push(index);
+                brain.apply(Input::Write { place: at(index) });
+                let pages = brain.stored_next(at(index), |next| next.index != 180);
+                brain.apply(Input::Writable { place: at(index + 1), pages });
+            }
+        }
+        assert_eq!(faults, [0, 1, 3, 7, 15, 31, 63, 127, 180]);
+        assert_eq!(brain.dirty_pages(segment), 200);
+        // Here and there, nothing is.
+        brain.apply(Input::Cleaned { place: at(50) });
+        brain.apply(Input::Cleaned { place: at(51) });
+        assert_eq!(brain.stored_next(at(49), |_| true), 2);
+        assert_eq!(brain.stored_next(at(51), |_| true), 0);
+    }
+}
