@@ -33,7 +33,7 @@ fn files_made_and_deleted_one_after_the_other_fit_where_one_does() {
             command.args([how, mount.path().to_str().unwrap()]);
             command.args([FILES.to_string(), BYTES.to_string()]);
             let done = finish(&place, &mut command, b"", LIMIT * 2).ok();
-            assert!(done.total("major_faults") > FILES);
+            assert!(done.total("major_faults") >= FILES);
             // A file has up to four in the manager, and three in the holder.
             let descriptors: u64 = done.text().trim().parse().unwrap();
             assert!(descriptors < 100, "{descriptors} descriptors");

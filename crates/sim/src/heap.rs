@@ -3,7 +3,7 @@
 use pagekeeper_frames::{Place, Run};
 use pagekeeper_trace::ExtentEvent;
 use rangemap::RangeSet;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::References;
@@ -50,11 +50,14 @@ impl<'a> Changes<'a> {
 }
 
 /// What a replay knows of one heap.
+#[derive(Default)]
 struct Heap {
     /// Pages of allocations; none where the trace does not say.
     allocated: Option<RangeSet<u64>>,
     /// Pages whose content is on storage. All others are zeros without a read.
     stored: RangeSet<u64>,
+    /// Dirty pages that nobody has stored to yet.
+    unwritten: BTreeSet<u64>,
 }
 
 /// The heaps of a reference string at a point of its replay.
@@ -64,10 +67,8 @@ impl Heaps {
     /// Before the first reference.
     pub(crate) fn of(references: &References) -> Self {
         let segments = references.segments();
-        let mut heaps: Vec<Option<Heap>> = segments
-            .iter()
-            .map(|s| s.is_heap.then(|| Heap { allocated: None, stored: RangeSet::new() }))
-            .collect();
+        let mut heaps: Vec<Option<Heap>> =
+            segments.iter().map(|s| s.is_heap.then(|| Heap::default())).collect();
         for change in references.heap_changes() {
             if let (Some(heap), ExtentEvent::Allocated) = (&mut heaps[change.segment], change.event)
             {
@@ -90,6 +91,7 @@ impl Heaps {
             ExtentEvent::Allocated => heap.allocated.get_or_insert_default().insert(pages),
             ExtentEvent::Freed => {
                 heap.stored.remove(pages.clone());
+                heap.unwritten.retain(|page| !pages.contains(page));
                 heap.allocated.iter_mut().for_each(|allocated| allocated.remove(pages.clone()));
             }
             ExtentEvent::Inherited => heap.stored.insert(pages),
@@ -98,10 +100,27 @@ impl Heaps {
         }
     }
 
-    /// A page was written out.
-    pub(crate) fn store(&mut self, place: Place) {
+    /// A page is written out. Tells whether that writes anything: a page of zeros needs no room.
+    pub(crate) fn store(&mut self, place: Place) -> bool {
+        let Some(heap) = &mut self.0[place.segment.0 as usize] else { return true };
+        if heap.unwritten.remove(&place.index) && !heap.stored.contains(&place.index) {
+            return false;
+        }
+        heap.stored.insert(place.index..place.index + 1);
+        true
+    }
+
+    /// Pages of a heap became writable, and count as dirty, before anybody stored to them.
+    pub(crate) fn writable(&mut self, place: Place, pages: u32) {
         if let Some(heap) = &mut self.0[place.segment.0 as usize] {
-            heap.stored.insert(place.index..place.index + 1);
+            heap.unwritten.extend(place.index..place.index + u64::from(pages));
+        }
+    }
+
+    /// The program stored to a page.
+    pub(crate) fn write(&mut self, place: Place) {
+        if let Some(heap) = &mut self.0[place.segment.0 as usize] {
+            heap.unwritten.remove(&place.index);
         }
     }
 

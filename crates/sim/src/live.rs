@@ -94,6 +94,7 @@ pub fn simulate_live(
         zero_faults: 0,
         zero_pages: 0,
         stored_pages: 0,
+        unwritten_pages: 0,
     };
     for (at, segment) in references.segments().iter().enumerate() {
         run.declare(at, segment.pages);
@@ -140,7 +141,7 @@ pub fn simulate_live(
         cold_faults: faults - brain.refaults,
         refaults: brain.refaults,
         evictions: brain.evictions,
-        write_backs: brain.write_backs + run.stored_pages,
+        write_backs: brain.write_backs + run.stored_pages - run.unwritten_pages,
         dirty_at_end: references
             .segments()
             .iter()
@@ -235,6 +236,8 @@ struct Run {
     zero_pages: u64,
     /// Written before forks, and before files were let go of.
     stored_pages: u64,
+    /// Dirty when they left, but nobody had stored to them.
+    unwritten_pages: u64,
 }
 
 impl Run {
@@ -243,6 +246,9 @@ impl Run {
         let calls = &mut self.calls[place.segment.0 as usize];
         // What is never mapped is seen at every touch.
         let map = self.sampled && !(by_call && calls.is_served(place.index));
+        if write {
+            self.heaps.write(place);
+        }
         if !self.brain.is_resident(place) {
             calls.missed = true;
             self.apply(Input::Major { place, want: 1, write, map });
@@ -261,6 +267,7 @@ impl Run {
             if self.heaps.is_heap(place) {
                 let pages = self.brain.stored_next(place, |_| true);
                 let next = Place { index: place.index + 1, ..place };
+                self.heaps.writable(next, pages);
                 self.apply(Input::Writable { place: next, pages });
             }
         }
@@ -344,17 +351,16 @@ impl Run {
             for index in at.index..at.index + u64::from(EXTENT_PAGES) {
                 let place = Place { segment, index };
                 if pages.contains(&index) && self.brain.is_dirty(place) {
-                    self.clean(place);
-                    self.stored_pages += 1;
+                    self.stored_pages += u64::from(self.clean(place));
                 }
             }
         }
     }
 
-    /// A page was written back, and stays.
-    fn clean(&mut self, place: Place) {
+    /// A page was written back, and stays. Tells whether anything was written.
+    fn clean(&mut self, place: Place) -> bool {
         self.brain.apply(Input::Cleaned { place });
-        self.heaps.store(place);
+        self.heaps.store(place)
     }
 
     /// What of a run of a heap is fetched; the rest is given up. Tells whether anything is read.
@@ -376,8 +382,9 @@ impl Run {
 
     fn carry_out(&mut self, plan: Plan) {
         for victim in plan.evict.iter().filter(|victim| victim.dirty) {
-            self.heaps.store(victim.place);
-            if let Some(disk) = &mut self.disk {
+            let writes = self.heaps.store(victim.place);
+            self.unwritten_pages += u64::from(!writes);
+            if let Some(disk) = self.disk.as_mut().filter(|_| writes) {
                 disk.write(1);
             }
         }
@@ -407,7 +414,8 @@ impl Run {
         }
         for run in plan.clean {
             for i in 0..u64::from(run.pages) {
-                self.clean(Place { index: run.place.index + i, ..run.place });
+                let writes = self.clean(Place { index: run.place.index + i, ..run.place });
+                self.unwritten_pages += u64::from(!writes);
             }
         }
     }
