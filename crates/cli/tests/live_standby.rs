@@ -36,7 +36,7 @@ fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
         pagekeeper_sys::counters::drop_page_cache(&file).expect("advice");
     }
     let program = compiled("live/standby.c", &["-O2"], "standby");
-    let files = place.file("{data,trigger,log}").display().to_string();
+    let files = place.file("{data,data2,trigger,log}").display().to_string();
     let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy("auto").files(files) };
     let mut command = command(&place, Some(&budget), program);
     command.arg(part);
@@ -177,6 +177,42 @@ fn all_mappings_of_a_file_are_taken_over_or_none() {
     if let Some(done) = run("roomless", 64 * MIB, 96 * MIB) {
         assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
     }
+}
+
+/// A name that a file lost, or an advice for a part of a mapping, made it another mapping than was looked
+/// at, and the program was ended, if others of the file had been taken over.
+#[test]
+fn names_and_advice_change_in_the_midst_of_a_take_over() {
+    run("meddled", 64 * MIB, 96 * MIB);
+}
+
+#[test]
+fn a_process_whose_first_thread_has_ended_goes_on() {
+    run("leaderless", 64 * MIB, 96 * MIB);
+}
+
+#[test]
+fn who_waits_in_a_mapping_is_woken_after_it_was_taken_over() {
+    run("futex", 64 * MIB, 96 * MIB);
+}
+
+#[test]
+fn a_program_without_the_calls_for_it_goes_on_with_the_kernels_pages() {
+    for part in ["filtered", "filtered-unseen", "sandboxed"] {
+        if let Some(done) = run(part, 64 * MIB, 96 * MIB) {
+            assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
+        }
+    }
+}
+
+#[test]
+fn a_child_of_vfork_is_no_other_process_with_the_same_file() {
+    run("vforked", 64 * MIB, 96 * MIB);
+}
+
+#[test]
+fn a_process_that_executes_another_program_meanwhile_holds_nobody_up() {
+    run("executes", 64 * MIB, 96 * MIB);
 }
 
 /// A program that makes no calls while it loops is interrupted, and does not notice.

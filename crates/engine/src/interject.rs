@@ -34,7 +34,10 @@ impl Waiting {
         standing_by(page_inode).filter_map(|(pid, page_end)| {
             let bytes = (wire::INTERJECTION_BYTES - size_of::<wire::Interjection>()) as u64;
             let waiting = Waiting { pid, at: page_end + bytes };
-            waiting.entry().map(|_| waiting)
+            waiting.entry()?;
+            // A child of `vfork(2)` has nothing of its own, and could do nothing.
+            let parent = process::parent_of(pid).ok()?;
+            (!process::share_memory(pid, parent)).then_some(waiting)
         })
     }
 

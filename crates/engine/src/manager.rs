@@ -770,9 +770,7 @@ impl Manager {
             }
         }
         self.clients.lock().expect("lock").remove(&pid);
-        if let Some(standby) = self.standby.get() {
-            standby.took(pid);
-        }
+        self.take_over_ended(pid);
         let _ = self.kick.notify();
     }
 

@@ -23,7 +23,7 @@ use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process::{self, Detail, Mapping};
-use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::shared::{SharedMap, wake_futex};
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -100,7 +100,7 @@ pub(crate) struct Ended {
 }
 
 /// A mapping that can be taken over.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Candidate {
     pub(crate) start: u64,
     pub(crate) bytes: u64,
@@ -140,6 +140,8 @@ struct Taker {
     taken: HashSet<u64>,
     /// Names of such files that it has mapped.
     left: Vec<String>,
+    /// What was taken over, or is being.
+    replaced: Vec<(Candidate, Arc<OwnedFd>)>,
     /// Files that are managed for it already, though not all mappings of them may be taken over yet.
     files: Vec<FileNo>,
 }
@@ -329,6 +331,9 @@ impl Standby {
         let mut taker = Taker::default();
         let mut found = Vec::new();
         self.for_each_mapping(|whose, mapping, detail| {
+            if whose != pid && process::share_memory(whose, pid) {
+                return;
+            }
             let can_be = whose == pid
                 && can_be_taken(mapping, detail)
                 && selection.matches(&path_of(mapping));
@@ -362,7 +367,7 @@ impl Standby {
     }
 
     /// The mapping of so many bytes at an address, with its file, if it is the one whose turn it is, and
-    /// is there still.
+    /// is there still: as several, if parts of it were advised or locked, and whatever the file's name.
     pub(crate) fn at(
         &self,
         pid: u32,
@@ -377,13 +382,14 @@ impl Standby {
         if (mapping.start, mapping.bytes) != (start, bytes) {
             return None;
         }
-        let mut is_there = false;
+        let mut there_to = start;
         let _ = process::for_each_mapping(pid, |found| {
-            let may_write = mapping.may_write;
-            is_there |= Candidate { may_write, ..Candidate::of(&found) } == mapping;
-            found.start < start
+            if found.start <= there_to && there_to < found.end && mapping.is_shown_by(&found) {
+                there_to = found.end;
+            }
+            found.end < start + bytes
         });
-        is_there.then_some((mapping, advice, file))
+        (there_to >= start + bytes).then_some((mapping, advice, file))
     }
 
     /// The file of the mapping whose turn it is is managed.
@@ -392,6 +398,9 @@ impl Standby {
             && let Some((mapping, _)) = &taker.current
         {
             taker.taken.insert(mapping.id.ino);
+            if let Some(file) = taker.opened.get(&(mapping.id, mapping.may_write)) {
+                taker.replaced.push((mapping.clone(), file.clone()));
+            }
         }
     }
 
@@ -426,9 +435,18 @@ impl Standby {
         }
     }
 
-    /// A process has had all of its mappings taken over, or is gone.
+    /// A process has had all of its mappings taken over, or is gone. Wakes its threads that wait at an
+    /// address in one (`futex(2)`): that stands for other memory now, and whoever is to wake them, by
+    /// that address, does not find them. They look again.
     pub(crate) fn took(&self, pid: u32) {
-        self.takers.lock().expect("lock").remove(&pid);
+        let Some(taker) = self.takers.lock().expect("lock").remove(&pid) else { return };
+        for address in process::shared_futexes(pid) {
+            for (mapping, file) in &taker.replaced {
+                if (mapping.start..mapping.start + mapping.bytes).contains(&address) {
+                    let _ = wake_futex(file, mapping.offset + (address - mapping.start));
+                }
+            }
+        }
     }
 
     /// Whether a process may still have mappings of a file to be taken over.
@@ -536,6 +554,13 @@ impl Candidate {
         let fd = OwnedFd::from(how.open(&self.path).ok()?);
         let stat = file::stat(&fd).ok()?;
         (stat.is_regular() && stat.id == self.id).then_some(fd)
+    }
+
+    /// Whether a mapping, or a part of this one, shows the same.
+    fn is_shown_by(&self, found: &Mapping<'_>) -> bool {
+        let other = Candidate::of(found);
+        (other.id, other.protection, other.shared) == (self.id, self.protection, self.shared)
+            && other.offset.wrapping_sub(other.start) == self.offset.wrapping_sub(self.start)
     }
 
     fn of(mapping: &Mapping<'_>) -> Candidate {

@@ -184,6 +184,20 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             environment::follow(d as *const *const c_char, |env| raw_call!(number, a, b, c, env, e))
         }
 
+        libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => {
+            standby::filters();
+            return None;
+        }
+        libc::SYS_seccomp
+            if matches!(
+                a as u32,
+                libc::SECCOMP_SET_MODE_STRICT | libc::SECCOMP_SET_MODE_FILTER
+            ) =>
+        {
+            standby::filters();
+            return None;
+        }
+
         // Its reads and writes on managed files could not be seen; programs fall back.
         libc::SYS_io_uring_setup if state::current().is_some() => -libc::ENOSYS as isize,
         _ => return None,

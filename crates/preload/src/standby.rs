@@ -8,7 +8,7 @@
 //! sees ([`step`]); a thread of a program that makes none is sent here by the manager
 //! ([`interjected`]).
 
-use crate::connection::{ask, ask_with};
+use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
@@ -23,8 +23,11 @@ use pagekeeper_wire::{
 
 /// Null where there is no standby.
 static PAGE: AtomicPtr<Standby> = AtomicPtr::new(core::ptr::null_mut());
-/// This image, or what it was forked from, has mappings that were made meanwhile.
+/// This image, or what it was forked from, has mappings that were made meanwhile, and that can be taken
+/// over.
 static MAPPED: AtomicBool = AtomicBool::new(false);
+/// The program may be ended for calls that a take-over makes.
+static FILTERED: AtomicBool = AtomicBool::new(false);
 
 /// Longest `/proc/PID/fd/FD`, with its NUL.
 const PATH_BYTES: usize = 48;
@@ -91,6 +94,7 @@ fn interjection() -> Option<&'static Interjection> {
 
 /// Notes whether there are mappings to be taken over.
 fn set_mapped(mapped: bool) {
+    let mapped = mapped && !FILTERED.load(Ordering::SeqCst);
     if let Some(interjection) = interjection() {
         if mapped && interjection.entry.load(Ordering::Relaxed) == 0 {
             interjection.entry.store(interjected_entry(), Ordering::Relaxed);
@@ -166,6 +170,23 @@ pub(crate) fn end() {
         take_over(state);
         set_mapped(false);
         state.taking_over.store(0, Ordering::SeqCst);
+    }
+}
+
+/// Before the program takes system calls away from itself (`seccomp(2)`), those of a take-over perhaps
+/// among them: what the kernel has mapped for it stays so.
+pub(crate) fn filters() {
+    step();
+    FILTERED.store(true, Ordering::SeqCst);
+    let Some(state) = state::current().filter(|state| state.is_own()) else { return };
+    let _held = SignalsHeld::new();
+    let _one = state.standby.lock();
+    if MAPPED.load(Ordering::Acquire) {
+        note(
+            state,
+            b"a program that filters its system calls keeps what the kernel has mapped for it",
+        );
+        set_mapped(false);
     }
 }
 
@@ -295,7 +316,7 @@ fn take_over(state: &State) {
             return;
         }
         let (addr, bytes) = (next.r0 as usize, next.r1 as usize);
-        let room = if userfault::ensure(state) { raw::reserve(bytes) } else { 0 };
+        let room = if userfault::ensure(state) { room_for(bytes) } else { 0 };
         let how = if room != 0 { TAKE_HERE } else { TAKE_NOWHERE };
         (request.a, request.b, request.c) = (next.r0, how, next.r1);
         match ask_with(state, &request, &[], -1) {
@@ -319,6 +340,29 @@ fn take_over(state: &State) {
         }
         request.b = TAKE_NEXT;
     }
+}
+
+/// Room for a mapping; 0 if there is none, or nothing could be moved out of it again: a process may
+/// have so many mappings at most, and calls may be refused to it (`seccomp(2)`).
+fn room_for(bytes: usize) -> usize {
+    let room = raw::reserve(bytes);
+    if room == 0 {
+        return 0;
+    }
+    let page = PAGE_BYTES as usize;
+    let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
+    let trial = raw::mmap(0, page, libc::PROT_NONE, kind, -1, 0);
+    if trial >= 0 {
+        let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+        if raw_call!(libc::SYS_mprotect, trial, page, libc::PROT_READ) >= 0
+            && raw_call!(libc::SYS_mremap, trial, page, page, flags, room) >= 0
+        {
+            return room;
+        }
+        raw::munmap(trial as usize, page);
+    }
+    raw::munmap(room, bytes);
+    0
 }
 
 fn end_program() -> ! {

@@ -4,7 +4,7 @@
 
 use std::ffi::CString;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use rustix::process::{Pid, PidfdFlags, Signal};
@@ -20,6 +20,25 @@ fn pid(id: u32) -> Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)
 }
 
+/// The other threads of a process. Once its first has ended and others go on, only those show its
+/// memory.
+fn other_threads(id: u32) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
+    tids.filter(move |tid| *tid != id)
+}
+
+/// A call that acts on the memory of a process, by whichever of its threads has it.
+fn by_any_thread(id: u32, mut call: impl FnMut(i32) -> Result<usize>) -> Result<usize> {
+    let mut call = |id| call(pid(id)?.as_raw_nonzero().get());
+    match call(id) {
+        Err(Errno::SRCH) => {
+            other_threads(id).map(call).find(|r| *r != Err(Errno::SRCH)).unwrap_or(Err(Errno::SRCH))
+        }
+        done => done,
+    }
+}
+
 /// `process_vm_readv(2)`: reads memory of a process at `address`. Returns the bytes read, which
 /// are fewer where an unreadable page comes in between. A userfaultfd fault there is waited for.
 ///
@@ -32,10 +51,11 @@ pub fn process_vm_read(id: u32, address: u64, buf: &mut [u8]) -> Result<usize> {
     }
     let local = libc::iovec { iov_base: buf.as_mut_ptr().cast(), iov_len: buf.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buf.len() };
-    let id = pid(id)?.as_raw_nonzero().get();
     // SAFETY: the kernel writes at most `buf.len()` bytes to `buf`, which is exclusively borrowed;
     // the remote address is checked by the kernel and read only.
-    crate::check_size(unsafe { libc::process_vm_readv(id, &local, 1, &remote, 1, 0) })
+    let read =
+        |id| crate::check_size(unsafe { libc::process_vm_readv(id, &local, 1, &remote, 1, 0) });
+    by_any_thread(id, read)
 }
 
 /// `process_vm_writev(2)`: writes memory of another process. Returns the bytes written, which are
@@ -53,10 +73,11 @@ pub fn process_vm_write(id: u32, address: u64, buf: &[u8]) -> Result<usize> {
     }
     let local = libc::iovec { iov_base: buf.as_ptr().cast_mut().cast(), iov_len: buf.len() };
     let remote = libc::iovec { iov_base: address as *mut _, iov_len: buf.len() };
-    let id = pid(id)?.as_raw_nonzero().get();
     // SAFETY: the kernel only reads `buf`; the remote address belongs to another process (a thread
     // id of this one is not meant, and would be as writing to /proc/self/mem).
-    crate::check_size(unsafe { libc::process_vm_writev(id, &local, 1, &remote, 1, 0) })
+    let write =
+        |id| crate::check_size(unsafe { libc::process_vm_writev(id, &local, 1, &remote, 1, 0) });
+    by_any_thread(id, write)
 }
 
 /// `pidfd_open(2)`: a descriptor that stands for a process and is readable once it has ended.
@@ -229,6 +250,24 @@ impl<'a> Mapping<'a> {
     }
 }
 
+/// A list of a process's mappings in `/proc`.
+fn open_mappings(id: u32, name: &str) -> Result<BufReader<fs::File>> {
+    let open = |id: u32| -> std::io::Result<_> {
+        let file = fs::File::open(format!("/proc/{id}/{name}"))?;
+        let mut reader = BufReader::with_capacity(64 << 10, file);
+        let is_empty = reader.fill_buf()?.is_empty();
+        Ok((reader, is_empty))
+    };
+    let shown = |id| open(id).ok().filter(|(_, is_empty)| !is_empty);
+    let first = open(id);
+    if !matches!(first, Ok((_, false)))
+        && let Some((reader, _)) = other_threads(id).find_map(shown)
+    {
+        return Ok(reader);
+    }
+    first.map(|(reader, _)| reader).map_err(|e| errno(&e))
+}
+
 /// Calls `f` for every mapping of a process, in address order, until it returns `false`.
 ///
 /// The kernel reads the list piecewise: what changes meanwhile may be seen in either state.
@@ -237,8 +276,7 @@ impl<'a> Mapping<'a> {
 /// [`Errno::NOENT`]/[`Errno::SRCH`]: no such process; [`Errno::ACCESS`]; [`Errno::PROTO`]: a line
 /// that is no mapping.
 pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Result<()> {
-    let maps = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
-    let mut reader = BufReader::with_capacity(64 << 10, maps);
+    let mut reader = open_mappings(id, "maps")?;
     let mut line = Vec::new();
     loop {
         line.clear();
@@ -276,7 +314,9 @@ pub fn for_each_detailed_mapping(
     id: u32,
     f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool,
 ) -> Result<()> {
-    parse_details(&fs::read(format!("/proc/{id}/smaps")).map_err(|e| errno(&e))?, f)
+    let mut text = Vec::new();
+    open_mappings(id, "smaps")?.read_to_end(&mut text).map_err(|e| errno(&e))?;
+    parse_details(&text, f)
 }
 
 fn parse_details(text: &[u8], mut f: impl FnMut(Mapping<'_>, Detail<'_>) -> bool) -> Result<()> {
@@ -326,6 +366,29 @@ pub fn parent_of(id: u32) -> Result<u32> {
     let status = read_proc(&format!("/proc/{id}/status"))?;
     let value = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
+}
+
+/// Whether two processes have the same memory, as a child of `vfork(2)` has its parent's: `kcmp(2)`.
+/// `false` where the kernel does not say.
+pub fn share_memory(one: u32, other: u32) -> bool {
+    const KCMP_VM: libc::c_int = 1;
+    // SAFETY: compares, and changes nothing.
+    unsafe { libc::syscall(libc::SYS_kcmp, one, other, KCMP_VM, 0, 0) == 0 }
+}
+
+/// Addresses at which threads of a process wait for others (`futex(2)`) that may be in other memory
+/// than theirs.
+pub fn shared_futexes(id: u32) -> impl Iterator<Item = u64> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| {
+        let call = read_proc(task.path().join("syscall").to_str()?).ok()?;
+        let mut words = call.split_ascii_whitespace();
+        let number: i64 = words.next()?.parse().ok()?;
+        let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
+        let (address, how) = (argument()?, argument()?);
+        let is_private = how & libc::FUTEX_PRIVATE_FLAG as u64 != 0;
+        (number == libc::SYS_futex && !is_private).then_some(address)
+    })
 }
 
 /// The processor that a thread last ran on: field 39 of `/proc/TID/stat`.

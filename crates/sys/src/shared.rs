@@ -78,6 +78,19 @@ impl Drop for Mapping {
     }
 }
 
+/// Wakes whoever waits (`futex(2)`) at an offset of a file, by whatever mapping of it.
+///
+/// # Errors
+/// As `mmap(2)` and `futex(2)`: [`Errno::FAULT`], the file is shorter.
+pub fn wake_futex(file: impl AsFd, offset: u64) -> Result<()> {
+    let in_page = (offset % PAGE_BYTES as u64) as usize;
+    let map = Mapping::of_file(file, offset - in_page as u64, PAGE_BYTES, ProtFlags::READ)?;
+    let word = map.ptr.as_ptr().wrapping_add(in_page);
+    // SAFETY: wakes threads, which have to expect that at any moment, and changes no memory.
+    let woken = unsafe { libc::syscall(libc::SYS_futex, word, libc::FUTEX_WAKE, i32::MAX) };
+    crate::check(woken as libc::c_int).map(drop)
+}
+
 /// A writable shared mapping. Address space is taken at once, memory when touched, so arrays for
 /// terabytes of pages are cheap until used.
 #[derive(Debug)]

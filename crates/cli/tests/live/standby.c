@@ -2,16 +2,22 @@
 // argument says which part. `data` has DATA_PAGES pages, each full of its own number; `trigger` is
 // mapped to write to it, which ends the standby.
 #define _GNU_SOURCE
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/futex.h>
+#include <linux/seccomp.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -55,7 +61,7 @@ static uint64_t *map_data(void) {
 
 // Whether the mapping at an address is of the kernel's page cache.
 static int is_the_kernels(const void *addr) {
-    FILE *maps = fopen("/proc/self/maps", "r");
+    FILE *maps = fopen("/proc/thread-self/maps", "r");
     char line[4096];
     int found = -1;
     while (fgets(line, sizeof line, maps)) {
@@ -531,6 +537,235 @@ static void roomless(void) {
     CHECK(few[0][3 * PAGE / 8] == 12345 && few[1][PAGE / 8] == 12345);
 }
 
+// What does not change the bytes of a file does not matter to its mappings either: while some are taken
+// over and others are not, it gets other names, and parts of them are advised and locked.
+static const volatile uint64_t *pairs[WINDOWS];
+
+static void *renames(void *none) {
+    while (!stop && !has_managed(getpid()))
+        ;
+    while (!stop)
+        CHECK(!rename("data", "data2") && !rename("data2", "data"));
+    return none;
+}
+
+static void *advises(void *none) {
+    while (!stop && !has_managed(getpid()))
+        ;
+    for (int i = 0; i < WINDOWS; i++) {
+        void *second = (char *)pairs[i] + PAGE;
+        CHECK(!madvise(second, PAGE, i % 2 ? MADV_RANDOM : MADV_DONTDUMP) && !mlock(second, PAGE));
+    }
+    return none;
+}
+
+static void meddled(void) {
+    for (int i = 0; i < WINDOWS; i++)
+        pairs[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, 2 * PAGE);
+    CHECK(is_the_kernels((void *)pairs[0]));
+    pthread_t threads[2];
+    CHECK(!pthread_create(&threads[0], NULL, renames, NULL));
+    CHECK(!pthread_create(&threads[1], NULL, advises, NULL));
+    end_standby();
+    stop = 1;
+    CHECK(!pthread_join(threads[0], NULL) && !pthread_join(threads[1], NULL));
+    check_is_one_file(map_data());
+    for (int i = 0; i < WINDOWS; i++)
+        CHECK(!is_the_kernels((void *)pairs[i]) && pairs[i][PAGE / 8] == SHOWN + 1);
+}
+
+// The first thread has ended, and others go on: of such a process `/proc/PID` shows no mappings.
+static void *goes_on(void *of) {
+    pthread_t first = *(pthread_t *)of;
+    CHECK(!pthread_join(first, NULL));
+    volatile uint64_t *all = map_data();
+    CHECK(all[3 * PAGE / 8] == 3);
+    end_standby();
+    CHECK(!is_the_kernels((void *)all));
+    check_is_one_file(all);
+    puts("leaderless ok");
+    exit(0);
+}
+
+static void leaderless(void) {
+    static pthread_t first, other;
+    first = pthread_self();
+    CHECK(!pthread_create(&other, NULL, goes_on, &first));
+    pthread_exit(NULL);
+}
+
+static uint32_t *word_of_futex;
+
+static void *waits(void *none) {
+    while (*(volatile uint32_t *)word_of_futex == SHOWN) {
+        long waited = syscall(SYS_futex, word_of_futex, FUTEX_WAIT, SHOWN, NULL, NULL, 0);
+        CHECK(!waited || errno == EAGAIN || errno == EINTR);
+    }
+    return none;
+}
+
+// A thread waits for a word of a mapping to change, and is woken by that word's address, which stands for
+// another file by then.
+static void futex_in_a_mapping(void) {
+    alarm(10);
+    int fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    word_of_futex = (uint32_t *)map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, waits, NULL));
+    usleep(20000);
+    CHECK(is_the_kernels(word_of_futex));
+    end_standby();
+    CHECK(!is_the_kernels(word_of_futex));
+    usleep(20000);
+    uint32_t stored = 77;
+    CHECK(pwrite(fd, &stored, 4, SHOWN * PAGE) == 4 && *(volatile uint32_t *)word_of_futex == 77);
+    CHECK(syscall(SYS_futex, word_of_futex, FUTEX_WAKE, 1, NULL, NULL, 0) >= 0);
+    CHECK(!pthread_join(thread, NULL));
+}
+
+// No more system calls of this number: `set` is prctl(2).
+static void refuse(int (*set)(int, ...), long number, unsigned how) {
+    struct sock_filter filter[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1),
+        BPF_STMT(BPF_RET | BPF_K, how),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof filter / sizeof *filter, filter};
+    CHECK(!prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0));
+    CHECK(!set(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program));
+}
+
+// A program has taken a call away from itself that a take-over needs.
+static void refused(int (*set)(int, ...), unsigned how) {
+    volatile uint64_t *all = map_data();
+    volatile uint64_t *few = map("data", O_RDONLY, PROT_READ, MAP_SHARED, 2 * PAGE, 4 * PAGE);
+    CHECK(all[3 * PAGE / 8] == 3 && few[0] == 2);
+    refuse(set, SYS_mremap, how);
+    end_standby();
+    CHECK(is_the_kernels((void *)all) && is_the_kernels((void *)few));
+    check_is_one_file(all);
+    CHECK(few[PAGE / 8] == 12345);
+}
+
+static void filtered(void) { refused(prctl, SECCOMP_RET_KILL_PROCESS); }
+
+// Without a word to anybody.
+static void filtered_unseen(void) {
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    CHECK(libc);
+    refused((int (*)(int, ...))dlsym(libc, "prctl"), SECCOMP_RET_ERRNO | EPERM);
+}
+
+// A process that may make no calls any more, and makes none.
+static void sandboxed(void) {
+    atomic_int *shared = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(shared != MAP_FAILED);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        volatile uint64_t *all = map_data();
+        CHECK(!prctl(PR_SET_SECCOMP, SECCOMP_MODE_STRICT));
+        *shared = 1;
+        uint64_t wrong = 0;
+        while (*shared == 1)
+            for (uint64_t page = 0; page < DATA_PAGES; page++)
+                wrong |= page == 3 ? 0 : all[page * PAGE / 8] ^ page;
+        wrong |= all[3 * PAGE / 8] ^ 12345;
+        syscall(SYS_exit, wrong != 0);
+    }
+    while (!*shared)
+        usleep(100);
+    end_standby();
+    usleep(100000);
+    volatile uint64_t *written = map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, 8 * PAGE);
+    written[3 * PAGE / 8] = 12345;
+    *shared = 2;
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// A child of vfork(2) has the same mappings, and not others of the same file; nor can it do anything
+// for its parent, which makes no calls meanwhile.
+static void *has_child(void *none) {
+    pid_t child = vfork();
+    if (!child) {
+        while (!stop)
+            ;
+        _exit(0);
+    }
+    CHECK(child > 0);
+    return none;
+}
+
+static void vforked(void) {
+    volatile uint64_t *all = map_data();
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, has_child, NULL));
+    usleep(20000);
+    CHECK(is_the_kernels((void *)all));
+    // By a call that nobody sees, so that nothing is noticed before the loop.
+    end_standby();
+    CHECK(!is_the_kernels((void *)all));
+    stop = 1;
+    CHECK(!pthread_join(thread, NULL));
+    check_is_one_file(all);
+}
+
+// A process executes another program while its mappings are taken over, by one of its threads: whoever
+// writes to the file does not wait for the rest.
+static void *executes_soon(void *none) {
+    while (!stop)
+        ;
+    for (volatile int i = 0; i < visit->stored; i++)
+        ;
+    execl("/proc/self/exe", "standby", "executed", NULL);
+    return none;
+}
+
+static void executes(void) {
+    alarm(60);
+    int ready[2];
+    CHECK(!pipe(ready));
+    visit = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(visit != MAP_FAILED);
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    visit->stored = now.tv_nsec / 1000 % 1000 * 10000;
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        CHECK(dup2(ready[1], 3) == 3);
+        for (int i = 0; i < WINDOWS; i++)
+            visit->windows[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
+        pthread_t thread;
+        CHECK(!pthread_create(&thread, NULL, executes_soon, NULL));
+        stop = 1;
+        end_standby();
+        pthread_join(thread, NULL);
+        _exit(1);
+    }
+    char byte;
+    CHECK(read(ready[0], &byte, 1) == 1);
+    int fd = open("data", O_RDWR);
+    CHECK(fd >= 0);
+    time_t begun = time(NULL);
+    for (uint64_t i = 0; i < 16; i++)
+        CHECK(pwrite(fd, &i, 8, SHOWN * PAGE) == 8);
+    CHECK(time(NULL) - begun < 5);
+    int status;
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// The other program: lives for a while.
+static void executed(void) {
+    volatile uint64_t *all = map_data();
+    CHECK(all[4 * PAGE / 8] == 4 && write(3, "", 1) == 1);
+    usleep(100000);
+    exit(0);
+}
+
 static volatile sig_atomic_t alarms;
 
 static void alarmed(int number) {
@@ -609,6 +844,15 @@ int main(int count, char **arguments) {
                  {"renamed", renamed},
                  {"sealed", sealed},
                  {"roomless", roomless},
+                 {"meddled", meddled},
+                 {"leaderless", leaderless},
+                 {"futex", futex_in_a_mapping},
+                 {"filtered", filtered},
+                 {"filtered-unseen", filtered_unseen},
+                 {"vforked", vforked},
+                 {"executes", executes},
+                 {"executed", executed},
+                 {"sandboxed", sandboxed},
                  {"grow", grow}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {

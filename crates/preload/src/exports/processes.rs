@@ -1,6 +1,6 @@
-//! Starting other programs, and `vfork`.
+//! Starting other programs, `vfork`, and what a program takes away from itself.
 
-use crate::{environment, fork, raw, real};
+use crate::{environment, fork, raw, real, standby};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
@@ -121,6 +121,16 @@ export! {
         // Ours come first.
         fork::watch();
         real::__register_atfork(before, after, in_child, object)
+    }
+}
+
+export! {
+    as prctl;
+    fn (option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int {
+        if option == libc::PR_SET_SECCOMP {
+            standby::filters();
+        }
+        real::prctl(option, a, b, c, d)
     }
 }
 
