@@ -2,13 +2,15 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps|standby]...     all of them without arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps|standby|ends]...     all of them without arguments
 #
 # `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
-# kernel's at first, and a switch of the policy ends that in the midst of the program.
+# kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
+# own tests of that moment.
 #
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
-# stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends). Sources come from Debian, fsx from crates.io; both stay under
+# stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
+# STANDBY_KILLS (somebody is killed). Sources come from Debian, fsx from crates.io; both stay under
 # target/stress, as what a failure leaves does.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -318,6 +320,26 @@ standby() {
     rmdir "$cgroup" 2>/dev/null
 }
 
+# ends: live_standby.rs time and again, and somebody killed in the moment.
+ends() {
+    local n
+    export STANDBY_KILLS="${STANDBY_KILLS:-150}"
+    for n in $(seq "${STANDBY_TIMES:-10}"); do
+        if cargo test --quiet --release -p pagekeeper-cli --test live_standby \
+            >"$work/out.ends.$n" 2>&1; then
+            echo "ok      ends.$n"
+        else
+            failed "ends.$n"
+        fi
+    done
+    if cargo test --quiet --release -p pagekeeper-cli --test live_kill end_of_a_standby \
+        >"$work/out.ends.kills" 2>&1; then
+        echo "ok      ends.kills"
+    else
+        failed ends.kills
+    fi
+}
+
 # ---- our own -------------------------------------------------------------------------------------
 
 stamps() {
@@ -336,10 +358,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps standby
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | stamps | standby) "$part" ;;
+        fsx | lmdb | sqlite | stamps | standby | ends) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac

@@ -5,6 +5,8 @@
 mod live;
 
 use live::{Budget, LIMIT, Scratch, Session, Tree, command, finish, programs};
+use pagekeeper_sys::cgroup::MemoryCgroup;
+use pagekeeper_sys::launch::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::Read;
 use std::path::Path;
@@ -382,6 +384,108 @@ while True:
     assert!(left.is_empty(), "runs on without a manager");
     let _ = std::fs::remove_file(said);
     assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+}
+
+/// Who is killed while mappings are taken over at the end of a standby.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Victim {
+    Program,
+    Manager,
+    Holder,
+}
+
+/// What was said is in a file whose pages are full of their own numbers otherwise: word `at` of its first
+/// 64 pages, one after the other.
+#[track_caller]
+fn check_stored(file: &[u8], said: &[u8], at: usize) {
+    const STORED_PAGES: u64 = 64;
+    let records = (said.len() / 8) as u64;
+    for page in 0..STORED_PAGES {
+        let last = (0..=records).rev().find(|i| i % STORED_PAGES == page);
+        let last = last.filter(|&i| i > 0).unwrap_or(page);
+        let start = page as usize * PAGE + at * 8;
+        let got = u64::from_ne_bytes(file[start..start + 8].try_into().unwrap());
+        // One more may have been stored and not said.
+        let next = got == records + 1 && got % STORED_PAGES == page;
+        assert!(got == last || next, "page {page}, word {at}: {got}, not {last} of {records}");
+    }
+}
+
+/// Files become managed in the midst of a run, while threads look at them and store to them; in that
+/// moment somebody is killed. How often: `STANDBY_KILLS`.
+#[test]
+fn nothing_is_lost_at_the_end_of_a_standby() {
+    if !live::ready() {
+        return;
+    }
+    let program = live::compiled("live/standby.c", &["-O2"], "standby");
+    let name = program.file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let rounds = std::env::var("STANDBY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(9);
+    for round in 0..rounds {
+        let victim = [Victim::Program, Victim::Manager, Victim::Holder][round % 3];
+        let moment = Duration::from_micros(mixed(round as u64 + 1) % 60_000);
+        let Ok(cgroup) = MemoryCgroup::create("pagekeeper-kill", 96 << 20) else { return };
+        let place = Scratch::new("kill-standby");
+        let content: Vec<u8> =
+            (0..256u64).flat_map(|page| page.to_le_bytes().repeat(512)).collect();
+        place.put("data", &content);
+        place.put("trigger", vec![1; PAGE]);
+        let files = place.file("{data,trigger}").display().to_string();
+        let budget = Budget::kib(64 << 10).policy("auto").files(files);
+        let mut run = command(&place, Some(&budget), &program);
+        run.arg("killed").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let procs = vec![cgroup.procs().expect("our own cgroup")];
+        ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut run);
+        let mut tree = Tree::start(&mut run);
+        let mut out = tree.0.stdout.take().unwrap();
+        out.read_exact(&mut [0; 6]).expect("it is ready");
+        let all = children(tree.pid());
+        let of = |whether: bool| all.iter().find(|(_, called)| (*called == name) == whether);
+        let (program, holder) = (of(true).expect("a program").0, of(false).expect("a holder").0);
+        std::thread::sleep(moment);
+        let pid = match victim {
+            Victim::Program => program,
+            Victim::Manager => tree.pid(),
+            Victim::Holder => holder,
+        };
+        kill_process(pid, Signal::KILL).unwrap();
+        if victim == Victim::Holder {
+            // The program goes on, and can be ended as ever.
+            let said = || place.file("said2").metadata().map_or(0, |said| said.len());
+            until("the program stores by its mapping", || said() > 0);
+            let before = said();
+            until("the program goes on", || said() > before);
+            kill_process(program, Signal::KILL).unwrap();
+        }
+        let status = tree.wait(LIMIT).expect("the run ends");
+        assert_eq!(live::signal_of(status), Some(9), "{victim:?} after {moment:?}");
+        for (pid, called) in &all {
+            until(called, || gone(*pid));
+        }
+        let mut errors = String::new();
+        let _ = tree.0.stderr.take().unwrap().read_to_string(&mut errors);
+        let said = [("manager", Victim::Manager), ("holder", Victim::Holder)];
+        for (word, _) in said.iter().filter(|(_, whose)| *whose == victim) {
+            assert!(errors.contains(word), "{victim:?} after {moment:?}: {errors}");
+        }
+        assert!(!errors.contains("standby.c"), "{victim:?} after {moment:?}: {errors}");
+        let mut file = place.get("data");
+        assert_eq!(file.len(), content.len());
+        for (name, at) in [("said1", 1), ("said2", 2)] {
+            check_stored(&file, &std::fs::read(place.file(name)).unwrap_or_default(), at);
+        }
+        for (page, page_bytes) in file.chunks_exact_mut(PAGE).enumerate() {
+            page_bytes[8..24].copy_from_slice(&(page as u64).to_le_bytes().repeat(2));
+        }
+        assert!(file == content, "{victim:?} after {moment:?}: bytes that nobody stored");
+        let left = std::fs::read_to_string(cgroup.path().join("cgroup.procs")).unwrap_or_default();
+        assert_eq!(left, "", "{victim:?} after {moment:?}: processes are left");
+        // Another run may have the file.
+        let budget = Budget::kib(1024).policy("lru");
+        let mut cat = command(&place, Some(&budget), "cat");
+        let done = finish(&place, cat.arg("data"), b"", LIMIT).ok();
+        assert!(done.managed_files() == 1, "{}", done.stderr);
+    }
 }
 
 /// What this process ignores, the programs that it starts ignore too.

@@ -206,6 +206,13 @@ fn a_program_without_the_calls_for_it_goes_on_with_the_kernels_pages() {
 }
 
 #[test]
+fn whatever_is_done_to_a_file_shows_in_its_mappings_meanwhile() {
+    for part in ["changed", "changes"] {
+        run(part, 64 * MIB, 96 * MIB);
+    }
+}
+
+#[test]
 fn a_child_of_vfork_is_no_other_process_with_the_same_file() {
     run("vforked", 64 * MIB, 96 * MIB);
 }

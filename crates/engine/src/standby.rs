@@ -412,12 +412,14 @@ impl Standby {
         let (mapping, _) = taker.current.take()?;
         let (ino, end) = (mapping.id.ino, mapping.start + mapping.bytes);
         let mut is_there = false;
-        let _ = process::for_each_mapping(pid, |found| {
+        let listed = process::for_each_mapping(pid, |found| {
             let overlaps = found.start < end && found.end > mapping.start;
             is_there |= overlaps && found.inode == ino && is_of_file(&found);
             found.start < end
         });
-        if !is_there {
+        // What cannot be seen may be there, while there is a process.
+        let is_unseen = listed.is_err_and(|e| !matches!(e, Errno::NOENT | Errno::SRCH));
+        if !is_there && !is_unseen {
             return None;
         }
         if taker.taken.contains(&ino) {

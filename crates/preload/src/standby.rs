@@ -13,7 +13,7 @@ use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
 use crate::{raw_call, table, userfault};
-use core::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
     INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, INTERJECTION_BYTES,
@@ -209,10 +209,16 @@ fn interjected_entry() -> u64 {
     0
 }
 
+/// What [`interjected`] keeps while it has no stack: registers, and where its own stack is.
+#[cfg(target_arch = "x86_64")]
+static INTERJECTED: [AtomicU64; 8] = [const { AtomicU64::new(0) }; 8];
+
 /// Where a thread goes on that the manager sent here from between two of its instructions, on a stack
-/// that is for this alone ([`Interjection`]). Saves all registers, has mappings taken over, and goes
-/// on where it was by `iretq`, which takes that from the stack: no other instruction leaves both the
-/// registers and the memory below the program's stack pointer alone.
+/// that is for this alone ([`Interjection`]), with signals held back. Saves all registers, has mappings
+/// taken over, and goes on where it was by `iretq`, which takes that from the stack: no other
+/// instruction leaves both the registers and the memory below the program's stack pointer alone.
+/// Signals come again just before, on the program's stack: a handler may need a large one, or look
+/// which it is.
 #[cfg(target_arch = "x86_64")]
 #[unsafe(naked)]
 extern "C" fn interjected() {
@@ -264,7 +270,34 @@ extern "C" fn interjected() {
         "pop rdx",
         "pop rcx",
         "pop rax",
+        "mov [rip + {kept}], rax",
+        "mov [rip + {kept} + 8], rcx",
+        "mov [rip + {kept} + 16], rdx",
+        "mov [rip + {kept} + 24], rsi",
+        "mov [rip + {kept} + 32], rdi",
+        "mov [rip + {kept} + 40], r10",
+        "mov [rip + {kept} + 48], r11",
+        "mov [rip + {kept} + 56], rsp",
+        // The mask lies behind what `iretq` takes.
+        "lea rsi, [rsp + 40]",
+        "mov rsp, [rsp + 24]",
+        "mov eax, {sigprocmask}",
+        "mov edi, {set_mask}",
+        "xor edx, edx",
+        "mov r10d, 8",
+        "syscall",
+        "mov rax, [rip + {kept}]",
+        "mov rcx, [rip + {kept} + 8]",
+        "mov rdx, [rip + {kept} + 16]",
+        "mov rsi, [rip + {kept} + 24]",
+        "mov rdi, [rip + {kept} + 32]",
+        "mov r10, [rip + {kept} + 40]",
+        "mov r11, [rip + {kept} + 48]",
+        "mov rsp, [rip + {kept} + 56]",
         "iretq",
+        kept = sym INTERJECTED,
+        sigprocmask = const libc::SYS_rt_sigprocmask,
+        set_mask = const libc::SIG_SETMASK,
         xsave_bytes = const XSAVE_BYTES,
         end = sym end_interjected,
     );

@@ -25,14 +25,15 @@ pub fn threads_in_program(id: u32) -> impl Iterator<Item = u32> {
 pub struct Detour {
     /// Address of its first instruction.
     pub entry: u64,
-    /// Where a stack ends that nobody uses. The entry finds five words there: where the thread was
-    /// (instruction, code segment, flags, stack, stack segment).
+    /// Where a stack ends that nobody uses. The entry finds six words there: where the thread was
+    /// (instruction, code segment, flags, stack, stack segment), and its signal mask.
     pub stack_end: u64,
 }
 
-/// Sends a thread on a detour. `false`, and nothing was changed, if it cannot be interrupted where it
-/// is: in a system call, where it has `held` signals back (a mask as in `sigprocmask(2)`), in a
-/// restartable sequence, in code of 32 bits, or while it is stopped.
+/// Sends a thread on a detour, with the signals of a mask `held` (as in `sigprocmask(2)`) back, which
+/// come again by what the entry does. `false`, and nothing was changed, if it cannot be interrupted
+/// where it is: in a system call, where it holds them back itself, in a restartable sequence, in code
+/// of 32 bits, or while it is stopped.
 ///
 /// # Errors
 /// [`Errno::PERM`]: it may not be traced, or somebody else does; [`Errno::SRCH`]: no such thread;
@@ -82,15 +83,17 @@ mod machine {
             return Ok(false);
         }
         let mut registers = tracee.registers()?;
+        let mask = tracee.signal_mask()?;
         let in_call = registers.orig_rax.cast_signed() >= 0;
         if in_call
             || registers.cs != USER_CS
-            || tracee.signal_mask()? & held == held
+            || mask & held == held
             || tracee.is_in_sequence(registers.rip)?
         {
             return Ok(false);
         }
-        let back = [registers.rip, registers.cs, registers.eflags, registers.rsp, registers.ss];
+        let (cs, flags, ss) = (registers.cs, registers.eflags, registers.ss);
+        let back = [registers.rip, cs, flags, registers.rsp, ss, mask];
         let bytes: Vec<u8> = back.iter().flat_map(|word| word.to_le_bytes()).collect();
         let at = detour.stack_end - bytes.len() as u64;
         if process::process_vm_write(tid, at, &bytes)? != bytes.len() {
@@ -99,7 +102,9 @@ mod machine {
         registers.rip = detour.entry;
         registers.rsp = at;
         registers.eflags &= !FLAGS_TO_CLEAR;
+        // In this order: the entry sets the mask again.
         tracee.set_registers(&registers)?;
+        tracee.set_signal_mask(mask | held)?;
         Ok(true)
     }
 
@@ -163,6 +168,10 @@ mod machine {
             let mut mask = 0u64;
             self.ask(libc::PTRACE_GETSIGMASK, size_of::<u64>(), &raw mut mask)?;
             Ok(mask)
+        }
+
+        fn set_signal_mask(&self, mut mask: u64) -> Result<()> {
+            self.ask(libc::PTRACE_SETSIGMASK, size_of::<u64>(), &raw mut mask).map(drop)
         }
 
         /// Whether an address is in the restartable sequence that the thread has announced

@@ -449,9 +449,13 @@ static void visiting(pid_t parent, int by_mapping) {
     _exit(0);
 }
 
-static void visits(int by_mapping) {
+static void share_visit(void) {
     visit = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     CHECK(visit != MAP_FAILED && sizeof *visit <= 2 * PAGE);
+}
+
+static void visits(int by_mapping) {
+    share_visit();
     pid_t parent = getpid(), child = fork();
     CHECK(child >= 0);
     if (!child)
@@ -537,12 +541,20 @@ static void roomless(void) {
     CHECK(few[0][3 * PAGE / 8] == 12345 && few[1][PAGE / 8] == 12345);
 }
 
+// Says when a process has its first mapping taken over. By another process, since whoever makes a call
+// has its own mappings taken over in it, or waits until others are through with that.
+static void say_when_managed(pid_t pid) {
+    while (!kill(pid, 0) && !has_managed(pid))
+        ;
+    visit->stop = 1;
+}
+
 // What does not change the bytes of a file does not matter to its mappings either: while some are taken
 // over and others are not, it gets other names, and parts of them are advised and locked.
 static const volatile uint64_t *pairs[WINDOWS];
 
 static void *renames(void *none) {
-    while (!stop && !has_managed(getpid()))
+    while (!visit->stop)
         ;
     while (!stop)
         CHECK(!rename("data", "data2") && !rename("data2", "data"));
@@ -550,7 +562,7 @@ static void *renames(void *none) {
 }
 
 static void *advises(void *none) {
-    while (!stop && !has_managed(getpid()))
+    while (!visit->stop)
         ;
     for (int i = 0; i < WINDOWS; i++) {
         void *second = (char *)pairs[i] + PAGE;
@@ -560,6 +572,13 @@ static void *advises(void *none) {
 }
 
 static void meddled(void) {
+    share_visit();
+    pid_t parent = getpid(), child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        say_when_managed(parent);
+        _exit(0);
+    }
     for (int i = 0; i < WINDOWS; i++)
         pairs[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, 2 * PAGE);
     CHECK(is_the_kernels((void *)pairs[0]));
@@ -569,6 +588,7 @@ static void meddled(void) {
     end_standby();
     stop = 1;
     CHECK(!pthread_join(threads[0], NULL) && !pthread_join(threads[1], NULL));
+    CHECK(waitpid(child, NULL, 0) == child);
     check_is_one_file(map_data());
     for (int i = 0; i < WINDOWS; i++)
         CHECK(!is_the_kernels((void *)pairs[i]) && pairs[i][PAGE / 8] == SHOWN + 1);
@@ -686,11 +706,115 @@ static void sandboxed(void) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
-// A child of vfork(2) has the same mappings, and not others of the same file; nor can it do anything
-// for its parent, which makes no calls meanwhile.
+// Whoever changes the file, in whatever way, finds that in all mappings as soon as the call is over.
+static void changes_file(pid_t whose) {
+    int modes[] = {0, O_SYNC, O_DIRECT, O_APPEND}, fds[4];
+    for (int i = 0; i < 4; i++) {
+        fds[i] = open("data", O_RDWR | modes[i]);
+        CHECK(fds[i] >= 0);
+    }
+    off_t at = SHOWN * PAGE, end = DATA_PAGES * PAGE;
+    uint64_t *page = aligned_alloc(PAGE, PAGE), now = SHOWN, after = SHOWN + 1;
+    CHECK(page);
+    for (uint64_t i = 1; i <= 900; i++) {
+        switch (i % 9) {
+        case 0:
+        case 1:
+        case 2:
+            for (uint64_t k = 0; k < PAGE / 8; k++)
+                page[k] = i;
+            CHECK(pwrite(fds[i % 9], page, i % 9 == 2 ? PAGE : 8, at) == (i % 9 == 2 ? PAGE : 8));
+            now = i;
+            break;
+        case 3:
+            CHECK(write(fds[3], page, 100) == 100 && !ftruncate(fds[0], end));
+            break;
+        case 4:
+            CHECK(!fallocate(fds[0], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, at, PAGE));
+            now = 0;
+            break;
+        case 5:
+            CHECK(pwrite(fds[0], &i, 8, at) == 8);
+            now = i;
+            CHECK(!ftruncate(fds[0], at + 8) && !ftruncate(fds[0], end));
+            after = 0;
+            break;
+        case 6:
+            CHECK(!fallocate(fds[0], FALLOC_FL_ZERO_RANGE, at, PAGE));
+            now = 0;
+            break;
+        case 7:
+            CHECK(pwrite(fds[0], &i, 8, at + PAGE) == 8);
+            after = i;
+            break;
+        case 8:
+            if (!fallocate(fds[0], FALLOC_FL_COLLAPSE_RANGE, at, PAGE)) {
+                now = after;
+                after = i / 9 < 2 ? SHOWN + 1 + i / 9 : 0;
+                CHECK(!ftruncate(fds[0], end) && pwrite(fds[0], &after, 8, at + PAGE) == 8);
+            } else
+                CHECK(errno == EOPNOTSUPP);
+        }
+        for (int k = 0; k < 16; k++) {
+            const volatile uint64_t *window = visit->windows[(i + 25 * k) % WINDOWS];
+            uint64_t shown = 0;
+            struct iovec here = {&shown, 8}, there = {(void *)window, 8};
+            if (whose)
+                CHECK(process_vm_readv(whose, &here, 1, &there, 1, 0) == 8);
+            else
+                shown = *window;
+            if (shown != now)
+                fprintf(stderr, "change %lu (%lu): %lu, not %lu\n", i, i % 9, shown, now);
+            CHECK(shown == now);
+        }
+        visit->stored = i;
+    }
+}
+
+static void *changes_own(void *none) {
+    changes_file(0);
+    return none;
+}
+
+static void changed(int by_another) {
+    alarm(50);
+    share_visit();
+    atomic_int *go = &visit->stop;
+    pid_t parent = getpid(), child = by_another ? fork() : 0;
+    CHECK(child >= 0);
+    if (by_another && !child) {
+        while (!*go)
+            usleep(100);
+        changes_file(parent);
+        _exit(0);
+    }
+    for (int i = 0; i < WINDOWS; i++)
+        visit->windows[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
+    *go = 1;
+    pthread_t thread;
+    if (!by_another)
+        CHECK(!pthread_create(&thread, NULL, changes_own, NULL));
+    while (visit->stored < 100)
+        CHECK(!by_another || !waitpid(child, NULL, WNOHANG));
+    CHECK(is_the_kernels((void *)visit->windows[0]));
+    end_standby();
+    for (int i = 0; i < WINDOWS; i += WINDOWS - 1)
+        CHECK(!is_the_kernels((void *)visit->windows[i]));
+    int status = 0;
+    if (by_another)
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    else
+        CHECK(!pthread_join(thread, NULL));
+}
+
+static void changed_by_another(void) { changed(1); }
+static void changed_by_itself(void) { changed(0); }
+
+// A child of vfork(2) has the same mappings, and not others of the same file.
 static void *has_child(void *none) {
     pid_t child = vfork();
     if (!child) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
         while (!stop)
             ;
         _exit(0);
@@ -705,7 +829,6 @@ static void vforked(void) {
     CHECK(!pthread_create(&thread, NULL, has_child, NULL));
     usleep(20000);
     CHECK(is_the_kernels((void *)all));
-    // By a call that nobody sees, so that nothing is noticed before the loop.
     end_standby();
     CHECK(!is_the_kernels((void *)all));
     stop = 1;
@@ -716,7 +839,7 @@ static void vforked(void) {
 // A process executes another program while its mappings are taken over, by one of its threads: whoever
 // writes to the file does not wait for the rest.
 static void *executes_soon(void *none) {
-    while (!stop)
+    while (!visit->stop)
         ;
     for (volatile int i = 0; i < visit->stored; i++)
         ;
@@ -728,8 +851,7 @@ static void executes(void) {
     alarm(60);
     int ready[2];
     CHECK(!pipe(ready));
-    visit = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    CHECK(visit != MAP_FAILED);
+    share_visit();
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     visit->stored = now.tv_nsec / 1000 % 1000 * 10000;
@@ -741,11 +863,11 @@ static void executes(void) {
             visit->windows[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, SHOWN * PAGE, PAGE);
         pthread_t thread;
         CHECK(!pthread_create(&thread, NULL, executes_soon, NULL));
-        stop = 1;
         end_standby();
         pthread_join(thread, NULL);
         _exit(1);
     }
+    say_when_managed(child);
     char byte;
     CHECK(read(ready[0], &byte, 1) == 1);
     int fd = open("data", O_RDWR);
@@ -766,10 +888,65 @@ static void executed(void) {
     exit(0);
 }
 
+// Stores for ever, by calls in word 1 and by a mapping in word 2 of the first pages, and says what it
+// stored, while mappings are taken over and threads look at them. Somebody is killed meanwhile.
+enum { STORED_PAGES = 64 };
+
+static void *stores_and_says(void *of) {
+    volatile uint64_t *written = of;
+    int said = open(written ? "said2" : "said1", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+    int fd = open("data", O_RDWR);
+    CHECK(said >= 0 && fd >= 0);
+    for (uint64_t i = 1;; i++) {
+        uint64_t page = i % STORED_PAGES;
+        if (written)
+            written[page * PAGE / 8 + 2] = i;
+        else
+            CHECK(pwrite(fd, &i, 8, page * PAGE + 8) == 8);
+        CHECK(write(said, &i, 8) == 8);
+        touches++;
+    }
+}
+
+static void *looks_on(void *none) {
+    uint64_t seed = 5, last[STORED_PAGES] = {0};
+    for (;;) {
+        uint64_t page = next(&seed) % STORED_PAGES;
+        const volatile uint64_t *window = pairs[page * (WINDOWS / STORED_PAGES)];
+        CHECK(window[0] == page && window[PAGE / 8 - 1] == page);
+        uint64_t now = window[1];
+        CHECK(now == page || now >= last[page]);
+        last[page] = now == page ? last[page] : now;
+    }
+}
+
+static void killed(void) {
+    for (int i = 0; i < WINDOWS; i++) {
+        uint64_t page = i / (WINDOWS / STORED_PAGES);
+        pairs[i] = map("data", O_RDONLY, PROT_READ, MAP_SHARED, page * PAGE, PAGE);
+    }
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, stores_and_says, NULL));
+    CHECK(!pthread_create(&thread, NULL, looks_on, NULL));
+    while (touches < 100)
+        usleep(100);
+    CHECK(is_the_kernels((void *)pairs[0]));
+    CHECK(write(1, "ready\n", 6) == 6);
+    end_standby();
+    stores_and_says(map("data", O_RDWR, PROT_READ | PROT_WRITE, MAP_SHARED, 0, STORED_PAGES * PAGE));
+}
+
 static volatile sig_atomic_t alarms;
 
+static char *stack_of_main;
+static volatile sig_atomic_t elsewhere;
+
+// On the program's own stack, and with as much of it as there is.
 static void alarmed(int number) {
-    (void)number;
+    volatile char much[128 << 10];
+    for (size_t i = 0; i < sizeof much; i += PAGE)
+        much[i] = (char)number;
+    elsewhere |= stack_of_main - (char *)much > (1 << 20) || stack_of_main < (char *)much;
     alarms++;
 }
 
@@ -802,6 +979,7 @@ static uint64_t sum_wide(const volatile uint64_t *words, uint64_t passes, double
 // A loop that makes no calls, while signals come in.
 static void untouched(void) {
     uint64_t *all = map_data(), passes = 24;
+    stack_of_main = __builtin_frame_address(0);
     struct sigaction action = {.sa_handler = alarmed, .sa_flags = SA_RESTART};
     struct itimerval often = {{0, 700}, {0, 700}};
     CHECK(!sigaction(SIGALRM, &action, NULL) && !setitimer(ITIMER_REAL, &often, NULL));
@@ -815,7 +993,7 @@ static void untouched(void) {
     for (int i = 0; i < 32; i++)
         CHECK(total[i] == (double)passes * (DATA_PAGES * (DATA_PAGES - 1) / 2) * (i / 4 + 1));
     puts(is_the_kernels(all) ? "kernel" : "ours");
-    CHECK(alarms > 0);
+    CHECK(alarms > 0 && !elsewhere);
 }
 
 // Single pages in no order, as the program says: nothing to win.
@@ -852,6 +1030,9 @@ int main(int count, char **arguments) {
                  {"vforked", vforked},
                  {"executes", executes},
                  {"executed", executed},
+                 {"killed", killed},
+                 {"changed", changed_by_another},
+                 {"changes", changed_by_itself},
                  {"sandboxed", sandboxed},
                  {"grow", grow}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
