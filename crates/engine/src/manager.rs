@@ -770,7 +770,9 @@ impl Manager {
             }
         }
         self.clients.lock().expect("lock").remove(&pid);
-        self.take_over_ended(pid);
+        if let Some(standby) = self.standby.get() {
+            standby.took(pid);
+        }
         let _ = self.kick.notify();
     }
 

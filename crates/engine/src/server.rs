@@ -13,7 +13,6 @@ use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener};
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
-use std::cell::Cell;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -26,8 +25,6 @@ struct Connection {
     pid: u32,
     /// The client runs as root or as the manager's user.
     trusted: bool,
-    /// The client is having mappings taken over.
-    takes_over: Cell<bool>,
 }
 
 /// What goes back.
@@ -76,17 +73,12 @@ impl Manager {
 fn serve(manager: Arc<Manager>, socket: socket::Connection) {
     let Ok(peer) = socket.peer() else { return };
     let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
-    let (pid, takes_over) = (peer.pid, Cell::new(false));
-    let connection = Connection { manager: manager.clone(), socket, pid, trusted, takes_over };
+    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, trusted };
     if connection.greet().is_err() {
         return;
     }
     manager.clients.lock().expect("lock").entry(peer.pid).or_default().connections += 1;
     connection.run();
-    if connection.takes_over.get() {
-        // The process may have a new image that does not know of it, and others wait.
-        manager.take_over_ended(peer.pid);
-    }
     let last = {
         let mut clients = manager.clients.lock().expect("lock");
         clients.get_mut(&peer.pid).is_none_or(|c: &mut Client| {
@@ -325,7 +317,6 @@ impl Connection {
         if matches!(r.b, wire::TAKE_FIRST | wire::TAKE_NEXT) {
             let begins = r.b == wire::TAKE_FIRST;
             let next = self.manager.next_to_take_over(self.pid, begins);
-            self.takes_over.set(next.is_some());
             let (addr, bytes) = next.unwrap_or_default();
             return values(addr, bytes);
         }

@@ -111,13 +111,6 @@ impl Manager {
         next
     }
 
-    /// A process has no more mappings to take over, or ended in the midst of that.
-    pub(crate) fn take_over_ended(&self, pid: u32) {
-        if let Some(standby) = self.standby.get() {
-            standby.took(pid);
-        }
-    }
-
     /// A process has room for a mapping that is to be taken over: what to map there.
     pub(crate) fn take_over(
         &self,
