@@ -2,16 +2,19 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|stamps|standby|ends]...     all of them without arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|stamps|standby|ends]...     all without arguments
 #
 # `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
 # kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
 # own tests of that moment.
 #
+# `packages` are sixteen of PyPI's that databases, arrays, indexes and model weights are kept with; what
+# they find must be what they find without a manager.
+#
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
 # stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
-# STANDBY_KILLS (somebody is killed). Sources come from Debian, fsx from crates.io; both stay under
-# target/stress, as what a failure leaves does.
+# STANDBY_KILLS (somebody is killed). Sources come from Debian, fsx from crates.io,
+# packages from PyPI; all stay under target/stress, as what a failure leaves does.
 set -uo pipefail
 cd "$(dirname "$0")/.."
 root="$PWD"
@@ -340,6 +343,41 @@ ends() {
     fi
 }
 
+# ---- packages of PyPI ----------------------------------------------------------------------------
+
+packages() {
+    local python="$work/venv/bin/python" name how found wanted n
+    [ -x "$python" ] || python3 -m venv "$work/venv"
+    "$python" -m pip install --quiet --disable-pip-version-check annoy==1.17.3 diskcache==5.6.3 \
+        duckdb==2.0.0 faiss-cpu==1.15.1 h5py==3.16.0 hnswlib==0.8.0 lmdb==3.0.0 numpy==2.4.6 \
+        pandas==3.1.1 plyvel==1.5.1 polars==2.1.0 pyarrow==26.0.1 rocksdict==0.3.29 \
+        safetensors==0.8.0 tantivy==0.27.0 zarr==3.1.6 >"$work/out.packages" 2>&1 ||
+        { echo "SKIPPED: packages cannot be had from PyPI"; return; }
+    for name in duckdb polars pyarrow h5py safetensors faiss plyvel rocksdict tantivy annoy hnswlib \
+        lmdb diskcache zarr pandas numpy; do
+        rm -rf "$work/packages"
+        wanted="$("$python" scripts/packages.py "$name" "$work/packages/bare" 2>/dev/null)"
+        n=0
+        for how in "--memory 4M --policy clock --min-size 4096" \
+            "--memory 8M --policy auto --from-start --min-size 1" \
+            "--memory 64M --policy lru --heap=65536"; do
+            n=$((n + 1))
+            rm -rf "$work/packages"
+            # shellcheck disable=SC2086
+            found="$(timeout "${LIMIT:-900}" "$bin" run --config /dev/null $how \
+                --stats "$work/stats.$name.$n" -- "$python" scripts/packages.py "$name" \
+                "$work/packages/managed" 2>"$work/out.$name.$n")"
+            if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
+                passed "$name.$n"
+            else
+                echo "found $found, and $wanted without a manager" >>"$work/out.$name.$n"
+                failed "$name.$n"
+            fi
+        done
+    done
+    rm -rf "$work/packages"
+}
+
 # ---- our own -------------------------------------------------------------------------------------
 
 stamps() {
@@ -358,10 +396,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite stamps standby ends
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages stamps standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | stamps | standby | ends) "$part" ;;
+        fsx | lmdb | sqlite | packages | stamps | standby | ends) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac
