@@ -68,7 +68,7 @@ impl Heaps {
     pub(crate) fn of(references: &References) -> Self {
         let segments = references.segments();
         let mut heaps: Vec<Option<Heap>> =
-            segments.iter().map(|s| s.is_heap.then(|| Heap::default())).collect();
+            segments.iter().map(|s| s.is_heap.then(Heap::default)).collect();
         for change in references.heap_changes() {
             if let (Some(heap), ExtentEvent::Allocated) = (&mut heaps[change.segment], change.event)
             {
