@@ -7,6 +7,10 @@
 //! one (as Linux's `PG_readahead` does, `mm/readahead.c`). A fault that continues
 //! nothing fetches one page, where runs of several pages are not the rule: random access pays for
 //! no read-around.
+//!
+//! A stream may fall, too: a C library copies large blocks from their ends where that is faster
+//! (glibc's `memmove` where source and destination differ by about a multiple of 4 KiB). Windows
+//! of such a one lie before the page that faulted, and have no markers: each costs a fault.
 
 use crate::odds::{Bet, Odds};
 use std::collections::VecDeque;
@@ -22,6 +26,9 @@ const LONG_PAGES: u64 = 256;
 const COME_PER_WINDOW: u64 = 64;
 /// Resident pages that a stream comes over, unseen, between two faults.
 const GAP_PAGES_MAX: u64 = 16;
+
+/// The end of a stream that falls.
+const NOWHERE: u64 = u64::MAX;
 
 /// How large a window may be, in pages.
 #[derive(Clone, Copy, Debug)]
@@ -48,8 +55,10 @@ impl WindowLimits {
 /// One sequential stream.
 #[derive(Default, Debug)]
 pub(crate) struct Stream {
-    /// The page after the last one fetched.
+    /// The page after the last one fetched; [`NOWHERE`] if it falls.
     pub(crate) next: u64,
+    /// The page before the first one fetched, where it may go on falling.
+    pub(crate) before: Option<u64>,
     /// Pages fetched by the last step.
     pub(crate) window: u32,
     /// The page with which it began.
@@ -71,6 +80,7 @@ impl Stream {
     /// Another one, in the place of one that is settled.
     fn begin_at(&mut self, index: u64) {
         self.next = index;
+        self.before = index.checked_sub(1);
         self.window = 0;
         self.begin = index;
         self.passed = index;
@@ -79,7 +89,18 @@ impl Stream {
 
     /// How far it has come, at this page.
     fn come_pages(&self, index: u64) -> u64 {
-        index.saturating_sub(self.begin)
+        index.abs_diff(self.begin)
+    }
+
+    /// Whether its pages come in falling order.
+    pub(crate) fn falls(&self) -> bool {
+        self.next == NOWHERE
+    }
+
+    /// It fell to this page, the first of a window.
+    pub(crate) fn fell_to(&mut self, first: u64) {
+        self.next = NOWHERE;
+        self.before = first.checked_sub(1);
     }
 
     /// The program asked for so many pages at a time: the next window is no smaller.
@@ -111,6 +132,8 @@ pub(crate) struct Step {
     pub(crate) pages: u32,
     /// Pages of an abandoned stream that nobody was seen to use.
     pub(crate) abandoned: VecDeque<u64>,
+    /// Pages that the stream, which falls, has come over: the window lies before the page.
+    pub(crate) fallen: Option<VecDeque<u64>>,
 }
 
 impl Streams {
@@ -129,6 +152,9 @@ impl Streams {
         passes: impl Fn(u64) -> bool,
     ) -> Step {
         let mut abandoned = VecDeque::new();
+        if let Some(step) = self.fall(index, limits, now) {
+            return step;
+        }
         let gap = |s: &Stream| index.checked_sub(s.next).filter(|gap| *gap <= GAP_PAGES_MAX);
         let nearest = (0..self.list.len())
             .filter_map(|at| Some((gap(&self.list[at])?, at)))
@@ -163,13 +189,41 @@ impl Streams {
         let grown = grown.min(limits.of(stream.come_pages(index)));
         // The page itself in any case.
         let pages = self.step(stream, index, grown, now).max(1);
-        Step { pages, abandoned }
+        // Only from its first page can one fall.
+        let stream = self.last();
+        stream.before = stream.before.filter(|_| stream.begin == index && pages == 1);
+        Step { pages, abandoned, fallen: None }
+    }
+
+    /// A fault on the page before the first that a stream fetched: it falls.
+    fn fall(&mut self, index: u64, limits: WindowLimits, now: u64) -> Option<Step> {
+        // Where windows are not learned, pages are mapped and not fetched.
+        self.odds.as_ref()?;
+        let at = self.list.iter().position(|s| s.before == Some(index))?;
+        let mut stream = self.list.remove(at);
+        let has_fallen = stream.falls();
+        self.settle(&mut stream, has_fallen);
+        let fallen = std::mem::take(&mut stream.pending);
+        let grown = match stream.window {
+            0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
+            window => window.saturating_mul(4),
+        };
+        let come = stream.come_pages(index);
+        let grown = grown.min(limits.of(come));
+        stream.fell_to(index);
+        let pages = self.step_of(stream, come, grown, now).max(1);
+        Some(Step { pages, abandoned: VecDeque::new(), fallen: Some(fallen) })
     }
 
     /// Chooses the window behind a stream that came to `end`.
-    fn step(&mut self, mut stream: Box<Stream>, end: u64, grown: u32, now: u64) -> u32 {
+    fn step(&mut self, stream: Box<Stream>, end: u64, grown: u32, now: u64) -> u32 {
+        let come = end - stream.begin;
+        self.step_of(stream, come, grown, now)
+    }
+
+    fn step_of(&mut self, mut stream: Box<Stream>, come: u64, grown: u32, now: u64) -> u32 {
         let (pages, bet) = match &mut self.odds {
-            Some(odds) => odds.window(end - stream.begin, grown),
+            Some(odds) => odds.window(come, grown),
             None => (grown, None),
         };
         stream.window = pages.max(1);

@@ -468,16 +468,27 @@ impl Brain {
         for index in step.abandoned {
             self.admit_pending(Place { index, ..place }, Admission::Prefetch);
         }
-        self.infer_passed(place.segment, place.index);
-        if self.streams[place.segment.0 as usize].last().begin != place.index {
-            self.came_over_block(place);
+        let falls = step.fallen.is_some();
+        for index in step.fallen.into_iter().flatten().rev() {
+            self.admit_pending(Place { index, ..place }, Admission::Demand);
+        }
+        if !falls {
+            self.infer_passed(place.segment, place.index);
+            if self.streams[place.segment.0 as usize].last().begin != place.index {
+                self.came_over_block(place);
+            }
         }
         let run = self.absent_run(place, want);
         let behind = place.index + u64::from(run);
         // Who asks for so many at a time will use a window of them, too.
         self.streams[place.segment.0 as usize].last().asked_for(run);
         // Before room is made: what leaves for it is not to be fetched again at once.
-        let lacking = self.lacking(place.segment, behind..behind + u64::from(step.pages - 1));
+        let window = u64::from(step.pages - 1);
+        let range = match falls {
+            true => place.index.saturating_sub(window)..place.index,
+            false => behind..behind + window,
+        };
+        let lacking = self.lacking(place.segment, range.clone());
         // With every frame stuck, one page too many is the only way to go on.
         let room = self.make_room(run + lacking.pages.len() as u32, Some(place)).max(1);
         let demanded = run.min(room);
@@ -498,6 +509,11 @@ impl Brain {
         self.age_newcomers(self.newcomers_max());
         self.plan.fetch.push(Run { place, pages: demanded, demanded });
         let left = (room - demanded) as usize;
+        if falls {
+            self.fetch_before(place.segment, range, lacking, left);
+            self.sample();
+            return;
+        }
         self.fetch_ahead(place.segment, &lacking, left, (left >= 2).then_some(left / 2));
         let behind = self.streams[place.segment.0 as usize].last().next;
         let (before, behind) = self.block_around(place, behind);

@@ -59,7 +59,7 @@ impl Brain {
             return Lacking { pages: Vec::new(), next: range.start };
         }
         let begin = self.streams[segment.0 as usize].last().begin;
-        let goes_on = range.start.saturating_sub(begin) >= PROVEN_PAGES;
+        let goes_on = range.start.saturating_sub(begin) >= PROVEN_PAGES || range.end <= begin;
         let mut lacking = Lacking { pages: Vec::new(), next: range.start };
         for index in range.start..range.end.min(self.pages.pages(segment)) {
             if !self.is_resident(Place { segment, index }) {
@@ -99,6 +99,25 @@ impl Brain {
         }
         let next = lacking.pages.get(most).copied().unwrap_or(lacking.next);
         self.streams[segment.0 as usize].last().next = next;
+    }
+
+    /// The last of these pages, at most so many, are fetched for the segment's newest stream, which
+    /// falls through this range.
+    pub(crate) fn fetch_before(
+        &mut self,
+        segment: Segment,
+        range: Range<u64>,
+        mut lacking: Lacking,
+        most: usize,
+    ) {
+        let left_out = lacking.pages.len().saturating_sub(most);
+        let first = match left_out {
+            0 => range.start,
+            _ => lacking.pages.get(left_out).copied().unwrap_or(range.end),
+        };
+        lacking.pages.drain(..left_out);
+        self.fetch_ahead(segment, &lacking, most, None);
+        self.streams[segment.0 as usize].last().fell_to(first);
     }
 
     /// A marker of a stream was touched: all before it counts as used; fetch the next window.
