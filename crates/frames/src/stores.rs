@@ -23,7 +23,9 @@ impl Brain {
     }
 
     pub(crate) fn writable(&mut self, place: Place, pages: u32) {
-        for index in place.index..place.index + u64::from(pages) {
+        // A replayed input may say anything.
+        let pages = u64::from(pages).min(STORED_NEXT_PAGES_MAX);
+        for index in place.index..place.index + pages {
             if let Some(page) = self.pages.find(Place { index, ..place })
                 && self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT
             {
