@@ -49,6 +49,14 @@ fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
     Some(done)
 }
 
+/// Runs a part in which the file stays the kernel's, and the user is told.
+#[track_caller]
+fn runs_with_the_kernels_pages(part: &str) {
+    if let Some(done) = run(part, 64 * MIB, 96 * MIB) {
+        assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
+    }
+}
+
 fn end(done: &Finished) -> Option<&str> {
     done.stats["standby"]["end"].as_str()
 }
@@ -159,9 +167,7 @@ fn what_another_process_stores_by_a_mapping_shows_in_all_that_are_taken_over() {
 /// it had its own again; an older mapping went on showing the kernel's pages.
 #[test]
 fn a_file_without_its_name_is_mapped_all_the_same() {
-    if let Some(done) = run("renamed", 64 * MIB, 96 * MIB) {
-        assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
-    }
+    runs_with_the_kernels_pages("renamed");
 }
 
 /// A program with a sealed mapping was ended, since nothing can take its place.
@@ -174,9 +180,7 @@ fn a_sealed_mapping_stays_the_kernels() {
 /// showing the kernel's pages of a file that was managed.
 #[test]
 fn all_mappings_of_a_file_are_taken_over_or_none() {
-    if let Some(done) = run("roomless", 64 * MIB, 96 * MIB) {
-        assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
-    }
+    runs_with_the_kernels_pages("roomless");
 }
 
 /// A name that a file lost, or an advice for a part of a mapping, made it another mapping than was looked
@@ -199,9 +203,7 @@ fn who_waits_in_a_mapping_is_woken_after_it_was_taken_over() {
 #[test]
 fn a_program_without_the_calls_for_it_goes_on_with_the_kernels_pages() {
     for part in ["filtered", "filtered-unseen", "sandboxed"] {
-        if let Some(done) = run(part, 64 * MIB, 96 * MIB) {
-            assert!(done.stats["passed_through"].to_string().contains("data"), "{}", done.stderr);
-        }
+        runs_with_the_kernels_pages(part);
     }
 }
 

@@ -392,12 +392,8 @@ impl Store {
         let mut last = self.reserved.lock().expect("lock");
         let twice = 2 * (last.end - last.start);
         let ahead = if offset == last.end { twice.min(RESERVED_BYTES_MAX) } else { 0 };
-        let reserve = |bytes: u64| match file::allocate(
-            &write.plain,
-            FallocateFlags::KEEP_SIZE,
-            offset,
-            bytes,
-        ) {
+        let flags = FallocateFlags::KEEP_SIZE;
+        let reserve = |bytes: u64| match file::allocate(&write.plain, flags, offset, bytes) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(bytes),
             Err(errno) => Err(errno),
         };

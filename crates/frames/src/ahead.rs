@@ -181,14 +181,10 @@ impl Streams {
                 stream
             }
         };
-        let grown = match stream.window {
-            0 if self.odds.is_none() => 1,
-            0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
-            window => window.saturating_mul(4),
-        };
-        let grown = grown.min(limits.of(stream.come_pages(index)));
+        let come = stream.come_pages(index);
+        let grown = self.grown(&stream).min(limits.of(come));
         // The page itself in any case.
-        let pages = self.step(stream, index, grown, now).max(1);
+        let pages = self.step(stream, come, grown, now).max(1);
         // Only from its first page can one fall.
         let stream = self.last();
         stream.before = stream.before.filter(|_| stream.begin == index && pages == 1);
@@ -204,24 +200,24 @@ impl Streams {
         let has_fallen = stream.falls();
         self.settle(&mut stream, has_fallen);
         let fallen = std::mem::take(&mut stream.pending);
-        let grown = match stream.window {
-            0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
-            window => window.saturating_mul(4),
-        };
         let come = stream.come_pages(index);
-        let grown = grown.min(limits.of(come));
+        let grown = self.grown(&stream).min(limits.of(come));
         stream.fell_to(index);
-        let pages = self.step_of(stream, come, grown, now).max(1);
+        let pages = self.step(stream, come, grown, now).max(1);
         Some(Step { pages, abandoned: VecDeque::new(), fallen: Some(fallen) })
     }
 
-    /// Chooses the window behind a stream that came to `end`.
-    fn step(&mut self, stream: Box<Stream>, end: u64, grown: u32, now: u64) -> u32 {
-        let come = end - stream.begin;
-        self.step_of(stream, come, grown, now)
+    /// The next window of a stream that a fault continues, as far as it may be so large.
+    fn grown(&self, stream: &Stream) -> u32 {
+        match stream.window {
+            0 if self.odds.is_none() => 1,
+            0..FIRST_WINDOW_PAGES => FIRST_WINDOW_PAGES,
+            window => window.saturating_mul(4),
+        }
     }
 
-    fn step_of(&mut self, mut stream: Box<Stream>, come: u64, grown: u32, now: u64) -> u32 {
+    /// Chooses the next window of a stream that has come so many pages.
+    fn step(&mut self, mut stream: Box<Stream>, come: u64, grown: u32, now: u64) -> u32 {
         let (pages, bet) = match &mut self.odds {
             Some(odds) => odds.window(come, grown),
             None => (grown, None),
@@ -256,8 +252,8 @@ impl Streams {
         self.settle(&mut stream, true);
         let most = limits.of(stream.come_pages(index));
         let grown = stream.window.saturating_mul(4).clamp(1, most);
-        let end = stream.next;
-        Some(self.step(stream, end, grown, now))
+        let come = stream.come_pages(stream.next);
+        Some(self.step(stream, come, grown, now))
     }
 
     /// Takes one page out of whichever stream's pending list holds it.

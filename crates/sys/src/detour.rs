@@ -7,17 +7,13 @@
 #![allow(unsafe_code)]
 
 use crate::{Errno, Result, process};
-use std::fs;
 
 /// Threads of a process that are between two of its instructions now, or wait for a page that one
 /// of them touches: they are in no system call (`/proc/TID/syscall`, proc_pid_syscall(5)).
 pub fn threads_in_program(id: u32) -> impl Iterator<Item = u32> {
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    tids.filter(move |tid| {
-        let call = process::read_proc(&format!("/proc/{id}/task/{tid}/syscall"));
-        call.is_ok_and(|call| call.starts_with("running") || call.starts_with("-1"))
-    })
+    let is_in_none = |call: &String| call.starts_with("running") || call.starts_with("-1");
+    let calls = process::calls_of_threads(id);
+    calls.filter(move |(_, call)| is_in_none(call)).map(|(tid, _)| tid)
 }
 
 /// Where a thread is sent.

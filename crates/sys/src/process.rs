@@ -20,12 +20,23 @@ fn pid(id: u32) -> Result<Pid> {
     i32::try_from(id).ok().and_then(Pid::from_raw).ok_or(Errno::SRCH)
 }
 
+/// The threads of a process.
+fn threads(id: u32) -> impl Iterator<Item = u32> {
+    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok())
+}
+
+/// The threads of a process, and what each is doing: `/proc/TID/syscall`, proc_pid_syscall(5).
+pub(crate) fn calls_of_threads(id: u32) -> impl Iterator<Item = (u32, String)> {
+    threads(id).filter_map(move |tid| {
+        Some((tid, read_proc(&format!("/proc/{id}/task/{tid}/syscall")).ok()?))
+    })
+}
+
 /// The other threads of a process. Once its first has ended and others go on, only those show its
 /// memory.
 fn other_threads(id: u32) -> impl Iterator<Item = u32> {
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    let tids = tasks.filter_map(|task| task.file_name().to_str()?.parse().ok());
-    tids.filter(move |tid| *tid != id)
+    threads(id).filter(move |tid| *tid != id)
 }
 
 /// A call that acts on the memory of a process, by whichever of its threads has it.
@@ -379,9 +390,7 @@ pub fn share_memory(one: u32, other: u32) -> bool {
 /// Addresses at which threads of a process wait for others (`futex(2)`) that may be in other memory
 /// than theirs.
 pub fn shared_futexes(id: u32) -> impl Iterator<Item = u64> {
-    let tasks = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| {
-        let call = read_proc(task.path().join("syscall").to_str()?).ok()?;
+    calls_of_threads(id).filter_map(|(_, call)| {
         let mut words = call.split_ascii_whitespace();
         let number: i64 = words.next()?.parse().ok()?;
         let mut argument = || u64::from_str_radix(words.next()?.strip_prefix("0x")?, 16).ok();
