@@ -45,6 +45,12 @@
 //!   free, or are held by pages of sequences, the first walk of a loop may be under way, and its
 //!   pages are best kept by MRU.
 //! - **LRFU for other pages** (`other`), recency and frequency: one to two points on skewed use.
+//! - **Requests count** (`request`, `prices.rs`). A page of a loop comes in with many others, one
+//!   of the other pages takes a request for itself mostly: so much more it is worth to keep. Only
+//!   where something is read ahead; hit ratios of exact simulation are as without (the paper's
+//!   programs in the emulation, 45 cells of 12 to 50 % of what they touch, in LRU's time: 0.882 to
+//!   0.866 where a request costs as much as 11 pages, 0.920 to 0.895 with 20; `ubm` with it 1.156
+//!   to 1.092 and 1.118 to 1.017).
 //! - **LRU beside it** (`regret`, `shadow.rs`). A list of page numbers says what LRU would hold.
 //!   When that would have had more hits lately, LRU is imitated for as many references as there
 //!   are frames, then for twice as many, and so on (files with skewed popularity, 385 frames:
@@ -62,6 +68,7 @@
 mod detect;
 mod gain;
 mod partitions;
+mod prices;
 mod ranked;
 mod settings;
 mod shadow;
@@ -72,6 +79,7 @@ use crate::{Admission, Curve, Gauge, Note, Page, Place, Policy, Visible};
 use detect::{Class, Detector};
 use gain::Gains;
 use partitions::{Part, Partitions, bucket_of, period_of};
+use prices::Prices;
 use settings::Settings;
 pub use settings::{INFO, PLUS_INFO};
 use shadow::Shadow;
@@ -99,6 +107,7 @@ pub struct Ubm {
     detector: Detector,
     partitions: Partitions,
     gains: Gains,
+    prices: Prices,
     shadow: Option<Shadow>,
     /// 1 for pages seen once, in a sequence.
     once: Flat<u8>,
@@ -117,6 +126,7 @@ impl Ubm {
             detector: Detector::new(settings.detect),
             partitions: Partitions::new(settings.other),
             gains: Gains::new(settings.gain, frames),
+            prices: Prices::new(settings.request_pages),
             shadow: Shadow::new(&settings, frames),
             once: Flat::new(),
             late: Vec::new(),
@@ -230,9 +240,9 @@ impl Ubm {
         }
     }
 
-    /// What the last other page is worth.
+    /// What the last other page is worth: hits per reference, in pages of sequences and loops.
     fn other_gain(&self) -> f64 {
-        self.gains.other_gain(self.partitions.other_pages())
+        self.prices.of_other() * self.gains.other_gain(self.partitions.other_pages())
     }
 
     fn imitates(&self) -> bool {
@@ -296,6 +306,7 @@ impl Policy for Ubm {
 
     fn admitted(&mut self, page: Page, how: Admission) {
         let part = self.classify(page);
+        self.prices.admitted(part, self.detector.place_of(page), how);
         match how {
             Admission::Demand => {
                 self.partitions.insert(page, part);

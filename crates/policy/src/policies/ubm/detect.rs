@@ -9,7 +9,7 @@
 //!
 //! Time is counted in references that were seen, and in nothing else.
 use crate::flat::Flat;
-use crate::{Page, Place};
+use crate::{Page, Place, Segment};
 
 use super::settings::DetectSettings;
 
@@ -125,6 +125,13 @@ impl Detector {
             *self.last.slot(page.index()) = 0;
         }
         moved
+    }
+
+    /// Where a page lives, if that was told.
+    pub(super) fn place_of(&self, page: Page) -> Option<Place> {
+        let [segment, index] = self.places.get(page.index());
+        let segment = Segment(segment.checked_sub(1)?);
+        Some(Place { segment, index: index.into() })
     }
 
     /// References since the page's last one; `None` if it had none.

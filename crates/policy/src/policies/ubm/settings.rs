@@ -73,6 +73,8 @@ pub(super) struct Settings {
     pub(super) admits: bool,
     /// Hits behind LRU at which LRU is imitated, as a share of the frames; `None` for never.
     pub(super) regret: Option<Fraction>,
+    /// What a request costs beside what is read, in pages read.
+    pub(super) request_pages: f64,
 }
 
 impl Settings {
@@ -107,6 +109,7 @@ impl Settings {
             admits: parameters.choice("admit") == "likely",
             regret: Some(parameters.fraction("regret"))
                 .filter(|share| *share > Fraction::new(0, 1)),
+            request_pages: parameters.integer("request") as f64,
         }
     }
 }
@@ -153,9 +156,10 @@ struct Defaults {
     fit: &'static str,
     admit: &'static str,
     regret: Fraction,
+    request: u64,
 }
 
-const fn parameters(defaults: &Defaults) -> [ParameterInfo; 15] {
+const fn parameters(defaults: &Defaults) -> [ParameterInfo; 16] {
     [
         integer(
             "consecutive",
@@ -242,6 +246,13 @@ const fn parameters(defaults: &Defaults) -> [ParameterInfo; 15] {
             (ZERO, Fraction::new(16, 1)),
             defaults.short,
         ),
+        integer(
+            "request",
+            "what a request costs the disk beside the pages read, in pages: so much more other pages \
+             are worth than those that are read many at a time; 0 for all alike",
+            (0, 1024),
+            defaults.request,
+        ),
     ]
 }
 
@@ -252,7 +263,7 @@ const SOURCE: Source = Source {
     section: "3",
 };
 
-static PUBLISHED: [ParameterInfo; 15] = parameters(&Defaults {
+static PUBLISHED: [ParameterInfo; 16] = parameters(&Defaults {
     consecutive: 9,
     gap: 6,
     age: ZERO,
@@ -261,9 +272,10 @@ static PUBLISHED: [ParameterInfo; 15] = parameters(&Defaults {
     fit: "two",
     admit: "never",
     regret: ZERO,
+    request: 0,
 });
 
-static IMPROVED: [ParameterInfo; 15] = parameters(&Defaults {
+static IMPROVED: [ParameterInfo; 16] = parameters(&Defaults {
     consecutive: 8,
     gap: 5,
     age: Fraction::new(2, 1),
@@ -272,6 +284,7 @@ static IMPROVED: [ParameterInfo; 15] = parameters(&Defaults {
     fit: "local",
     admit: "likely",
     regret: Fraction::new(1, 64),
+    request: 12,
 });
 
 fn build(parameters: &Parameters, frames: u32, _seed: u64) -> Box<dyn crate::Policy> {

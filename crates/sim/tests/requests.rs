@@ -1,0 +1,34 @@
+//! What is worth keeping where what is read ahead costs a page less than what comes by itself.
+
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sim::{Counts, LiveOptions, Reference, References, simulate_live};
+
+/// A loop over 1,500 pages that is read ahead, and between its pages one of `files` files of a page
+/// each, in 1,024 frames.
+fn loop_beside_small_files(policy: &str, files: u32) -> Counts {
+    let mut references = References::builder();
+    let mut at = 1_u64;
+    for step in 0..60_000_u64 {
+        references.push(Reference::from((0, step % 1500, false, 0))).unwrap();
+        if step % 4 == 0 {
+            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            let file = 1 + (at >> 33) as u32 % files;
+            references.push(Reference::from((file, 0, false, 0))).unwrap();
+        }
+    }
+    let policy = PolicySpec::parse(policy).unwrap();
+    simulate_live(&references.finish(), &policy, &LiveOptions::new(4 << 20)).unwrap().counts
+}
+
+/// UBM's marginal gains count hits. Here a page of the loop brings as many as one of the files', but
+/// comes in with thirty others.
+#[test]
+fn pages_that_take_a_request_each_are_kept_for_those_that_come_together() {
+    for files in [400, 600] {
+        let [alike, priced] = ["ubm+:request=0", "ubm+"].map(|p| loop_beside_small_files(p, files));
+        let requests = [alike.read_requests, priced.read_requests];
+        assert!(10 * requests[1] < 9 * requests[0], "{files} files: {requests:?} requests");
+        let pages = [alike.pages_read, priced.pages_read];
+        assert!(pages[1] < pages[0], "{files} files: {pages:?} pages");
+    }
+}
