@@ -55,9 +55,6 @@ pub(crate) enum Command {
     Completions(completions::Args),
     #[command(hide = true)]
     Man(man::Args),
-    /// Keeps what must not be lost with a manager; started by `run`.
-    #[command(hide = true)]
-    Holder,
 }
 
 /// The same with `run` alone, since programs pay for its start: the texts and rules of all commands
@@ -76,15 +73,11 @@ enum RunOnly {
 
 /// What this process was asked for; ends it where that is help, or wrong.
 pub(crate) fn command_line() -> Command {
-    let mut words = std::env::args_os().skip(1);
-    match words.next() {
-        Some(word) if word == "holder" && words.next().is_none() => Command::Holder,
-        Some(word) if word == "run" => {
-            let RunOnly::Run(args) = RunLine::parse().command;
-            Command::Run(args)
-        }
-        _ => Cli::parse().command,
+    if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
+        let RunOnly::Run(args) = RunLine::parse().command;
+        return Command::Run(args);
     }
+    Cli::parse().command
 }
 
 #[cfg(test)]

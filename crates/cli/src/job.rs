@@ -131,7 +131,6 @@ impl Job {
     /// A pattern is wrong, or the preload library is missing.
     pub(crate) fn options(&self) -> Result<Options, Failure> {
         let (program, arguments) = self.command.split_first().expect("clap requires a program");
-        let holder = program::own_executable()?.into_os_string();
         Ok(Options {
             program: program.clone(),
             arguments: arguments.to_vec(),
@@ -143,7 +142,6 @@ impl Job {
             sampling: self.sampling,
             window_pages: None,
             preload: program::preload()?,
-            holder: vec![holder, "holder".into()],
             seed: 0,
             standby: false,
             hooks: Hooks { prepare: Some(signals::prepare), started: Some(signals::forward_to) },

@@ -53,7 +53,6 @@ fn every_command_has_a_manual_page_and_completions() {
         assert!(completions.contains(command), "{command}");
     }
     assert!(directory.path().join("pagekeeper.1").is_file());
-    assert!(!directory.path().join("pagekeeper-holder.1").exists());
 }
 
 #[test]

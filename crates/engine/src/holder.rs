@@ -3,7 +3,8 @@
 //! When the last userfaultfd descriptor of a program closes, the kernel answers its faults with
 //! zeros; when the last descriptor of a memfd closes, what was written to it is gone. So a process
 //! of its own, outside the program's and the manager's process group, keeps duplicates of both,
-//! and maps the page words. If the manager dies, the holder stops the programs (their faults
+//! and maps the page words. It is a copy of the manager from before that had anything: to execute
+//! a program for it takes ten times as long. If the manager dies, the holder stops the programs (their faults
 //! block, they never see a wrong byte), writes every dirty page to its file, and says so.
 
 use crate::interject::interject;
@@ -13,12 +14,12 @@ use crate::store::Store;
 use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId, TransferFlags};
-use pagekeeper_sys::process;
+use pagekeeper_sys::process::{self, Child};
 use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::signal::{self, SignalSet};
 use pagekeeper_sys::socket::Connection;
 use std::collections::{HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -36,16 +37,27 @@ struct Message {
     file: u32,
 }
 
-const WORDS: u32 = 1;
-const EXTENTS: u32 = 2;
-const MEMFD: u32 = 3;
-const STORE: u32 = 4;
-const USERFAULT: u32 = 5;
-const TAG: u32 = 6;
-const DONE: u32 = 7;
-const FORGET: u32 = 8;
-const ANSWER: u32 = 9;
-const INTERJECT: u32 = 10;
+const MEMFD: u32 = 1;
+const STORE: u32 = 2;
+const USERFAULT: u32 = 3;
+const TAG: u32 = 4;
+const DONE: u32 = 5;
+const FORGET: u32 = 6;
+const ANSWER: u32 = 7;
+const INTERJECT: u32 = 8;
+
+/// Whatever a user or a terminal sends to the manager and its program.
+const IGNORED: [i32; 9] = [
+    libc::SIGHUP,
+    libc::SIGINT,
+    libc::SIGQUIT,
+    libc::SIGPIPE,
+    libc::SIGTERM,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTTOU,
+    libc::SIGTTIN,
+];
 
 /// The manager's end.
 pub struct Holder {
@@ -56,22 +68,31 @@ pub struct Holder {
 }
 
 impl Holder {
-    /// Starts `program` (this program, with the argument that makes it a holder) and hands it the
-    /// tables. Call before there are threads. `tag` is in the environment of every program.
+    /// Starts it, and makes the tables that it shares. Call while there are no threads, and little
+    /// memory, descriptors and mappings: it has a copy of all memory, and shows all mappings.
     ///
     /// # Errors
     /// The process cannot be started.
-    pub fn start(mut program: Command, tag: &str) -> Result<(Holder, Table), std::io::Error> {
+    pub fn start() -> Result<(Holder, Table), Errno> {
         let (ours, theirs) = Connection::pair()?;
-        let child = program.stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null()).spawn()?;
-        let (words_fd, words) = SharedMap::create("pagekeeper-words", WORDS_BYTES)?;
-        let (extents_fd, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
+        let (_, words) = SharedMap::create("pagekeeper-words", WORDS_BYTES)?;
+        let (_, extents) = SharedMap::create("pagekeeper-extents", EXTENTS_BYTES)?;
+        let words: &'static SharedMap = Box::leak(Box::new(words));
+        let extents: &'static SharedMap = Box::leak(Box::new(extents));
+        let table = Table::new(words.all(), extents.all());
+        let child =
+            process::fork_with(theirs.into_fd(), |socket| be(Connection::from_fd(socket), table))?;
         let released = AtomicBool::new(false);
         let holder = Holder { socket: Mutex::new(ours), child: Mutex::new(child), released };
-        holder.send(WORDS, 0, Some(words_fd.as_fd()))?;
-        holder.send(EXTENTS, 0, Some(extents_fd.as_fd()))?;
-        holder.send_with(TAG, tag.as_bytes())?;
-        Ok((holder, table(words, extents)))
+        Ok((holder, table))
+    }
+
+    /// Tells it what is in the environment of every program.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn watch_for(&self, tag: &str) -> Result<(), Errno> {
+        self.send_with(TAG, tag.as_bytes())
     }
 
     fn send_with(&self, kind: u32, rest: &[u8]) -> Result<(), Errno> {
@@ -100,13 +121,12 @@ impl Holder {
     /// Releases it, once more if need be, and waits until it is gone.
     pub fn end(&self) {
         self.release();
-        let _ = self.child.lock().expect("lock").wait();
+        self.child.lock().expect("lock").wait();
     }
 
     /// Whether it has ended before it was told to.
     pub fn lost(&self) -> bool {
-        let gone = self.child.lock().expect("lock").try_wait().is_ok_and(|ended| ended.is_some());
-        gone && !self.released.load(Ordering::SeqCst)
+        self.child.lock().expect("lock").has_ended() && !self.released.load(Ordering::SeqCst)
     }
 
     /// The holder's process id.
@@ -142,16 +162,41 @@ impl Witness for std::sync::Arc<Holder> {
     }
 }
 
-fn table(words: SharedMap, extents: SharedMap) -> Table {
-    let words: &'static SharedMap = Box::leak(Box::new(words));
-    let extents: &'static SharedMap = Box::leak(Box::new(extents));
-    Table::new(words.all(), extents.all())
+/// What the holder process does.
+fn be(socket: Connection, table: Table) {
+    for number in IGNORED {
+        let _ = signal::ignore(number, true);
+    }
+    let _ = signal::set_mask(&SignalSet::of(&[]));
+    let _ = process::set_name("pk-holder");
+    // Who ends the manager by its command line is not to end this one.
+    let _ = process::set_title("pagekeeper holder");
+    // Out of the manager's process group and away from its terminal.
+    let _ = process::setsid();
+    match hold(&socket) {
+        Ok(None) => {}
+        Ok(Some(held)) => {
+            let rescue = held.rescue(&table);
+            let lost = match rescue.lost_pages {
+                0 => String::new(),
+                pages => format!("; {pages} dirty pages could not be written"),
+            };
+            let unsynced = match rescue.unsynced_files {
+                0 => String::new(),
+                files => format!("; {files} files could not be synced to storage"),
+            };
+            eprintln!(
+                "pagekeeper: the manager died; stopped {} processes, wrote {} dirty pages \
+                 back{lost}{unsynced}",
+                rescue.stopped, rescue.written_pages
+            );
+        }
+        Err(errno) => eprintln!("pagekeeper: the holder's socket: {errno}"),
+    }
 }
 
 #[derive(Default)]
 struct Held {
-    words: Option<SharedMap>,
-    extents: Option<SharedMap>,
     memfds: HashMap<u32, OwnedFd>,
     stores: HashMap<u32, OwnedFd>,
     userfaults: Vec<OwnedFd>,
@@ -159,23 +204,20 @@ struct Held {
 }
 
 /// What a holder did after its manager died.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Rescue {
+#[derive(Default)]
+struct Rescue {
     /// Processes stopped.
-    pub stopped: usize,
+    stopped: usize,
     /// Dirty pages written to their files.
-    pub written_pages: usize,
+    written_pages: usize,
     /// Dirty pages that could not be written.
-    pub lost_pages: usize,
+    lost_pages: usize,
     /// Files that were written to, but may not survive a power cut.
-    pub unsynced_files: usize,
+    unsynced_files: usize,
 }
 
-/// The holder process: holds until the manager says it is done (`None`), or dies.
-///
-/// # Errors
-/// The socket is not one.
-pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
+/// Holds until the manager says it is done (`None`), or dies.
+fn hold(socket: &Connection) -> Result<Option<Held>, Errno> {
     // It holds two descriptors a file, and a message whose descriptor finds no room loses it.
     pagekeeper_sys::launch::raise_open_files_limit();
     let mut held = Held::default();
@@ -203,8 +245,6 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
                 held.stores.remove(&message.file);
             }
             (ANSWER, _) => socket.send(message.as_bytes(), None)?,
-            (WORDS, Some(fd)) => held.words = SharedMap::new(&fd, 0, WORDS_BYTES).ok(),
-            (EXTENTS, Some(fd)) => held.extents = SharedMap::new(&fd, 0, EXTENTS_BYTES).ok(),
             (MEMFD, Some(fd)) => {
                 held.memfds.insert(message.file, fd);
             }
@@ -222,17 +262,13 @@ pub fn hold(socket: &Connection) -> Result<Option<Rescue>, Errno> {
             _ => {}
         }
     }
-    Ok(Some(held.rescue()))
+    Ok(Some(held))
 }
 
 impl Held {
-    fn rescue(mut self) -> Rescue {
+    fn rescue(mut self, table: &Table) -> Rescue {
         let stopped = stop_programs(&self.tag, &self.memory_files());
         let mut rescue = Rescue { stopped, ..Rescue::default() };
-        let (Some(words), Some(extents)) = (self.words.take(), self.extents.take()) else {
-            return rescue;
-        };
-        let table = table(words, extents);
         let stores: HashMap<u32, Store> =
             self.stores.drain().map(|(no, fd)| (no, Store::adopt(fd))).collect();
         let mut dirty: Vec<_> = table.dirty().collect();

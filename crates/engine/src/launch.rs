@@ -59,8 +59,6 @@ pub struct Options {
     pub window_pages: Option<u32>,
     /// The preload library.
     pub preload: PathBuf,
-    /// This program with the arguments that make it a holder.
-    pub holder: Vec<OsString>,
     /// Seed of random policies.
     pub seed: u64,
     /// Leave files that are only read to the kernel as long as nothing can be won, where a cgroup
@@ -181,6 +179,19 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.memory_bytes < MEMORY_BYTES_MIN {
         return Err(RunError::Memory { given: options.memory_bytes });
     }
+    let (holder, table) = Holder::start()
+        .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
+    let holder = Arc::new(holder);
+    let result = run_with(options, &holder, table);
+    holder.end();
+    result
+}
+
+fn run_with(
+    options: &Options,
+    holder: &Arc<Holder>,
+    table: Table,
+) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let frames = budget.frames(0);
     let policy =
@@ -208,17 +219,10 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     let how = standby.as_ref().map_or(how, |standby| format!("::{}", standby.place()));
     let tag = format!("{}={name}:{}{how}", wire::ENV_SOCKET, hex(&secret));
 
-    let mut holder = Command::new(&options.holder[0]);
-    holder.args(&options.holder[1..]);
-    let (holder, table) = Holder::start(holder, &tag)
-        .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
-    let holder = Arc::new(holder);
+    holder.watch_for(&tag).map_err(machine("the holder process has ended"))?;
     let privilege = Privilege::found(may_follow, holder.pid());
-    let result = privilege.limit(config).map_err(RunError::Machine).and_then(|config| {
-        run_held(options, policy, config, privilege, secret, &name, &tag, table, &holder, standby)
-    });
-    holder.end();
-    result
+    let config = privilege.limit(config).map_err(RunError::Machine)?;
+    run_held(options, policy, config, privilege, secret, &name, &tag, table, holder, standby)
 }
 
 #[allow(clippy::too_many_arguments)]

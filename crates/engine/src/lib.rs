@@ -22,7 +22,7 @@ mod forks;
 mod headroom;
 pub mod heap;
 mod heaps;
-pub mod holder;
+mod holder;
 mod idle;
 mod interject;
 mod job;

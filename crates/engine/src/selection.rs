@@ -19,7 +19,8 @@ pub struct SelectionError {
 /// Chooses files.
 #[derive(Debug, Clone)]
 pub struct Selection {
-    set: GlobSet,
+    /// Any path if there is none.
+    set: Option<GlobSet>,
     /// Files below this length are not managed.
     pub min_size_bytes: u64,
 }
@@ -31,6 +32,9 @@ impl Selection {
     /// # Errors
     /// A pattern is no glob.
     pub fn new(patterns: &[String], min_size_bytes: u64) -> Result<Selection, SelectionError> {
+        if patterns.is_empty() {
+            return Ok(Selection { set: None, min_size_bytes });
+        }
         let mut builder = GlobSetBuilder::new();
         for pattern in patterns {
             let glob = |text: &str| {
@@ -44,19 +48,17 @@ impl Selection {
                 builder.add(glob(&format!("**/{pattern}"))?);
             }
         }
-        if patterns.is_empty() {
-            builder.add(Glob::new("*").expect("a star is a glob"));
-        }
         let set = builder
             .build()
             .map_err(|e| SelectionError { pattern: patterns.join(" "), reason: e.to_string() })?;
-        Ok(Selection { set, min_size_bytes })
+        Ok(Selection { set: Some(set), min_size_bytes })
     }
 
     /// Whether a path is chosen, whatever its size.
     pub fn matches(&self, path: &str) -> bool {
         let kernel = ["/proc/", "/sys/", "/dev/"].iter().any(|p| path.starts_with(p));
-        (!kernel || path.starts_with("/dev/shm/")) && self.set.is_match(path)
+        (!kernel || path.starts_with("/dev/shm/"))
+            && self.set.as_ref().is_none_or(|set| set.is_match(path))
     }
 }
 

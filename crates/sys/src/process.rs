@@ -525,22 +525,111 @@ pub fn setsid() -> Result<()> {
 /// [`Errno::BUSY`]: this process has more than one thread, whose locks the child would find taken for
 /// ever; [`Errno::AGAIN`], [`Errno::NOMEM`].
 pub fn fork(f: impl FnOnce()) -> Result<()> {
-    if fs::read_dir("/proc/self/task").map_err(|e| errno(&e))?.count() != 1 {
-        return Err(Errno::BUSY);
-    }
+    check_alone()?;
     crate::signal::ignore(libc::SIGCHLD, true)?;
-    // SAFETY: no other thread exists, so the child's memory is that of a whole program.
-    if crate::check(unsafe { libc::fork() })? == 0 {
+    fork_alone(|| {
         let ends_with_parent = set_parent_death_signal(libc::SIGKILL).is_ok();
-        // SAFETY: nothing in this process uses a descriptor from here on but what `f` opens.
-        unsafe { libc::close_range(0, libc::c_uint::MAX, 0) };
+        close_range(0, libc::c_int::MAX);
         if ends_with_parent {
-            let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
+            f();
         }
+    })
+    .map(drop)
+}
+
+/// Makes a child that runs `f` in a copy of this process's memory, and outlives this process. Of its
+/// descriptors it has the given one and standard error.
+///
+/// # Errors
+/// As [`fork`]; those of `/dev/null`.
+pub fn fork_with(kept: OwnedFd, f: impl FnOnce(OwnedFd)) -> Result<Child> {
+    check_alone()?;
+    let null = fs::File::options().read(true).write(true).open("/dev/null").map_err(|e| errno(&e))?;
+    let id = fork_alone(|| {
+        let _ = rustix::stdio::dup2_stdin(&null);
+        let _ = rustix::stdio::dup2_stdout(&null);
+        let number = kept.as_raw_fd();
+        close_range(libc::STDERR_FILENO + 1, number - 1);
+        close_range(number + 1, libc::c_int::MAX);
+        f(kept);
+    })?;
+    Ok(Child { id, ended: false })
+}
+
+/// A child of [`fork_with`].
+#[derive(Debug)]
+pub struct Child {
+    id: u32,
+    ended: bool,
+}
+
+impl Child {
+    /// Its process id, which is no other process's before its end was seen.
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.look(rustix::process::WaitOptions::NOHANG);
+        self.ended
+    }
+
+    /// Waits for its end.
+    pub fn wait(&mut self) {
+        while !self.ended {
+            self.look(rustix::process::WaitOptions::empty());
+        }
+    }
+
+    fn look(&mut self, how: rustix::process::WaitOptions) {
+        self.ended = self.ended
+            || match rustix::process::waitpid(pid(self.id).ok(), how) {
+                Ok(ended) => ended.is_some(),
+                Err(error) => error != Errno::INTR,
+            };
+    }
+}
+
+fn check_alone() -> Result<()> {
+    let threads = fs::read_dir("/proc/self/task").map_err(|e| errno(&e))?.count();
+    if threads == 1 { Ok(()) } else { Err(Errno::BUSY) }
+}
+
+/// Calls `f` in a child of this process, which has but one thread, and ends it.
+fn fork_alone(f: impl FnOnce()) -> Result<u32> {
+    // SAFETY: no other thread exists, so the child's memory is that of a whole program.
+    let id = crate::check(unsafe { libc::fork() })?;
+    if id == 0 {
+        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(f));
         // SAFETY: ends the process, and runs nothing else.
         unsafe { libc::_exit(0) };
     }
-    Ok(())
+    Ok(id as u32)
+}
+
+/// For a forked child, which uses none of these.
+fn close_range(first: libc::c_int, last: libc::c_int) {
+    if first <= last {
+        // SAFETY: nothing in this process uses such a descriptor from here on but what is opened.
+        unsafe { libc::close_range(first as libc::c_uint, last as libc::c_uint, 0) };
+    }
+}
+
+/// Names this process in `/proc/PID/cmdline`, for `ps` and `pkill`, in place of the command line that
+/// it was started with, as far as that is long.
+///
+/// # Errors
+/// `/proc` cannot be used.
+pub fn set_title(title: &str) -> Result<()> {
+    let stat = read_proc("/proc/self/stat")?;
+    let place = |n| stat_field(&stat, n).ok_or(Errno::PROTO);
+    let (start, end): (u64, u64) = (place(48)?, place(49)?);
+    let mut words = title.replace(' ', "\0").into_bytes();
+    words.resize(end.saturating_sub(start) as usize, 0);
+    // What this process has been told is read once, at its start.
+    let memory = fs::File::options().write(true).open("/proc/self/mem").map_err(|e| errno(&e))?;
+    std::os::unix::fs::FileExt::write_all_at(&memory, &words, start).map_err(|e| errno(&e))
 }
 
 /// How a child ended.

@@ -4,7 +4,6 @@ pub(crate) mod completions;
 pub(crate) mod doctor;
 pub(crate) mod export;
 pub(crate) mod hipec;
-pub(crate) mod holder;
 pub(crate) mod import;
 pub(crate) mod man;
 pub(crate) mod policies;
@@ -40,6 +39,5 @@ pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
         Command::Doctor(args) => doctor::run(&args),
         Command::Completions(args) => completions::run(&args).map(ok),
         Command::Man(args) => man::run(&args).map(ok),
-        Command::Holder => holder::run().map(ok),
     }
 }
