@@ -11,11 +11,12 @@ use crate::failure::{Failure, Kind};
 use crate::policy_text;
 use crate::report::{count, say};
 use crate::watch::Saved;
-use pagekeeper::launch::Control;
+use pagekeeper::launch::{Control, Source};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::process::parent_of;
 use pagekeeper_sys::socket::{Connection, Listener};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 
 /// Bytes of a program in a message.
@@ -31,31 +32,48 @@ fn is_ours(connection: &Connection) -> bool {
     connection.peer().is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
 }
 
-/// Answers whoever of this user wants another policy for this run, until the process ends.
-pub(crate) fn serve(control: Control) {
-    let Ok(listener) = Listener::bind(&name_of(std::process::id()), false) else {
-        // No abstract sockets here: the policy stays.
-        return;
-    };
-    spawn("pk-control", move || {
-        while let Ok(caller) = listener.accept(false) {
-            let Some(caller) = caller.filter(is_ours) else { continue };
-            let answer = receive(&caller).and_then(|spec| {
-                let pages = control.replace_policy(&spec)?;
-                Ok(switched(&spec, pages))
-            });
-            let (status, text) = match &answer {
-                Ok(text) => (0, text),
-                Err(text) => (1, text),
-            };
-            if answer.is_ok() {
-                say(text);
-            }
-            let mut message = vec![status];
-            message.extend_from_slice(&text.as_bytes()[..text.len().min(PART_BYTES)]);
-            let _ = caller.send(&message, None);
+/// Answers whoever of this user wants another policy for this run.
+pub(crate) fn serve(control: Control) -> Option<Box<dyn Source>> {
+    // Without abstract sockets the policy stays.
+    let listener = Listener::bind(&name_of(std::process::id()), true).ok()?;
+    Some(Box::new(Callers { listener, control }))
+}
+
+struct Callers {
+    listener: Listener,
+    control: Control,
+}
+
+impl Source for Callers {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+
+    fn serve(&mut self) -> bool {
+        let Ok(caller) = self.listener.accept(false) else { return false };
+        if let Some(caller) = caller.filter(is_ours) {
+            let control = self.control.clone();
+            spawn("pk-control", move || answer(&caller, &control));
         }
+        true
+    }
+}
+
+fn answer(caller: &Connection, control: &Control) {
+    let answer = receive(caller).and_then(|spec| {
+        let pages = control.replace_policy(&spec)?;
+        Ok(switched(&spec, pages))
     });
+    let (status, text) = match &answer {
+        Ok(text) => (0, text),
+        Err(text) => (1, text),
+    };
+    if answer.is_ok() {
+        say(text);
+    }
+    let mut message = vec![status];
+    message.extend_from_slice(&text.as_bytes()[..text.len().min(PART_BYTES)]);
+    let _ = caller.send(&message, None);
 }
 
 fn switched(spec: &PolicySpec, pages: u32) -> String {

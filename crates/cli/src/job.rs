@@ -64,6 +64,8 @@ pub(crate) struct Job {
     /// Files are managed from their first use.
     pub(crate) from_start: bool,
     pub(crate) command: Vec<OsString>,
+    /// Where its program was found.
+    pub(crate) path: PathBuf,
 }
 
 impl JobArgs {
@@ -79,9 +81,9 @@ impl JobArgs {
         sampling: Option<SamplingShare>,
     ) -> Result<Job, Failure> {
         let config = Config::load(self.config.as_deref())?;
-        let path = program::find(&self.command[0])?;
-        program::check_reachable(&path)?;
-        let path = std::path::absolute(&path).unwrap_or(path);
+        let found = program::find(&self.command[0])?;
+        program::check_reachable(&found)?;
+        let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
         let resolved = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
         let given = Settings {
             policy,
@@ -120,6 +122,7 @@ impl JobArgs {
             sampling: settings.sampling.unwrap_or_default(),
             from_start: settings.from_start.unwrap_or(false),
             command: self.command,
+            path: found,
         })
     }
 }
@@ -133,6 +136,7 @@ impl Job {
         let (program, arguments) = self.command.split_first().expect("clap requires a program");
         Ok(Options {
             program: program.clone(),
+            path: self.path.clone(),
             arguments: arguments.to_vec(),
             policy: self.policy.clone(),
             memory_bytes: self.memory.0,

@@ -6,11 +6,11 @@
 //! group, the program included; signals sent to the manager alone are passed on.
 
 use crate::report;
+use pagekeeper::launch::Source;
 use pagekeeper_sys::launch::ChildSetup;
+use pagekeeper_sys::process;
 use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
-use pagekeeper_sys::{Errno, process};
-use rustix::event::{PollFd, PollFlags, poll};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, ExitCode};
 
 /// Signals that users and service managers send to stop, reload or tell a program something.
@@ -28,33 +28,41 @@ pub(crate) fn prepare(command: &mut Command) {
     ChildSetup { unblock_signals: true, ..ChildSetup::default() }.apply(command);
 }
 
-/// After the program was started: passes signals on for as long as this process lives.
-pub(crate) fn forward_to(pid: u32) {
+/// After the program was started: passes signals on.
+pub(crate) fn forward_to(pid: u32) -> Option<Box<dyn Source>> {
     // By descriptor: the number may be another process's once the program has ended.
     let (Ok(program), Ok(arrivals)) =
         (process::pidfd_open(pid), SignalFd::new(&SignalSet::of(&TAKEN)))
     else {
         report::say("out of descriptors: signals will not reach the program");
-        return;
+        return None;
     };
-    let forward = move || {
+    Some(Box::new(Forwarding { program, arrivals }))
+}
+
+struct Forwarding {
+    program: OwnedFd,
+    arrivals: SignalFd,
+}
+
+impl Source for Forwarding {
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.arrivals.as_fd()
+    }
+
+    fn serve(&mut self) -> bool {
         loop {
-            match arrivals.read() {
+            match self.arrivals.read() {
                 // The kernel sent it for the terminal, to the program as well.
                 Ok(Some(arrived)) if arrived.sender_pid == 0 => {}
                 Ok(Some(arrived)) => {
-                    let _ = process::send_signal(program.as_fd(), arrived.signal);
+                    let _ = process::send_signal(self.program.as_fd(), arrived.signal);
                 }
-                Ok(None) => {
-                    let _ = poll(&mut [PollFd::new(&arrivals, PollFlags::IN)], None);
-                }
-                Err(Errno::INTR) => {}
-                Err(_) => return,
+                Ok(None) => return true,
+                Err(_) => return false,
             }
         }
-    };
-    let thread = std::thread::Builder::new().name("pk-signals".into());
-    drop(thread.spawn(forward).expect("a thread can be started"));
+    }
 }
 
 /// Ends this process by the signal that ended the program, so that whoever waits sees what it

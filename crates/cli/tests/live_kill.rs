@@ -336,6 +336,33 @@ time.sleep(100)
     }
 }
 
+/// The holder is a copy of the manager. Who ends processes by their command line (`pkill -f`) must not
+/// end it with the manager, and it must not keep pipes open that others wait for.
+#[test]
+fn the_holder_is_named_by_itself_and_holds_nothing_of_the_managers() {
+    if !live::ready() {
+        return;
+    }
+    let place = Scratch::new("kill-named");
+    let mut run = command(&place, Some(&Budget::kib(128)), "sleep");
+    run.arg("100").stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let tree = Tree::start(&mut run);
+    let holder = || children(tree.pid()).into_iter().find(|(_, called)| called == "pk-holder");
+    until("there is a holder", || holder().is_some());
+    let of = format!("/proc/{}", holder().unwrap().0.as_raw_pid());
+    let words = || -> Vec<String> {
+        let line = std::fs::read_to_string(format!("{of}/cmdline")).unwrap();
+        line.split_terminator('\0').filter(|word| !word.is_empty()).map(String::from).collect()
+    };
+    until("it has its own name", || words() == ["pagekeeper", "holder"]);
+    let open = std::fs::read_dir(format!("{of}/fd")).unwrap().flatten();
+    let open: Vec<_> = open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).collect();
+    let (null, others): (Vec<_>, Vec<_>) =
+        open.iter().map(|what| what.to_string_lossy()).partition(|what| what == "/dev/null");
+    assert_eq!((null.len(), others.len()), (3, 1), "{open:?}");
+    assert!(others[0].starts_with("socket:"), "{open:?}");
+}
+
 /// The holder knew programs by their environment alone. One that had written its title over it,
 /// as servers do, ran on without a manager, and read zeros from the moment the holder ended.
 #[test]

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 /// Number in the epoll set of the descriptor that wakes the event thread.
 const KICK: u64 = u64::MAX;
 /// How often address spaces are checked for being gone.
-const REAP_EVERY: Duration = Duration::from_millis(200);
+pub(crate) const REAP_EVERY: Duration = Duration::from_millis(200);
 
 impl Manager {
     /// Reads and serves events until `stop` says so. Runs on a thread of its own.

@@ -1,6 +1,8 @@
 //! Runs an unmodified program under a manager.
 
+use crate::crew::spawn;
 use crate::engine::Engine;
+use crate::events::REAP_EVERY;
 use crate::holder::Holder;
 use crate::live::LivePort;
 use crate::manager::Manager;
@@ -9,19 +11,21 @@ use crate::privilege::Privilege;
 use crate::recorder::{self, Content};
 use crate::scratch::Scratch;
 use crate::selection::Selection;
-use crate::standby::Standby;
+use crate::standby::{self, Standby};
 use crate::stats::{StandbyReport, Stats};
 use crate::table::Table;
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::socket::Listener;
-use pagekeeper_sys::userfault;
+use pagekeeper_sys::{Errno, process, userfault};
 use pagekeeper_trace::TraceError;
 use pagekeeper_wire as wire;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
-use std::os::unix::process::ExitStatusExt;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -39,8 +43,10 @@ const STUCK_AFTER: Duration = Duration::from_secs(10);
 /// How to run.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The program.
+    /// The program, as it was named.
     pub program: OsString,
+    /// Where it was found.
+    pub path: PathBuf,
     /// Its arguments.
     pub arguments: Vec<OsString>,
     /// Which policy.
@@ -79,9 +85,18 @@ pub struct HeapOptions {
     pub scratch: PathBuf,
 }
 
+/// Something that the thread that waits for the program looks after meanwhile, and must not be kept
+/// waiting by.
+pub trait Source {
+    /// Readable when there is something to do.
+    fn descriptor(&self) -> BorrowedFd<'_>;
+    /// Does it. False if there will be nothing more to do.
+    fn serve(&mut self) -> bool;
+}
+
 /// Who takes a run's control.
 #[derive(Clone)]
-pub struct ControlHook(pub Arc<dyn Fn(Control) + Send + Sync>);
+pub struct ControlHook(pub Arc<dyn Fn(Control) -> Option<Box<dyn Source>> + Send + Sync>);
 
 impl std::fmt::Debug for ControlHook {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -114,9 +129,9 @@ impl Control {
 pub struct Hooks {
     /// With the command, before it is started: sets up signals, enters a cgroup.
     pub prepare: Option<fn(&mut Command)>,
-    /// With the program's process id, which is not reused before this returns:
-    /// forwards signals.
-    pub started: Option<fn(u32)>,
+    /// With the program's process id, which is not reused before this returns: what forwards
+    /// signals.
+    pub started: Option<fn(u32) -> Option<Box<dyn Source>>>,
 }
 
 /// Why a program could not be run, or not to its end.
@@ -187,11 +202,7 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     result
 }
 
-fn run_with(
-    options: &Options,
-    holder: &Arc<Holder>,
-    table: Table,
-) -> Result<Outcome, RunError> {
+fn run_with(options: &Options, holder: &Arc<Holder>, table: Table) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let frames = budget.frames(0);
     let policy =
@@ -275,11 +286,12 @@ fn run_held(
     if let Some(standby) = standby {
         let _ = manager.standby.set(standby);
     }
-    let listener = Listener::bind(name.as_bytes(), false).map_err(machine("no socket"))?;
+    let listener = Listener::bind(name.as_bytes(), true).map_err(machine("no socket"))?;
 
     let (_, value) = tag.split_once('=').expect("a tag is an assignment");
-    let mut command = Command::new(&options.program);
+    let mut command = Command::new(&options.path);
     command
+        .arg0(&options.program)
         .args(&options.arguments)
         .env("LD_PRELOAD", preload_list(&options.preload))
         .env(wire::ENV_SOCKET, value);
@@ -294,14 +306,25 @@ fn run_held(
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));
-    let threads = start_threads(&manager, holder, listener, &stop, options);
+    set_crew(&manager, holder, &stop);
+    if !manager.stands_by() {
+        manager.call_crew().expect("threads can be started");
+    }
+    let mut wait = Wait { manager: &manager, listener: Some(listener), sources: Vec::new() };
     if let Some(started) = options.hooks.started {
-        started(child.id());
+        wait.sources.extend(started(child.id()));
     }
     if let Some(ControlHook(hook)) = &options.control {
-        hook(Control { manager: Arc::downgrade(&manager), seed: options.seed });
+        let control = Control { manager: Arc::downgrade(&manager), seed: options.seed };
+        wait.sources.extend(hook(control));
     }
-    let status = wait(&manager, &mut child);
+    let mut watch = None;
+    let status = wait.for_program(&mut child, || {
+        if manager.standby.get().is_some() {
+            let watched = spawn("pk-standby", watch_standby(&manager, holder, &stop, options));
+            watch = Some(watched.expect("a thread can be started"));
+        }
+    });
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
 
     let unwritten: Vec<(String, String)> = manager
@@ -314,11 +337,13 @@ fn run_held(
     holder.release();
     stop.store(true, Ordering::SeqCst);
     let _ = manager.kick.notify();
+    let crew = manager.crew.close();
     let workers = manager.workers.close();
+    let threads: Vec<_> = crew.into_iter().chain(workers).chain(watch).collect();
     for thread in &threads {
         thread.thread().unpark();
     }
-    for thread in threads.into_iter().chain(workers) {
+    for thread in threads {
         let _ = thread.join();
     }
     // What they handed over to each other when some had stopped already: recordings tell how heaps
@@ -374,48 +399,44 @@ fn header(options: &Options, config: Config) -> pagekeeper_trace::Header {
         .with("command", command)
 }
 
-fn start_threads(
+/// What the manager needs once it manages something.
+fn set_crew(manager: &Arc<Manager>, holder: &Arc<Holder>, stop: &Arc<AtomicBool>) {
+    let (weak, holder, stop) = (Arc::downgrade(manager), holder.clone(), stop.clone());
+    manager.crew.set(Box::new(move |threads| {
+        let manager = weak.upgrade().ok_or(Errno::SRCH)?;
+        let (m, s) = (manager.clone(), stop.clone());
+        threads.push(spawn("pk-events", move || m.event_loop(&|| s.load(Ordering::SeqCst)))?);
+        let worker = move || {
+            let m = weak.upgrade()?;
+            spawn("pk-worker", move || m.work_loop()).ok()
+        };
+        manager.workers.hire(WORKERS, Box::new(worker))?;
+        let m = manager.clone();
+        threads.push(spawn("pk-writer", move || write_behind(&m, &holder, &stop))?);
+        // It ends with the process, since nothing wakes a read.
+        drop(spawn("pk-watch", move || manager.watch_loop())?);
+        Ok(())
+    }));
+}
+
+/// Ends the standby when memory gets short.
+fn watch_standby(
     manager: &Arc<Manager>,
     holder: &Arc<Holder>,
-    listener: Listener,
     stop: &Arc<AtomicBool>,
     options: &Options,
-) -> Vec<std::thread::JoinHandle<()>> {
-    let spawn = |name: &str, f: Box<dyn FnOnce() + Send>| {
-        std::thread::Builder::new().name(name.into()).spawn(f).expect("a thread can be started")
-    };
-    // First: the program's first question waits for it. It ends with the process, since nothing
-    // wakes an accept.
-    let m = manager.clone();
-    drop(spawn("pk-accept", Box::new(move || m.accept_loop(&listener))));
-    let mut threads = Vec::new();
-    let (m, s) = (manager.clone(), stop.clone());
-    threads.push(spawn("pk-events", Box::new(move || m.event_loop(&|| s.load(Ordering::SeqCst)))));
-    let m = Arc::downgrade(manager);
-    let worker = move || {
-        let m = m.upgrade()?;
-        std::thread::Builder::new().name("pk-worker".into()).spawn(move || m.work_loop()).ok()
-    };
-    manager.workers.hire(WORKERS, Box::new(worker));
+) -> impl FnOnce() + Send + 'static {
     let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
-    threads.push(spawn("pk-writer", Box::new(move || write_behind(&m, &h, &s))));
-    if manager.stands_by() {
-        let (m, s, h) = (manager.clone(), stop.clone(), holder.clone());
-        let (policy, seed) = (options.policy.clone(), options.seed);
-        let watch = move || {
-            // What the kernel's counts show has not to be found out again.
-            let looped = || {
-                if let Ok(policy) = policy.with("start", "mru") {
-                    let _ = m.engine.replace_policy(&policy, seed);
-                }
-            };
-            m.watch_standby(looped, |inode| h.interject(inode), || s.load(Ordering::SeqCst));
+    let (policy, seed) = (options.policy.clone(), options.seed);
+    move || {
+        // What the kernel's counts show has not to be found out again.
+        let looped = || {
+            if let Ok(policy) = policy.with("start", "mru") {
+                let _ = m.engine.replace_policy(&policy, seed);
+            }
         };
-        threads.push(spawn("pk-standby", Box::new(watch)));
+        m.watch_standby(looped, |inode| h.interject(inode), || s.load(Ordering::SeqCst));
     }
-    let m = manager.clone();
-    drop(spawn("pk-watch", Box::new(move || m.watch_loop())));
-    threads
 }
 
 /// Writes dirty pages back from time to time, and names what is stuck.
@@ -453,31 +474,91 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     }
 }
 
-/// Waits for the program, and then for whatever it left behind that uses managed files.
-fn wait(manager: &Manager, child: &mut std::process::Child) -> ExitStatus {
-    let status = loop {
-        match child.wait() {
-            Ok(status) => break status,
-            Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(_) => break ExitStatus::from_raw(1 << 8),
+/// What the thread that waits for the program does meanwhile: what is not worth a thread of its own.
+struct Wait<'a> {
+    manager: &'a Arc<Manager>,
+    listener: Option<Listener>,
+    sources: Vec<Box<dyn Source>>,
+}
+
+impl Wait<'_> {
+    /// Waits for the program, and then for whatever it left behind that uses managed files. Calls
+    /// `goes_on` if that takes longer than [`standby::EVERY`].
+    fn for_program(&mut self, child: &mut Child, goes_on: impl FnOnce()) -> ExitStatus {
+        let start = Instant::now();
+        let mut goes_on = Some(goes_on);
+        let program = process::pidfd_open(child.id()).ok();
+        let status = loop {
+            let pause = match (&goes_on, &program) {
+                (Some(_), _) => Some(standby::EVERY.saturating_sub(start.elapsed())),
+                // Nobody tells of its end.
+                (None, None) => Some(standby::EVERY),
+                (None, Some(_)) => None,
+            };
+            self.serve(program.as_ref().map(AsFd::as_fd), pause);
+            match child.try_wait() {
+                Ok(Some(status)) => break status,
+                Ok(None) => {}
+                Err(_) => break ExitStatus::from_raw(1 << 8),
+            }
+            if start.elapsed() >= standby::EVERY
+                && let Some(goes_on) = goes_on.take()
+            {
+                goes_on();
+            }
+        };
+        let ended = Instant::now();
+        let mut reaped = ended;
+        let mut told = false;
+        // Of a program that left nothing behind, the last words are read in a moment.
+        let mut pause = Duration::from_micros(50);
+        while self.manager.in_use() {
+            self.serve(None, Some(pause));
+            pause = (2 * pause).min(Duration::from_millis(2));
+            if start.elapsed() >= standby::EVERY
+                && let Some(goes_on) = goes_on.take()
+            {
+                goes_on();
+            }
+            // As the event thread does, if there is one.
+            if reaped.elapsed() >= REAP_EVERY && !self.manager.crew.is_here() {
+                reaped = Instant::now();
+                self.manager.reap();
+            }
+            if !told && ended.elapsed() > Duration::from_secs(3) {
+                told = true;
+                eprintln!(
+                    "pagekeeper: the program ended; waiting for processes it left behind that use \
+                     managed files"
+                );
+            }
         }
-    };
-    let start = Instant::now();
-    let mut told = false;
-    // Of a program that left nothing behind, the last words are read in a moment.
-    let mut pause = Duration::from_micros(50);
-    while manager.in_use() {
-        std::thread::sleep(pause);
-        pause = (2 * pause).min(Duration::from_millis(2));
-        if !told && start.elapsed() > Duration::from_secs(3) {
-            told = true;
-            eprintln!(
-                "pagekeeper: the program ended; waiting for processes it left behind that use \
-                 managed files"
-            );
-        }
+        status
     }
-    status
+
+    /// Looks after everything until `end` or a source is readable, or `pause` is over.
+    fn serve(&mut self, end: Option<BorrowedFd<'_>>, pause: Option<Duration>) {
+        let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
+        let listener = self.listener.as_ref().map(AsFd::as_fd);
+        let sources = self.sources.iter().map(|source| source.descriptor());
+        let mut fds: Vec<PollFd<'_>> = [listener, end]
+            .into_iter()
+            .flatten()
+            .chain(sources)
+            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
+            .collect();
+        if poll(&mut fds, pause.as_ref()).is_err() {
+            return;
+        }
+        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+        let calls = listener.is_some() && ready.next() == Some(true);
+        let mut ready: Vec<bool> = ready.skip(usize::from(end.is_some())).collect();
+        if calls && self.listener.as_ref().is_some_and(|l| !self.manager.accept(l)) {
+            self.listener = None;
+        }
+        let mut ready = ready.drain(..);
+        self.sources.retain_mut(|source| ready.next() != Some(true) || source.serve());
+    }
 }
 
 fn preload_list(library: &std::path::Path) -> OsString {

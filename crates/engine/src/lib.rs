@@ -10,6 +10,7 @@ mod around;
 mod change;
 pub mod compressed;
 pub mod core;
+mod crew;
 pub mod engine;
 mod errors;
 mod events;

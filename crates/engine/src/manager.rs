@@ -1,6 +1,7 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
 use crate::change::NO_BYTES;
+use crate::crew::Crew;
 use crate::engine::{Deferred, Engine};
 use crate::forks::Forks;
 use crate::heaps::Heaps;
@@ -183,6 +184,7 @@ pub struct Manager {
     pub(crate) heaps: Heaps,
     pub(crate) forks: Forks,
     pub(crate) workers: Workers,
+    pub(crate) crew: Crew,
     pub(crate) epoll: Epoll,
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
@@ -225,6 +227,7 @@ impl Manager {
             heaps: Heaps::default(),
             forks: Forks::default(),
             workers: Workers::new(),
+            crew: Crew::default(),
             epoll: Epoll::new()?,
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
@@ -427,6 +430,7 @@ impl Manager {
             (slot.name.clone(), slot.id)
         };
         self.may_take(no, id, taker).map_err(|reason| self.refuse(no, reason))?;
+        self.call_crew().map_err(|e| self.refuse(no, format!("no thread can be started: {e}")))?;
         let store = Store::open(fd).map_err(|e| {
             self.refuse(no, format!("cannot be opened again for reading: {e}"));
         })?;
@@ -637,6 +641,7 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
+        self.call_crew()?;
         self.tell(|witness| witness.space(userfault.as_fd()));
         let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
         if pid != 0 {

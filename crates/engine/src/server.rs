@@ -54,10 +54,14 @@ fn errno_of(error: PortError) -> Errno {
 }
 
 impl Manager {
-    /// Accepts connections until the listener fails. Runs on a thread of its own.
-    pub(crate) fn accept_loop(self: &Arc<Self>, listener: &Listener) {
-        while let Ok(socket) = listener.accept(false) {
-            let Some(socket) = socket else { continue };
+    /// Accepts the connections that wait. False if the listener failed.
+    pub(crate) fn accept(self: &Arc<Self>, listener: &Listener) -> bool {
+        loop {
+            let socket = match listener.accept(false) {
+                Ok(Some(socket)) => socket,
+                Ok(None) => return true,
+                Err(_) => return false,
+            };
             let manager = self.clone();
             let thread = std::thread::Builder::new()
                 .name("pk-client".into())

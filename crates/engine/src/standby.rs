@@ -35,7 +35,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// How often the kernel's counts are looked at.
-const EVERY: Duration = Duration::from_millis(10);
+pub(crate) const EVERY: Duration = Duration::from_millis(10);
 /// And while so much memory is free that it cannot be full before the next look, so that a program that
 /// never fills it is hardly looked at.
 const FREE_EVERY_MAX: Duration = Duration::from_millis(100);
@@ -237,7 +237,7 @@ impl Standby {
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
         let mut since: Option<(Instant, Pressure)> = None;
-        let mut pause = EVERY;
+        let mut pause = EVERY.saturating_sub(self.started.elapsed());
         while self.holds() && !stop() {
             std::thread::park_timeout(pause);
             pause = EVERY;

@@ -2,6 +2,7 @@
 
 use crate::core::Fault;
 use crate::engine::Deferred;
+use pagekeeper_sys::Errno;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
@@ -61,10 +62,14 @@ impl Workers {
 
     /// Starts a thread now, and up to `most` when there is more work than idle ones: a run that
     /// has little to do costs no more than it needs.
-    pub(crate) fn hire(&self, most: usize, start: Start) {
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn hire(&self, most: usize, start: Start) -> Result<(), Errno> {
         let (_, start) = self.hire.get_or_init(|| (most, start));
-        let first = start().expect("a thread can be started");
+        let first = start().ok_or(Errno::AGAIN)?;
         self.queue.lock().expect("lock").hired.push(first);
+        Ok(())
     }
 
     pub(crate) fn push(&self, work: Work) {
@@ -124,18 +129,20 @@ mod tests {
         let barrier = Arc::new(Barrier::new(most + 1));
         let (started, starts) = mpsc::channel();
         let (weak, at) = (Arc::downgrade(&workers), barrier.clone());
-        workers.hire(
-            most,
-            Box::new(move || {
-                let (workers, barrier) = (weak.upgrade()?, at.clone());
-                started.send(()).ok()?;
-                Some(std::thread::spawn(move || {
-                    while workers.next().is_some() {
-                        barrier.wait();
-                    }
-                }))
-            }),
-        );
+        workers
+            .hire(
+                most,
+                Box::new(move || {
+                    let (workers, barrier) = (weak.upgrade()?, at.clone());
+                    started.send(()).ok()?;
+                    Some(std::thread::spawn(move || {
+                        while workers.next().is_some() {
+                            barrier.wait();
+                        }
+                    }))
+                }),
+            )
+            .unwrap();
         (workers, barrier, starts)
     }
 

@@ -544,7 +544,8 @@ pub fn fork(f: impl FnOnce()) -> Result<()> {
 /// As [`fork`]; those of `/dev/null`.
 pub fn fork_with(kept: OwnedFd, f: impl FnOnce(OwnedFd)) -> Result<Child> {
     check_alone()?;
-    let null = fs::File::options().read(true).write(true).open("/dev/null").map_err(|e| errno(&e))?;
+    let null =
+        fs::File::options().read(true).write(true).open("/dev/null").map_err(|e| errno(&e))?;
     let id = fork_alone(|| {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);

@@ -80,7 +80,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         if let Some((text, path, bytes)) = followed.clone() {
             control::follow_file(control.clone(), text, path, bytes);
         }
-        control::serve(control);
+        control::serve(control)
     })));
     job::execute(&options, args.stats.as_deref(), args.verbose)
 }
