@@ -82,7 +82,10 @@ mod tests {
         let crew = || {
             let (crew, started) = (Crew::default(), started.clone());
             crew.set(Box::new(move |threads| {
-                threads.push(spawn("one", move || drop(started.fetch_add(1, SeqCst)))?);
+                let work = move || {
+                    started.fetch_add(1, SeqCst);
+                };
+                threads.push(spawn("one", work)?);
                 Ok(())
             }));
             crew

@@ -94,6 +94,9 @@ pub trait Source {
     fn serve(&mut self) -> bool;
 }
 
+/// Given the program's process id.
+pub type Started = fn(u32) -> Option<Box<dyn Source>>;
+
 /// Who takes a run's control.
 #[derive(Clone)]
 pub struct ControlHook(pub Arc<dyn Fn(Control) -> Option<Box<dyn Source>> + Send + Sync>);
@@ -131,7 +134,7 @@ pub struct Hooks {
     pub prepare: Option<fn(&mut Command)>,
     /// With the program's process id, which is not reused before this returns: what forwards
     /// signals.
-    pub started: Option<fn(u32) -> Option<Box<dyn Source>>>,
+    pub started: Option<Started>,
 }
 
 /// Why a program could not be run, or not to its end.
