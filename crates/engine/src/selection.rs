@@ -27,7 +27,8 @@ pub struct Selection {
 
 impl Selection {
     /// Files whose path matches any of the patterns (`*` also matches `/`); any file when there is
-    /// none. A pattern without `/` is matched against the file name as well.
+    /// none, but for shared memory (`/dev/shm`), which is in memory already. A pattern without `/` is
+    /// matched against the file name as well.
     ///
     /// # Errors
     /// A pattern is no glob.
@@ -57,8 +58,11 @@ impl Selection {
     /// Whether a path is chosen, whatever its size.
     pub fn matches(&self, path: &str) -> bool {
         let kernel = ["/proc/", "/sys/", "/dev/"].iter().any(|p| path.starts_with(p));
-        (!kernel || path.starts_with("/dev/shm/"))
-            && self.set.as_ref().is_none_or(|set| set.is_match(path))
+        match &self.set {
+            // Shared memory is no file to cache, unless it is asked for.
+            Some(set) => (!kernel || path.starts_with("/dev/shm/")) && set.is_match(path),
+            None => !kernel,
+        }
     }
 }
 
@@ -73,8 +77,11 @@ mod tests {
         assert!(s.matches("/x/index/1.bin"));
         assert!(!s.matches("/x/a.dbx"));
         let all = Selection::new(&[], 0).unwrap();
-        assert!(all.matches("/any/thing") && all.matches("/dev/shm/x"));
+        assert!(all.matches("/any/thing"));
         assert!(!all.matches("/proc/self/maps") && !all.matches("/dev/null"));
+        // What shm_open(3) makes: programs' shared memory, unless it was asked for.
+        assert!(!all.matches("/dev/shm/x"));
+        assert!(Selection::new(&["/dev/shm/x".into()], 0).unwrap().matches("/dev/shm/x"));
         assert!(Selection::new(&["[".into()], 0).unwrap_err().to_string().contains("--files"));
     }
 }

@@ -11,7 +11,7 @@ use pagekeeper_sys::elf;
 use pagekeeper_sys::process;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener};
-use pagekeeper_sys::userfault::Userfault;
+use pagekeeper_sys::userfault::{Features, Userfault};
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -23,6 +23,8 @@ struct Connection {
     manager: Arc<Manager>,
     socket: socket::Connection,
     pid: u32,
+    /// Who the client is.
+    user: (u32, u32),
     /// The client runs as root or as the manager's user.
     trusted: bool,
 }
@@ -77,7 +79,8 @@ impl Manager {
 fn serve(manager: Arc<Manager>, socket: socket::Connection) {
     let Ok(peer) = socket.peer() else { return };
     let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
-    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, trusted };
+    let user = (peer.uid, peer.gid);
+    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, user, trusted };
     if connection.greet().is_err() {
         return;
     }
@@ -156,6 +159,14 @@ impl Connection {
         if rights.copied().is_some_and(allowed) { Ok(no) } else { Err(Errno::ACCESS) }
     }
 
+    /// Whether the client's user may write to a file, whatever descriptors it has shown.
+    fn may_write(&self, number: u64) -> bool {
+        let port = self.manager.engine.port();
+        let live = u32::try_from(number).ok().and_then(|no| port.file(no));
+        let stat = live.and_then(|live| live.store()?.stat().ok());
+        self.trusted || stat.is_some_and(|stat| stat.lets_write(self.user.0, self.user.1))
+    }
+
     fn grant(&self, no: FileNo, rights: Rights, heard: u64) {
         let mut clients = self.manager.clients.lock().expect("lock");
         let client = clients.entry(self.pid).or_default();
@@ -191,14 +202,20 @@ impl Connection {
                 Ok(Answer { reply: Reply::default(), fd: Some(manager.probe_for_client()?) })
             }
             Op::Userfault => {
-                let fd = fd.ok_or(Errno::BADF)?;
-                let space =
-                    manager.add_space(Userfault::from_fd(fd), self.pid, Space::default())?;
+                let userfault = Userfault::from_fd(fd.ok_or(Errno::BADF)?);
+                if r.c != 0 {
+                    userfault.api(Features::from_bits_retain(r.b))?;
+                }
+                let space = manager.add_space(userfault, self.pid, Space::default())?;
                 if r.a != 0 {
                     manager.set_probe(space, r.a)?;
                 }
                 value(0)
             }
+            Op::UserfaultDevice => Ok(Answer {
+                reply: Reply::default(),
+                fd: Some(pagekeeper_sys::userfault::device()?),
+            }),
             Op::RawWord => {
                 let (memfd, map) = SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
                 let mut clients = manager.clients.lock().expect("lock");
@@ -503,8 +520,8 @@ impl Connection {
     fn change_begin(&self, r: Request) -> Handled {
         // A path may be truncated without a descriptor that may write. The kernel looks at the
         // file's permissions then, and nothing but the file's new length is believed; but others
-        // are held up meanwhile, so only the manager's own user and root may.
-        let by_path = r.e == wire::CHANGE_TRUNCATE && self.trusted;
+        // are held up meanwhile, so only the manager's own user, root, and who may write to it may.
+        let by_path = r.e == wire::CHANGE_TRUNCATE && self.may_write(r.a);
         let no = self.permitted(r.a, |rights| rights.write || by_path)?;
         self.manager.wait_for_takers(no);
         let engine = &self.manager.engine;

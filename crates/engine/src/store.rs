@@ -190,12 +190,20 @@ impl Store {
         rustix::io::fcntl_dupfd_cloexec(&self.access().plain, 0)
     }
 
+    /// What the file system says of the file.
+    ///
+    /// # Errors
+    /// As `fstat(2)`.
+    pub fn stat(&self) -> Result<file::Stat, Errno> {
+        file::stat(&self.access().plain)
+    }
+
     /// The file as it is now.
     ///
     /// # Errors
     /// As `fstat(2)`.
     pub fn version(&self) -> Result<Version, PortError> {
-        let stat = file::stat(&self.access().plain)?;
+        let stat = self.stat()?;
         Ok(Version {
             size_bytes: stat.version.size_bytes,
             mtime_ns: stat.version.mtime_ns,

@@ -95,12 +95,12 @@ fn set_up(state: &State) -> Result<(), &'static [u8]> {
     if by_hand && !fork::is_followed() {
         return Err(b"mappings pass through: forks cannot be followed");
     }
-    let (fd, features) = create()?;
+    let (fd, agreed) = create(state)?;
     let result = if by_hand {
         guard::install(state);
-        send(state, fd, features, 0)
+        send(state, fd, agreed, 0)
     } else {
-        hand_over(state, fd, features)
+        hand_over(state, fd, agreed)
     };
     raw::close(fd);
     if result.is_ok() {
@@ -109,9 +109,10 @@ fn set_up(state: &State) -> Result<(), &'static [u8]> {
     result
 }
 
-fn send(state: &State, fd: c_int, features: u64, probe: usize) -> Result<(), &'static [u8]> {
+fn send(state: &State, fd: c_int, agreed: Agreed, probe: usize) -> Result<(), &'static [u8]> {
     let mut request = Request::new(Op::Userfault);
-    (request.a, request.b) = (probe as u64, features);
+    (request.a, request.b) = (probe as u64, agreed.features);
+    request.c = u64::from(agreed.by_manager);
     ask_with(state, &request, &[], fd)
         .map(|_| ())
         .map_err(|_| b"mappings pass through: the manager refused the userfaultfd".as_slice())
@@ -119,7 +120,7 @@ fn send(state: &State, fd: c_int, features: u64, probe: usize) -> Result<(), &'s
 
 /// The manager's side must exist before any range is registered, and the probe page before the
 /// manager hears of the userfaultfd.
-fn hand_over(state: &State, fd: c_int, features: u64) -> Result<(), &'static [u8]> {
+fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), &'static [u8]> {
     let (_, memfd) = ask_with(state, &Request::new(Op::Probe), &[], -1)
         .map_err(|_| b"mappings pass through: the manager gave no probe page".as_slice())?;
     let bytes = PAGE_BYTES as usize;
@@ -128,7 +129,7 @@ fn hand_over(state: &State, fd: c_int, features: u64) -> Result<(), &'static [u8
     if page < 0 {
         return Err(b"mappings pass through: the probe page cannot be mapped");
     }
-    let sent = send(state, fd, features, page as usize);
+    let sent = send(state, fd, agreed, page as usize);
     if sent.is_err() || raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) < 0 {
         raw::munmap(page as usize, bytes);
         return sent.and(Err(b"mappings pass through: the probe page cannot be read"));
@@ -137,7 +138,7 @@ fn hand_over(state: &State, fd: c_int, features: u64) -> Result<(), &'static [u8
     Ok(())
 }
 
-fn open() -> c_int {
+fn open(state: &State) -> c_int {
     let mut flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
     let user_mode_only = environment::user_mode_only();
     if user_mode_only {
@@ -148,13 +149,25 @@ fn open() -> c_int {
         return fd as c_int;
     }
     let path = c"/dev/userfaultfd".as_ptr();
-    let device = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC);
-    if device < 0 {
-        return fd as c_int;
-    }
+    let own = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC);
+    // A program that root started and that is another user's by now may not open it; the manager may.
+    let device = match own {
+        0.. => own as c_int,
+        _ => match ask_with(state, &Request::new(Op::UserfaultDevice), &[], -1) {
+            Ok((_, device)) if device >= 0 => device,
+            _ => return fd as c_int,
+        },
+    };
     let fd = raw_call!(libc::SYS_ioctl, device, IOCTL_NEW, flags);
-    raw::close(device as c_int);
+    raw::close(device);
     fd as c_int
+}
+
+/// What a userfaultfd is to report, and whether the manager is to agree on that with the kernel.
+#[derive(Clone, Copy)]
+struct Agreed {
+    features: u64,
+    by_manager: bool,
 }
 
 fn handshake(fd: c_int, features: u64) -> Result<u64, isize> {
@@ -163,44 +176,34 @@ fn handshake(fd: c_int, features: u64) -> Result<u64, isize> {
     if r < 0 { Err(r) } else { Ok(api.features) }
 }
 
-/// A userfaultfd with its features agreed on.
-fn create() -> Result<(c_int, u64), &'static [u8]> {
+/// A userfaultfd, and what it is to report.
+fn create(state: &State) -> Result<(c_int, Agreed), &'static [u8]> {
     const REFUSED: &[u8] = b"mappings pass through: userfaultfd is not permitted to this program \
         (run as root, grant CAP_SYS_PTRACE or access to /dev/userfaultfd)";
     const TOO_OLD: &[u8] = b"mappings pass through: this kernel's userfaultfd lacks features";
-    let fd = open();
+    let all = needed() | WANTED;
+    let fd = open(state);
     if fd < 0 {
         return Err(REFUSED);
     }
-    match handshake(fd, needed() | WANTED) {
-        Ok(_) => return Ok((fd, needed() | WANTED)),
-        Err(errno) if errno == -libc::EPERM as isize => {
-            raw::close(fd);
-            return Err(b"mappings pass through: this program may not follow its forks with \
-                userfaultfd (grant CAP_SYS_PTRACE)");
-        }
-        Err(_) => raw::close(fd),
+    let first = handshake(fd, all);
+    if first.is_ok() {
+        return Ok((fd, Agreed { features: all, by_manager: false }));
     }
+    // To follow forks takes the right to trace: a program that gave root's rights up leaves it to
+    // the manager, which has them.
+    let by_manager = first == Err(-libc::EPERM as isize);
     // Unknown features are refused as a whole: ask a throw-away descriptor what there is.
-    let fd = open();
-    if fd < 0 {
-        return Err(REFUSED);
+    let asked = open(state);
+    let known = handshake(asked, 0);
+    raw::close(asked);
+    let features = known.unwrap_or(0) & all;
+    let has_all = features & needed() == needed();
+    if has_all && (by_manager || handshake(fd, features).is_ok()) {
+        return Ok((fd, Agreed { features, by_manager }));
     }
-    let known = handshake(fd, 0);
     raw::close(fd);
-    let features = known.map_err(|_| TOO_OLD)? & (needed() | WANTED);
-    if features & needed() != needed() {
-        return Err(TOO_OLD);
-    }
-    let fd = open();
-    if fd < 0 {
-        return Err(REFUSED);
-    }
-    if handshake(fd, features).is_err() {
-        raw::close(fd);
-        return Err(TOO_OLD);
-    }
-    Ok((fd, features))
+    Err(TOO_OLD)
 }
 
 /// In a forked child of a process whose userfaultfd the manager has: a fault on the inherited

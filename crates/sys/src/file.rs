@@ -45,6 +45,8 @@ pub struct Stat {
     pub version: Version,
     /// Permission and type bits (`st_mode`).
     pub mode: u32,
+    /// User and group that it belongs to.
+    pub owner: (u32, u32),
     /// Names that it has; 0 once deleted.
     pub links: u64,
     /// Bytes that it occupies on its device.
@@ -55,6 +57,17 @@ impl Stat {
     /// Whether it is a regular file.
     pub fn is_regular(&self) -> bool {
         self.mode & libc::S_IFMT == libc::S_IFREG
+    }
+
+    /// Whether its permission bits let a user of this one group write to it. (Other groups and access
+    /// lists may allow more.)
+    pub fn lets_write(&self, uid: u32, gid: u32) -> bool {
+        let bit = match (self.owner.0 == uid, self.owner.1 == gid) {
+            (true, _) => libc::S_IWUSR,
+            (_, true) => libc::S_IWGRP,
+            _ => libc::S_IWOTH,
+        };
+        self.mode & bit != 0
     }
 }
 
@@ -73,6 +86,7 @@ pub fn stat(fd: impl AsFd) -> Result<Stat> {
             ctime_ns: ns(s.st_ctime, s.st_ctime_nsec),
         },
         mode: s.st_mode,
+        owner: (s.st_uid, s.st_gid),
         links: s.st_nlink,
         allocated_bytes: s.st_blocks as u64 * 512,
     })

@@ -214,6 +214,18 @@ pub fn may_follow_programs() -> bool {
     opened.and_then(|userfault| userfault.api(Features::EVENT_FORK)).is_ok()
 }
 
+/// `/dev/userfaultfd` (Linux 6.1), opened: whoever has it may make descriptors for itself, of all
+/// faults.
+///
+/// # Errors
+/// Those of `open(2)`; [`Errno::PERM`]: not to be used here.
+pub fn device() -> Result<OwnedFd> {
+    if !mask::allows(Capability::Userfault) {
+        return Err(Errno::PERM);
+    }
+    rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
 /// A userfaultfd: the faults of one address space, and the power to answer them.
 #[derive(Debug)]
 pub struct Userfault {
@@ -270,8 +282,7 @@ impl Userfault {
     /// # Errors
     /// Those of `open(2)` on the device, and of `USERFAULTFD_IOC_NEW`.
     pub unsafe fn open_by_device(flags: OpenFlags) -> Result<Userfault> {
-        let device =
-            rustix::fs::open("/dev/userfaultfd", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+        let device = device()?;
         // SAFETY: the ioctl takes its flags as an integer and touches no memory. It returns a
         // descriptor that nobody else owns.
         let fd = unsafe {

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 11;
+pub const VERSION: u32 = 12;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -48,7 +48,8 @@ pub enum Op {
     /// The process's userfaultfd rides along; sent once before the first [`Op::MapPrepare`].
     /// `a` = address of the probe page (one page of the memfd that rides back, mapped shared and
     /// PROT_NONE by [`Op::Probe`] below), or 0 if the kernel reports no forks, `b` = the feature
-    /// bits agreed with the kernel.
+    /// bits; `c` = 0 if they were agreed with the kernel, 1 if that is left to the manager, because
+    /// this process may not follow its forks.
     Userfault = 2,
     /// Asks for the probe page's memfd (rides back). The client maps one page of it `PROT_NONE`,
     /// shared, sends [`Op::Userfault`] with the address, and makes it readable on the reply.
@@ -169,6 +170,9 @@ pub enum Op {
     /// its protection, and moves it over the kernel's mapping in one step (`mremap(2)`). `b` =
     /// [`TAKE_NOWHERE`]: the client has no room. Reply: as with `r0` = 0.
     TakeOver = 27,
+    /// Asks for `/dev/userfaultfd`, opened (rides back): for a process that may not make a
+    /// userfaultfd, as one that gave root's rights up.
+    UserfaultDevice = 28,
 }
 
 /// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
@@ -425,6 +429,7 @@ impl Op {
             25 => Overwrites,
             26 => Frames,
             27 => TakeOver,
+            28 => UserfaultDevice,
             _ => return None,
         })
     }
