@@ -100,7 +100,6 @@ fn memory_that_is_never_written_costs_no_io() {
     }
 }
 
-/// Without the option nothing of it is managed.
 /// Each page's first store was a fault of its own, two for each page that is filled: programs whose
 /// working memory fits took up to twice as long.
 #[test]
@@ -111,6 +110,7 @@ fn memory_that_is_filled_in_order_has_few_faults() {
     assert_eq!(done.total("written_bytes"), 0);
 }
 
+/// Without the option nothing of it is managed.
 #[test]
 fn heap_memory_is_left_alone_unless_asked_for() {
     if let Some(done) = part("zeros", Budget::kib(2048), &["16"]) {

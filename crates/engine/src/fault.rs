@@ -223,15 +223,7 @@ impl<P: Port> Engine<P> {
         for &other in &others {
             core.word(other).pin();
         }
-        for place in next.places() {
-            core.word(core.brain.page(place).expect("it is in memory")).set_dirty();
-            core.note_dirty(place);
-        }
-        if stored_next > 0 {
-            job.append(
-                self.decide(&mut core, Input::Writable { place: next.place, pages: stored_next }),
-            );
-        }
+        job.append(self.make_dirty(&mut core, next));
         // Private mappings stay write-protected until their copy is counted.
         let protect = match region.shared {
             true => !(word.dirty() && (writes || !self.exact)),

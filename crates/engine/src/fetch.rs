@@ -4,12 +4,12 @@
 //! itself (io_uring): so the two go on side by side, and so do several requests. What is read in
 //! place, without a buffer, is asked for when there is room.
 
-use crate::core::Job;
+use crate::core::{Core, Job};
 use crate::engine::{Again, Buffer, Engine};
 use crate::job::Wait;
 use crate::port::{Loading, LoadingInPlace, Port, PortError};
 use crate::stats::Spent;
-use pagekeeper_frames::{Place, Run, WINDOW_PAGES_MAX};
+use pagekeeper_frames::{Input, Place, Run, WINDOW_PAGES_MAX};
 
 /// Buffers kept for the next transfers: short ones, and one for each window that is under way, which
 /// is what the budget sets aside.
@@ -271,6 +271,9 @@ impl<P: Port> Engine<P> {
         match loaded {
             Ok(bytes) => {
                 self.arrived(run, bytes, dirty, pin, again);
+                if bytes == 0 {
+                    self.store_ahead(run);
+                }
                 Ok(run)
             }
             Err(error) => {
@@ -381,6 +384,45 @@ impl<P: Port> Engine<P> {
         }
         self.count(&mut core, run.place.segment.0, |c| c.read_bytes += bytes);
         self.rested();
+    }
+
+    /// A run of zeros has come: what of it [is likely](pagekeeper_frames::Brain::stored_ahead) to be
+    /// stored to counts as dirty from now on, where that costs nothing: in a heap, as long as there is
+    /// room for what is stored.
+    fn store_ahead(&self, run: Run) {
+        let Place { segment, index } = run.place;
+        let pages = u64::from(run.pages - run.demanded);
+        let first = index + u64::from(run.demanded);
+        if pages == 0 || self.exact || !self.is_heap(segment.0) {
+            return;
+        }
+        if self.port.reserve(segment.0, first, pages).is_err() {
+            return;
+        }
+        let mut core = self.lock();
+        let ahead = core.brain.stored_ahead(run);
+        let may_be = |place: &Place| {
+            let word = core.brain.page(*place).map(|page| core.word(page));
+            word.is_some_and(|word| word.idle() && !word.doomed() && !word.dirty())
+                && !core.unwritable(*place)
+                && !core.dropping(*place)
+        };
+        let pages = ahead.places().take_while(may_be).count() as u32;
+        let job = self.make_dirty(&mut core, Run { pages, ..ahead });
+        drop(core);
+        self.run_later(job, None);
+    }
+
+    /// Pages count as dirty before they are stored to.
+    pub(crate) fn make_dirty(&self, core: &mut Core, run: Run) -> Job {
+        if run.pages == 0 {
+            return Job::default();
+        }
+        for place in run.places() {
+            core.word(core.brain.page(place).expect("it is in memory")).set_dirty();
+            core.note_dirty(place);
+        }
+        self.decide(core, Input::Writable { place: run.place, pages: run.pages })
     }
 
     /// Gives up the claimed pages of a run from `keep` on.

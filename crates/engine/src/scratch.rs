@@ -262,6 +262,15 @@ impl HeapStore {
         })
     }
 
+    /// Whether none of these pages has a block.
+    pub fn is_zeros(&self, pages: Range<u64>) -> bool {
+        let blocks = self.scratch.lock();
+        let is_stored = |page: u64| blocks.block(self.number, page).is_some();
+        let Some(map) = blocks.maps.get(&self.number) else { return true };
+        let chunks = pages.start / CHUNK_PAGES..pages.end.div_ceil(CHUNK_PAGES);
+        map.range(chunks).next().is_none() || !pages.clone().any(is_stored)
+    }
+
     /// Reads pages; those without a block are zeros. Returns the bytes that came from storage.
     ///
     /// # Errors

@@ -110,8 +110,9 @@ pub enum Input {
         /// How many pages from there on.
         pages: u32,
     },
-    /// Resident pages that [`stored_next`](crate::Brain::stored_next) named may be stored to from now
-    /// on without a fault: they count as dirty, and nobody has used them.
+    /// Resident pages that [`stored_next`](crate::Brain::stored_next) or
+    /// [`stored_ahead`](crate::Brain::stored_ahead) named may be stored to from now on without a
+    /// fault: they count as dirty, and nobody has used them.
     Writable {
         /// The first page.
         place: Place,

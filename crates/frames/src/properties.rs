@@ -500,6 +500,10 @@ impl Model {
             assert!(self.brain.is_resident(place), "also after the wishes");
             // A wish may have been for just this page.
             assert!(self.choice.wishful || self.brain.is_mapped(place) == map);
+            for run in plan.fetch {
+                let ahead = self.brain.stored_ahead(run);
+                self.apply(Input::Writable { place: ahead.place, pages: ahead.pages });
+            }
         } else if !map || !self.brain.is_mapped(place) {
             self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {

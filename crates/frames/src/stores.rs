@@ -4,12 +4,19 @@
 //! that a program fills. Where nobody else sees what storage has of a page (a heap), those that are
 //! stored to next may count as dirty before: at worst one is written back that need not be, and of
 //! zeros that costs no I/O. In a file it would overwrite what others wrote.
+//!
+//! Memory that was never stored to is filled sooner than read: its pages are writable from the start
+//! where they come along with one that is stored to.
 
+use crate::Run;
 use crate::brain::{Brain, DIRTY, RESIDENT};
+use crate::config::WINDOW_PAGES_MAX;
 use pagekeeper_policy::Place;
 
-/// Most pages at once.
+/// Most pages behind a store.
 const STORED_NEXT_PAGES_MAX: u64 = 64;
+/// How far before a window a store may lie: a stream has two windows ahead of the program.
+const STORED_BEFORE_PAGES: u64 = 2 * WINDOW_PAGES_MAX as u64;
 
 impl Brain {
     /// How many clean mapped pages right behind one whose first store this is are likely to be
@@ -22,9 +29,24 @@ impl Brain {
         next.take_while(|p| self.is_mapped(*p) && !self.is_dirty(*p) && fits(*p)).count() as u32
     }
 
+    /// The pages of a run of zeros, which has just come, that are likely to be stored to: all that
+    /// came along with a page that is, or lie behind or before one that was.
+    pub fn stored_ahead(&self, run: Run) -> Run {
+        let Place { segment, index } = run.place;
+        let is_dirty = |index: u64| self.is_dirty(Place { segment, index });
+        // What lies between may be on its way.
+        let before = index.saturating_sub(STORED_BEFORE_PAGES)..index;
+        let is_stored = match run.demanded {
+            0 => before.rev().any(is_dirty) || is_dirty(index + u64::from(run.pages)),
+            _ => is_dirty(index),
+        };
+        let place = Place { segment, index: index + u64::from(run.demanded) };
+        Run { place, pages: if is_stored { run.pages - run.demanded } else { 0 }, demanded: 0 }
+    }
+
     pub(crate) fn writable(&mut self, place: Place, pages: u32) {
         // A replayed input may say anything.
-        let pages = u64::from(pages).min(STORED_NEXT_PAGES_MAX);
+        let pages = u64::from(pages.min(WINDOW_PAGES_MAX));
         for index in place.index..place.index + pages {
             if let Some(page) = self.pages.find(Place { index, ..place })
                 && self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT
@@ -69,5 +91,37 @@ mod tests {
         brain.apply(Input::Cleaned { place: at(51) });
         assert_eq!(brain.stored_next(at(49), |_| true), 2);
         assert_eq!(brain.stored_next(at(51), |_| true), 0);
+    }
+
+    #[test]
+    fn zeros_that_come_along_with_a_store_are_writable() {
+        let policy = PolicySpec::parse("lru").unwrap().build(4096, 1).unwrap();
+        let mut brain = Brain::new(policy, Config::live(4096));
+        let segment = Segment(0);
+        brain.apply(Input::Segment { segment, pages: 4000 });
+        let mut faults = 0;
+        for write in [true, false] {
+            for index in if write { 0..2000 } else { 3000..4000 } {
+                let (place, map) = (Place { segment, index }, true);
+                let fetch = if !brain.is_resident(place) {
+                    faults += 1;
+                    brain.apply(Input::Major { place, want: 1, write, map }).fetch.clone()
+                } else if !brain.is_mapped(place) {
+                    faults += 1;
+                    brain.apply(Input::Touch { place, write, map }).fetch.clone()
+                } else {
+                    assert_eq!(brain.is_dirty(place), write, "page {index}");
+                    continue;
+                };
+                for run in fetch {
+                    let ahead = brain.stored_ahead(run);
+                    assert!(write || ahead.pages == 0);
+                    brain.apply(Input::Writable { place: ahead.place, pages: ahead.pages });
+                }
+            }
+        }
+        let dirty = brain.dirty_pages(segment);
+        assert!((2000..2000 + 3 * u64::from(WINDOW_PAGES_MAX)).contains(&dirty), "{dirty}");
+        assert!(faults <= 50, "{faults}");
     }
 }

@@ -266,12 +266,16 @@ impl Run {
             self.apply(Input::Write { place });
             if self.heaps.is_heap(place) {
                 let pages = self.brain.stored_next(place, |_| true);
-                let next = Place { index: place.index + 1, ..place };
-                self.heaps.writable(next, pages);
-                self.apply(Input::Writable { place: next, pages });
+                self.make_writable(Place { index: place.index + 1, ..place }, pages);
             }
         }
         false
+    }
+
+    /// Pages of a heap count as dirty before they are stored to.
+    fn make_writable(&mut self, place: Place, pages: u32) {
+        self.heaps.writable(place, pages);
+        self.apply_one(Input::Writable { place, pages });
     }
 
     fn set_clock(&mut self, now_ns: u64) {
@@ -376,6 +380,10 @@ impl Run {
             } else {
                 reads = true;
             }
+        }
+        if !reads {
+            let ahead = self.brain.stored_ahead(PageRun { pages: useful, ..run });
+            self.make_writable(ahead.place, ahead.pages);
         }
         reads
     }
