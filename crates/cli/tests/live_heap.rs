@@ -100,13 +100,13 @@ fn memory_that_is_never_written_costs_no_io() {
     }
 }
 
-/// Each page's first store was a fault of its own, two for each page that is filled: programs whose
-/// working memory fits took up to twice as long.
+/// Each page's first store was a fault of its own, two for each page that is filled, and later one for
+/// every sixth: programs whose working memory fits took up to twice as long.
 #[test]
 fn memory_that_is_filled_in_order_has_few_faults() {
     let Some(done) = part("fft", budget(64 << 10), &["8"]) else { return };
     let (pages, faults) = (2 * 8 * 256, done.total("write_faults") + done.total("major_faults"));
-    assert!(faults * 8 < pages, "{faults} faults of {pages} pages");
+    assert!(faults * 64 < pages, "{faults} faults of {pages} pages");
     assert_eq!(done.total("written_bytes"), 0);
 }
 

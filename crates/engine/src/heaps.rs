@@ -336,7 +336,7 @@ impl Manager {
         let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
         let store = live.heap().ok_or(Errno::BADF)?.fork();
         let mut ranges = Vec::new();
-        process::for_each_mapping(pid, |m| {
+        process::for_each_shared_mapping(pid, |m| {
             if m.inode == live.memfd_ino {
                 let (addr, bytes) = (m.start, m.end - m.start);
                 let protection = m.protection();
@@ -390,7 +390,7 @@ impl Manager {
     /// What of a heap's pages a process maps, whatever we were told and in which order.
     fn mapped_now(&self, pid: u32, live: &LiveFile, pages: &Range<u64>) -> Vec<(u64, Range<u64>)> {
         let mut found = Vec::new();
-        let _ = process::for_each_mapping(pid, |m| {
+        let _ = process::for_each_shared_mapping(pid, |m| {
             if m.inode == live.memfd_ino {
                 let first = m.offset / PAGE_BYTES;
                 let end = first + (m.end - m.start) / PAGE_BYTES;

@@ -72,6 +72,8 @@ pub(crate) struct Stream {
     step: u64,
     /// That it goes on into its newest window.
     bet: Option<Bet>,
+    /// Its last fault was a store, or a touch since then was.
+    pub(crate) stores: bool,
     /// Pages fetched ahead and not known to be used, in file order.
     pub(crate) pending: VecDeque<u64>,
 }
@@ -264,6 +266,11 @@ impl Streams {
                 return;
             }
         }
+    }
+
+    /// Whether the stream that fetched this page ahead is one of stores.
+    pub(crate) fn stores(&self, index: u64) -> bool {
+        self.list.iter().any(|s| s.stores && s.pending.binary_search(&index).is_ok())
     }
 
     /// When the stream that fetched this page ahead was last continued.

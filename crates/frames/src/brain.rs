@@ -481,7 +481,9 @@ impl Brain {
         let run = self.absent_run(place, want);
         let behind = place.index + u64::from(run);
         // Who asks for so many at a time will use a window of them, too.
-        self.streams[place.segment.0 as usize].last().asked_for(run);
+        let stream = self.streams[place.segment.0 as usize].last();
+        stream.asked_for(run);
+        stream.stores = write;
         // Before room is made: what leaves for it is not to be fetched again at once.
         let window = u64::from(step.pages - 1);
         let range = match falls {
@@ -601,7 +603,7 @@ impl Brain {
         }
         if is_marker(self.flags[page.index()]) {
             self.flags[page.index()] &= !MARKER;
-            self.next_window(place);
+            self.next_window(place, write);
         } else if is_probe(self.flags[page.index()]) {
             self.around.proven();
         }

@@ -5,8 +5,8 @@
 //! stored to next may count as dirty before: at worst one is written back that need not be, and of
 //! zeros that costs no I/O. In a file it would overwrite what others wrote.
 //!
-//! Memory that was never stored to is filled sooner than read: its pages are writable from the start
-//! where they come along with one that is stored to.
+//! Memory that was never stored to is writable from the start where it comes along with a page that
+//! is, or ahead of a stream of such.
 
 use crate::Run;
 use crate::brain::{Brain, DIRTY, RESIDENT};
@@ -15,8 +15,6 @@ use pagekeeper_policy::Place;
 
 /// Most pages behind a store.
 const STORED_NEXT_PAGES_MAX: u64 = 64;
-/// How far before a window a store may lie: a stream has two windows ahead of the program.
-const STORED_BEFORE_PAGES: u64 = 2 * WINDOW_PAGES_MAX as u64;
 
 impl Brain {
     /// How many clean mapped pages right behind one whose first store this is are likely to be
@@ -30,16 +28,12 @@ impl Brain {
     }
 
     /// The pages of a run of zeros, which has just come, that are likely to be stored to: all that
-    /// came along with a page that is, or lie behind or before one that was.
+    /// came along with a page that is, or were fetched ahead of a stream of stores.
     pub fn stored_ahead(&self, run: Run) -> Run {
         let Place { segment, index } = run.place;
-        let is_dirty = |index: u64| self.is_dirty(Place { segment, index });
-        // What lies between may be on its way.
-        let before = index.saturating_sub(STORED_BEFORE_PAGES)..index;
-        let is_stored = match run.demanded {
-            0 => before.rev().any(is_dirty) || is_dirty(index + u64::from(run.pages)),
-            _ => is_dirty(index),
-        };
+        // The last is the last to be used.
+        let last = (index + u64::from(run.pages)).saturating_sub(1);
+        let is_stored = self.streams[segment.0 as usize].stores(last);
         let place = Place { segment, index: index + u64::from(run.demanded) };
         Run { place, pages: if is_stored { run.pages - run.demanded } else { 0 }, demanded: 0 }
     }
@@ -100,6 +94,8 @@ mod tests {
         let segment = Segment(0);
         brain.apply(Input::Segment { segment, pages: 4000 });
         let mut faults = 0;
+        // An allocation has its header in front; what is only read behind it stays clean.
+        brain.apply(Input::Major { place: Place { segment, index: 2999 }, want: 1, write: true, map: true });
         for write in [true, false] {
             for index in if write { 0..2000 } else { 3000..4000 } {
                 let (place, map) = (Place { segment, index }, true);

@@ -121,12 +121,13 @@ impl Brain {
     }
 
     /// A marker of a stream was touched: all before it counts as used; fetch the next window.
-    pub(crate) fn next_window(&mut self, place: Place) {
+    pub(crate) fn next_window(&mut self, place: Place, write: bool) {
         let limits = self.window_limits();
         self.steps += 1;
         let streams = &mut self.streams[place.segment.0 as usize];
         let Some(pages) = streams.marker(place.index, limits, self.steps) else { return };
         let stream = streams.last();
+        stream.stores |= write;
         let mut used = Vec::new();
         while stream.pending.front().is_some_and(|&i| i < place.index) {
             used.extend(stream.pending.pop_front());

@@ -7,6 +7,8 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
+use linux_raw_sys::general::{procmap_query, procmap_query_flags};
+use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use rustix::thread::CpuSet;
 
@@ -298,6 +300,68 @@ pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Resu
         if !f(Mapping::parse(text).ok_or(Errno::PROTO)?) {
             return Ok(());
         }
+    }
+}
+
+const QUERY: Opcode = opcode::read_write::<procmap_query>(b'f', 17);
+const _: () = assert!(size_of::<procmap_query>() == 104);
+
+/// [`for_each_mapping`] of the shared ones, without their paths. The kernel looks them up
+/// (`PROCMAP_QUERY`, Linux 6.11, `include/uapi/linux/fs.h`); an older one lists all that there are.
+///
+/// # Errors
+/// As [`for_each_mapping`].
+pub fn for_each_shared_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Result<()> {
+    use procmap_query_flags as flag;
+    let list = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
+    let mut query = procmap_query {
+        size: size_of::<procmap_query>() as u64,
+        query_flags: flag::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64
+            | flag::PROCMAP_QUERY_VMA_SHARED as u64,
+        query_addr: 0,
+        vma_start: 0,
+        vma_end: 0,
+        vma_flags: 0,
+        vma_page_size: 0,
+        vma_offset: 0,
+        inode: 0,
+        dev_major: 0,
+        dev_minor: 0,
+        vma_name_size: 0,
+        build_id_size: 0,
+        vma_name_addr: 0,
+        build_id_addr: 0,
+    };
+    loop {
+        // SAFETY: the number and the struct belong together (its size is asserted above), and there
+        // is no buffer for names; integers take any bits.
+        match unsafe { ioctl(&list, Updater::<QUERY, _>::new(&mut query)) } {
+            Ok(()) => {}
+            Err(Errno::NOENT) => return Ok(()),
+            // What is not known, or has no memory under this name.
+            Err(_) if query.query_addr == 0 => {
+                return for_each_mapping(id, |mapping| !mapping.shared || f(mapping));
+            }
+            Err(errno) => return Err(errno),
+        }
+        let has = |flag: procmap_query_flags| query.vma_flags & flag as u64 != 0;
+        let mapping = Mapping {
+            start: query.vma_start,
+            end: query.vma_end,
+            read: has(flag::PROCMAP_QUERY_VMA_READABLE),
+            write: has(flag::PROCMAP_QUERY_VMA_WRITABLE),
+            execute: has(flag::PROCMAP_QUERY_VMA_EXECUTABLE),
+            shared: true,
+            offset: query.vma_offset,
+            dev_major: query.dev_major,
+            dev_minor: query.dev_minor,
+            inode: query.inode,
+            path: b"",
+        };
+        if !f(mapping) {
+            return Ok(());
+        }
+        query.query_addr = query.vma_end;
     }
 }
 
@@ -740,6 +804,34 @@ mod tests {
         .unwrap();
         assert!(found);
         assert_eq!(for_each_mapping(u32::MAX, |_| true), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn shared_mappings_are_those_of_the_list() {
+        let memfd = crate::memfd::Memfd::create("shared", 1 << 16, false).unwrap();
+        let inode = crate::file::stat(&memfd).unwrap().id.ino;
+        // SAFETY: new mappings of this test's own; nobody touches them.
+        let map = |offset, protection| unsafe {
+            let (at, flags) = (std::ptr::null_mut(), libc::MAP_SHARED);
+            libc::mmap(at, 8192, protection, flags, memfd.as_fd().as_raw_fd(), offset)
+        };
+        map(4096, libc::PROT_READ);
+        map(16384, libc::PROT_NONE);
+        let [mut listed, mut found] = [const { Vec::new() }; 2];
+        let own = |m: &Mapping<'_>| (m.start, m.end, m.offset, m.protection(), m.dev_minor);
+        let me = std::process::id();
+        let mut list = |m: Mapping<'_>| {
+            listed.extend((m.inode == inode && m.shared).then(|| own(&m)));
+            true
+        };
+        for_each_mapping(me, &mut list).unwrap();
+        for_each_shared_mapping(me, |m| {
+            found.extend((m.inode == inode).then(|| own(&m)));
+            true
+        })
+        .unwrap();
+        assert_eq!((listed.len(), &found), (2, &listed));
+        assert_eq!(for_each_shared_mapping(u32::MAX, |_| true), Err(Errno::NOENT));
     }
 
     #[test]
