@@ -95,7 +95,12 @@ mod tests {
         brain.apply(Input::Segment { segment, pages: 4000 });
         let mut faults = 0;
         // An allocation has its header in front; what is only read behind it stays clean.
-        brain.apply(Input::Major { place: Place { segment, index: 2999 }, want: 1, write: true, map: true });
+        brain.apply(Input::Major {
+            place: Place { segment, index: 2999 },
+            want: 1,
+            write: true,
+            map: true,
+        });
         for write in [true, false] {
             for index in if write { 0..2000 } else { 3000..4000 } {
                 let (place, map) = (Place { segment, index }, true);
