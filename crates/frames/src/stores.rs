@@ -6,7 +6,7 @@
 //! zeros that costs no I/O. In a file it would overwrite what others wrote.
 //!
 //! Memory that was never stored to is writable from the start where it comes along with a page that
-//! is, or ahead of a stream of such.
+//! is, or ahead of a stream of such, while frames are free.
 
 use crate::Run;
 use crate::brain::{Brain, DIRTY, RESIDENT};
@@ -28,12 +28,14 @@ impl Brain {
     }
 
     /// The pages of a run of zeros, which has just come, that are likely to be stored to: all that
-    /// came along with a page that is, or were fetched ahead of a stream of stores.
+    /// came along with a page that is, or were fetched ahead of a stream of stores. None where they
+    /// may have to leave before that.
     pub fn stored_ahead(&self, run: Run) -> Run {
         let Place { segment, index } = run.place;
         // The last is the last to be used.
         let last = (index + u64::from(run.pages)).saturating_sub(1);
-        let is_stored = self.streams[segment.0 as usize].stores(last);
+        let is_free = self.resident < self.limit();
+        let is_stored = is_free && self.streams[segment.0 as usize].stores(last);
         let place = Place { segment, index: index + u64::from(run.demanded) };
         Run { place, pages: if is_stored { run.pages - run.demanded } else { 0 }, demanded: 0 }
     }
