@@ -141,6 +141,22 @@ fn programs_that_cannot_be_reached_are_refused() {
 
 /// A static child reads the file by itself: what was written to mappings before has to be in the
 /// file when it starts, and the user is told.
+/// What was written under us was open to be written as long as we had it, so that it could not be
+/// executed ("Text file busy"): a program just compiled and stripped, for one.
+#[test]
+fn a_program_that_was_just_written_can_be_executed() {
+    if !live::ready() {
+        return;
+    }
+    let script = "cat /bin/echo > p; chmod +x p; ./p one; cat /bin/cat > p; echo two | ./p
+printf '#!/bin/sh\\necho three\\n' > s; chmod +x s; ./s; sh -c 'exec ./s'
+cp p q; dd if=/bin/echo of=q bs=4096 conv=notrunc status=none; ./q four; ./q five; rm -f p; ls";
+    let budget = Budget::kib(256);
+    let done = live::same("written-program", &budget, "sh", &["-c", script], |_| ()).ok();
+    assert!(done.text().starts_with("one\ntwo\nthree\nthree\n"), "{}", done.text());
+    assert!(done.managed_files() >= 3, "{} files", done.managed_files());
+}
+
 #[test]
 fn a_static_child_finds_everything_in_the_files() {
     if !live::ready() {

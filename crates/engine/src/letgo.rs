@@ -13,14 +13,18 @@
 use crate::manager::Manager;
 use crate::port::FileNo;
 use crate::store::Store;
-use pagekeeper_sys::Errno;
+use pagekeeper_sys::{Errno, file};
 use std::collections::HashMap;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
 /// How often a full disk is looked at again, a millisecond apart, while deleted files are in use.
 const ROOM_TRIES: u32 = 20;
+
+/// How often a program that is to be executed is looked at again, a millisecond apart.
+const EXECUTE_TRIES: u32 = 20;
 
 /// What is known of a deleted file.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -164,6 +168,34 @@ impl Manager {
                 self.engine.write_out(no, 0..u64::MAX).is_ok() && try_it() == Found::Unused
             }
             found => found == Found::Unused,
+        }
+    }
+
+    /// A program is about to be executed. The kernel executes nothing that somebody may write to
+    /// (ETXTBSY), and who wrote it under us may, until we let go of the file.
+    pub(crate) fn let_program_go(&self, path: &Path) {
+        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+        let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
+        let known = opened.ok().and_then(|fd| self.active_slot(file::stat(fd).ok()?.id));
+        let Some(no) = known else { return };
+        let is_ours_to_write = || {
+            let live = self.engine.port().file(no);
+            live.is_some_and(|live| live.store().is_some_and(Store::writable))
+        };
+        for _ in 0..EXECUTE_TRIES {
+            if !is_ours_to_write() {
+                break;
+            }
+            if self.engine.is_mapped_by_programs(no) {
+                self.reap();
+            }
+            if self.let_idle_file_go(no) {
+                // The holder has it open too.
+                self.tell(|witness| witness.settle());
+                break;
+            }
+            // Who wrote it has ended, perhaps, and is being forgotten.
+            std::thread::sleep(Duration::from_millis(1));
         }
     }
 

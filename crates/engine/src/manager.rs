@@ -339,6 +339,12 @@ impl Manager {
         self.slots.lock().expect("lock").list.get(no as usize).is_some_and(|s| s.active)
     }
 
+    /// The slot of a file that is managed.
+    pub(crate) fn active_slot(&self, id: FileId) -> Option<FileNo> {
+        let slots = self.slots.lock().expect("lock");
+        slots.by_id.get(&id).copied().filter(|no| slots.list[*no as usize].active)
+    }
+
     /// Whether a descriptor is of the slot's file.
     pub(crate) fn is_slots_file(&self, no: FileNo, fd: BorrowedFd<'_>) -> bool {
         let slots = self.slots.lock().expect("lock");

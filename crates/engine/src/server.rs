@@ -665,5 +665,6 @@ impl Connection {
             ));
             let _ = self.manager.engine.write_behind();
         }
+        self.manager.let_program_go(&place);
     }
 }

@@ -10,7 +10,7 @@ use crate::state::{self, CONNECTIONS_MAX, State};
 use crate::{environment, raw_call, table};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{Op, Reply, Request, TEXT_BYTES, VERSION};
+use pagekeeper_wire::{HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
 use zerocopy::IntoBytes;
 
 /// A pool slot. All zero: free and not connected.
@@ -247,7 +247,38 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
     result
 }
 
+/// Asks on a connection of its own, and changes nothing in memory: for a vfork child.
+pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
+    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
+    let fd = raw_call!(libc::SYS_socket, libc::AF_UNIX, kind, 0);
+    if fd < 0 {
+        return Err(fd as i32);
+    }
+    let fd = fd as c_int;
+    let answer = greet(fd, HELLO_FRESH).and_then(|(_, slots_fd)| {
+        raw::close(slots_fd);
+        exchange(fd, request, text, -1)
+    });
+    raw::close(fd);
+    answer.map(|(reply, came)| {
+        raw::close(came);
+        reply
+    })
+}
+
 fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
+    let (reply, slots_fd) = greet(fd, state.hello_kind.load(Ordering::Relaxed).into())?;
+    if reply.status < 0 {
+        raw::complain(b"the manager process refuses this program; it runs unmanaged");
+        return Err(-libc::EPROTO);
+    }
+    let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
+    raw::close(slots_fd);
+    if usable { Ok(fd) } else { Err(-libc::EPROTO) }
+}
+
+/// Connects a socket, and says who this is.
+fn greet(fd: c_int, kind: u64) -> Result<Answer, i32> {
     let door = environment::door();
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
@@ -268,15 +299,8 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     request.a = VERSION as u64;
     (request.b, request.c) = door.secret;
     request.d = raw::gettid() as u64;
-    request.e = state.hello_kind.load(Ordering::Relaxed) as u64;
-    let (reply, slots_fd) = exchange(fd, &request, &[], -1)?;
-    if reply.status < 0 {
-        raw::complain(b"the manager process refuses this program; it runs unmanaged");
-        return Err(-libc::EPROTO);
-    }
-    let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
-    raw::close(slots_fd);
-    if usable { Ok(fd) } else { Err(-libc::EPROTO) }
+    request.e = kind;
+    exchange(fd, &request, &[], -1)
 }
 
 /// Room for one descriptor in a control message.

@@ -1,6 +1,6 @@
 //! The environment: where the manager is, and how executed programs find it too.
 
-use crate::connection::ask_with;
+use crate::connection::{ask_once, ask_with};
 use crate::raw::{self, Arena};
 use crate::standby;
 use crate::state::{self, View};
@@ -267,6 +267,22 @@ pub(crate) fn announce_exec(path: *const c_char) {
     send_exec(state, path);
 }
 
+/// Executes a program by `call`. Of a vfork child the manager was told nothing, and may have the
+/// program open still to write to it: it is asked to let go of it, should the kernel say so.
+pub(crate) fn execute(path: *const c_char, call: impl Fn() -> isize) -> isize {
+    let result = call();
+    let is_vforked = matches!(state::view(), View::Foreign) && state::is_ready();
+    if result != -(libc::ETXTBSY as isize) || !is_vforked {
+        return result;
+    }
+    // SAFETY: the program's own path, which the kernel just read.
+    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
+    match ask_once(&exec_request(path), path) {
+        Ok(_) => call(),
+        Err(_) => result,
+    }
+}
+
 /// [`announce_exec`] for a name that is searched for in PATH.
 pub(crate) fn announce_exec_search(file: *const c_char) {
     if file.is_null() || matches!(state::view(), View::Foreign) {
@@ -322,10 +338,14 @@ pub(crate) fn announce_exec_descriptor(fd: c_int) {
     }
 }
 
-fn send_exec(state: &state::State, path: &[u8]) {
+fn exec_request(path: &[u8]) -> Request {
     let mut request = Request::new(Op::Exec);
     request.a = path.len().min(TEXT_BYTES) as u64;
-    if let Ok((_, fd)) = ask_with(state, &request, path, -1) {
+    request
+}
+
+fn send_exec(state: &state::State, path: &[u8]) {
+    if let Ok((_, fd)) = ask_with(state, &exec_request(path), path, -1) {
         raw::close(fd);
     }
 }

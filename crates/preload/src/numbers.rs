@@ -177,7 +177,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
 
         libc::SYS_execve => {
             environment::announce_exec(a as *const c_char);
-            environment::follow(c as *const *const c_char, |env| raw_call!(number, a, b, env))
+            environment::follow(c as *const *const c_char, |env| {
+                environment::execute(a as *const c_char, || raw_call!(number, a, b, env))
+            })
         }
         libc::SYS_execveat => {
             exports::announce_exec_at(fd, b as *const c_char);

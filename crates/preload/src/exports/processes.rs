@@ -10,7 +10,7 @@ export! {
     as execve;
     fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
         announce_exec(path);
-        follow(env, |env| real::execve(path, argv, env))
+        follow(env, |env| execve_of(path, argv, env))
     }
 }
 
@@ -18,7 +18,7 @@ export! {
     as execv;
     fn (path: *const c_char, argv: Strings) -> c_int {
         announce_exec(path);
-        follow(environment::present(), |env| real::execve(path, argv, env))
+        follow(environment::present(), |env| execve_of(path, argv, env))
     }
 }
 
@@ -52,6 +52,15 @@ export! {
         announce_exec_at(dir, path);
         follow(env, |env| real::execveat(dir, path, argv, env, flags))
     }
+}
+
+/// `execve(2)`, also for a vfork child.
+fn execve_of(path: *const c_char, argv: Strings, env: Strings) -> c_int {
+    let plain = || match real::execve(path, argv, env) {
+        -1 => -raw::errno() as isize,
+        other => other as isize,
+    };
+    raw::ret(environment::execute(path, plain)) as c_int
 }
 
 /// Tells the manager of a program named relative to a directory, or by descriptor alone.
