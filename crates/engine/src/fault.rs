@@ -5,7 +5,7 @@ use crate::engine::{Again, Engine};
 use crate::job::Wait;
 use crate::overwrites::Claim;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
-use crate::spaces::Region;
+use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, Spent};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run};
@@ -392,18 +392,24 @@ impl<P: Port> Engine<P> {
     }
 
     /// Calls the port for a range as long as it maps what it did when the pages were pinned. The
-    /// same address may be another file's by now, whose clean pages must not become writable. The call
-    /// is told how many pages of the machine's lie before the file's end.
+    /// same address may be another file's by now, whose clean pages must not become writable; or the
+    /// same may be mapped there anew, privately, without the copies that were stored to (`writable`).
+    /// The call is told how many pages of the machine's lie before the file's end.
     fn where_it_was<T>(
         &self,
         space: SpaceNo,
         region: Region,
         range: Range<u64>,
+        writable: bool,
         mut call: impl FnMut(u64) -> Result<T, PortError>,
     ) -> Result<T, PortError> {
         self.until_settled(|| {
             let _layout = self.layout.read().expect("layout");
             let pages = self.shown(space, region, range.clone())?;
+            if writable && !self.lock().may_store(space, region, range.clone()) {
+                self.port.wake(space, range.start, pages)?;
+                return Err(PortError::Gone);
+            }
             call(pages)
         })
     }
@@ -418,7 +424,7 @@ impl<P: Port> Engine<P> {
         protect: bool,
     ) -> Result<Mapped, PortError> {
         let range = addr..addr + pages * self.page_bytes;
-        self.where_it_was(space, region, range, |pages| {
+        self.where_it_was(space, region, range, !protect, |pages| {
             self.port.map(space, addr, pages, protect, true)
         })
     }
@@ -437,7 +443,7 @@ impl<P: Port> Engine<P> {
         }
         // Nobody is woken before the rest is there: the program would come to it first.
         let range = addr..addr + self.page_bytes;
-        let mapped = self.where_it_was(space, region, range, |pages| {
+        let mapped = self.where_it_was(space, region, range, !protect, |pages| {
             self.port.map(space, addr, pages, protect, false)
         })?;
         if !mapped.existed {
@@ -471,7 +477,7 @@ impl<P: Port> Engine<P> {
         end: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        self.where_it_was(space, region, from..end, |pages| {
+        self.where_it_was(space, region, from..end, !protect, |pages| {
             self.port.map(space, from, pages, protect, true)
         })
     }
@@ -492,8 +498,9 @@ impl<P: Port> Engine<P> {
             let _layout = self.layout.write().expect("layout");
             let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
             let pages = self.shown(space, region, addr..addr + self.page_bytes)?;
-            if !self.lock().space_mut(space).is_some_and(|s| s.copied.insert(addr)) {
-                // Somebody was faster.
+            let begins = |s: &mut Space| s.private.contains(&addr) && s.copied.insert(addr);
+            if !self.lock().space_mut(space).is_some_and(begins) {
+                // Somebody was faster, or it is a new mapping of the same.
                 return self.port.wake(space, addr, pages);
             }
             let bytes = (pages * PAGE_BYTES) as usize;
@@ -519,6 +526,8 @@ impl<P: Port> Engine<P> {
         pages: u64,
     ) -> Result<(), PortError> {
         let range = addr..addr + pages * self.page_bytes;
-        self.where_it_was(space, region, range, |pages| self.port.unprotect(space, addr, pages))
+        self.where_it_was(space, region, range, true, |pages| {
+            self.port.unprotect(space, addr, pages)
+        })
     }
 }

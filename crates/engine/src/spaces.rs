@@ -120,10 +120,9 @@ impl Space {
 
     /// Forgets the private copies of a range.
     pub fn forget_private(&mut self, range: Range<u64>) {
-        let gone: Vec<u64> = self.private.range(range).copied().collect();
-        for addr in gone {
-            self.private.remove(&addr);
-            self.copied.remove(&addr);
+        for copies in [&mut self.private, &mut self.copied] {
+            let gone: Vec<u64> = copies.range(range.clone()).copied().collect();
+            gone.iter().for_each(|addr| _ = copies.remove(addr));
         }
     }
 

@@ -261,7 +261,9 @@ fn copies_that_are_cut_off_count_no_more() {
 }
 
 /// A large page is copied as a whole, once: no store of a thread's that came first is lost to the copy
-/// that another's led to, while readers map what leaves again.
+/// that another's led to, while readers map what leaves again. Nor to one that was decided when the
+/// same was mapped at the same address before: that made the new mapping's pages writable before they
+/// were copied, in one run of this test in six.
 #[test]
 fn threads_copy_a_page_once() {
     const THREADS: usize = 4;
