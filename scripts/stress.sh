@@ -2,7 +2,8 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|stamps|standby|ends]...     all without arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|stamps|standby|ends]...   all without
+#   arguments
 #
 # `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
 # kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
@@ -10,6 +11,9 @@
 #
 # `packages` are sixteen of PyPI's that databases, arrays, indexes and model weights are kept with; what
 # they find must be what they find without a manager.
+#
+# `servers` are postgres, redis and mariadb under load, killed in its midst and started again
+# (scripts/servers.sh); those that are installed.
 #
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
 # stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
@@ -378,6 +382,34 @@ packages() {
     rm -rf "$work/packages"
 }
 
+# ---- servers ------------------------------------------------------------------------------------
+
+servers() {
+    local name how found wanted n program place
+    place="$(mktemp -d)" && chmod 755 "$place"
+    for name in postgres:psql redis:redis-server mariadb:mariadbd; do
+        program="${name#*:}" name="${name%:*}"
+        [ "$(id -u)" = 0 ] || { echo "SKIPPED: $name needs root, to become another user"; continue; }
+        command -v "$program" >/dev/null || { echo "SKIPPED: $name is not installed"; continue; }
+        wanted="$(scripts/servers.sh "$name" "$place/bare" 2>"$work/out.$name.bare")"
+        n=0
+        for how in "--memory 64M" "--memory 16M --policy auto --from-start --min-size 0" \
+            "--memory 4M --policy clock --min-size 0"; do
+            n=$((n + 1))
+            # shellcheck disable=SC2086
+            found="$(timeout "${LIMIT:-900}" scripts/servers.sh "$name" "$place/managed" "$bin" run \
+                --config /dev/null $how -- 2>"$work/out.$name.$n")"
+            if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
+                echo "ok      $name.$n"
+            else
+                printf 'found\n%s\nand without a manager\n%s\n' "$found" "$wanted" >>"$work/out.$name.$n"
+                failed "$name.$n"
+            fi
+        done
+    done
+    rm -rf "$place"
+}
+
 # ---- our own -------------------------------------------------------------------------------------
 
 stamps() {
@@ -396,10 +428,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages stamps standby ends
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers stamps standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | packages | stamps | standby | ends) "$part" ;;
+        fsx | lmdb | sqlite | packages | servers | stamps | standby | ends) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac
