@@ -303,13 +303,12 @@ impl Core {
         })
     }
 
-    /// Whether a range of a region may be stored to without a word: it is shared, or holds copies of the
-    /// program's own.
-    pub(crate) fn may_store(&self, space: SpaceNo, region: Region, range: Range<u64>) -> bool {
+    /// Whether all pages of a range of a private region are the program's own.
+    pub(crate) fn are_own_copies(&self, space: SpaceNo, region: Region, range: Range<u64>) -> bool {
         let page_bytes = self.machine_pages * PAGE_BYTES;
         let first = range.start - range.start.wrapping_add(region.bias) % page_bytes;
         let mut pages = (first..range.end).step_by(page_bytes as usize);
-        region.shared || pages.all(|addr| self.is_own_copy(space, addr))
+        pages.all(|addr| self.is_own_copy(space, addr))
     }
 
     /// What has not come to rest, for a person who wants to know what a program waits for.

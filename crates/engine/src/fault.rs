@@ -406,7 +406,8 @@ impl<P: Port> Engine<P> {
         self.until_settled(|| {
             let _layout = self.layout.read().expect("layout");
             let pages = self.shown(space, region, range.clone())?;
-            if writable && !self.lock().may_store(space, region, range.clone()) {
+            let copied = |core: &Core| core.are_own_copies(space, region, range.clone());
+            if writable && !region.shared && !copied(&self.lock()) {
                 self.port.wake(space, range.start, pages)?;
                 return Err(PortError::Gone);
             }

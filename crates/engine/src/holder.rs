@@ -4,8 +4,9 @@
 //! zeros; when the last descriptor of a memfd closes, what was written to it is gone. So a process
 //! of its own, outside the program's and the manager's process group, keeps duplicates of both,
 //! and maps the page words. It is a copy of the manager from before that had anything: to execute
-//! a program for it takes ten times as long. If the manager dies, the holder stops the programs (their faults
-//! block, they never see a wrong byte), writes every dirty page to its file, and says so.
+//! a program for it takes ten times as long. If the manager dies, the holder stops the programs
+//! (their faults block, they never see a wrong byte), writes every dirty page to its file, and says
+//! so.
 
 use crate::interject::interject;
 use crate::manager::Witness;

@@ -487,9 +487,16 @@ struct Wait<'a> {
 impl Wait<'_> {
     /// Waits for the program, and then for whatever it left behind that uses managed files. Calls
     /// `goes_on` if that takes longer than [`standby::EVERY`].
-    fn for_program(&mut self, child: &mut Child, goes_on: impl FnOnce()) -> ExitStatus {
+    fn for_program<F: FnOnce()>(&mut self, child: &mut Child, goes_on: F) -> ExitStatus {
         let start = Instant::now();
         let mut goes_on = Some(goes_on);
+        let tell = |goes_on: &mut Option<F>| {
+            if start.elapsed() >= standby::EVERY
+                && let Some(goes_on) = goes_on.take()
+            {
+                goes_on();
+            }
+        };
         let program = process::pidfd_open(child.id()).ok();
         let status = loop {
             let pause = match (&goes_on, &program) {
@@ -504,11 +511,7 @@ impl Wait<'_> {
                 Ok(None) => {}
                 Err(_) => break ExitStatus::from_raw(1 << 8),
             }
-            if start.elapsed() >= standby::EVERY
-                && let Some(goes_on) = goes_on.take()
-            {
-                goes_on();
-            }
+            tell(&mut goes_on);
         };
         let ended = Instant::now();
         let mut reaped = ended;
@@ -518,11 +521,7 @@ impl Wait<'_> {
         while self.manager.in_use() {
             self.serve(None, Some(pause));
             pause = (2 * pause).min(Duration::from_millis(2));
-            if start.elapsed() >= standby::EVERY
-                && let Some(goes_on) = goes_on.take()
-            {
-                goes_on();
-            }
+            tell(&mut goes_on);
             // As the event thread does, if there is one.
             if reaped.elapsed() >= REAP_EVERY && !self.manager.crew.is_here() {
                 reaped = Instant::now();
@@ -553,13 +552,16 @@ impl Wait<'_> {
         if poll(&mut fds, pause.as_ref()).is_err() {
             return;
         }
-        let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
-        let calls = listener.is_some() && ready.next() == Some(true);
-        let mut ready: Vec<bool> = ready.skip(usize::from(end.is_some())).collect();
-        if calls && self.listener.as_ref().is_some_and(|l| !self.manager.accept(l)) {
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        let mut ready = ready.into_iter();
+        if let Some(listener) = &self.listener
+            && ready.next() == Some(true)
+            && !self.manager.accept(listener)
+        {
             self.listener = None;
         }
-        let mut ready = ready.drain(..);
+        // The end is the caller's to look at.
+        let _ = end.and_then(|_| ready.next());
         self.sources.retain_mut(|source| ready.next() != Some(true) || source.serve());
     }
 }

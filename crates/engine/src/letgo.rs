@@ -13,10 +13,10 @@
 use crate::manager::Manager;
 use crate::port::FileNo;
 use crate::store::Store;
-use pagekeeper_sys::{Errno, file};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::file::FileId;
 use std::collections::HashMap;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -173,11 +173,8 @@ impl Manager {
 
     /// A program is about to be executed. The kernel executes nothing that somebody may write to
     /// (ETXTBSY), and who wrote it under us may, until we let go of the file.
-    pub(crate) fn let_program_go(&self, path: &Path) {
-        let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
-        let opened = rustix::fs::open(path, flags, rustix::fs::Mode::empty());
-        let known = opened.ok().and_then(|fd| self.active_slot(file::stat(fd).ok()?.id));
-        let Some(no) = known else { return };
+    pub(crate) fn let_program_go(&self, id: FileId) {
+        let Some(no) = self.active_slot(id) else { return };
         let is_ours_to_write = || {
             let live = self.engine.port().file(no);
             live.is_some_and(|live| live.store().is_some_and(Store::writable))

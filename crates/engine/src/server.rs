@@ -7,11 +7,11 @@ use crate::spaces::{Region, Space};
 use crate::transfer::Change;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::elf;
 use pagekeeper_sys::process;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener};
 use pagekeeper_sys::userfault::{Features, Userfault};
+use pagekeeper_sys::{elf, file};
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
@@ -654,10 +654,9 @@ impl Connection {
         let path = String::from_utf8_lossy(text).into_owned();
         // A relative path is the client's, not ours.
         let place = Path::new("/proc").join(format!("{}/cwd", self.pid)).join(&path);
-        if !place.is_file() {
-            // The call fails, or the next directory of PATH is tried.
-            return;
-        }
+        let found = file::stat_path(&place).ok().filter(file::Stat::is_regular);
+        // Without it the call fails, or the next directory of PATH is tried.
+        let Some(found) = found else { return };
         let program = elf::inspect(&place);
         if let Some(reason) = program.reasons.first() {
             self.manager.note(format!(
@@ -665,6 +664,6 @@ impl Connection {
             ));
             let _ = self.manager.engine.write_behind();
         }
-        self.manager.let_program_go(&place);
+        self.manager.let_program_go(found.id);
     }
 }

@@ -225,14 +225,15 @@ fn move_high(fd: c_int) -> c_int {
     fd
 }
 
-/// Connects a slot that the caller has taken.
-fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+fn new_socket() -> Result<c_int, i32> {
     let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
     let fd = raw_call!(libc::SYS_socket, libc::AF_UNIX, kind, 0);
-    if fd < 0 {
-        return Err(fd as i32);
-    }
-    let fd = move_high(fd as c_int);
+    if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
+}
+
+/// Connects a slot that the caller has taken.
+fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    let fd = move_high(new_socket()?);
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);
     table::mark_connection(fd);
@@ -249,12 +250,7 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
 
 /// Asks on a connection of its own, and changes nothing in memory: for a vfork child.
 pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
-    let kind = libc::SOCK_SEQPACKET | libc::SOCK_CLOEXEC;
-    let fd = raw_call!(libc::SYS_socket, libc::AF_UNIX, kind, 0);
-    if fd < 0 {
-        return Err(fd as i32);
-    }
-    let fd = fd as c_int;
+    let fd = new_socket()?;
     let answer = greet(fd, HELLO_FRESH).and_then(|(_, slots_fd)| {
         raw::close(slots_fd);
         exchange(fd, request, text, -1)

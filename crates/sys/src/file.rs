@@ -4,6 +4,7 @@
 use std::io::{IoSlice, IoSliceMut};
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
 use rustix::io::ReadWriteFlags;
@@ -76,9 +77,20 @@ impl Stat {
 /// # Errors
 /// As `fstat(2)`.
 pub fn stat(fd: impl AsFd) -> Result<Stat> {
-    let s = rustix::fs::fstat(fd)?;
+    Ok(described(&rustix::fs::fstat(fd)?))
+}
+
+/// `stat(2)`: of the file that a path leads to.
+///
+/// # Errors
+/// As `stat(2)`.
+pub fn stat_path(path: &Path) -> Result<Stat> {
+    Ok(described(&rustix::fs::stat(path)?))
+}
+
+fn described(s: &rustix::fs::Stat) -> Stat {
     let ns = |seconds: i64, ns: u64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
-    Ok(Stat {
+    Stat {
         id: FileId { dev: s.st_dev, ino: s.st_ino },
         version: Version {
             size_bytes: s.st_size as u64,
@@ -89,7 +101,7 @@ pub fn stat(fd: impl AsFd) -> Result<Stat> {
         owner: (s.st_uid, s.st_gid),
         links: s.st_nlink,
         allocated_bytes: s.st_blocks as u64 * 512,
-    })
+    }
 }
 
 /// How addresses, offsets and lengths of direct I/O must be aligned, in bytes.
