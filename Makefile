@@ -13,7 +13,8 @@ setup: ## Install what is needed: a Rust toolchain, a C compiler, sqlite3, pytho
 build: setup ## Build the command and the preload library (target/release)
 	cargo build --release
 	cargo build --profile preload -p pagekeeper-preload
-	cp target/preload/libpagekeeper_preload.so target/release/
+# Not over the old one, which programs may have mapped.
+	install -m 755 target/preload/libpagekeeper_preload.so target/release/
 
 install: build ## Install the command and the library for C: PREFIX=/usr/local, LIBDIR, INCLUDEDIR, DESTDIR
 	@PREFIX="$(PREFIX)" LIBDIR="$(LIBDIR)" INCLUDEDIR="$(INCLUDEDIR)" DESTDIR="$(DESTDIR)" scripts/install.sh
