@@ -12,10 +12,12 @@ targets=("$@")
 cargo +nightly --version >/dev/null 2>&1 || rustup toolchain install nightly --profile minimal
 cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked
 
+# Inputs near the seeds, where an overflow is found: the tests' own builds are optimized.
+cargo test --quiet -p pagekeeper-fuzz
+
 for target in "${targets[@]}"; do
     seeds=target/fuzz-seeds/$target
-    cargo run --quiet --release --manifest-path fuzz/Cargo.toml --target-dir target \
-        --example seeds -- "$seeds" "$target"
+    cargo run --quiet --release -p pagekeeper-fuzz --example seeds -- "$seeds" "$target"
     mkdir -p "fuzz/corpus/$target" "fuzz/regressions/$target"
     dictionary=()
     [ -f "fuzz/dictionaries/$target.dict" ] && dictionary=(-dict="fuzz/dictionaries/$target.dict")

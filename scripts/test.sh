@@ -21,6 +21,4 @@ compgen -G '/usr/lib*/*/libjemalloc.so.2' >/dev/null ||
 
 "$PAGEKEEPER_BIN" doctor || true
 cargo test --release --workspace --exclude pagekeeper-preload --no-fail-fast
-# Not optimized, which takes half as long to build, and an overflow is found.
-CARGO_PROFILE_DEV_DEBUG=0 cargo test --manifest-path fuzz/Cargo.toml --target-dir target
 crates/preload/tests/run.sh
