@@ -327,19 +327,19 @@ standby() {
     rmdir "$cgroup" 2>/dev/null
 }
 
-# ends: live_standby.rs time and again, and somebody killed in the moment.
+# ends: the tests of standbys time and again, and somebody killed in the moment.
 ends() {
     local n
     export STANDBY_KILLS="${STANDBY_KILLS:-150}"
     for n in $(seq "${STANDBY_TIMES:-10}"); do
-        if cargo test --quiet --release -p pagekeeper-cli --test live_standby \
+        if cargo test --quiet --release -p pagekeeper-cli --test live standby:: \
             >"$work/out.ends.$n" 2>&1; then
             echo "ok      ends.$n"
         else
             failed "ends.$n"
         fi
     done
-    if cargo test --quiet --release -p pagekeeper-cli --test live_kill end_of_a_standby \
+    if cargo test --quiet --release -p pagekeeper-cli --test live kill::end_of_a_standby \
         >"$work/out.ends.kills" 2>&1; then
         echo "ok      ends.kills"
     else
@@ -415,7 +415,7 @@ servers() {
 stamps() {
     local place="$work/stamps" writes="${STAMPS_WRITES:-100000000}" start="$SECONDS"
     rm -rf "$place" && mkdir -p "$place/managed"
-    cc -O2 -pthread -o "$place/stamps" crates/cli/tests/live/stamps.c || { failed stamps; return; }
+    cc -O2 -pthread -o "$place/stamps" crates/cli/tests/live/c/stamps.c || { failed stamps; return; }
     if LIMIT=14400 run stamps 8192 clock "$place/managed/*" "$place/stamps" run \
         "$place/managed/file" "$place/expected" "$writes" 3 2 4000 &&
         "$place/stamps" check "$place/managed/file" "$place/expected"; then

@@ -38,7 +38,7 @@ fn predicted(references: &References, policy: &str, memory_bytes: u64) -> Result
 /// # Errors
 /// There is no C compiler, or a run fails.
 pub fn heap(machine: &Machine, repeats: u32) -> Result<()> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/live/heap.c");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/cli/tests/live/c/heap.c");
     let binary = machine.scratch("heap");
     let compiled = Command::new("cc")
         .args(["-O2", "-pthread", "-o"])

@@ -1,12 +1,12 @@
 //! Small file systems for tests.
 
-use super::{Scratch, is_root, skip};
+use crate::runs::{Scratch, is_root, skip};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// A mounted file system, unmounted when it is dropped.
 #[derive(Debug)]
-pub struct Mount(PathBuf);
+pub(crate) struct Mount(PathBuf);
 
 fn call(program: &str, arguments: &[&str]) -> bool {
     Command::new(program).args(arguments).output().is_ok_and(|o| o.status.success())
@@ -14,7 +14,7 @@ fn call(program: &str, arguments: &[&str]) -> bool {
 
 impl Mount {
     /// None, and said, where that is not permitted.
-    pub fn new(at: PathBuf, arguments: &[&str]) -> Option<Mount> {
+    pub(crate) fn new(at: PathBuf, arguments: &[&str]) -> Option<Mount> {
         std::fs::create_dir_all(&at).unwrap();
         let mut all = arguments.to_vec();
         all.push(at.to_str().unwrap());
@@ -25,13 +25,13 @@ impl Mount {
         None
     }
 
-    pub fn tmpfs(place: &Scratch, name: &str, kib: u64) -> Option<Mount> {
+    pub(crate) fn tmpfs(place: &Scratch, name: &str, kib: u64) -> Option<Mount> {
         let size = format!("size={kib}k");
         Mount::new(place.file(name), &["-t", "tmpfs", "-o", &size, "live"])
     }
 
     /// A new file system in an image.
-    pub fn image(place: &Scratch, image: &Path, kind: &str, kib: u64) -> Option<Mount> {
+    pub(crate) fn image(place: &Scratch, image: &Path, kind: &str, kib: u64) -> Option<Mount> {
         std::fs::File::create(image).unwrap().set_len(kib << 10).unwrap();
         let make = format!("mkfs.{kind}");
         let image = image.to_str().unwrap();
@@ -42,11 +42,11 @@ impl Mount {
         Mount::new(place.file("mounted"), &["-o", "loop", image])
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 }

@@ -2,9 +2,7 @@
 //!
 //! Every run has a time limit, after which it and all that it started is killed. Temporary data is
 //! under cargo's directory for it, on the file system of the checkout, and is removed.
-#![allow(dead_code, missing_docs, unreachable_pub)]
-
-pub mod mounts;
+#![allow(missing_docs)]
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use std::ffi::OsStr;
@@ -13,11 +11,12 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 /// How long a program may take, unless a test says otherwise.
-pub const LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const LIMIT: Duration = Duration::from_secs(60);
 /// How long a driver may take for one answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 
@@ -29,27 +28,27 @@ fn from_environment(name: &str, default: impl FnOnce() -> PathBuf) -> PathBuf {
     std::env::var_os(name).filter(|v| !v.is_empty()).map_or_else(default, PathBuf::from)
 }
 
-pub fn pagekeeper() -> PathBuf {
+pub(crate) fn pagekeeper() -> PathBuf {
     from_environment("PAGEKEEPER_BIN", || env!("CARGO_BIN_EXE_pagekeeper").into())
 }
 
-pub fn preload() -> PathBuf {
+pub(crate) fn preload() -> PathBuf {
     let default = || root().join("target/release/libpagekeeper_preload.so");
     from_environment("PAGEKEEPER_PRELOAD", default)
 }
 
 /// A python with numpy and pytest.
-pub fn python() -> PathBuf {
+pub(crate) fn python() -> PathBuf {
     from_environment("PAGEKEEPER_TEST_PYTHON", || root().join(".venv/bin/python"))
 }
 
 /// Says on stderr that a test was not made, and why.
-pub fn skip(reason: &str) {
+pub(crate) fn skip(reason: &str) {
     eprintln!("SKIPPED: {reason}");
 }
 
 /// Whether this machine lets programs be managed; says why not.
-pub fn ready() -> bool {
+pub(crate) fn ready() -> bool {
     static READY: OnceLock<Result<(), String>> = OnceLock::new();
     let ready = READY.get_or_init(|| {
         if !preload().is_file() {
@@ -75,10 +74,10 @@ pub fn ready() -> bool {
 }
 
 /// The user that programs are run as in place of root.
-pub const NOBODY: u32 = 65534;
+pub(crate) const NOBODY: u32 = 65534;
 
 /// Runs as an ordinary user.
-pub fn as_user(command: &mut Command) -> &mut Command {
+pub(crate) fn as_user(command: &mut Command) -> &mut Command {
     if is_root() {
         command.uid(NOBODY).gid(NOBODY);
     }
@@ -86,7 +85,7 @@ pub fn as_user(command: &mut Command) -> &mut Command {
 }
 
 /// Whether such a user gets to our programs and to files in this directory; says so if not.
-pub fn is_open_to_users(place: &Path) -> bool {
+pub(crate) fn is_open_to_users(place: &Path) -> bool {
     let mut version = Command::new(pagekeeper());
     as_user(version.arg("--version").current_dir(place));
     let is_open = version.output().is_ok_and(|o| o.status.success());
@@ -97,7 +96,7 @@ pub fn is_open_to_users(place: &Path) -> bool {
 }
 
 /// Whether a program is installed; says so if not.
-pub fn has(program: &str) -> bool {
+pub(crate) fn has(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
     if !found {
@@ -106,7 +105,7 @@ pub fn has(program: &str) -> bool {
     found
 }
 
-pub fn is_root() -> bool {
+pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
@@ -114,36 +113,38 @@ pub fn is_root() -> bool {
 
 /// A directory that goes when it is dropped.
 #[derive(Debug)]
-pub struct Scratch(PathBuf);
+pub(crate) struct Scratch(PathBuf);
 
 impl Scratch {
-    pub fn new(name: &str) -> Scratch {
+    pub(crate) fn new(name: &str) -> Scratch {
         Scratch::inside(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
 
-    pub fn inside(parent: &Path, name: &str) -> Scratch {
-        let path = parent.join(format!("live-{name}-{}", std::process::id()));
+    pub(crate) fn inside(parent: &Path, name: &str) -> Scratch {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let path = parent.join(format!("live-{name}-{}-{number}", std::process::id()));
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a directory can be made");
         Scratch(path)
     }
 
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.0
     }
 
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.0.join(name)
     }
 
     /// A file with this content.
-    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+    pub(crate) fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
         let path = self.file(name);
         std::fs::write(&path, content).expect("a file can be written");
         path
     }
 
-    pub fn get(&self, name: &str) -> Vec<u8> {
+    pub(crate) fn get(&self, name: &str) -> Vec<u8> {
         std::fs::read(self.file(name)).expect("a file can be read")
     }
 }
@@ -156,15 +157,15 @@ impl Drop for Scratch {
 
 /// A program of the benchmarks, built as an example of this package (by `cargo test` without
 /// `--test`, or `cargo build --examples`).
-pub fn example(name: &str) -> PathBuf {
+pub(crate) fn example(name: &str) -> PathBuf {
     let own = std::env::current_exe().expect("this test has a path");
     let profile = own.ancestors().nth(2).expect("target/PROFILE/deps/TEST");
     profile.join("examples").join(name)
 }
 
-/// A C program of this directory, compiled.
-pub fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests").join(source);
+/// A C program of `c`, compiled.
+pub(crate) fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/c").join(source);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("live-program-{name}-{}", std::process::id()));
     static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
@@ -182,31 +183,31 @@ pub fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
     out
 }
 
-pub fn driver() -> PathBuf {
-    compiled("live/driver.c", &[], "driver")
+pub(crate) fn driver() -> PathBuf {
+    compiled("driver.c", &[], "driver")
 }
 
-pub fn programs() -> PathBuf {
-    compiled("live/programs.c", &[], "programs")
+pub(crate) fn programs() -> PathBuf {
+    compiled("programs.c", &[], "programs")
 }
 
 // ---- runs ----------------------------------------------------------------------------------------
 
 /// How a program is managed.
 #[derive(Clone, Debug)]
-pub struct Budget {
-    pub policy: &'static str,
-    pub bytes: u64,
+pub(crate) struct Budget {
+    pub(crate) policy: &'static str,
+    pub(crate) bytes: u64,
     /// Smaller files are left to the kernel.
-    pub min_size_bytes: u64,
+    pub(crate) min_size_bytes: u64,
     /// Which files; those of the scratch directory if there are none.
-    pub files: Vec<String>,
+    pub(crate) files: Vec<String>,
     /// Heap memory is managed too: allocations of so many bytes.
-    pub heap_bytes: Option<u64>,
+    pub(crate) heap_bytes: Option<u64>,
 }
 
 impl Budget {
-    pub fn kib(kib: u64) -> Budget {
+    pub(crate) fn kib(kib: u64) -> Budget {
         Budget {
             policy: "clock",
             bytes: kib << 10,
@@ -216,21 +217,25 @@ impl Budget {
         }
     }
 
-    pub fn heap(self, least_bytes: u64) -> Budget {
+    pub(crate) fn heap(self, least_bytes: u64) -> Budget {
         Budget { heap_bytes: Some(least_bytes), ..self }
     }
 
-    pub fn policy(self, policy: &'static str) -> Budget {
+    pub(crate) fn policy(self, policy: &'static str) -> Budget {
         Budget { policy, ..self }
     }
 
-    pub fn files(self, pattern: impl Into<String>) -> Budget {
+    pub(crate) fn files(self, pattern: impl Into<String>) -> Budget {
         Budget { files: vec![pattern.into()], ..self }
     }
 }
 
 /// `pagekeeper run` in front of a program, or the program bare.
-pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsStr>) -> Command {
+pub(crate) fn command(
+    place: &Scratch,
+    budget: Option<&Budget>,
+    program: impl AsRef<OsStr>,
+) -> Command {
     let Some(budget) = budget else {
         let mut command = Command::new(program);
         command.current_dir(place.path());
@@ -243,7 +248,7 @@ pub fn command(place: &Scratch, budget: Option<&Budget>, program: impl AsRef<OsS
 }
 
 /// A command that runs programs (`run`, `record`, `tune`), up to the program.
-pub fn managing(place: &Scratch, budget: &Budget, how: &[&str]) -> Command {
+pub(crate) fn managing(place: &Scratch, budget: &Budget, how: &[&str]) -> Command {
     let mut command = Command::new(pagekeeper());
     command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload());
     command.args(how);
@@ -266,34 +271,34 @@ fn stats_path(place: &Scratch) -> PathBuf {
 
 /// What a run left.
 #[derive(Debug)]
-pub struct Finished {
-    pub status: ExitStatus,
-    pub stdout: Vec<u8>,
-    pub stderr: String,
-    pub stats: serde_json::Value,
+pub(crate) struct Finished {
+    pub(crate) status: ExitStatus,
+    pub(crate) stdout: Vec<u8>,
+    pub(crate) stderr: String,
+    pub(crate) stats: serde_json::Value,
 }
 
 impl Finished {
-    pub fn text(&self) -> String {
+    pub(crate) fn text(&self) -> String {
         String::from_utf8_lossy(&self.stdout).into_owned()
     }
 
     /// A count over all files.
-    pub fn total(&self, name: &str) -> u64 {
+    pub(crate) fn total(&self, name: &str) -> u64 {
         self.stats[name].as_u64().unwrap_or(0)
     }
 
-    pub fn notes(&self) -> String {
+    pub(crate) fn notes(&self) -> String {
         self.stats["notes"].to_string()
     }
 
-    pub fn managed_files(&self) -> usize {
+    pub(crate) fn managed_files(&self) -> usize {
         self.stats["files"].as_array().map_or(0, Vec::len)
     }
 
     /// The program succeeded.
     #[track_caller]
-    pub fn ok(self) -> Finished {
+    pub(crate) fn ok(self) -> Finished {
         assert!(
             self.status.success(),
             "{:?}\n--- output\n{}\n--- errors\n{}",
@@ -306,7 +311,7 @@ impl Finished {
 
     /// Pages were served and evicted; says what was not managed.
     #[track_caller]
-    pub fn pressed(self) -> Finished {
+    pub(crate) fn pressed(self) -> Finished {
         let (faults, evictions) = (self.total("major_faults"), self.total("evictions"));
         assert!(faults > 0 && evictions > 0, "{faults} faults, {evictions} evictions");
         let passed = self.stats["passed_through"].as_array().cloned().unwrap_or_default();
@@ -332,19 +337,19 @@ fn collect(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
 
 /// A process group, killed with everything in it when it is dropped.
 #[derive(Debug)]
-pub struct Tree(pub Child);
+pub(crate) struct Tree(pub Child);
 
 impl Tree {
-    pub fn start(command: &mut Command) -> Tree {
+    pub(crate) fn start(command: &mut Command) -> Tree {
         Tree(command.process_group(0).spawn().expect("the program can be started"))
     }
 
-    pub fn pid(&self) -> Pid {
+    pub(crate) fn pid(&self) -> Pid {
         Pid::from_child(&self.0)
     }
 
     /// Waits; none if it takes too long.
-    pub fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
+    pub(crate) fn wait(&mut self, limit: Duration) -> Option<ExitStatus> {
         let start = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().expect("a child can be waited for") {
@@ -369,7 +374,12 @@ impl Drop for Tree {
 
 /// Runs a command to its end, with an input.
 #[track_caller]
-pub fn finish(place: &Scratch, command: &mut Command, input: &[u8], limit: Duration) -> Finished {
+pub(crate) fn finish(
+    place: &Scratch,
+    command: &mut Command,
+    input: &[u8],
+    limit: Duration,
+) -> Finished {
     let _ = std::fs::remove_file(stats_path(place));
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut tree = Tree::start(command);
@@ -403,7 +413,7 @@ fn read_stats(place: &Scratch) -> serde_json::Value {
 /// Runs a program in two fresh directories, bare and managed; its output, its exit code and what it
 /// leaves must be the same. `prepare` fills each directory.
 #[track_caller]
-pub fn same(
+pub(crate) fn same(
     name: &str,
     budget: &Budget,
     program: impl AsRef<OsStr>,
@@ -434,7 +444,7 @@ pub fn same(
 }
 
 /// Names and contents of the files of a directory (a sparse giant's is its length).
-pub fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory can be read").flatten() {
         let bytes = entry.metadata().map_or(0, |m| m.len());
@@ -453,8 +463,8 @@ pub fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
 
 /// A driver (`driver.c`) that does to files what it is told, managed or bare.
 #[derive(Debug)]
-pub struct Session {
-    pub tree: Tree,
+pub(crate) struct Session {
+    pub(crate) tree: Tree,
     stdin: Option<ChildStdin>,
     answers: Receiver<String>,
     stderr: Receiver<Vec<u8>>,
@@ -462,15 +472,15 @@ pub struct Session {
 }
 
 impl Session {
-    pub fn managed(place: &Scratch, budget: Budget) -> Session {
+    pub(crate) fn managed(place: &Scratch, budget: Budget) -> Session {
         Session::start(place, &mut command(place, Some(&budget), driver()))
     }
 
-    pub fn bare(place: &Scratch) -> Session {
+    pub(crate) fn bare(place: &Scratch) -> Session {
         Session::start(place, &mut command(place, None, driver()))
     }
 
-    pub fn start(place: &Scratch, command: &mut Command) -> Session {
+    pub(crate) fn start(place: &Scratch, command: &mut Command) -> Session {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut tree = Tree::start(command);
         let stdout = tree.0.stdout.take().expect("piped");
@@ -488,14 +498,14 @@ impl Session {
     }
 
     /// Gives a command without waiting for the answer.
-    pub fn tell(&mut self, line: &str) {
+    pub(crate) fn tell(&mut self, line: &str) {
         let stdin = self.stdin.as_mut().expect("the session goes on");
         let _ = stdin.write_all(format!("{line}\n").as_bytes());
     }
 
     /// The next answer.
     #[track_caller]
-    pub fn answer(&mut self) -> String {
+    pub(crate) fn answer(&mut self) -> String {
         match self.answers.recv_timeout(ANSWER_LIMIT) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Timeout) => panic!("no answer for {ANSWER_LIMIT:?}"),
@@ -508,21 +518,21 @@ impl Session {
     }
 
     #[track_caller]
-    pub fn ask(&mut self, line: &str) -> String {
+    pub(crate) fn ask(&mut self, line: &str) -> String {
         self.tell(line);
         self.answer()
     }
 
     /// Asks, and expects this answer.
     #[track_caller]
-    pub fn expect(&mut self, line: &str, answer: &str) {
+    pub(crate) fn expect(&mut self, line: &str, answer: &str) {
         let got = self.ask(line);
         assert_eq!(got, answer, "answer to `{line}`");
     }
 
     /// Ends the driver and waits for the run.
     #[track_caller]
-    pub fn end(mut self) -> Finished {
+    pub(crate) fn end(mut self) -> Finished {
         drop(self.stdin.take());
         let status = self.tree.wait(LIMIT).expect("the run ends when its program does");
         self.left(status)
@@ -542,6 +552,6 @@ impl Session {
 }
 
 /// The signal that ended a process.
-pub fn signal_of(status: ExitStatus) -> Option<i32> {
+pub(crate) fn signal_of(status: ExitStatus) -> Option<i32> {
     status.signal()
 }

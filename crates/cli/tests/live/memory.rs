@@ -1,13 +1,13 @@
 //! Mapped memory behaves as under the kernel while every page is evicted again and again: C
 //! programs that check themselves, and whose output and files must be those of a bare run.
 
-mod live;
-
-use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, programs, same};
+use crate::runs::{
+    self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, programs, same,
+};
 
 #[track_caller]
 fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
-    if !live::ready() {
+    if !runs::ready() {
         return None;
     }
     let mut all = vec![name, "."];
@@ -19,11 +19,11 @@ fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
 /// the manager needs to begin did not ride along with the request.
 #[test]
 fn a_file_that_the_program_made_is_managed() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("made");
-    let mut session = live::Session::managed(&place, Budget::kib(256));
+    let mut session = runs::Session::managed(&place, Budget::kib(256));
     session.expect("open 1 new rwct", "ok");
     session.expect("pwrite 1 0 400000 5", "400000");
     session.expect("map 1 1 0 400000 rw shared", "ok");
@@ -163,10 +163,10 @@ fn everything_at_once() {
 /// The preload library's own exercises, with the true manager behind them.
 #[test]
 fn every_interposed_call_does_the_same_under_the_manager() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    let exercise = compiled("../../preload/tests/exercise.c", &[], "exercise");
+    let exercise = compiled("../../../../preload/tests/exercise.c", &[], "exercise");
     let parts = [
         "transfers",
         "opening",
@@ -181,7 +181,8 @@ fn every_interposed_call_does_the_same_under_the_manager() {
         "descriptors",
     ];
     for policy in ["lru", "clock"] {
-        let subject = Scratch::new("exercise").file("subject");
+        let place = Scratch::new("exercise-subject");
+        let subject = place.file("subject");
         let mut arguments = vec![subject.to_str().expect("text")];
         arguments.extend(parts);
         let budget = Budget::kib(64).policy(policy);
@@ -192,7 +193,7 @@ fn every_interposed_call_does_the_same_under_the_manager() {
 /// Everything is off with PAGEKEEPER_DISABLE=1.
 #[test]
 fn disabled_means_untouched() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("disabled");

@@ -1,9 +1,7 @@
 //! Storage that fills up, fails, or is changed by somebody else while its files are mapped.
 
-mod live;
-
-use live::mounts::Mount;
-use live::{Budget, LIMIT, Scratch, Session, command, finish, programs};
+use crate::mounts::Mount;
+use crate::runs::{self, Budget, LIMIT, Scratch, Session, command, finish, programs};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +10,7 @@ use std::time::{Duration, Instant};
 const PAGE: u64 = 4096;
 
 fn ready() -> bool {
-    live::ready()
+    runs::ready()
 }
 
 // ---- no space ------------------------------------------------------------------------------------
@@ -130,7 +128,7 @@ fn a_hole_is_read_once_while_it_is_filled_and_stays_one_where_nothing_is_stored(
 /// Blocks that the file system cannot read: SIGBUS there, and only there.
 #[test]
 fn a_page_that_cannot_be_read_raises_sigbus() {
-    if !ready() || !live::has("debugfs") {
+    if !ready() || !runs::has("debugfs") {
         return;
     }
     let place = Scratch::new("read-error");
@@ -143,7 +141,7 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     let stat = Command::new("debugfs").args(["-R", "stat /bad"]).arg(&image).output().unwrap();
     let stat = String::from_utf8_lossy(&stat.stdout).into_owned();
     let Some((_, rest)) = stat.split_once("(IND):") else {
-        return live::skip("this mkfs.ext2 makes no indirect blocks");
+        return runs::skip("this mkfs.ext2 makes no indirect blocks");
     };
     let digits: String = rest.chars().take_while(char::is_ascii_digit).collect();
     let block: u64 = digits.parse().unwrap();
@@ -159,7 +157,7 @@ fn a_page_that_cannot_be_read_raises_sigbus() {
     session.expect("map 1 1 0 122880 rw shared", "ok");
     let read = std::fs::File::open(&bad).unwrap().read_at(&mut [0u8; 10], 20 * PAGE);
     let Err(error) = read else {
-        return live::skip("this kernel reads blocks behind the device's end");
+        return runs::skip("this kernel reads blocks behind the device's end");
     };
     eprintln!("the kernel says: {error}");
     for page in (0..30).filter(|&page| page != 20) {
@@ -251,11 +249,11 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
         }
     }
     if written.is_empty() {
-        return live::skip("this file system notices the missing space by itself");
+        return runs::skip("this file system notices the missing space by itself");
     }
     let answer = session.ask("sync 1");
     if answer == "ok" {
-        return live::skip("the device took the writes");
+        return runs::skip("the device took the writes");
     }
     assert!(answer == "EIO" || answer == "ENOSPC", "{answer}");
     for &page in &written {
@@ -296,11 +294,11 @@ fn a_failed_write_is_told_to_each_descriptor() {
     device.fill();
     let stored = (0..400).filter(|page| session.ask(&format!("put 1 {} 5", page * PAGE)) == "ok");
     if stored.count() == 0 {
-        return live::skip("this file system notices the missing space by itself");
+        return runs::skip("this file system notices the missing space by itself");
     }
     let failed = |answer: &str| answer == "EIO" || answer == "ENOSPC";
     if !failed(&session.ask("fsync 1")) {
-        return live::skip("the device took the writes");
+        return runs::skip("the device took the writes");
     }
     std::fs::remove_file(device.under.file("filler")).unwrap();
     // Written now, perhaps; and yet they must hear of it.

@@ -1,10 +1,8 @@
 //! A user without any privilege: only faults of user code are served, forks are followed by hand.
 //! As root, these tests run their programs as nobody.
 
-mod live;
-
-use live::{
-    Budget, LIMIT, NOBODY, Scratch, Session, as_user, command, compiled, finish, has, python,
+use crate::runs::{
+    self, Budget, LIMIT, NOBODY, Scratch, Session, as_user, command, compiled, finish, has, python,
 };
 use rustix::process::{Signal, kill_process};
 use std::ffi::OsStr;
@@ -23,14 +21,14 @@ struct Place {
 impl Place {
     /// None, with the reason said, if the user cannot get there.
     fn new(name: &str) -> Option<Place> {
-        if !live::ready() {
+        if !runs::ready() {
             return None;
         }
         let around = Scratch::new(name);
         let place = Scratch::inside(around.path(), "files");
         own(around.path());
         own(place.path());
-        live::is_open_to_users(place.path()).then_some(Place { place, _around: around })
+        runs::is_open_to_users(place.path()).then_some(Place { place, _around: around })
     }
 
     fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
@@ -47,12 +45,12 @@ impl Place {
     }
 
     fn session(&self, budget: &Budget) -> Session {
-        Session::start(&self.place, &mut self.command(Some(budget), live::driver()))
+        Session::start(&self.place, &mut self.command(Some(budget), runs::driver()))
     }
 }
 
 fn own(path: &Path) {
-    if live::is_root() {
+    if runs::is_root() {
         chown(path, Some(NOBODY), Some(NOBODY)).expect("root gives files away");
     }
 }
@@ -76,13 +74,13 @@ fn same(
     program: &Path,
     arguments: &[&str],
     prepare: impl Fn(&Place),
-) -> Option<live::Finished> {
+) -> Option<runs::Finished> {
     let run = |budget: Option<&Budget>| {
         let place = Place::new(name)?;
         prepare(&place);
         let mut command = place.command(budget, program);
         let done = finish(&place.place, command.args(arguments), b"", LIMIT);
-        Some((done, live::content(place.place.path())))
+        Some((done, runs::content(place.place.path())))
     };
     let (bare, left_bare) = run(None)?;
     let bare = bare.ok();
@@ -95,7 +93,7 @@ fn same(
 
 #[test]
 fn system_calls_and_stdio_reach_mapped_files() {
-    let calls = compiled("live/calls.c", &[], "calls");
+    let calls = compiled("calls.c", &[], "calls");
     for policy in ["clock", "mru"] {
         let budget = Budget::kib(128).policy(policy).files("**/f");
         let prepare = |place: &Place| drop(place.put("f", noise(300)));
@@ -106,7 +104,7 @@ fn system_calls_and_stdio_reach_mapped_files() {
 
 #[test]
 fn forked_children_have_their_parents_mappings() {
-    let calls = compiled("live/calls.c", &[], "calls");
+    let calls = compiled("calls.c", &[], "calls");
     for kib in [128, 256] {
         let budget = Budget::kib(kib).files("**/f");
         let prepare = |place: &Place| drop(place.put("f", noise(300)));
@@ -140,7 +138,7 @@ fn numpy_works_on_mapped_arrays() {
     let find = "import numpy, os; print(os.path.dirname(os.path.dirname(numpy.__file__)))";
     let found = Command::new(python()).args(["-c", find]).output();
     let Some(found) = found.ok().filter(|f| f.status.success()) else {
-        return live::skip("there is no python with numpy (PAGEKEEPER_TEST_PYTHON)");
+        return runs::skip("there is no python with numpy (PAGEKEEPER_TEST_PYTHON)");
     };
     let packages = String::from_utf8(found.stdout).unwrap().trim().to_owned();
     let script = format!(
@@ -167,7 +165,7 @@ print(os.wait()[1] >> 8, a[5].sum())
     let import = format!("import sys; sys.path.append({packages:?}); import numpy");
     let mut check = Command::new(interpreter);
     if !as_user(check.args(["-c", &import])).output().is_ok_and(|o| o.status.success()) {
-        return live::skip("another user has no numpy here");
+        return runs::skip("another user has no numpy here");
     }
     let prepare = |place: &Place| drop(place.put("script.py", &script));
     let budget = Budget::kib(256).files("**/a.bin");
@@ -196,7 +194,7 @@ fn what_a_killed_program_stored_is_in_the_file() {
         } else {
             session.tell("run kill -9 $PPID");
             let done = session.end();
-            assert_eq!(live::signal_of(done.status), Some(9), "{}", done.stderr);
+            assert_eq!(runs::signal_of(done.status), Some(9), "{}", done.stderr);
         }
         let stored = |content: &[u8]| {
             (0..100).all(|page| usize::from(content[page * PAGE + 9]) == page + value)
@@ -234,7 +232,7 @@ fn a_private_mapping_never_becomes_writable() {
 #[test]
 fn what_falls_away_is_said() {
     let Some(place) = Place::new("user-says") else { return };
-    let mut doctor = Command::new(live::pagekeeper());
+    let mut doctor = Command::new(runs::pagekeeper());
     let doctor = as_user(doctor.arg("doctor").arg(place.place.path())).output().unwrap();
     let text = String::from_utf8(doctor.stdout).unwrap();
     assert!(doctor.status.success() && text.contains("\nrun works\n"), "{text}");
@@ -246,9 +244,9 @@ fn what_falls_away_is_said() {
     assert!(done.notes().contains("heap memory is left to the kernel"), "{}", done.notes());
     assert!(done.stderr.contains("heap memory is left to the kernel"), "{}", done.stderr);
 
-    let mut record = Command::new(live::pagekeeper());
+    let mut record = Command::new(runs::pagekeeper());
     record.args(["record", "--memory", "1M", "--config", "/dev/null", "-o", "r.pkt", "true"]);
-    record.env("PAGEKEEPER_PRELOAD", live::preload()).current_dir(place.place.path());
+    record.env("PAGEKEEPER_PRELOAD", runs::preload()).current_dir(place.place.path());
     let refused = as_user(&mut record).output().unwrap();
     let words = String::from_utf8_lossy(&refused.stderr);
     assert_eq!(refused.status.code(), Some(69), "{words}");
@@ -259,7 +257,7 @@ fn what_falls_away_is_said() {
 #[test]
 fn deleted_files_are_let_go_of_when_nobody_can_reach_them() {
     let Some(user) = Place::new("user-letgo") else { return };
-    let program = compiled("live/letgo.c", &[], "letgo");
+    let program = compiled("letgo.c", &[], "letgo");
     let run = |arguments: &[&str]| {
         let mut command = user.command(Some(&Budget::kib(128)), &program);
         finish(&user.place, command.args(arguments), b"", LIMIT).ok().text()

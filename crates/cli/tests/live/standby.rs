@@ -1,9 +1,7 @@
 //! Standing by: while nothing can be won, files that are only read are the kernel's, and programs
 //! notice nothing of the end of that but its speed.
 
-mod live;
-
-use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, skip};
+use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, skip};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::launch::ChildSetup;
@@ -14,7 +12,7 @@ const PAGES: u64 = 4096;
 /// Runs a part of `standby.c` under `auto` with so much memory, in a cgroup of so much; none if there
 /// can be no cgroup here.
 fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
-    if !live::ready() {
+    if !runs::ready() {
         return None;
     }
     let cgroup = match MemoryCgroup::create("pagekeeper-standby", cgroup_bytes) {
@@ -35,7 +33,7 @@ fn run(part: &str, memory_bytes: u64, cgroup_bytes: u64) -> Option<Finished> {
         file.sync_all().expect("a file can be synced");
         pagekeeper_sys::counters::drop_page_cache(&file).expect("advice");
     }
-    let program = compiled("live/standby.c", &["-O2"], "standby");
+    let program = compiled("standby.c", &["-O2"], "standby");
     let files = place.file("{data,data2,trigger,log}").display().to_string();
     let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy("auto").files(files) };
     let mut command = command(&place, Some(&budget), program);
@@ -243,7 +241,7 @@ fn a_program_that_reads_single_pages_in_no_order_is_left_to_the_kernel() {
 /// Whoever wants to see faults from the start says so.
 #[test]
 fn there_is_none_for_other_policies_and_on_request() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let Ok(_cgroup) = MemoryCgroup::create("pagekeeper-standby", 64 * MIB) else { return };
@@ -251,7 +249,7 @@ fn there_is_none_for_other_policies_and_on_request() {
     place.put("file", vec![1; 64 << 10]);
     for policy in ["lru", "auto"] {
         let budget = Budget::kib(1024).policy(policy);
-        let mut command = live::managing(&place, &budget, &["run", "--policy", policy]);
+        let mut command = runs::managing(&place, &budget, &["run", "--policy", policy]);
         command.args(["--from-start", "--stats", "stats", "--", "cat", "file"]);
         finish(&place, &mut command, b"", LIMIT).ok();
         let stats: serde_json::Value =

@@ -1,9 +1,7 @@
 //! Unmodified programs and their own test suites, with every file that they touch managed and far
 //! too little memory: same output, same exit code, same files.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, finish, has, python, same};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, finish, has, python, same};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,14 +9,14 @@ use std::time::Duration;
 
 #[test]
 fn numpys_test_of_memmap_passes() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("numpy");
     let script = "import numpy._core.tests.test_memmap as t; print(t.__file__)";
     let found = std::process::Command::new(python()).args(["-c", script]).output();
     let Some(found) = found.ok().filter(|f| f.status.success()) else {
-        return live::skip("there is no python with numpy (PAGEKEEPER_TEST_PYTHON)");
+        return runs::skip("there is no python with numpy (PAGEKEEPER_TEST_PYTHON)");
     };
     let file = String::from_utf8(found.stdout).unwrap().trim().to_owned();
     // Every file of the interpreter too.
@@ -51,12 +49,12 @@ fn pythons_with_tests() -> Vec<PathBuf> {
 
 #[test]
 fn cpythons_test_of_mmap_passes() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let pythons = pythons_with_tests();
     if pythons.is_empty() {
-        return live::skip("no python here has its test_mmap (Debian: libpython3-testsuite)");
+        return runs::skip("no python here has its test_mmap (Debian: libpython3-testsuite)");
     }
     for (python, policy) in
         pythons.iter().zip(["lru", "clock", "fifo2", "mru", "random"].iter().cycle())
@@ -69,7 +67,7 @@ fn cpythons_test_of_mmap_passes() {
         };
         let bare = run(None);
         if !bare.status.success() {
-            live::skip(&format!("{}: fails without us", python.display()));
+            runs::skip(&format!("{}: fails without us", python.display()));
             continue;
         }
         let done = run(Some(&Budget::kib(64).policy(policy))).ok().pressed();
@@ -109,7 +107,7 @@ SELECT count(*),sum(k),sum(length(v)) FROM t;
 
 #[test]
 fn sqlite_keeps_its_database_whole_in_every_journal_mode() {
-    if !live::ready() || !has("sqlite3") {
+    if !runs::ready() || !has("sqlite3") {
         return;
     }
     for (journal, policy) in
@@ -130,7 +128,7 @@ fn sqlite_keeps_its_database_whole_in_every_journal_mode() {
 /// Two processes on one database that wait for each other's locks. Row counts must be exact.
 #[test]
 fn two_sqlite_processes_share_a_database() {
-    if !live::ready() || !has("sqlite3") {
+    if !runs::ready() || !has("sqlite3") {
         return;
     }
     for (journal, policy) in [("wal", "lru"), ("delete", "clock")] {
@@ -180,7 +178,7 @@ fn prepare(place: &Scratch) {
 }
 
 fn shell(name: &str, budget: Budget, programs: &[&str], script: &str) {
-    if !live::ready() || !programs.iter().all(|p| has(p)) {
+    if !runs::ready() || !programs.iter().all(|p| has(p)) {
         return;
     }
     let script = format!("set -e\nexport LC_ALL=C\n{script}");
@@ -241,11 +239,11 @@ touch -d @0 *; rm all.tar numbers.gz; gzip -n numbers; sha256sum *.gz",
 
 #[test]
 fn python_maps_resizes_forks_and_shares() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     if !python().is_file() {
-        return live::skip("there is no python (PAGEKEEPER_TEST_PYTHON)");
+        return runs::skip("there is no python (PAGEKEEPER_TEST_PYTHON)");
     }
     let script = r#"
 import hashlib, mmap, multiprocessing, os, random, shutil, sys
@@ -323,7 +321,7 @@ print([hashlib.md5(open(x, 'rb').read()).hexdigest() for x in ['array', 'copy', 
 /// the device writes to pages that were looked up before, and that may have been evicted since.
 #[test]
 fn direct_reads_into_managed_memory_arrive() {
-    if !live::ready() || !python().is_file() {
+    if !runs::ready() || !python().is_file() {
         return;
     }
     let script = r#"
@@ -357,7 +355,7 @@ print('direct')
 /// A long pipeline of programs under one run, none of which knows of another.
 #[test]
 fn a_tree_of_programs_shares_one_budget() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("tree");
@@ -373,14 +371,14 @@ fn a_tree_of_programs_shares_one_budget() {
 /// write-back undid what the other had stored.
 #[test]
 fn programs_that_open_files_together_share_them() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("together");
     for i in 0..200 {
         place.put(&format!("t{i}"), vec![0u8; 4096]);
     }
-    let mut command = command(&place, Some(&Budget::kib(1024)), live::programs());
+    let mut command = command(&place, Some(&Budget::kib(1024)), runs::programs());
     let done = finish(&place, command.args(["together", "."]), b"", LIMIT).ok();
     assert_eq!(done.text(), "together\n");
     assert_eq!(done.managed_files(), 200);

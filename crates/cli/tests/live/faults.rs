@@ -1,9 +1,7 @@
 //! Faults that user-space pagers are known for (UMap's among them), one test each. That a page
-//! which cannot be read raises SIGBUS and the program may go on is in `live_storage.rs`.
+//! which cannot be read raises SIGBUS and the program may go on is in `storage.rs`.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, Session, command, finish, programs};
+use crate::runs::{self, Budget, LIMIT, Scratch, Session, command, finish, programs};
 use std::os::unix::fs::MetadataExt;
 
 const PAGE: u64 = 4096;
@@ -16,7 +14,7 @@ fn numbered(place: &Scratch, name: &str, pages: u8) {
 
 #[test]
 fn a_mapping_begins_at_its_offset() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("offset");
@@ -62,7 +60,7 @@ fn resident_kib(pid: &str) -> u64 {
 
 #[test]
 fn memory_comes_back_when_it_is_unmapped() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("returned");
@@ -96,7 +94,7 @@ fn memory_comes_back_when_it_is_unmapped() {
 
 #[test]
 fn a_last_page_ends_in_zeros() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("last-page");
@@ -126,7 +124,7 @@ fn a_last_page_ends_in_zeros() {
 
 #[test]
 fn a_forked_child_reads_what_is_there() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("child");
@@ -158,7 +156,7 @@ fn a_forked_child_reads_what_is_there() {
 /// of where the protection changes, were not mapped at all, and who had touched one waited for ever.
 #[test]
 fn parts_of_a_mapping_may_differ_in_protection() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("parts");
@@ -185,7 +183,7 @@ fn parts_of_a_mapping_may_differ_in_protection() {
 /// being flushed: all of them come to their end.
 #[test]
 fn flushing_and_evicting_wait_for_each_other_without_end_never() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     for (kib, policy) in [(64, "lru"), (128, "mru"), (256, "clock")] {

@@ -1,9 +1,7 @@
 //! Who may do what, and what is refused: attacks on the memory files, programs that cannot be
 //! reached, descriptors and locks that must stay the program's own.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, Session, command, compiled, finish};
+use crate::runs::{self, Budget, LIMIT, Scratch, Session, command, compiled, finish};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
@@ -12,14 +10,14 @@ use std::path::Path;
 /// the run by its number, without a descriptor of it.
 #[test]
 fn nobody_gets_more_than_its_descriptors_allow() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    if !live::is_root() || !cfg!(target_arch = "x86_64") {
-        return live::skip("needs root, and x86-64");
+    if !runs::is_root() || !cfg!(target_arch = "x86_64") {
+        return runs::skip("needs root, and x86-64");
     }
     let place = Scratch::new("attack");
-    if !live::is_open_to_users(place.path()) {
+    if !runs::is_open_to_users(place.path()) {
         return;
     }
     let public = place.put("public", vec![b'p'; 16 * 4096]);
@@ -27,7 +25,7 @@ fn nobody_gets_more_than_its_descriptors_allow() {
     std::fs::set_permissions(&public, std::fs::Permissions::from_mode(0o644)).unwrap();
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).unwrap();
     let version = format!("-DWIRE_VERSION={}", pagekeeper_wire::VERSION);
-    let attack = compiled("live/attack.c", &[&version], "attack");
+    let attack = compiled("attack.c", &[&version], "attack");
     let mut session = Session::managed(&place, Budget::kib(256));
     session.expect("open 1 secret rw", "ok");
     session.expect("map 1 1 0 65536 rw shared", "ok");
@@ -57,7 +55,7 @@ fn nobody_gets_more_than_its_descriptors_allow() {
 /// root: its own view may change, nobody else's does.
 #[test]
 fn a_read_only_mapping_never_writes_the_file() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("read-only");
@@ -81,7 +79,7 @@ fn a_read_only_mapping_never_writes_the_file() {
 /// Mappings of a program that gave up its rights go on, and so do its children's.
 #[test]
 fn a_program_that_becomes_nobody_keeps_its_mappings() {
-    if !live::ready() || !live::is_root() {
+    if !runs::ready() || !runs::is_root() {
         return;
     }
     let place = Scratch::new("nobody");
@@ -118,14 +116,14 @@ fn refused(program: &Path, reason: &str) {
 
 #[test]
 fn programs_that_cannot_be_reached_are_refused() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    refused(&compiled("live/driver.c", &["-static"], "static"), "static");
+    refused(&compiled("driver.c", &["-static"], "static"), "static");
     let place = Scratch::new("setuid");
     let setuid = place.file("program");
-    std::fs::copy(live::driver(), &setuid).unwrap();
-    if live::is_root() {
+    std::fs::copy(runs::driver(), &setuid).unwrap();
+    if runs::is_root() {
         // For root itself the bit changes nothing; its owner has to be another.
         std::os::unix::fs::chown(&setuid, Some(65534), Some(65534)).unwrap();
         std::fs::set_permissions(&setuid, std::fs::Permissions::from_mode(0o4755)).unwrap();
@@ -145,26 +143,26 @@ fn programs_that_cannot_be_reached_are_refused() {
 /// executed ("Text file busy"): a program just compiled and stripped, for one.
 #[test]
 fn a_program_that_was_just_written_can_be_executed() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let script = "cat /bin/echo > p; chmod +x p; ./p one; cat /bin/cat > p; echo two | ./p
 printf '#!/bin/sh\\necho three\\n' > s; chmod +x s; ./s; sh -c 'exec ./s'
 cp p q; dd if=/bin/echo of=q bs=4096 conv=notrunc status=none; ./q four; ./q five; rm -f p; ls";
     let budget = Budget::kib(256);
-    let done = live::same("written-program", &budget, "sh", &["-c", script], |_| ()).ok();
+    let done = runs::same("written-program", &budget, "sh", &["-c", script], |_| ()).ok();
     assert!(done.text().starts_with("one\ntwo\nthree\nthree\n"), "{}", done.text());
     assert!(done.managed_files() >= 3, "{} files", done.managed_files());
 }
 
 #[test]
 fn a_static_child_finds_everything_in_the_files() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("static-child");
     place.put("f", vec![1u8; 50 * 4096]);
-    let program = compiled("live/driver.c", &["-static"], "static");
+    let program = compiled("driver.c", &["-static"], "static");
     let mut session = Session::managed(&place, Budget::kib(1024));
     session.expect("open 1 f rw", "ok");
     session.expect("map 1 1 0 204800 rw shared", "ok");
@@ -185,12 +183,12 @@ fn a_static_child_finds_everything_in_the_files() {
 /// their own were said to run outside.
 #[test]
 fn a_child_named_by_a_relative_path_is_followed() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("relative");
     std::fs::create_dir(place.file("sub")).unwrap();
-    std::fs::copy(live::programs(), place.file("sub/p")).unwrap();
+    std::fs::copy(runs::programs(), place.file("sub/p")).unwrap();
     let mut run = command(&place, Some(&Budget::kib(128)), "sh");
     run.args(["-c", "cd sub && ./p pieces ."]);
     let done = finish(&place, &mut run, b"", LIMIT).ok().pressed();
@@ -202,7 +200,7 @@ fn a_child_named_by_a_relative_path_is_followed() {
 /// Closing any descriptor of a file drops a process's record locks on it; none of ours may.
 #[test]
 fn record_locks_survive_what_the_library_does() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("locks");
@@ -235,7 +233,7 @@ fn session_sum(bare: &mut Session, line: &str) -> String {
 /// A program that closes every descriptor it does not know, and one that uses the highest numbers.
 #[test]
 fn a_program_may_close_all_descriptors() {
-    if !live::ready() || !live::python().is_file() {
+    if !runs::ready() || !runs::python().is_file() {
         return;
     }
     let script = "
@@ -260,5 +258,5 @@ print(os.wait()[1] >> 8, n[20 * 4096 + 5])
         place.put("script.py", script);
     };
     let budget = Budget::kib(128);
-    live::same("closes", &budget, live::python(), &["script.py"], prepare).ok().pressed();
+    runs::same("closes", &budget, runs::python(), &["script.py"], prepare).ok().pressed();
 }

@@ -1,21 +1,19 @@
 //! Files that are deleted give their space back when nobody uses them any more, and not before.
 
-mod live;
-
-use live::mounts::Mount;
-use live::{Budget, LIMIT, Scratch, command, compiled, finish};
+use crate::mounts::Mount;
+use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish};
 
 const PAGE: u64 = 4096;
 
 fn program() -> std::path::PathBuf {
-    compiled("live/letgo.c", &[], "letgo")
+    compiled("letgo.c", &[], "letgo")
 }
 
 /// A run once kept every file open that it had managed, deleted or not: a program that made, used
 /// and deleted temporary files filled the disk.
 #[test]
 fn files_made_and_deleted_one_after_the_other_fit_where_one_does() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     const FILES: u64 = 2000;
@@ -46,10 +44,10 @@ fn files_made_and_deleted_one_after_the_other_fit_where_one_does() {
 /// descriptor on its way through a socket, a forked child, another name.
 #[test]
 fn deleted_files_that_somebody_can_reach_are_kept() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    let done = live::same("letgo-keep", &Budget::kib(128), program(), &["keep", "."], |_| ());
+    let done = runs::same("letgo-keep", &Budget::kib(128), program(), &["keep", "."], |_| ());
     let text = done.ok().text();
     assert_eq!(text.matches(": kept\n").count(), 11, "{text}");
 }
@@ -58,7 +56,7 @@ fn deleted_files_that_somebody_can_reach_are_kept() {
 /// that are let go of lose nothing, whoever opens them in that moment.
 #[test]
 fn of_many_files_those_in_use_are_managed() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     const FILES: usize = 900;

@@ -1,8 +1,6 @@
 //! Programs that root starts and that become another user's, as those of containers do.
 
-mod live;
-
-use live::{Budget, NOBODY, Scratch, compiled};
+use crate::runs::{self, Budget, NOBODY, Scratch, compiled};
 use std::os::unix::fs::chown;
 
 /// postgres did not start: the manager's programs were taken to be root's, so that one that was not
@@ -10,15 +8,15 @@ use std::os::unix::fs::chown;
 /// memory, too, which is no file worth managing. Nor could it truncate what it had not opened.
 #[test]
 fn who_gave_roots_rights_up_has_managed_files() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    if !live::is_root() {
-        return live::skip("only root can become another user");
+    if !runs::is_root() {
+        return runs::skip("only root can become another user");
     }
-    let program = compiled("live/dropped.c", &[], "dropped");
+    let program = compiled("dropped.c", &[], "dropped");
     let open = Scratch::new("dropped-open");
-    if !live::is_open_to_users(open.path()) {
+    if !runs::is_open_to_users(open.path()) {
         return;
     }
     for how in ["stay", "exec"] {
@@ -32,7 +30,7 @@ fn who_gave_roots_rights_up_has_managed_files() {
         // Whatever there is, shared memory too.
         let budget = Budget::kib(256).files("*");
         let name = format!("dropped-{how}");
-        let done = live::same(&name, &budget, &program, &[how, "f"], prepare).ok().pressed();
+        let done = runs::same(&name, &budget, &program, &[how, "f"], prepare).ok().pressed();
         assert!(done.text().contains("shared 0, 1 y"), "{}", done.text());
         assert!(!done.stderr.contains("pass through"), "{}", done.stderr);
         assert!(done.total("major_faults") >= 30, "{} faults", done.total("major_faults"));

@@ -1,13 +1,11 @@
 //! Writes without a message: what programs and their neighbours see of a file that is written to,
 //! made longer, cut and mapped is what the kernel would show them.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, compiled, finish};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish};
 use std::path::PathBuf;
 
 fn writes() -> PathBuf {
-    compiled("live/writes.c", &["-O2"], "writes")
+    compiled("writes.c", &["-O2"], "writes")
 }
 
 fn check(budget: &Budget, arguments: &[&str]) {
@@ -21,7 +19,7 @@ fn check(budget: &Budget, arguments: &[&str]) {
 /// What one process adds to a file, another reads and finds in its mapping, old or new.
 #[test]
 fn what_is_added_is_seen_at_once() {
-    if live::ready() {
+    if runs::ready() {
         check(&Budget::kib(96), &["grow", "file"]);
         check(&Budget::kib(4096), &["grow", "file"]);
     }
@@ -29,7 +27,7 @@ fn what_is_added_is_seen_at_once() {
 
 #[test]
 fn records_that_several_append_are_all_there() {
-    if live::ready() {
+    if runs::ready() {
         check(&Budget::kib(96), &["append", "file"]);
         check(&Budget::kib(4096), &["append", "file"]);
     }
@@ -38,7 +36,7 @@ fn records_that_several_append_are_all_there() {
 /// Writes anywhere, appends, truncations, reads and stores beside a copy in memory.
 #[test]
 fn a_file_is_as_a_model_says() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     for (seed, kib, policy) in [("1", 96, "lru"), ("2", 256, "clock"), ("3", 4096, "mru")] {
@@ -49,7 +47,7 @@ fn a_file_is_as_a_model_says() {
 /// Blocks of all sizes, one behind the other, over what is in memory and what is not.
 #[test]
 fn a_file_that_is_written_through_again_and_again_is_as_a_model_says() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     for (seed, kib, policy) in [("1", 96, "lru"), ("2", 800, "mru"), ("3", 4096, "clock")] {
@@ -60,7 +58,7 @@ fn a_file_that_is_written_through_again_and_again_is_as_a_model_says() {
 /// Where a write goes follows from the flags that the descriptor has now, whoever set them.
 #[test]
 fn writes_go_where_flags_of_the_moment_say() {
-    if live::ready() {
+    if runs::ready() {
         check(&Budget::kib(4096), &["flags", "file"]);
     }
 }
@@ -68,7 +66,7 @@ fn writes_go_where_flags_of_the_moment_say() {
 /// A descriptor may become another file's by a system call that nobody hears of.
 #[test]
 fn a_write_to_a_descriptor_that_was_reused_reaches_the_file_behind_it() {
-    if live::ready() {
+    if runs::ready() {
         check(&Budget::kib(4096), &["reused", "file"]);
     }
 }
@@ -77,7 +75,7 @@ fn a_write_to_a_descriptor_that_was_reused_reaches_the_file_behind_it() {
 /// what the other wrote before it got the lock.
 #[test]
 fn a_lock_holds_against_others_outside() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("writes-count");

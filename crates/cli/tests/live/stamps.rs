@@ -1,16 +1,14 @@
 //! Many writers on one file, killed, forked and moved meanwhile, each of whose stores is checked.
 //! A short run of what `make stress` does for long (docs/safety.md).
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, compiled, finish};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish};
 
 #[test]
 fn many_writers_lose_nothing() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    let stamps = compiled("live/stamps.c", &["-O2"], "stamps");
+    let stamps = compiled("stamps.c", &["-O2"], "stamps");
     for (kib, policy) in [(512, "clock"), (256, "mru")] {
         let place = Scratch::new("stamps");
         let expected = place.path().with_extension("expected");

@@ -2,15 +2,15 @@
 //! whose output must be that of a bare run, while every page goes to the scratch file and comes
 //! back.
 
-mod live;
-
-use live::{Budget, Finished, LIMIT, Scratch, command, compiled, finish, python, same};
+use crate::runs::{
+    self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, python, same,
+};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 fn heap() -> PathBuf {
-    compiled("live/heap.c", &["-Wl,--no-as-needed", "-lm"], "heap")
+    compiled("heap.c", &["-Wl,--no-as-needed", "-lm"], "heap")
 }
 
 /// Allocations of 64 KiB and more are managed.
@@ -20,7 +20,7 @@ fn budget(kib: u64) -> Budget {
 
 #[track_caller]
 fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
-    if !live::ready() {
+    if !runs::ready() {
         return None;
     }
     let mut all = vec![name];
@@ -119,12 +119,12 @@ fn heap_memory_is_left_alone_unless_asked_for() {
 }
 
 /// What does not fit the budget goes to the scratch directory, which is empty to look at.
-fn filling(name: &str, seconds: u64) -> (Scratch, live::Tree) {
+fn filling(name: &str, seconds: u64) -> (Scratch, runs::Tree) {
     let place = Scratch::new(name);
     let mut command = command(&place, Some(&budget(2048)), heap());
     command.args(["fill", "16", &seconds.to_string(), "2"]);
     command.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
-    let mut tree = live::Tree::start(&mut command);
+    let mut tree = runs::Tree::start(&mut command);
     use std::io::{BufRead, BufReader};
     let mut line = String::new();
     let stdout = tree.0.stdout.take().expect("piped");
@@ -148,7 +148,7 @@ fn child_of(pid: u32) -> Pid {
 
 #[test]
 fn a_killed_program_takes_its_memory_along() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let (_place, mut tree) = filling("heap-killed", 60);
@@ -161,7 +161,7 @@ fn a_killed_program_takes_its_memory_along() {
 /// Nobody could give the program its memory: it must not go on with zeros.
 #[test]
 fn a_program_ends_with_its_manager() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let (_place, mut tree) = filling("heap-orphaned", 60);
@@ -180,7 +180,7 @@ fn a_program_ends_with_its_manager() {
 /// A scratch directory of 8 MiB: the program is told by SIGBUS, and the user in words.
 #[test]
 fn a_full_scratch_directory_is_out_of_memory() {
-    if !live::ready() || !live::is_root() {
+    if !runs::ready() || !runs::is_root() {
         return;
     }
     let place = Scratch::new("heap-full");
@@ -190,26 +190,26 @@ fn a_full_scratch_directory_is_out_of_memory() {
         std::process::Command::new("mount").args(arguments).arg(&small).status()
     };
     if !mount(&["-t", "tmpfs", "-o", "size=8M", "tmpfs"]).is_ok_and(|s| s.success()) {
-        live::skip("no file system can be mounted here");
+        runs::skip("no file system can be mounted here");
         return;
     }
-    let mut command = std::process::Command::new(live::pagekeeper());
-    command.env("PAGEKEEPER_PRELOAD", live::preload()).current_dir(place.path());
+    let mut command = std::process::Command::new(runs::pagekeeper());
+    command.env("PAGEKEEPER_PRELOAD", runs::preload()).current_dir(place.path());
     command.args(["run", "--policy", "clock", "--memory", "4M", "--config", "/dev/null"]);
     command.args(["--heap=64K", "--heap-dir", "small", "--"]).arg(heap()).args(["fill", "64"]);
     let done = finish(&place, &mut command, b"", LIMIT);
     let _ = std::process::Command::new("umount").arg(&small).status();
-    assert_eq!(live::signal_of(done.status), Some(libc::SIGBUS), "{}", done.stderr);
+    assert_eq!(runs::signal_of(done.status), Some(libc::SIGBUS), "{}", done.stderr);
     assert!(done.stderr.contains("no more room"), "{}", done.stderr);
 }
 
 #[track_caller]
 fn in_python(name: &str, budget: &Budget, script: &str) -> Option<Finished> {
-    if !live::ready() {
+    if !runs::ready() {
         return None;
     }
     if !python().is_file() {
-        live::skip("there is no python with numpy");
+        runs::skip("there is no python with numpy");
         return None;
     }
     Some(same(name, budget, python(), &["-c", script], |_| ()).ok())
@@ -260,7 +260,7 @@ fn jemalloc() -> Option<PathBuf> {
     let found = places.iter().map(|place| PathBuf::from(place).join("libjemalloc.so.2"));
     let found = found.into_iter().find(|library| library.is_file());
     if found.is_none() {
-        live::skip("there is no libjemalloc.so.2 (Debian: libjemalloc2)");
+        runs::skip("there is no libjemalloc.so.2 (Debian: libjemalloc2)");
     }
     found
 }
@@ -270,9 +270,9 @@ fn jemalloc() -> Option<PathBuf> {
 /// forked hung.
 #[test]
 fn jemalloc_linked_allocates_forks_and_has_threads() {
-    let Some(library) = jemalloc().filter(|_| live::ready()) else { return };
+    let Some(library) = jemalloc().filter(|_| runs::ready()) else { return };
     let flags = [library.to_str().unwrap(), "-Wl,--no-as-needed", "-lm"];
-    let program = compiled("live/heap.c", &flags, "heap-jemalloc");
+    let program = compiled("heap.c", &flags, "heap-jemalloc");
     for (name, arguments) in [
         ("threads", ["stress", "3", "50", "1024", "0"]),
         ("forks", ["stress", "3", "40", "1024", "1"]),
@@ -287,7 +287,7 @@ fn jemalloc_linked_allocates_forks_and_has_threads() {
 /// and its arenas are managed; behind it, large ones are ours.
 #[test]
 fn jemalloc_preloaded_allocates_forks_and_has_threads() {
-    let Some(library) = jemalloc().filter(|_| live::ready()) else { return };
+    let Some(library) = jemalloc().filter(|_| runs::ready()) else { return };
     let library = library.display();
     let program = heap();
     let program = program.display();

@@ -2,9 +2,7 @@
 //! file, or the manager itself. As under the kernel, where a killed program's stores to a shared
 //! mapping and its finished writes are in the file.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, Session, Tree, command, finish, programs};
+use crate::runs::{self, Budget, LIMIT, Scratch, Session, Tree, command, finish, programs};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::launch::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -143,7 +141,7 @@ fn moments(count: u64, most_ms: u64) -> impl Iterator<Item = Duration> {
 
 #[test]
 fn a_killed_program_loses_nothing_that_it_wrote() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let name = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
@@ -167,7 +165,7 @@ fn a_killed_program_loses_nothing_that_it_wrote() {
 
 #[test]
 fn one_of_two_programs_that_share_a_file_is_killed() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let name = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
@@ -222,7 +220,7 @@ fn kill_manager(place: &Scratch, budget: Budget, count: usize, moment: Duration)
 
 #[test]
 fn a_killed_manager_loses_nothing_that_was_written() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let mut most = 0;
@@ -240,7 +238,7 @@ fn a_killed_manager_loses_nothing_that_was_written() {
 /// it nothing that no program wrote.
 #[test]
 fn what_was_synced_needs_nobody() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
@@ -293,7 +291,7 @@ fn what_was_synced_needs_nobody() {
 /// lost them: what had been written to those files was gone with the manager.
 #[test]
 fn a_killed_manager_loses_nothing_of_very_many_files() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("kill-many");
@@ -340,7 +338,7 @@ time.sleep(100)
 /// end it with the manager, and it must not keep pipes open that others wait for.
 #[test]
 fn the_holder_is_named_by_itself_and_holds_nothing_of_the_managers() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("kill-named");
@@ -367,7 +365,7 @@ fn the_holder_is_named_by_itself_and_holds_nothing_of_the_managers() {
 /// as servers do, ran on without a manager, and read zeros from the moment the holder ended.
 #[test]
 fn a_program_that_overwrote_its_environment_never_reads_zeros() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("kill-title");
@@ -442,10 +440,10 @@ fn check_stored(file: &[u8], said: &[u8], at: usize) {
 /// moment somebody is killed. How often: `STANDBY_KILLS`.
 #[test]
 fn nothing_is_lost_at_the_end_of_a_standby() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
-    let program = live::compiled("live/standby.c", &["-O2"], "standby");
+    let program = runs::compiled("standby.c", &["-O2"], "standby");
     let name = program.file_name().unwrap().to_string_lossy()[..15].to_owned();
     let rounds = std::env::var("STANDBY_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(9);
     for round in 0..rounds {
@@ -485,7 +483,7 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
             kill_process(program, Signal::KILL).unwrap();
         }
         let status = tree.wait(LIMIT).expect("the run ends");
-        assert_eq!(live::signal_of(status), Some(9), "{victim:?} after {moment:?}");
+        assert_eq!(runs::signal_of(status), Some(9), "{victim:?} after {moment:?}");
         for (pid, called) in &all {
             until(called, || gone(*pid));
         }
@@ -525,7 +523,7 @@ fn is_ignored(signal: Signal) -> bool {
 
 #[test]
 fn signals_reach_the_program_and_its_end_is_reported() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     // A handler of the program's own.
@@ -556,14 +554,14 @@ fn signals_reach_the_program_and_its_end_is_reported() {
         session.expect("put 1 20000 9", "ok");
         kill_process(session.tree.pid(), signal).unwrap();
         let status = session.tree.wait(LIMIT).expect("the run ends");
-        assert_eq!(live::signal_of(status), Some(signal.as_raw()));
+        assert_eq!(runs::signal_of(status), Some(signal.as_raw()));
         assert_eq!(place.get("a")[20000], 9);
     }
 }
 
 #[test]
 fn exit_codes_and_deaths_are_the_programs() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("codes");
@@ -575,8 +573,8 @@ fn exit_codes_and_deaths_are_the_programs() {
     let done = run("cat; echo err >&2; exit 42");
     assert_eq!((done.status.code(), done.text().as_str()), (Some(42), "in\n"));
     assert!(done.stderr.starts_with("err\n"));
-    assert_eq!(live::signal_of(run("kill -SEGV $$").status), Some(11));
-    assert_eq!(live::signal_of(run("kill -KILL $$").status), Some(9));
+    assert_eq!(runs::signal_of(run("kill -SEGV $$").status), Some(11));
+    assert_eq!(runs::signal_of(run("kill -KILL $$").status), Some(9));
     // Those that the manager takes for itself, too.
     assert_eq!(run("grep SigBlk /proc/self/status").text(), "SigBlk:\t0000000000000000\n");
 }

@@ -2,13 +2,13 @@
 //! touches for a share of the time, and say what they did; and a recording of all that replays
 //! without any other file.
 
-mod live;
-
 use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 
-use live::{Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload};
+use crate::runs::{
+    self, Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload,
+};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -74,7 +74,7 @@ fn policies(done: &Finished) -> Vec<String> {
 
 #[test]
 fn policies_take_over_under_load_and_no_page_is_lost() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("switch");
@@ -158,7 +158,7 @@ fn wait_for(path: &Path, what: &str) {
 
 #[test]
 fn a_run_follows_its_policys_file() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("follow");
@@ -183,7 +183,7 @@ fn a_run_follows_its_policys_file() {
     place.put("mine.hipec", LRU.replace("HEAD", "TAIL"));
     wait_for(&errors, "mine.hipec decides from now on, over 0 pages in memory");
     drop(tree.0.stdin.take());
-    assert!(tree.wait(live::LIMIT).expect("it ends").success());
+    assert!(tree.wait(runs::LIMIT).expect("it ends").success());
     let _ = std::fs::remove_file(errors);
 }
 
@@ -216,7 +216,7 @@ fn said(
 /// pushed out the pages that were just being touched, and they were fetched again.
 #[test]
 fn pages_that_a_program_asks_for_are_fetched_as_foretold() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let pages = 2400usize;
@@ -305,7 +305,7 @@ fn hot_set_in_a_scan(pages: usize) -> Vec<usize> {
 
 #[test]
 fn touches_are_seen_for_the_share_that_is_stated_and_as_foretold() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let pages = 2003usize;
@@ -363,7 +363,7 @@ fn touches_are_seen_for_the_share_that_is_stated_and_as_foretold() {
 
 #[test]
 fn what_a_program_writes_back_is_in_its_file_and_evicted_pages_are_whole() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("flush");
@@ -397,7 +397,7 @@ Event Replace() { return DeQueue(all, HEAD); }
 
 #[test]
 fn a_program_that_does_not_end_is_revoked_and_that_is_said_at_once_and_in_the_statistics() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("revoked");

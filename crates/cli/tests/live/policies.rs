@@ -1,9 +1,7 @@
 //! The HiPEC paper's programs, scaled down, under policies that were written for them: they read
 //! less than under LRU, and find the same.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, example, finish};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, example, finish};
 use std::process::Command;
 
 fn build(place: &Scratch, program: &str, arguments: &[&str]) {
@@ -26,7 +24,7 @@ fn run(place: &Scratch, budget: &Budget, program: &str, arguments: &[&str]) -> (
 
 #[test]
 fn a_nested_loop_join_reads_little_under_mru() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("nlj");
@@ -47,7 +45,7 @@ fn a_nested_loop_join_reads_little_under_mru() {
 
 #[test]
 fn retrievals_through_an_index_read_less_when_its_upper_levels_stay() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let place = Scratch::new("rdr");

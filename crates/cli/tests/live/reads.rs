@@ -1,16 +1,14 @@
 //! Reads by copying from a mapping of the library's own: what programs see is what the kernel would
 //! show them, whatever happens to the file, the buffers and the signals meanwhile.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, compiled, finish, same};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish, same};
 use std::path::PathBuf;
 
 fn reads() -> PathBuf {
-    compiled("live/reads.c", &[], "reads")
+    compiled("reads.c", &[], "reads")
 }
 
-fn check(name: &str, budget: Budget, arguments: &[&str]) -> live::Finished {
+fn check(name: &str, budget: Budget, arguments: &[&str]) -> runs::Finished {
     let place = Scratch::new(name);
     let mut command = command(&place, Some(&budget), reads());
     let done = finish(&place, command.args(arguments), b"", LIMIT * 2).ok();
@@ -21,7 +19,7 @@ fn check(name: &str, budget: Budget, arguments: &[&str]) -> live::Finished {
 /// Any calls, in any order, by one process and its children: results, error numbers, content.
 #[test]
 fn random_calls_see_what_they_see_under_the_kernel() {
-    if !live::ready() {
+    if !runs::ready() {
         return;
     }
     let policies = ["clock", "lru", "mru", "fifo2", "s3fifo", "random"];
@@ -45,7 +43,7 @@ fn random_calls_see_what_they_see_under_the_kernel() {
 /// A read that took the offset and another that moved it once gave two threads the same record.
 #[test]
 fn who_share_an_offset_each_get_records_of_their_own() {
-    if live::ready() {
+    if runs::ready() {
         check("shared", Budget::kib(128), &["shared", "file"]).pressed();
         check("shared", Budget::kib(4096), &["shared", "file"]);
     }
@@ -54,7 +52,7 @@ fn who_share_an_offset_each_get_records_of_their_own() {
 /// What a read returns was in the file, however another process cuts it meanwhile.
 #[test]
 fn a_file_that_is_cut_shows_no_zeros() {
-    if live::ready() {
+    if runs::ready() {
         check("cut", Budget::kib(4096), &["cut", "file", "1500"]);
         check("cut", Budget::kib(96), &["cut", "file", "300"]).pressed();
     }
@@ -62,7 +60,7 @@ fn a_file_that_is_cut_shows_no_zeros() {
 
 #[test]
 fn bad_buffers_are_errors_and_managed_ones_work() {
-    if live::ready() {
+    if runs::ready() {
         for kib in [96, 4096] {
             check("buffers", Budget::kib(kib).policy("mru"), &["buffers", "file"]);
         }
@@ -71,7 +69,7 @@ fn bad_buffers_are_errors_and_managed_ones_work() {
 
 #[test]
 fn signals_stay_the_programs() {
-    if live::ready() {
+    if runs::ready() {
         check("signals", Budget::kib(1024), &["signals", "file"]);
     }
 }
@@ -79,7 +77,7 @@ fn signals_stay_the_programs() {
 /// Mappings outlive their descriptors, up to a number; what changed meanwhile is seen.
 #[test]
 fn files_opened_again_show_what_others_wrote() {
-    if live::ready() {
+    if runs::ready() {
         check("many", Budget::kib(2048), &["many", "."]);
         check("many", Budget::kib(256), &["many", "."]).pressed();
     }

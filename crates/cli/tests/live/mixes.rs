@@ -1,9 +1,7 @@
 //! The UBM paper's programs, scaled down, at the same time in one pool of memory: they find the same
 //! under every policy, and UBM reads less than LRU. `pagekeeper-bench live` has them at full size.
 
-mod live;
-
-use live::{Budget, LIMIT, Scratch, command, example, finish, has, python};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, example, finish, has, python};
 use std::path::Path;
 use std::process::Command;
 
@@ -14,7 +12,7 @@ fn build(command: &mut Command) {
 
 /// Ten times fewer tuples in the largest relation.
 fn relations(place: &Scratch) {
-    let sql = include_str!("../../../bench/src/suite/wisconsin.sql").replace("200000", "20000");
+    let sql = include_str!("../../../../bench/src/suite/wisconsin.sql").replace("200000", "20000");
     build(Command::new("sqlite3").arg(place.file("relations.db")).arg(sql).stdout(devnull()));
 }
 
@@ -24,7 +22,7 @@ fn devnull() -> std::process::Stdio {
 
 /// Headers, an index of some of them, and units that include a few.
 fn sources(place: &Scratch) {
-    let script = include_str!("../../../bench/src/suite/sources.py");
+    let script = include_str!("../../../../bench/src/suite/sources.py");
     build(Command::new(python()).args(["-c", script]).arg(place.file("sources")).args(["3", "30"]));
     let listed = String::from_utf8(place.get("sources/cscope.files")).expect("names are text");
     let some: Vec<&str> = listed.lines().filter(|name| name.starts_with("linux/")).collect();
@@ -33,14 +31,14 @@ fn sources(place: &Scratch) {
 
 #[test]
 fn programs_at_the_same_time_find_the_same_and_ubm_reads_less() {
-    if !live::ready() || !has("sqlite3") || !has("cpp") {
+    if !runs::ready() || !has("sqlite3") || !has("cpp") {
         return;
     }
     let place = Scratch::new("mix");
     sources(&place);
     relations(&place);
     place.put("film", vec![7; 1 << 20]);
-    let joins = include_str!("../../../bench/src/suite/joins.sql");
+    let joins = include_str!("../../../../bench/src/suite/joins.sql");
     // The last join alone: of loops that follow each other, UBM as published keeps those that ended.
     let settings = joins.lines().next().expect("a line");
     let last = joins.rfind("SELECT").expect("a join");

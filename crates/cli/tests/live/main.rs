@@ -1,0 +1,23 @@
+//! Unmodified programs under `pagekeeper run`, end to end. One program for all of these tests: what
+//! they share is compiled and linked once. C programs that they run are in `c`.
+
+mod dropped;
+mod faults;
+mod heap;
+mod heap_traces;
+mod kill;
+mod letgo;
+mod memory;
+mod mixes;
+mod mounts;
+mod policies;
+mod policy;
+mod programs;
+mod reads;
+mod rights;
+mod runs;
+mod stamps;
+mod standby;
+mod storage;
+mod user;
+mod writes;
