@@ -1,7 +1,8 @@
-//! The library.
+//! The library and its managers.
 
 mod library_model;
 mod library_tests;
+mod managers_tests;
 
 use pagekeeper::library::{Cache, Options, Translation};
 use pagekeeper_sys::mask::{self, Capability};

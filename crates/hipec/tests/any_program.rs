@@ -10,7 +10,7 @@ use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, Segment};
 use pagekeeper_sim::{Allocation, PoolOptions, PoolProgram, References, Schedule, simulate_pool};
 use proptest::prelude::*;
 
-mod programs;
+use crate::programs;
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 400, max_global_rejects: 8_000, ..ProptestConfig::default() })]

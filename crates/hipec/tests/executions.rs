@@ -17,12 +17,9 @@ fn hints(policy: &mut HipecPolicy) -> Vec<Hint> {
     hints
 }
 
-#[path = "programs/examples.rs"]
-mod examples;
-#[path = "programs/mod.rs"]
-mod programs;
-#[path = "../../sim/tests/shared/mod.rs"]
-mod shared;
+use crate::examples;
+use crate::programs;
+use crate::shared;
 
 /// Both ways of running a program, as one.
 struct Both {

@@ -11,10 +11,8 @@ use proptest::prelude::*;
 
 use examples::{EXAMPLES, example};
 
-#[path = "programs/examples.rs"]
-mod examples;
-#[path = "../../sim/tests/shared/mod.rs"]
-mod shared;
+use crate::examples;
+use crate::shared;
 
 fn built(name: &str, text: &str) -> Arc<Verified> {
     Arc::new(check(text).unwrap_or_else(|errors| panic!("{}", errors[0].render(name, text))))

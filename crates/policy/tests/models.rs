@@ -10,7 +10,7 @@ use pagekeeper_policy::policies::random::Random;
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Policy};
 use proptest::prelude::*;
 
-mod model;
+use crate::model;
 use model::{Model, compare, config, drop_page, events};
 
 #[derive(Default)]

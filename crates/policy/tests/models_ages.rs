@@ -14,7 +14,7 @@ use pagekeeper_policy::policies::{decay, purelru};
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Policy};
 use proptest::prelude::*;
 
-mod model;
+use crate::model;
 use model::{Model, compare, config, events};
 
 /// The first key from `hand` on, or from the start.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-mod model;
+use crate::model;
 use model::{Model, compare, config, drop_page, events};
 
 const SEED: u64 = 7;

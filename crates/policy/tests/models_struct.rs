@@ -13,7 +13,7 @@ use pagekeeper_policy::policies::two_q::TwoQ;
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Place, Policy, Segment};
 use proptest::prelude::*;
 
-mod model;
+use crate::model;
 use model::{Event, Model, compare, config, drop_page, events};
 
 /// Makes `page` the last to be forgotten, if it is remembered.

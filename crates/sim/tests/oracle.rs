@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{SweepOptions, sweep};
 
-mod shared;
+use crate::shared;
 
 /// Rows that must match exactly: the name there, and the policy with the parameters that make it
 /// the variant that was counted.

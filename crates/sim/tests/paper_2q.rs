@@ -4,7 +4,7 @@
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{SweepOptions, sweep};
 
-mod shared;
+use crate::shared;
 
 /// Sizes in blocks and whether 2Q had more hits than LRU there.
 fn sizes_where_2q_wins(trace: &str, sizes: &[u32]) -> Option<Vec<(u32, bool)>> {

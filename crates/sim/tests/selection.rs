@@ -7,7 +7,7 @@ use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-mod shared;
+use crate::shared;
 
 const PHASES: usize = 6;
 

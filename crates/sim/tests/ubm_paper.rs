@@ -5,7 +5,7 @@ use rand_distr::{Distribution, Zipf};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng, SeedableRng};
 
-mod shared;
+use crate::shared;
 
 /// Hit ratios: a row per policy, a column per size.
 fn hit_ratios(references: &References, policies: &[&str], frames: &[u32]) -> Vec<Vec<f64>> {

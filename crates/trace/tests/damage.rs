@@ -1,9 +1,8 @@
 //! Damaged traces: everything before the damage comes, then one error that names its place, and
 //! never anything that was not written.
 
-#[path = "common/blocks.rs"]
-mod blocks;
-mod common;
+use crate::common;
+use crate::common::blocks;
 
 use std::io::Cursor;
 

@@ -1,6 +1,6 @@
 //! Traces that others made: small samples written by hand, damage, and bytes of any shape.
 
-mod common;
+use crate::common;
 
 use std::io::Write;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Importers, exporters and their registries.
 
-mod common;
+use crate::common;
 
 use std::io::{self, Cursor, Read};
 

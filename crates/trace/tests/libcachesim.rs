@@ -3,7 +3,7 @@
 //! Needs a Python with the package `libcachesim` (0.3.5 is known to work), and is skipped without:
 //! `PAGEKEEPER_LIBCACHESIM_PYTHON=…/bin/python cargo test -p pagekeeper-trace --test libcachesim`.
 
-mod common;
+use crate::common;
 
 use std::path::Path;
 use std::process::Command;

@@ -1,6 +1,6 @@
 //! What was written is read again, whole and small.
 
-mod common;
+use crate::common;
 
 use std::io::{self, Cursor, Read, Write};
 

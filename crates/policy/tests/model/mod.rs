@@ -1,5 +1,5 @@
 //! Plays the same random calls to a policy and to a slow, obvious model of it.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(unreachable_pub)]
 use std::collections::VecDeque;
 
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, Segment};

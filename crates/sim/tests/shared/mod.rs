@@ -1,5 +1,5 @@
 //! The traces and the oracle's table, which tests look for outside the repository.
-#![allow(dead_code, unreachable_pub, reason = "each test file uses a part")]
+#![allow(unreachable_pub)]
 use std::path::{Path, PathBuf};
 
 use pagekeeper_sim::References;

@@ -1,5 +1,6 @@
 //! What several tests need: any record, and traces in memory.
-#![allow(dead_code, reason = "each test uses its part")]
+
+pub(crate) mod blocks;
 
 use std::io::Cursor;
 

@@ -1,9 +1,7 @@
 //! Random programs on a machine that delays and reorders, against a model that is exact per cell:
 //! no value is lost, stale or zero, and in the end storage holds them all.
 
-mod fake;
-
-use fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use crate::fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
 use pagekeeper::transfer::Change;
 use pagekeeper_frames::Config;

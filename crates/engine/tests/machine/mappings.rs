@@ -1,8 +1,6 @@
 //! Mappings that come, go, and come again, against what the engine knows of them.
 
-mod fake;
-
-use fake::{Access, World, watched, world::Setup};
+use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES};
 use std::sync::Arc;
 

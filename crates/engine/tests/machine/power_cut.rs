@@ -2,10 +2,8 @@
 //! may be there or not. What a program was told is durable must be there, and no sector may hold
 //! what nobody wrote.
 
-mod fake;
-
-use fake::machine::{Event, Page};
-use fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use crate::fake::machine::{Event, Page};
+use crate::fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;

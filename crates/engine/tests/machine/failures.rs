@@ -1,8 +1,6 @@
 //! Storage, memory and processes that fail: what a program still gets, and what is kept.
 
-mod fake;
-
-use fake::{Access, Bus, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use crate::fake::{Access, Bus, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;
@@ -50,7 +48,7 @@ impl Simple {
         self.world.access(self.space, BASE + page * PAGE_BYTES, Access::Write(value), 1)
     }
 
-    fn with_file(&self, f: impl FnOnce(&mut fake::machine::FakeFile)) {
+    fn with_file(&self, f: impl FnOnce(&mut crate::fake::machine::FakeFile)) {
         f(&mut self.world.machine.lock().files[self.file as usize]);
     }
 

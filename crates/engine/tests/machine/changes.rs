@@ -1,8 +1,6 @@
 //! Files that are changed by system calls, by several at once, and whose end moves.
 
-mod fake;
-
-use fake::{Access, World, watched, world::Setup};
+use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;

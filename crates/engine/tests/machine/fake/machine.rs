@@ -102,7 +102,6 @@ pub struct State {
     pub waiting: HashMap<u32, (SpaceNo, u64)>,
     pub signalled: BTreeSet<u32>,
     pub frames_max: usize,
-    pub in_flight_loads: usize,
     /// Pages that its space had mapped when a thread was woken last.
     pub mapped_when_woken: usize,
 }
@@ -110,11 +109,6 @@ pub struct State {
 impl State {
     pub fn frames(&self) -> usize {
         self.files.iter().map(|f| f.frames.len()).sum()
-    }
-
-    pub fn private_pages(&self) -> usize {
-        let spaces = self.spaces.iter().flatten();
-        spaces.flat_map(|s| s.ptes.values()).filter(|p| matches!(p, Pte::Private(_))).count()
     }
 
     pub fn space(&mut self, no: SpaceNo) -> Option<&mut FakeSpace> {

@@ -1,16 +1,15 @@
 //! A machine in memory for the engine to run on: page tables, frames and storage with the meaning
 //! that Linux gives them, and failures, delays and reorderings on request.
-#![allow(dead_code, unreachable_pub, unused_imports, reason = "each test file uses a part")]
+#![allow(unreachable_pub)]
 
 pub mod chaos;
 pub mod machine;
 mod port;
-#[path = "../random/mod.rs"]
+#[path = "../../random/mod.rs"]
 mod random;
 pub mod world;
 
-pub use chaos::Chaos;
-pub use machine::{Access, Bus, Machine};
+pub use machine::{Access, Bus};
 pub use random::Rng;
 pub use world::{World, watched};
 

@@ -1,9 +1,7 @@
 //! Writes of clients that tell nobody, by the protocol of `pagekeeper_wire::Overwrite`, beside
 //! faults, evictions and write-backs of the same pages.
 
-mod fake;
-
-use fake::{Access, World, watched, world::Setup};
+use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::overwrites::Overwrites;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
