@@ -1,7 +1,7 @@
 //! Our reading and writing of libCacheSim's formats against its own.
 //!
 //! Needs a Python with the package `libcachesim` (0.3.5 is known to work), and is skipped without:
-//! `PAGEKEEPER_LIBCACHESIM_PYTHON=…/bin/python cargo test -p pagekeeper-trace --test libcachesim`.
+//! `PAGEKEEPER_LIBCACHESIM_PYTHON=…/bin/python cargo test -p pagekeeper-trace libcachesim`.
 
 use crate::common;
 
