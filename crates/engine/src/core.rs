@@ -4,6 +4,7 @@
 
 use crate::change::Change;
 use crate::errors::WriteErrors;
+use crate::mappings::Mappings;
 use crate::overwrites::{Claim, Overwrites};
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
@@ -52,7 +53,7 @@ pub(crate) struct File {
     pub(crate) name: String,
     pub(crate) version: Version,
     pub(crate) pages: u64,
-    pub(crate) mappings: Vec<Mapping>,
+    pub(crate) mappings: Mappings,
     pub(crate) fences: Vec<Fence>,
     /// The fence of an overwrite that a client began without a message.
     pub(crate) overwrite: Option<u64>,
@@ -87,7 +88,7 @@ impl File {
             name: name.to_owned(),
             version,
             pages,
-            mappings: Vec::new(),
+            mappings: Mappings::default(),
             fences: Vec::new(),
             overwrite: None,
             unsettled: 0,
@@ -793,8 +794,8 @@ impl Core {
         places.sort_unstable();
         for place in places {
             let Some(file) = self.file(place.segment.0) else { continue };
-            for mapping in &file.mappings {
-                let first = place.index * self.machine_pages;
+            let first = place.index * self.machine_pages;
+            for mapping in file.mappings.overlapping(first..first + self.machine_pages) {
                 let Some((addr, pages)) = mapping.overlap(first, self.machine_pages) else {
                     continue;
                 };
@@ -821,16 +822,11 @@ impl Core {
     /// The shared mappings of a file's pages, as (space, address, pages of the machine's).
     pub(crate) fn shared_mappings(&self, run: Run) -> Vec<(SpaceNo, u64, u64)> {
         let Some(file) = self.file(run.place.segment.0) else { return Vec::new() };
-        file.mappings
-            .iter()
-            .filter(|m| m.shared)
-            .filter_map(|m| {
-                let (first, pages) = (run.place.index, u64::from(run.pages));
-                let (addr, pages) =
-                    m.overlap(first * self.machine_pages, pages * self.machine_pages)?;
-                Some((m.space, addr, pages))
-            })
-            .collect()
+        let first = run.place.index * self.machine_pages;
+        let pages = u64::from(run.pages) * self.machine_pages;
+        let shared = file.mappings.overlapping(first..first + pages).filter(|m| m.shared);
+        let shown = |m: &Mapping| m.overlap(first, pages).map(|(at, pages)| (m.space, at, pages));
+        shared.filter_map(shown).collect()
     }
 
     /// Forgets the numbers of a file's pages, none of which is in memory.
@@ -841,16 +837,18 @@ impl Core {
         self.decide(Input::Close { segment: Segment(file) });
     }
 
-    /// Brings the files' lists of mappings up to date with a space.
-    pub(crate) fn refresh_mappings(&mut self, space: SpaceNo, files: &[FileNo]) {
+    /// Brings the files' lists of mappings up to date with a range of a space.
+    pub(crate) fn refresh_mappings(
+        &mut self,
+        space: SpaceNo,
+        range: &Range<u64>,
+        files: &[FileNo],
+    ) {
         for &no in files {
-            let of_space = match self.spaces.get(space as usize) {
-                Some(Some(s)) => s.mappings_of(space, no),
-                _ => Vec::new(),
-            };
-            if let Some(file) = self.file_mut(no) {
-                file.mappings.retain(|m| m.space != space);
-                file.mappings.extend(of_space);
+            let s = self.spaces.get(space as usize).and_then(Option::as_ref);
+            let now = s.into_iter().flat_map(|s| s.mappings_of(space, no, range));
+            if let Some(Some(file)) = self.files.get_mut(no as usize) {
+                file.mappings.refresh(space, range, now);
             }
         }
     }
@@ -881,7 +879,8 @@ impl Core {
         first: u64,
     ) -> Vec<(SpaceNo, Range<u64>)> {
         let first = first * self.machine_pages;
-        let private = self.file(file).map_or(&[][..], |f| &f.mappings).iter().filter(|m| !m.shared);
+        let mappings = self.file(file).into_iter().flat_map(|f| f.mappings.iter());
+        let private = mappings.filter(|m| !m.shared);
         let from = |m: &Mapping| Some((m.space, m.overlap(first, u64::MAX - first)?.0..m.end));
         private.filter_map(from).collect()
     }
@@ -891,9 +890,10 @@ impl Core {
     pub(crate) fn behind_the_end(&self, file: FileNo, size_bytes: u64) -> Vec<(SpaceNo, u64, u64)> {
         let end = size_bytes.div_ceil(PAGE_BYTES);
         let pages = end.next_multiple_of(self.machine_pages) - end;
-        let mappings = self.file(file).map_or(&[][..], |f| &f.mappings);
+        let mappings =
+            self.file(file).into_iter().flat_map(|f| f.mappings.overlapping(end..end + pages));
         let behind = |m: &Mapping| m.overlap(end, pages).map(|(at, pages)| (m.space, at, pages));
-        mappings.iter().filter_map(behind).collect()
+        mappings.filter_map(behind).collect()
     }
 
     /// Recounts private copies and tells the brain when their number changed.

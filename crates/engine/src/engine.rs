@@ -312,7 +312,7 @@ impl<P: Port> Engine<P> {
         }
         let files: Vec<FileNo> = content.regions.iter().map(|(_, r)| r.file).collect();
         core.spaces[at] = Some(content);
-        core.refresh_mappings(space, &files);
+        core.refresh_mappings(space, &(0..u64::MAX), &files);
         self.recount_later(core);
     }
 
@@ -335,7 +335,7 @@ impl<P: Port> Engine<P> {
         let mut files: Vec<FileNo> = gone.regions.iter().map(|(_, r)| r.file).collect();
         files.sort_unstable();
         files.dedup();
-        core.refresh_mappings(space, &files);
+        core.refresh_mappings(space, &(0..u64::MAX), &files);
         let idle = core.unmapped_files(files);
         self.recount_later(core);
         idle
@@ -362,10 +362,10 @@ impl<P: Port> Engine<P> {
         let gone = core.heap_pages(space, &range);
         let Some(s) = core.space_mut(space) else { return };
         let mut files = s.unmap(range.clone());
-        s.regions.insert(range, region);
+        s.regions.insert(range.clone(), region);
         files.push(region.file);
-        core.refresh_mappings(space, &files);
-        core.orphan(space, gone);
+        core.refresh_mappings(space, &range, &files);
+        core.orphan(space, gone, None);
         self.recount_later(core);
     }
 
@@ -375,9 +375,10 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let gone = core.heap_pages(space, &range);
         let Some(s) = core.space_mut(space) else { return Vec::new() };
-        let files = s.unmap(range);
-        core.refresh_mappings(space, &files);
-        core.orphan(space, gone);
+        let change = s.order.heard();
+        let files = s.unmap(range.clone());
+        core.refresh_mappings(space, &range, &files);
+        core.orphan(space, gone, Some(change));
         let idle = core.unmapped_files(files);
         self.recount_later(core);
         idle
@@ -389,9 +390,11 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let gone = core.heap_pages(space, &(to..to + new_len));
         let Some(s) = core.space_mut(space) else { return };
+        let change = s.order.heard();
         let files = s.remap(from, to, old_len, new_len);
-        core.refresh_mappings(space, &files);
-        core.orphan(space, gone);
+        core.refresh_mappings(space, &(from..from + old_len), &files);
+        core.refresh_mappings(space, &(to..to + new_len), &files);
+        core.orphan(space, gone, Some(change));
         self.recount_later(core);
     }
 

@@ -12,6 +12,7 @@ use crate::spaces::Space;
 use pagekeeper_frames::{Input, Segment};
 use pagekeeper_trace::ExtentEvent;
 use rangemap::{RangeMap, RangeSet};
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Pages of a heap's address range: 16 TiB.
@@ -61,7 +62,51 @@ pub struct Orphan {
     pub space: SpaceNo,
     /// Which pages.
     pub pages: Range<u64>,
+    /// By which change of the space they went, if that is known.
+    change: Option<u64>,
     ticket: u64,
+}
+
+/// In which order the changes of an address space were made, as far as that is known.
+///
+/// The kernel tells of each change when it is made, and its threads wait until that was read, but
+/// they do not queue in the order of their changes. So if several are under way at once, what was
+/// made of them may be wrong. A change that was the only one between two moments in which none was
+/// under way is what it looks like.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Order {
+    /// How many changes were heard of.
+    heard: u64,
+    /// How many there were when none was under way the last time.
+    quiet: u64,
+    /// Changes that came alone, the latest last.
+    alone: VecDeque<u64>,
+}
+
+impl Order {
+    /// More changes than pages to be dropped wait for anybody.
+    const ALONE_MAX: usize = 1024;
+
+    /// A change was heard of: its number.
+    pub(crate) fn heard(&mut self) -> u64 {
+        self.heard += 1;
+        self.heard
+    }
+
+    /// No change is under way that was not heard of.
+    fn quiet(&mut self) {
+        if self.heard == self.quiet + 1 {
+            if self.alone.len() == Order::ALONE_MAX {
+                self.alone.pop_front();
+            }
+            self.alone.push_back(self.heard);
+        }
+        self.quiet = self.heard;
+    }
+
+    fn was_alone(&self, change: u64) -> bool {
+        self.alone.binary_search(&change).is_ok()
+    }
 }
 
 impl File {
@@ -105,18 +150,24 @@ impl Core {
     }
 
     /// Pages were unmapped: those that are mapped nowhere else are to be dropped.
-    pub(crate) fn orphan(&mut self, space: SpaceNo, gone: Vec<(FileNo, Range<u64>)>) {
+    ///
+    /// `change` is the change of the space that they went by, if it is one that the kernel told of.
+    pub(crate) fn orphan(
+        &mut self,
+        space: SpaceNo,
+        gone: Vec<(FileNo, Range<u64>)>,
+        change: Option<u64>,
+    ) {
         for (file, pages) in gone {
             let mut left = RangeSet::from_iter([pages.clone()]);
-            for mapping in self.file(file).map_or(&[][..], |f| &f.mappings) {
-                let last = mapping.first + (mapping.end - mapping.start) / PAGE_BYTES;
-                if mapping.first < last {
-                    left.remove(mapping.first..last);
-                }
+            let mappings =
+                self.file(file).into_iter().flat_map(|f| f.mappings.overlapping(pages.clone()));
+            for mapping in mappings {
+                left.remove(mapping.first..mapping.first + mapping.pages());
             }
             for pages in left {
                 if let Some(ticket) = self.put_fence(file, pages.clone(), Change::Drop) {
-                    self.orphans.push(Orphan { file, space, pages, ticket });
+                    self.orphans.push(Orphan { file, space, pages, change, ticket });
                 }
             }
         }
@@ -175,8 +226,7 @@ impl<P: Port> Engine<P> {
     /// Whether no mapping that is known shows any of these pages of a heap.
     pub fn heap_unmapped(&self, file: FileNo, pages: Range<u64>) -> bool {
         let core = self.lock();
-        let mappings = core.file(file).map_or(&[][..], |f| &f.mappings);
-        mappings.iter().all(|m| m.overlap(pages.start, pages.end - pages.start).is_none())
+        core.file(file).is_none_or(|f| f.mappings.overlapping(pages).next().is_none())
     }
 
     /// Whether none of these pages of a heap is part of an allocation.
@@ -184,6 +234,21 @@ impl<P: Port> Engine<P> {
         let core = self.lock();
         let heap = core.file(file).and_then(|f| f.heap.as_ref());
         heap.is_none_or(|heap| heap.live.overlapping(&pages).next().is_none())
+    }
+
+    /// No change of a space is under way that was not heard of.
+    pub fn space_quiet(&self, space: SpaceNo) {
+        if let Some(s) = self.lock().space_mut(space) {
+            s.order.quiet();
+        }
+    }
+
+    /// Whether an orphan's pages are certainly mapped nowhere: they went by a change that was made
+    /// while no other was under way.
+    pub fn is_certain(&self, orphan: &Orphan) -> bool {
+        let core = self.lock();
+        let space = core.spaces.get(orphan.space as usize).and_then(Option::as_ref);
+        space.is_some_and(|s| orphan.change.is_some_and(|change| s.order.was_alone(change)))
     }
 
     /// What was unmapped since the last call.
@@ -293,5 +358,32 @@ impl<P: Port> Engine<P> {
         }
         self.take_fence(file, ticket);
         self.serve_all(&mut again);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process with thousands of allocations was slow to free one: all that it maps was looked at
+    /// each time, for the sake of changes that cross each other.
+    #[test]
+    fn a_change_that_came_alone_needs_no_look_at_what_is_mapped() {
+        let mut order = Order::default();
+        let first = order.heard();
+        assert!(!order.was_alone(first), "others may be under way");
+        order.quiet();
+        order.quiet();
+        let crossed = [order.heard(), order.heard()];
+        order.quiet();
+        let last = order.heard();
+        order.quiet();
+        assert!(order.was_alone(first) && order.was_alone(last));
+        assert!(crossed.iter().all(|change| !order.was_alone(*change)));
+        for _ in 0..2 * Order::ALONE_MAX {
+            order.heard();
+            order.quiet();
+        }
+        assert!(!order.was_alone(last), "so long ago that nobody waits for it");
     }
 }

@@ -21,7 +21,7 @@ use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::Track;
 use pagekeeper_wire as wire;
 use rangemap::RangeSet;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -36,38 +36,77 @@ const ROOM: u64 = 2;
 
 /// Ranges of a heap that are given out, each with room for growth. Used ranges are used again
 /// first, since their pages have numbers already.
-#[derive(Default)]
-struct Slots(BTreeMap<u64, u64>);
+#[derive(Clone)]
+struct Slots {
+    taken: BTreeMap<u64, u64>,
+    /// What is free between them: where, by the power of two that each is no shorter than.
+    gaps: Vec<BTreeSet<u64>>,
+}
+
+impl Default for Slots {
+    fn default() -> Slots {
+        let gaps = vec![BTreeSet::new(); PAGES_MAX.ilog2() as usize + 1];
+        let mut slots = Slots { taken: BTreeMap::new(), gaps };
+        slots.put_gap(0..PAGES_MAX);
+        slots
+    }
+}
 
 impl Slots {
-    /// A free range for an allocation of so many pages.
+    fn put_gap(&mut self, gap: Range<u64>) {
+        if !gap.is_empty() {
+            self.gaps[(gap.end - gap.start).ilog2() as usize].insert(gap.start);
+        }
+    }
+
+    fn take_gap(&mut self, gap: Range<u64>) {
+        if !gap.is_empty() {
+            self.gaps[(gap.end - gap.start).ilog2() as usize].remove(&gap.start);
+        }
+    }
+
+    /// The first taken page from here on, or the end.
+    fn next_taken(&self, page: u64) -> u64 {
+        self.taken.range(page..).next().map_or(PAGES_MAX, |(&next, _)| next)
+    }
+
+    /// The first free range for an allocation of so many pages.
     fn take(&mut self, pages: u64) -> Option<u64> {
         let needed = pages.next_power_of_two() * ROOM;
-        let mut start = 0;
-        for (&taken, &len) in &self.0 {
-            if taken - start >= needed {
-                break;
-            }
-            start = taken + len;
-        }
-        (start + needed <= PAGES_MAX).then(|| {
-            self.0.insert(start, needed);
-            start
-        })
+        // A power of two: whatever is no shorter than that is long enough.
+        let fitting = self.gaps.get(needed.ilog2() as usize..)?;
+        let start = *fitting.iter().filter_map(BTreeSet::first).min()?;
+        let end = self.next_taken(start);
+        self.take_gap(start..end);
+        self.taken.insert(start, needed);
+        self.put_gap(start + needed..end);
+        Some(start)
+    }
+
+    /// Gives the range back that begins here.
+    fn free(&mut self, start: u64) {
+        let Some(len) = self.taken.remove(&start) else { return };
+        let before = self.taken.range(..start).next_back().map_or(0, |(&at, &len)| at + len);
+        let next = self.next_taken(start);
+        self.take_gap(before..start);
+        self.take_gap(start + len..next);
+        self.put_gap(before..next);
     }
 
     /// The range that a page is in.
     fn of(&self, page: u64) -> Option<Range<u64>> {
-        let (&start, &len) = self.0.range(..=page).next_back()?;
+        let (&start, &len) = self.taken.range(..=page).next_back()?;
         (page < start + len).then_some(start..start + len)
     }
 
     /// Makes the range around `page` reach to `end`, if nobody has what lies behind it.
     fn reach(&mut self, page: u64, end: u64) -> bool {
         let Some(range) = self.of(page) else { return false };
-        let free_to = self.0.range(range.end..).next().map_or(PAGES_MAX, |(&next, _)| next);
+        let free_to = self.next_taken(range.end);
         if end > range.end && end <= free_to {
-            self.0.insert(range.start, end - range.start);
+            self.take_gap(range.end..free_to);
+            self.taken.insert(range.start, end - range.start);
+            self.put_gap(end..free_to);
         }
         end <= range.end || end <= free_to
     }
@@ -96,7 +135,7 @@ struct Snapshot {
     parent: FileNo,
     held: u64,
     store: HeapStore,
-    slots: BTreeMap<u64, u64>,
+    slots: Slots,
     ranges: Vec<Inherited>,
 }
 
@@ -345,7 +384,7 @@ impl Manager {
             true
         })?;
         let known = self.heaps.lock();
-        let slots = known.heaps.get(&no).ok_or(Errno::BADF)?.slots.0.clone();
+        let slots = known.heaps.get(&no).ok_or(Errno::BADF)?.slots.clone();
         Ok(Snapshot { parent: no, held, store, slots, ranges })
     }
 
@@ -367,13 +406,15 @@ impl Manager {
                 };
                 // Or its parent's message that the fork is done would find nothing.
                 self.engine.heap_release(parent, held);
-                self.open_heap(space, pid, store, Slots(slots), ranges)?
+                self.open_heap(space, pid, store, slots, ranges)?
             }
         };
         let next = {
             let mut known = self.heaps.lock();
             let heap = known.heaps.get_mut(&no).ok_or(Errno::BADF)?;
-            let next = heap.inherited.iter().copied().find(|range| range.addr >= from);
+            // As the kernel lists them, by address.
+            let at = heap.inherited.partition_point(|range| range.addr < from);
+            let next = heap.inherited.get(at).copied();
             if next.is_none() {
                 heap.inherited = Vec::new();
             }
@@ -404,6 +445,14 @@ impl Manager {
         found
     }
 
+    /// Whether an orphan's pages are mapped nowhere, without a look at all that is mapped.
+    fn is_certain(&self, space: SpaceNo, orphan: &Orphan) -> bool {
+        if !self.engine.is_certain(orphan) {
+            self.settled(space, || ());
+        }
+        self.engine.is_certain(orphan)
+    }
+
     /// Drops memory that was unmapped. Where an address space changes from several threads at
     /// once, what it says in the end counts.
     pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
@@ -414,6 +463,7 @@ impl Manager {
         let live = self.engine.port().file(orphan.file);
         let mut mapped = RangeSet::new();
         if let (Some((Some(space), pid)), Some(live)) = (owner, &live)
+            && !self.is_certain(space, orphan)
             && !self.mapped_now(pid, live, &orphan.pages).is_empty()
         {
             // What the kernel says now, with everything noticed that came before.
@@ -443,7 +493,7 @@ impl Manager {
         let mut page = orphan.pages.start;
         while let Some(slot) = heap.slots.of(page) {
             if self.engine.heap_unused(orphan.file, slot.clone()) {
-                heap.slots.0.remove(&slot.start);
+                heap.slots.free(slot.start);
             }
             page = slot.end;
             if page >= orphan.pages.end {
@@ -484,6 +534,7 @@ impl Manager {
                 live.userfault.write_protect(0, PAGE_BYTES, true, true) == Err(Errno::AGAIN)
             });
             if !changing {
+                self.engine.space_quiet(space);
                 break call();
             }
             drop(order);
@@ -528,8 +579,34 @@ mod tests {
         assert!(slots.reach(a, 1024));
         assert!(!slots.reach(a, 1025), "somebody else's");
         assert!(slots.reach(b, 5000), "nobody is behind the last");
-        slots.0.remove(&a);
+        slots.free(a);
         assert_eq!(slots.take(20), Some(0));
         assert_eq!(slots.take(2000), Some(5000));
+    }
+
+    #[test]
+    fn the_first_range_that_is_free_is_taken() {
+        let mut slots = Slots::default();
+        let mut number = 1u64;
+        for step in 0..2000 {
+            number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            let pages = 1 + (number >> 33) % 300;
+            let nth = (number >> 50) as usize % slots.taken.len().max(1);
+            match slots.taken.iter().nth(nth).map(|(&start, &len)| (start, len)) {
+                Some((start, _)) if step % 5 < 2 => slots.free(start),
+                Some((start, len)) if step % 5 == 2 => _ = slots.reach(start, start + len + pages),
+                _ => {
+                    let needed = pages.next_power_of_two() * ROOM;
+                    let mut first = 0;
+                    for (&start, &len) in &slots.taken {
+                        if start - first >= needed {
+                            break;
+                        }
+                        first = start + len;
+                    }
+                    assert_eq!(slots.take(pages), Some(first));
+                }
+            }
+        }
     }
 }

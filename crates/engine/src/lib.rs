@@ -32,6 +32,7 @@ mod letgo;
 pub mod library;
 pub mod live;
 pub mod manager;
+mod mappings;
 mod outside;
 pub mod overwrites;
 pub mod port;

@@ -1,6 +1,7 @@
 //! Address spaces and what they map.
 
 use crate::around::Walks;
+use crate::heap::Order;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use rangemap::RangeMap;
 use std::collections::BTreeSet;
@@ -46,6 +47,8 @@ pub struct Space {
     pub(crate) copied: BTreeSet<u64>,
     /// How faults on pages that count as mapped went on.
     pub(crate) walks: Walks,
+    /// In which order it changed.
+    pub(crate) order: Order,
 }
 
 /// A mapping of one file, as the file sees it.
@@ -66,9 +69,14 @@ pub struct Mapping {
 }
 
 impl Mapping {
+    /// How many pages of the machine's it is long.
+    pub(crate) fn pages(&self) -> u64 {
+        (self.end - self.start) / PAGE_BYTES
+    }
+
     /// The address range of the pages `index..index + pages` in this mapping, as (address, pages).
     pub fn overlap(&self, index: u64, pages: u64) -> Option<(u64, u64)> {
-        let last = self.first + (self.end - self.start) / PAGE_BYTES;
+        let last = self.first + self.pages();
         let from = index.max(self.first);
         let to = (index + pages).min(last);
         (from < to).then(|| (self.start + (from - self.first) * PAGE_BYTES, to - from))
@@ -88,20 +96,23 @@ impl Space {
             .is_some_and(|(known, what)| *what == region && range.end <= known.end)
     }
 
-    /// The mappings of one file in this space.
-    pub fn mappings_of(&self, space: SpaceNo, file: FileNo) -> Vec<Mapping> {
-        self.regions
-            .iter()
-            .filter(|(_, r)| r.file == file)
-            .map(|(range, r)| Mapping {
-                space,
-                start: range.start,
-                end: range.end,
-                first: r.index(range.start),
-                shared: r.shared,
-                library: r.library,
-            })
-            .collect()
+    /// The mappings of one file that lie in a range of this space, or touch it.
+    pub(crate) fn mappings_of(
+        &self,
+        space: SpaceNo,
+        file: FileNo,
+        range: &Range<u64>,
+    ) -> impl Iterator<Item = Mapping> {
+        let wider = range.start.saturating_sub(1)..range.end.saturating_add(1);
+        let regions = self.regions.overlapping(wider);
+        regions.filter(move |(_, r)| r.file == file).map(move |(range, r)| Mapping {
+            space,
+            start: range.start,
+            end: range.end,
+            first: r.index(range.start),
+            shared: r.shared,
+            library: r.library,
+        })
     }
 
     /// Forgets a range; returns the files that were mapped in it.
@@ -178,7 +189,7 @@ mod tests {
         space.regions.insert(base..base + 10 * PAGE_BYTES, region(1, base, 5));
         space.private.insert(base + 8 * PAGE_BYTES);
         assert_eq!(space.unmap(base + 2 * PAGE_BYTES..base + 4 * PAGE_BYTES), [1]);
-        let maps = space.mappings_of(0, 1);
+        let maps: Vec<Mapping> = space.mappings_of(0, 1, &(0..u64::MAX)).collect();
         assert_eq!(maps.len(), 2);
         assert_eq!((maps[1].first, maps[1].start), (9, base + 4 * PAGE_BYTES));
         assert_eq!(maps[1].overlap(10, 100), Some((base + 5 * PAGE_BYTES, 5)));
