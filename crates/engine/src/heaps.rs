@@ -171,6 +171,19 @@ impl Heaps {
     }
 }
 
+/// The access that a process has to shared memory at an address.
+fn protection_at(pid: u32, addr: u64) -> u64 {
+    let mut found = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    let _ = process::for_each_shared_mapping(pid, |m| {
+        let is_here = (m.start..m.end).contains(&addr);
+        if is_here {
+            found = m.protection();
+        }
+        !is_here
+    });
+    found
+}
+
 impl Manager {
     /// From now on programs' heap memory is managed, and goes to this file when it does not fit.
     pub fn manage_heaps(&self, scratch: Arc<Scratch>) {
@@ -282,7 +295,7 @@ impl Manager {
     }
 
     /// Whether heap memory can be made longer where it is, or by moving it: a verdict of
-    /// [`wire::Op::HeapGrow`], and the offset of its first byte.
+    /// [`wire::Op::HeapGrow`], and what goes with it.
     pub(crate) fn heap_grow(&self, pid: u32, addr: u64, bytes: u64, wanted: u64) -> (u64, u64) {
         let Some((space, Some(no))) = self.own_heap(pid) else { return (wire::GROW_UNMANAGED, 0) };
         let region = self.engine.with_space(space, |s| s.region(addr)).flatten();
@@ -308,7 +321,7 @@ impl Manager {
             reaches
         };
         if !reaches {
-            return (wire::GROW_COPY, offset);
+            return (wire::GROW_COPY, protection_at(pid, addr));
         }
         self.engine.heap_dropped(no, old_end..end);
         (wire::GROW_MAY, offset)

@@ -620,10 +620,12 @@ impl Connection {
 
     /// Advice on memory that the program takes for anonymous; none if it may go on as on a file.
     fn advise_heap(&self, r: Request, regions: &[(u64, u64, Region)]) -> Option<Handled> {
+        /// `MADV_DONTNEED_LOCKED`
+        const DONTNEED_LOCKED: i32 = 24;
         let engine = &self.manager.engine;
         match r.c as i32 {
             // Pages that are freed lazily may be gone at once.
-            libc::MADV_DONTNEED | libc::MADV_FREE => {
+            advice @ (libc::MADV_DONTNEED | libc::MADV_FREE | DONTNEED_LOCKED) => {
                 let mut covered = 0;
                 for (start, end, region) in regions {
                     if !engine.is_heap(region.file) {
@@ -633,7 +635,11 @@ impl Connection {
                     covered += end - start;
                 }
                 // The kernel has its part to do if some of the range is not heap.
-                Some(value(u64::from(covered == r.b)))
+                Some(value(match covered == r.b {
+                    true => 1,
+                    false if advice == libc::MADV_FREE => wire::ADVISE_DONTNEED,
+                    false => 0,
+                }))
             }
             libc::MADV_REMOVE | libc::MADV_WIPEONFORK => Some(Err(Errno::INVAL)),
             // It is huge in nobody's sense, is not inherited by the kernel's hand, and what is

@@ -128,7 +128,7 @@ fn commit(state: &State, addr: usize, bytes: usize, offset: u64) -> Result<(), (
     ask(state, &request).map(|_| ()).map_err(|_| ())
 }
 
-/// What the manager says about making heap memory longer.
+/// What the manager says about making heap memory longer: a verdict, and what goes with it.
 pub(crate) fn grow(state: &State, addr: usize, bytes: usize, wanted: usize) -> (u64, u64) {
     let mut request = Request::new(Op::HeapGrow);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, wanted as u64);
@@ -150,7 +150,7 @@ pub(crate) fn mremap(
     let usual = old.is_multiple_of(PAGE) && new_bytes > 0;
     let (had, wanted) = (old_bytes.next_multiple_of(PAGE), new_bytes.next_multiple_of(PAGE));
     let _held = SignalsHeld::new();
-    let (verdict, offset) = grow(state, old, had, wanted);
+    let (verdict, detail) = grow(state, old, had, wanted);
     if !usual || (verdict != GROW_MAY && verdict != GROW_COPY) {
         return None;
     }
@@ -159,18 +159,24 @@ pub(crate) fn mremap(
         return Some(-libc::EINVAL as isize);
     }
     if verdict == GROW_COPY {
-        return Some(copy(state, old, had, wanted, flags, new));
+        return Some(copy(state, (old, had, detail as c_int), wanted, flags, new));
     }
     let result = raw_call!(libc::SYS_mremap, old, old_bytes, new_bytes, flags, new);
     if result >= 0 && (result as usize != old || wanted > had) {
         mapping::widen(result as usize, wanted);
-        let _ = commit(state, result as usize, wanted, offset);
+        let _ = commit(state, result as usize, wanted, detail);
     }
     Some(result)
 }
 
-/// Memory that cannot grow into what lies behind it in the heap.
-fn copy(state: &State, old: usize, bytes: usize, wanted: usize, flags: c_int, new: usize) -> isize {
+/// Memory (address, bytes, access) that cannot grow into what lies behind it in the heap.
+fn copy(
+    state: &State,
+    (old, bytes, prot): (usize, usize, c_int),
+    wanted: usize,
+    flags: c_int,
+    new: usize,
+) -> isize {
     if flags & libc::MREMAP_MAYMOVE == 0 {
         return -libc::ENOMEM as isize;
     }
@@ -190,10 +196,19 @@ fn copy(state: &State, old: usize, bytes: usize, wanted: usize, flags: c_int, ne
     if to < 0 {
         return to;
     }
-    // SAFETY: both ranges are mapped, the old one by the program, readable as all that it grows.
+    // What nobody may read is made readable for the copy; it is about to go.
+    if prot & libc::PROT_READ == 0 && raw_call!(libc::SYS_mprotect, old, bytes, libc::PROT_READ) < 0
+    {
+        raw::munmap(to as usize, wanted);
+        return -libc::ENOMEM as isize;
+    }
+    // SAFETY: both ranges are mapped, the old one by the program, and readable by now.
     unsafe {
         core::ptr::copy_nonoverlapping(old as *const u8, to as *mut u8, bytes.min(wanted));
     }
     raw::munmap(old, bytes);
+    if prot != libc::PROT_READ | libc::PROT_WRITE {
+        raw_call!(libc::SYS_mprotect, to, wanted, prot);
+    }
     to
 }

@@ -14,7 +14,7 @@ use crate::userfault;
 use crate::{change, environment, heap, raw_call, standby, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{MAP_LIBRARY, Op, PAGE_BYTES, Request};
+use pagekeeper_wire::{ADVISE_DONTNEED, MAP_LIBRARY, Op, PAGE_BYTES, Request};
 
 /// Lowest and one above the highest managed address this image ever had: a quick test, not a list.
 static LOWEST: AtomicUsize = AtomicUsize::new(usize::MAX);
@@ -283,23 +283,24 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
     }
     let state = state::current()?;
     match advise_manager(state, addr, bytes.next_multiple_of(page), advice) {
-        Ok(true) => Some(0),
-        Ok(false) => None,
+        Ok(0) => None,
+        Ok(ADVISE_DONTNEED) => Some(raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTNEED)),
+        Ok(_) => Some(0),
         // Not the kernel's turn then: it would act on the manager's memory.
         Err(errno) => Some(errno as isize),
     }
 }
 
-/// Whether the manager carried an advice out.
+/// What the manager made of an advice: 0 if it is the kernel's to carry out.
 pub(crate) fn advise_manager(
     state: &state::State,
     addr: usize,
     bytes: usize,
     advice: c_int,
-) -> Result<bool, i32> {
+) -> Result<u64, i32> {
     let mut request = Request::new(Op::Advise);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, advice as u64);
-    ask(state, &request).map(|reply| reply.r0 != 0)
+    ask(state, &request).map(|reply| reply.r0)
 }
 
 /// The flag that `mlock2(2)` needs so that nothing managed is brought in at once: under a budget

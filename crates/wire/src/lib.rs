@@ -112,7 +112,8 @@ pub enum Op {
     /// itself; -ESRCH says that the manager did not wait for it.
     ChangeEnd = 13,
     /// `madvise(2)` on managed memory: `a` = address, `b` = length, `c` = advice.
-    /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it.
+    /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it, or
+    /// [`ADVISE_DONTNEED`].
     Advise = 14,
     /// A program is about to be executed; The text follows the request in the same packet. The manager writes
     /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]).
@@ -134,7 +135,7 @@ pub enum Op {
     HeapCommit = 20,
     /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
     /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
-    /// [`GROW_COPY`].
+    /// [`GROW_COPY`] (`r1` = the access that its mapping gives, as of `mmap(2)`).
     HeapGrow = 21,
     /// The process forks. `a` = [`FORK_AHEAD`], [`FORK_BEGIN`] (reply: `r0` = ticket, 0 if there is
     /// nothing to inherit), [`FORK_END`] or [`FORK_FAILED`] (`b` = ticket). From FORK_BEGIN to
@@ -185,6 +186,9 @@ pub const GROW_UNMANAGED: u64 = 0;
 pub const GROW_MAY: u64 = 1;
 /// [`Op::HeapGrow`]: the memory behind it is somebody else's; it has to be copied.
 pub const GROW_COPY: u64 = 2;
+/// [`Op::Advise`]: done in part; the kernel is to do the rest by MADV_DONTNEED, since it frees no
+/// range lazily that shared memory is in.
+pub const ADVISE_DONTNEED: u64 = 2;
 /// [`Op::Fork`]: a fork is near. What is dirty is stored; fails if it cannot be.
 pub const FORK_AHEAD: u64 = 0;
 /// [`Op::Fork`]: nobody writes any more.

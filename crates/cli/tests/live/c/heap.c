@@ -346,6 +346,35 @@ static void semantics(void) {
     }
     munmap(p, 32 * MIB);
 
+    /* What was moved away from behind it is in the way: grown memory keeps its protection, also where
+     * nobody may read it. */
+    for (int prot = PROT_NONE; prot <= PROT_READ; prot++) {
+        p = map(2 * MIB, rw);
+        put(p, 512, 3);
+        char *away = mremap(p + MIB, MIB, 2 * MIB, MREMAP_MAYMOVE);
+        CHECK(away != MAP_FAILED && !mprotect(p, MIB, prot));
+        p = mremap(p, MIB, 16 * MIB, MREMAP_MAYMOVE);
+        CHECK(p != MAP_FAILED);
+        CHECK(faults(p, 1) == SIGSEGV && faults(p + 9 * MIB, 1) == SIGSEGV);
+        CHECK(!faults(p, 0) == (prot == PROT_READ));
+        CHECK(!mprotect(p, 16 * MIB, rw));
+        has(p, 256, 3), zeros(p + MIB, 256 * 15), has(away, 256, 259);
+        CHECK(!munmap(p, 16 * MIB) && !munmap(away, 2 * MIB));
+    }
+
+    /* Freed lazily, and dropped although it may be locked; also where some of it is the kernel's. */
+    p = map(4 * MIB, PROT_NONE);
+    CHECK(mmap(p, 8 * PAGE, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);
+    CHECK(!mprotect(p, 4 * MIB, rw));
+    put(p, 1024, 4);
+    CHECK(!madvise(p, 4 * MIB, MADV_FREE));
+    put(p, 1024, 6);
+    press();
+    has(p, 1024, 6);
+    if (!madvise(p, 4 * MIB, 24 /* MADV_DONTNEED_LOCKED */))
+        zeros(p, 1024);
+    CHECK(!munmap(p, 4 * MIB));
+
     /* Unmapped in the middle, mapped anew: nothing old shows. */
     CHECK(!munmap(to + 2 * MIB, MIB));
     CHECK(faults(to + 2 * MIB, 0) == SIGSEGV);
