@@ -45,6 +45,8 @@ const HEAP_DEVICE: u64 = u64::MAX;
 struct Slot {
     name: String,
     id: FileId,
+    /// Which of the files that have this number one after the other ([`file::identity`]).
+    identity: Option<Box<[u8]>>,
     active: bool,
     /// Passed through for good.
     refused: bool,
@@ -85,13 +87,22 @@ impl Slots {
     }
 
     /// The file's slot, a new one if it has none yet; `None` if there are no more.
-    fn number(&mut self, id: FileId, name: String) -> Option<FileNo> {
+    fn number(&mut self, id: FileId, identity: Option<Box<[u8]>>, name: String) -> Option<FileNo> {
         if let Some(no) = self.by_id.get(&id) {
             return Some(*no);
         }
-        let (active, refused, plain, deferred, by_path) = (false, false, false, false, false);
-        let (used, uses_seen) = (0, 0);
-        let slot = Slot { name, id, active, refused, plain, deferred, by_path, used, uses_seen };
+        let slot = Slot {
+            name,
+            id,
+            identity,
+            active: false,
+            refused: false,
+            plain: false,
+            deferred: false,
+            by_path: false,
+            used: 0,
+            uses_seen: 0,
+        };
         let no = match self.free.pop() {
             Some(no) => {
                 self.list[no as usize] = slot;
@@ -296,7 +307,7 @@ impl Manager {
         if !stat.is_regular() {
             return None;
         }
-        let known = self.slots.lock().expect("lock").by_id.get(&stat.id).copied();
+        let known = self.known_slot(stat.id, fd);
         let no = match known {
             Some(no) => no,
             None => {
@@ -308,7 +319,8 @@ impl Manager {
                 if !self.selection.matches(&name) {
                     return None;
                 }
-                self.slots.lock().expect("lock").number(stat.id, name)?
+                let identity = file::identity(fd);
+                self.slots.lock().expect("lock").number(stat.id, identity, name)?
             }
         };
         {
@@ -331,6 +343,43 @@ impl Manager {
             return None;
         }
         Some(no)
+    }
+
+    /// The slot of the file behind a descriptor, if it has one. Nobody has a file open that is not
+    /// managed: when it is deleted, another is given its inode number, and nothing that is known of
+    /// it holds for that one.
+    fn known_slot(&self, id: FileId, fd: BorrowedFd<'_>) -> Option<FileNo> {
+        let is_other = |slots: &Slots, no: FileNo, identity: &Option<Box<[u8]>>| {
+            let slot = &slots.list[no as usize];
+            !slot.active
+                && slot.identity.is_some()
+                && identity.is_some()
+                && slot.identity != *identity
+        };
+        let no = {
+            let slots = self.slots.lock().expect("lock");
+            let no = *slots.by_id.get(&id)?;
+            if slots.list[no as usize].active {
+                return Some(no);
+            }
+            no
+        };
+        let identity = file::identity(fd);
+        if !is_other(&self.slots.lock().expect("lock"), no, &identity) {
+            return Some(no);
+        }
+        let _one = self.activating.lock().expect("lock");
+        let no = {
+            let slots = self.slots.lock().expect("lock");
+            let no = *slots.by_id.get(&id)?;
+            if !is_other(&slots, no, &identity) {
+                return Some(no);
+            }
+            no
+        };
+        self.close_slot(no);
+        self.slot_is_unused(no);
+        None
     }
 
     /// Whether a slot's file is managed; if that begins just now, returns when it has begun.
@@ -417,15 +466,21 @@ impl Manager {
         taker: Option<u32>,
     ) -> Result<(), ()> {
         self.end_standby("a file was mapped that may be written to");
+        let path = path_of(fd);
         // To its end before anybody else uses the file: two programs may open it at once.
         let _one = self.activating.lock().expect("lock");
         let (name, id) = {
-            let slots = self.slots.lock().expect("lock");
-            let slot = &slots.list[no as usize];
+            let mut slots = self.slots.lock().expect("lock");
+            let closed = slots.closed;
+            let slot = &mut slots.list[no as usize];
             if slot.active {
                 return Ok(());
             }
-            if slot.refused || slots.closed {
+            // It may have been renamed since it was heard of first.
+            if !path.ends_with(" (deleted)") && path != "?" {
+                slot.name = path;
+            }
+            if slot.refused || closed {
                 return Err(());
             }
             if slot.plain {
@@ -501,9 +556,10 @@ impl Manager {
     pub(crate) fn close_slot(&self, no: FileNo) -> FileId {
         let mut slots = self.slots.lock().expect("lock");
         let slot = &mut slots.list[no as usize];
-        slot.active = false;
+        slot.deferred = false;
+        let was_active = std::mem::take(&mut slot.active);
         let id = slot.id;
-        slots.active -= 1;
+        slots.active -= usize::from(was_active);
         slots.by_id.remove(&id);
         drop(slots);
         if let Some(slots) = self.engine.port().slots() {
@@ -729,7 +785,7 @@ impl Manager {
     /// A slot for a heap, which no descriptor of a program leads to.
     pub(crate) fn number_heap(&self, name: &str, ino: u64) -> Option<FileNo> {
         let mut slots = self.slots.lock().expect("lock");
-        slots.number(FileId { dev: HEAP_DEVICE, ino }, name.to_owned())
+        slots.number(FileId { dev: HEAP_DEVICE, ino }, None, name.to_owned())
     }
 
     /// A heap is gone; its slot stays for the report.

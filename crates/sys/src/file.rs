@@ -127,6 +127,45 @@ pub fn direct_alignment(fd: impl AsFd) -> Result<Option<DirectAlignment>> {
     }))
 }
 
+/// Room for a handle: `MAX_HANDLE_SZ` of the kernel's `<linux/exportfs.h>`.
+const HANDLE_BYTES_MAX: usize = 128;
+
+/// `struct file_handle` of `open_by_handle_at(2)`, with the room that it needs.
+#[repr(C)]
+struct Handle {
+    bytes: u32,
+    kind: i32,
+    content: [u8; HANDLE_BYTES_MAX],
+}
+
+/// What tells a file from the next one that is given its inode number: its handle
+/// (`name_to_handle_at(2)`), or where the file system has none, when it was made (`statx(2)`
+/// STATX_BTIME). `None` if neither is known.
+pub fn identity(fd: impl AsFd) -> Option<Box<[u8]>> {
+    let fd = fd.as_fd();
+    let mut handle =
+        Handle { bytes: HANDLE_BYTES_MAX as u32, kind: 0, content: [0; HANDLE_BYTES_MAX] };
+    let mut mount = 0;
+    // SAFETY: an empty path, and a handle with as much room as it says.
+    let ret = unsafe {
+        libc::name_to_handle_at(
+            fd.as_raw_fd(),
+            c"".as_ptr(),
+            (&raw mut handle).cast(),
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if ret == 0 {
+        return handle.content.get(..handle.bytes as usize).map(Box::from);
+    }
+    let s = rustix::fs::statx(fd, c"", AtFlags::EMPTY_PATH, StatxFlags::BTIME).ok()?;
+    (s.stx_mask & StatxFlags::BTIME.bits() != 0).then(|| {
+        let ns = i128::from(s.stx_btime.tv_sec) * 1_000_000_000 + i128::from(s.stx_btime.tv_nsec);
+        Box::from(ns.to_ne_bytes())
+    })
+}
+
 /// Opens the file behind a descriptor anew, through `/proc/self/fd/N`: the result has a position
 /// and flags of its own. Works for deleted and renamed files; close-on-exec is added.
 ///

@@ -254,3 +254,17 @@ fn a_file_is_mapped_before_and_after_it_grows() {
         assert!(passed.contains("smaller than files that are managed"), "{passed}");
     }
 }
+
+/// What was known of a file that was not managed went on to whichever file was given its inode number
+/// after it: git's packs were left to the kernel "since they were mapped when they were smaller", by
+/// the name of a lock file that was gone.
+#[test]
+fn a_file_has_the_inode_number_of_one_that_is_gone() {
+    let budget = Budget { min_size_bytes: 200_000, ..Budget::kib(128) };
+    if let Some(done) = part("number-again", budget, &[]) {
+        let done = done.pressed();
+        assert_eq!(done.managed_files(), 1);
+        let name = done.stats["files"][0]["name"].to_string();
+        assert!(name.contains("large"), "{name}");
+    }
+}

@@ -590,6 +590,23 @@ static void grown(void) {
     puts("grown");
 }
 
+// A small file is mapped and deleted, and a large one is given its inode number: another file, and
+// another name.
+static void number_again(void) {
+    int fd = open(in("small"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0 && write(fd, "abc", 3) == 3);
+    CHECK(munmap(map(fd, 1, PROT_READ, MAP_SHARED), PAGE) == 0);
+    struct stat small, large;
+    CHECK(fstat(fd, &small) == 0 && close(fd) == 0 && unlink(in("small")) == 0);
+    fd = make("large", 100);
+    CHECK(fstat(fd, &large) == 0);
+    // What file systems that give numbers once only have no part in.
+    if (small.st_ino != large.st_ino) fprintf(stderr, "another number\n");
+    volatile uint64_t *at = map(fd, 100, PROT_READ, MAP_SHARED);
+    for (size_t page = 0; page < 100; page++) CHECK(at[page * PAGE / 8] == word_of(page, 0));
+    puts("read");
+}
+
 // Several processes append to a file whose last page is in memory: all lines are there, whole.
 static void appends(void) {
     enum { PROCESSES = 4, LINES = 400, BYTES = 24 };
@@ -977,8 +994,8 @@ int main(int argc, char **argv) {
         {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
-        {"behind", behind}, {"grown", grown}, {"appends", appends}, {"fork-begin", fork_begin},
-        {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
+        {"behind", behind}, {"grown", grown}, {"number-again", number_again}, {"appends", appends},
+        {"fork-begin", fork_begin},        {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
         {"together", together}, {"flushes", flushes},
         {"everything", everything}, {"progress", progress}, {"synced", synced},
     };
