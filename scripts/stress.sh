@@ -2,8 +2,8 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|stamps|standby|ends]...   all without
-#   arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|indexes|stamps|standby|ends]...   all
+#   without arguments
 #
 # `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
 # kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
@@ -14,6 +14,9 @@
 #
 # `servers` are postgres, redis and mariadb under load, killed in its midst and started again
 # (scripts/servers.sh); those that are installed.
+#
+# `indexes` are programs that map what they search (scripts/indexes.sh): blast, bowtie2, RocksDB's tools
+# and slapd, those that are installed.
 #
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
 # stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
@@ -410,6 +413,33 @@ servers() {
     rm -rf "$place"
 }
 
+# ---- indexes -------------------------------------------------------------------------------------
+
+indexes() {
+    local name how found wanted n program place="$work/indexes"
+    for name in blast:blastn bowtie2:bowtie2 rocksdb:db_bench slapd:slapd; do
+        program="${name#*:}" name="${name%:*}"
+        command -v "$program" >/dev/null || { echo "SKIPPED: $name is not installed"; continue; }
+        wanted="$(scripts/indexes.sh "$name" "$place/bare" 2>"$work/out.$name.bare")"
+        n=0
+        for how in "--memory 4M --policy clock --min-size 4096" \
+            "--memory 8M --policy auto --from-start --min-size 1" \
+            "--memory 64M --policy lru --heap=65536" "--memory 16M"; do
+            n=$((n + 1))
+            # shellcheck disable=SC2086
+            found="$(timeout "${LIMIT:-900}" scripts/indexes.sh "$name" "$place/managed" "$bin" run \
+                --config /dev/null $how -- 2>"$work/out.$name.$n")"
+            if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
+                echo "ok      $name.$n"
+            else
+                printf 'found\n%s\nand without a manager\n%s\n' "$found" "$wanted" >>"$work/out.$name.$n"
+                failed "$name.$n"
+            fi
+        done
+    done
+    rm -rf "$place"
+}
+
 # ---- our own -------------------------------------------------------------------------------------
 
 stamps() {
@@ -428,10 +458,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers stamps standby ends
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers indexes stamps standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | packages | servers | stamps | standby | ends) "$part" ;;
+        fsx | lmdb | sqlite | packages | servers | indexes | stamps | standby | ends) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac

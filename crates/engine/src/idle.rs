@@ -1,6 +1,6 @@
 //! Files that nobody has open or maps stay managed, with what is in memory of them: programs open the
 //! same files again and again. But each costs descriptors, a memfd and memory for its pages' state,
-//! so that only so many stay. Beyond that, those used longest ago are written back and let go of;
+//! so that only so many stay, with so many pages. Beyond that, those used longest ago are written back and let go of;
 //! who opens one again has it managed anew.
 
 use crate::manager::Manager;
@@ -40,7 +40,7 @@ impl Manager {
     /// until [`let_idle_go`](Self::let_idle_go) was called.
     pub(crate) fn has_many_files(&self) -> bool {
         // Recordings show what programs do, not what is kept of it.
-        self.idle.files().are_many(self.files_managed())
+        self.idle.files().are_many(self.files_managed(), self.engine.used_numbers())
             && !self.engine.sees_all()
             && !self.idle.looking.swap(true, Ordering::SeqCst)
     }
@@ -50,20 +50,19 @@ impl Manager {
     pub(crate) fn let_idle_go(&self) {
         let mut files = self.candidates();
         files.sort_unstable_by_key(|file| file.used);
-        let kept_max = self.idle.files().kept_max();
+        let limits = *self.idle.files();
         let mut unknown = files.len();
         let mut in_use = 0;
         for file in files {
-            if unknown <= kept_max {
+            let too_many = unknown > limits.kept_max();
+            if !too_many && self.engine.used_numbers() <= limits.kept_pages_max() {
                 break;
             }
             unknown -= 1;
-            if !self.let_idle_file_go(file.no) {
-                in_use += 1;
-            }
+            in_use += usize::from(!self.let_idle_file_go(file.no) && too_many);
         }
         self.free_slots();
-        self.idle.files().looked(in_use);
+        self.idle.files().looked(in_use, self.engine.used_numbers());
         self.idle.looking.store(false, Ordering::SeqCst);
     }
 }

@@ -97,6 +97,11 @@ impl<P: Port> Engine<P> {
         self.lock().file(file).map_or(0, |f| f.counts.major_faults + f.counts.minor_faults)
     }
 
+    /// Pages that have state.
+    pub(crate) fn used_numbers(&self) -> u64 {
+        self.lock().brain.used_numbers()
+    }
+
     /// Forgets a file that no program maps or has open; what is dirty of it is lost. Mappings of the
     /// preload library raise SIGBUS from then on, which it takes for "ask". Until they are gone too
     /// ([`is_gone`](Self::is_gone)) the number stands for no other file.

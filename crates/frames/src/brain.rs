@@ -339,6 +339,17 @@ impl Brain {
         self.pages.len()
     }
 
+    /// Page numbers in use: those of a closed segment may be given out again.
+    pub fn used_numbers(&self) -> u64 {
+        self.pages.used().into()
+    }
+
+    /// Page numbers that a segment has.
+    pub fn segment_numbers(&self, segment: Segment) -> u64 {
+        self.pages.numbered(segment, 0, u64::MAX).len() as u64
+            * u64::from(crate::pages::EXTENT_PAGES)
+    }
+
     /// Resident pages of a segment that are dirty.
     pub fn dirty_pages(&self, segment: Segment) -> u64 {
         let extents = self.pages.numbered(segment, 0, u64::MAX);

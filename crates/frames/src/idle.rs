@@ -1,4 +1,7 @@
-//! How many files stay managed that nobody uses: each costs descriptors, and memory beside its pages.
+//! How many files stay managed that nobody uses: each costs descriptors, and memory beside its pages,
+//! and so does each page that was ever touched.
+
+use crate::budget::FRAME_BYTES;
 
 /// What a managed file costs beside its pages, in bytes: measured, with a few pages in memory.
 const FILE_BYTES: u64 = 7 << 10;
@@ -8,6 +11,10 @@ const SHARE: u64 = 16;
 const KEPT_LEAST: usize = 512;
 /// Descriptors of a file, in the manager: of all that it may have, idle files have half at most.
 const FILE_DESCRIPTORS: u64 = 4;
+/// Pages that have state, in memories: of more, files that nobody uses are let go of. Their state
+/// takes a fifth of memory to a third by then, and what is kept of a file in 32 of its passes is not
+/// worth that.
+const MEMORIES: u64 = 32;
 /// Files more than there may be, before the next look at all of them.
 const SLACK: usize = 64;
 
@@ -17,6 +24,9 @@ pub struct IdleFiles {
     kept_max: usize,
     /// Managed files beyond which it is time to look.
     files_max: usize,
+    kept_pages_max: u64,
+    /// Pages with state beyond which it is time to look.
+    pages_max: u64,
 }
 
 impl IdleFiles {
@@ -25,7 +35,10 @@ impl IdleFiles {
         let affordable = memory_bytes / SHARE / FILE_BYTES;
         let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
         let kept_max = kept_max.max(KEPT_LEAST);
-        IdleFiles { kept_max, files_max: kept_max + SLACK }
+        let pages_max = memory_bytes / FRAME_BYTES * MEMORIES;
+        let files_max = kept_max + SLACK;
+        // So that one look does for several files.
+        IdleFiles { kept_max, files_max, kept_pages_max: pages_max - pages_max / 8, pages_max }
     }
 
     /// Files that stay, as long as there are unused ones to let go of.
@@ -33,14 +46,22 @@ impl IdleFiles {
         self.kept_max
     }
 
-    /// Whether so many managed files are a reason to look for unused ones.
-    pub fn are_many(&self, files: usize) -> bool {
-        files > self.files_max
+    /// Pages with state that stay, likewise.
+    pub fn kept_pages_max(&self) -> u64 {
+        self.kept_pages_max
     }
 
-    /// A look found so many files in use that would have had to go.
-    pub fn looked(&mut self, in_use: usize) {
+    /// Whether so many managed files, or pages with state, are a reason to look for unused files.
+    pub fn are_many(&self, files: usize, pages: u64) -> bool {
+        files > self.files_max || pages > self.pages_max
+    }
+
+    /// A look found so many files in use that would have had to go, and left so many pages with
+    /// state.
+    pub fn looked(&mut self, in_use: usize, pages: u64) {
         // Files in use are looked at in vain: seldom, the more there are.
         self.files_max = self.kept_max + SLACK + in_use + in_use / 4;
+        let pages_max = self.kept_pages_max + self.kept_pages_max / 7;
+        self.pages_max = pages_max.max(pages + pages / 4);
     }
 }

@@ -104,6 +104,11 @@ impl PageMap {
         self.extents.len() as u32 * EXTENT_PAGES
     }
 
+    /// Numbers in use.
+    pub fn used(&self) -> u32 {
+        (self.extents.len() - self.free.len()) as u32 * EXTENT_PAGES
+    }
+
     /// Whether no number was ever given out.
     pub fn is_empty(&self) -> bool {
         self.extents.is_empty()

@@ -4,7 +4,7 @@
 //! after its last reference so far, unless the program mapped it: mappings are used without a word.
 
 use crate::References;
-use pagekeeper_frames::IdleFiles;
+use pagekeeper_frames::{Brain, IdleFiles, Segment};
 
 /// What is known of a segment.
 #[derive(Clone, Copy, Default)]
@@ -33,7 +33,7 @@ impl Files {
     }
 
     /// A file is referenced. Which others are let go of.
-    pub(crate) fn used(&mut self, segment: usize, by_call: bool) -> Vec<usize> {
+    pub(crate) fn used(&mut self, segment: usize, by_call: bool, brain: &Brain) -> Vec<usize> {
         self.references += 1;
         let file = &mut self.files[segment];
         file.used = self.references;
@@ -42,17 +42,32 @@ impl Files {
             return Vec::new();
         }
         self.managed += 1;
-        if self.idle.are_many(self.managed) { self.let_go() } else { Vec::new() }
+        let many = self.idle.are_many(self.managed, brain.used_numbers());
+        if many { self.let_go(brain) } else { Vec::new() }
     }
 
-    fn let_go(&mut self) -> Vec<usize> {
+    fn let_go(&mut self, brain: &Brain) -> Vec<usize> {
         let mut managed: Vec<usize> =
             (0..self.files.len()).filter(|at| self.files[*at].is_managed).collect();
         managed.sort_unstable_by_key(|at| self.files[*at].used);
-        managed.truncate(self.managed.saturating_sub(self.idle.kept_max()));
-        let looked_at = managed.len();
-        managed.retain(|at| !self.files[*at].is_mapped);
-        self.idle.looked(looked_at - managed.len());
+        let mut unknown = managed.len();
+        let mut pages = brain.used_numbers();
+        let mut in_use = 0;
+        managed.retain(|at| {
+            let too_many = unknown > self.idle.kept_max();
+            // The newest is the one that is opened.
+            if unknown == 1 || !too_many && pages <= self.idle.kept_pages_max() {
+                return false;
+            }
+            unknown -= 1;
+            if self.files[*at].is_mapped {
+                in_use += usize::from(too_many);
+                return false;
+            }
+            pages -= brain.segment_numbers(Segment(*at as u32));
+            true
+        });
+        self.idle.looked(in_use, pages);
         for at in &managed {
             self.files[*at].is_managed = false;
         }

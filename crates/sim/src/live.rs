@@ -116,7 +116,7 @@ pub fn simulate_live(
         let by_call = references.is_by_call(at);
         run.segment_references[segment] += 1;
         if !run.heaps.is_heap(place) {
-            for gone in run.files.used(segment, by_call) {
+            for gone in run.files.used(segment, by_call, &run.brain) {
                 run.let_go(gone, references.segments()[gone].pages);
             }
         }

@@ -49,6 +49,22 @@ fn files_that_are_gone_cost_no_frames() {
     assert_eq!(counts.pages_read, 5000 + hot_pages);
 }
 
+/// A program that read many times its memory, a file after the other, had sixteen frames left in the
+/// end: the state of all that it had ever read took the others.
+#[test]
+fn files_that_were_read_once_leave_frames_for_others() {
+    let (hot_pages, pages) = (100, 4096);
+    let mut builder = References::builder();
+    for file in 0..64 {
+        (0..pages).for_each(|page| touch(&mut builder, 1 + file, page, true));
+        (0..hot_pages).for_each(|page| touch(&mut builder, 0, page, true));
+        (0..hot_pages).for_each(|page| touch(&mut builder, 0, page, true));
+    }
+    let counts = live(builder, 1 << 20);
+    // 256 times memory; the second time, what is hot is in memory.
+    assert_eq!(counts.pages_read, 64 * (pages + hot_pages));
+}
+
 #[test]
 fn what_is_dirty_is_written_before_a_file_goes() {
     let mut builder = two_passes(1000, true);

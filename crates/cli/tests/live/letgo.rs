@@ -85,3 +85,27 @@ fn of_many_files_those_in_use_are_managed() {
         }
     }
 }
+
+/// rsync of many times its memory took a fault for each page in the end: the state of all the files
+/// that it had read took the frames, since of files that nobody uses 512 stay managed.
+#[test]
+fn files_that_were_read_once_leave_frames_for_others() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("letgo-once");
+    // 160 times the memory.
+    for no in 10..50 {
+        std::fs::File::create(place.file(&format!("file{no}"))).unwrap().set_len(4 << 20).unwrap();
+    }
+    let budget = Budget::kib(1024).files(format!("{}/file*", place.path().display()));
+    let mut command = command(&place, Some(&budget), "sh");
+    command.args(["-c", "cat file* | cksum"]);
+    let done = finish(&place, &mut command, b"", LIMIT).ok();
+    let faults = |no: usize| {
+        let files = done.stats["files"].as_array().unwrap();
+        let file = files.iter().find(|f| f["name"].as_str().unwrap().ends_with(&format!("{no}")));
+        file.unwrap()["major_faults"].as_u64().unwrap()
+    };
+    assert!(faults(49) <= 2 * faults(10) + 8, "{} faults, {} before", faults(49), faults(10));
+}
