@@ -937,9 +937,9 @@ mod tests {
     fn a_file_has_one_slot_whoever_asks() {
         let mut slots = Slots::default();
         let id = |ino| FileId { dev: 1, ino };
-        assert_eq!(slots.number(id(7), "a".into()), Some(0));
-        assert_eq!(slots.number(id(8), "b".into()), Some(1));
-        assert_eq!(slots.number(id(7), "a".into()), Some(0));
+        assert_eq!(slots.number(id(7), None, "a".into()), Some(0));
+        assert_eq!(slots.number(id(8), None, "b".into()), Some(1));
+        assert_eq!(slots.number(id(7), None, "a".into()), Some(0));
         assert_eq!(slots.list.len(), 2);
     }
 
