@@ -30,7 +30,8 @@
 //!   ([`bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
 //!   fails (EACCES);
 //! - while the manager stands by ([`standby`]), files that are only read are the kernel's altogether;
-//! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program.
+//! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program; where heap memory is
+//!   managed, so do `io_setup` and what libaio and liburing begin with ([`exports`]).
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
 //! libc's internal calls (`aio_*`, `execl*`, `system` and `popen` are followed only through the

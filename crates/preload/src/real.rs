@@ -223,6 +223,13 @@ real_functions! {
         __register_atfork(before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
             in_child: Option<extern "C" fn()>, object: *mut c_void) -> c_int,
             otherwise libc::ENOMEM;
+        io_queue_init(events: c_int, context: *mut c_void) -> c_int, otherwise -libc::ENOSYS;
+        io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int,
+            otherwise -libc::ENOSYS;
+        io_uring_queue_init_params(entries: c_uint, ring: *mut c_void, parameters: *mut c_void)
+            -> c_int, otherwise -libc::ENOSYS;
+        io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void,
+            memory: *mut c_void, bytes: size_t) -> c_int, otherwise -libc::ENOSYS;
         syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
             -> c_long, otherwise -1;
     }

@@ -62,6 +62,15 @@ fn matrices_are_multiplied_the_same_and_mru_fetches_least() {
     assert!(fetched(&mru) < fetched(&lru), "{} and {}", fetched(&mru), fetched(&lru));
 }
 
+/// The kernel puts what a direct read brings into the pages that it looked up when the read began;
+/// those that had left by then had zeros, or what they had before.
+#[test]
+fn what_is_read_asynchronously_is_there() {
+    if let Some(done) = part("asynchronous", budget(4096), &["32"]) {
+        done.pressed();
+    }
+}
+
 #[test]
 fn threads_allocate_resize_and_free_at_random() {
     if let Some(done) = part("stress", budget(6144), &["3", "50", "1024", "0"]) {

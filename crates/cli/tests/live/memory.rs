@@ -181,8 +181,7 @@ fn every_interposed_call_does_the_same_under_the_manager() {
         "descriptors",
     ];
     for policy in ["lru", "clock"] {
-        let place = Scratch::new("exercise-subject");
-        let subject = place.file("subject");
+        let subject = Scratch::new("exercise").file("subject");
         let mut arguments = vec![subject.to_str().expect("text")];
         arguments.extend(parts);
         let budget = Budget::kib(64).policy(policy);

@@ -5,14 +5,14 @@
 #![allow(missing_docs)]
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{LazyLock, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a program may take, unless a test says otherwise.
@@ -115,15 +115,20 @@ pub(crate) fn is_root() -> bool {
 #[derive(Debug)]
 pub(crate) struct Scratch(PathBuf);
 
+/// The directories of the tests that run now, of which each needs its own.
+fn in_use() -> MutexGuard<'static, HashSet<PathBuf>> {
+    static PATHS: LazyLock<Mutex<HashSet<PathBuf>>> = LazyLock::new(Mutex::default);
+    PATHS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Scratch {
     pub(crate) fn new(name: &str) -> Scratch {
         Scratch::inside(Path::new(env!("CARGO_TARGET_TMPDIR")), name)
     }
 
     pub(crate) fn inside(parent: &Path, name: &str) -> Scratch {
-        static NEXT: AtomicU32 = AtomicU32::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = parent.join(format!("live-{name}-{}-{number}", std::process::id()));
+        let path = parent.join(format!("live-{name}-{}", std::process::id()));
+        assert!(in_use().insert(path.clone()), "another test has {} now", path.display());
         let _ = std::fs::remove_dir_all(&path);
         std::fs::create_dir_all(&path).expect("a directory can be made");
         Scratch(path)
@@ -152,6 +157,7 @@ impl Scratch {
 impl Drop for Scratch {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.0);
+        in_use().remove(&self.0);
     }
 }
 
@@ -168,8 +174,8 @@ pub(crate) fn compiled(source: &str, flags: &[&str], name: &str) -> PathBuf {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/live/c").join(source);
     let out = Path::new(env!("CARGO_TARGET_TMPDIR"))
         .join(format!("live-program-{name}-{}", std::process::id()));
-    static ONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     if !out.is_file() {
         let done = Command::new("cc")
             .args(["-O1", "-g", "-w", "-pthread", "-o"])

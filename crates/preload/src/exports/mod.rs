@@ -19,6 +19,7 @@ macro_rules! export {
 }
 
 mod allocation;
+mod asynchronous;
 mod descriptors;
 mod memory;
 mod processes;
@@ -28,6 +29,7 @@ mod streams;
 mod syscalls;
 mod transfers;
 
+pub(crate) use asynchronous::refused as no_asynchronous_transfers;
 pub(crate) use descriptors::{clone_range, received};
 pub(crate) use memory::{lock_all_flags, lock_memory};
 pub(crate) use processes::announce_exec_at;

@@ -3,6 +3,7 @@
 #include <complex.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
@@ -552,6 +553,54 @@ static void generations(long count) {
     puts("done");
 }
 
+/* libaio's, where somebody has brought it. */
+extern int io_setup(int events, aio_context_t *context) __attribute__((weak));
+
+/* Direct reads into the heap, eight under way at a time if that is to be had, while more memory is
+ * used than there is. What was read has to be there. */
+static void asynchronous(long mib) {
+    enum { EACH = 256 * 1024, DEPTH = 8 };
+    long pages = mib * 256;
+    char *page = map(PAGE, PROT_READ | PROT_WRITE);
+    int fd = open("read", O_CREAT | O_RDWR | O_TRUNC, 0644);
+    for (long i = 0; i < pages; i++) {
+        memset(page, 1 + i % 250, PAGE);
+        CHECK(write(fd, page, PAGE) == PAGE);
+    }
+    CHECK(fsync(fd) == 0 && close(fd) == 0);
+    fd = open("read", O_RDONLY | O_DIRECT);
+    if (fd < 0) fd = open("read", O_RDONLY);
+    aio_context_t context = 0;
+    int gone = syscall(SYS_io_setup, DEPTH, &context) != 0;
+    CHECK(!gone || errno == ENOSYS);
+    if (io_setup) {
+        aio_context_t other = 0;
+        CHECK(io_setup(DEPTH, &other) == (gone ? -ENOSYS : 0));
+    }
+    char *to = map(mib * MIB, PROT_READ | PROT_WRITE);
+    char *beside = map(mib * MIB, PROT_READ | PROT_WRITE);
+    long reads = mib * MIB / EACH;
+    for (long first = 0; first < reads; first += DEPTH) {
+        struct iocb calls[DEPTH], *list[DEPTH];
+        struct io_event ends[DEPTH];
+        for (long i = 0; i < DEPTH; i++) {
+            size_t at = (first + i) * EACH;
+            calls[i] = (struct iocb){.aio_lio_opcode = IOCB_CMD_PREAD, .aio_fildes = fd,
+                                     .aio_buf = (uintptr_t)(to + at), .aio_nbytes = EACH,
+                                     .aio_offset = at};
+            list[i] = &calls[i];
+            if (gone) CHECK(pread(fd, to + at, EACH, at) == EACH);
+        }
+        if (!gone) CHECK(syscall(SYS_io_submit, context, DEPTH, list) == DEPTH);
+        for (long i = 0; i < 64; i++) beside[(first * 64 + i) % pages * PAGE] = 1;
+        if (!gone) CHECK(syscall(SYS_io_getevents, context, DEPTH, DEPTH, ends, NULL) == DEPTH);
+    }
+    for (long i = 0; i < pages; i++)
+        for (long j = 0; j < PAGE; j += 512) CHECK(to[i * PAGE + j] == (char)(1 + i % 250));
+    CHECK(close(fd) == 0);
+    puts("done");
+}
+
 int main(int argc, char **argv) {
     const char *what = argv[1];
     long n[4] = {0};
@@ -564,6 +613,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "generations")) generations(n[0]);
+    else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
     else if (!strcmp(what, "zeros")) {
         /* Read and never written. */
         char *p = malloc(n[0] * MIB);

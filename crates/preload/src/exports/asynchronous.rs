@@ -1,0 +1,79 @@
+//! Beginning asynchronous transfers, by libaio and by liburing.
+//!
+//! The kernel looks a buffer's pages up when a direct read is submitted, and storage fills them some
+//! time later. A page of heap memory that left meanwhile would not have what was read: nothing tells
+//! anybody outside of the kernel that a page is waited for. So where heap memory is managed there are
+//! no such transfers, as on a kernel without them, and programs fall back to calls that wait.
+
+use crate::{heap, raw_call, real, state};
+use libc::{c_int, c_uint, c_void, size_t};
+
+/// libaio's functions give a negative error number, and liburing's do.
+const NOT_HERE: c_int = -libc::ENOSYS;
+
+/// Whether the kernel must not fill memory behind this program's back.
+pub(crate) fn refused() -> bool {
+    state::current().is_some() && heap::managed()
+}
+
+export! {
+    as io_setup;
+    fn (events: c_int, context: *mut c_void) -> c_int {
+        // The system call and no more, as in libaio.
+        if refused() { NOT_HERE } else { raw_call!(libc::SYS_io_setup, events, context) as c_int }
+    }
+}
+
+export! {
+    as io_queue_init;
+    fn (events: c_int, context: *mut c_void) -> c_int {
+        if refused() { NOT_HERE } else { real::io_queue_init(events, context) }
+    }
+}
+
+export! {
+    as io_uring_queue_init;
+    fn (entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
+        if refused() { NOT_HERE } else { real::io_uring_queue_init(entries, ring, flags) }
+    }
+}
+
+export! {
+    as io_uring_queue_init_params;
+    fn (entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int {
+        if refused() {
+            NOT_HERE
+        } else {
+            real::io_uring_queue_init_params(entries, ring, parameters)
+        }
+    }
+}
+
+export! {
+    as io_uring_queue_init_mem;
+    fn (
+        entries: c_uint,
+        ring: *mut c_void,
+        parameters: *mut c_void,
+        memory: *mut c_void,
+        bytes: size_t,
+    ) -> c_int {
+        if refused() {
+            NOT_HERE
+        } else {
+            real::io_uring_queue_init_mem(entries, ring, parameters, memory, bytes)
+        }
+    }
+}
+
+export! {
+    as io_uring_setup;
+    fn (entries: c_uint, parameters: *mut c_void) -> c_int {
+        // Here, too.
+        if refused() {
+            NOT_HERE
+        } else {
+            raw_call!(libc::SYS_io_uring_setup, entries, parameters) as c_int
+        }
+    }
+}
