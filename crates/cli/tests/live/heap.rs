@@ -66,7 +66,7 @@ fn matrices_are_multiplied_the_same_and_mru_fetches_least() {
 /// those that had left by then had zeros, or what they had before.
 #[test]
 fn what_is_read_asynchronously_is_there() {
-    if let Some(done) = part("asynchronous", budget(4096), &["32"]) {
+    if let Some(done) = part("asynchronous", budget(4096).policy("mru"), &["32"]) {
         done.pressed();
     }
 }

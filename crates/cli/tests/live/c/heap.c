@@ -557,9 +557,9 @@ static void generations(long count) {
 extern int io_setup(int events, aio_context_t *context) __attribute__((weak));
 
 /* Direct reads into the heap, eight under way at a time if that is to be had, while more memory is
- * used than there is. What was read has to be there. */
+ * used than there is: pages leave that a read is under way for. What was read has to be there. */
 static void asynchronous(long mib) {
-    enum { EACH = 256 * 1024, DEPTH = 8 };
+    enum { EACH = 1024 * 1024, DEPTH = 8 };
     long pages = mib * 256;
     char *page = map(PAGE, PROT_READ | PROT_WRITE);
     int fd = open("read", O_CREAT | O_RDWR | O_TRUNC, 0644);
