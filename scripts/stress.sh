@@ -385,57 +385,52 @@ packages() {
     rm -rf "$work/packages"
 }
 
-# ---- servers ------------------------------------------------------------------------------------
+# ---- servers and indexes -------------------------------------------------------------------------
+
+# both_ways SCRIPT NAME PLACE HOW...: what a script finds of a program under each of these options must
+# be what it finds of it alone.
+both_ways() {
+    local script="$1" name="$2" place="$3" how found wanted n=0
+    shift 3
+    wanted="$("$script" "$name" "$place/bare" 2>"$work/out.$name.bare")"
+    for how in "$@"; do
+        n=$((n + 1))
+        # shellcheck disable=SC2086
+        found="$(timeout "${LIMIT:-900}" "$script" "$name" "$place/managed" "$bin" run \
+            --config /dev/null $how -- 2>"$work/out.$name.$n")"
+        if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
+            echo "ok      $name.$n"
+        else
+            printf 'found\n%s\nand without a manager\n%s\n' "$found" "$wanted" >>"$work/out.$name.$n"
+            failed "$name.$n"
+        fi
+    done
+}
+
+# is_there NAME PROGRAM
+is_there() { command -v "$2" >/dev/null || { echo "SKIPPED: $1 is not installed"; return 1; }; }
 
 servers() {
-    local name how found wanted n program place
+    local name place
+    [ "$(id -u)" = 0 ] || { echo "SKIPPED: servers need root, to become another user"; return; }
     place="$(mktemp -d)" && chmod 755 "$place"
     for name in postgres:psql redis:redis-server mariadb:mariadbd; do
-        program="${name#*:}" name="${name%:*}"
-        [ "$(id -u)" = 0 ] || { echo "SKIPPED: $name needs root, to become another user"; continue; }
-        command -v "$program" >/dev/null || { echo "SKIPPED: $name is not installed"; continue; }
-        wanted="$(scripts/servers.sh "$name" "$place/bare" 2>"$work/out.$name.bare")"
-        n=0
-        for how in "--memory 64M" "--memory 16M --policy auto --from-start --min-size 0" \
-            "--memory 4M --policy clock --min-size 0"; do
-            n=$((n + 1))
-            # shellcheck disable=SC2086
-            found="$(timeout "${LIMIT:-900}" scripts/servers.sh "$name" "$place/managed" "$bin" run \
-                --config /dev/null $how -- 2>"$work/out.$name.$n")"
-            if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
-                echo "ok      $name.$n"
-            else
-                printf 'found\n%s\nand without a manager\n%s\n' "$found" "$wanted" >>"$work/out.$name.$n"
-                failed "$name.$n"
-            fi
-        done
+        is_there "${name%:*}" "${name#*:}" || continue
+        both_ways scripts/servers.sh "${name%:*}" "$place" "--memory 64M" \
+            "--memory 16M --policy auto --from-start --min-size 0" \
+            "--memory 4M --policy clock --min-size 0"
     done
     rm -rf "$place"
 }
 
-# ---- indexes -------------------------------------------------------------------------------------
-
 indexes() {
-    local name how found wanted n program place="$work/indexes"
+    local name place="$work/indexes"
     for name in blast:blastn bowtie2:bowtie2 rocksdb:db_bench slapd:slapd; do
-        program="${name#*:}" name="${name%:*}"
-        command -v "$program" >/dev/null || { echo "SKIPPED: $name is not installed"; continue; }
-        wanted="$(scripts/indexes.sh "$name" "$place/bare" 2>"$work/out.$name.bare")"
-        n=0
-        for how in "--memory 4M --policy clock --min-size 4096" \
+        is_there "${name%:*}" "${name#*:}" || continue
+        both_ways scripts/indexes.sh "${name%:*}" "$place" \
+            "--memory 4M --policy clock --min-size 4096" \
             "--memory 8M --policy auto --from-start --min-size 1" \
-            "--memory 64M --policy lru --heap=65536" "--memory 16M"; do
-            n=$((n + 1))
-            # shellcheck disable=SC2086
-            found="$(timeout "${LIMIT:-900}" scripts/indexes.sh "$name" "$place/managed" "$bin" run \
-                --config /dev/null $how -- 2>"$work/out.$name.$n")"
-            if [ -n "$wanted" ] && [ "$found" = "$wanted" ]; then
-                echo "ok      $name.$n"
-            else
-                printf 'found\n%s\nand without a manager\n%s\n' "$found" "$wanted" >>"$work/out.$name.$n"
-                failed "$name.$n"
-            fi
-        done
+            "--memory 64M --policy lru --heap=65536" "--memory 16M"
     done
     rm -rf "$place"
 }
