@@ -310,7 +310,7 @@ impl<P: Port> Engine<P> {
         if core.spaces.len() <= at {
             core.spaces.resize_with(at + 1, || None);
         }
-        let files: Vec<FileNo> = content.regions.iter().map(|(_, r)| r.file).collect();
+        let files = content.files(&(0..u64::MAX));
         core.spaces[at] = Some(content);
         core.refresh_mappings(space, &(0..u64::MAX), &files);
         self.recount_later(core);
@@ -332,9 +332,7 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let gone = core.spaces.get_mut(space as usize).and_then(Option::take);
         let Some(gone) = gone else { return Vec::new() };
-        let mut files: Vec<FileNo> = gone.regions.iter().map(|(_, r)| r.file).collect();
-        files.sort_unstable();
-        files.dedup();
+        let files = gone.files(&(0..u64::MAX));
         core.refresh_mappings(space, &(0..u64::MAX), &files);
         let idle = core.unmapped_files(files);
         self.recount_later(core);

@@ -460,10 +460,8 @@ impl Manager {
 
     /// Whether an orphan's pages are mapped nowhere, without a look at all that is mapped.
     fn is_certain(&self, space: SpaceNo, orphan: &Orphan) -> bool {
-        if !self.engine.is_certain(orphan) {
-            self.settled(space, || ());
-        }
-        self.engine.is_certain(orphan)
+        let certain = || self.engine.is_certain(orphan);
+        certain() || self.settled(space, certain)
     }
 
     /// Drops memory that was unmapped. Where an address space changes from several threads at

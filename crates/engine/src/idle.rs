@@ -1,7 +1,7 @@
 //! Files that nobody has open or maps stay managed, with what is in memory of them: programs open the
 //! same files again and again. But each costs descriptors, a memfd and memory for its pages' state,
-//! so that only so many stay, with so many pages. Beyond that, those used longest ago are written back and let go of;
-//! who opens one again has it managed anew.
+//! so that only so many stay, with so many pages. Beyond that, those used longest ago are written back
+//! and let go of; who opens one again has it managed anew.
 
 use crate::manager::Manager;
 use crate::port::FileNo;
@@ -54,8 +54,8 @@ impl Manager {
         let mut unknown = files.len();
         let mut in_use = 0;
         for file in files {
-            let too_many = unknown > limits.kept_max();
-            if !too_many && self.engine.used_numbers() <= limits.kept_pages_max() {
+            let too_many = limits.too_many(unknown);
+            if !too_many && !limits.too_many_pages(self.engine.used_numbers()) {
                 break;
             }
             unknown -= 1;

@@ -40,13 +40,15 @@ const SETTLE_MAX: Duration = Duration::from_secs(10);
 /// The device of heaps' slots: none that a file is on.
 const HEAP_DEVICE: u64 = u64::MAX;
 
+/// Which of the files that have an inode number one after the other ([`file::identity`]).
+type Identity = Option<Box<[u8]>>;
+
 /// What a slot stands for.
 #[derive(Debug)]
 struct Slot {
     name: String,
     id: FileId,
-    /// Which of the files that have this number one after the other ([`file::identity`]).
-    identity: Option<Box<[u8]>>,
+    identity: Identity,
     active: bool,
     /// Passed through for good.
     refused: bool,
@@ -86,8 +88,17 @@ impl Slots {
         self.list[no as usize].used = self.heard;
     }
 
+    /// The slot that has this inode number, and whether it is this file's, as far as can be told: the
+    /// number of a managed file is no other's.
+    fn known(&self, id: FileId, identity: &Identity) -> Option<(FileNo, bool)> {
+        let no = *self.by_id.get(&id)?;
+        let slot = &self.list[no as usize];
+        let told = slot.identity.is_some() && identity.is_some();
+        Some((no, slot.active || !told || slot.identity == *identity))
+    }
+
     /// The file's slot, a new one if it has none yet; `None` if there are no more.
-    fn number(&mut self, id: FileId, identity: Option<Box<[u8]>>, name: String) -> Option<FileNo> {
+    fn number(&mut self, id: FileId, identity: Identity, name: String) -> Option<FileNo> {
         if let Some(no) = self.by_id.get(&id) {
             return Some(*no);
         }
@@ -349,34 +360,20 @@ impl Manager {
     /// managed: when it is deleted, another is given its inode number, and nothing that is known of
     /// it holds for that one.
     fn known_slot(&self, id: FileId, fd: BorrowedFd<'_>) -> Option<FileNo> {
-        let is_other = |slots: &Slots, no: FileNo, identity: &Option<Box<[u8]>>| {
-            let slot = &slots.list[no as usize];
-            !slot.active
-                && slot.identity.is_some()
-                && identity.is_some()
-                && slot.identity != *identity
-        };
-        let no = {
-            let slots = self.slots.lock().expect("lock");
-            let no = *slots.by_id.get(&id)?;
-            if slots.list[no as usize].active {
-                return Some(no);
-            }
-            no
-        };
+        if let Some(no) = self.active_slot(id) {
+            return Some(no);
+        }
+        let known = |identity: &Identity| self.slots.lock().expect("lock").known(id, identity);
+        known(&None)?;
         let identity = file::identity(fd);
-        if !is_other(&self.slots.lock().expect("lock"), no, &identity) {
+        if let (no, true) = known(&identity)? {
             return Some(no);
         }
         let _one = self.activating.lock().expect("lock");
-        let no = {
-            let slots = self.slots.lock().expect("lock");
-            let no = *slots.by_id.get(&id)?;
-            if !is_other(&slots, no, &identity) {
-                return Some(no);
-            }
-            no
-        };
+        let (no, is_same) = known(&identity)?;
+        if is_same {
+            return Some(no);
+        }
         self.close_slot(no);
         self.slot_is_unused(no);
         None

@@ -115,15 +115,20 @@ impl Space {
         })
     }
 
+    /// The files that are mapped in a range, each once.
+    pub(crate) fn files(&self, range: &Range<u64>) -> Vec<FileNo> {
+        let mut files: Vec<FileNo> = self.regions.overlapping(range).map(|(_, r)| r.file).collect();
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
     /// Forgets a range; returns the files that were mapped in it.
     pub fn unmap(&mut self, range: Range<u64>) -> Vec<FileNo> {
         if range.is_empty() {
             return Vec::new();
         }
-        let mut files: Vec<FileNo> =
-            self.regions.overlapping(&range).map(|(_, r)| r.file).collect();
-        files.sort_unstable();
-        files.dedup();
+        let files = self.files(&range);
         self.regions.remove(range.clone());
         self.forget_private(range);
         files

@@ -36,19 +36,21 @@ impl IdleFiles {
         let kept_max = affordable.min(descriptors / FILE_DESCRIPTORS / 2) as usize;
         let kept_max = kept_max.max(KEPT_LEAST);
         let pages_max = memory_bytes / FRAME_BYTES * MEMORIES;
-        let files_max = kept_max + SLACK;
         // So that one look does for several files.
-        IdleFiles { kept_max, files_max, kept_pages_max: pages_max - pages_max / 8, pages_max }
+        let kept_pages_max = pages_max - pages_max / 8;
+        let mut idle = IdleFiles { kept_max, files_max: 0, kept_pages_max, pages_max: 0 };
+        idle.looked(0, 0);
+        idle
     }
 
-    /// Files that stay, as long as there are unused ones to let go of.
-    pub fn kept_max(&self) -> usize {
-        self.kept_max
+    /// Whether so many files are too many, as long as there are unused ones to let go of.
+    pub fn too_many(&self, files: usize) -> bool {
+        files > self.kept_max
     }
 
-    /// Pages with state that stay, likewise.
-    pub fn kept_pages_max(&self) -> u64 {
-        self.kept_pages_max
+    /// Whether so many pages with state are, likewise.
+    pub fn too_many_pages(&self, pages: u64) -> bool {
+        pages > self.kept_pages_max
     }
 
     /// Whether so many managed files, or pages with state, are a reason to look for unused files.

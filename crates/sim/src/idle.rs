@@ -54,9 +54,9 @@ impl Files {
         let mut pages = brain.used_numbers();
         let mut in_use = 0;
         managed.retain(|at| {
-            let too_many = unknown > self.idle.kept_max();
+            let too_many = self.idle.too_many(unknown);
             // The newest is the one that is opened.
-            if unknown == 1 || !too_many && pages <= self.idle.kept_pages_max() {
+            if unknown == 1 || !too_many && !self.idle.too_many_pages(pages) {
                 return false;
             }
             unknown -= 1;

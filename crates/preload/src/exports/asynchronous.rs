@@ -8,44 +8,42 @@
 use crate::{heap, raw_call, real, state};
 use libc::{c_int, c_uint, c_void, size_t};
 
-/// libaio's functions give a negative error number, and liburing's do.
-const NOT_HERE: c_int = -libc::ENOSYS;
-
 /// Whether the kernel must not fill memory behind this program's back.
 pub(crate) fn refused() -> bool {
     state::current().is_some() && heap::managed()
+}
+
+/// libaio's functions give a negative error number, and liburing's do.
+fn unless_refused(begin: impl FnOnce() -> c_int) -> c_int {
+    if refused() { -libc::ENOSYS } else { begin() }
 }
 
 export! {
     as io_setup;
     fn (events: c_int, context: *mut c_void) -> c_int {
         // The system call and no more, as in libaio.
-        if refused() { NOT_HERE } else { raw_call!(libc::SYS_io_setup, events, context) as c_int }
+        unless_refused(|| raw_call!(libc::SYS_io_setup, events, context) as c_int)
     }
 }
 
 export! {
     as io_queue_init;
     fn (events: c_int, context: *mut c_void) -> c_int {
-        if refused() { NOT_HERE } else { real::io_queue_init(events, context) }
+        unless_refused(|| real::io_queue_init(events, context))
     }
 }
 
 export! {
     as io_uring_queue_init;
     fn (entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int {
-        if refused() { NOT_HERE } else { real::io_uring_queue_init(entries, ring, flags) }
+        unless_refused(|| real::io_uring_queue_init(entries, ring, flags))
     }
 }
 
 export! {
     as io_uring_queue_init_params;
     fn (entries: c_uint, ring: *mut c_void, parameters: *mut c_void) -> c_int {
-        if refused() {
-            NOT_HERE
-        } else {
-            real::io_uring_queue_init_params(entries, ring, parameters)
-        }
+        unless_refused(|| real::io_uring_queue_init_params(entries, ring, parameters))
     }
 }
 
@@ -58,22 +56,14 @@ export! {
         memory: *mut c_void,
         bytes: size_t,
     ) -> c_int {
-        if refused() {
-            NOT_HERE
-        } else {
-            real::io_uring_queue_init_mem(entries, ring, parameters, memory, bytes)
-        }
+        unless_refused(|| real::io_uring_queue_init_mem(entries, ring, parameters, memory, bytes))
     }
 }
 
 export! {
     as io_uring_setup;
     fn (entries: c_uint, parameters: *mut c_void) -> c_int {
-        // Here, too.
-        if refused() {
-            NOT_HERE
-        } else {
-            raw_call!(libc::SYS_io_uring_setup, entries, parameters) as c_int
-        }
+        // The system call and no more, as in liburing.
+        unless_refused(|| raw_call!(libc::SYS_io_uring_setup, entries, parameters) as c_int)
     }
 }
