@@ -78,7 +78,8 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
         Ok(Way::ReadAt(cache.open(&path, Options::new())?))
     };
     let hash = read_at(Translation::Hash(Buckets::Sized))?;
-    let ways = [Way::Pread(file), hash, read_at(Translation::Mapped)?, Way::Copy(map)];
+    let mapped = read_at(Translation::Mapped)?;
+    let ways = [Way::Pread(file), hash, mapped, read_at(Translation::Table)?, Way::Copy(map)];
     let mut all = vec![0; FILE as usize];
     for way in &ways {
         way.read(&mut all, 0)?;
@@ -87,7 +88,7 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let mut results = Vec::new();
     for (size, target) in [(4, 0.1), (1024, 0.25), (4096, 0.5), (65536, 0.8)] {
         for (pattern, span) in [("one page again and again", 0), ("anywhere in 16 MiB", FILE)] {
-            let mut times = [const { Vec::new() }; 4];
+            let mut times = [const { Vec::new() }; 5];
             for repeat in 0..repeats {
                 let mut random = SplitMix::new(u64::from(repeat));
                 let count = (32 << 20) / (size as u64 + 1024);
@@ -95,7 +96,7 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
                 let offsets: Vec<u64> =
                     (0..count / 8).map(|_| random.below(slots) * size as u64).collect();
                 let mut buf = vec![0; size];
-                let mut best = [f64::INFINITY; 4];
+                let mut best = [f64::INFINITY; 5];
                 for _ in 0..ROUNDS {
                     for (way, best) in ways.iter().zip(&mut best) {
                         *best = best.min(way.time(&mut buf, &offsets)?);
@@ -106,31 +107,37 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
                 }
             }
             let spread = |way: usize| Spread::of(times[way].iter().copied());
-            let to = |way: usize| Spread::of(times[2].iter().zip(&times[way]).map(|(a, b)| a / b));
+            let to = |ours: usize, other: usize| {
+                Spread::of(times[ours].iter().zip(&times[other]).map(|(a, b)| a / b))
+            };
             rows.push(vec![
                 format!("{size} B, {pattern}"),
                 format!("{:.1}", spread(0)),
                 format!("{:.1}", spread(1)),
                 format!("{:.1}", spread(2)),
                 format!("{:.1}", spread(3)),
-                format!("{:.3}", to(1)),
-                format!("{:.3}", to(0)),
+                format!("{:.1}", spread(4)),
+                format!("{:.3}", to(2, 1)),
+                format!("{:.3}", to(2, 0)),
+                format!("{:.3}", to(3, 0)),
                 format!("{target}"),
             ]);
             results.push(json!({
                 "size_bytes": size, "pattern": pattern, "pread_ns": times[0],
-                "hash_ns": times[1], "read_at_ns": times[2], "mapped_copy_ns": times[3],
+                "hash_ns": times[1], "mapped_ns": times[2], "table_ns": times[3], "copy_ns": times[4],
             }));
         }
     }
     let head = [
         "hit",
         "pread ns",
-        "hash ns",
-        "read_at ns",
+        "by hash ns",
+        "by place ns",
+        "by table ns",
         "copy from a mapping ns",
-        "read_at / hash",
-        "read_at / pread",
+        "by place / by hash",
+        "by place / pread",
+        "by table / pread",
         "aim",
     ];
     table::print("Reads of what is in memory, one thread; ratios run by run", &head, &rows);
@@ -179,6 +186,7 @@ pub fn scans(machine: &Machine, repeats: u32) -> Result<()> {
         };
         add(format!("kernel, pread of {size}, {READ_AHEAD_KIB} KiB read-ahead"), "cached")?;
         add(format!("library, read_at of {size}"), "explicit")?;
+        add(format!("by table, read_at of {size}"), "table")?;
         if size_bytes == MIB {
             add(format!("pread of {size}, O_DIRECT"), "pread")?;
         }
@@ -298,6 +306,7 @@ fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     add("bare pread, O_DIRECT", "pread", Pager::Kernel)?;
     add("kernel, MADV_RANDOM", "random", Pager::Kernel)?;
     add("library, explicit", "explicit", Pager::Kernel)?;
+    add("by table", "table", Pager::Kernel)?;
     add("its control, by a hash table", "hash", Pager::Kernel)?;
     add("library, inline", "inline", Pager::Kernel)?;
     add("library, thread", "thread", Pager::Kernel)?;

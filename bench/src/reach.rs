@@ -6,7 +6,9 @@ use crate::pattern::SplitMix;
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Advice, MmapMut};
-use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment};
+use pagekeeper::library::{
+    Cache, FaultPath, Options, Protection, Region, Segment, Translation,
+};
 use serde_json::json;
 use std::fs;
 use std::hint::black_box;
@@ -68,21 +70,27 @@ impl Memory {
     }
 
     fn cached(machine: &Machine, page_bytes: u64) -> Result<Memory> {
-        Ok(Memory::Cached(Self::segment(machine, page_bytes, FaultPath::Explicit)?))
+        let cache = Cache::builder(FILE + FILE / 4).page_bytes(page_bytes);
+        Ok(Memory::Cached(Self::segment(machine, cache.build()?)?))
+    }
+
+    /// The same in blocks, which a table tells of.
+    fn in_blocks(machine: &Machine) -> Result<Memory> {
+        let cache = Cache::builder(FILE + FILE / 4).translation(Translation::Table);
+        Ok(Memory::Cached(Self::segment(machine, cache.build()?)?))
     }
 
     /// The same as a region, all of it touched.
     fn mapped(machine: &Machine, page_bytes: u64) -> Result<Memory> {
-        let segment = Self::segment(machine, page_bytes, FaultPath::Inline)?;
+        let cache = Cache::builder(FILE + FILE / 4).page_bytes(page_bytes);
+        let segment = Self::segment(machine, cache.fault_path(FaultPath::Inline).build()?)?;
         let memory = Memory::Mapped(segment.map(0..FILE, Protection::Read)?);
         memory.time(&(0..FILE).step_by(4096).collect::<Vec<_>>())?;
         Ok(memory)
     }
 
     /// All of the file, in memory.
-    fn segment(machine: &Machine, page_bytes: u64, path: FaultPath) -> Result<Segment> {
-        let cache = Cache::builder(FILE + FILE / 4).page_bytes(page_bytes).fault_path(path);
-        let cache = cache.build()?;
+    fn segment(machine: &Machine, cache: Cache) -> Result<Segment> {
         let segment = cache.open(machine.file(FILE / 4096)?, Options::new())?;
         let mut buffer = vec![0; MIB as usize];
         for at in (0..FILE).step_by(buffer.len()) {
@@ -125,13 +133,14 @@ pub fn reach(machine: &Machine, repeats: u32) -> Result<()> {
     const SPANS: [u64; 3] = [16 * MIB, 256 * MIB, FILE];
     const READS: usize = 1 << 20;
     const ROUNDS: usize = 3;
-    let kinds: [Kind; 8] = [
+    let kinds: [Kind; 9] = [
         ("plain memory, 4 KiB pages", "never", |_| Memory::plain(Advice::NoHugePage)),
         ("plain memory, 2 MiB pages", "never", |_| Memory::plain(Advice::HugePage)),
         ("read_at, 4 KiB pages", "never", |m| Memory::cached(m, 4096)),
         ("read_at, 64 KiB pages", "never", |m| Memory::cached(m, 64 << 10)),
         ("read_at, 2 MiB pages, mapped by 4 KiB", "never", |m| Memory::cached(m, 2 * MIB)),
         ("read_at, 2 MiB pages, mapped as one", "advise", |m| Memory::cached(m, 2 * MIB)),
+        ("read_at, 4 KiB pages by a table, mapped as one", "never", Memory::in_blocks),
         ("a region, 4 KiB pages", "never", |m| Memory::mapped(m, 4096)),
         ("a region, 2 MiB pages", "advise", |m| Memory::mapped(m, 2 * MIB)),
     ];

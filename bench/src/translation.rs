@@ -50,7 +50,7 @@ fn instructions(machine: &Machine) -> Result<()> {
             let reads = 2000.max(8_000_000 / (size + 1000));
             let mut per_read = Vec::new();
             let mut loop_alone = 0.0;
-            for way in ["none", "pread", "hash63", "hash", "mapped"] {
+            for way in ["none", "pread", "hash63", "hash", "mapped", "table"] {
                 let (once, twice) = (
                     count(way, memory << 20, size, reads)?,
                     count(way, memory << 20, size, 2 * reads)?,
@@ -69,11 +69,12 @@ fn instructions(machine: &Machine) -> Result<()> {
                 format!("{:.0}", per_read[2]),
                 format!("{:.0}", per_read[3]),
                 format!("{fewer:.0} %"),
+                format!("{:.0}", per_read[4]),
             ]);
             results.push(json!({
                 "size_bytes": size, "memory_mib": memory, "loop": loop_alone,
                 "pread": per_read[0], "hash63": per_read[1], "hash": per_read[2],
-                "mapped": per_read[3],
+                "mapped": per_read[3], "table": per_read[4],
             }));
         }
     }
@@ -84,6 +85,7 @@ fn instructions(machine: &Machine) -> Result<()> {
         "hash",
         "mapped",
         "fewer than hash",
+        "by table",
     ];
     let title = "Instructions a read, in the program itself (callgrind; neither the kernel's nor those \
                  of the loop around it are in it), anywhere in 16 MiB";

@@ -36,6 +36,9 @@ struct Cli {
     /// Bytes in a page of the cache's
     #[arg(long, default_value_t = PAGE_BYTES as u64)]
     page_bytes: u64,
+    /// Threads of the cache that read ahead
+    #[arg(long, default_value_t = 1)]
+    workers: usize,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -50,6 +53,8 @@ enum Way {
     Cached,
     /// `read_at` of a segment of the library
     Explicit,
+    /// The same, of a cache that finds pages by a table
+    Table,
     /// The same of the library's control, which finds pages by a hash table
     Hash,
     /// A region of it, served in the touching thread
@@ -69,11 +74,12 @@ impl Source {
     fn open(cli: &Cli) -> Result<Source> {
         let translation = match cli.way {
             Way::Hash => Translation::Hash(Buckets::Sized),
+            Way::Table => Translation::Table,
             _ => Translation::Mapped,
         };
         let segment = |path| -> Result<Segment> {
             let builder = Cache::builder(cli.memory).fault_path(path).translation(translation);
-            let builder = builder.page_bytes(cli.page_bytes).policy(cli.policy.clone());
+            let builder = builder.page_bytes(cli.page_bytes).workers(cli.workers).policy(cli.policy.clone());
             let cache = builder.build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };
@@ -95,7 +101,7 @@ impl Source {
                 OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?,
             ),
             Way::Cached => Source::Pread(File::open(&cli.file)?),
-            Way::Explicit | Way::Hash => Source::Segment(segment(FaultPath::Explicit)?),
+            Way::Explicit | Way::Table | Way::Hash => Source::Segment(segment(FaultPath::Explicit)?),
             Way::Inline => region(FaultPath::Inline)?,
             Way::Thread => region(FaultPath::Thread)?,
         })

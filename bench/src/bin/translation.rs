@@ -38,6 +38,8 @@ enum Way {
     Hash63,
     /// `read_at` of the library
     Mapped,
+    /// The same by a table
+    Table,
 }
 
 fn main() -> Result<()> {
@@ -51,6 +53,7 @@ fn main() -> Result<()> {
         Way::Hash => run_in(&cli, Translation::Hash(Buckets::Sized)),
         Way::Hash63 => run_in(&cli, Translation::Hash(Buckets::Fixed(63))),
         Way::Mapped => run_in(&cli, Translation::Mapped),
+        Way::Table => run_in(&cli, Translation::Table),
     }
 }
 

@@ -1,17 +1,18 @@
-//! A process's own view of frames in a memfd, beside whatever maps them for others, and a mark that
-//! tells a forked child from its parent.
+//! Memory that frames are in, as one process sees it: its own view of a memfd, beside whatever maps
+//! it for others, or memory of its own; and a mark that tells a forked child from its parent.
 #![allow(unsafe_code)]
 
 use core::marker::PhantomData;
 use core::ptr::NonNull;
-use core::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::os::fd::AsFd;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::{Errno, PAGE_BYTES, Result};
 
-/// A writable shared mapping of a range of a memfd. It may reach behind the end of the memfd.
+/// A writable shared mapping of a range of a memfd, or private memory. A mapping may reach behind the
+/// end of the memfd.
 ///
 /// Touching a page that is in no frame makes a frame of zeros, which everybody sees from then on:
 /// only who knows that a page is there, or is filling it, may ask for its bytes. A forked child
@@ -39,13 +40,33 @@ impl Alias {
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let ptr =
             unsafe { rustix::mm::mmap(core::ptr::null_mut(), len_bytes, prot, flags, fd, offset)? };
+        Alias::of(ptr, len_bytes)
+    }
+
+    /// Memory of nobody else: `mmap(2)` MAP_ANONYMOUS of `len_bytes`, which takes none before it is
+    /// touched.
+    ///
+    /// # Errors
+    /// As [`new`](Self::new).
+    pub fn anonymous(len_bytes: usize) -> Result<Alias> {
+        let prot = ProtFlags::READ | ProtFlags::WRITE;
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let ptr = unsafe {
+            rustix::mm::mmap_anonymous(core::ptr::null_mut(), len_bytes, prot, flags)?
+        };
+        Alias::of(ptr, len_bytes)
+    }
+
+    /// A mapping just made, of so many bytes.
+    fn of(ptr: *mut core::ffi::c_void, len_bytes: usize) -> Result<Alias> {
         let alias = Alias { ptr: NonNull::new(ptr.cast()).ok_or(Errno::NOMEM)?, len_bytes };
         // SAFETY: the range is the mapping just made; the advice changes what a fork copies.
         unsafe { rustix::mm::madvise(ptr, len_bytes, Advice::LinuxDontFork)? };
         Ok(alias)
     }
 
-    /// `madvise(2)` MADV_HUGEPAGE: frames may be huge pages where the machine lets shared memory have
+    /// `madvise(2)` MADV_HUGEPAGE: frames may be huge pages where the machine lets such memory have
     /// them. Best effort.
     pub fn advise_huge(&self) {
         // SAFETY: the range is the mapping; the advice changes no content.
@@ -93,6 +114,12 @@ impl<'a> AliasRange<'a> {
         self.ptr
     }
 
+    /// Its length.
+    #[expect(clippy::len_without_is_empty, reason = "an empty one is of no use")]
+    pub fn len(self) -> usize {
+        self.len
+    }
+
     /// Its bytes.
     ///
     /// # Safety
@@ -113,6 +140,36 @@ impl<'a> AliasRange<'a> {
     pub unsafe fn bytes_mut(self) -> &'a mut [u8] {
         // SAFETY: as for `bytes`.
         unsafe { core::slice::from_raw_parts_mut(self.ptr, self.len) }
+    }
+
+    /// Changes its first bytes while others may be copying them, who get each as it was or as it is:
+    /// what a write to a shared mapping does to who reads it.
+    ///
+    /// # Panics
+    /// There are more bytes than the range has.
+    ///
+    /// # Safety
+    /// Its pages are in frames, and stay there. Nobody has a reference to the bytes that lives longer
+    /// than a copy of them takes.
+    pub unsafe fn overwrite(self, data: &[u8]) {
+        assert!(data.len() <= self.len, "{} bytes of {}", data.len(), self.len);
+        for (at, byte) in data.iter().enumerate() {
+            // SAFETY: inside the range, and any address is aligned for a byte.
+            unsafe { AtomicU8::from_ptr(self.ptr.add(at)) }.store(*byte, Relaxed);
+        }
+    }
+
+    /// Gives the memory of its whole pages back, which are zeros when they are touched again:
+    /// `madvise(2)` MADV_DONTNEED. Of [`Alias::anonymous`] only; frames of a memfd stay in it.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`]: it does not begin and end with a page.
+    ///
+    /// # Safety
+    /// Nobody uses the range.
+    pub unsafe fn give_back(self) -> Result<()> {
+        // SAFETY: inside the mapping, and unused.
+        unsafe { rustix::mm::madvise(self.ptr.cast(), self.len, Advice::LinuxDontNeed) }
     }
 }
 
@@ -184,6 +241,22 @@ mod tests {
         memfd.read_at(&mut three, 3 * page).unwrap();
         assert_eq!(three, [9; 3]);
         assert_eq!(memfd.used_bytes(), Ok(2 * page), "other pages stay holes");
+    }
+
+    #[test]
+    fn memory_is_overwritten_and_given_back() {
+        let memory = Alias::anonymous(4 * PAGE_BYTES).unwrap();
+        memory.advise_huge();
+        let range = |page: usize| memory.range(page * PAGE_BYTES, PAGE_BYTES).unwrap();
+        // SAFETY: nobody else uses the memory.
+        unsafe {
+            range(1).bytes_mut().fill(7);
+            range(2).bytes_mut().fill(8);
+            range(1).overwrite(b"new");
+            assert_eq!(range(1).bytes()[..4], *b"new\x07");
+            range(1).give_back().unwrap();
+            assert_eq!((range(1).bytes()[0], range(2).bytes()[0]), (0, 8));
+        }
     }
 
     #[test]

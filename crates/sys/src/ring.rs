@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
+use crate::alias::AliasRange;
 use crate::buffer::Buffer;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result};
@@ -15,6 +16,23 @@ use crate::{Errno, Result};
 const ENTRIES: u32 = 1;
 /// Most rings of one pool, and so most transfers under way.
 const RINGS_MAX: usize = 32;
+
+/// Most pieces of a read: `IOV_MAX`.
+const PIECES_MAX: usize = 1024;
+
+/// Memory that a part of a read goes to.
+#[derive(Clone, Copy)]
+#[repr(transparent)]
+pub struct Piece(libc::iovec);
+
+// SAFETY: an address and a length; who has the kernel write there promises that it may.
+unsafe impl Send for Piece {}
+
+impl From<AliasRange<'_>> for Piece {
+    fn from(range: AliasRange<'_>) -> Piece {
+        Piece(libc::iovec { iov_base: range.as_mut_ptr().cast(), iov_len: range.len() })
+    }
+}
 
 /// A pool of rings, for transfers by any thread.
 #[derive(Default)]
@@ -68,27 +86,37 @@ impl Rings {
         unsafe { self.begin(entry, buffer) }
     }
 
-    /// Begins a positioned read to memory that `keeper` keeps where it is.
+    /// Begins a positioned read to memory that `keeper` keeps where it is, one piece after the other.
     ///
     /// # Errors
-    /// The keeper, if nothing has begun: as for [`read`](Self::read).
+    /// The keeper, if nothing has begun: as for [`read`](Self::read), or these are no pieces, or too
+    /// many.
     ///
     /// # Safety
-    /// `memory` is valid for writes of `len_bytes` as long as the keeper lives; and until the transfer
-    /// is finished or dropped, nobody else reads or changes it.
+    /// The pieces are valid for writes as long as the keeper lives; and until the transfer is finished
+    /// or dropped, nobody else reads or changes them.
     pub unsafe fn read_to<K>(
         self: &Arc<Rings>,
         fd: impl AsFd,
-        memory: *mut u8,
-        len_bytes: usize,
+        pieces: Vec<Piece>,
         offset: u64,
         keeper: K,
-    ) -> core::result::Result<Transfer<K>, K> {
+    ) -> core::result::Result<Transfer<(K, Vec<Piece>)>, K> {
         let fd = types::Fd(fd.as_fd().as_raw_fd());
-        let entry = opcode::Read::new(fd, memory, kernel_len(len_bytes)).offset(offset).build();
+        let entry = match &*pieces {
+            [] => return Err(keeper),
+            [one] => opcode::Read::new(fd, one.0.iov_base.cast(), kernel_len(one.0.iov_len))
+                .offset(offset)
+                .build(),
+            all if all.len() > PIECES_MAX => return Err(keeper),
+            all => opcode::Readv::new(fd, all.as_ptr().cast(), all.len() as u32)
+                .offset(offset)
+                .build(),
+        };
         // SAFETY: a read to memory that the caller promises to be there, and nobody else's, until
-        // the transfer is over. `fd` is borrowed by our caller until we return.
-        unsafe { self.begin(entry, keeper) }
+        // the transfer is over; the list of it goes with the keeper. `fd` is borrowed by our caller
+        // until we return.
+        unsafe { self.begin(entry, (keeper, pieces)) }.map_err(|(keeper, _)| keeper)
     }
 
     /// Whether it is worth asking: false once it is known that there is no io_uring here.
@@ -249,6 +277,7 @@ fn wait(ring: &mut IoUring) -> Option<i32> {
 mod tests {
     use super::*;
     use crate::PAGE_BYTES;
+    use crate::alias::Alias;
     use std::io::Write as _;
 
     fn file() -> std::fs::File {
@@ -295,20 +324,26 @@ mod tests {
 
     #[test]
     fn memory_is_kept_until_the_read_is_over() {
-        struct Kept(Box<[u8; 2 * PAGE_BYTES]>, Arc<AtomicBool>);
+        struct Kept(Alias, Arc<AtomicBool>);
+        impl Kept {
+            fn piece(&self, page: usize, pages: usize) -> AliasRange<'_> {
+                self.0.range(page * PAGE_BYTES, pages * PAGE_BYTES).unwrap()
+            }
+        }
         impl Drop for Kept {
             fn drop(&mut self) {
-                assert_eq!((self.0[0], self.0[PAGE_BYTES]), (3, 4), "given up before it was read");
+                // SAFETY: nobody else uses the memory.
+                let firsts = [0, 1, 2, 3].map(|page| unsafe { self.piece(page, 1).bytes()[0] });
+                assert_eq!(firsts, [3, 4, 0, 5], "given up before it was read");
                 self.1.store(true, Relaxed);
             }
         }
         let (rings, file) = (Rings::new(), file());
         let is_gone = Arc::new(AtomicBool::new(false));
-        let mut memory = Box::new([0; 2 * PAGE_BYTES]);
-        let (at, len) = (memory.as_mut_ptr(), memory.len());
-        let keeper = Kept(memory, is_gone.clone());
+        let keeper = Kept(Alias::anonymous(4 * PAGE_BYTES).unwrap(), is_gone.clone());
+        let pieces = vec![keeper.piece(0, 2).into(), keeper.piece(3, 1).into()];
         // SAFETY: the memory is the keeper's, which looks at it only when the transfer is over.
-        let reading = unsafe { rings.read_to(&file, at, len, 3 * PAGE_BYTES as u64, keeper) };
+        let reading = unsafe { rings.read_to(&file, pieces, 3 * PAGE_BYTES as u64, keeper) };
         let Ok(reading) = reading.map_err(core::mem::forget) else {
             eprintln!("skipped: no io_uring here");
             return;
@@ -316,6 +351,13 @@ mod tests {
         assert!(!is_gone.load(Relaxed));
         drop(reading);
         assert!(is_gone.load(Relaxed));
+    }
+
+    #[test]
+    fn a_read_to_nowhere_does_not_begin() {
+        // SAFETY: there is no memory that it goes to.
+        let begun = unsafe { Rings::new().read_to(&file(), Vec::new(), 0, "keeper") };
+        assert_eq!(begun.err(), Some("keeper"));
     }
 
     #[test]

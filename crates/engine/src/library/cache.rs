@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::library::faults::{self, FaultPath};
-use crate::library::frames::{Blocks, Frames, PAGE_BYTES_MAX};
+use crate::library::frames::{Memory, PAGE_BYTES_MAX};
 use crate::library::port::{Backing, LibraryPort};
 use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
@@ -22,7 +22,6 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
-use pagekeeper_sys::memfd::Memfd;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -202,18 +201,12 @@ impl Builder {
         let tables = tables::take(&process.unused)?;
         let workers = Arc::new(Workers::new());
         let userfault = faults::open(path)?;
-        let blocks = match self.translation.chains(frames) {
-            Some(chains) => {
-                let words = tables.table().words_of_extents();
-                Some(Arc::new(Blocks::new(words, page_bytes, chains)?))
-            }
-            None => None,
-        };
+        let memory = Memory::new(self.translation, frames, page_bytes, tables.table());
         let port = LibraryPort::new(
             (self.workers > 0).then(|| workers.clone()),
             path,
             page_bytes,
-            blocks,
+            memory,
             userfault,
         );
         // As many bytes as of small pages, and pages of which a few are a window's worth.
@@ -591,14 +584,9 @@ impl Cache {
         let page_bytes = self.page_bytes();
         let sparse = store.sparse();
         let no = open.free.last().copied().unwrap_or(open.next);
-        let frames = match engine.port().blocks() {
-            None => {
-                let len = version.size_bytes.next_multiple_of(page_bytes);
-                let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
-                Frames::mapped(memfd, engine.table, page_bytes)?
-            }
-            Some(blocks) => Frames::hashed(blocks.clone(), Number(no), page_bytes)?,
-        };
+        let memory = engine.port().memory();
+        let len = version.size_bytes;
+        let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
         let backing = Arc::new(Backing { frames, store });
         if open.free.pop().is_none() {
             open.next += 1;

@@ -1,21 +1,27 @@
 //! A segment's frames as this process sees them, and the way to a page without a lock.
 //!
-//! How a page is found is the cache's [`Translation`](crate::library::Translation): by its place in
-//! a mapping (`windows.rs`), or by a hash table (`blocks.rs`). Either way its word says whether the
-//! bytes may be used. This module is the only one of the library that makes references to frames; a
-//! [`Frame`] is a use of a page, and ends with it.
+//! How a page is found is the cache's [`Translation`]: by its place in a mapping (`mapped.rs`), or in
+//! a block of the cache's (`pool.rs`), by a table (`entries.rs`) or a hash table (`blocks.rs`). In any
+//! case its word says whether the bytes may be used. This module is the only one of the library that
+//! makes references to frames; a [`Frame`] is a use of a page, and ends with it.
 #![allow(unsafe_code)]
 
 mod blocks;
+mod entries;
+mod mapped;
+mod pool;
 mod windows;
 
 use crate::engine::Engine;
 use crate::library::port::LibraryPort;
 use crate::library::process;
+use crate::library::translation::Translation;
 use crate::port::PortError;
 use crate::table::{ExtentWords, Table};
 use crate::word::{State, Use, Word, WordRef};
-pub(crate) use blocks::Blocks;
+use blocks::Blocks;
+use entries::{Entries, PlainPool};
+use mapped::Mapped;
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
@@ -25,12 +31,13 @@ use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
 pub(crate) use windows::SEGMENT_BYTES_MAX;
-use windows::Windows;
 
 /// Bytes seen through one window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
 /// Largest page: a window has some extents of them.
 pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// A page that the machine can map as one.
+const HUGE_BYTES: u64 = 2 << 20;
 /// Most bytes of a read that is not made in place.
 pub(crate) const COPIED_BYTES_MAX: u64 = 16 << 10;
 /// Most blocks that one read is scattered over.
@@ -39,15 +46,159 @@ const SCATTERED_MAX: usize = 256;
 /// Slots that are filled once. Their number is in the type: an index below it needs no check.
 type Slots<T, const N: usize> = Box<[OnceLock<T>; N]>;
 
+/// What the frames of a cache's pages are made of.
+pub(crate) enum Memory {
+    /// A memfd for each segment.
+    Mapped,
+    /// Blocks of the cache's, which each segment has a table of.
+    Table(Arc<PlainPool>),
+    /// Blocks of the cache's, in one hash table.
+    Hash(Arc<Blocks>),
+}
+
+impl Memory {
+    /// Memory of a cache with so many frames, for pages that have words in `table`.
+    pub(crate) fn new(
+        translation: Translation,
+        frames: u32,
+        page_bytes: u64,
+        table: Table,
+    ) -> Memory {
+        let page_shift = page_bytes.trailing_zeros();
+        match translation {
+            Translation::Mapped => Memory::Mapped,
+            Translation::Table => Memory::Table(Arc::new(PlainPool::new(page_shift))),
+            Translation::Hash(buckets) => {
+                let chains = buckets.chains(frames);
+                Memory::Hash(Arc::new(Blocks::new(table.words_of_extents(), page_shift, chains)))
+            }
+        }
+    }
+
+    /// Frames for a segment of so many bytes.
+    ///
+    /// # Errors
+    /// As `memfd_create(2)`.
+    pub(crate) fn frames_for(
+        &self,
+        segment: Segment,
+        name: &str,
+        len_bytes: u64,
+        page_bytes: u64,
+        table: Table,
+    ) -> Result<Frames, Errno> {
+        assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
+        let (page_shift, words) = (page_bytes.trailing_zeros(), table.words_of_extents());
+        let found = match self {
+            Memory::Mapped => {
+                let len = len_bytes.next_multiple_of(page_bytes);
+                let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
+                Found::ByPlace(Mapped::new(memfd, words, page_shift))
+            }
+            Memory::Table(pool) => {
+                Found::ByEntry(Entries::new(pool.clone(), words, page_shift))
+            }
+            Memory::Hash(blocks) => Found::ByHash(blocks.clone(), segment),
+        };
+        Ok(Frames { found, page_shift, mark: process::here()?.mark })
+    }
+
+    /// A claimed page that is about to be at rest has this number.
+    pub(crate) fn number(&self, place: Place, page: Page) {
+        if let Memory::Hash(blocks) = self {
+            blocks.number(place, page);
+        }
+    }
+}
+
 /// Where pages are looked for.
-enum Translation {
-    Mapped(Windows),
-    Hash(Arc<Blocks>, Segment),
+enum Found {
+    ByPlace(Mapped),
+    ByEntry(Entries),
+    ByHash(Arc<Blocks>, Segment),
+}
+
+/// How pages are looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    ByPlace,
+    ByEntry,
+    ByHash,
+}
+
+/// One of these ways, as a type: each has functions of its own, so that none pays for what another
+/// keeps in registers.
+pub(crate) trait ReadPage {
+    /// Copies bytes out of one page that is at rest: the way of nearly every read, which takes no
+    /// lock and cannot fail. False: they lie in several pages, or the page has to be had first. The
+    /// caller asks for some bytes, and for none behind the segment's end.
+    fn read_page(
+        frames: &Frames,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool;
+}
+
+pub(crate) struct ByPlace;
+pub(crate) struct ByEntry;
+pub(crate) struct ByHash;
+
+impl ReadPage for ByPlace {
+    #[inline(always)]
+    fn read_page(
+        frames: &Frames,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
+        let Found::ByPlace(mapped) = &frames.found else { return false };
+        let found = mapped.find_extent(place.index, offset);
+        let Some((words, window)) = found else { return false };
+        let Some(range) = window.bytes(offset, buf.len()) else { return false };
+        let word = word_of(words, place.index);
+        frames.mark.is_here()
+            && word.try_use(Use::Read)
+            && Frames::copy_out(engine, place, word, range, buf)
+    }
+}
+
+impl ReadPage for ByEntry {
+    #[inline(always)]
+    fn read_page(
+        frames: &Frames,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
+        let Found::ByEntry(entries) = &frames.found else { return false };
+        frames.copy_out_of_entry(engine, entries, place, offset, buf)
+    }
+}
+
+impl ReadPage for ByHash {
+    #[inline(always)]
+    fn read_page(
+        frames: &Frames,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
+        let Found::ByHash(blocks, _) = &frames.found else { return false };
+        frames.copy_out_of_block(engine, blocks, place, offset, buf)
+    }
 }
 
 /// The frames of a segment.
 pub(crate) struct Frames {
-    translation: Translation,
+    found: Found,
     /// Binary logarithm of the bytes in a page.
     page_shift: u32,
     mark: ForkMark,
@@ -63,33 +214,11 @@ fn empty<T, const N: usize>() -> Slots<T, N> {
 }
 
 impl Frames {
-    /// Frames in a memfd of the segment's.
-    pub(crate) fn mapped(memfd: Memfd, table: Table, page_bytes: u64) -> Result<Frames, Errno> {
-        let page_shift = page_bytes.trailing_zeros();
-        let windows = Windows::new(memfd, table.words_of_extents(), page_shift);
-        Frames::new(Translation::Mapped(windows), page_bytes)
-    }
-
-    /// Blocks of the cache's.
-    pub(crate) fn hashed(
-        blocks: Arc<Blocks>,
-        segment: Segment,
-        page_bytes: u64,
-    ) -> Result<Frames, Errno> {
-        Frames::new(Translation::Hash(blocks, segment), page_bytes)
-    }
-
-    fn new(translation: Translation, page_bytes: u64) -> Result<Frames, Errno> {
-        assert!(page_bytes.is_power_of_two() && page_bytes <= PAGE_BYTES_MAX);
-        let mark = process::here()?.mark;
-        Ok(Frames { translation, page_shift: page_bytes.trailing_zeros(), mark })
-    }
-
     /// What the frames are in, unless each page has a block of its own.
     pub(crate) fn memfd(&self) -> Option<&Memfd> {
-        match &self.translation {
-            Translation::Mapped(windows) => Some(&windows.memfd),
-            Translation::Hash(..) => None,
+        match &self.found {
+            Found::ByPlace(mapped) => Some(&mapped.memfd),
+            Found::ByEntry(_) | Found::ByHash(..) => None,
         }
     }
 
@@ -107,9 +236,10 @@ impl Frames {
 
     /// Whether a page is in memory just now, as far as that is known here.
     pub(crate) fn is_resident(&self, index: u64) -> bool {
-        let word = match &self.translation {
-            Translation::Mapped(windows) => windows.find(index).map(|(word, _)| word),
-            Translation::Hash(blocks, segment) => {
+        let word = match &self.found {
+            Found::ByPlace(mapped) => mapped.find(index).map(|(word, _)| word),
+            Found::ByEntry(entries) => entries.find(index).map(|(word, _)| word),
+            Found::ByHash(blocks, segment) => {
                 blocks.find(Place { segment: *segment, index }, 0, 1).map(|(word, _)| word)
             }
         };
@@ -129,55 +259,34 @@ impl Frames {
             return None;
         }
         let begin = |word: WordRef<'static>| word.try_use(how).then_some(word);
-        let (word, range) = match &self.translation {
-            Translation::Mapped(windows) => {
-                let (word, range) = windows.find(place.index)?;
+        let (word, range) = match &self.found {
+            Found::ByPlace(mapped) => {
+                let (word, range) = mapped.find(place.index)?;
                 (begin(word)?, range)
             }
-            Translation::Hash(blocks, _) => blocks.find_surely(place, begin)?,
+            Found::ByEntry(entries) => {
+                let (word, window) = entries.find(place.index)?;
+                let word = begin(word)?;
+                let found = entries.bytes(window, place.index, 0, 1 << self.page_shift);
+                let Some(range) = found else {
+                    engine.end_use(place, word, how);
+                    return None;
+                };
+                (word, range)
+            }
+            Found::ByHash(blocks, _) => blocks.find_surely(place, begin)?,
         };
         Some(Frame { engine, range, word, place, how })
     }
 
-    /// Copies bytes out of one page that is at rest: the way of nearly every read, which takes no
-    /// lock and cannot fail. False: they lie in several pages, the page has to be had first, or pages
-    /// are looked for by their hash ([`read_block`](Self::read_block)). The caller asks for some
-    /// bytes, and for none behind the segment's end.
+    /// How pages are looked for.
     #[inline(always)]
-    pub(crate) fn read_page(
-        &self,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let Some(place) = self.only_page(segment, offset, buf.len()) else { return false };
-        let Translation::Mapped(windows) = &self.translation else { return false };
-        let found = windows.find_extent(place.index, offset);
-        let Some((words, window)) = found else { return false };
-        let Some(range) = window.bytes(offset, buf.len()) else { return false };
-        let word = word_of(words, place.index);
-        self.mark.is_here() && self.copy_out(engine, place, word, range, || true, buf)
-    }
-
-    /// Whether pages are looked for by their hash.
-    #[inline(always)]
-    pub(crate) fn is_hashed(&self) -> bool {
-        matches!(self.translation, Translation::Hash(..))
-    }
-
-    /// [`read_page`](Self::read_page) where pages are looked for by their hash.
-    #[inline(always)]
-    pub(crate) fn read_block(
-        &self,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let Some(place) = self.only_page(segment, offset, buf.len()) else { return false };
-        let Translation::Hash(blocks, _) = &self.translation else { return false };
-        self.copy_out_of_block(engine, blocks, place, offset, buf)
+    pub(crate) fn way(&self) -> Way {
+        match &self.found {
+            Found::ByPlace(_) => Way::ByPlace,
+            Found::ByEntry(_) => Way::ByEntry,
+            Found::ByHash(..) => Way::ByHash,
+        }
     }
 
     /// The page that some bytes lie in, if it is one.
@@ -186,6 +295,26 @@ impl Frames {
         let place = Place { segment, index: offset >> self.page_shift };
         let last = (offset + bytes as u64).wrapping_sub(1);
         (last >> self.page_shift == place.index).then_some(place)
+    }
+
+    #[inline(always)]
+    fn copy_out_of_entry(
+        &self,
+        engine: &Engine<LibraryPort>,
+        entries: &Entries,
+        place: Place,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> bool {
+        let Some((word, window)) = entries.find(place.index) else { return false };
+        let within = (offset & (self.page_bytes() - 1)) as usize;
+        if !self.mark.is_here() || !word.try_use(Use::Read) {
+            return false;
+        }
+        match entries.bytes(window, place.index, within, buf.len()) {
+            Some(range) => Self::copy_out(engine, place, word, range, buf),
+            None => Self::gone(engine, place, word),
+        }
     }
 
     #[inline(always)]
@@ -199,8 +328,13 @@ impl Frames {
     ) -> bool {
         let within = (offset & (self.page_bytes() - 1)) as usize;
         let Some((word, found)) = blocks.find(place, within, buf.len()) else { return false };
-        self.mark.is_here()
-            && self.copy_out(engine, place, word, found.bytes, || found.is_current(), buf)
+        if !self.mark.is_here() || !word.try_use(Use::Read) {
+            return false;
+        }
+        match found.is_current() {
+            true => Self::copy_out(engine, place, word, found.bytes, buf),
+            false => Self::gone(engine, place, word),
+        }
     }
 
     /// Copies bytes out of pages of one extent, up to one that is not at rest. Returns how many:
@@ -214,21 +348,27 @@ impl Frames {
         offset: u64,
     ) -> usize {
         let first = offset >> self.page_shift;
-        let windows = match &self.translation {
-            Translation::Mapped(windows) => windows,
-            Translation::Hash(blocks, _) => {
-                return self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-                    self.copy_out_of_block(engine, blocks, place, at, piece)
-                });
+        match &self.found {
+            Found::ByPlace(mapped) => {
+                let found = mapped.find_extent(first, offset).filter(|_| self.mark.is_here());
+                let Some((words, window)) = found else { return 0 };
+                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                    let word = word_of(words, place.index);
+                    let Some(range) = window.bytes(at, piece.len()) else { return false };
+                    word.try_use(Use::Read) && Self::copy_out(engine, place, word, range, piece)
+                })
             }
-        };
-        let found = windows.find_extent(first, offset).filter(|_| self.mark.is_here());
-        let Some((words, window)) = found else { return 0 };
-        self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-            let word = word_of(words, place.index);
-            let range = window.bytes(at, piece.len());
-            range.is_some_and(|range| self.copy_out(engine, place, word, range, || true, piece))
-        })
+            Found::ByEntry(entries) => {
+                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                    self.copy_out_of_entry(engine, entries, place, at, piece)
+                })
+            }
+            Found::ByHash(blocks, _) => {
+                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
+                    self.copy_out_of_block(engine, blocks, place, at, piece)
+                })
+            }
+        }
     }
 
     /// Copies page by page, with the offset of each piece, to the end of the first page's extent or
@@ -257,30 +397,28 @@ impl Frames {
         done
     }
 
-    /// Copies bytes out of a page, where `range` says, if it is at rest and, once it is in use, still
-    /// the one.
+    /// Copies bytes out of a page that the caller has begun to use.
     #[inline(always)]
     fn copy_out(
-        &self,
         engine: &Engine<LibraryPort>,
         place: Place,
         word: WordRef<'static>,
         range: AliasRange<'_>,
-        is_current: impl Fn() -> bool,
         buf: &mut [u8],
     ) -> bool {
-        if !word.try_use(Use::Read) {
-            return false;
-        }
         let frame = Frame { engine, range, word, place, how: Use::Read };
-        if !is_current() {
-            frame.end();
-            return false;
-        }
         buf.copy_from_slice(frame.bytes());
         frame.end();
         engine.touched(place);
         true
+    }
+
+    /// A use of what is not the page that was looked for. False.
+    #[cold]
+    #[inline(never)]
+    fn gone(engine: &Engine<LibraryPort>, place: Place, word: WordRef<'static>) -> bool {
+        engine.end_use(place, word, Use::Read);
+        false
     }
 
     /// Takes over a use that the slow path began.
@@ -292,9 +430,10 @@ impl Frames {
         how: Use,
     ) -> Result<Frame<'a>, PortError> {
         let word = engine.table.word(page);
-        let range = match &self.translation {
-            Translation::Mapped(windows) => windows.enter(place.index, page),
-            Translation::Hash(blocks, _) => blocks.bytes_of(place),
+        let range = match &self.found {
+            Found::ByPlace(mapped) => mapped.enter(place.index, page),
+            Found::ByEntry(entries) => entries.enter(place.index, page),
+            Found::ByHash(blocks, _) => blocks.bytes_of(place),
         };
         match range {
             Ok(range) => Ok(Frame { engine, range, word, place, how }),
@@ -369,12 +508,16 @@ impl Frames {
         }
     }
 
-    /// Pages are about to be filled.
-    fn give_room(&self, index: u64, pages: u64) -> Result<(), Errno> {
-        match &self.translation {
+    /// Pages, which the caller has claimed, are about to be filled.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`].
+    pub(crate) fn give_room(&self, index: u64, pages: u64) -> Result<(), Errno> {
+        match &self.found {
             // Frames come with the first touch.
-            Translation::Mapped(_) => Ok(()),
-            Translation::Hash(blocks, segment) => {
+            Found::ByPlace(_) => Ok(()),
+            Found::ByEntry(entries) => entries.give(index, pages),
+            Found::ByHash(blocks, segment) => {
                 blocks.give(Place { segment: *segment, index }, pages)
             }
         }
@@ -382,34 +525,46 @@ impl Frames {
 
     /// Takes claimed pages out of memory.
     pub(crate) fn discard(&self, index: u64, pages: u64) -> Result<(), Errno> {
-        match &self.translation {
-            Translation::Mapped(windows) => {
-                windows.memfd.punch(index << self.page_shift, pages << self.page_shift)
+        match &self.found {
+            Found::ByPlace(mapped) => {
+                mapped.memfd.punch(index << self.page_shift, pages << self.page_shift)
             }
-            Translation::Hash(blocks, segment) => {
+            Found::ByEntry(entries) => {
+                entries.take_back(index, pages);
+                Ok(())
+            }
+            Found::ByHash(blocks, segment) => {
                 blocks.take_back(Place { segment: *segment, index }, pages);
                 Ok(())
             }
         }
     }
 
-    /// Overwrites bytes within one page that is in memory and stays there meanwhile.
+    /// Overwrites bytes within one page that is in memory and stays there meanwhile, held by nobody.
     pub(crate) fn patch(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        match &self.translation {
-            Translation::Mapped(windows) => windows.memfd.write_at(data, offset),
-            Translation::Hash(blocks, segment) => {
-                let place = Place { segment: *segment, index: offset >> self.page_shift };
-                blocks.patch(place, offset & (self.page_bytes() - 1), data)
+        let (index, within) = (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
+        let range = match &self.found {
+            // By the kernel, so that the page is not mapped for it.
+            Found::ByPlace(mapped) => return mapped.memfd.write_at(data, offset),
+            Found::ByEntry(entries) => entries.bytes_of(index, within, data.len()),
+            Found::ByHash(blocks, segment) => {
+                blocks.bytes_within(Place { segment: *segment, index }, within, data.len())
             }
+        };
+        if let Some(range) = range {
+            // SAFETY: the page stays; others copy bytes out of it at the most.
+            unsafe { range.overwrite(data) };
         }
+        Ok(())
     }
 
-    /// Where the bytes of pages lie, if all do in one piece. They lie there as long as these frames
-    /// live.
-    pub(crate) fn address_of(&self, index: u64, pages: u64) -> Option<AliasRange<'_>> {
-        let mut pieces = self.pieces(index, pages);
-        let (_, range) = pieces.next()?;
-        if pieces.next().is_some() { None } else { range.ok() }
+    /// Where the bytes of claimed pages lie, piece by piece, for as long as these frames live.
+    pub(crate) fn places_of(
+        &self,
+        index: u64,
+        pages: u64,
+    ) -> impl Iterator<Item = Result<AliasRange<'_>, Errno>> {
+        self.pieces(index, pages).map(|(_, range)| range)
     }
 
     /// As [`with_filling`](Self::with_filling), for reading.
@@ -444,7 +599,7 @@ impl Frames {
         Span { frames, range, mark: self.mark }
     }
 
-    /// Offsets in the segment, and where the bytes lie: window by window, or block by block.
+    /// Offsets in the segment, and where the bytes lie: window by window, or as blocks lie.
     fn pieces<'a>(
         &'a self,
         index: u64,
@@ -457,13 +612,18 @@ impl Frames {
             if start >= end {
                 return None;
             }
-            let range = match &self.translation {
-                Translation::Mapped(windows) => {
-                    let (next, range) = windows.piece(start, end);
+            let range = match &self.found {
+                Found::ByPlace(mapped) => {
+                    let (next, range) = mapped.piece(start, end);
                     at = next;
                     range
                 }
-                Translation::Hash(blocks, segment) => {
+                Found::ByEntry(entries) => {
+                    let (next, range) = entries.piece(start, end);
+                    at = next;
+                    range
+                }
+                Found::ByHash(blocks, segment) => {
                     at += self.page_bytes();
                     let index = start >> self.page_shift;
                     blocks.bytes_of(Place { segment: *segment, index })

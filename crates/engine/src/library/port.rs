@@ -4,7 +4,7 @@
 
 use crate::engine::Deferred;
 use crate::library::faults::FaultPath;
-use crate::library::frames::{Blocks, COPIED_BYTES_MAX, Frames};
+use crate::library::frames::{COPIED_BYTES_MAX, Frames, Memory};
 use crate::library::store::{Store, port_error};
 use crate::live::{map_pages, userfault_error};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
@@ -16,7 +16,7 @@ use pagekeeper_sys::area::Area;
 use pagekeeper_sys::buffer::BufferPool;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::memfd::Memfd;
-use pagekeeper_sys::ring::Rings;
+use pagekeeper_sys::ring::{Piece, Rings};
 use pagekeeper_sys::userfault::Userfault;
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -44,8 +44,7 @@ pub(crate) struct LibraryPort {
     workers: Option<Arc<Workers>>,
     path: FaultPath,
     page_bytes: u64,
-    /// Where pages are, if each has a block of its own.
-    blocks: Option<Arc<Blocks>>,
+    memory: Memory,
     userfault: Option<Userfault>,
     /// Reads under way.
     rings: Arc<Rings>,
@@ -72,7 +71,7 @@ impl LibraryPort {
         workers: Option<Arc<Workers>>,
         path: FaultPath,
         page_bytes: u64,
-        blocks: Option<Arc<Blocks>>,
+        memory: Memory,
         userfault: Option<Userfault>,
     ) -> LibraryPort {
         LibraryPort {
@@ -80,7 +79,7 @@ impl LibraryPort {
             workers,
             path,
             page_bytes,
-            blocks,
+            memory,
             userfault,
             rings: Rings::new(),
             buffers: BufferPool::new(COPIED_BYTES_MAX as usize, BUFFERS_KEPT),
@@ -99,8 +98,8 @@ impl LibraryPort {
         self.userfault.as_ref()
     }
 
-    pub(crate) fn blocks(&self) -> Option<&Arc<Blocks>> {
-        self.blocks.as_ref()
+    pub(crate) fn memory(&self) -> &Memory {
+        &self.memory
     }
 
     fn need_userfault(&self) -> Result<&Userfault, PortError> {
@@ -272,9 +271,7 @@ impl Port for LibraryPort {
     }
 
     fn arrived(&self, place: Place, page: Page) {
-        if let Some(blocks) = &self.blocks {
-            blocks.number(place, page);
-        }
+        self.memory.number(place, page);
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
@@ -324,22 +321,21 @@ impl Port for LibraryPort {
         }
         let segment = self.segment(file).ok()?;
         let store = segment.store.as_file()?.direct();
-        segment.frames.memfd()?;
-        let memory = segment.frames.address_of(index, pages)?.as_mut_ptr();
+        segment.frames.give_room(index, pages).ok()?;
+        let places = segment.frames.places_of(index, pages);
+        let places = places.map(|range| range.map(Piece::from)).collect::<Result<Vec<_>, _>>().ok()?;
         let (offset, bytes) = (index * self.page_bytes, bytes as usize);
         let keeper = segment.clone();
         store.begin_load_by(bytes, |fd| {
-            // SAFETY: the pages lie in a mapping that lives as long as `keeper` does, and the engine
-            // has claimed them for filling until the read is over: nobody else touches them, nor
-            // takes them out of their frames.
-            unsafe { self.rings.read_to(fd, memory, bytes, offset, keeper) }.ok()
+            // SAFETY: the pages lie in memory that lives as long as `keeper` does, and the engine has
+            // claimed them for filling until the read is over: nobody else touches them, nor takes
+            // them out of their frames.
+            unsafe { self.rings.read_to(fd, places, offset, keeper) }.ok()
         })
     }
 
     fn request_pages_max(&self, file: FileNo) -> u32 {
-        let begins = |segment: Arc<Backing>| {
-            segment.store.as_file().is_some() && segment.frames.memfd().is_some()
-        };
+        let begins = |segment: Arc<Backing>| segment.store.as_file().is_some();
         if self.rings.may_begin() && self.segment(file).is_ok_and(begins) {
             (BEGUN_BYTES_MAX / self.page_bytes).max(1) as u32
         } else {

@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::library::access::After;
 use crate::library::cache::{Cache, Owner, Shared};
-use crate::library::frames::{Frame, SEGMENT_BYTES_MAX};
+use crate::library::frames::{ByEntry, ByHash, ByPlace, Frame, ReadPage, SEGMENT_BYTES_MAX, Way};
 use crate::library::port::Backing;
 use crate::library::regions::may_be_managed;
 use crate::library::store::io_error;
@@ -523,39 +523,25 @@ impl Segment {
     /// The store's, for the first page; `EINVAL`: the offset is negative as an `i64`;
     /// `EOWNERDEAD`: in a forked child.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        // One way each, so that neither pays for what the other keeps in registers.
-        match self.inner.backing.frames.is_hashed() {
-            false => self.read_at_mapped(buf, offset),
-            true => self.read_at_hashed(buf, offset),
+        match self.inner.backing.frames.way() {
+            Way::ByPlace => self.read_at_by::<ByPlace>(buf, offset),
+            Way::ByEntry => self.read_at_by::<ByEntry>(buf, offset),
+            Way::ByHash => self.read_at_by::<ByHash>(buf, offset),
         }
     }
 
     #[inline(never)]
-    fn read_at_mapped(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        if self.read_page(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
-    }
-
-    #[inline(never)]
-    fn read_at_hashed(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        if self.read_block(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
+    fn read_at_by<W: ReadPage>(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+        if self.read_page::<W>(buf, offset) { Ok(buf.len()) } else { self.read_any(buf, offset) }
     }
 
     /// Reads what needs nothing but a copy out of one page, as most reads do. False: it needs more.
     #[inline(always)]
-    fn read_page(&self, buf: &mut [u8], offset: u64) -> bool {
+    fn read_page<W: ReadPage>(&self, buf: &mut [u8], offset: u64) -> bool {
         let inner = &*self.inner;
         let engine = &inner.shared().engine;
         self.is_plain(buf, offset)
-            && inner.backing.frames.read_page(engine, Number(inner.no), buf, offset)
-    }
-
-    /// The same where pages are looked for by their hash.
-    #[inline(always)]
-    fn read_block(&self, buf: &mut [u8], offset: u64) -> bool {
-        let inner = &*self.inner;
-        let engine = &inner.shared().engine;
-        self.is_plain(buf, offset)
-            && inner.backing.frames.read_block(engine, Number(inner.no), buf, offset)
+            && W::read_page(&inner.backing.frames, engine, Number(inner.no), buf, offset)
     }
 
     /// Whether it is some bytes, without overflow, none behind the end, and not into a region.
@@ -615,20 +601,16 @@ impl Segment {
     /// # Errors
     /// As [`read_at`](Self::read_at); [`io::ErrorKind::UnexpectedEof`].
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        match self.inner.backing.frames.is_hashed() {
-            false => self.read_exact_at_mapped(buf, offset),
-            true => self.read_exact_at_hashed(buf, offset),
+        match self.inner.backing.frames.way() {
+            Way::ByPlace => self.read_exact_at_by::<ByPlace>(buf, offset),
+            Way::ByEntry => self.read_exact_at_by::<ByEntry>(buf, offset),
+            Way::ByHash => self.read_exact_at_by::<ByHash>(buf, offset),
         }
     }
 
     #[inline(never)]
-    fn read_exact_at_mapped(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.read_page(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
-    }
-
-    #[inline(never)]
-    fn read_exact_at_hashed(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
-        if self.read_block(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
+    fn read_exact_at_by<W: ReadPage>(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        if self.read_page::<W>(buf, offset) { Ok(()) } else { self.read_all(buf, offset) }
     }
 
     #[inline(never)]

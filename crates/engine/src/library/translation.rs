@@ -2,22 +2,29 @@
 
 /// How a cache finds the bytes of a page.
 ///
-/// [`Mapped`](Translation::Mapped) is the library. [`Hash`](Translation::Hash) is its control: the
-/// same cache, with the lookup of a classical buffer cache and a buffer for each page, so that what
-/// mapping saves can be measured and nothing else differs. That is the comparison of *Mapped-File
+/// [`Mapped`](Translation::Mapped) is for programs that map what they read ([`Segment::map`]), or
+/// that pin long slices. [`Table`](Translation::Table) is for those that read and write by calls alone:
+/// memory of a page that leaves is the next page's, so that a miss takes no memory from the kernel and
+/// gives none back, and frames lie in huge pages where the machine has them.
+/// [`Hash`](Translation::Hash) is the control of both: the lookup of a classical buffer cache, so that
+/// what they save can be measured and nothing else differs. That is the comparison of *Mapped-File
 /// I/O* (SOSP 1989), whose control was HP-UX. Policy, budget, read-ahead, write-back and errors are
 /// the same, page for page.
 ///
-/// What a control cannot do: regions ([`Segment::map`](crate::library::Segment::map)) and pins of
-/// several pages at once, since its pages have no common place (`EOPNOTSUPP`), and more than 64 GiB
-/// of 4 KiB pages (`ENOMEM`). Several pages are read by one request, scattered over their blocks; a
-/// run of them is gathered in a buffer to be written. No request of its own is under way while it
-/// does something else. Headers and chains, 24 bytes a page, come on top of the budget.
+/// Pages of a table or hash table have no common place. So there are no regions, nor pins of several
+/// pages at once (`EOPNOTSUPP`), and no more than 64 GiB of 4 KiB pages (`ENOMEM`), 1 TiB of 64 KiB.
+/// Several pages are read by one request, scattered over their blocks; a run of them is gathered in a
+/// buffer to be written. The table, 4 bytes for each page of a segment near those that were used, or
+/// headers and chains, 24 bytes a page in memory, come on top of the budget.
+///
+/// [`Segment::map`]: crate::library::Segment::map
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Translation {
     /// By its place: the frames of a segment are mapped as the segment is.
     #[default]
     Mapped,
+    /// By an entry of its segment's table, in a block of the cache's memory.
+    Table,
     /// By segment and page, in a hash table with chains.
     Hash(Buckets),
 }
@@ -33,13 +40,12 @@ pub enum Buckets {
     Fixed(u32),
 }
 
-impl Translation {
-    /// Chains for so many frames; none where pages are found by their place.
-    pub(crate) fn chains(self, frames: u32) -> Option<u32> {
+impl Buckets {
+    /// Chains for so many frames.
+    pub(crate) fn chains(self, frames: u32) -> u32 {
         match self {
-            Translation::Mapped => None,
-            Translation::Hash(Buckets::Sized) => Some(frames.saturating_mul(2)),
-            Translation::Hash(Buckets::Fixed(chains)) => Some(chains),
+            Buckets::Sized => frames.saturating_mul(2),
+            Buckets::Fixed(chains) => chains,
         }
     }
 }

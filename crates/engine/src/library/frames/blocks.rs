@@ -13,23 +13,16 @@
 //! the header has the number still, it is that page's header, and was when its key was looked at.
 //! Changes are made under one lock, and what must be found is looked for there once more.
 
-use crate::library::frames::{Slots, empty, word_of};
+use crate::library::frames::pool::{Block, Pool};
+use crate::library::frames::word_of;
 use crate::table::ExtentWords;
 use crate::word::WordRef;
 use pagekeeper_frames::{EXTENT_PAGES, Place};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::alias::{Alias, AliasRange};
-use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::alias::AliasRange;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard};
 
-/// Blocks that are given memory together.
-const CHUNK_BLOCKS: usize = 4096;
-/// Chunks: 64 GiB of the smallest blocks.
-const CHUNKS: usize = 4096;
-/// Memory of unused blocks that is kept for the next pages: a window of read-ahead.
-const KEPT_BYTES: u64 = 1 << 20;
 const INDEX_BITS: u32 = 40;
 
 /// What stands for a block. Zeros stand for none, so numbers are stored plus one.
@@ -43,45 +36,13 @@ pub(super) struct Header {
     next: AtomicU32,
 }
 
-struct Chunk {
-    headers: [Header; CHUNK_BLOCKS],
-    memory: Alias,
-}
-
-/// A block, with what it was allotted with.
-#[derive(Clone, Copy)]
-struct Block<'a> {
-    chunk: &'a Chunk,
-    number: u32,
-}
-
-impl<'a> Block<'a> {
-    #[inline(always)]
-    fn header(self) -> &'a Header {
-        &self.chunk.headers[self.number as usize % CHUNK_BLOCKS]
-    }
-}
-
-/// Blocks that hold no page.
-#[derive(Default)]
-struct Unused {
-    /// With memory, the last used last.
-    kept: Vec<u32>,
-    /// Without.
-    bare: Vec<u32>,
-    /// How many blocks were used so far.
-    numbered: u32,
-}
-
-/// The blocks of a cache.
+/// The blocks of a cache, by the pages in them.
 pub(crate) struct Blocks {
-    memfd: Memfd,
     words: &'static [ExtentWords],
     page_shift: u32,
     /// The first block of each chain plus one, or 0.
     chains: Box<[AtomicU32]>,
-    chunks: Slots<Box<Chunk>, CHUNKS>,
-    unused: Mutex<Unused>,
+    pool: Pool<Header>,
 }
 
 /// A page that was found: its header, and where its bytes lie.
@@ -108,23 +69,13 @@ fn key(place: Place) -> u64 {
 
 impl Blocks {
     /// No blocks yet, and so many chains.
-    pub(crate) fn new(
-        words: &'static [ExtentWords],
-        page_bytes: u64,
-        chains: u32,
-    ) -> Result<Blocks, Errno> {
-        Ok(Blocks {
-            memfd: Memfd::create("pagekeeper:blocks", 0, false)?,
+    pub(super) fn new(words: &'static [ExtentWords], page_shift: u32, chains: u32) -> Blocks {
+        Blocks {
             words,
-            page_shift: page_bytes.trailing_zeros(),
+            page_shift,
             chains: (0..chains.max(1)).map(|_| AtomicU32::new(0)).collect(),
-            chunks: empty(),
-            unused: Mutex::default(),
-        })
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Unused> {
-        self.unused.lock().expect("blocks")
+            pool: Pool::new(page_shift),
+        }
     }
 
     /// The chain of a key: Fibonacci hashing, then any number of chains.
@@ -134,31 +85,18 @@ impl Blocks {
         &self.chains[((hash * self.chains.len() as u64) >> 32) as usize]
     }
 
-    #[inline(always)]
-    fn chunk(&self, block: u32) -> Option<&Chunk> {
-        self.chunks.get(block as usize / CHUNK_BLOCKS)?.get().map(|chunk| &**chunk)
-    }
-
     /// Walks a page's chain, to its block.
     #[inline(always)]
-    fn walk(&self, key: u64) -> Option<Block<'_>> {
+    fn walk(&self, key: u64) -> Option<Block<'_, Header>> {
         let mut at = self.chain(key).load(Ordering::Acquire);
         loop {
             let number = at.checked_sub(1)?;
-            let chunk = self.chunk(number)?;
-            let block = Block { chunk, number };
+            let block = self.pool.block(number)?;
             if block.header().key.load(Ordering::Acquire) == key {
                 return Some(block);
             }
             at = block.header().next.load(Ordering::Acquire);
         }
-    }
-
-    /// Where bytes of a block lie.
-    #[inline(always)]
-    fn bytes<'a>(&self, block: Block<'a>, within: usize, len: usize) -> Option<AliasRange<'a>> {
-        let start = (block.number as usize % CHUNK_BLOCKS) << self.page_shift;
-        block.chunk.memory.range(start + within, len)
     }
 
     /// Looks for a page that is in memory, and some of its bytes. Without a lock, so that a page may
@@ -176,7 +114,7 @@ impl Blocks {
         let page = header.page.load(Ordering::Acquire);
         let number = page.checked_sub(1)?;
         let words = self.words.get((number / EXTENT_PAGES) as usize)?;
-        let bytes = self.bytes(block, within, len)?;
+        let bytes = self.pool.bytes(&block, within, len)?;
         Some((word_of(words, u64::from(number)), Found { header, place, page, bytes }))
     }
 
@@ -186,16 +124,16 @@ impl Blocks {
         place: Place,
         take: impl FnOnce(WordRef<'static>) -> Option<T>,
     ) -> Option<(T, AliasRange<'_>)> {
-        let _unchanged = self.lock();
+        let _unchanged = self.pool.lock();
         let (word, found) = self.find(place, 0, 1 << self.page_shift)?;
         Some((take(word)?, found.bytes))
     }
 
     /// The block of a page that somebody has claimed, or uses: it stays that page's, and is only to
     /// be found.
-    fn claimed(&self, place: Place) -> Option<Block<'_>> {
+    fn claimed(&self, place: Place) -> Option<Block<'_, Header>> {
         self.walk(key(place)).or_else(|| {
-            let _unchanged = self.lock();
+            let _unchanged = self.pool.lock();
             self.walk(key(place))
         })
     }
@@ -203,24 +141,21 @@ impl Blocks {
     /// Where the bytes of a page lie that somebody has claimed, or uses.
     pub(super) fn bytes_of(&self, place: Place) -> Result<AliasRange<'_>, Errno> {
         let block = self.claimed(place).ok_or(Errno::FAULT)?;
-        self.bytes(block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
+        self.pool.bytes(&block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
     }
 
     /// Gives claimed pages blocks to be filled.
     ///
     /// # Errors
     /// [`Errno::NOMEM`]: there is no address space left, or there are more pages than a control has
-    /// room for. Pages before that have theirs.
+    /// room for.
     pub(super) fn give(&self, first: Place, pages: u64) -> Result<(), Errno> {
-        let mut unused = self.lock();
-        for index in first.index..first.index + pages {
-            let key = key(Place { index, ..first });
-            if self.walk(key).is_some() {
-                continue;
-            }
-            let number = self.take_block(&mut unused)?;
-            let chunk = self.chunk(number).ok_or(Errno::NOMEM)?;
-            let header = Block { chunk, number }.header();
+        let mut unused = self.pool.lock();
+        let keys = (first.index..first.index + pages).map(|index| key(Place { index, ..first }));
+        let lacking: Vec<u64> = keys.filter(|key| self.walk(*key).is_none()).collect();
+        let numbers = self.pool.take(&mut unused, lacking.len())?;
+        for (key, number) in lacking.into_iter().zip(numbers) {
+            let header = self.pool.block(number).ok_or(Errno::NOMEM)?.header();
             let chain = self.chain(key);
             header.key.store(key, Ordering::Release);
             header.next.store(chain.load(Ordering::Acquire), Ordering::Release);
@@ -229,26 +164,8 @@ impl Blocks {
         Ok(())
     }
 
-    fn take_block(&self, unused: &mut Unused) -> Result<u32, Errno> {
-        if let Some(block) = unused.kept.pop().or_else(|| unused.bare.pop()) {
-            return Ok(block);
-        }
-        let block = unused.numbered;
-        let no = block as usize / CHUNK_BLOCKS;
-        let slot = self.chunks.get(no).ok_or(Errno::NOMEM)?;
-        if slot.get().is_none() {
-            let bytes = (CHUNK_BLOCKS as u64) << self.page_shift;
-            pagekeeper_sys::file::set_len(&self.memfd, (no as u64 + 1) * bytes)?;
-            let memory = Alias::new(&self.memfd, no as u64 * bytes, bytes as usize)?;
-            let headers = std::array::from_fn(|_| Header::default());
-            let _ = slot.set(Box::new(Chunk { headers, memory }));
-        }
-        unused.numbered += 1;
-        Ok(block)
-    }
-
     /// A claimed page that is about to be at rest has this number.
-    pub(crate) fn number(&self, place: Place, page: Page) {
+    pub(super) fn number(&self, place: Place, page: Page) {
         if let Some(block) = self.claimed(place) {
             block.header().page.store(page.0 + 1, Ordering::Release);
         }
@@ -256,19 +173,21 @@ impl Blocks {
 
     /// Takes the blocks of claimed pages back, if they have any.
     pub(super) fn take_back(&self, first: Place, pages: u64) {
-        let mut unused = self.lock();
+        let mut unused = self.pool.lock();
         for index in first.index..first.index + pages {
-            self.unlink(&mut unused, key(Place { index, ..first }));
+            if let Some(number) = self.unlink(key(Place { index, ..first })) {
+                self.pool.give_back(&mut unused, number);
+            }
         }
+        self.pool.trim(&mut unused);
     }
 
-    fn unlink(&self, unused: &mut Unused, key: u64) {
+    fn unlink(&self, key: u64) -> Option<u32> {
         let mut link = self.chain(key);
         loop {
             let at = link.load(Ordering::Acquire);
-            let Some(number) = at.checked_sub(1) else { return };
-            let Some(chunk) = self.chunk(number) else { return };
-            let header = Block { chunk, number }.header();
+            let number = at.checked_sub(1)?;
+            let header = self.pool.block(number)?.header();
             if header.key.load(Ordering::Acquire) != key {
                 link = &header.next;
                 continue;
@@ -276,25 +195,17 @@ impl Blocks {
             link.store(header.next.load(Ordering::Acquire), Ordering::Release);
             header.page.store(0, Ordering::Release);
             header.key.store(0, Ordering::Release);
-            let is_kept = (unused.kept.len() as u64) << self.page_shift < KEPT_BYTES;
-            let offset = u64::from(number) << self.page_shift;
-            if is_kept || self.memfd.punch(offset, 1 << self.page_shift).is_err() {
-                unused.kept.push(number);
-            } else {
-                unused.bare.push(number);
-            }
-            return;
+            return Some(number);
         }
     }
 
-    /// Overwrites bytes of a page that stays meanwhile, if it has a block.
-    pub(super) fn patch(&self, place: Place, within: u64, data: &[u8]) -> Result<(), Errno> {
-        match self.claimed(place) {
-            // By the kernel, as where frames are mapped: others may read the page.
-            Some(block) => {
-                self.memfd.write_at(data, (u64::from(block.number) << self.page_shift) + within)
-            }
-            None => Ok(()),
-        }
+    /// Where bytes of a page lie that stays meanwhile, if it has a block.
+    pub(super) fn bytes_within(
+        &self,
+        place: Place,
+        within: usize,
+        len: usize,
+    ) -> Option<AliasRange<'_>> {
+        self.pool.bytes(&self.claimed(place)?, within, len)
     }
 }

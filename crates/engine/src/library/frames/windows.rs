@@ -1,24 +1,18 @@
-//! Translation by mapping: frames in a memfd of the segment's, seen through windows of a gigabyte.
+//! A segment's pages, by windows of a gigabyte: the way from an offset to a page's word.
 //!
-//! A window has an [`Alias`] of the frames and the numbers of its extents, which the engine's slow
-//! path enters once and which stay as long as the segment is open. With its extent's number a
-//! page's word is known, and where its bytes lie is its offset.
+//! A window has the numbers of its extents, which the engine's slow path enters once and which stay
+//! as long as the segment is open. With its extent's number a page's word is known. What else a
+//! window shows, and with it where a page's bytes lie, is its user's.
 
-use crate::library::frames::{COPIED_BYTES_MAX, Slots, WINDOW_BYTES, empty, word_of};
-use crate::library::process;
+use crate::library::frames::{Slots, WINDOW_BYTES, empty, word_of};
 use crate::port::PAGE_BYTES;
 use crate::table::ExtentWords;
 use crate::word::WordRef;
 use pagekeeper_frames::EXTENT_PAGES;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::alias::{Alias, AliasRange};
-use pagekeeper_sys::memfd::Memfd;
-use pagekeeper_sys::userfault::Track;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// A page that the machine can map as one.
-const HUGE_BYTES: u64 = 2 << 20;
 /// Extents in a window, of the smallest pages.
 const EXTENTS_MAX: usize = (WINDOW_BYTES / PAGE_BYTES) as usize / EXTENT_PAGES as usize;
 /// Windows in a group, and groups.
@@ -29,47 +23,46 @@ const NO_EXTENT: u32 = u32::MAX;
 /// Longest segment: what fits into an address space.
 pub(crate) const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
 
-type Group = Slots<Window, GROUP>;
+type Group<V> = Slots<Window<V>, GROUP>;
 
-pub(super) struct Window {
-    alias: Alias,
+pub(super) struct Window<V> {
+    /// What it shows.
+    pub(super) view: V,
     /// Numbers of extents, or [`NO_EXTENT`].
     extents: Box<[AtomicU32; EXTENTS_MAX]>,
 }
 
-impl Window {
+impl<V> Window<V> {
     /// The number of the extent that a page of this window is in.
     #[inline]
     fn extent(&self, index: u64) -> &AtomicU32 {
         &self.extents[(index / u64::from(EXTENT_PAGES)) as usize % EXTENTS_MAX]
     }
 
-    /// Where bytes from an offset of the segment on lie, if all of them do in this window.
-    #[inline]
-    pub(super) fn bytes(&self, offset: u64, len: usize) -> Option<AliasRange<'_>> {
-        self.alias.range((offset % WINDOW_BYTES) as usize, len)
+    /// Enters the number of a page's extent, so that the next use finds it.
+    pub(super) fn enter(&self, index: u64, page: Page) {
+        // It stays until the segment closes.
+        self.extent(index).store(page.0 / EXTENT_PAGES, Ordering::Release);
     }
 }
 
 /// The windows of a segment.
-pub(super) struct Windows {
-    pub(super) memfd: Memfd,
+pub(super) struct Windows<V> {
     words: &'static [ExtentWords],
-    /// Binary logarithm of the bytes in a page.
-    page_shift: u32,
     /// The first group, which nearly every segment ends in.
-    near: Group,
+    near: Group<V>,
     /// The others.
-    far: Slots<Group, GROUPS>,
+    far: Slots<Group<V>, GROUPS>,
 }
 
-impl Windows {
-    pub(super) fn new(memfd: Memfd, words: &'static [ExtentWords], page_shift: u32) -> Windows {
-        Windows { memfd, words, page_shift, near: empty(), far: empty() }
+impl<V> Windows<V> {
+    pub(super) fn new(words: &'static [ExtentWords]) -> Windows<V> {
+        Windows { words, near: empty(), far: empty() }
     }
 
+    /// The window that shows the byte at an offset, if it is open.
     #[inline]
-    fn window(&self, offset: u64) -> Option<&Window> {
+    pub(super) fn window(&self, offset: u64) -> Option<&Window<V>> {
         match self.near.get((offset / WINDOW_BYTES) as usize) {
             Some(slot) => slot.get(),
             None => self.far_window(offset),
@@ -78,12 +71,17 @@ impl Windows {
 
     #[cold]
     #[inline(never)]
-    fn far_window(&self, offset: u64) -> Option<&Window> {
+    fn far_window(&self, offset: u64) -> Option<&Window<V>> {
         let no = (offset / WINDOW_BYTES) as usize;
         self.far.get(no / GROUP)?.get()?[no % GROUP].get()
     }
 
-    fn open_window(&self, offset: u64) -> Result<&Window, Errno> {
+    /// The same, opened if need be: `view` makes what it shows from its first byte's offset on.
+    pub(super) fn open(
+        &self,
+        offset: u64,
+        view: impl FnOnce(u64) -> Result<V, Errno>,
+    ) -> Result<&Window<V>, Errno> {
         let no = (offset / WINDOW_BYTES) as usize;
         let group = match no / GROUP {
             0 => &self.near,
@@ -91,20 +89,9 @@ impl Windows {
         };
         let slot = &group[no % GROUP];
         if slot.get().is_none() {
-            let start = no as u64 * WINDOW_BYTES;
-            let alias = Alias::new(&self.memfd, start, WINDOW_BYTES as usize)?;
-            if 1u64 << self.page_shift >= HUGE_BYTES {
-                // Where the machine allows it: fewer entries of its translation buffers.
-                alias.advise_huge();
-            } else if 1 << self.page_shift <= COPIED_BYTES_MAX
-                && let Some(userfault) = &process::here()?.one_by_one
-            {
-                // Best effort: else neighbours are mapped along, and have to be unmapped.
-                let track = Track::WRITE_PROTECT;
-                let _ = userfault.register(alias.address(), WINDOW_BYTES, track);
-            }
+            let view = view(no as u64 * WINDOW_BYTES)?;
             let extents = Box::new([const { AtomicU32::new(NO_EXTENT) }; EXTENTS_MAX]);
-            let _ = slot.set(Window { alias, extents });
+            let _ = slot.set(Window { view, extents });
         }
         slot.get().ok_or(Errno::NOMEM)
     }
@@ -115,35 +102,20 @@ impl Windows {
         &self,
         index: u64,
         offset: u64,
-    ) -> Option<(&'static ExtentWords, &Window)> {
+    ) -> Option<(&'static ExtentWords, &Window<V>)> {
         let window = self.window(offset)?;
         let words = self.words.get(window.extent(index).load(Ordering::Acquire) as usize)?;
         Some((words, window))
     }
 
-    /// A page's word, and where its bytes lie.
-    pub(super) fn find(&self, index: u64) -> Option<(WordRef<'static>, AliasRange<'_>)> {
-        let offset = index << self.page_shift;
+    /// A page's word, and the window that shows the page.
+    #[inline(always)]
+    pub(super) fn find(
+        &self,
+        index: u64,
+        offset: u64,
+    ) -> Option<(WordRef<'static>, &Window<V>)> {
         let (words, window) = self.find_extent(index, offset)?;
-        let bytes = window.bytes(offset, 1 << self.page_shift)?;
-        Some((word_of(words, index), bytes))
-    }
-
-    /// Enters the number of a page's extent, so that the next use finds it; where the page's bytes
-    /// lie.
-    pub(super) fn enter(&self, index: u64, page: Page) -> Result<AliasRange<'_>, Errno> {
-        let offset = index << self.page_shift;
-        let window = self.open_window(offset)?;
-        // It stays until the segment closes.
-        window.extent(index).store(page.0 / EXTENT_PAGES, Ordering::Release);
-        window.bytes(offset, 1 << self.page_shift).ok_or(Errno::FAULT)
-    }
-
-    /// Where the bytes from an offset up to `end` lie, as far as one window goes.
-    pub(super) fn piece(&self, start: u64, end: u64) -> (u64, Result<AliasRange<'_>, Errno>) {
-        let piece_end = ((start / WINDOW_BYTES + 1) * WINDOW_BYTES).min(end);
-        let window = self.open_window(start);
-        let len = (piece_end - start) as usize;
-        (piece_end, window.and_then(|window| window.bytes(start, len).ok_or(Errno::FAULT)))
+        Some((word_of(words, index), window))
     }
 }
