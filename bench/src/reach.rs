@@ -6,9 +6,7 @@ use crate::pattern::SplitMix;
 use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Advice, MmapMut};
-use pagekeeper::library::{
-    Cache, FaultPath, Options, Protection, Region, Segment, Translation,
-};
+use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment, Translation};
 use serde_json::json;
 use std::fs;
 use std::hint::black_box;

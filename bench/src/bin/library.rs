@@ -79,7 +79,8 @@ impl Source {
         };
         let segment = |path| -> Result<Segment> {
             let builder = Cache::builder(cli.memory).fault_path(path).translation(translation);
-            let builder = builder.page_bytes(cli.page_bytes).workers(cli.workers).policy(cli.policy.clone());
+            let builder =
+                builder.page_bytes(cli.page_bytes).workers(cli.workers).policy(cli.policy.clone());
             let cache = builder.build()?;
             Ok(cache.open(&cli.file, Options::new())?)
         };
@@ -101,7 +102,9 @@ impl Source {
                 OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open(&cli.file)?,
             ),
             Way::Cached => Source::Pread(File::open(&cli.file)?),
-            Way::Explicit | Way::Table | Way::Hash => Source::Segment(segment(FaultPath::Explicit)?),
+            Way::Explicit | Way::Table | Way::Hash => {
+                Source::Segment(segment(FaultPath::Explicit)?)
+            }
             Way::Inline => region(FaultPath::Inline)?,
             Way::Thread => region(FaultPath::Thread)?,
         })

@@ -368,13 +368,14 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         for (i, place) in (0..).zip(run.places()) {
             let page = core.brain.page(place).expect("claimed pages are numbered");
-            self.port.arrived(place, page);
+            let is_told = core.brain.is_marker(page);
+            self.port.arrived(place, page, is_told);
             core.word(page).filled(dirty && i < run.demanded);
             core.rests(place.segment.0);
             if dirty && i < run.demanded {
                 core.note_dirty(place);
             }
-            if core.brain.is_marker(page) {
+            if is_told {
                 core.word(page).notice();
             }
             if pin && i == 0 {

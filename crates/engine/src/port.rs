@@ -158,9 +158,9 @@ pub trait Port: Send + Sync + 'static {
     fn takes_victims(&self, _file: FileNo) -> bool {
         false
     }
-    /// A page is about to be at rest in memory: its number. Called under the engine's lock, before
-    /// anybody can use the page.
-    fn arrived(&self, _place: Place, _page: Page) {}
+    /// A page is about to be at rest in memory: its number, and whether the brain wants to hear of its
+    /// first use. Called under the engine's lock, before anybody can use the page.
+    fn arrived(&self, _place: Place, _page: Page, _is_told: bool) {}
     /// Gives storage the content of claimed pages that leave memory, now or (dirty ones) soon, if it
     /// asks for that. `None`: it does not, and dirty pages are written as ever.
     fn retire(

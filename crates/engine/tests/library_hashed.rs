@@ -37,36 +37,34 @@ fn a_control_takes_the_same_decisions() {
             TRANSLATION,
             Translation::Hash(Buckets::Sized),
         ]
-        .map(
-            |translation| {
-                let cache = Cache::builder(64 * PAGE as u64)
-                    .translation(translation)
-                    .policy(PolicySpec::parse(policy).unwrap())
-                    .workers(0)
-                    .write_back_period(None)
-                    .build()
-                    .unwrap();
-                let store = ChaosStore(Chaos::new(300 * PAGE));
-                let segment = cache.open_store(store, "memory").unwrap();
-                let mut rng = Rng(11);
-                let mut buf = vec![0; 3 * PAGE];
-                for _ in 0..4000 {
-                    let len = 1 + rng.below(buf.len() as u64 - 1) as usize;
-                    let at = rng.below(297 * PAGE as u64);
-                    // Half of them in the first tenth.
-                    let at = if rng.below(2) == 0 { at / 10 } else { at };
-                    match rng.below(4) {
-                        0 => segment.write_all_at(&buf[..len], at).unwrap(),
-                        _ => segment.read_exact_at(&mut buf[..len], at).unwrap(),
-                    }
+        .map(|translation| {
+            let cache = Cache::builder(64 * PAGE as u64)
+                .translation(translation)
+                .policy(PolicySpec::parse(policy).unwrap())
+                .workers(0)
+                .write_back_period(None)
+                .build()
+                .unwrap();
+            let store = ChaosStore(Chaos::new(300 * PAGE));
+            let segment = cache.open_store(store, "memory").unwrap();
+            let mut rng = Rng(11);
+            let mut buf = vec![0; 3 * PAGE];
+            for _ in 0..4000 {
+                let len = 1 + rng.below(buf.len() as u64 - 1) as usize;
+                let at = rng.below(297 * PAGE as u64);
+                // Half of them in the first tenth.
+                let at = if rng.below(2) == 0 { at / 10 } else { at };
+                match rng.below(4) {
+                    0 => segment.write_all_at(&buf[..len], at).unwrap(),
+                    _ => segment.read_exact_at(&mut buf[..len], at).unwrap(),
                 }
-                segment.flush().unwrap();
-                let stats = cache.stats();
-                let total = stats.total;
-                assert!(total.major_faults > 0 && total.write_backs > 0, "{total:?}");
-                (stats.decisions_digest, total.read_bytes, total.written_bytes)
-            },
-        );
+            }
+            segment.flush().unwrap();
+            let stats = cache.stats();
+            let total = stats.total;
+            assert!(total.major_faults > 0 && total.write_backs > 0, "{total:?}");
+            (stats.decisions_digest, total.read_bytes, total.written_bytes)
+        });
         assert!(counts.iter().all(|count| *count == counts[0]), "{policy}: {counts:?}");
     }
 }

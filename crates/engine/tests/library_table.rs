@@ -29,7 +29,8 @@ fn blocks_kib(chunk_bytes: u64) -> u64 {
     let mut kib = 0;
     let mut is_chunk = false;
     for line in maps.lines() {
-        if let Some((start, end)) = line.split_once(' ').and_then(|(range, _)| range.split_once('-'))
+        if let Some((start, end)) =
+            line.split_once(' ').and_then(|(range, _)| range.split_once('-'))
             && let (Ok(start), Ok(end)) =
                 (u64::from_str_radix(start, 16), u64::from_str_radix(end, 16))
         {

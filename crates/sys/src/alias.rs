@@ -7,9 +7,9 @@ use core::ptr::NonNull;
 use core::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
 use std::os::fd::AsFd;
 
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, MprotectFlags, ProtFlags};
 
-use crate::{Errno, PAGE_BYTES, Result};
+use crate::{Errno, PAGE_BYTES, Result, torn};
 
 /// A writable shared mapping of a range of a memfd, or private memory. A mapping may reach behind the
 /// end of the memfd.
@@ -43,16 +43,16 @@ impl Alias {
         Alias::of(ptr, len_bytes)
     }
 
-    /// Memory of nobody else: `mmap(2)` MAP_ANONYMOUS of `len_bytes`, which takes none before it is
-    /// touched.
+    /// Address space for memory of nobody else: `mmap(2)` MAP_ANONYMOUS of `len_bytes`, without access.
+    /// What is to be used is [opened](AliasRange::open) first.
     ///
     /// # Errors
     /// As [`new`](Self::new).
-    pub fn anonymous(len_bytes: usize) -> Result<Alias> {
-        let prot = ProtFlags::READ | ProtFlags::WRITE;
+    pub fn reserve(len_bytes: usize) -> Result<Alias> {
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
         let ptr = unsafe {
+            let prot = ProtFlags::empty();
             rustix::mm::mmap_anonymous(core::ptr::null_mut(), len_bytes, prot, flags)?
         };
         Alias::of(ptr, len_bytes)
@@ -132,6 +132,20 @@ impl<'a> AliasRange<'a> {
         unsafe { core::slice::from_raw_parts(self.ptr, self.len) }
     }
 
+    /// Copies as many of its first bytes as `buf` has, whoever changes them meanwhile.
+    ///
+    /// # Panics
+    /// `buf` is longer; [`torn::IS_POSSIBLE`] is not.
+    ///
+    /// # Safety
+    /// It is open memory of [`Alias::reserve`], whatever its pages are used for meanwhile.
+    #[inline(always)]
+    pub unsafe fn copy_torn(self, buf: &mut [u8]) {
+        assert!(buf.len() <= self.len);
+        // SAFETY: inside the mapping, of which nothing is cut off while it lives.
+        unsafe { torn::copy(buf, self.ptr) }
+    }
+
     /// Its bytes, to be changed.
     ///
     /// # Safety
@@ -159,8 +173,19 @@ impl<'a> AliasRange<'a> {
         }
     }
 
+    /// Lets its whole pages be used, which are zeros and take memory when they are touched:
+    /// `mprotect(2)`. For [`Alias::reserve`].
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`]; [`Errno::INVAL`]: it does not begin with a page.
+    pub fn open(self) -> Result<()> {
+        let access = MprotectFlags::READ | MprotectFlags::WRITE;
+        // SAFETY: inside the mapping; more access takes nothing from anybody.
+        unsafe { rustix::mm::mprotect(self.ptr.cast(), self.len, access) }
+    }
+
     /// Gives the memory of its whole pages back, which are zeros when they are touched again:
-    /// `madvise(2)` MADV_DONTNEED. Of [`Alias::anonymous`] only; frames of a memfd stay in it.
+    /// `madvise(2)` MADV_DONTNEED. Of [`Alias::reserve`] only; frames of a memfd stay in it.
     ///
     /// # Errors
     /// [`Errno::INVAL`]: it does not begin and end with a page.
@@ -245,8 +270,9 @@ mod tests {
 
     #[test]
     fn memory_is_overwritten_and_given_back() {
-        let memory = Alias::anonymous(4 * PAGE_BYTES).unwrap();
+        let memory = Alias::reserve(1 << 40).unwrap();
         memory.advise_huge();
+        memory.range(0, 4 * PAGE_BYTES).unwrap().open().unwrap();
         let range = |page: usize| memory.range(page * PAGE_BYTES, PAGE_BYTES).unwrap();
         // SAFETY: nobody else uses the memory.
         unsafe {
@@ -254,6 +280,11 @@ mod tests {
             range(2).bytes_mut().fill(8);
             range(1).overwrite(b"new");
             assert_eq!(range(1).bytes()[..4], *b"new\x07");
+            if torn::IS_POSSIBLE {
+                let mut copy = [0; 4];
+                range(1).copy_torn(&mut copy);
+                assert_eq!(copy, *b"new\x07");
+            }
             range(1).give_back().unwrap();
             assert_eq!((range(1).bytes()[0], range(2).bytes()[0]), (0, 8));
         }

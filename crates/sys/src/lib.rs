@@ -41,6 +41,7 @@ pub mod ring;
 pub mod shared;
 pub mod signal;
 pub mod socket;
+pub mod torn;
 pub mod userfault;
 
 pub use rustix::io::Errno;

@@ -109,9 +109,9 @@ impl Rings {
                 .offset(offset)
                 .build(),
             all if all.len() > PIECES_MAX => return Err(keeper),
-            all => opcode::Readv::new(fd, all.as_ptr().cast(), all.len() as u32)
-                .offset(offset)
-                .build(),
+            all => {
+                opcode::Readv::new(fd, all.as_ptr().cast(), all.len() as u32).offset(offset).build()
+            }
         };
         // SAFETY: a read to memory that the caller promises to be there, and nobody else's, until
         // the transfer is over; the list of it goes with the keeper. `fd` is borrowed by our caller
@@ -340,7 +340,9 @@ mod tests {
         }
         let (rings, file) = (Rings::new(), file());
         let is_gone = Arc::new(AtomicBool::new(false));
-        let keeper = Kept(Alias::anonymous(4 * PAGE_BYTES).unwrap(), is_gone.clone());
+        let memory = Alias::reserve(4 * PAGE_BYTES).unwrap();
+        memory.range(0, memory.len_bytes()).unwrap().open().unwrap();
+        let keeper = Kept(memory, is_gone.clone());
         let pieces = vec![keeper.piece(0, 2).into(), keeper.piece(3, 1).into()];
         // SAFETY: the memory is the keeper's, which looks at it only when the transfer is over.
         let reading = unsafe { rings.read_to(&file, pieces, 3 * PAGE_BYTES as u64, keeper) };

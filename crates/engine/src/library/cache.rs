@@ -201,7 +201,7 @@ impl Builder {
         let tables = tables::take(&process.unused)?;
         let workers = Arc::new(Workers::new());
         let userfault = faults::open(path)?;
-        let memory = Memory::new(self.translation, frames, page_bytes, tables.table());
+        let memory = Memory::new(self.translation, frames, page_bytes, tables.table())?;
         let port = LibraryPort::new(
             (self.workers > 0).then(|| workers.clone()),
             path,

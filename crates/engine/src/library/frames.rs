@@ -20,13 +20,15 @@ use crate::port::PortError;
 use crate::table::{ExtentWords, Table};
 use crate::word::{State, Use, Word, WordRef};
 use blocks::Blocks;
-use entries::{Entries, PlainPool};
+use entries::{Entries, Entry};
 use mapped::Mapped;
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{AliasRange, ForkMark};
 use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::torn;
+use pool::Pool;
 use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
@@ -40,6 +42,9 @@ pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
 const HUGE_BYTES: u64 = 2 << 20;
 /// Most bytes of a read that is not made in place.
 pub(crate) const COPIED_BYTES_MAX: u64 = 16 << 10;
+/// Most bytes that are copied out of a block without a pin, where they can be: of more, a plain copy
+/// and a pin take less time.
+const UNPINNED_BYTES_MAX: usize = if torn::IS_POSSIBLE { 512 } else { 0 };
 /// Most blocks that one read is scattered over.
 const SCATTERED_MAX: usize = 256;
 
@@ -51,28 +56,31 @@ pub(crate) enum Memory {
     /// A memfd for each segment.
     Mapped,
     /// Blocks of the cache's, which each segment has a table of.
-    Table(Arc<PlainPool>),
+    Table(Arc<Pool>),
     /// Blocks of the cache's, in one hash table.
     Hash(Arc<Blocks>),
 }
 
 impl Memory {
     /// Memory of a cache with so many frames, for pages that have words in `table`.
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`]: no address space is left.
     pub(crate) fn new(
         translation: Translation,
         frames: u32,
         page_bytes: u64,
         table: Table,
-    ) -> Memory {
+    ) -> Result<Memory, Errno> {
         let page_shift = page_bytes.trailing_zeros();
-        match translation {
+        Ok(match translation {
             Translation::Mapped => Memory::Mapped,
-            Translation::Table => Memory::Table(Arc::new(PlainPool::new(page_shift))),
+            Translation::Table => Memory::Table(Arc::new(Pool::new(page_shift)?)),
             Translation::Hash(buckets) => {
-                let chains = buckets.chains(frames);
-                Memory::Hash(Arc::new(Blocks::new(table.words_of_extents(), page_shift, chains)))
+                let (words, chains) = (table.words_of_extents(), buckets.chains(frames));
+                Memory::Hash(Arc::new(Blocks::new(words, page_shift, chains)?))
             }
-        }
+        })
     }
 
     /// Frames for a segment of so many bytes.
@@ -95,19 +103,10 @@ impl Memory {
                 let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
                 Found::ByPlace(Mapped::new(memfd, words, page_shift))
             }
-            Memory::Table(pool) => {
-                Found::ByEntry(Entries::new(pool.clone(), words, page_shift))
-            }
+            Memory::Table(pool) => Found::ByEntry(Entries::new(pool.clone(), words, page_shift)),
             Memory::Hash(blocks) => Found::ByHash(blocks.clone(), segment),
         };
         Ok(Frames { found, page_shift, mark: process::here()?.mark })
-    }
-
-    /// A claimed page that is about to be at rest has this number.
-    pub(crate) fn number(&self, place: Place, page: Page) {
-        if let Memory::Hash(blocks) = self {
-            blocks.number(place, page);
-        }
     }
 }
 
@@ -175,9 +174,14 @@ impl ReadPage for ByEntry {
         buf: &mut [u8],
         offset: u64,
     ) -> bool {
-        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
         let Found::ByEntry(entries) = &frames.found else { return false };
-        frames.copy_out_of_entry(engine, entries, place, offset, buf)
+        if buf.len() > UNPINNED_BYTES_MAX {
+            return frames.read_entry(engine, entries, segment, buf, offset);
+        }
+        let copied = if frames.mark.is_here() { entries.copy_unpinned(offset, buf) } else { None };
+        let Some(index) = copied else { return false };
+        engine.touched(Place { segment, index });
+        true
     }
 }
 
@@ -238,7 +242,7 @@ impl Frames {
     pub(crate) fn is_resident(&self, index: u64) -> bool {
         let word = match &self.found {
             Found::ByPlace(mapped) => mapped.find(index).map(|(word, _)| word),
-            Found::ByEntry(entries) => entries.find(index).map(|(word, _)| word),
+            Found::ByEntry(entries) => entries.word(index),
             Found::ByHash(blocks, segment) => {
                 blocks.find(Place { segment: *segment, index }, 0, 1).map(|(word, _)| word)
             }
@@ -265,10 +269,8 @@ impl Frames {
                 (begin(word)?, range)
             }
             Found::ByEntry(entries) => {
-                let (word, window) = entries.find(place.index)?;
-                let word = begin(word)?;
-                let found = entries.bytes(window, place.index, 0, 1 << self.page_shift);
-                let Some(range) = found else {
+                let word = begin(entries.word(place.index)?)?;
+                let Some(range) = entries.bytes(place.index, 0, 1 << self.page_shift) else {
                     engine.end_use(place, word, how);
                     return None;
                 };
@@ -276,7 +278,26 @@ impl Frames {
             }
             Found::ByHash(blocks, _) => blocks.find_surely(place, begin)?,
         };
-        Some(Frame { engine, range, word, place, how })
+        Some(Frame { engine, range, word, place, how, closed: self.close(place, how) })
+    }
+
+    /// What has to be opened again when a use of a page ends that has just begun.
+    #[inline]
+    fn close(&self, place: Place, how: Use) -> Option<&Entry> {
+        match &self.found {
+            Found::ByEntry(entries) if how.writes() => entries.close(place.index),
+            _ => None,
+        }
+    }
+
+    /// A claimed page is about to be at rest, with this number; `is_open` unless its next use is to be
+    /// told.
+    pub(crate) fn arrived(&self, place: Place, page: Page, is_open: bool) {
+        match &self.found {
+            Found::ByEntry(entries) if is_open => entries.open(place.index),
+            Found::ByHash(blocks, _) => blocks.number(place, page),
+            _ => {}
+        }
     }
 
     /// How pages are looked for.
@@ -297,6 +318,20 @@ impl Frames {
         (last >> self.page_shift == place.index).then_some(place)
     }
 
+    /// A read of more bytes than are copied without a pin.
+    #[inline(never)]
+    fn read_entry(
+        &self,
+        engine: &Engine<LibraryPort>,
+        entries: &Entries,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        self.only_page(segment, offset, buf.len())
+            .is_some_and(|place| self.copy_out_of_entry(engine, entries, place, offset, buf))
+    }
+
     #[inline(always)]
     fn copy_out_of_entry(
         &self,
@@ -306,12 +341,12 @@ impl Frames {
         offset: u64,
         buf: &mut [u8],
     ) -> bool {
-        let Some((word, window)) = entries.find(place.index) else { return false };
         let within = (offset & (self.page_bytes() - 1)) as usize;
+        let Some(word) = entries.word(place.index) else { return false };
         if !self.mark.is_here() || !word.try_use(Use::Read) {
             return false;
         }
-        match entries.bytes(window, place.index, within, buf.len()) {
+        match entries.bytes(place.index, within, buf.len()) {
             Some(range) => Self::copy_out(engine, place, word, range, buf),
             None => Self::gone(engine, place, word),
         }
@@ -406,7 +441,7 @@ impl Frames {
         range: AliasRange<'_>,
         buf: &mut [u8],
     ) -> bool {
-        let frame = Frame { engine, range, word, place, how: Use::Read };
+        let frame = Frame { engine, range, word, place, how: Use::Read, closed: None };
         buf.copy_from_slice(frame.bytes());
         frame.end();
         engine.touched(place);
@@ -436,7 +471,13 @@ impl Frames {
             Found::ByHash(blocks, _) => blocks.bytes_of(place),
         };
         match range {
-            Ok(range) => Ok(Frame { engine, range, word, place, how }),
+            Ok(range) => {
+                if let (Found::ByEntry(entries), false) = (&self.found, how.writes()) {
+                    // Nobody waits to hear of its next use any more.
+                    entries.open(place.index);
+                }
+                Ok(Frame { engine, range, word, place, how, closed: self.close(place, how) })
+            }
             Err(errno) => {
                 engine.end_use(place, word, how);
                 Err(errno.into())
@@ -542,11 +583,12 @@ impl Frames {
 
     /// Overwrites bytes within one page that is in memory and stays there meanwhile, held by nobody.
     pub(crate) fn patch(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        let (index, within) = (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
+        let (index, within) =
+            (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
         let range = match &self.found {
             // By the kernel, so that the page is not mapped for it.
             Found::ByPlace(mapped) => return mapped.memfd.write_at(data, offset),
-            Found::ByEntry(entries) => entries.bytes_of(index, within, data.len()),
+            Found::ByEntry(entries) => entries.bytes(index, within, data.len()),
             Found::ByHash(blocks, segment) => {
                 blocks.bytes_within(Place { segment: *segment, index }, within, data.len())
             }
@@ -641,6 +683,8 @@ pub(crate) struct Frame<'a> {
     word: WordRef<'static>,
     place: Place,
     how: Use,
+    /// Of a page that this use has alone, what short reads look at.
+    closed: Option<&'a Entry>,
 }
 
 impl Frame<'_> {
@@ -668,8 +712,8 @@ impl Frame<'_> {
         self.place
     }
 
-    /// Ends the use, as dropping it does; but in line, so that on the way of a read it is never in
-    /// memory.
+    /// Ends a use for reading, as dropping it does; but in line, so that on the way of a read it is
+    /// never in memory.
     #[inline(always)]
     fn end(self) {
         let ended = ManuallyDrop::new(self);
@@ -692,6 +736,9 @@ impl Frame<'_> {
 impl Drop for Frame<'_> {
     #[inline]
     fn drop(&mut self) {
+        if let Some(entry) = self.closed {
+            entry.open();
+        }
         self.engine.end_use(self.place, self.word, self.how);
     }
 }

@@ -270,8 +270,13 @@ impl Port for LibraryPort {
         }
     }
 
-    fn arrived(&self, place: Place, page: Page) {
-        self.memory.number(place, page);
+    fn arrived(&self, place: Place, page: Page, is_told: bool) {
+        // Where frames are mapped nobody needs to know.
+        if !matches!(self.memory, Memory::Mapped)
+            && let Ok(segment) = self.segment(place.segment.0)
+        {
+            segment.frames.arrived(place, page, !is_told);
+        }
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
@@ -323,7 +328,8 @@ impl Port for LibraryPort {
         let store = segment.store.as_file()?.direct();
         segment.frames.give_room(index, pages).ok()?;
         let places = segment.frames.places_of(index, pages);
-        let places = places.map(|range| range.map(Piece::from)).collect::<Result<Vec<_>, _>>().ok()?;
+        let places =
+            places.map(|range| range.map(Piece::from)).collect::<Result<Vec<_>, _>>().ok()?;
         let (offset, bytes) = (index * self.page_bytes, bytes as usize);
         let keeper = segment.clone();
         store.begin_load_by(bytes, |fd| {

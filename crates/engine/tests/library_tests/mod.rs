@@ -8,7 +8,7 @@ use pagekeeper::library::{Advice, Builder, Cache, Options, PolicySpec, Segment, 
 use proptest::prelude::*;
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 const EBADF: i32 = 9;
 const EBUSY: i32 = 16;
@@ -251,6 +251,56 @@ fn threads_see_their_own_writes_while_the_store_fails() {
         chaos.set(&chaos.delays, 20);
         threads_share_pages(Some(chaos), seed);
     }
+}
+
+/// Reads of one page while it is written, leaves and comes back: each shows what was there at one time,
+/// of that page.
+#[test]
+fn reads_within_a_page_are_whole() {
+    const PAGES: u64 = 3 * TINY_PAGES;
+    let cache = tiny(1, "lru");
+    let segment = cache.scratch(PAGES * PAGE as u64).unwrap();
+    let pieces = [(0, 6), (90, 300), (1000, 512), (2000, 514), (3000, 1096)];
+    let is_over = AtomicBool::new(false);
+    let reads = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for seed in 0..2 {
+            let (segment, is_over, reads) = (&segment, &is_over, &reads);
+            scope.spawn(move || {
+                let mut rng = Rng(50 + seed);
+                let mut buf = vec![0; PAGE];
+                while !is_over.load(Ordering::Relaxed) {
+                    // Half of them in few pages, which stay.
+                    let pages = if rng.below(2) == 0 { 4 } else { PAGES };
+                    let page = rng.below(pages);
+                    let (at, len) = pieces[rng.below(pieces.len() as u64) as usize];
+                    let buf = &mut buf[..len];
+                    segment.read_exact_at(buf, page * PAGE as u64 + at).unwrap();
+                    let pair = [buf[0], buf[1]];
+                    assert!(pair == [0; 2] || u64::from(pair[0]) == page + 1, "another page's");
+                    assert!(buf.as_chunks().0.iter().all(|next| *next == pair), "torn: {buf:?}");
+                    reads.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let mut rng = Rng(3);
+        let mut round = 0;
+        while round < 20_000 || reads.load(Ordering::Relaxed) < 20_000 {
+            round += 1;
+            let page = rng.below(if round % 2 == 0 { 4 } else { PAGES });
+            let (at, len) = pieces[round % pieces.len()];
+            let content: Vec<u8> =
+                [page as u8 + 1, round as u8].into_iter().cycle().take(len).collect();
+            let offset = page * PAGE as u64 + at;
+            if round % 8 == 0 {
+                let mut pin = segment.pin_mut(offset..offset + len as u64).unwrap();
+                pin.copy_from_slice(&content);
+            } else {
+                segment.write_all_at(&content, offset).unwrap();
+            }
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

@@ -13,8 +13,8 @@
 //! the header has the number still, it is that page's header, and was when its key was looked at.
 //! Changes are made under one lock, and what must be found is looked for there once more.
 
-use crate::library::frames::pool::{Block, Pool};
-use crate::library::frames::word_of;
+use crate::library::frames::pool::Pool;
+use crate::library::frames::{Slots, empty, word_of};
 use crate::table::ExtentWords;
 use crate::word::WordRef;
 use pagekeeper_frames::{EXTENT_PAGES, Place};
@@ -24,10 +24,14 @@ use pagekeeper_sys::alias::AliasRange;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 const INDEX_BITS: u32 = 40;
+/// Headers that are made together.
+const CHUNK: usize = 4096;
+/// Chunks of them: 64 GiB of the smallest blocks.
+const CHUNKS: usize = 4096;
 
 /// What stands for a block. Zeros stand for none, so numbers are stored plus one.
 #[derive(Default)]
-pub(super) struct Header {
+struct Header {
     /// The page whose bytes are in the block, or 0: see [`key`].
     key: AtomicU64,
     /// That page's number plus one; 0 while it is being filled.
@@ -42,7 +46,8 @@ pub(crate) struct Blocks {
     page_shift: u32,
     /// The first block of each chain plus one, or 0.
     chains: Box<[AtomicU32]>,
-    pool: Pool<Header>,
+    headers: Slots<Box<[Header; CHUNK]>, CHUNKS>,
+    pool: Pool,
 }
 
 /// A page that was found: its header, and where its bytes lie.
@@ -69,13 +74,38 @@ fn key(place: Place) -> u64 {
 
 impl Blocks {
     /// No blocks yet, and so many chains.
-    pub(super) fn new(words: &'static [ExtentWords], page_shift: u32, chains: u32) -> Blocks {
-        Blocks {
+    ///
+    /// # Errors
+    /// [`Errno::NOMEM`].
+    pub(super) fn new(
+        words: &'static [ExtentWords],
+        page_shift: u32,
+        chains: u32,
+    ) -> Result<Blocks, Errno> {
+        Ok(Blocks {
             words,
             page_shift,
             chains: (0..chains.max(1)).map(|_| AtomicU32::new(0)).collect(),
-            pool: Pool::new(page_shift),
-        }
+            headers: empty(),
+            pool: Pool::new(page_shift)?,
+        })
+    }
+
+    /// What stands for a block that was used before.
+    #[inline(always)]
+    fn header(&self, block: u32) -> Option<&Header> {
+        let chunk = self.headers.get(block as usize / CHUNK)?.get()?;
+        Some(&chunk[block as usize % CHUNK])
+    }
+
+    /// What stands for a block from now on.
+    fn new_header(&self, block: u32) -> Option<&Header> {
+        let make = || {
+            let headers: Box<[Header]> = (0..CHUNK).map(|_| Header::default()).collect();
+            headers.try_into().ok().expect("so many")
+        };
+        let chunk = self.headers.get(block as usize / CHUNK)?.get_or_init(make);
+        Some(&chunk[block as usize % CHUNK])
     }
 
     /// The chain of a key: Fibonacci hashing, then any number of chains.
@@ -87,15 +117,15 @@ impl Blocks {
 
     /// Walks a page's chain, to its block.
     #[inline(always)]
-    fn walk(&self, key: u64) -> Option<Block<'_, Header>> {
+    fn walk(&self, key: u64) -> Option<(u32, &Header)> {
         let mut at = self.chain(key).load(Ordering::Acquire);
         loop {
             let number = at.checked_sub(1)?;
-            let block = self.pool.block(number)?;
-            if block.header().key.load(Ordering::Acquire) == key {
-                return Some(block);
+            let header = self.header(number)?;
+            if header.key.load(Ordering::Acquire) == key {
+                return Some((number, header));
             }
-            at = block.header().next.load(Ordering::Acquire);
+            at = header.next.load(Ordering::Acquire);
         }
     }
 
@@ -109,12 +139,11 @@ impl Blocks {
         within: usize,
         len: usize,
     ) -> Option<(WordRef<'static>, Found<'_>)> {
-        let block = self.walk(key(place))?;
-        let header = block.header();
+        let (block, header) = self.walk(key(place))?;
         let page = header.page.load(Ordering::Acquire);
         let number = page.checked_sub(1)?;
         let words = self.words.get((number / EXTENT_PAGES) as usize)?;
-        let bytes = self.pool.bytes(&block, within, len)?;
+        let bytes = self.pool.bytes(block, within, len)?;
         Some((word_of(words, u64::from(number)), Found { header, place, page, bytes }))
     }
 
@@ -131,7 +160,7 @@ impl Blocks {
 
     /// The block of a page that somebody has claimed, or uses: it stays that page's, and is only to
     /// be found.
-    fn claimed(&self, place: Place) -> Option<Block<'_, Header>> {
+    fn claimed(&self, place: Place) -> Option<(u32, &Header)> {
         self.walk(key(place)).or_else(|| {
             let _unchanged = self.pool.lock();
             self.walk(key(place))
@@ -140,8 +169,8 @@ impl Blocks {
 
     /// Where the bytes of a page lie that somebody has claimed, or uses.
     pub(super) fn bytes_of(&self, place: Place) -> Result<AliasRange<'_>, Errno> {
-        let block = self.claimed(place).ok_or(Errno::FAULT)?;
-        self.pool.bytes(&block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
+        let (block, _) = self.claimed(place).ok_or(Errno::FAULT)?;
+        self.pool.bytes(block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
     }
 
     /// Gives claimed pages blocks to be filled.
@@ -155,7 +184,7 @@ impl Blocks {
         let lacking: Vec<u64> = keys.filter(|key| self.walk(*key).is_none()).collect();
         let numbers = self.pool.take(&mut unused, lacking.len())?;
         for (key, number) in lacking.into_iter().zip(numbers) {
-            let header = self.pool.block(number).ok_or(Errno::NOMEM)?.header();
+            let header = self.new_header(number).ok_or(Errno::NOMEM)?;
             let chain = self.chain(key);
             header.key.store(key, Ordering::Release);
             header.next.store(chain.load(Ordering::Acquire), Ordering::Release);
@@ -166,8 +195,8 @@ impl Blocks {
 
     /// A claimed page that is about to be at rest has this number.
     pub(super) fn number(&self, place: Place, page: Page) {
-        if let Some(block) = self.claimed(place) {
-            block.header().page.store(page.0 + 1, Ordering::Release);
+        if let Some((_, header)) = self.claimed(place) {
+            header.page.store(page.0 + 1, Ordering::Release);
         }
     }
 
@@ -187,7 +216,7 @@ impl Blocks {
         loop {
             let at = link.load(Ordering::Acquire);
             let number = at.checked_sub(1)?;
-            let header = self.pool.block(number)?.header();
+            let header = self.header(number)?;
             if header.key.load(Ordering::Acquire) != key {
                 link = &header.next;
                 continue;
@@ -206,6 +235,6 @@ impl Blocks {
         within: usize,
         len: usize,
     ) -> Option<AliasRange<'_>> {
-        self.pool.bytes(&self.claimed(place)?, within, len)
+        self.pool.bytes(self.claimed(place)?.0, within, len)
     }
 }

@@ -110,11 +110,7 @@ impl<V> Windows<V> {
 
     /// A page's word, and the window that shows the page.
     #[inline(always)]
-    pub(super) fn find(
-        &self,
-        index: u64,
-        offset: u64,
-    ) -> Option<(WordRef<'static>, &Window<V>)> {
+    pub(super) fn find(&self, index: u64, offset: u64) -> Option<(WordRef<'static>, &Window<V>)> {
         let (words, window) = self.find_extent(index, offset)?;
         Some((word_of(words, index), window))
     }
