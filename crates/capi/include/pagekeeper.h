@@ -176,6 +176,10 @@ typedef struct pk_cache_options {
    * seen. (64 bits, so that no padding is left where a later member would be.)
    */
   uint64_t sampling_percent;
+  /**
+   * PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE. (64 bits, as above.)
+   */
+  uint64_t translation;
 } pk_cache_options;
 
 typedef struct pk_layer **Place;
@@ -385,6 +389,11 @@ typedef struct pk_stats {
 } pk_stats;
 
 /**
+ * How the bytes of a page are found: PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE.
+ */
+typedef uint32_t pk_translation;
+
+/**
  * Never: segments are read, written and pinned, but not mapped. Needs nothing of the kernel.
  */
 #define PK_FAULT_EXPLICIT 0
@@ -403,6 +412,18 @@ typedef struct pk_stats {
  * made; it gets what is not ours.
  */
 #define PK_FAULT_INLINE 2
+
+/**
+ * By their place: for segments that are mapped, or pinned many pages at once.
+ */
+#define PK_TRANSLATION_MAPPED 0
+
+/**
+ * By a table: for segments that are read and written by calls alone, and pinned page by page. Memory of
+ * a page that leaves is the next page's, so misses and scans cost less, and frames lie in huge pages
+ * where the machine has them. Needs PK_FAULT_EXPLICIT.
+ */
+#define PK_TRANSLATION_TABLE 1
 
 /**
  * The one that was named first.

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, count, status};
 use crate::raw::{self, Context};
-use pagekeeper::library::{Cache, FaultPath, PolicySpec, SamplingShare};
+use pagekeeper::library::{Cache, FaultPath, PolicySpec, SamplingShare, Translation};
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -33,6 +33,16 @@ pub const PK_FAULT_THREAD: pk_fault_path = 1;
 /// EFAULT: give it pinned pages. A SIGBUS handler of the program is installed before the cache is
 /// made; it gets what is not ours.
 pub const PK_FAULT_INLINE: pk_fault_path = 2;
+
+/// How the bytes of a page are found: PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE.
+pub type pk_translation = u32;
+
+/// By their place: for segments that are mapped, or pinned many pages at once.
+pub const PK_TRANSLATION_MAPPED: pk_translation = 0;
+/// By a table: for segments that are read and written by calls alone, and pinned page by page. Memory of
+/// a page that leaves is the next page's, so misses and scans cost less, and frames lie in huge pages
+/// where the machine has them. Needs PK_FAULT_EXPLICIT.
+pub const PK_TRANSLATION_TABLE: pk_translation = 1;
 
 /// As `workers`: no thread. Whoever needs a page fetches ahead as well.
 pub const PK_NO_WORKERS: i32 = -1;
@@ -79,6 +89,8 @@ pub struct pk_cache_options {
     /// take, up to 100. Reads, writes and pins are seen for nothing. 0: 25. PK_NO_SAMPLING: none are
     /// seen. (64 bits, so that no padding is left where a later member would be.)
     pub sampling_percent: u64,
+    /// PK_TRANSLATION_MAPPED or PK_TRANSLATION_TABLE. (64 bits, as above.)
+    pub translation: u64,
 }
 
 /// A handle argument.
@@ -151,6 +163,19 @@ pub extern "C" fn pk_cache_create(
             PK_FAULT_THREAD => FaultPath::Thread,
             PK_FAULT_INLINE => FaultPath::Inline,
             other => return Err(Error::argument(format!("{other} is no fault_path"))),
+        });
+        builder = builder.translation(match u32::try_from(options.translation) {
+            Ok(PK_TRANSLATION_MAPPED) => Translation::Mapped,
+            Ok(PK_TRANSLATION_TABLE) if options.fault_path == PK_FAULT_EXPLICIT => {
+                Translation::Table
+            }
+            Ok(PK_TRANSLATION_TABLE) => {
+                let what = "PK_TRANSLATION_TABLE needs PK_FAULT_EXPLICIT: its pages are not mapped";
+                return Err(Error::argument(what.to_owned()));
+            }
+            _ => {
+                return Err(Error::argument(format!("{} is no translation", options.translation)));
+            }
         });
         builder = match options.workers {
             0 => builder,

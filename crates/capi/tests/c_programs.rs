@@ -269,7 +269,7 @@ fn the_header_s_functions_are_exported_and_nothing_else() {
         let is_type = name.strip_prefix("pk_").is_none_or(|rest| {
             kind.contains(&rest)
                 || ["fault_path", "pin_mode", "protection", "open_flags", "advice"].contains(&rest)
-                || ["page_attributes", "write_back_mode"].contains(&rest)
+                || ["page_attributes", "write_back_mode", "translation"].contains(&rest)
         });
         assert!(is_type || symbols.contains(&name), "{name} is declared, and not in the library");
     }

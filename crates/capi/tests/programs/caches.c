@@ -28,10 +28,9 @@ static uint64_t pass(const pk_cache *cache, const pk_segment *segment)
     return major_faults(cache) - before;
 }
 
-int main(int argc, char **argv)
+/* program: a .hipec file of MRU. */
+static void play(const char *program, uint64_t translation)
 {
-    CHECK(argc == 2);
-    const char *program = argv[1]; /* a .hipec file of MRU */
     memory_store memory;
     pk_store store = memory_functions(&memory, 60 * PAGE, 60 * PAGE);
     for (size_t i = 0; i < 60 * PAGE; i++) memory.bytes[i] = (unsigned char)(i / PAGE);
@@ -39,6 +38,7 @@ int main(int argc, char **argv)
     options.budget_bytes = 128 << 10;
     options.read_ahead_pages_max = 1;
     options.workers = 3;
+    options.translation = translation;
     options.on_budget_change = tell;
     options.on_budget_change_context = &told_bytes;
     pk_cache *cache, *same;
@@ -144,5 +144,12 @@ int main(int argc, char **argv)
     DONE(pk_segment_close(scratch));
     DONE(pk_segment_close(segment));
     DONE(pk_cache_close(cache));
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc == 2);
+    play(argv[1], PK_TRANSLATION_MAPPED);
+    play(argv[1], PK_TRANSLATION_TABLE);
     return 0;
 }

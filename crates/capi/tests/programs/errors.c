@@ -100,6 +100,14 @@ static void options(void)
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "sampling_percent is 101; up to 100"));
     options = tiny_options(NULL);
+    options.translation = 2;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "2 is no translation"));
+    options.translation = PK_TRANSLATION_TABLE;
+    options.fault_path = PK_FAULT_INLINE;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "needs PK_FAULT_EXPLICIT"));
+    options = tiny_options(NULL);
     options.struct_bytes = 0;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "sizeof(pk_cache_options)"));

@@ -101,10 +101,10 @@ impl Memory {
             Memory::Mapped => {
                 let len = len_bytes.next_multiple_of(page_bytes);
                 let memfd = Memfd::create(&format!("pagekeeper:{name}"), len, false)?;
-                Found::ByPlace(Mapped::new(memfd, words, page_shift))
+                Found::Place(Mapped::new(memfd, words, page_shift))
             }
-            Memory::Table(pool) => Found::ByEntry(Entries::new(pool.clone(), words, page_shift)),
-            Memory::Hash(blocks) => Found::ByHash(blocks.clone(), segment),
+            Memory::Table(pool) => Found::Entry(Entries::new(pool.clone(), words, page_shift)),
+            Memory::Hash(blocks) => Found::Hash(blocks.clone(), segment),
         };
         Ok(Frames { found, page_shift, mark: process::here()?.mark })
     }
@@ -112,17 +112,17 @@ impl Memory {
 
 /// Where pages are looked for.
 enum Found {
-    ByPlace(Mapped),
-    ByEntry(Entries),
-    ByHash(Arc<Blocks>, Segment),
+    Place(Mapped),
+    Entry(Entries),
+    Hash(Arc<Blocks>, Segment),
 }
 
 /// How pages are looked for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
-    ByPlace,
-    ByEntry,
-    ByHash,
+    Place,
+    Entry,
+    Hash,
 }
 
 /// One of these ways, as a type: each has functions of its own, so that none pays for what another
@@ -154,7 +154,7 @@ impl ReadPage for ByPlace {
         offset: u64,
     ) -> bool {
         let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
-        let Found::ByPlace(mapped) = &frames.found else { return false };
+        let Found::Place(mapped) = &frames.found else { return false };
         let found = mapped.find_extent(place.index, offset);
         let Some((words, window)) = found else { return false };
         let Some(range) = window.bytes(offset, buf.len()) else { return false };
@@ -174,7 +174,7 @@ impl ReadPage for ByEntry {
         buf: &mut [u8],
         offset: u64,
     ) -> bool {
-        let Found::ByEntry(entries) = &frames.found else { return false };
+        let Found::Entry(entries) = &frames.found else { return false };
         if buf.len() > UNPINNED_BYTES_MAX {
             return frames.read_entry(engine, entries, segment, buf, offset);
         }
@@ -195,7 +195,7 @@ impl ReadPage for ByHash {
         offset: u64,
     ) -> bool {
         let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
-        let Found::ByHash(blocks, _) = &frames.found else { return false };
+        let Found::Hash(blocks, _) = &frames.found else { return false };
         frames.copy_out_of_block(engine, blocks, place, offset, buf)
     }
 }
@@ -221,8 +221,8 @@ impl Frames {
     /// What the frames are in, unless each page has a block of its own.
     pub(crate) fn memfd(&self) -> Option<&Memfd> {
         match &self.found {
-            Found::ByPlace(mapped) => Some(&mapped.memfd),
-            Found::ByEntry(_) | Found::ByHash(..) => None,
+            Found::Place(mapped) => Some(&mapped.memfd),
+            Found::Entry(_) | Found::Hash(..) => None,
         }
     }
 
@@ -241,9 +241,9 @@ impl Frames {
     /// Whether a page is in memory just now, as far as that is known here.
     pub(crate) fn is_resident(&self, index: u64) -> bool {
         let word = match &self.found {
-            Found::ByPlace(mapped) => mapped.find(index).map(|(word, _)| word),
-            Found::ByEntry(entries) => entries.word(index),
-            Found::ByHash(blocks, segment) => {
+            Found::Place(mapped) => mapped.find(index).map(|(word, _)| word),
+            Found::Entry(entries) => entries.word(index),
+            Found::Hash(blocks, segment) => {
                 blocks.find(Place { segment: *segment, index }, 0, 1).map(|(word, _)| word)
             }
         };
@@ -264,11 +264,11 @@ impl Frames {
         }
         let begin = |word: WordRef<'static>| word.try_use(how).then_some(word);
         let (word, range) = match &self.found {
-            Found::ByPlace(mapped) => {
+            Found::Place(mapped) => {
                 let (word, range) = mapped.find(place.index)?;
                 (begin(word)?, range)
             }
-            Found::ByEntry(entries) => {
+            Found::Entry(entries) => {
                 let word = begin(entries.word(place.index)?)?;
                 let Some(range) = entries.bytes(place.index, 0, 1 << self.page_shift) else {
                     engine.end_use(place, word, how);
@@ -276,7 +276,7 @@ impl Frames {
                 };
                 (word, range)
             }
-            Found::ByHash(blocks, _) => blocks.find_surely(place, begin)?,
+            Found::Hash(blocks, _) => blocks.find_surely(place, begin)?,
         };
         Some(Frame { engine, range, word, place, how, closed: self.close(place, how) })
     }
@@ -285,7 +285,7 @@ impl Frames {
     #[inline]
     fn close(&self, place: Place, how: Use) -> Option<&Entry> {
         match &self.found {
-            Found::ByEntry(entries) if how.writes() => entries.close(place.index),
+            Found::Entry(entries) if how.writes() => entries.close(place.index),
             _ => None,
         }
     }
@@ -294,8 +294,8 @@ impl Frames {
     /// told.
     pub(crate) fn arrived(&self, place: Place, page: Page, is_open: bool) {
         match &self.found {
-            Found::ByEntry(entries) if is_open => entries.open(place.index),
-            Found::ByHash(blocks, _) => blocks.number(place, page),
+            Found::Entry(entries) if is_open => entries.open(place.index),
+            Found::Hash(blocks, _) => blocks.number(place, page),
             _ => {}
         }
     }
@@ -304,9 +304,9 @@ impl Frames {
     #[inline(always)]
     pub(crate) fn way(&self) -> Way {
         match &self.found {
-            Found::ByPlace(_) => Way::ByPlace,
-            Found::ByEntry(_) => Way::ByEntry,
-            Found::ByHash(..) => Way::ByHash,
+            Found::Place(_) => Way::Place,
+            Found::Entry(_) => Way::Entry,
+            Found::Hash(..) => Way::Hash,
         }
     }
 
@@ -384,7 +384,7 @@ impl Frames {
     ) -> usize {
         let first = offset >> self.page_shift;
         match &self.found {
-            Found::ByPlace(mapped) => {
+            Found::Place(mapped) => {
                 let found = mapped.find_extent(first, offset).filter(|_| self.mark.is_here());
                 let Some((words, window)) = found else { return 0 };
                 self.pages_of_extent(segment, buf, offset, |place, at, piece| {
@@ -393,12 +393,12 @@ impl Frames {
                     word.try_use(Use::Read) && Self::copy_out(engine, place, word, range, piece)
                 })
             }
-            Found::ByEntry(entries) => {
+            Found::Entry(entries) => {
                 self.pages_of_extent(segment, buf, offset, |place, at, piece| {
                     self.copy_out_of_entry(engine, entries, place, at, piece)
                 })
             }
-            Found::ByHash(blocks, _) => {
+            Found::Hash(blocks, _) => {
                 self.pages_of_extent(segment, buf, offset, |place, at, piece| {
                     self.copy_out_of_block(engine, blocks, place, at, piece)
                 })
@@ -466,13 +466,13 @@ impl Frames {
     ) -> Result<Frame<'a>, PortError> {
         let word = engine.table.word(page);
         let range = match &self.found {
-            Found::ByPlace(mapped) => mapped.enter(place.index, page),
-            Found::ByEntry(entries) => entries.enter(place.index, page),
-            Found::ByHash(blocks, _) => blocks.bytes_of(place),
+            Found::Place(mapped) => mapped.enter(place.index, page),
+            Found::Entry(entries) => entries.enter(place.index, page),
+            Found::Hash(blocks, _) => blocks.bytes_of(place),
         };
         match range {
             Ok(range) => {
-                if let (Found::ByEntry(entries), false) = (&self.found, how.writes()) {
+                if let (Found::Entry(entries), false) = (&self.found, how.writes()) {
                     // Nobody waits to hear of its next use any more.
                     entries.open(place.index);
                 }
@@ -556,25 +556,23 @@ impl Frames {
     pub(crate) fn give_room(&self, index: u64, pages: u64) -> Result<(), Errno> {
         match &self.found {
             // Frames come with the first touch.
-            Found::ByPlace(_) => Ok(()),
-            Found::ByEntry(entries) => entries.give(index, pages),
-            Found::ByHash(blocks, segment) => {
-                blocks.give(Place { segment: *segment, index }, pages)
-            }
+            Found::Place(_) => Ok(()),
+            Found::Entry(entries) => entries.give(index, pages),
+            Found::Hash(blocks, segment) => blocks.give(Place { segment: *segment, index }, pages),
         }
     }
 
     /// Takes claimed pages out of memory.
     pub(crate) fn discard(&self, index: u64, pages: u64) -> Result<(), Errno> {
         match &self.found {
-            Found::ByPlace(mapped) => {
+            Found::Place(mapped) => {
                 mapped.memfd.punch(index << self.page_shift, pages << self.page_shift)
             }
-            Found::ByEntry(entries) => {
+            Found::Entry(entries) => {
                 entries.take_back(index, pages);
                 Ok(())
             }
-            Found::ByHash(blocks, segment) => {
+            Found::Hash(blocks, segment) => {
                 blocks.take_back(Place { segment: *segment, index }, pages);
                 Ok(())
             }
@@ -587,9 +585,9 @@ impl Frames {
             (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
         let range = match &self.found {
             // By the kernel, so that the page is not mapped for it.
-            Found::ByPlace(mapped) => return mapped.memfd.write_at(data, offset),
-            Found::ByEntry(entries) => entries.bytes(index, within, data.len()),
-            Found::ByHash(blocks, segment) => {
+            Found::Place(mapped) => return mapped.memfd.write_at(data, offset),
+            Found::Entry(entries) => entries.bytes(index, within, data.len()),
+            Found::Hash(blocks, segment) => {
                 blocks.bytes_within(Place { segment: *segment, index }, within, data.len())
             }
         };
@@ -655,17 +653,17 @@ impl Frames {
                 return None;
             }
             let range = match &self.found {
-                Found::ByPlace(mapped) => {
+                Found::Place(mapped) => {
                     let (next, range) = mapped.piece(start, end);
                     at = next;
                     range
                 }
-                Found::ByEntry(entries) => {
+                Found::Entry(entries) => {
                     let (next, range) = entries.piece(start, end);
                     at = next;
                     range
                 }
-                Found::ByHash(blocks, segment) => {
+                Found::Hash(blocks, segment) => {
                     at += self.page_bytes();
                     let index = start >> self.page_shift;
                     blocks.bytes_of(Place { segment: *segment, index })

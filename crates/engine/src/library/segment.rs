@@ -524,9 +524,9 @@ impl Segment {
     /// `EOWNERDEAD`: in a forked child.
     pub fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         match self.inner.backing.frames.way() {
-            Way::ByPlace => self.read_at_by::<ByPlace>(buf, offset),
-            Way::ByEntry => self.read_at_by::<ByEntry>(buf, offset),
-            Way::ByHash => self.read_at_by::<ByHash>(buf, offset),
+            Way::Place => self.read_at_by::<ByPlace>(buf, offset),
+            Way::Entry => self.read_at_by::<ByEntry>(buf, offset),
+            Way::Hash => self.read_at_by::<ByHash>(buf, offset),
         }
     }
 
@@ -602,9 +602,9 @@ impl Segment {
     /// As [`read_at`](Self::read_at); [`io::ErrorKind::UnexpectedEof`].
     pub fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         match self.inner.backing.frames.way() {
-            Way::ByPlace => self.read_exact_at_by::<ByPlace>(buf, offset),
-            Way::ByEntry => self.read_exact_at_by::<ByEntry>(buf, offset),
-            Way::ByHash => self.read_exact_at_by::<ByHash>(buf, offset),
+            Way::Place => self.read_exact_at_by::<ByPlace>(buf, offset),
+            Way::Entry => self.read_exact_at_by::<ByEntry>(buf, offset),
+            Way::Hash => self.read_exact_at_by::<ByHash>(buf, offset),
         }
     }
 
