@@ -151,6 +151,11 @@ impl Slots {
         }
     }
 
+    /// Which of the files that have a slot one after the other has it.
+    pub(crate) fn incarnation(&self, no: FileNo) -> u32 {
+        self.word(no, offset_of!(wire::Slot, incarnation)).load(Ordering::SeqCst)
+    }
+
     fn missed(&self, no: FileNo) {
         self.word(no, offset_of!(wire::Slot, misses)).fetch_add(1, Ordering::Relaxed);
     }

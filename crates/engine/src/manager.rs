@@ -10,8 +10,10 @@ use crate::letgo::Deleted;
 use crate::live::{Behind, Hands, LiveFile, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
 use crate::outside::Watches;
 use crate::overwrites::Overwrites;
+use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use crate::selection::Selection;
+use crate::slots::{Identity, Numbered, Slots};
 use crate::spaces::{Region, Space};
 use crate::standby::Standby;
 use crate::stats::PassedThrough;
@@ -37,98 +39,13 @@ const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
+/// How much longer nobody looks for a file's mappings than it took, which is doubled each time that
+/// there is one, so often.
+const LOOK_EVERY: u32 = 20;
+const LOOKS_DOUBLE_MAX: u32 = 8;
+
 /// The device of heaps' slots: none that a file is on.
 const HEAP_DEVICE: u64 = u64::MAX;
-
-/// Which of the files that have an inode number one after the other ([`file::identity`]).
-type Identity = Option<Box<[u8]>>;
-
-/// What a slot stands for.
-#[derive(Debug)]
-struct Slot {
-    name: String,
-    id: FileId,
-    identity: Identity,
-    active: bool,
-    /// Passed through for good.
-    refused: bool,
-    /// Somebody has a mapping of it from the kernel, which shows nothing of the manager's copy.
-    plain: bool,
-    /// It is to be managed when the standby ends.
-    deferred: bool,
-    /// It was opened with O_PATH: it may be opened anew although nobody has it open.
-    by_path: bool,
-    /// When it was last heard of, in messages of any file.
-    used: u64,
-    /// [`Engine::uses_seen`] then.
-    uses_seen: u64,
-}
-
-#[derive(Default)]
-struct Slots {
-    by_id: HashMap<FileId, FileNo>,
-    list: Vec<Slot>,
-    passed: Vec<PassedThrough>,
-    notes: Vec<String>,
-    /// The run is over: no file becomes managed any more.
-    closed: bool,
-    /// Slots whose files were let go of, and that a message may still speak of.
-    unused: Vec<FileNo>,
-    /// Slots for other files.
-    free: Vec<FileNo>,
-    /// How many files are managed.
-    active: usize,
-    /// Counts messages of files.
-    heard: u64,
-}
-
-impl Slots {
-    fn hear_of(&mut self, no: FileNo) {
-        self.heard += 1;
-        self.list[no as usize].used = self.heard;
-    }
-
-    /// The slot that has this inode number, and whether it is this file's, as far as can be told: the
-    /// number of a managed file is no other's.
-    fn known(&self, id: FileId, identity: &Identity) -> Option<(FileNo, bool)> {
-        let no = *self.by_id.get(&id)?;
-        let slot = &self.list[no as usize];
-        let told = slot.identity.is_some() && identity.is_some();
-        Some((no, slot.active || !told || slot.identity == *identity))
-    }
-
-    /// The file's slot, a new one if it has none yet; `None` if there are no more.
-    fn number(&mut self, id: FileId, identity: Identity, name: String) -> Option<FileNo> {
-        if let Some(no) = self.by_id.get(&id) {
-            return Some(*no);
-        }
-        let slot = Slot {
-            name,
-            id,
-            identity,
-            active: false,
-            refused: false,
-            plain: false,
-            deferred: false,
-            by_path: false,
-            used: 0,
-            uses_seen: 0,
-        };
-        let no = match self.free.pop() {
-            Some(no) => {
-                self.list[no as usize] = slot;
-                no
-            }
-            None if self.list.len() == SLOTS_MAX => return None,
-            None => {
-                self.list.push(slot);
-                self.list.len() as FileNo - 1
-            }
-        };
-        self.by_id.insert(id, no);
-        Some(no)
-    }
-}
 
 /// The state of a client process, beside its address space.
 #[derive(Default)]
@@ -181,6 +98,33 @@ pub trait Witness: Send + Sync {
     fn settle(&self);
     /// A process's faults.
     fn space(&self, userfault: BorrowedFd<'_>);
+}
+
+/// Why a file is the kernel's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Left {
+    /// Somebody has it mapped.
+    ForNow,
+    /// Programs may be told that they need not ask again.
+    ForGood,
+}
+
+/// A slot that stays its file's for as long as this lives, managed or not.
+pub(crate) struct Pinned<'a> {
+    manager: &'a Manager,
+    no: FileNo,
+}
+
+impl Pinned<'_> {
+    pub(crate) fn no(&self) -> FileNo {
+        self.no
+    }
+}
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        self.manager.slots.lock().expect("lock").unpin(self.no);
+    }
 }
 
 /// One run's manager.
@@ -297,13 +241,13 @@ impl Manager {
     /// Notes so far, and files passed through.
     pub fn remarks(&self) -> (Vec<String>, Vec<PassedThrough>) {
         let slots = self.slots.lock().expect("lock");
-        (slots.notes.clone(), slots.passed.clone())
+        (slots.notes.clone(), slots.passed_through())
     }
 
     // ---- files ------------------------------------------------------------------------------
 
     /// A client opened a regular file: its slot, if it may be managed.
-    pub(crate) fn opened(&self, fd: BorrowedFd<'_>, open_flags: i32) -> Option<FileNo> {
+    pub(crate) fn opened(&self, fd: BorrowedFd<'_>, open_flags: i32) -> Option<Pinned<'_>> {
         self.opened_by(fd, open_flags, None)
     }
 
@@ -313,14 +257,14 @@ impl Manager {
         fd: BorrowedFd<'_>,
         open_flags: i32,
         taker: Option<u32>,
-    ) -> Option<FileNo> {
+    ) -> Option<Pinned<'_>> {
         let stat = file::stat(fd).ok()?;
         if !stat.is_regular() {
             return None;
         }
         let known = self.known_slot(stat.id, fd);
-        let no = match known {
-            Some(no) => no,
+        let pinned = match known {
+            Some(pinned) => pinned,
             None => {
                 let mut name = path_of(fd);
                 if stat.links == 0 {
@@ -330,10 +274,10 @@ impl Manager {
                 if !self.selection.matches(&name) {
                     return None;
                 }
-                let identity = file::identity(fd);
-                self.slots.lock().expect("lock").number(stat.id, identity, name)?
+                self.number(stat.id, file::identity(fd), name)?
             }
         };
+        let no = pinned.no();
         {
             let mut slots = self.slots.lock().expect("lock");
             slots.hear_of(no);
@@ -349,33 +293,114 @@ impl Manager {
             self.allow_writes(no, fd, open_flags);
         } else if stat.version.size_bytes >= self.selection.min_size_bytes.max(1)
             && !self.is_deferred(no)
-            && self.activate(no, fd, open_flags, taker).is_err()
+            && self.activate(no, fd, open_flags, taker, None) == Err(Left::ForGood)
         {
             return None;
         }
-        Some(no)
+        Some(pinned)
+    }
+
+    /// The file's slot, a new one if it has none yet; `None` if there are no more.
+    fn number(&self, id: FileId, identity: Identity, name: String) -> Option<Pinned<'_>> {
+        if self.slots.lock().expect("lock").are_many_kept() {
+            self.look_for_plain();
+        }
+        let take = |no| self.next_incarnation(no);
+        let mut looked = false;
+        loop {
+            let mut slots = self.slots.lock().expect("lock");
+            match slots.number(id, identity.clone(), name.clone(), take) {
+                Numbered::Is(no) => return Some(Pinned { manager: self, no }),
+                Numbered::Took(no) => {
+                    drop(slots);
+                    self.free_taken(no);
+                }
+                Numbered::Full if looked || slots.exhausted => {
+                    slots.exhausted = true;
+                    let count = slots.list.len();
+                    drop(slots);
+                    self.note(format!(
+                        "{count} files are in use, and no more can be known at once: files that are \
+                         opened for the first time from now on are left to the kernel"
+                    ));
+                    return None;
+                }
+                Numbered::Full => {
+                    drop(slots);
+                    self.look_for_plain();
+                    looked = true;
+                }
+            }
+        }
+    }
+
+    /// A slot was taken from its file: forgets what is known of that.
+    fn free_taken(&self, no: FileNo) {
+        self.forget_rights(no);
+        self.slots.lock().expect("lock").free.push(no);
+    }
+
+    /// Finds out which files that were mapped from the kernel are so no more, and may lose their slots.
+    fn look_for_plain(&self) {
+        // Nobody maps one meanwhile.
+        let _one = self.activating.lock().expect("lock");
+        let mapped = plain::Mapped::look();
+        let taken = self
+            .slots
+            .lock()
+            .expect("lock")
+            .looked(|slot| mapped.has(slot.id, &slot.name), |no| self.next_incarnation(no));
+        taken.into_iter().for_each(|no| self.free_taken(no));
+    }
+
+    /// Programs that have the slot's file open show it again.
+    fn next_incarnation(&self, no: FileNo) {
+        if let Some(slots) = self.engine.port().slots() {
+            slots.next_incarnation(no);
+        }
+    }
+
+    fn forget_rights(&self, no: FileNo) {
+        for client in self.clients.lock().expect("lock").values_mut() {
+            client.rights.remove(&no);
+            client.heard.remove(&no);
+        }
     }
 
     /// The slot of the file behind a descriptor, if it has one. Nobody has a file open that is not
     /// managed: when it is deleted, another is given its inode number, and nothing that is known of
     /// it holds for that one.
-    fn known_slot(&self, id: FileId, fd: BorrowedFd<'_>) -> Option<FileNo> {
-        if let Some(no) = self.active_slot(id) {
-            return Some(no);
+    fn known_slot(&self, id: FileId, fd: BorrowedFd<'_>) -> Option<Pinned<'_>> {
+        let pinned = |is_file: &dyn Fn(&Slots) -> bool| {
+            let mut slots = self.slots.lock().expect("lock");
+            let no = if is_file(&slots) { slots.pin(id) } else { None };
+            no.map(|no| Pinned { manager: self, no })
+        };
+        let is_active = |slots: &Slots| {
+            slots.known(id, &None).is_some_and(|(no, _)| slots.list[no as usize].active)
+        };
+        if let Some(active) = pinned(&is_active) {
+            return Some(active);
         }
         let known = |identity: &Identity| self.slots.lock().expect("lock").known(id, identity);
         known(&None)?;
         let identity = file::identity(fd);
-        if let (no, true) = known(&identity)? {
-            return Some(no);
+        let is_same = |slots: &Slots| slots.known(id, &identity).is_some_and(|(_, same)| same);
+        if let Some(same) = pinned(&is_same) {
+            return Some(same);
         }
         let _one = self.activating.lock().expect("lock");
-        let (no, is_same) = known(&identity)?;
-        if is_same {
-            return Some(no);
+        if let Some(same) = pinned(&is_same) {
+            return Some(same);
         }
+        let (no, _) = known(&identity)?;
+        // It was never managed: there is nothing of it to wait for but who has just asked for it.
         self.close_slot(no);
-        self.slot_is_unused(no);
+        let mut slots = self.slots.lock().expect("lock");
+        match slots.list[no as usize].pins {
+            0 => slots.free.push(no),
+            _ => slots.unused.push(no),
+        }
         None
     }
 
@@ -391,19 +416,25 @@ impl Manager {
         slots.by_id.get(&id).copied().filter(|no| slots.list[*no as usize].active)
     }
 
-    /// Whether a descriptor is of the slot's file.
-    pub(crate) fn is_slots_file(&self, no: FileNo, fd: BorrowedFd<'_>) -> bool {
-        let slots = self.slots.lock().expect("lock");
-        let id = slots.list.get(no as usize).map(|slot| slot.id);
-        id.is_some() && file::stat(fd).ok().map(|stat| stat.id) == id
+    /// The slot, if a descriptor is of its file.
+    pub(crate) fn slot_of_file(&self, no: FileNo, fd: BorrowedFd<'_>) -> Option<Pinned<'_>> {
+        let id = file::stat(fd).ok()?.id;
+        let mut slots = self.slots.lock().expect("lock");
+        (slots.by_id.get(&id) == Some(&no)).then(|| slots.pin(id))??;
+        Some(Pinned { manager: self, no })
+    }
+
+    /// Which of the files that have a slot one after the other has it.
+    pub(crate) fn incarnation(&self, no: FileNo) -> u32 {
+        self.engine.port().slots().map_or(0, |slots| slots.incarnation(no))
     }
 
     pub(crate) fn min_size_bytes(&self) -> u64 {
         self.selection.min_size_bytes
     }
 
-    /// A mapping of the file is left to the kernel, and so the file is for good. False if it is
-    /// managed by now.
+    /// A mapping of the file is left to the kernel, and so the file is as long as there is one. False if
+    /// it is managed by now.
     pub(crate) fn leave_plain(&self, no: FileNo) -> bool {
         let _one = self.activating.lock().expect("lock");
         let mut slots = self.slots.lock().expect("lock");
@@ -415,10 +446,8 @@ impl Manager {
     /// Passes a file through for good, and says why.
     fn refuse(&self, no: FileNo, reason: impl Into<String>) {
         let mut slots = self.slots.lock().expect("lock");
-        let slot = &mut slots.list[no as usize];
-        slot.refused = true;
-        let passed = PassedThrough { name: slot.name.clone(), reason: reason.into() };
-        slots.passed.push(passed);
+        slots.list[no as usize].refused = true;
+        slots.pass(no, reason.into());
     }
 
     /// Whether a file is left to the kernel until the standby ends, whoever opens it.
@@ -444,24 +473,26 @@ impl Manager {
         };
         for (no, name) in deferred {
             let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            let fd = rustix::fs::open(&name, flags, rustix::fs::Mode::empty());
-            match fd {
-                Ok(fd) if self.is_slots_file(no, fd.as_fd()) => {
-                    let _ = self.activate(no, fd.as_fd(), libc::O_RDONLY, None);
+            let fd = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).ok();
+            let found = fd.and_then(|fd| self.slot_of_file(no, fd.as_fd()).map(|pin| (fd, pin)));
+            match found {
+                Some((fd, _pinned)) => {
+                    let _ = self.activate(no, fd.as_fd(), libc::O_RDONLY, None, None);
                 }
-                _ => self.refuse(no, "it lost its name before memory was short"),
+                None => self.refuse(no, "it lost its name before memory was short"),
             }
         }
     }
 
-    /// Starts to manage a file.
+    /// Starts to manage a file. With a trial, a mapping of it from the kernel goes if this succeeds.
     pub(crate) fn activate(
         &self,
         no: FileNo,
         fd: BorrowedFd<'_>,
         open_flags: i32,
         taker: Option<u32>,
-    ) -> Result<(), ()> {
+        trial: Option<&Trial>,
+    ) -> Result<(), Left> {
         self.end_standby("a file was mapped that may be written to");
         let path = path_of(fd);
         // To its end before anybody else uses the file: two programs may open it at once.
@@ -478,42 +509,43 @@ impl Manager {
                 slot.name = path;
             }
             if slot.refused || closed {
-                return Err(());
-            }
-            if slot.plain {
-                drop(slots);
-                self.refuse(no, "it was mapped when it was smaller than files that are managed");
-                return Err(());
+                return Err(Left::ForGood);
             }
             (slot.name.clone(), slot.id)
         };
-        self.may_take(no, id, taker).map_err(|reason| self.refuse(no, reason))?;
-        self.call_crew().map_err(|e| self.refuse(no, format!("no thread can be started: {e}")))?;
-        let store = Store::open(fd).map_err(|e| {
-            self.refuse(no, format!("cannot be opened again for reading: {e}"));
-        })?;
+        if !self.is_nobodys_mapping(no, trial) {
+            return Err(Left::ForNow);
+        }
+        let refuse = |reason: String| {
+            self.refuse(no, reason);
+            Left::ForGood
+        };
+        self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
+        self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
+        let store = Store::open(fd)
+            .map_err(|e| refuse(format!("cannot be opened again for reading: {e}")))?;
         if let Some(registry) = &self.registry
             && crate::registry::claim(registry, id).is_err()
         {
-            self.refuse(no, "another pagekeeper run manages it".to_owned());
-            return Err(());
+            return Err(refuse("another pagekeeper run manages it".to_owned()));
         }
         if self.standby.get().is_some() {
             store.expect_cached();
         }
-        let version = store.version().map_err(|_| ())?;
+        let version = store.version().map_err(|_| Left::ForGood)?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
         let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
-            .map_err(|e| self.refuse(no, format!("no memory file: {e}")))?;
+            .map_err(|e| refuse(format!("no memory file: {e}")))?;
         // A client that is handed a read-only descriptor must not make a writable one of it.
         let _ = memfd.set_mode(0o400);
-        let memfd_ino = file::stat(&memfd).map_err(|_| ())?.id.ino;
+        let memfd_ino = file::stat(&memfd).map_err(|_| Left::ForGood)?.id.ino;
         let sparse = store.sparse();
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
             let mut slots = self.slots.lock().expect("lock");
             slots.list[no as usize].active = true;
             slots.active += 1;
+            slots.pass_no_more(no);
             self.engine.port().put_file(no, live);
             self.engine.open_file(no, &name, version, sparse);
             self.engine.read_around(no, true);
@@ -534,6 +566,36 @@ impl Manager {
             self.workers.push(Work::LetIdleGo);
         }
         Ok(())
+    }
+
+    /// Whether nobody has the slot's file mapped from the kernel, but for a trial. Called with `activating`
+    /// held: who maps it asks before.
+    fn is_nobodys_mapping(&self, no: FileNo, trial: Option<&Trial>) -> bool {
+        let begun = Instant::now();
+        let (id, name) = {
+            let slots = self.slots.lock().expect("lock");
+            let slot = &slots.list[no as usize];
+            if !slot.plain {
+                return true;
+            }
+            if slot.look_after.is_some_and(|after| begun < after) {
+                return false;
+            }
+            (slot.id, slot.name.clone())
+        };
+        let is_mapped = plain::is_mapped(id, &name, trial);
+        let mut slots = self.slots.lock().expect("lock");
+        let slot = &mut slots.list[no as usize];
+        slot.plain = is_mapped;
+        if is_mapped {
+            // A program may open a file all the time that it never unmaps.
+            let pause = begun.elapsed() * LOOK_EVERY * (1 << slot.looks.min(LOOKS_DOUBLE_MAX));
+            slot.look_after = Some(Instant::now() + pause);
+            slot.looks += 1;
+            let reason = "it was mapped when it was smaller than files that are managed";
+            slots.pass(no, reason.to_owned());
+        }
+        !is_mapped
     }
 
     /// The run is over and everything is written back: other runs may manage its files from now on,
@@ -558,14 +620,9 @@ impl Manager {
         let id = slot.id;
         slots.active -= usize::from(was_active);
         slots.by_id.remove(&id);
+        self.next_incarnation(no);
         drop(slots);
-        if let Some(slots) = self.engine.port().slots() {
-            slots.next_incarnation(no);
-        }
-        for client in self.clients.lock().expect("lock").values_mut() {
-            client.rights.remove(&no);
-            client.heard.remove(&no);
-        }
+        self.forget_rights(no);
         id
     }
 
@@ -610,7 +667,8 @@ impl Manager {
     }
 
     pub(crate) fn has_path_holders(&self, no: FileNo) -> bool {
-        self.slots.lock().expect("lock").list[no as usize].by_path
+        let slots = self.slots.lock().expect("lock");
+        slots.forgot_paths || slots.list[no as usize].by_path
     }
 
     pub(crate) fn unregister(&self, id: FileId) {
@@ -781,8 +839,11 @@ impl Manager {
 
     /// A slot for a heap, which no descriptor of a program leads to.
     pub(crate) fn number_heap(&self, name: &str, ino: u64) -> Option<FileNo> {
-        let mut slots = self.slots.lock().expect("lock");
-        slots.number(FileId { dev: HEAP_DEVICE, ino }, None, name.to_owned())
+        let pinned = self.number(FileId { dev: HEAP_DEVICE, ino }, None, name.to_owned())?;
+        let no = pinned.no();
+        // For as long as it is not forgotten.
+        std::mem::forget(pinned);
+        Some(no)
     }
 
     /// A heap is gone; its slot stays for the report.
@@ -928,18 +989,6 @@ impl Hands for Link {
 mod tests {
     use super::*;
 
-    /// Two programs that opened a file in the same moment once got a slot each, and each its own
-    /// copy of the file's pages: what the one stored, the other's write-back undid.
-    #[test]
-    fn a_file_has_one_slot_whoever_asks() {
-        let mut slots = Slots::default();
-        let id = |ino| FileId { dev: 1, ino };
-        assert_eq!(slots.number(id(7), None, "a".into()), Some(0));
-        assert_eq!(slots.number(id(8), None, "b".into()), Some(1));
-        assert_eq!(slots.number(id(7), None, "a".into()), Some(0));
-        assert_eq!(slots.list.len(), 2);
-    }
-
     /// A run's registrations once went when its process did, at some time after the files that it
     /// had open: the inode of a deleted one was another run's new file by then, which that run could
     /// not register.
@@ -949,7 +998,7 @@ mod tests {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(PAGE_BYTES).unwrap();
         let id = file::stat(file.as_file()).unwrap().id;
-        let no = manager.opened(file.as_file().as_fd(), libc::O_RDWR).unwrap();
+        let no = manager.opened(file.as_file().as_fd(), libc::O_RDWR).unwrap().no();
         let other = crate::registry::open().unwrap();
         assert!(crate::registry::claim(&other, id).is_err());
 
@@ -960,10 +1009,84 @@ mod tests {
         // Whoever comes too late finds the kernel's file.
         let late = tempfile::tempfile().unwrap();
         late.set_len(PAGE_BYTES).unwrap();
-        assert_eq!(manager.opened(late.as_fd(), libc::O_RDWR), None);
+        assert!(manager.opened(late.as_fd(), libc::O_RDWR).is_none());
+    }
+
+    fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
+        manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
+    }
+
+    /// Files that were not managed kept their slots for ever: when all were taken, nothing more was
+    /// managed, and nobody was told.
+    #[test]
+    fn a_file_is_managed_however_many_small_ones_were_opened_before() {
+        const SLOTS: usize = 8;
+        let manager = manager_from(2 * PAGE_BYTES);
+        *manager.slots.lock().unwrap() = Slots::new(SLOTS, SLOTS / 2);
+        let files: Vec<_> = (0..3 * SLOTS).map(|_| tempfile::tempfile().unwrap()).collect();
+        let small = opened(&manager, &files[0]).unwrap();
+        let incarnation = manager.incarnation(small);
+        assert!(files.iter().all(|file| opened(&manager, file).is_some()));
+        // Who has the first one open finds that it has lost its slot, and is given another.
+        assert_ne!(manager.incarnation(small), incarnation);
+        assert!(opened(&manager, &files[0]).is_some());
+
+        let large: Vec<_> = (0..SLOTS - 1).map(|_| tempfile::tempfile().unwrap()).collect();
+        for file in &large {
+            file.set_len(2 * PAGE_BYTES).unwrap();
+            let no = opened(&manager, file).unwrap();
+            assert!(manager.wait_active(no));
+        }
+        assert_eq!(manager.remarks(), (vec![], vec![]));
+        // One is left for all small ones.
+        assert!(files.iter().all(|file| opened(&manager, file).is_some()));
+        assert!(manager.slots.lock().unwrap().list.len() <= SLOTS);
+    }
+
+    #[test]
+    fn when_all_slots_are_of_managed_files_the_user_is_told() {
+        let manager = manager_from(PAGE_BYTES);
+        *manager.slots.lock().unwrap() = Slots::new(2, 2);
+        let files: Vec<_> = (0..3).map(|_| tempfile::tempfile().unwrap()).collect();
+        files.iter().for_each(|file| file.set_len(PAGE_BYTES).unwrap());
+        assert!(opened(&manager, &files[0]).is_some() && opened(&manager, &files[1]).is_some());
+        assert_eq!(opened(&manager, &files[2]), None);
+        let (notes, _) = manager.remarks();
+        assert!(notes.len() == 1 && notes[0].starts_with("2 files are in use"), "{notes:?}");
+        assert!(opened(&manager, &files[0]).is_some());
+    }
+
+    /// A file that was mapped when it was small stayed the kernel's for good, however large it became.
+    #[test]
+    fn a_file_that_has_grown_is_managed_when_nobody_maps_it_from_the_kernel_any_more() {
+        let manager = manager_from(2 * PAGE_BYTES);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(PAGE_BYTES).unwrap();
+        let no = opened(&manager, file.as_file()).unwrap();
+        let mapping = memmap2::MmapOptions::new().map_raw_read_only(file.as_file()).unwrap();
+        assert!(manager.leave_plain(no));
+
+        file.as_file().set_len(4 * PAGE_BYTES).unwrap();
+        assert_eq!(opened(&manager, file.as_file()), Some(no));
+        assert!(!manager.wait_active(no));
+        let (_, passed) = manager.remarks();
+        assert_eq!(passed.len(), 1);
+        assert!(passed[0].reason.contains("smaller than files that are managed"), "{passed:?}");
+
+        drop(mapping);
+        // It was looked at just now.
+        assert_eq!(opened(&manager, file.as_file()), Some(no));
+        manager.slots.lock().unwrap().list[no as usize].look_after = None;
+        assert_eq!(opened(&manager, file.as_file()), Some(no));
+        assert!(manager.wait_active(no) && !manager.leave_plain(no));
+        assert_eq!(manager.remarks().1, []);
     }
 
     fn manager() -> Arc<Manager> {
+        manager_from(1)
+    }
+
+    fn manager_from(min_size_bytes: u64) -> Arc<Manager> {
         let policy = pagekeeper_policy::PolicySpec::parse("lru").unwrap();
         let budget = pagekeeper_frames::Budget::new(1 << 20, policy.info().bytes_per_page);
         let frames = budget.frames(0);
@@ -974,6 +1097,6 @@ mod tests {
             crate::table::Table::local(1 << 12),
             budget,
         );
-        Manager::new(engine, Selection::new(&[], 1).unwrap(), [0; 16]).unwrap()
+        Manager::new(engine, Selection::new(&[], min_size_bytes).unwrap(), [0; 16]).unwrap()
     }
 }

@@ -307,14 +307,16 @@ impl Connection {
         if r.f == 0 && self.manager.is_to_take_over_first(self.pid, fd.as_fd()) {
             return Ok(Answer { reply: Reply { r3: 1, ..Reply::default() }, fd: None });
         }
-        let Some(no) = self.manager.opened(fd.as_fd(), flags) else { return value(0) };
+        let Some(pinned) = self.manager.opened(fd.as_fd(), flags) else { return value(0) };
+        let no = pinned.no();
         let opened_ns = if r.b == 0 { u64::MAX } else { r.b };
         let r1 = self.manager.engine.errors_at(no, opened_ns);
         self.grant(no, rights, r1);
         let reads = r.d != 0 && rights.read && self.manager.wait_active(no);
         // An error is found again by who reads in another way.
         let r2 = if reads { self.copy(no, r.c, r.d, r.e).map_or(0, |bytes| bytes + 1) } else { 0 };
-        Ok(Answer { reply: Reply { r0: u64::from(no) + 1, r1, r2, ..Reply::default() }, fd: None })
+        let (r0, r3) = (u64::from(no) + 1, self.manager.incarnation(no).into());
+        Ok(Answer { reply: Reply { r0, r1, r2, r3, ..Reply::default() }, fd: None })
     }
 
     fn inherit(&self, r: Request) -> Handled {
@@ -356,7 +358,8 @@ impl Connection {
         let no = u32::try_from(r.a).map_err(|_| Errno::INVAL)?;
         let fd = fd.ok_or(Errno::BADF)?;
         let (rights, flags) = Rights::proved_by(&fd)?;
-        if !rights.read || !manager.is_slots_file(no, fd.as_fd()) {
+        let pinned = manager.slot_of_file(no, fd.as_fd());
+        if !rights.read || pinned.is_none() {
             return Err(Errno::ACCESS);
         }
         if !manager.wait_active(no) {
@@ -364,7 +367,11 @@ impl Connection {
             let size = pagekeeper_sys::file::stat(&fd)?.version.size_bytes;
             let large = size.max(r.c) >= manager.min_size_bytes().max(1);
             let managed = match large {
-                true => manager.activate(no, fd.as_fd(), flags, None).is_ok(),
+                true => {
+                    let end = r.f.saturating_add(r.c).checked_next_multiple_of(PAGE_BYTES);
+                    let trial = (self.pid, r.f..end.unwrap_or(u64::MAX));
+                    manager.activate(no, fd.as_fd(), flags, None, Some(&trial)).is_ok()
+                }
                 false => !manager.leave_plain(no),
             };
             if !managed {

@@ -121,7 +121,7 @@ impl Manager {
         let standby = self.standby.get()?;
         let (mapping, advice, fd) = standby.at(pid, start, bytes)?;
         let flags = if mapping.may_write { libc::O_RDWR } else { libc::O_RDONLY };
-        let no = self.opened_by(fd.as_fd(), flags, Some(pid))?;
+        let no = self.opened_by(fd.as_fd(), flags, Some(pid))?.no();
         if !self.wait_active(no) {
             return None;
         }

@@ -43,7 +43,7 @@ pub(crate) fn bracket(
 
 /// Makes a changing call on a descriptor, however the file is served; none if it is not managed.
 pub(crate) fn change(fd: c_int, range: Range, mut plain: impl FnMut() -> isize) -> Option<isize> {
-    let file = files::managed(fd)?;
+    let mut file = files::managed(fd)?;
     let access = raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_ACCMODE;
     Some(match file.enter() {
         Served::Kernel(_guard) => plain(),
@@ -55,7 +55,7 @@ pub(crate) fn change(fd: c_int, range: Range, mut plain: impl FnMut() -> isize) 
 
 /// `ftruncate(2)`; none if the descriptor is not managed.
 pub(crate) fn truncate(fd: c_int, bytes: i64, mut plain: impl FnMut() -> isize) -> Option<isize> {
-    let file = files::managed(fd)?;
+    let mut file = files::managed(fd)?;
     Some(match file.enter() {
         Served::Kernel(_guard) => plain(),
         Served::Managed if bytes < 0 => plain(),
@@ -65,7 +65,7 @@ pub(crate) fn truncate(fd: c_int, bytes: i64, mut plain: impl FnMut() -> isize) 
 
 /// The file was cut to nothing by a call that could not be bracketed.
 pub(crate) fn dropped(file: &File) {
-    if table::is_active(file.entry.slot()) && file.state.is_own() {
+    if table::is_active(file.entry) && file.state.is_own() {
         bracket(file, (0, TO_END), CHANGE_TRUNCATE, || 0);
     }
 }
@@ -88,7 +88,7 @@ pub(crate) fn truncate_path(
     }
     // A descriptor that the program has: opening and closing another one of the same file would
     // drop the program's record locks.
-    let known = table::entries(0, u32::MAX).find(|(_, entry)| table::is_file(entry.slot(), &stat));
+    let known = table::entries(0, u32::MAX).find(|(_, entry)| table::is_file(*entry, &stat));
     if let Some((fd, _)) = known {
         return truncate(fd, bytes, plain);
     }
@@ -111,7 +111,7 @@ pub(crate) fn truncate_path(
 
 /// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.
 pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
-    if !table::is_active(file.entry.slot()) || !file.state.is_own() {
+    if !table::is_active(file.entry) || !file.state.is_own() {
         return 0;
     }
     let mut request = file.request(Op::Flush);
@@ -124,7 +124,7 @@ pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
 pub(crate) fn sync_descriptor(fd: c_int) -> isize {
     let Some(file) = files::managed(fd) else { return 0 };
     let Some(heard) = table::heard(fd) else { return flush(&file, 0, 0) };
-    if !table::is_active(file.entry.slot()) || !file.state.is_own() {
+    if !table::is_active(file.entry) || !file.state.is_own() {
         return 0;
     }
     let mut request = file.request(Op::Flush);
@@ -162,7 +162,7 @@ pub(crate) fn before_unlock(fd: c_int) {
 /// or it was written to behind the manager's back.
 pub(crate) fn refresh(fd: c_int) {
     if let Some(file) = files::managed(fd)
-        && table::is_active(file.entry.slot())
+        && table::is_active(file.entry)
         && file.state.is_own()
     {
         let _ = ask(file.state, &file.request(Op::Refresh));

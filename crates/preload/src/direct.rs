@@ -74,6 +74,10 @@ impl Window {
         let grown_to = overwrite::grown_to(entry.slot());
         let known_size = slot.size_bytes.load(Ordering::Acquire);
         let size = known_size.max(grown_to);
+        // Last: as long as the file had its slot all of this was the file's.
+        if !table::is_current(entry) {
+            return None;
+        }
         Some(Window { slot, file, base, bytes, size, known_size, stamp, generation })
     }
 
@@ -259,7 +263,7 @@ fn map(file: &File, bytes: usize) -> Option<usize> {
     let mut request = file.request(Op::MapPrepare);
     // As if the descriptor could not write: the manager's memory is mapped for reading only.
     (request.c, request.d) = (bytes as u64, libc::PROT_READ as u64);
-    (request.e, request.f) = (libc::MAP_SHARED as u64, libc::O_RDONLY as u64);
+    request.e = libc::MAP_SHARED as u64;
     let (reply, memfd) = ask_with(file.state, &request, &[], file.fd).ok()?;
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);

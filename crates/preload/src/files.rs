@@ -4,7 +4,7 @@
 use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::table::{self, Entry};
+use crate::table::{self, Entry, Tenancy};
 use crate::{change, connection, direct, first_use, raw_call, real, standby};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
@@ -66,27 +66,54 @@ pub(crate) fn managed(fd: c_int) -> Option<File> {
     let Some(entry) = table::get(fd) else { return first_use::show(fd) };
     let state = state::glance()?;
     let stat = raw::fstat(fd).ok();
-    if stat.is_some_and(|stat| table::is_file(entry.slot(), &stat)) {
+    if stat.is_some_and(|stat| table::is_file(entry, &stat)) {
         return Some(File { state, fd, entry });
     }
     if !state.is_own() {
         return None;
+    }
+    if stat.is_some() && !table::is_current(entry) {
+        return show_again(state, fd, entry).map(|entry| File { state, fd, entry });
     }
     // Closed, and perhaps reused, by a call that this library does not see.
     forget(state, fd);
     if stat.is_some() {
         let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
         classify(fd, flags);
-        return table::get(fd).map(|entry| File { state, fd, entry });
+        // This call is its first use.
+        return first_use::show(fd);
     }
     None
+}
+
+/// Shows a descriptor whose file was not managed, and lost its slot to another: the new entry. None if
+/// calls on it are the kernel's.
+#[cold]
+fn show_again(state: &State, fd: c_int, entry: Entry) -> Option<Entry> {
+    let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
+    let mut request = opening(flags);
+    // Long ago: it may be told of an error again, but misses none.
+    request.b = 1;
+    let shown = show(state, fd, &request).and_then(|(file, reply)| {
+        let (stat, again) = (raw::fstat(fd).ok()?, entry.again(file, flags));
+        let heard = (reply.r1, raw::soon_ns());
+        met(state, again, &stat, flags, heard).then_some((again, reply.r1))
+    });
+    if let Some((_, heard)) = shown
+        && let Some(known) = table::heard(fd)
+    {
+        known.store(heard, Ordering::Relaxed);
+    }
+    let again = shown.map(|(again, _)| again);
+    // Another thread may have done so, too.
+    if table::replace(fd, entry, again) { again } else { table::get(fd) }
 }
 
 /// The file behind a descriptor, if the manager serves it, without the kernel's saying that it still
 /// is this file. Whoever believes it looks afterwards ([`File::is_same`]). Not of the standard
 /// descriptors, which libc itself replaces at times (`daemon`, `login_tty`).
 pub(crate) fn assumed(fd: c_int) -> Option<File> {
-    let entry = table::get(fd).filter(|entry| fd > 2 && table::is_active(entry.slot()))?;
+    let entry = table::get(fd).filter(|entry| fd > 2 && table::is_active(*entry))?;
     let state = state::glance().filter(|state| state.is_own())?;
     Some(File { state, fd, entry })
 }
@@ -94,7 +121,7 @@ pub(crate) fn assumed(fd: c_int) -> Option<File> {
 impl File {
     /// Whether a descriptor's status is that of this file.
     pub(crate) fn is_same(&self, stat: &libc::stat) -> bool {
-        table::is_file(self.entry.slot(), stat)
+        table::is_file(self.entry, stat)
     }
 
     /// The file's slot.
@@ -103,18 +130,44 @@ impl File {
     }
 
     /// Decides who serves the next call.
-    pub(crate) fn enter(&self) -> Served {
-        let slot = self.entry.slot();
-        if table::is_active(slot) {
-            return self.enter_active();
+    pub(crate) fn enter(&mut self) -> Served {
+        loop {
+            if table::is_active(self.entry) {
+                return self.enter_active();
+            }
+            standby::step();
+            let guard = RawGuard { _held: SignalsHeld::new(), word: raw_word(self.state) };
+            if let Some(word) = guard.word {
+                word.fetch_add(1, Ordering::SeqCst);
+            }
+            // The manager sets the flag first, or gives the slot to another file, and then waits for
+            // the word: one of us sees the other.
+            if table::is_active(self.entry) {
+                return self.enter_active();
+            }
+            if table::is_current(self.entry) || !self.state.is_own() {
+                return Served::Kernel(guard);
+            }
+            drop(guard);
+            match show_again(self.state, self.fd, self.entry) {
+                Some(entry) => self.entry = entry,
+                None => return Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None }),
+            }
         }
-        standby::step();
-        let guard = RawGuard { _held: SignalsHeld::new(), word: raw_word(self.state) };
-        if let Some(word) = guard.word {
-            word.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// Shows the descriptor once more if its file lost its slot to another; whether it has one now.
+    pub(crate) fn renew(&mut self) -> bool {
+        if table::is_current(self.entry) || !self.state.is_own() {
+            return false;
         }
-        // The manager sets the flag first and then waits for the word: one of us sees the other.
-        if table::is_active(slot) { self.enter_active() } else { Served::Kernel(guard) }
+        match show_again(self.state, self.fd, self.entry) {
+            Some(entry) => {
+                self.entry = entry;
+                true
+            }
+            None => false,
+        }
     }
 
     fn enter_active(&self) -> Served {
@@ -203,12 +256,13 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
     }
     let Some(state) = state::current() else { return };
     // Opened just now: whatever was heard before is right for it.
-    if let Some((slot, heard)) = table::shown(&stat, flags, state.pid(), u64::MAX) {
-        enter(Some(state), fd, heard, || table::set(fd, Entry::new(slot, fd, flags)));
-    } else if let Some((slot, reply)) = show(state, fd, &opening(flags))
-        && met(state, slot, &stat, flags, (reply.r1, raw::soon_ns()))
-    {
-        enter(Some(state), fd, reply.r1, || table::set(fd, Entry::new(slot, fd, flags)));
+    if let Some((file, heard)) = table::shown(&stat, flags, state.pid(), u64::MAX) {
+        enter(Some(state), fd, heard, || table::set(fd, Entry::new(file, fd, flags)));
+    } else if let Some((file, reply)) = show(state, fd, &opening(flags)) {
+        let entry = Entry::new(file, fd, flags);
+        if met(state, entry, &stat, flags, (reply.r1, raw::soon_ns())) {
+            enter(Some(state), fd, reply.r1, || table::set(fd, entry));
+        }
     }
 }
 
@@ -221,15 +275,15 @@ pub(crate) fn can_be_managed(fd: c_int, stat: &libc::stat) -> bool {
 /// time. False if that cannot be noted.
 pub(crate) fn met(
     state: &State,
-    slot: u32,
+    entry: Entry,
     stat: &libc::stat,
     flags: c_int,
     heard: (u64, u64),
 ) -> bool {
-    let noted = table::identify(slot, stat);
+    let noted = table::identify(entry, stat);
     // The manager looks at rights when it manages the file.
-    if noted && flags & libc::O_PATH == 0 && table::is_active(slot) {
-        table::remember_shown(slot, stat, flags, state.pid(), heard);
+    if noted && flags & libc::O_PATH == 0 && table::is_active(entry) {
+        table::remember_shown(entry.slot(), stat, flags, state.pid(), heard);
     }
     noted
 }
@@ -260,7 +314,7 @@ pub(crate) fn opening(flags: c_int) -> Request {
 }
 
 /// Shows the manager a descriptor: the file's slot, if it has one, and the reply.
-pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(u32, Reply)> {
+pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(Tenancy, Reply)> {
     let (mut reply, came) = ask_with(state, request, &[], fd).ok()?;
     raw::close(came);
     if reply.r0 == 0 && reply.r3 != 0 {
@@ -271,7 +325,7 @@ pub(crate) fn show(state: &State, fd: c_int, request: &Request) -> Option<(u32, 
         raw::close(came);
     }
     let slot = u32::try_from(reply.r0.checked_sub(1)?).ok()?;
-    Some((slot, reply))
+    Some((Tenancy { slot, incarnation: reply.r3 as u32 }, reply))
 }
 
 fn is_synthetic(fd: c_int, stat: &libc::stat) -> bool {
@@ -330,8 +384,9 @@ pub(crate) fn announce_executed() {
 pub(crate) fn announce_inherited(state: &State) {
     for (fd, entry) in table::entries(0, u32::MAX) {
         let flags = raw::fcntl(fd, libc::F_GETFL, 0);
-        let same = raw::fstat(fd).is_ok_and(|stat| table::is_file(entry.slot(), &stat));
-        if same && show(state, fd, &opening(flags as c_int)).is_some() {
+        let same = raw::fstat(fd).is_ok_and(|stat| table::is_file(entry, &stat));
+        let shown = if same { show(state, fd, &opening(flags as c_int)) } else { None };
+        if shown.is_some_and(|(file, _)| entry.is(file)) {
             continue;
         }
         // Closed, and perhaps reused, by a call that this library does not see.

@@ -98,9 +98,9 @@ fn settle(fd: c_int, known: Unshown) -> Option<&'static State> {
     }
     let state = state::current()?;
     match table::shown(&stat, libc::O_RDONLY, state.pid(), opened_ns(fd)) {
-        Some((slot, heard)) => {
+        Some((file, heard)) => {
             hear(fd, heard);
-            table::replace_unshown(fd, known, Some(known.shown(slot, libc::O_RDONLY)));
+            table::replace_unshown(fd, known, Some(known.shown(file, libc::O_RDONLY)));
             None
         }
         None => Some(state),
@@ -123,13 +123,13 @@ fn request(fd: c_int) -> Request {
 /// Sends one message and enters what it brought. None if the file has no slot (the descriptor is the
 /// kernel's from now on), or if the number was closed meanwhile.
 fn exchange(state: &State, fd: c_int, known: Unshown, request: &Request) -> Option<(Entry, Reply)> {
-    let shown = files::show(state, fd, request).and_then(|(slot, reply)| {
+    let shown = files::show(state, fd, request).and_then(|(file, reply)| {
         let stat = raw::fstat(fd).ok()?;
         // Unchanged since before it was sent: it is the same file all the time.
         (table::unshown(fd) == Some(known)).then_some(())?;
         let flags = request.a as c_int;
-        files::met(state, slot, &stat, flags, (reply.r1, request.b))
-            .then_some((known.shown(slot, flags), reply))
+        let entry = known.shown(file, flags);
+        files::met(state, entry, &stat, flags, (reply.r1, request.b)).then_some((entry, reply))
     });
     match shown {
         Some((entry, reply)) => {

@@ -79,7 +79,7 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     if let Some(result) = standby::mmap(&call) {
         return Some(result);
     }
-    let file = files::managed(call.fd)?;
+    let mut file = files::managed(call.fd)?;
     if !file.state.is_own() {
         return None;
     }
@@ -102,7 +102,7 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     }
     let _changing = standby::changing();
     let _held = SignalsHeld::new();
-    Some(map(&file, &call))
+    Some(map(&mut file, &call))
 }
 
 /// MAP_SYNC counts only with MAP_SHARED_VALIDATE; elsewhere the kernel ignores the bit.
@@ -110,7 +110,7 @@ fn map_type_sync(flags: c_int) -> c_int {
     if flags & libc::MAP_TYPE == libc::MAP_SHARED_VALIDATE { 0 } else { libc::MAP_SYNC }
 }
 
-fn map(file: &File, call: &Mmap) -> isize {
+fn map(file: &mut File, call: &Mmap) -> isize {
     let eager = libc::MAP_POPULATE | libc::MAP_LOCKED;
     let trial = Mmap { flags: call.flags & !eager, ..*call };
     let fixed = call.flags & libc::MAP_FIXED != 0
@@ -133,8 +133,16 @@ fn map(file: &File, call: &Mmap) -> isize {
         }
         addr as usize
     };
-    let outcome =
-        if userfault::ensure(file.state) { replace(file, call, addr) } else { Err(Stop::Failed) };
+    let trial_at = if fixed { 0 } else { addr };
+    let outcome = loop {
+        let is_watched = userfault::ensure(file.state);
+        let outcome =
+            if is_watched { replace(file, call, addr, trial_at) } else { Err(Stop::Failed) };
+        // The slot may have become another file's before the manager was asked.
+        if !matches!(outcome, Err(Stop::Failed)) || !file.renew() {
+            break outcome;
+        }
+    };
     match outcome {
         Ok(()) => {
             if call.flags & libc::MAP_POPULATE != 0 {
@@ -142,7 +150,7 @@ fn map(file: &File, call: &Mmap) -> isize {
             }
             addr as isize
         }
-        Err(_) if table::is_active(file.entry.slot()) => {
+        Err(_) if table::is_active(file.entry) => {
             // Others work on the manager's copy of this file: a plain mapping would show, and
             // keep, something else. An error is the lesser evil.
             note(file.state, b"a mapping of a managed file failed and was refused (ENOMEM)");
@@ -168,14 +176,14 @@ enum Stop {
     FailedHalfway,
 }
 
-/// Puts the manager's memory at an address.
-fn replace(file: &File, call: &Mmap, addr: usize) -> Result<(), Stop> {
+/// Puts the manager's memory at an address; `trial` is where the kernel's mapping is meanwhile, if not 0.
+fn replace(file: &File, call: &Mmap, addr: usize, trial: usize) -> Result<(), Stop> {
     let mut request = file.request(Op::MapPrepare);
     request.b = call.offset as u64;
     request.c = call.bytes as u64;
     request.d = call.prot as u64;
     request.e = call.flags as u32 as u64;
-    request.f = raw::fcntl(call.fd, libc::F_GETFL, 0) as u64;
+    request.f = trial as u64;
     let (reply, memfd) = ask_with(file.state, &request, &[], call.fd).map_err(|_| Stop::Failed)?;
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);

@@ -136,7 +136,7 @@ fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
         && flags & wanted == wanted
         && (end <= size || flags & SLOT_MAPPED == 0)
         && slot.generation.load(SeqCst) % 2 == 0
-        && table::is_present(entry.slot(), known)
+        && table::is_current(entry)
         && known.frames.bytes() >= end.min(size);
     is_settled.then_some(moves)
 }
@@ -249,7 +249,7 @@ pub(crate) fn offer(file: &File) {
     let _held = SignalsHeld::new();
     match Hold::take(file.state, file.entry.slot()) {
         Some(hold) => {
-            if table::is_present(file.entry.slot(), known) {
+            if table::is_current(file.entry) {
                 known.frames.set(base, bytes);
             } else {
                 raw::munmap(base, bytes);

@@ -121,7 +121,7 @@ pub(crate) fn mmap(call: &Mmap) -> Option<isize> {
     let stores =
         call.flags & libc::MAP_TYPE != libc::MAP_PRIVATE && call.prot & libc::PROT_WRITE != 0;
     let is_left = match table::get(call.fd) {
-        Some(entry) => !stores && !table::is_active(entry.slot()),
+        Some(entry) => !stores && !table::is_active(entry),
         None => table::unshown(call.fd).is_some(),
     };
     if !is_left {

@@ -21,12 +21,24 @@ const CONNECTION: u64 = SLOT_MASK;
 const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
 /// In place of a slot in a table word: opened for reading, and not shown to the manager yet.
 const UNSHOWN: u64 = SLOT_MASK - 1;
-/// Above the bits of an unshown descriptor that others have: a number of its own, so that another
-/// file is told from it that gets the same descriptor.
-const TURN_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 1;
+/// Above these, of a descriptor of a file with a slot: the slot's incarnation, as far as there is room.
+const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 1;
+const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
+/// And of an unshown descriptor: a number of its own, so that another file is told from it that gets
+/// the same descriptor.
+const TURN_SHIFT: u32 = INCARNATION_SHIFT;
 static TURNS: AtomicU64 = AtomicU64::new(0);
 /// File slots that a table word can hold.
 const SLOTS_MAX: usize = (SLOT_MASK - 2) as usize;
+
+/// A slot as long as it is one file's. The manager may give the slot of a file that it does not manage
+/// to another at any time, whoever has it open: the file has to be shown again then.
+#[derive(Clone, Copy)]
+pub(crate) struct Tenancy {
+    pub(crate) slot: u32,
+    /// [`Slot::incarnation`] meanwhile.
+    pub(crate) incarnation: u32,
+}
 
 /// What the table says of a descriptor of a file with a slot.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -34,15 +46,22 @@ pub(crate) struct Entry(u64);
 
 impl Entry {
     /// An entry for a newly opened descriptor; `flags` are those of `open(2)`.
-    pub(crate) fn new(slot: u32, fd: c_int, flags: c_int) -> Entry {
-        Entry::with_lock(slot, lock_bits(fd), flags)
+    pub(crate) fn new(file: Tenancy, fd: c_int, flags: c_int) -> Entry {
+        Entry::with_lock(file, lock_bits(fd), flags)
     }
 
-    fn with_lock(slot: u32, lock: u64, flags: c_int) -> Entry {
+    /// In place of one of the same descriptor, which was of another slot, or of this one when that was
+    /// not this file's.
+    pub(crate) fn again(self, file: Tenancy, flags: c_int) -> Entry {
+        Entry::with_lock(file, (self.lock_index() as u64) << SLOT_BITS, flags)
+    }
+
+    fn with_lock(file: Tenancy, lock: u64, flags: c_int) -> Entry {
         let access = flags & libc::O_ACCMODE;
         let reads =
             flags & libc::O_PATH == 0 && (access == libc::O_RDONLY || access == libc::O_RDWR);
-        Entry((slot as u64 + 1) | lock | if reads { READABLE } else { 0 })
+        let incarnation = (file.incarnation as u64) << INCARNATION_SHIFT;
+        Entry(incarnation | (file.slot as u64 + 1) | lock | if reads { READABLE } else { 0 })
     }
 
     /// What a table word says, if it is of a file with a slot.
@@ -55,6 +74,17 @@ impl Entry {
     /// The file's slot.
     pub(crate) fn slot(self) -> u32 {
         (self.0 & SLOT_MASK) as u32 - 1
+    }
+
+    /// Whether this is its file, and its slot.
+    pub(crate) fn is(self, file: Tenancy) -> bool {
+        self.slot() == file.slot && self.is_of(file.incarnation)
+    }
+
+    /// Whether it is of the file that had the slot in this incarnation.
+    #[inline(always)]
+    fn is_of(self, incarnation: u32) -> bool {
+        (self.0 >> INCARNATION_SHIFT) as u32 == incarnation & INCARNATION_MASK
     }
 
     /// Which lock guards the offset: duplicates of a descriptor share the offset and the lock.
@@ -89,8 +119,8 @@ impl Unshown {
     }
 
     /// The entry when it has been shown.
-    pub(crate) fn shown(self, slot: u32, flags: c_int) -> Entry {
-        Entry::with_lock(slot, self.lock(), flags)
+    pub(crate) fn shown(self, file: Tenancy, flags: c_int) -> Entry {
+        Entry::with_lock(file, self.lock(), flags)
     }
 }
 
@@ -251,6 +281,10 @@ pub(crate) fn set_unshown(fd: c_int, unshown: Unshown) -> Option<Entry> {
 /// Enters a descriptor that has been shown; with no entry, calls on it are the kernel's. False if it
 /// is something else by now.
 pub(crate) fn replace_unshown(fd: c_int, unshown: Unshown, entry: Option<Entry>) -> bool {
+    exchange(fd, unshown.0, entry)
+}
+
+fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
     let count = entry.and_then(|entry| slot_file(entry.slot())).map(|file| &file.descriptors);
     // Before others see it, who may close it.
     count.inspect(|count| {
@@ -258,7 +292,7 @@ pub(crate) fn replace_unshown(fd: c_int, unshown: Unshown, entry: Option<Entry>)
     });
     let value = entry.map_or(0, |entry| entry.0);
     let replaced = word(fd).is_some_and(|word| {
-        word.compare_exchange(unshown.0, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     });
     if !replaced && let Some(entry) = entry {
         drop_count(entry);
@@ -295,6 +329,16 @@ pub(crate) fn set(fd: c_int, entry: Entry) -> Option<Entry> {
     Entry::of(word.swap(entry.0, Ordering::AcqRel))
 }
 
+/// Enters a descriptor in place of what is known of it; with no entry, calls on it are the kernel's.
+/// False if it is something else by now.
+pub(crate) fn replace(fd: c_int, old: Entry, new: Option<Entry>) -> bool {
+    let replaced = exchange(fd, old.0, new);
+    if replaced {
+        drop_count(old);
+    }
+    replaced
+}
+
 /// Forgets a descriptor, and returns its entry if it has one. The caller [`drop_count`]s that.
 pub(crate) fn clear(fd: c_int) -> Option<Entry> {
     Entry::of(word(fd)?.swap(0, Ordering::AcqRel))
@@ -303,19 +347,29 @@ pub(crate) fn clear(fd: c_int) -> Option<Entry> {
 /// One descriptor less on the entry's file; returns how many are left in this process.
 pub(crate) fn drop_count(entry: Entry) -> u32 {
     let Some(file) = slot_file(entry.slot()) else { return 0 };
+    if !entry.is_of(file.incarnation.load(Ordering::Acquire)) {
+        // Of a file that was not managed when it lost the slot: there is nothing to put away.
+        return u32::MAX;
+    }
     file.descriptors
         .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| Some(count.saturating_sub(1)))
         .unwrap_or(0)
         .saturating_sub(1)
 }
 
-/// Remembers which file a slot is. The file is open here: the slot is its own until it is closed.
-pub(crate) fn identify(slot: u32, stat: &libc::stat) -> bool {
+/// Remembers which file a slot is, as the manager says. False if that cannot be noted.
+pub(crate) fn identify(entry: Entry, stat: &libc::stat) -> bool {
+    let slot = entry.slot();
     let (Some(file), Some(known)) = (slot_file(slot), shared(slot)) else { return false };
     let incarnation = known.incarnation.load(Ordering::Acquire);
+    if !entry.is_of(incarnation) {
+        // It is another file's already: what is entered now is found to be of the past when it is used.
+        return true;
+    }
     if file.incarnation.load(Ordering::Relaxed) != incarnation {
         file.shown.store(0, Ordering::Relaxed);
         file.mapped.store(0, Ordering::Relaxed);
+        file.descriptors.store(0, Ordering::Relaxed);
         // Before it passes for the new file's. Nobody stores to it: a file that is being changed is
         // not let go of.
         file.frames.unmap();
@@ -368,12 +422,14 @@ pub(crate) fn shown(
     flags: c_int,
     pid: i32,
     opened_ns: u64,
-) -> Option<(u32, u64)> {
+) -> Option<(Tenancy, u64)> {
     let slot = LATE[late(stat)].load(Ordering::Acquire).checked_sub(1)?;
     let (known, file) = (shared(slot)?, slot_file(slot)?);
     let shown = file.shown.load(Ordering::Acquire);
     let ctime_ns = raw::ctime_ns(stat);
-    let same = is_file(slot, stat)
+    let incarnation = known.incarnation.load(Ordering::Acquire);
+    let same = is_record_of(file, stat)
+        && file.incarnation.load(Ordering::Relaxed) == incarnation
         && shown >> 32 == pid as u32 as u64
         && shown & rights(flags) == rights(flags)
         && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
@@ -382,16 +438,28 @@ pub(crate) fn shown(
         && (known.ctime_ns.load(Ordering::Acquire) == ctime_ns
             || overwrite::left(slot) == Some(ctime_ns));
     let heard = file.heard.load(Ordering::Acquire);
-    (same && opened_ns >= file.heard_ns.load(Ordering::Acquire)).then_some((slot, heard))
+    let is_known = same && opened_ns >= file.heard_ns.load(Ordering::Acquire);
+    is_known.then_some((Tenancy { slot, incarnation }, heard))
 }
 
-/// Whether a descriptor's status is that of the slot's file.
-pub(crate) fn is_file(slot: u32, stat: &libc::stat) -> bool {
-    slot_file(slot).is_some_and(|file| {
-        file.inode.load(Ordering::Acquire) == stat.st_ino
-            && file.device.load(Ordering::Relaxed) == stat.st_dev
-            && is_present(slot, file)
+fn is_record_of(file: &SlotFile, stat: &libc::stat) -> bool {
+    file.inode.load(Ordering::Acquire) == stat.st_ino
+        && file.device.load(Ordering::Relaxed) == stat.st_dev
+}
+
+/// Whether a descriptor's status is that of the entry's file, and that has its slot still.
+pub(crate) fn is_file(entry: Entry, stat: &libc::stat) -> bool {
+    slot_file(entry.slot()).is_some_and(|file| {
+        is_record_of(file, stat)
+            && entry.is_of(file.incarnation.load(Ordering::Relaxed))
+            && is_current(entry)
     })
+}
+
+/// Whether the entry's file has its slot still.
+#[inline(always)]
+pub(crate) fn is_current(entry: Entry) -> bool {
+    shared(entry.slot()).is_some_and(|known| entry.is_of(known.incarnation.load(Ordering::SeqCst)))
 }
 
 /// Whether the file that was met in a slot has it still.
@@ -401,9 +469,11 @@ pub(crate) fn is_present(slot: u32, file: &SlotFile) -> bool {
     })
 }
 
-/// Whether the manager serves this slot's content now.
-pub(crate) fn is_active(slot: u32) -> bool {
-    shared(slot).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)
+/// Whether the manager serves this file's content now.
+pub(crate) fn is_active(entry: Entry) -> bool {
+    // In this order: the slot is no other file's as long as this one is managed and open here.
+    shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)
+        && is_current(entry)
 }
 
 /// One above the highest descriptor that may have an entry.
@@ -430,5 +500,5 @@ pub(crate) fn known(first: u32, last: u32) -> impl Iterator<Item = c_int> {
 
 /// Whether a descriptor of a file that the manager serves is open.
 pub(crate) fn any_active() -> bool {
-    entries(0, u32::MAX).any(|(_, entry)| is_active(entry.slot()))
+    entries(0, u32::MAX).any(|(_, entry)| is_active(entry))
 }

@@ -89,7 +89,7 @@ pub(crate) fn read(
         }
         relay::needed(fd, iov).then(|| relay::read(fd, iov, position))
     };
-    let Some(file) = files::managed(fd) else { return by_relay(&iov) };
+    let Some(mut file) = files::managed(fd) else { return by_relay(&iov) };
     match file.enter() {
         Served::Kernel(_guard) => return by_relay(&iov).or_else(|| Some(plain())),
         Served::Managed => {}
@@ -139,7 +139,7 @@ pub(crate) fn read_directly(
 #[cold]
 pub(crate) fn read_claimed(fd: c_int, iov: &[iovec], start: u64, claim: usize) -> isize {
     let done = match files::managed(fd) {
-        Some(file) if table::is_active(file.entry.slot()) && state::current().is_some() => {
+        Some(file) if table::is_active(file.entry) && state::current().is_some() => {
             fetch(&file, iov, start as i64, claim)
         }
         // Another file by now, or a vfork child, which may not use its parent's connections.
@@ -236,7 +236,7 @@ pub(crate) fn write(
     };
     let assumed = files::assumed(fd);
     let is_sure = assumed.is_none();
-    let Some(file) = assumed.or_else(|| files::managed(fd)) else { return bounced(&iov) };
+    let Some(mut file) = assumed.or_else(|| files::managed(fd)) else { return bounced(&iov) };
     if is_sure && let Served::Kernel(_guard) = file.enter() {
         return bounced(&iov).or_else(|| {
             let result = plain();

@@ -443,6 +443,16 @@ pub fn parent_of(id: u32) -> Result<u32> {
     value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
 }
 
+/// Who a process really belongs to, from `/proc/PID/status`.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn real_user(id: u32) -> Result<u32> {
+    let status = read_proc(&format!("/proc/{id}/status"))?;
+    let value = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    value.and_then(|v| v.split_ascii_whitespace().next()?.parse().ok()).ok_or(Errno::PROTO)
+}
+
 /// Whether two processes have the same memory, as a child of `vfork(2)` has its parent's: `kcmp(2)`.
 /// `false` where the kernel does not say.
 pub fn share_memory(one: u32, other: u32) -> bool {
@@ -470,6 +480,14 @@ pub fn shared_futexes(id: u32) -> impl Iterator<Item = u64> {
 /// As for [`tgid_of`].
 pub fn cpu_of(tid: u32) -> Result<u32> {
     stat_field(&read_proc(&format!("/proc/{tid}/stat"))?, 39).ok_or(Errno::PROTO)
+}
+
+/// When a process was started, in the kernel's ticks since boot: field 22 of `/proc/PID/stat`.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn start_ticks(id: u32) -> Result<u64> {
+    stat_field(&read_proc(&format!("/proc/{id}/stat"))?, 22).ok_or(Errno::PROTO)
 }
 
 /// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).

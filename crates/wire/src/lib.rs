@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 12;
+pub const VERSION: u32 = 13;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -60,7 +60,7 @@ pub enum Op {
     /// nothing is read), `e` = address, which does not lie in managed memory.
     /// Reply: `r0` = file slot + 1, or 0 if the file is to be passed through for good; `r1` = what
     /// the descriptor has heard of errors, for [`Op::Flush`]; `r2` = bytes read + 1, or 0 if they
-    /// are to be read in another way. With `r0` = 0, `r3` = 1 says that the client has a mapping of
+    /// are to be read in another way; `r3` = the slot's [`Slot::incarnation`]. With `r0` = 0, `r3` = 1 says that the client has a mapping of
     /// the file from the time of the standby: it asks again, with `f` = 1, when what can be is taken
     /// over.
     /// While the slot's flags lack [`SLOT_ACTIVE`], the client uses plain system calls, counted in
@@ -69,7 +69,7 @@ pub enum Op {
     /// before need not show another while the slot's record has the file's version.
     Opened = 4,
     /// Before a mapping; a descriptor of the file rides along. `a` = slot, `b` = offset, `c` = length, `d` = prot, `e` = mmap flags,
-    /// `f` = `open(2)` flags of the descriptor (from `F_GETFL`). Reply: `r0` = 1 and the memfd
+    /// `f` = where the client has a mapping of the same from the kernel, which goes if this succeeds, or 0. Reply: `r0` = 1 and the memfd
     /// rides along, `r1` = the mmap flags to use instead of the type bits (shared or private); or
     /// `r0` = 0: pass through.
     MapPrepare = 6,
@@ -262,7 +262,9 @@ pub struct Slot {
     pub ctime_ns: AtomicU64,
     /// How often a page of the file was absent when it was needed; wraps.
     pub misses: AtomicU32,
-    /// Which of the files that had this slot one after the other has it now; wraps.
+    /// Which of the files that had this slot one after the other has it now; wraps. A file that is not
+    /// managed may lose it at any time: the client shows its descriptor again then, and finds out
+    /// after it has counted a plain system call.
     pub incarnation: AtomicU32,
 }
 const _: () = assert!(size_of::<Slot>() == 32);

@@ -246,11 +246,37 @@ fn a_file_is_mapped_before_and_after_it_grows() {
     if let Some(done) = part("grown", budget(200_000), &["100", "x"]) {
         done.pressed();
     }
-    // It does not: the kernel's for good.
+    // It does not, and stays mapped: the kernel's.
     if let Some(done) = part("grown", budget(200_000), &["3", "x"]) {
         assert_eq!(done.managed_files(), 0);
         let passed = done.stats["passed_through"].to_string();
         assert!(passed.contains("smaller than files that are managed"), "{passed}");
+    }
+}
+
+/// A file that was mapped when it was small stayed the kernel's for good, however large it became: a
+/// database, or a log, that a daemon began anew.
+#[test]
+fn a_file_is_managed_when_it_has_grown_and_its_first_mapping_is_gone() {
+    let budget = || Budget { min_size_bytes: 200_000, ..Budget::kib(128) };
+    // By the descriptor of then, by another, and when a child has ended that had it mapped.
+    for arguments in [[].as_slice(), &["again"], &["child"]] {
+        if let Some(done) = part("grown-later", budget(), arguments) {
+            let done = done.pressed();
+            assert_eq!(done.managed_files(), 1);
+            assert_eq!(done.stats["passed_through"].as_array().map(Vec::len), Some(0));
+        }
+    }
+}
+
+/// Small files kept their slots for ever. Now they lose them to others, also those that are open,
+/// which are known again when they are used, and managed when they have grown.
+#[test]
+fn descriptors_of_small_files_outlive_their_slots() {
+    let budget = Budget { min_size_bytes: 200_000, ..Budget::kib(128) };
+    if let Some(done) = part("many-small", budget.files("*"), &[]) {
+        let files = done.pressed().stats["files"].to_string();
+        assert!(files.contains("/small\""), "{files}");
     }
 }
 

@@ -607,6 +607,106 @@ static void number_again(void) {
     puts("read");
 }
 
+// Whether a mapping is one of the manager's memory.
+static int is_managed(const void *at) {
+    char line[4400];
+    int found = 0;
+    FILE *maps = fopen("/proc/self/maps", "r");
+    while (fgets(line, sizeof line, maps)) {
+        size_t start, end;
+        if (sscanf(line, "%zx-%zx", &start, &end) == 2 && start <= (size_t)at && (size_t)at < end)
+            found = strstr(line, "memfd:pagekeeper") != NULL;
+    }
+    fclose(maps);
+    return found;
+}
+
+// A file that was mapped when it was small has grown, and nobody has it mapped any more: it is mapped
+// anew by the descriptor of then, or by another. With "child", one has the first mapping still, for a
+// while, and both see what is stored.
+static void grown_later(void) {
+    int child_has_it = rest[0] && strcmp(rest[0], "child") == 0, by_another = rest[0] != NULL;
+    int fd = open(in("later"), O_RDWR | O_CREAT | O_TRUNC, 0644), go[2], back[2];
+    CHECK(fd >= 0 && write(fd, "abc", 3) == 3 && pipe(go) == 0 && pipe(back) == 0);
+    volatile char *small = map(fd, 1, PROT_READ | PROT_WRITE, MAP_SHARED);
+    small[1] = 'B';
+    pid_t child = 0;
+    char c = 0;
+    if (child_has_it && (child = fork()) == 0) {
+        CHECK(read(go[0], &c, 1) == 1 && small[2] == 'C');
+        small[0] = 'A';
+        CHECK(write(back[1], "b", 1) == 1 && read(go[0], &c, 1) == 1);
+        _exit(0);
+    }
+    CHECK(munmap((void *)small, PAGE) == 0);
+    char page[PAGE];
+    memset(page, 'g', PAGE);
+    for (off_t at = 1; at < 100; at++) CHECK(pwrite(fd, page, PAGE, at * PAGE) == PAGE);
+    int other = by_another ? open(in("later"), O_RDWR) : fd;
+    volatile char *large = map(other, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+    if (child_has_it) {
+        CHECK(!is_managed((void *)large) && large[1] == 'B');
+        large[2] = 'C';
+        CHECK(write(go[1], "a", 1) == 1 && read(back[0], &c, 1) == 1 && large[0] == 'A');
+        CHECK(munmap((void *)large, 100 * PAGE) == 0 && write(go[1], "c", 1) == 1);
+        CHECK(ended(child) == 0);
+        for (int tries = 0;; tries++) {
+            large = map(fd, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+            if (!getenv("PAGEKEEPER_SOCKET") || is_managed((void *)large)) break;
+            CHECK(tries < 1000 && munmap((void *)large, 100 * PAGE) == 0 && usleep(10000) == 0);
+        }
+    }
+    for (size_t i = 1; i < 100; i++) {
+        CHECK(large[i * PAGE] == 'g' && (large[i * PAGE + 1] = (char)i) == (char)i);
+        CHECK(pread(fd, &c, 1, (off_t)(i * PAGE + 1)) == 1 && c == (char)i);
+        CHECK(pwrite(fd, "p", 1, (off_t)(i * PAGE + 2)) == 1 && large[i * PAGE + 2] == 'p');
+    }
+    CHECK(large[1] == 'B' && pread(fd, page, 3, 0) == 3 && page[1] == 'B');
+    printf("later %.3s\n", page);
+}
+
+// Descriptors of a small file are open while more small files are used than the manager keeps slots
+// for; then it grows, and is managed under another number than when they were opened.
+static void many_small(void) {
+    enum { FILES = 40000 };
+    int fd = open(in("small"), O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0 && write(fd, "abcdef", 6) == 6 && lseek(fd, 0, SEEK_SET) == 0);
+    int reader = open(in("small"), O_RDONLY), copy = dup(reader), appender = dup(fd);
+    char c = 0, name[64];
+    CHECK(read(reader, &c, 1) == 1 && c == 'a' && read(copy, &c, 1) == 1 && c == 'b');
+    // In another process: nothing here tells of them.
+    pid_t child = fork();
+    for (int i = 0; child == 0 && i < FILES; i++) {
+        // Files that no disk has to make.
+        int memory = memfd_create("small", 0);
+        snprintf(name, sizeof name, "/proc/self/fd/%d", memory);
+        int one = open(name, O_RDWR);
+        CHECK(one >= 0 && write(one, "x", 1) == 1 && close(one) == 0 && close(memory) == 0);
+    }
+    if (child == 0) _exit(0);
+    CHECK(ended(child) == 0 && pwrite(fd, "w", 1, 5) == 1);
+    int other = open(in("small"), O_RDWR);
+    CHECK(other >= 0 && ftruncate(other, 100 * PAGE) == 0);
+    if ((child = fork()) == 0) {
+        // The table of the parent's descriptors is this one's.
+        volatile char *at = map(other, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+        for (size_t i = 1; i < 100; i++) at[i * PAGE] = 'm';
+        CHECK(pread(reader, &c, 1, 99 * PAGE) == 1 && c == 'm');
+        CHECK(pwrite(fd, "n", 1, 98 * PAGE) == 1 && at[98 * PAGE] == 'n');
+        _exit(0);
+    }
+    CHECK(ended(child) == 0);
+    CHECK(read(reader, &c, 1) == 1 && c == 'c' && read(copy, &c, 1) == 1 && c == 'd');
+    volatile char *at = map(other, 100, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (size_t i = 1; i < 98; i++) {
+        CHECK(at[i * PAGE] == 'm' && (at[i * PAGE + 1] = (char)i) == (char)i);
+        CHECK(pread(copy, &c, 1, (off_t)(i * PAGE + 1)) == 1 && c == (char)i);
+        CHECK(pwrite(appender, "p", 1, (off_t)(i * PAGE + 2)) == 1 && at[i * PAGE + 2] == 'p');
+    }
+    CHECK(pread(fd, name, 6, 0) == 6);
+    printf("small %.6s\n", name);
+}
+
 // Several processes append to a file whose last page is in memory: all lines are there, whole.
 static void appends(void) {
     enum { PROCESSES = 4, LINES = 400, BYTES = 24 };
@@ -994,7 +1094,8 @@ int main(int argc, char **argv) {
         {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
         {"one-page", one_page}, {"private", private_copies}, {"moves", moves}, {"pieces", pieces},
         {"advice", advice}, {"rights", rights}, {"ends", ends}, {"buffers", buffers},
-        {"behind", behind}, {"grown", grown}, {"number-again", number_again}, {"appends", appends},
+        {"behind", behind}, {"grown", grown}, {"number-again", number_again},
+        {"grown-later", grown_later}, {"many-small", many_small}, {"appends", appends},
         {"fork-begin", fork_begin},        {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
         {"together", together}, {"flushes", flushes},
         {"everything", everything}, {"progress", progress}, {"synced", synced},
