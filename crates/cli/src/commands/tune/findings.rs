@@ -2,6 +2,7 @@
 
 use super::contender::{Ended, RunStats};
 use super::forecast::{Forecast, Predicted};
+use super::verdict::{KernelFaster, Room};
 use crate::job::Job;
 use crate::report::{count, duration, table};
 use crate::size::Size;
@@ -16,9 +17,15 @@ pub(super) struct Findings {
     memory_bytes: u64,
     /// The most that seeing touches may cost, in percent of the time that misses take.
     sampling_percent: u32,
-    /// Policy that is recommended.
+    /// Policy that is recommended, or `kernel`: not to use us at all.
     recommended: String,
     reason: String,
+    /// The best policy by prediction.
+    recommended_policy: String,
+    /// What was measured of the kernel alone, if it was faster than that.
+    kernel_faster: Option<KernelFaster>,
+    /// Why the kernel is not recommended all the same.
+    caution: Option<String>,
     touched_bytes: u64,
     /// Limit of the cgroups, where there were any.
     pub(super) limit_bytes: Option<u64>,
@@ -95,6 +102,9 @@ impl Findings {
             sampling_percent: job.sampling.percent(),
             recommended: forecast.best().to_string(),
             reason: forecast.reason.clone(),
+            recommended_policy: forecast.best().to_string(),
+            kernel_faster: None,
+            caution: None,
             touched_bytes: forecast.touched_bytes,
             limit_bytes: None,
             allowance_bytes: 0,
@@ -109,6 +119,27 @@ impl Findings {
         }
     }
 
+    /// All runs were made: whether the kernel was better, with this much memory for what the program
+    /// needs for itself.
+    pub(super) fn conclude(&mut self, peak_program_bytes: u64) {
+        let Some(limit_bytes) = self.limit_bytes else { return };
+        let room = Room {
+            memory_bytes: self.memory_bytes,
+            kernel_bytes: limit_bytes.saturating_sub(peak_program_bytes),
+            touched_bytes: self.touched_bytes,
+        };
+        let policy = &self.recommended_policy;
+        self.kernel_faster = KernelFaster::of(&self.rows, policy, room);
+        match &self.kernel_faster {
+            Some(found) if found.fair => {
+                self.reason = found.reason(policy);
+                self.recommended = "kernel".to_owned();
+            }
+            Some(found) => self.caution = Some(found.caution(policy, room)),
+            None => {}
+        }
+    }
+
     /// For people.
     pub(super) fn as_text(&self) -> String {
         let mut text = format!("\nPredicted in {}, least read first\n\n", Size(self.memory_bytes));
@@ -117,6 +148,9 @@ impl Findings {
         let _ = write!(text, "Predicted and measured\n\n{}", self.measured_table());
         text.push_str(&self.legend());
         let _ = writeln!(text, "\nRecommended: {}: {}.", self.recommended, self.reason);
+        if let Some(caution) = &self.caution {
+            let _ = writeln!(text, "But {caution}.");
+        }
         text
     }
 

@@ -11,6 +11,7 @@ mod forecast;
 mod input;
 mod output;
 mod peak;
+mod verdict;
 
 use crate::failure::{Failure, Kind};
 use crate::job::{Job, JobArgs};
@@ -46,7 +47,8 @@ others is compared with it, and a difference is reported. Their standard error i
 they fail.
 
 Recommended is the policy that should read least from storage, of those that should take no more
-than a tenth longer than the fastest; lru, if none is better by 2%.";
+than a tenth longer than the fastest; lru, if none is better by 2%. If the kernel alone was faster
+than that by more than a tenth, with as much memory for pages, recommended is the kernel.";
 
 /// Find the best policy for a program: record it, simulate every policy, run the best
 #[derive(clap::Args, Debug)]
@@ -133,6 +135,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     }
     findings.limit_bytes = runner.limit_bytes();
     findings.allowance_bytes = runner.allowance_bytes();
+    findings.conclude(recorded.peak_program_bytes);
     let same = findings.rows.iter().all(|row| row.difference.is_none());
     findings.same_output = same;
     match format {
