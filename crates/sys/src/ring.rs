@@ -358,7 +358,7 @@ mod tests {
     #[test]
     fn a_read_to_nowhere_does_not_begin() {
         // SAFETY: there is no memory that it goes to.
-        let begun = unsafe { Rings::new().read_to(&file(), Vec::new(), 0, "keeper") };
+        let begun = unsafe { Rings::new().read_to(file(), Vec::new(), 0, "keeper") };
         assert_eq!(begun.err(), Some("keeper"));
     }
 
