@@ -32,8 +32,12 @@
 //! to it in one atomic step, its bytes are copied from a mapping of the frames, and the pin is
 //! taken back. No system call, no page fault. The policy hears of such uses in batches.
 //!
-//! What finding pages by their place saves is measured against a control: the same cache with a hash
-//! table in its place ([`Builder::translation`]).
+//! Where frames are mapped as segments are, memory of a page that leaves goes back to the kernel, and a
+//! page that comes takes some: so any page can be mapped by a region, and several in a row are one
+//! slice. A program that needs neither finds its pages by a table ([`Translation::Table`]): the memory
+//! of one that leaves is the next one's, and a short read adds no pin, but looks afterwards whether the
+//! page was the same. What either saves is measured against a control: the same cache with a hash table
+//! ([`Builder::translation`]).
 //!
 //! # Mapped regions
 //! [`Segment::map`] binds a range of a segment into the address space ([`Region`]), for reading,

@@ -5,23 +5,14 @@ mod library_model;
 mod library_tests;
 mod managers_tests;
 
-use library_model::{Chaos, ChaosStore, EINVAL, EOPNOTSUPP, PAGE, Rng};
-use pagekeeper::library::{Buckets, Cache, FaultPath, PolicySpec, Protection, Translation};
+use library_model::{Chaos, ChaosStore, EINVAL, PAGE, Rng};
+use pagekeeper::library::{Buckets, Cache, PolicySpec, Translation};
 
 const TRANSLATION: Translation = Translation::Hash(Buckets::Fixed(3));
 
 #[test]
 fn a_control_maps_nothing_and_pins_within_a_page() {
-    let cache = Cache::builder(1 << 20).translation(TRANSLATION).build().unwrap();
-    let segment = cache.scratch(4 * PAGE as u64).unwrap();
-    let page = PAGE as u64;
-    let mapped = segment.map(0..page, Protection::Read);
-    assert_eq!(mapped.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
-    let crossing = segment.pin(page - 1..page + 1);
-    assert_eq!(crossing.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
-    assert_eq!(segment.pin(page..2 * page).unwrap().len(), PAGE);
-    let regions = Cache::builder(1 << 20).translation(TRANSLATION).fault_path(FaultPath::Inline);
-    assert_eq!(regions.build().unwrap_err().raw_os_error(), Some(EINVAL));
+    library_model::maps_nothing_and_pins_within_a_page(TRANSLATION);
     let nowhere = Cache::builder(1 << 20).translation(Translation::Hash(Buckets::Fixed(0)));
     assert_eq!(nowhere.build().unwrap_err().raw_os_error(), Some(EINVAL));
 }

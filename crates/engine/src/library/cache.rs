@@ -323,9 +323,10 @@ impl Shared {
                 .set_aside(u32::try_from(bytes.div_ceil(self.page_bytes())).unwrap_or(u32::MAX));
             // Of two at once, the later look must be the last.
             if bytes == reserved() {
-                return;
+                break;
             }
         }
+        self.engine.port().memory().trim();
     }
 
     /// A region is there, about to be given access.
@@ -638,6 +639,7 @@ impl Cache {
         let bytes_per_page = shared.policy().info().bytes_per_page;
         let budget = Budget::new(budget_bytes, bytes_per_page).of_frames(self.page_bytes());
         shared.engine.set_budget(budget);
+        shared.engine.port().memory().trim();
         for listener in &shared.listeners {
             listener(budget_bytes);
         }

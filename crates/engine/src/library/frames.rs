@@ -28,7 +28,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{AliasRange, ForkMark};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::torn;
-use pool::Pool;
+use pool::{KEPT_BYTES, Pool};
 use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, OnceLock};
@@ -107,6 +107,15 @@ impl Memory {
             Memory::Hash(blocks) => Found::Hash(blocks.clone(), segment),
         };
         Ok(Frames { found, page_shift, mark: process::here()?.mark })
+    }
+
+    /// The budget is smaller than it was, and pages have left for that.
+    pub(crate) fn trim(&self) {
+        match self {
+            Memory::Mapped => {}
+            Memory::Table(pool) => pool.trim(0),
+            Memory::Hash(blocks) => blocks.pool().trim(0),
+        }
     }
 }
 
@@ -671,6 +680,16 @@ impl Frames {
             };
             Some((start, range))
         })
+    }
+}
+
+impl Drop for Frames {
+    fn drop(&mut self) {
+        match &self.found {
+            Found::Place(_) => {}
+            Found::Entry(entries) => entries.pool().trim(KEPT_BYTES),
+            Found::Hash(blocks, _) => blocks.pool().trim(KEPT_BYTES),
+        }
     }
 }
 

@@ -5,7 +5,7 @@ pub mod ops;
 #[path = "../random/mod.rs"]
 mod random;
 
-use pagekeeper::library::Store;
+use pagekeeper::library::{Cache, FaultPath, Protection, Store, Translation};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -19,6 +19,20 @@ pub const ENOMEM: i32 = 12;
 pub const EINVAL: i32 = 22;
 pub const ENOSPC: i32 = 28;
 pub const EOPNOTSUPP: i32 = 95;
+
+/// What a cache cannot do whose pages have no common place.
+pub fn maps_nothing_and_pins_within_a_page(translation: Translation) {
+    let cache = Cache::builder(1 << 20).translation(translation).build().unwrap();
+    let segment = cache.scratch(4 * PAGE as u64).unwrap();
+    let page = PAGE as u64;
+    let mapped = segment.map(0..page, Protection::Read);
+    assert_eq!(mapped.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
+    let crossing = segment.pin(page - 1..page + 1);
+    assert_eq!(crossing.unwrap_err().raw_os_error(), Some(EOPNOTSUPP));
+    assert_eq!(segment.pin(page..2 * page).unwrap().len(), PAGE);
+    let regions = Cache::builder(1 << 20).translation(translation).fault_path(FaultPath::Inline);
+    assert_eq!(regions.build().unwrap_err().raw_os_error(), Some(EINVAL));
+}
 
 /// Bytes in memory behind a segment, with failures: chances out of 1,000 a call.
 #[derive(Default, Debug)]

@@ -208,7 +208,11 @@ impl Blocks {
                 self.pool.give_back(&mut unused, number);
             }
         }
-        self.pool.trim(&mut unused);
+    }
+
+    /// The cache's blocks.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     fn unlink(&self, key: u64) -> Option<u32> {

@@ -185,7 +185,11 @@ impl Entries {
                 self.pool.give_back(&mut unused, block);
             }
         }
-        self.pool.trim(&mut unused);
+    }
+
+    /// The cache's blocks.
+    pub(super) fn pool(&self) -> &Pool {
+        &self.pool
     }
 
     /// Where the bytes of claimed pages from an offset up to `end` lie, as far as their blocks follow

@@ -14,9 +14,8 @@ use std::sync::{Mutex, MutexGuard};
 const RESERVED_BYTES: [usize; 3] = [1 << 40, 1 << 36, 1 << 32];
 /// What is opened at a time.
 const STEP_BYTES: usize = 16 << 20;
-/// Unused blocks whose memory is kept for the next pages: a window of read-ahead, or a part of all.
-const KEPT_BYTES: u64 = 1 << 20;
-const KEPT_PART: u32 = 8;
+/// Memory of unused blocks that is kept when a segment is closed, for the next one's pages.
+pub(super) const KEPT_BYTES: u64 = 1 << 20;
 
 const _: () = assert!(STEP_BYTES.is_multiple_of(PAGE_BYTES_MAX as usize));
 
@@ -103,25 +102,26 @@ impl Pool {
         Ok(block)
     }
 
-    /// A block holds no page any more. [`trim`](Self::trim) afterwards.
+    /// A block holds no page any more. It keeps its memory, for pages leave so that others can come.
     pub(super) fn give_back(&self, unused: &mut Unused, block: u32) {
         unused.kept.push(block);
     }
 
-    /// Gives memory of unused blocks back to the machine, if there is more than is kept for the next
-    /// pages. As long as the budget is what it was, blocks leave for others to come, and all are kept.
-    pub(super) fn trim(&self, unused: &mut Unused) {
-        let kept_max = ((KEPT_BYTES >> self.page_shift) as u32).max(unused.numbered / KEPT_PART);
-        if unused.kept.len() <= kept_max as usize {
+    /// Gives memory of unused blocks back to the machine, but so much of it: when fewer will be
+    /// needed, since a segment is closed or the budget is smaller.
+    pub(super) fn trim(&self, kept_bytes: u64) {
+        let mut unused = self.lock();
+        let kept_max = (kept_bytes >> self.page_shift) as usize;
+        if unused.kept.len() <= kept_max {
             return;
         }
-        let newest = unused.kept.len() - kept_max as usize / 2;
+        let newest = unused.kept.len() - kept_max;
         let mut given: Vec<u32> = unused.kept.drain(..newest).collect();
         given.sort_unstable();
         for run in given.chunk_by(|first, second| first + 1 == *second) {
             let range = self.bytes(run[0], 0, run.len() << self.page_shift);
             // SAFETY: no page is in these blocks, nobody finds one there, and they are taken by who
-            // has the lock, which our caller has. Failing, it would only keep the memory.
+            // has the lock, which we have. Failing, it would only keep the memory.
             let _ = range.map(|range| unsafe { range.give_back() });
         }
         // The first are the next to be used.
