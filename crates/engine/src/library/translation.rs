@@ -12,10 +12,10 @@
 /// the same, page for page.
 ///
 /// Pages of a table or hash table have no common place. So there are no regions, nor pins of several
-/// pages at once (`EOPNOTSUPP`), and no more than 64 GiB of 4 KiB pages (`ENOMEM`), 1 TiB of 64 KiB.
-/// Several pages are read by one request, scattered over their blocks; a run of them is gathered in a
-/// buffer to be written. The table, 4 bytes for each page of a segment near those that were used, or
-/// headers and chains, 24 bytes a page in memory, come on top of the budget.
+/// pages at once (`EOPNOTSUPP`), and no more than 1 TiB of memory, or 2²⁴ pages in a hash table
+/// (`ENOMEM`). Several pages are read by one request, scattered over their blocks; a run of them is
+/// gathered in a buffer to be written. The table, 8 bytes a page of the segment where any near it were
+/// used, or headers and chains, 24 bytes a page in memory, come on top of the budget.
 ///
 /// [`Segment::map`]: crate::library::Segment::map
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
