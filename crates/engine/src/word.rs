@@ -360,14 +360,6 @@ impl WordRef<'_> {
         }
     }
 
-    /// Whether [`try_use`](Self::try_use) for reading would succeed now. Nothing keeps the page as it
-    /// is: who reads it all the same looks afterwards whether it was.
-    #[inline]
-    pub fn is_at_rest(self) -> bool {
-        let word = self.0.load(Ordering::Acquire);
-        Self::usable(word, Use::Read) && word & NOTICE == 0
-    }
-
     #[inline]
     fn usable(word: u32, how: Use) -> bool {
         let in_use = match how {
