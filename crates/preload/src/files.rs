@@ -149,9 +149,8 @@ impl File {
                 return Served::Kernel(guard);
             }
             drop(guard);
-            match show_again(self.state, self.fd, self.entry) {
-                Some(entry) => self.entry = entry,
-                None => return Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None }),
+            if !self.renew() {
+                return Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None });
             }
         }
     }

@@ -135,7 +135,7 @@ impl<'a> AliasRange<'a> {
     /// Copies as many of its first bytes as `buf` has, whoever changes them meanwhile.
     ///
     /// # Panics
-    /// `buf` is longer; [`torn::IS_POSSIBLE`] is not.
+    /// `buf` is longer.
     ///
     /// # Safety
     /// It is open memory of [`Alias::reserve`], whatever its pages are used for meanwhile.
@@ -280,11 +280,9 @@ mod tests {
             range(2).bytes_mut().fill(8);
             range(1).overwrite(b"new");
             assert_eq!(range(1).bytes()[..4], *b"new\x07");
-            if torn::IS_POSSIBLE {
-                let mut copy = [0; 4];
-                range(1).copy_torn(&mut copy);
-                assert_eq!(copy, *b"new\x07");
-            }
+            let mut copy = [0; 4];
+            range(1).copy_torn(&mut copy);
+            assert_eq!(copy, *b"new\x07");
             range(1).give_back().unwrap();
             assert_eq!((range(1).bytes()[0], range(2).bytes()[0]), (0, 8));
         }

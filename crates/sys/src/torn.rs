@@ -6,14 +6,11 @@
 //! loads are instructions that the compiler knows nothing of.
 #![allow(unsafe_code)]
 
-/// Whether [`copy`] can be had on this processor.
-pub const IS_POSSIBLE: bool = cfg!(target_arch = "x86_64");
+/// Whether [`copy`] moves more than a byte at a time on this processor.
+pub const IS_FAST: bool = cfg!(target_arch = "x86_64");
 
-/// Copies `buf.len()` bytes from an address, whoever writes there meanwhile. What was loaded before
-/// stays before it, and what is loaded after comes after it.
-///
-/// # Panics
-/// Where [`IS_POSSIBLE`] is not.
+/// Copies `buf.len()` bytes from an address, whoever writes there meanwhile. Between an acquiring load
+/// and an acquiring fence it stays there.
 ///
 /// # Safety
 /// The bytes lie in memory that can be read until this returns. (No reference is made to them, so
@@ -102,15 +99,18 @@ mod imp {
 
 #[cfg(not(target_arch = "x86_64"))]
 mod imp {
-    pub(super) unsafe fn copy(_: &mut [u8], _: *const u8) {
-        unimplemented!("no copies of memory that changes on this processor");
+    pub(super) unsafe fn copy(buf: &mut [u8], from: *const u8) {
+        for (at, byte) in buf.iter_mut().enumerate() {
+            // SAFETY: one of the bytes that the caller may read.
+            *byte = unsafe { from.add(at).read_volatile() };
+        }
     }
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+    use std::sync::atomic::{AtomicBool, AtomicU64, Ordering, fence};
 
     #[test]
     fn every_length_at_every_alignment_is_copied_whole_and_nothing_else() {
@@ -146,7 +146,8 @@ mod tests {
                 let before = sequence.load(Ordering::Acquire);
                 // SAFETY: the words are there; they are changed by atomic stores.
                 unsafe { copy(&mut bytes, memory.as_ptr().cast()) };
-                if before.is_multiple_of(2) && sequence.load(Ordering::Acquire) == before {
+                fence(Ordering::Acquire);
+                if before.is_multiple_of(2) && sequence.load(Ordering::Relaxed) == before {
                     let words = bytes.as_chunks::<8>().0;
                     assert!(words.iter().all(|word| *word == words[0]), "torn: {words:?}");
                     whole += 1;

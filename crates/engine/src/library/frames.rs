@@ -44,7 +44,7 @@ const HUGE_BYTES: u64 = 2 << 20;
 pub(crate) const COPIED_BYTES_MAX: u64 = 16 << 10;
 /// Most bytes that are copied out of a block without a pin, where they can be: of more, a plain copy
 /// and a pin take less time.
-const UNPINNED_BYTES_MAX: usize = if torn::IS_POSSIBLE { 512 } else { 0 };
+const UNPINNED_BYTES_MAX: usize = if torn::IS_FAST { 512 } else { 0 };
 /// Most blocks that one read is scattered over.
 const SCATTERED_MAX: usize = 256;
 
@@ -661,23 +661,16 @@ impl Frames {
             if start >= end {
                 return None;
             }
-            let range = match &self.found {
-                Found::Place(mapped) => {
-                    let (next, range) = mapped.piece(start, end);
-                    at = next;
-                    range
-                }
-                Found::Entry(entries) => {
-                    let (next, range) = entries.piece(start, end);
-                    at = next;
-                    range
-                }
+            let (next, range) = match &self.found {
+                Found::Place(mapped) => mapped.piece(start, end),
+                Found::Entry(entries) => entries.piece(start, end),
                 Found::Hash(blocks, segment) => {
-                    at += self.page_bytes();
                     let index = start >> self.page_shift;
-                    blocks.bytes_of(Place { segment: *segment, index })
+                    let range = blocks.bytes_of(Place { segment: *segment, index });
+                    (start + self.page_bytes(), range)
                 }
             };
+            at = next;
             Some((start, range))
         })
     }

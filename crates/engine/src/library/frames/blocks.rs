@@ -169,8 +169,7 @@ impl Blocks {
 
     /// Where the bytes of a page lie that somebody has claimed, or uses.
     pub(super) fn bytes_of(&self, place: Place) -> Result<AliasRange<'_>, Errno> {
-        let (block, _) = self.claimed(place).ok_or(Errno::FAULT)?;
-        self.pool.bytes(block, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
+        self.bytes_within(place, 0, 1 << self.page_shift).ok_or(Errno::FAULT)
     }
 
     /// Gives claimed pages blocks to be filled.

@@ -59,7 +59,7 @@ impl Entry {
         self.0.fetch_or(OPEN, Ordering::AcqRel);
     }
 
-    /// The content is about to change. What was known so far of the block, if there was one.
+    /// The content is about to change. Returns the block that the page had.
     fn close(&self, keeps_block: bool) -> Option<u32> {
         let before = self.load();
         let kept = if keeps_block { u64::from(before as u32) } else { 0 };
