@@ -111,7 +111,11 @@ impl JobArgs {
             .or_else(|| std::env::var_os("TMPDIR").map(PathBuf::from))
             .unwrap_or_else(|| "/var/tmp".into());
         Ok(Job {
-            heap: self.heap.map(|least| HeapOptions { min_bytes: least.0, scratch }),
+            heap: self.heap.map(|least| HeapOptions {
+                min_bytes: least.0,
+                scratch,
+                compressed_percent: 0,
+            }),
             policy: match settings.policy {
                 Some(policy) => policy,
                 None => PolicySpec::parse(policy_default)?,
@@ -262,6 +266,19 @@ fn tell_counts(stats: &Stats) {
                  won"
             ),
         });
+    }
+    if let Some(compressed) = stats.compressed.filter(|c| c.kept_pages + c.refused_pages > 0) {
+        say(&format!(
+            "heap pages compressed in at most {} (of {}): {} kept, in {} bytes each; {} refused, {} \
+             written after all, {} came back",
+            Size(compressed.memory_bytes_max),
+            Size(compressed.limit_bytes),
+            report::count(compressed.kept_pages),
+            compressed.page_bytes,
+            report::count(compressed.refused_pages),
+            report::count(compressed.written_pages),
+            report::count(compressed.found_pages),
+        ));
     }
     if let Some(percent) = stats.sampling_percent.filter(|percent| *percent > 0) {
         let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;

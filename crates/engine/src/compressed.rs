@@ -6,14 +6,15 @@
 //! When room is needed the oldest pages give way: clean ones are dropped, dirty ones written first,
 //! together with dirty neighbours. Nothing here knows segments, files or frames.
 
+use crate::chunks::{Chunks, Stored, cost_bytes};
 use lz4_flex::block;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::sync::{Condvar, Mutex, MutexGuard};
 
-/// What a page in the pool costs beyond its compressed bytes: its places in two maps and the
-/// allocator's share. Counted in the pool's limit.
+/// What a page in the pool costs beyond its compressed bytes: its places in two maps. Counted in the
+/// pool's limit.
 pub const ENTRY_BYTES: u64 = 128;
 /// Most neighbouring dirty pages that are written in one call.
 pub const WRITE_RUN_PAGES_MAX: u64 = 32;
@@ -46,6 +47,12 @@ pub struct PoolCounts {
     pub dirty_pages: u64,
     /// What it holds, in bytes, [`ENTRY_BYTES`] a page included.
     pub bytes: u64,
+    /// Memory that it takes, in bytes: a little more.
+    pub memory_bytes: u64,
+    /// The most that this was.
+    pub memory_bytes_max: u64,
+    /// What all pages that were put in took, when they were: of [`bytes`](Self::bytes), so far.
+    pub kept_bytes: u64,
     /// Pages that were put in.
     pub kept: u64,
     /// Pages that were refused, since they do not compress to three quarters.
@@ -60,7 +67,7 @@ pub struct PoolCounts {
 
 #[derive(Debug)]
 struct Entry {
-    packed: Arc<[u8]>,
+    packed: Stored,
     len: u32,
     dirty: bool,
     /// When it came, in pages put in before it.
@@ -69,7 +76,7 @@ struct Entry {
 
 impl Entry {
     fn bytes(&self) -> u64 {
-        self.packed.len() as u64 + ENTRY_BYTES
+        self.packed.bytes() + ENTRY_BYTES
     }
 }
 
@@ -77,30 +84,39 @@ impl Entry {
 struct Pages {
     by_number: BTreeMap<u64, Entry>,
     by_age: BTreeMap<u64, u64>,
+    packed: Chunks,
     /// Pages that are being written just now.
     writing: Range<u64>,
     counts: PoolCounts,
 }
 
 impl Pages {
-    fn remove(&mut self, number: u64) -> Option<Entry> {
+    /// Forgets a page; whether it was dirty.
+    fn remove(&mut self, number: u64) -> Option<bool> {
         let entry = self.by_number.remove(&number)?;
         self.by_age.remove(&entry.born);
         self.counts.bytes -= entry.bytes();
         self.counts.pages -= 1;
         self.counts.dirty_pages -= u64::from(entry.dirty);
-        Some(entry)
+        self.packed.remove(entry.packed);
+        Some(entry.dirty)
     }
 
-    fn insert(&mut self, number: u64, packed: Arc<[u8]>, len: u32, dirty: bool) {
+    fn insert(&mut self, number: u64, packed: Stored, len: u32, dirty: bool) {
         let born = self.counts.kept;
         let entry = Entry { packed, len, dirty, born };
         self.counts.kept += 1;
+        self.counts.kept_bytes += entry.bytes();
         self.counts.bytes += entry.bytes();
         self.counts.pages += 1;
         self.counts.dirty_pages += u64::from(dirty);
         self.by_age.insert(born, number);
         self.by_number.insert(number, entry);
+        self.counts.memory_bytes_max = self.counts.memory_bytes_max.max(self.memory_bytes());
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.packed.memory_bytes() + self.counts.pages * ENTRY_BYTES
     }
 
     /// The dirty pages around one that can be written together: all but the last are whole.
@@ -178,7 +194,8 @@ impl Pool {
 
     /// What it did so far, and holds.
     pub fn counts(&self) -> PoolCounts {
-        self.lock().counts
+        let pages = self.lock();
+        PoolCounts { memory_bytes: pages.memory_bytes(), ..pages.counts }
     }
 
     fn lock(&self) -> MutexGuard<'_, Pages> {
@@ -211,17 +228,17 @@ impl Pool {
         if !dirty && self.renew(number) {
             return Ok(true);
         }
-        let packed = self.pack(page)?;
-        let Some(packed) = packed else {
+        let Some(packed) = self.pack(page)? else {
             self.lock().counts.refused += 1;
             return Ok(false);
         };
-        let bytes = packed.len() as u64 + ENTRY_BYTES;
+        let bytes = cost_bytes(packed.len()) + ENTRY_BYTES;
         loop {
             let mut pages = self.lock_at_rest(&(number..number + 1));
             // What it replaces makes room, but is lost only once there is enough.
             let replaced = pages.by_number.get(&number).map_or(0, Entry::bytes);
             if pages.counts.bytes - replaced + bytes <= self.limit_bytes {
+                let packed = pages.packed.insert(&packed)?;
                 pages.remove(number);
                 pages.insert(number, packed, page.len() as u32, dirty);
                 return Ok(true);
@@ -237,9 +254,11 @@ impl Pool {
         let born = pages.counts.kept;
         let Some(entry) = pages.by_number.get_mut(&number) else { return false };
         let before = std::mem::replace(&mut entry.born, born);
+        let bytes = entry.bytes();
         pages.by_age.remove(&before);
         pages.by_age.insert(born, number);
         pages.counts.kept += 1;
+        pages.counts.kept_bytes += bytes;
         true
     }
 
@@ -255,7 +274,8 @@ impl Pool {
             let mut pages = self.lock();
             let Some(entry) = pages.by_number.get(&number) else { return Ok(None) };
             let found = Found { len: entry.len as usize, dirty: entry.dirty };
-            let packed = entry.packed.clone();
+            let mut packed = Vec::new();
+            pages.packed.copy_to(&entry.packed, &mut packed);
             pages.counts.found += 1;
             (packed, found)
         };
@@ -300,6 +320,96 @@ impl Pool {
         Ok(())
     }
 
+    /// Copies pages out: those that are here, and by `read` (number of the first page, room for whole
+    /// neighbouring pages) those that are not. A clean page is not kept beside the copy: what leaves
+    /// again comes again.
+    ///
+    /// # Errors
+    /// `read`'s; what is kept cannot be read back.
+    ///
+    /// # Panics
+    /// `data` is not whole pages.
+    pub fn load(
+        &self,
+        first: u64,
+        data: &mut [u8],
+        mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let size = self.page_bytes;
+        assert!(data.len().is_multiple_of(size), "{} bytes are not whole pages", data.len());
+        let count = data.len() / size;
+        let mut missing = 0;
+        for at in 0..=count {
+            let number = first + at as u64;
+            if let Some(page) = data.get_mut(at * size..(at + 1) * size) {
+                let Some(found) = self.get(number, page)? else { continue };
+                page[found.len..].fill(0);
+                self.drop_clean(number);
+            }
+            if missing < at {
+                read(first + missing as u64, &mut data[missing * size..at * size])?;
+            }
+            missing = at + 1;
+        }
+        Ok(())
+    }
+
+    /// [Puts](Self::put) pages in; dirty ones that are refused are written at once, neighbours
+    /// together. The last page may be short.
+    ///
+    /// # Errors
+    /// `write`'s: some pages may have been put in or written before, and what is here of the others is
+    /// as old as before.
+    pub fn keep(
+        &self,
+        first: u64,
+        data: &[u8],
+        dirty: bool,
+        mut write: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let size = self.page_bytes;
+        let count = data.len().div_ceil(size);
+        let mut refused = 0;
+        for at in 0..=count {
+            if at < count {
+                let page = &data[at * size..data.len().min((at + 1) * size)];
+                if !self.put(first + at as u64, page, dirty, &mut write)? {
+                    continue;
+                }
+            }
+            if dirty && refused < at {
+                let numbers = first + refused as u64..first + at as u64;
+                let part = &data[refused * size..data.len().min(at * size)];
+                self.replace_by(numbers.clone(), || write(numbers.start, part))?;
+            }
+            refused = at + 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets a page, whose content is elsewhere in memory now; never waits. True: it was dirty, so
+    /// that what is elsewhere is all there is. A page that is being written stays: false.
+    #[must_use]
+    pub fn hand_over(&self, number: u64) -> bool {
+        let mut pages = self.lock();
+        if pages.writing.contains(&number) {
+            return false;
+        }
+        pages.remove(number) == Some(true)
+    }
+
+    /// Forgets pages, dirty or not, but for those that are being written just now; never waits.
+    pub fn forget_idle(&self, range: Range<u64>) {
+        let mut pages = self.lock();
+        let writing = pages.writing.clone();
+        let idle = |number: &u64| !writing.contains(number);
+        let numbers: Vec<u64> =
+            pages.by_number.range(range).map(|(&number, _)| number).filter(idle).collect();
+        for number in numbers {
+            pages.remove(number);
+        }
+    }
+
     /// Forgets a page if it is clean.
     pub fn drop_clean(&self, number: u64) {
         let mut pages = self.lock();
@@ -341,9 +451,13 @@ impl Pool {
         run: Range<u64>,
         write: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
+        let copy_of = |entry: &Entry| {
+            let mut packed = Vec::new();
+            pages.packed.copy_to(&entry.packed, &mut packed);
+            (packed, entry.len as usize)
+        };
         let found = pages.by_number.range(run.clone());
-        let packed: Vec<_> =
-            found.map(|(_, entry)| (entry.packed.clone(), entry.len as usize)).collect();
+        let packed: Vec<_> = found.map(|(_, entry)| copy_of(entry)).collect();
         // Nobody replaces or forgets these meanwhile.
         pages.writing = run.clone();
         drop(pages);
@@ -395,11 +509,8 @@ impl Pool {
     // ---- codecs -----------------------------------------------------------------------------
 
     /// The compressed bytes; `None`: not worth it.
-    fn pack(&self, page: &[u8]) -> io::Result<Option<Arc<[u8]>>> {
-        let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes).saturating_sub(ENTRY_BYTES);
-        if most == 0 {
-            return Ok(None);
-        }
+    fn pack(&self, page: &[u8]) -> io::Result<Option<Vec<u8>>> {
+        let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes);
         let room = match self.codec {
             Codec::Lz4 => block::get_maximum_output_size(page.len()),
             Codec::Zstd(_) => zstd::zstd_safe::compress_bound(page.len()),
@@ -418,7 +529,8 @@ impl Pool {
                 len
             }
         };
-        Ok((len as u64 <= most).then(|| Arc::from(&out[..len])))
+        out.truncate(len);
+        Ok((cost_bytes(len) + ENTRY_BYTES <= most).then_some(out))
     }
 
     fn unpack(&self, packed: &[u8], page: &mut [u8]) -> io::Result<()> {

@@ -207,6 +207,8 @@ pub(crate) struct Core {
     pub(crate) private_pages: u32,
     /// Frames whose memory is used for something else.
     pub(crate) aside_pages: u32,
+    /// Frames whose memory [storage keeps pages in](crate::port::Port::kept_pages).
+    pub(crate) kept_pages: u32,
     /// By whose choice pages are doomed.
     doomed_by: HashMap<Page, u64>,
     pub(crate) next_ticket: u64,
@@ -239,6 +241,7 @@ impl Core {
             parked: HashMap::new(),
             private_pages: 0,
             aside_pages: 0,
+            kept_pages: 0,
             doomed_by: HashMap::new(),
             next_ticket: 1,
             log: None,
@@ -904,7 +907,13 @@ impl Core {
             return Job::default();
         }
         self.private_pages = total;
-        self.decide(Input::Reserved { frames: total.saturating_add(self.aside_pages) })
+        self.decide(self.reserved())
+    }
+
+    /// The frames that others use.
+    pub(crate) fn reserved(&self) -> Input {
+        let others = self.aside_pages.saturating_add(self.kept_pages);
+        Input::Reserved { frames: self.private_pages.saturating_add(others) }
     }
 
     /// Notes that pages of a file could not be written back.

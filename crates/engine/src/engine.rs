@@ -32,6 +32,8 @@ pub use crate::job::Deferred;
 
 /// Longest sleep between two looks at what is waited for; wake-ups come before it.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
+/// Frames give way, and come back, for as many as one part in so many.
+const KEPT_PART: u32 = 128;
 
 /// Faults to serve again, because the page they wait for came to rest.
 pub type Again = VecDeque<Fault>;
@@ -297,6 +299,14 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Whether dirty neighbours of a victim are written along with it; of new files they are.
+    pub fn write_along(&self, file: FileNo, allowed: bool) {
+        let mut core = self.lock();
+        if core.file(file).is_some() {
+            core.decide(Input::Along { segment: Segment(file), allowed });
+        }
+    }
+
     /// A file's version as the engine knows it; none if it is not managed.
     pub fn file_version(&self, file: FileNo) -> Option<Version> {
         Some(self.lock().file(file)?.version)
@@ -424,10 +434,23 @@ impl<P: Port> Engine<P> {
     pub fn set_aside(&self, frames: u32) {
         let mut core = self.lock();
         core.aside_pages = frames;
-        let frames = core.private_pages.saturating_add(frames);
-        let job = self.decide(&mut core, Input::Reserved { frames });
+        let reserved = core.reserved();
+        let job = self.decide(&mut core, reserved);
         drop(core);
         self.finish(job);
+    }
+
+    /// Frames give way to what storage keeps in memory by now, and come back. What follows is the
+    /// caller's.
+    pub(crate) fn recount_kept(&self, core: &mut Core) -> Job {
+        let kept = self.port.kept_pages();
+        let worth_it = core.brain.frames() / KEPT_PART;
+        if kept.abs_diff(core.kept_pages) <= worth_it {
+            return Job::default();
+        }
+        core.kept_pages = kept;
+        let reserved = core.reserved();
+        self.decide(core, reserved)
     }
 
     /// Changes the budget for frames and state.

@@ -147,12 +147,21 @@ impl<P: Port> Engine<P> {
         };
         let file = run.place.segment.0;
         self.end_own_write(file);
+        let keeps = self.port.keeps_pages(file);
         let mut core = self.lock();
         if let Some(file) = core.file_mut(file)
             && result.is_ok()
         {
             file.counts.write_backs += u64::from(run.pages);
-            file.counts.written_bytes += u64::from(run.pages) * self.page_bytes;
+            if !keeps {
+                file.counts.written_bytes += u64::from(run.pages) * self.page_bytes;
+            }
+        }
+        if keeps {
+            let job = self.recount_kept(&mut core);
+            drop(core);
+            // The caller may be making room just now.
+            self.run_later(job, None);
         }
         result
     }

@@ -10,6 +10,7 @@ use crate::job::Wait;
 use crate::port::{Loading, LoadingInPlace, Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{Input, Place, Run, WINDOW_PAGES_MAX};
+use pagekeeper_policy::Page;
 
 /// Buffers kept for the next transfers: short ones, and one for each window that is under way, which
 /// is what the budget sets aside.
@@ -365,6 +366,8 @@ impl<P: Port> Engine<P> {
 
     /// A claimed run is in memory; so many bytes of it were read from storage.
     pub(crate) fn arrived(&self, run: Run, bytes: u64, dirty: bool, pin: bool, again: &mut Again) {
+        let takes_kept = self.takes_kept(run);
+        let mut taken: Vec<Run> = Vec::new();
         let mut core = self.lock();
         for (i, place) in (0..).zip(run.places()) {
             let page = core.brain.page(place).expect("claimed pages are numbered");
@@ -381,10 +384,47 @@ impl<P: Port> Engine<P> {
             if pin && i == 0 {
                 core.word(page).pin();
             }
+            if takes_kept && self.take_kept(&mut core, page, place) {
+                match taken.last_mut().filter(|run| run.gap_to(place) == Some(0)) {
+                    Some(run) => run.pages += 1,
+                    None => taken.push(Run { place, pages: 1, demanded: 0 }),
+                }
+            }
             core.unpark_into(place, again);
         }
         self.count(&mut core, run.place.segment.0, |c| c.read_bytes += bytes);
         self.rested();
+        if takes_kept || core.kept_pages > 0 {
+            let mut job = self.recount_kept(&mut core);
+            for run in taken {
+                job.append(self.make_dirty(&mut core, run));
+            }
+            drop(core);
+            self.run_later(job, None);
+        }
+    }
+
+    /// Whether what storage kept of a run in memory is not to be kept twice. Not while recording,
+    /// which sees first stores; nor where what is dirty finds no room.
+    fn takes_kept(&self, run: Run) -> bool {
+        let Place { segment, index } = run.place;
+        self.port.keeps_pages(segment.0)
+            && !self.exact
+            && self.port.reserve(segment.0, index, run.pages.into()).is_ok()
+    }
+
+    /// A page has just come. True: it has no other copy any more, and is to count as dirty.
+    fn take_kept(&self, core: &mut Core, page: Page, place: Place) -> bool {
+        let word = core.word(page);
+        if word.dirty() {
+            // What storage has is old from now on.
+            self.port.take_kept(place.segment.0, place.index);
+            return false;
+        }
+        !word.doomed()
+            && !core.unwritable(place)
+            && !core.dropping(place)
+            && self.port.take_kept(place.segment.0, place.index)
     }
 
     /// A run of zeros has come: what of it [is likely](pagekeeper_frames::Brain::stored_ahead) to be

@@ -25,7 +25,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Largest allocation that is managed: a longer one is address space to be parcelled out, not
@@ -149,7 +149,6 @@ struct Known {
 /// The heaps of a run.
 #[derive(Default)]
 pub(crate) struct Heaps {
-    scratch: OnceLock<Arc<Scratch>>,
     known: Mutex<Known>,
 }
 
@@ -187,12 +186,12 @@ fn protection_at(pid: u32, addr: u64) -> u64 {
 impl Manager {
     /// From now on programs' heap memory is managed, and goes to this file when it does not fit.
     pub fn manage_heaps(&self, scratch: Arc<Scratch>) {
-        let _ = self.heaps.scratch.set(scratch);
+        self.engine.port().set_scratch(scratch);
     }
 
     /// The scratch file, if heaps are managed.
     pub fn scratch(&self) -> Option<&Arc<Scratch>> {
-        self.heaps.scratch.get()
+        self.engine.port().scratch()
     }
 
     fn own_heap(&self, pid: u32) -> Option<(SpaceNo, Option<FileNo>)> {
@@ -223,6 +222,8 @@ impl Manager {
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::Scratch(store) });
         self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
+        // What is compressed one by one gains nothing by company.
+        self.engine.write_along(no, !self.scratch().is_some_and(|scratch| scratch.compresses()));
         if let Some(store) = live.heap() {
             self.engine.heap_inherit(no, || store.stored());
         }

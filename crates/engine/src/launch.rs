@@ -1,5 +1,6 @@
 //! Runs an unmodified program under a manager.
 
+use crate::compressed::{Codec, Pool};
 use crate::crew::spawn;
 use crate::engine::Engine;
 use crate::events::REAP_EVERY;
@@ -83,6 +84,20 @@ pub struct HeapOptions {
     pub min_bytes: u64,
     /// Directory of the scratch file, where memory goes that does not fit.
     pub scratch: PathBuf,
+    /// The part of the budget, in percent, in which it may stay compressed before that.
+    pub compressed_percent: u32,
+}
+
+impl HeapOptions {
+    /// Where heap memory goes that does not fit into a budget of so many bytes.
+    fn open_scratch(&self, memory_bytes: u64) -> Result<Arc<Scratch>, RunError> {
+        let limit_bytes = memory_bytes / 100 * u64::from(self.compressed_percent);
+        let pool = || Pool::new(PAGE_BYTES as usize, limit_bytes, Codec::default());
+        Scratch::create(&self.scratch, (limit_bytes > 0).then(pool)).map_err(|errno| {
+            let place = self.scratch.display();
+            RunError::Machine(format!("no scratch file for heap memory in {place}: {errno}"))
+        })
+    }
 }
 
 /// Something that the thread that waits for the program looks after meanwhile, and must not be kept
@@ -279,11 +294,7 @@ fn run_held(
         manager.note(note);
     }
     if let Some(heap) = options.heap.as_ref().filter(|_| !privilege.user_mode_only) {
-        let scratch = Scratch::create(&heap.scratch).map_err(|errno| {
-            let place = heap.scratch.display();
-            RunError::Machine(format!("no scratch file for heap memory in {place}: {errno}"))
-        })?;
-        manager.manage_heaps(scratch);
+        manager.manage_heaps(heap.open_scratch(options.memory_bytes)?);
     }
     manager.set_witness(Box::new(holder.clone()));
     if let Some(standby) = standby {
@@ -370,6 +381,10 @@ fn run_held(
         },
         None => StandbyReport { ns: elapsed_ns, end: None },
     });
+    if let Some(scratch) = manager.scratch().filter(|scratch| scratch.compresses()) {
+        stats.total.written_bytes += scratch.written_bytes();
+        stats.compressed = scratch.compressed();
+    }
     (stats.notes, stats.passed_through) = manager.remarks();
     Ok(Outcome { status, stats, unwritten, recorded })
 }

@@ -8,6 +8,7 @@
 
 mod around;
 mod change;
+mod chunks;
 pub mod compressed;
 pub mod core;
 mod crew;

@@ -4,7 +4,7 @@ use crate::engine::{Buffer, Deferred};
 use crate::port::{
     FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
 };
-use crate::scratch::HeapStore;
+use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
 use crate::store::Store;
 use pagekeeper_frames::GAP_READ_PAGES;
@@ -169,6 +169,8 @@ pub struct LivePort {
     spaces: RwLock<Vec<Option<Arc<LiveSpace>>>>,
     by_memfd_ino: RwLock<HashMap<u64, FileNo>>,
     hands: OnceLock<Arc<dyn Hands>>,
+    /// Behind heap memory, if that is managed.
+    scratch: OnceLock<Arc<Scratch>>,
     user_mode_only: OnceLock<()>,
     rings: Arc<Rings>,
 }
@@ -182,6 +184,16 @@ impl LivePort {
     /// The table of file slots that [`Port::announce`] writes to. Once, before the first file.
     pub fn set_slots(&self, slots: Slots) {
         let _ = self.slots.set(slots);
+    }
+
+    /// Heap memory is managed, and goes here when it does not fit. Once.
+    pub fn set_scratch(&self, scratch: Arc<Scratch>) {
+        let _ = self.scratch.set(scratch);
+    }
+
+    /// Where heap memory goes, if it is managed.
+    pub fn scratch(&self) -> Option<&Arc<Scratch>> {
+        self.scratch.get()
     }
 
     /// The table of file slots.
@@ -462,6 +474,19 @@ impl Port for LivePort {
             Behind::File(store) => store.store(index * PAGE_BYTES, data),
             Behind::Scratch(heap) => heap.store(index, data),
         }
+    }
+
+    fn keeps_pages(&self, file: FileNo) -> bool {
+        self.scratch().is_some_and(|scratch| scratch.compresses()) && !self.has_store(file)
+    }
+
+    fn take_kept(&self, file: FileNo, index: u64) -> bool {
+        self.file(file).is_some_and(|live| live.heap().is_some_and(|heap| heap.take_kept(index)))
+    }
+
+    fn kept_pages(&self) -> u32 {
+        let kept_bytes = self.scratch().map_or(0, |scratch| scratch.kept_bytes());
+        u32::try_from(kept_bytes.div_ceil(PAGE_BYTES)).unwrap_or(u32::MAX)
     }
 
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {

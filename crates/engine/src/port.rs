@@ -172,6 +172,19 @@ pub trait Port: Send + Sync + 'static {
     ) -> Option<Result<(), PortError>> {
         None
     }
+    /// Whether storage keeps pages of the file in memory, in the budget, before it writes them.
+    fn keeps_pages(&self, _file: FileNo) -> bool {
+        false
+    }
+    /// A page that storage may keep is in its frame now: storage need not keep it any longer. True:
+    /// nobody else has its content from now on. Called under the engine's lock; never waits.
+    fn take_kept(&self, _file: FileNo, _index: u64) -> bool {
+        false
+    }
+    /// Memory, in pages, that storage keeps pages in now.
+    fn kept_pages(&self) -> u32 {
+        0
+    }
     /// Makes sure that storage has room for these pages, so that writing them back cannot fail for
     /// lack of space.
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;

@@ -3,17 +3,23 @@
 //! Each heap page that was ever written out has a block of its own in the file. A forked child
 //! begins with its parent's blocks, and whoever writes a page out first gets a new one: content
 //! that two processes share is stored once. A page of zeros has no block, and costs no I/O.
+//!
+//! In front of the file may be a [`Pool`], in which blocks stay compressed as long as there is room.
+//! What comes back from there into a frame is not kept twice ([`HeapStore::take_kept`]).
 
+use crate::compressed::Pool;
 use crate::port::{PAGE_BYTES, PortError};
+use crate::stats::CompressedReport;
 use crate::store::Store;
 use pagekeeper_sys::Errno;
 use rangemap::RangeSet;
 use rustix::fs::{Mode, OFlags};
 use std::collections::{BTreeMap, HashMap};
+use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// Pages whose blocks are noted together, and shared together between parent and child.
@@ -127,6 +133,9 @@ pub struct Scratch {
     store: Store,
     place: PathBuf,
     blocks: Mutex<Blocks>,
+    /// By block. It is asked with `blocks` locked, and never the other way round.
+    pool: Option<Pool>,
+    written_bytes: AtomicU64,
     full: AtomicBool,
     /// It was full, and nobody was told.
     untold: AtomicBool,
@@ -152,12 +161,24 @@ fn nameless(place: &Path) -> Result<OwnedFd, Errno> {
     Ok(fd)
 }
 
+fn io_error(error: PortError) -> io::Error {
+    match error {
+        PortError::Io(errno) => io::Error::from_raw_os_error(errno),
+        other => io::Error::other(other),
+    }
+}
+
+fn port_error(error: io::Error) -> PortError {
+    PortError::Io(error.raw_os_error().unwrap_or(libc::EIO))
+}
+
 impl Scratch {
-    /// A scratch file in a directory; it has no name, and is gone with this process.
+    /// A scratch file in a directory; it has no name, and is gone with this process. What goes there
+    /// stays in the pool first, if there is one, which is for pages of [`PAGE_BYTES`].
     ///
     /// # Errors
     /// No file can be made there.
-    pub fn create(place: &Path) -> Result<Arc<Scratch>, Errno> {
+    pub fn create(place: &Path, pool: Option<Pool>) -> Result<Arc<Scratch>, Errno> {
         let fd = nameless(place)?;
         let store = Store::open(fd.as_fd())?;
         store.allow_writes(fd.as_fd())?;
@@ -165,6 +186,8 @@ impl Scratch {
             store,
             place: place.to_owned(),
             blocks: Mutex::new(Blocks::default()),
+            pool,
+            written_bytes: AtomicU64::new(0),
             full: AtomicBool::new(false),
             untold: AtomicBool::new(false),
         }))
@@ -192,6 +215,53 @@ impl Scratch {
         }
     }
 
+    /// Whether blocks are compressed in memory first.
+    pub fn compresses(&self) -> bool {
+        self.pool.is_some()
+    }
+
+    /// Memory that compressed blocks take.
+    pub fn kept_bytes(&self) -> u64 {
+        self.pool.as_ref().map_or(0, |pool| pool.counts().memory_bytes)
+    }
+
+    /// Bytes that were written to the file.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
+    }
+
+    /// What became of compressed blocks so far, if there may be some.
+    pub fn compressed(&self) -> Option<CompressedReport> {
+        let pool = self.pool.as_ref()?;
+        let counts = pool.counts();
+        Some(CompressedReport {
+            limit_bytes: pool.limit_bytes(),
+            memory_bytes_max: counts.memory_bytes_max,
+            kept_pages: counts.kept,
+            refused_pages: counts.refused,
+            found_pages: counts.found,
+            written_pages: counts.written,
+            page_bytes: counts.kept_bytes.checked_div(counts.kept).unwrap_or(0),
+        })
+    }
+
+    /// Neighbouring blocks, from the file; the bytes that were read.
+    fn read(&self, block: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        self.store.load(block * PAGE_BYTES, data)
+    }
+
+    /// Neighbouring blocks, to the file.
+    fn write(&self, block: u64, data: &[u8]) -> Result<(), PortError> {
+        let written = self.store.store(block * PAGE_BYTES, data);
+        if let Err(PortError::Io(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)) = written {
+            self.note_full();
+        }
+        if written.is_ok() {
+            self.written_bytes.fetch_add(data.len() as u64, Ordering::Relaxed);
+        }
+        written
+    }
+
     /// Blocks that hold content now.
     pub fn used_blocks(&self) -> u64 {
         let blocks = self.lock();
@@ -200,6 +270,32 @@ impl Scratch {
 
     fn lock(&self) -> MutexGuard<'_, Blocks> {
         self.blocks.lock().expect("no thread panics while it holds the blocks")
+    }
+
+    /// Neighbouring blocks, from where they are; the bytes that came from the file.
+    fn load(&self, block: u64, data: &mut [u8]) -> Result<u64, PortError> {
+        let Some(pool) = &self.pool else { return self.read(block, data) };
+        let mut read_bytes = 0;
+        let loaded = pool.load(block, data, |block, part| {
+            read_bytes += self.read(block, part).map_err(io_error)?;
+            Ok(())
+        });
+        loaded.map(|()| read_bytes).map_err(port_error)
+    }
+
+    /// Neighbouring blocks, to where there is room.
+    fn keep(&self, block: u64, data: &[u8]) -> Result<(), PortError> {
+        let Some(pool) = &self.pool else { return self.write(block, data) };
+        let write = |block, part: &[u8]| self.write(block, part).map_err(io_error);
+        pool.keep(block, data, true, write).map_err(port_error)
+    }
+
+    /// What is compressed of blocks that nobody names goes. One that is being written stays: who has
+    /// the block next waits for that.
+    fn unkeep(&self, blocks: Range<u64>) {
+        if let Some(pool) = &self.pool {
+            pool.forget_idle(blocks);
+        }
     }
 
     /// The heap of a process that has no memory yet.
@@ -219,6 +315,7 @@ impl Scratch {
                 self.store.punch(range.start * PAGE_BYTES, (range.end - range.start) * PAGE_BYTES);
             blocks.free_blocks += range.end - range.start;
             blocks.free.insert(range.clone());
+            self.unkeep(range.clone());
         }
         if !freed.is_empty() {
             self.full.store(false, Ordering::Relaxed);
@@ -296,7 +393,7 @@ impl HeapStore {
                 n += 1;
             }
             let piece = &mut data[at * page..(at + n) * page];
-            read += self.scratch.store.load(start * PAGE_BYTES, piece)?;
+            read += self.scratch.load(start, piece)?;
             at += n;
         }
         Ok(read)
@@ -321,15 +418,7 @@ impl HeapStore {
             while at + n < count && places[at + n] == Some(start + n as u64) {
                 n += 1;
             }
-            let piece = &data[at * page..(at + n) * page];
-            if let Err(error) = self.scratch.store.store(start * PAGE_BYTES, piece) {
-                let full =
-                    matches!(error, PortError::Io(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
-                if full {
-                    self.scratch.note_full();
-                }
-                return Err(error);
-            }
+            self.scratch.keep(start, &data[at * page..(at + n) * page])?;
             at += n;
         }
         Ok(())
@@ -345,6 +434,7 @@ impl HeapStore {
             if *zero {
                 if let Some(freed) = blocks.replace(self.number, page, 0) {
                     blocks.give_back(freed);
+                    self.scratch.unkeep(freed..freed + 1);
                 }
                 continue;
             }
@@ -359,6 +449,7 @@ impl HeapStore {
             let name = u32::try_from(block + 1).map_err(|_| PortError::Io(libc::ENOSPC))?;
             if let Some(freed) = blocks.replace(self.number, first + i as u64, name) {
                 blocks.give_back(freed);
+                self.scratch.unkeep(freed..freed + 1);
             }
             places[i] = Some(block);
         }
@@ -370,6 +461,15 @@ impl HeapStore {
             blocks.room = room;
         }
         Ok(places)
+    }
+
+    /// A page's content is in a frame now, and what is compressed of it goes. True: nobody else has the
+    /// content from now on, so that the frame is dirty. Where another heap needs it, it stays.
+    #[must_use]
+    pub fn take_kept(&self, page: u64) -> bool {
+        let Some(pool) = &self.scratch.pool else { return false };
+        let blocks = self.scratch.lock();
+        blocks.own_block(self.number, page).is_some_and(|block| pool.hand_over(block))
     }
 
     /// Whether a page that is not dirty yet may become so: not while what is dirty finds no room.
@@ -431,6 +531,7 @@ impl Drop for HeapStore {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::compressed::Codec;
     use proptest::prelude::*;
 
     fn page(value: u8) -> Vec<u8> {
@@ -439,7 +540,7 @@ mod tests {
 
     #[test]
     fn a_page_of_zeros_takes_no_room() {
-        let scratch = Scratch::create(&std::env::temp_dir()).unwrap();
+        let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
         let heap = scratch.heap();
         let mut data = page(9);
         assert_eq!(heap.load(77, &mut data).unwrap(), 0);
@@ -454,7 +555,7 @@ mod tests {
 
     #[test]
     fn parent_and_child_share_what_neither_wrote() {
-        let scratch = Scratch::create(&std::env::temp_dir()).unwrap();
+        let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
         let parent = scratch.heap();
         for i in 0..600 {
             parent.store(i, &page(i as u8 | 1)).unwrap();
@@ -480,6 +581,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Store(usize, u64, Vec<u8>),
+        Take(usize, u64, u64),
         Forget(usize, u64, u64),
         Fork(usize),
         End(usize),
@@ -487,41 +589,87 @@ mod tests {
 
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
-            8 => (0..4usize, 0..1100u64, prop::collection::vec(0..4u8, 1..40))
+            8 => (0..4usize, 0..1100u64, prop::collection::vec(0..6u8, 1..40))
                 .prop_map(|(h, p, v)| Step::Store(h, p, v)),
+            4 => (0..4usize, 0..1100u64, 1..40u64).prop_map(|(h, p, n)| Step::Take(h, p, n)),
             3 => (0..4usize, 0..1100u64, 1..900u64).prop_map(|(h, p, n)| Step::Forget(h, p, n)),
             2 => (0..4usize).prop_map(Step::Fork),
             1 => (0..4usize).prop_map(Step::End),
         ]
     }
 
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
+    /// Pages of the same byte compress, those of 4 and 5 do not.
+    fn filled(value: u8) -> Vec<u8> {
+        let mut x = u64::from(value);
+        let mut dense = || {
+            x = x.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (x >> 56) as u8
+        };
+        (0..PAGE_BYTES).map(|_| if value < 4 { value } else { dense() }).collect()
+    }
 
-        /// Against a map of page contents for each heap.
+    #[derive(Clone, Default)]
+    struct Model {
+        pages: BTreeMap<u64, u8>,
+        /// Those that are in a frame only.
+        taken: BTreeMap<u64, u8>,
+    }
+
+    impl Model {
+        /// What is dirty goes back, as before a fork.
+        fn put_back(&mut self, heap: &HeapStore) {
+            for (page, value) in std::mem::take(&mut self.taken) {
+                heap.store(page, &filled(value)).unwrap();
+            }
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(60))]
+
+        /// Against a map of page contents for each heap; in front of the file is nothing, or room for
+        /// some compressed pages.
         #[test]
-        fn heaps_hold_what_was_stored(steps in prop::collection::vec(step(), 1..60)) {
-            let scratch = Scratch::create(&std::env::temp_dir()).unwrap();
-            let mut heaps = vec![(scratch.heap(), BTreeMap::<u64, u8>::new())];
+        fn heaps_hold_what_was_stored(
+            steps in prop::collection::vec(step(), 1..60),
+            room in prop::option::of(1..200u64),
+        ) {
+            let pool = room.map(|pages| Pool::new(PAGE_BYTES as usize, pages * 300, Codec::Lz4));
+            let scratch = Scratch::create(&std::env::temp_dir(), pool).unwrap();
+            let mut heaps = vec![(scratch.heap(), Model::default())];
             for step in steps {
                 let of = |h: usize, heaps: &Vec<_>| h % heaps.len();
                 match step {
                     Step::Store(h, first, values) => {
                         let h = of(h, &heaps);
-                        let data: Vec<u8> = values.iter().flat_map(|&v| page(v)).collect();
+                        let data: Vec<u8> = values.iter().flat_map(|&v| filled(v)).collect();
                         heaps[h].0.store(first, &data).unwrap();
-                        for (i, v) in values.iter().enumerate() {
-                            heaps[h].1.insert(first + i as u64, *v);
+                        for (page, v) in (first..).zip(values) {
+                            heaps[h].1.pages.insert(page, v);
+                            heaps[h].1.taken.remove(&page);
+                        }
+                    }
+                    Step::Take(h, first, pages) => {
+                        let h = of(h, &heaps);
+                        let (heap, model) = &mut heaps[h];
+                        for page in first..first + pages {
+                            if heap.take_kept(page) {
+                                model.taken.insert(page, model.pages[&page]);
+                            }
                         }
                     }
                     Step::Forget(h, first, pages) => {
                         let h = of(h, &heaps);
                         heaps[h].0.forget(first..first + pages);
-                        heaps[h].1.retain(|p, _| !(first..first + pages).contains(p));
+                        let goes = |p: &u64| (first..first + pages).contains(p);
+                        heaps[h].1.pages.retain(|p, _| !goes(p));
+                        heaps[h].1.taken.retain(|p, _| !goes(p));
                     }
                     Step::Fork(h) if heaps.len() < 4 => {
                         let h = of(h, &heaps);
-                        let child = (heaps[h].0.fork(), heaps[h].1.clone());
+                        let (heap, model) = &mut heaps[h];
+                        model.put_back(heap);
+                        let child = (heap.fork(), model.clone());
                         heaps.push(child);
                     }
                     Step::End(h) if heaps.len() > 1 => {
@@ -531,16 +679,20 @@ mod tests {
                     _ => {}
                 }
             }
+            for (heap, model) in &mut heaps {
+                model.put_back(heap);
+            }
             for (heap, model) in &heaps {
                 let mut data = vec![0; 1200 * PAGE_BYTES as usize];
                 heap.load(0, &mut data).unwrap();
                 for (p, content) in data.chunks_exact(PAGE_BYTES as usize).enumerate() {
-                    let value = model.get(&(p as u64)).copied().unwrap_or(0);
-                    prop_assert!(content.iter().all(|&b| b == value), "page {}", p);
+                    let value = model.pages.get(&(p as u64)).copied().unwrap_or(0);
+                    prop_assert!(content == filled(value), "page {}", p);
                 }
             }
             drop(heaps);
             prop_assert_eq!(scratch.used_blocks(), 0);
+            prop_assert_eq!(scratch.kept_bytes(), 0);
         }
     }
 }

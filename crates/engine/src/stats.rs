@@ -21,7 +21,8 @@ pub struct FileCounts {
     pub write_backs: u64,
     /// Bytes fetched from storage.
     pub read_bytes: u64,
-    /// Bytes written to storage.
+    /// Bytes written to storage. Of a heap whose pages are compressed in memory first, none: which of
+    /// several heaps a page is of that gives way later is not known.
     pub written_bytes: u64,
 }
 
@@ -194,6 +195,25 @@ pub struct StandbyReport {
     pub end: Option<String>,
 }
 
+/// Pages of heaps that stayed in memory compressed.
+#[derive(Clone, Copy, Default, Debug, Serialize)]
+pub struct CompressedReport {
+    /// The most memory that they might take.
+    pub limit_bytes: u64,
+    /// The most that they took.
+    pub memory_bytes_max: u64,
+    /// Pages that were put in.
+    pub kept_pages: u64,
+    /// Pages that were refused, since they do not compress to three quarters.
+    pub refused_pages: u64,
+    /// Pages that came back from there.
+    pub found_pages: u64,
+    /// Pages that were written to the scratch file after all, to make room.
+    pub written_pages: u64,
+    /// Bytes that pages took on average, of 4,096; 0 if there were none.
+    pub page_bytes: u64,
+}
+
 /// What a run counted, in total and per file. The names are relied on by scripts.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Stats {
@@ -211,6 +231,8 @@ pub struct Stats {
     /// How long files that were only read stayed the kernel's before they were managed, because
     /// nothing could be won; none if there was no such time.
     pub standby: Option<StandbyReport>,
+    /// Heap pages that stayed in memory compressed; none without `--compress`.
+    pub compressed: Option<CompressedReport>,
     /// Major faults on pages that were evicted before.
     pub refaults: u64,
     /// Pages fetched ahead of need.

@@ -103,6 +103,8 @@ pub struct Brain {
     pub(crate) streams: Vec<Streams>,
     /// Sequential touches of unmapped pages.
     pub(crate) touches: Vec<Streams>,
+    /// By segment: victims are written without their neighbours.
+    pub(crate) written_alone: Vec<bool>,
     /// Read-ahead steps taken so far: the clock of streams.
     pub(crate) steps: u64,
     pub(crate) plan: Plan,
@@ -149,6 +151,7 @@ impl Brain {
             sampled: Sampled::default(),
             streams: Vec::new(),
             touches: Vec::new(),
+            written_alone: Vec::new(),
             steps: 0,
             plan: Plan::default(),
             counts: Counts::default(),
@@ -175,6 +178,12 @@ impl Brain {
                 if self.streams.len() <= segment.0 as usize {
                     self.streams.resize_with(segment.0 as usize + 1, Streams::learning);
                     self.touches.resize_with(segment.0 as usize + 1, Streams::default);
+                    self.written_alone.resize(segment.0 as usize + 1, false);
+                }
+            }
+            Input::Along { segment, allowed } => {
+                if let Some(alone) = self.written_alone.get_mut(segment.0 as usize) {
+                    *alone = !allowed;
                 }
             }
             Input::Around { segment, allowed } => self.around.allow(segment, allowed),
@@ -844,6 +853,9 @@ impl Brain {
         }
         self.pages.close(segment);
         self.around.allow(segment, false);
+        if let Some(alone) = self.written_alone.get_mut(segment.0 as usize) {
+            *alone = false;
+        }
         if let Some(streams) = self.streams.get_mut(segment.0 as usize) {
             *streams = Streams::learning();
         }

@@ -24,6 +24,15 @@ pub enum Input {
         /// They may.
         allowed: bool,
     },
+    /// Whether dirty neighbours of a victim are written along with it. They are before this says
+    /// otherwise: one request for all costs hardly more than one for the victim alone. Where storage
+    /// keeps pages compressed in memory first, each is work of its own.
+    Along {
+        /// Which.
+        segment: Segment,
+        /// They are.
+        allowed: bool,
+    },
     /// A segment is gone; all its pages were dropped before.
     Close {
         /// Which.
@@ -112,7 +121,8 @@ pub enum Input {
     },
     /// Resident pages that [`stored_next`](crate::Brain::stored_next) or
     /// [`stored_ahead`](crate::Brain::stored_ahead) named may be stored to from now on without a
-    /// fault: they count as dirty, and nobody has used them.
+    /// fault, or pages that came have no other copy any more: they count as dirty, and nobody has
+    /// stored to them.
     Writable {
         /// The first page.
         place: Place,
@@ -189,6 +199,7 @@ impl Input {
             Input::Unmap { place } => (17, at(place), 0),
             Input::Policy { number, frames } => (18, u64::from(number), u64::from(frames)),
             Input::Around { segment, allowed } => (19, u64::from(segment.0), u64::from(allowed)),
+            Input::Along { segment, allowed } => (22, u64::from(segment.0), u64::from(allowed)),
         }
     }
 
@@ -218,6 +229,7 @@ impl Input {
             16 => Input::Map { place },
             17 => Input::Unmap { place },
             19 => Input::Around { segment: Segment(u32::try_from(a).ok()?), allowed: b != 0 },
+            22 => Input::Along { segment: Segment(u32::try_from(a).ok()?), allowed: b != 0 },
             18 => Input::Policy { number: u32::try_from(a).ok()?, frames: u32::try_from(b).ok()? },
             _ => return None,
         })

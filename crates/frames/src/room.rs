@@ -93,6 +93,9 @@ impl Brain {
 
     /// Dirty neighbours that the policy holds are written with the victim: one request for all.
     fn clean_around(&mut self, place: Place) {
+        if self.written_alone[place.segment.0 as usize] {
+            return;
+        }
         let wanted = |b: &Brain, index: u64| {
             b.flag(Place { index, ..place }) & (DIRTY | IN_POLICY) == DIRTY | IN_POLICY
         };

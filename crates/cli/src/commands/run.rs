@@ -15,6 +15,7 @@ Examples:
   pagekeeper run --memory 256M -- sqlite3 shop.db 'SELECT …'
   pagekeeper run --policy mru --memory 256M --files '*.db' -- sqlite3 shop.db 'SELECT …'
   pagekeeper run --policy scan.hipec --watch --memory 256M -- sqlite3 shop.db < report.sql
+  pagekeeper run --heap --compress --memory 1G -- sort -S 2G access.log
 
 `pagekeeper switch` changes the policy of a program that runs.
 
@@ -51,6 +52,18 @@ pub(crate) struct Args {
     /// `auto` leaves files that are only read to the kernel as long as nothing can be won
     #[arg(long)]
     from_start: bool,
+    /// Keep heap pages that leave memory compressed in it, in at most this part of --memory, before they
+    /// go to the file behind them [default: 0; without a value 20]
+    #[arg(
+        long,
+        value_name = "PERCENT",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "20",
+        value_parser = clap::value_parser!(u32).range(0..=90),
+        requires = "heap"
+    )]
+    compress: Option<u32>,
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]
     stats: Option<PathBuf>,
@@ -75,6 +88,9 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
     options.standby = !args.from_start && !job.from_start && job.policy.info().name == "auto";
+    if let (Some(heap), Some(percent)) = (&mut options.heap, args.compress) {
+        heap.compressed_percent = percent;
+    }
     options.record = args.record.map(|path| (path, args.record_inputs));
     options.control = Some(ControlHook(Arc::new(move |control| {
         if let Some((text, path, bytes)) = followed.clone() {

@@ -127,6 +127,48 @@ fn heap_memory_is_left_alone_unless_asked_for() {
     }
 }
 
+/// The same programs, whose pages stay compressed as long as there is room, and come back from there
+/// or from the scratch file. What came back was in its frame alone: counted as clean, it was lost.
+#[test]
+fn compressed_memory_is_what_was_stored() {
+    for (name, kib, percent, arguments) in [
+        ("semantics", 4096, 30, &[][..]),
+        ("asynchronous", 4096, 50, &["32"]),
+        ("stress", 6144, 20, &["3", "50", "1024", "0"]),
+        ("stress", 6144, 50, &["1", "60", "1024", "1"]),
+        ("forks", 3072, 40, &[]),
+        ("generations", 4096, 30, &["60"]),
+        ("fork-threads", 1024, 40, &[]),
+    ] {
+        let Some(done) = part(name, budget(kib).compress(percent).policy("lru"), arguments) else {
+            return;
+        };
+        let of = |what: &str| done.stats()["compressed"][what].as_u64().expect("a count");
+        assert!(of("memory_bytes_max") < of("limit_bytes") + (256 << 10), "{}", done.stats());
+    }
+}
+
+/// Of a text in half of its size nothing has to be read: it fits, compressed. Nor is any of it written
+/// to the scratch file.
+#[test]
+fn what_fits_compressed_costs_no_io() {
+    let script = "
+import numpy
+lines = [b'%08d - - GET /items/%04d HTTP/1.1 200' % (i, i * 7919 % 5000) for i in range(200000)]
+a = numpy.array(lines)
+b = numpy.concatenate([a[1::2], a[::2]])
+for _ in range(3):
+    a, b = b[::-1].copy(), a
+print(a[12345], b[54321], int(a.view(numpy.uint8).astype(numpy.uint32).sum()))
+";
+    let budget = |percent| budget(24 << 10).compress(percent);
+    let Some(plain) = in_python("heap-text", &budget(0), script) else { return };
+    let done = in_python("heap-text-compressed", &budget(60), script).expect("it ran before");
+    assert!(plain.total("read_bytes") > 4 << 20, "{}", plain.total("read_bytes"));
+    assert_eq!((done.total("read_bytes"), done.total("written_bytes")), (0, 0));
+    assert!(done.stats()["compressed"]["kept_pages"].as_u64() > Some(1000));
+}
+
 /// What does not fit the budget goes to the scratch directory, which is empty to look at.
 fn filling(name: &str, seconds: u64) -> (Scratch, runs::Tree) {
     let place = Scratch::new(name);

@@ -210,6 +210,8 @@ pub(crate) struct Budget {
     pub(crate) files: Vec<String>,
     /// Heap memory is managed too: allocations of so many bytes.
     pub(crate) heap_bytes: Option<u64>,
+    /// And what leaves memory stays compressed in this part of the budget first.
+    pub(crate) compress_percent: u32,
 }
 
 impl Budget {
@@ -220,11 +222,16 @@ impl Budget {
             min_size_bytes: 0,
             files: Vec::new(),
             heap_bytes: None,
+            compress_percent: 0,
         }
     }
 
     pub(crate) fn heap(self, least_bytes: u64) -> Budget {
         Budget { heap_bytes: Some(least_bytes), ..self }
+    }
+
+    pub(crate) fn compress(self, percent: u32) -> Budget {
+        Budget { compress_percent: percent, ..self }
     }
 
     pub(crate) fn policy(self, policy: &'static str) -> Budget {
@@ -249,6 +256,9 @@ pub(crate) fn command(
     };
     let how = ["run", "--policy", budget.policy, "--verbose"];
     let mut command = managing(place, budget, &how);
+    if budget.compress_percent > 0 {
+        command.arg(format!("--compress={}", budget.compress_percent));
+    }
     command.arg("--stats").arg(stats_path(place)).arg("--").arg(program);
     command
 }

@@ -362,6 +362,8 @@ struct Run {
     steps: usize,
     again: u32,
     holes: bool,
+    /// How often storage keeps what it is given in memory, and gives it away.
+    keeps: u32,
     /// Policies that take over one after the other while the programs run.
     swaps: Vec<PolicySpec>,
 }
@@ -371,6 +373,7 @@ fn run(run: Run) {
     let chaos = &world.machine.chaos;
     chaos.set(&chaos.delay, 250);
     chaos.set(&chaos.again, run.again);
+    chaos.set(&chaos.keeps, run.keeps);
     let files = (0..FILES)
         .map(|_| ModelFile {
             no: world.file_with_holes(vec![0; (PAGES * PAGE_BYTES) as usize], run.holes),
@@ -444,6 +447,17 @@ fn run(run: Run) {
 }
 
 fn runs(seed: u64, policy: &'static str, frames: u32, handlers: usize, config: Option<Config>) {
+    keeping(0, seed, policy, frames, handlers, config);
+}
+
+fn keeping(
+    keeps: u32,
+    seed: u64,
+    policy: &'static str,
+    frames: u32,
+    handlers: usize,
+    config: Option<Config>,
+) {
     // More of them to hunt for a rare interleaving.
     let more = std::env::var("PAGEKEEPER_TEST_SEEDS").ok().and_then(|n| n.parse().ok());
     for seed in (0..more.unwrap_or(1u64)).map(|n| seed + n * 100) {
@@ -451,7 +465,7 @@ fn runs(seed: u64, policy: &'static str, frames: u32, handlers: usize, config: O
         watched(60, move || {
             let holes = seed % 2 == 0;
             let swaps = Vec::new();
-            run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, swaps });
+            run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, keeps, swaps });
         });
     }
 }
@@ -496,6 +510,16 @@ fn all_fits_in_memory() {
     runs(8, "mru", 200, 2, None);
 }
 
+/// What storage kept in memory and gave away is in frames alone, and storage has something else: a
+/// page that counted as clean then would come back as that.
+#[test]
+fn what_storage_gave_away_is_written_again() {
+    keeping(700, 12, "lru", 24, 2, None);
+    keeping(700, 13, "fifo", 16, 0, None);
+    keeping(1000, 14, "mru", 40, 4, None);
+    keeping(700, 15, "lru", 32, 2, Some(Config::recording(32, 8)));
+}
+
 /// A program that asks for all that can be asked for. What it keeps is counted as little as LRU's,
 /// so that the frames of a test stay as many.
 fn wishful() -> PolicySpec {
@@ -536,7 +560,8 @@ fn with_swaps(seed: u64, frames: u32, handlers: usize, names: &[&str]) {
     let slack = Some(16);
     let setup = Setup { policy: "lru", frames, seed, handlers, config: None, slack };
     watched(60, move || {
-        run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes: false, swaps });
+        let (holes, keeps) = (false, 0);
+        run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, keeps, swaps });
     });
 }
 

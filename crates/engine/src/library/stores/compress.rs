@@ -78,25 +78,11 @@ impl<S: Store> Store for Compressed<S> {
     }
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
-        let first = offset / PAGE_BYTES;
-        let count = pages.len() / PAGE;
-        let mut missing = 0;
-        for at in 0..=count {
-            let number = first + at as u64;
-            let page = pages.get_mut(at * PAGE..(at + 1) * PAGE);
-            if let Some(page) = page {
-                let Some(found) = self.pool.get(number, page)? else { continue };
-                page[found.len..].fill(0);
-                // It is in a frame now, and what leaves clean is compressed again.
-                self.pool.drop_clean(number);
-            }
-            if missing < at {
-                let part = &mut pages[missing * PAGE..at * PAGE];
-                let had = self.below.load((first + missing as u64) * PAGE_BYTES, part)?;
-                part[had.min((at - missing) * PAGE)..].fill(0);
-            }
-            missing = at + 1;
-        }
+        self.pool.load(offset / PAGE_BYTES, pages, |number, part| {
+            let had = self.below.load(number * PAGE_BYTES, part)?.min(part.len());
+            part[had..].fill(0);
+            Ok(())
+        })?;
         let len = self.below.len()?.saturating_sub(offset);
         Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))
     }
@@ -112,25 +98,7 @@ impl<S: Store> Store for Compressed<S> {
 
     fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
         let first = offset / PAGE_BYTES;
-        let count = bytes.len().div_ceil(PAGE);
-        // Pages that do not compress are written together.
-        let mut refused = 0;
-        for (at, page) in bytes.chunks(PAGE).enumerate() {
-            let kept = self
-                .pool
-                .put(first + at as u64, page, dirty, |number, bytes| self.write(number, bytes))?;
-            if kept {
-                if dirty && refused < at {
-                    let part = &bytes[refused * PAGE..at * PAGE];
-                    self.store((first + refused as u64) * PAGE_BYTES, part)?;
-                }
-                refused = at + 1;
-            }
-        }
-        if dirty && refused < count {
-            self.store((first + refused as u64) * PAGE_BYTES, &bytes[refused * PAGE..])?;
-        }
-        Ok(())
+        self.pool.keep(first, bytes, dirty, |number, bytes| self.write(number, bytes))
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {

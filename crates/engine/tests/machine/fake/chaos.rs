@@ -16,6 +16,8 @@ pub struct Chaos {
     /// Reads go into frames, several for a window, and not into a buffer.
     pub in_place: AtomicU32,
     pub store_eio: AtomicU32,
+    /// What is stored stays in storage's memory, until it is taken from there.
+    pub keeps: AtomicU32,
     pub fill_enomem: AtomicU32,
     pub discard_fails: AtomicU32,
     calls: AtomicU64,

@@ -55,6 +55,8 @@ pub struct FakeFile {
     pub loads: HashMap<u64, u32>,
     pub stores: HashMap<u64, u32>,
     pub reserved: BTreeSet<u64>,
+    /// Pages that storage has in memory only.
+    pub kept: BTreeSet<u64>,
     /// Kept if it is there.
     pub journal: Option<Vec<Event>>,
 }

@@ -320,6 +320,11 @@ impl Port for FakePort {
                 return Err(PortError::Io(EIO));
             }
             *held.stores.entry(i).or_default() += 1;
+            if machine.chaos.hits(&machine.chaos.keeps) {
+                held.kept.insert(i);
+            } else {
+                held.kept.remove(&i);
+            }
             let from = ((i * PAGE_BYTES) as usize).min(held.storage.len());
             let to = (from + part.len()).min(held.storage.len());
             held.storage[from..to].copy_from_slice(&part[..to - from]);
@@ -335,6 +340,29 @@ impl Port for FakePort {
         drop(state);
         machine.chaos.delay();
         Ok(())
+    }
+
+    fn keeps_pages(&self, _file: FileNo) -> bool {
+        self.machine.chaos.may_hit(&self.machine.chaos.keeps)
+    }
+
+    /// Storage has something else from now on.
+    fn take_kept(&self, file: FileNo, index: u64) -> bool {
+        let mut state = self.machine.lock();
+        let held = &mut state.files[file as usize];
+        if !held.kept.remove(&index) {
+            return false;
+        }
+        let from = ((index * PAGE_BYTES) as usize).min(held.storage.len());
+        let to = (from + PAGE_BYTES as usize).min(held.storage.len());
+        held.storage[from..to].fill(0xee);
+        true
+    }
+
+    /// Each takes half of a page.
+    fn kept_pages(&self) -> u32 {
+        let state = self.machine.lock();
+        state.files.iter().map(|held| held.kept.len() as u32).sum::<u32>() / 2
     }
 
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError> {
