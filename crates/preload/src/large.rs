@@ -17,8 +17,8 @@ use libc::{FILE, c_char, c_int, c_void};
 /// `struct _IO_FILE`, whose layout is part of glibc's ABI: programs have `getc_unlocked` compiled
 /// into them.
 #[repr(C)]
-struct Fields {
-    flags: c_int,
+pub(crate) struct Fields {
+    pub(crate) flags: c_int,
     read_ptr: *mut c_char,
     read_end: *mut c_char,
     read_base: *mut c_char,
@@ -29,16 +29,20 @@ struct Fields {
     buf_end: *mut c_char,
     /// `_IO_save_base` to `_chain`.
     unused_before: [usize; 5],
-    fileno: c_int,
+    pub(crate) fileno: c_int,
     /// `_old_offset` to `_lock`; `_flags2` is in the gap before it.
     unused_middle: [usize; 3],
     offset: i64,
-    /// `_codecvt` to `__pad5`.
-    unused_behind: [usize; 5],
-    mode: c_int,
+    unused_codecvt: usize,
+    pub(crate) wide: *mut c_void,
+    /// `_freeres_list` to `__pad5`.
+    unused_behind: [usize; 3],
+    /// Below zero: a stream of bytes; above: a wide one; zero: not used yet.
+    pub(crate) mode: c_int,
 }
 const _: () = assert!(offset_of!(Fields, fileno) == 112);
 const _: () = assert!(offset_of!(Fields, offset) == 144);
+const _: () = assert!(offset_of!(Fields, wide) == 160);
 const _: () = assert!(offset_of!(Fields, mode) == 192);
 
 /// `_IO_NO_READS`, `_IO_IN_BACKUP`, `_IO_CURRENTLY_PUTTING`
@@ -48,8 +52,6 @@ const PUTTING: c_int = 0x800;
 const NOT_SIMPLY_PUTTING: c_int = 0x8 | 0x100 | 0x200;
 /// `_IO_ERR_SEEN`
 const FAILED: c_int = 0x20;
-/// [`Fields::fileno`] of a stream of `fopencookie(3)`.
-const COOKIE: c_int = -2;
 /// [`Fields::offset`]: not known, to be asked for (`_IO_pos_BAD`).
 const UNKNOWN: i64 = -1;
 
@@ -130,7 +132,7 @@ fn concerns(stream: *mut FILE, is_large: impl FnOnce(Glance) -> bool) -> bool {
                 &raw const (*fields).buf_end,
             ),
         };
-        is_large(at) && (&raw const (*fields).fileno).read_volatile() == COOKIE
+        is_large(at) && stdio::descriptor(stream).is_some()
     }
 }
 

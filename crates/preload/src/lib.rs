@@ -70,6 +70,7 @@ mod stdio;
 mod table;
 mod transfer;
 mod userfault;
+mod wide;
 
 /// Ends the program with a message: nothing may unwind into it, and nothing may hang.
 #[cfg(panic = "abort")]

@@ -186,8 +186,7 @@ real_functions! {
         fileno(stream: *mut FILE) -> c_int, otherwise -1;
         fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::stdio::CookieCalls)
             -> *mut FILE, otherwise core::ptr::null_mut();
-        setvbuf(stream: *mut FILE, buffer: *mut c_char, mode: c_int, bytes: size_t) -> c_int,
-            otherwise -1;
+        perror(text: *const c_char) -> (), otherwise Default::default();
         mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int, otherwise -1;
         shm_open(name: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
         execvpe(file: *const c_char, argv: Argv, env: Argv) -> c_int, otherwise -1;

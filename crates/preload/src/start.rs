@@ -1,6 +1,6 @@
 //! What happens when the library is loaded.
 
-use crate::{allocation, environment, files, fork, heap, raw_call, real, state, stdio, table};
+use crate::{allocation, environment, files, fork, heap, raw_call, real, state, stdio, table, wide};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -26,5 +26,6 @@ extern "C" fn start() {
         heap::begin(least);
     }
     files::announce_executed();
+    wide::learn();
     stdio::adopt_standard_streams();
 }

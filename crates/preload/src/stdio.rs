@@ -9,10 +9,11 @@ use crate::files;
 use crate::first_use;
 use crate::raw;
 use crate::table;
+use crate::large::Fields;
 use crate::transfer;
-use crate::{bounce, change, large, raw_call, real, state};
+use crate::{bounce, change, large, raw_call, real, state, wide};
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
 
 /// `cookie_io_functions_t`.
@@ -28,10 +29,11 @@ pub(crate) struct CookieCalls {
 const CALLS: CookieCalls =
     CookieCalls { read: cookie_read, write: cookie_write, seek: cookie_seek, close: cookie_close };
 
+/// `_IO_UNBUFFERED`
+const UNBUFFERED: c_int = 0x2;
+
 /// The stream of each descriptor that has one of ours.
 static STREAMS: AtomicPtr<AtomicPtr<FILE>> = AtomicPtr::new(core::ptr::null_mut());
-/// One above the highest descriptor that ever had one.
-static STREAMS_USED: AtomicU32 = AtomicU32::new(0);
 
 fn stream_of(fd: c_int) -> Option<&'static AtomicPtr<FILE>> {
     let streams = STREAMS.load(Ordering::Acquire);
@@ -44,8 +46,9 @@ fn stream_of(fd: c_int) -> Option<&'static AtomicPtr<FILE>> {
 
 /// The descriptor of a stream of ours.
 pub(crate) fn descriptor(stream: *mut FILE) -> Option<c_int> {
-    (0..STREAMS_USED.load(Ordering::Acquire) as c_int)
-        .find(|&fd| stream_of(fd).is_some_and(|known| known.load(Ordering::Acquire) == stream))
+    // SAFETY: the program's own stream; another thread may be using it.
+    let fd = unsafe { (&raw const (*stream.cast::<Fields>()).fileno).read_volatile() };
+    stream_of(fd).filter(|known| known.load(Ordering::Acquire) == stream).map(|_| fd)
 }
 
 fn remember(fd: c_int, stream: *mut FILE) -> bool {
@@ -62,8 +65,12 @@ fn remember(fd: c_int, stream: *mut FILE) -> bool {
             raw::munmap(addr, bytes);
         }
     }
-    STREAMS_USED.fetch_max(fd as u32 + 1, Ordering::AcqRel);
-    stream_of(fd).map(|known| known.store(stream, Ordering::Release)).is_some()
+    let Some(known) = stream_of(fd) else { return false };
+    // SAFETY: a new stream, which nobody else has.
+    unsafe { (*stream.cast::<Fields>()).fileno = fd };
+    wide::allow(stream, fd);
+    known.store(stream, Ordering::Release);
+    true
 }
 
 extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, bytes: size_t) -> ssize_t {
@@ -112,10 +119,15 @@ extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) 
 
 extern "C" fn cookie_close(cookie: *mut c_void) -> c_int {
     let fd = cookie as usize as c_int;
+    forget(fd);
+    files::close(fd, || real::close(fd))
+}
+
+/// A descriptor's stream is ours no more.
+fn forget(fd: c_int) {
     if let Some(known) = stream_of(fd) {
         known.store(core::ptr::null_mut(), Ordering::Release);
     }
-    files::close(fd, || real::close(fd))
 }
 
 /// What a mode string asks of `open(2)`; none if it is not one.
@@ -227,9 +239,11 @@ pub(crate) fn freopen(path: *const c_char, mode: *const c_char, stream: *mut FIL
     if matches!(state::view(), state::View::Foreign) {
         return real::freopen(path, mode, stream);
     }
-    let old = descriptor(stream);
-    if let Some(fd) = old {
-        return reopen_cookie(fd, path, mode, stream);
+    match descriptor(stream) {
+        // glibc's own but for its name: which it becomes whole.
+        Some(fd) if wide::is(stream) => forget(fd),
+        Some(fd) => return reopen_cookie(fd, path, mode, stream),
+        None => {}
     }
     let before = real::fileno(stream);
     if let (true, state::View::Ready(state)) = (before >= 0, state::view()) {
@@ -287,6 +301,7 @@ fn reopen_cookie(
         let word = stream.cast::<c_int>();
         *word = (*word & !(UNBUFFERED_STATE | NO_READS | NO_WRITES | APPENDS)) | access;
     }
+    wide::allow(stream, fd);
     // Makes stdio forget the old file's position.
     let end = flags & libc::O_APPEND != 0 && access & NO_READS != 0;
     real::fseeko(stream, 0, if end { libc::SEEK_END } else { libc::SEEK_SET });
@@ -323,30 +338,49 @@ pub(crate) fn fclose(stream: *mut FILE) -> c_int {
     if !state::active() || stream.is_null() {
         return real::fclose(stream);
     }
+    match descriptor(stream) {
+        Some(fd) if wide::is(stream) => forget(fd),
+        // Its close comes back to us.
+        Some(_) => return real::fclose(stream),
+        None => {}
+    }
     let errno = raw::errno();
     let fd = real::fileno(stream);
     raw::set_errno(errno);
     if fd < 0 {
-        // One of ours (its close comes back to us), or one without a descriptor.
         return real::fclose(stream);
     }
     files::close(fd, || real::fclose(stream))
 }
 
-/// `fileno(3)`.
-pub(crate) fn fileno(stream: *mut FILE) -> c_int {
-    let errno = raw::errno();
-    let fd = real::fileno(stream);
-    if fd >= 0 {
-        return fd;
+/// `perror(3)`, which for a stream that nobody has used writes through one of its own.
+pub(crate) fn perror(text: *const c_char) {
+    // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.
+    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"stderr".as_ptr()) };
+    if variable.is_null() {
+        return real::perror(text);
     }
-    match descriptor(stream) {
-        Some(fd) => {
-            raw::set_errno(errno);
-            fd
+    // SAFETY: as above; programs may change it, as they may any variable.
+    let stream = unsafe { *variable.cast::<*mut FILE>() };
+    if stream.is_null() || descriptor(stream).is_none() {
+        return real::perror(text);
+    }
+    large::locked(stream, || {
+        let mode = |from: c_int, to: c_int| {
+            // SAFETY: a stream of ours, locked.
+            let fields = unsafe { &mut *stream.cast::<Fields>() };
+            let was = fields.mode == from;
+            if was {
+                fields.mode = to;
+            }
+            was
+        };
+        let unused = mode(0, -1);
+        real::perror(text);
+        if unused {
+            mode(-1, 0);
         }
-        None => fd,
-    }
+    });
 }
 
 /// Gives the standard streams of a program that was started with managed files for them streams
@@ -364,7 +398,10 @@ pub(crate) fn adopt_standard_streams() {
             continue;
         }
         if fd == 2 {
-            real::setvbuf(stream, core::ptr::null_mut(), libc::_IONBF, 0);
+            // As glibc's own: `setvbuf(3)` would give it a buffer of one byte, which it then kept when
+            // the program asked for lines.
+            // SAFETY: a new stream; no other thread runs yet.
+            unsafe { (*stream.cast::<Fields>()).flags |= UNBUFFERED };
         }
         // SAFETY: as above; no other thread runs yet.
         unsafe { *variable.cast::<*mut FILE>() = stream };

@@ -383,3 +383,21 @@ fn programs_that_open_files_together_share_them() {
     assert_eq!(done.text(), "together\n");
     assert_eq!(done.managed_files(), 200);
 }
+
+/// `rev` and `column`, whose characters are wide, got SIGSEGV, or wrote nothing, when their output was
+/// a file; and each piece that a shell told its standard error, by lines, was a write of its own.
+#[test]
+fn streams_are_wide_and_buffered_as_libcs_own() {
+    if !runs::ready() {
+        return;
+    }
+    let streams = runs::compiled("streams.c", &[], "streams");
+    let script = format!("{} <in >out 2>err; echo $?", streams.display());
+    let prepare = |place: &Scratch| drop(place.put("in", "ein\nd\u{f6}rfer\nende"));
+    // Smaller than what is managed, too: nobody knows what becomes of a file that is opened.
+    for min_size_bytes in [1, 1 << 20] {
+        let budget = Budget { min_size_bytes, ..Budget::kib(64) };
+        let done = same("streams", &budget, "sh", &["-c", &script], prepare).ok();
+        assert_eq!(done.text(), "0\n");
+    }
+}

@@ -27,8 +27,8 @@ export! {
 }
 
 export! {
-    as fileno, fileno_unlocked;
-    fn (stream: *mut FILE) -> c_int { stdio::fileno(stream) }
+    as perror;
+    fn (text: *const c_char) { stdio::perror(text) }
 }
 
 /// Whole items of a number of bytes.
