@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Programs that map their indexes: builds one, asks it, and prints what was found.
 #
-#   scripts/indexes.sh blast|bowtie2|rocksdb|slapd PLACE [COMMAND...]
+#   scripts/indexes.sh blast|bowtie2|git|rocksdb|samtools|slapd PLACE [COMMAND...]
 #
 # COMMAND is what stands before each program: nothing, or `pagekeeper run ... --`. PLACE is emptied.
 # slapd is killed (-9) in the midst of its load and started again.
@@ -58,6 +58,55 @@ of_rocksdb() {
         run ldb --db="$database" checkconsistency
         run ldb --db="$database" scan | md5sum
     done
+}
+
+# Reads at places in no order; sorted, so that parts of it are merged from files.
+of_samtools() {
+    genome
+    awk 'BEGIN { srand(6) }
+        /^>/ { name = substr($1, 2); at = 0; print "@SQ\tSN:" name "\tLN:256000" > "header.sam"; next }
+        { for (n = 0; n < 4; n++)
+              printf "%07d\tr%d\t0\t%s\t%d\t60\t80M\t*\t0\t0\t%s\t*\n",
+                  10000000 * rand(), NR * 4 + n, name, at + 1, $1
+          at += 80 }' genome.fa | sort | cut -f 2- >body.sam
+    cat header.sam body.sam >reads.sam
+    run samtools view --no-PG -b -o reads.bam reads.sam || echo failed
+    run samtools sort --no-PG -m 2M -@ 2 -T part -o sorted.bam reads.bam || echo failed
+    run samtools index sorted.bam && run samtools faidx genome.fa || echo failed
+    run samtools view sorted.bam chr2:1000-90000 chr7:200000-250000 | md5sum
+    run samtools mpileup -f genome.fa sorted.bam | md5sum
+    run samtools view --no-PG -C -T genome.fa -o sorted.cram sorted.bam || echo failed
+    run samtools view -T genome.fa sorted.cram | md5sum
+    md5sum sorted.bam sorted.bam.bai
+}
+
+# Packs that are looked at through small windows.
+of_git() {
+    local n who
+    for who in AUTHOR COMMITTER; do
+        export "GIT_${who}_NAME=x" "GIT_${who}_EMAIL=x" "GIT_${who}_DATE=1600000000 +0000"
+    done
+    export HOME="$PWD" GIT_CONFIG_NOSYSTEM=1
+    git init -q r && cd r || exit 1
+    echo log >.git/info/exclude
+    git config core.packedGitWindowSize 32k && git config core.packedGitLimit 256k
+    git config core.bigFileThreshold 200k && git config pack.threads 1 && git config gc.auto 0
+    awk 'BEGIN { srand(5)
+        for (n = 0; n < 1500; n++) {
+            for (line = 0; line < 20 + n % 40; line++) printf "%d %s\n", n, rand() > "f" n
+            close("f" n)
+        }
+        for (line = 0; line < 200000; line++) print rand() > "big" }'
+    run git add -A && run git commit -qm first || echo failed
+    for n in $(seq 0 7 1499); do echo more >>"f$n"; done
+    echo more >>big
+    run git commit -qam second && run git gc -q --aggressive --prune=now || echo failed
+    run git fsck --full --strict && run git verify-pack -v .git/objects/pack/*.idx | md5sum
+    run git clone -q --no-local . ../copy && git -C ../copy log --stat | md5sum
+    run git archive HEAD~1 | md5sum
+    run git repack -adfq --depth=10 && run git cat-file --batch-all-objects --batch-check | md5sum
+    git rev-parse HEAD
+    run git status --short
 }
 
 of_slapd() {

@@ -15,8 +15,8 @@
 # `servers` are postgres, redis and mariadb under load, killed in its midst and started again
 # (scripts/servers.sh); those that are installed.
 #
-# `indexes` are programs that map what they search (scripts/indexes.sh): blast, bowtie2, RocksDB's tools
-# and slapd, those that are installed.
+# `indexes` are programs that map what they search (scripts/indexes.sh): blast, bowtie2, git,
+# RocksDB's tools, samtools and slapd, those that are installed.
 #
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
 # stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
@@ -425,7 +425,7 @@ servers() {
 
 indexes() {
     local name place="$work/indexes"
-    for name in blast:blastn bowtie2:bowtie2 rocksdb:db_bench slapd:slapd; do
+    for name in blast:blastn bowtie2:bowtie2 git:git rocksdb:db_bench samtools:samtools slapd:slapd; do
         is_there "${name%:*}" "${name#*:}" || continue
         both_ways scripts/indexes.sh "${name%:*}" "$place" \
             "--memory 4M --policy clock --min-size 4096" \

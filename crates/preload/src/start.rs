@@ -1,6 +1,8 @@
 //! What happens when the library is loaded.
 
-use crate::{allocation, environment, files, fork, heap, raw_call, real, state, stdio, table, wide};
+use crate::{
+    allocation, environment, files, fork, heap, raw_call, real, state, stdio, table, wide,
+};
 
 #[used]
 #[unsafe(link_section = ".init_array")]

@@ -7,9 +7,9 @@
 
 use crate::files;
 use crate::first_use;
+use crate::large::Fields;
 use crate::raw;
 use crate::table;
-use crate::large::Fields;
 use crate::transfer;
 use crate::{bounce, change, large, raw_call, real, state, wide};
 use core::ffi::CStr;
