@@ -8,7 +8,7 @@
 //! else's.
 
 use crate::large::Fields;
-use crate::{raw, table};
+use crate::raw;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{FILE, c_int, c_void};
 
@@ -20,7 +20,10 @@ type Room = [usize; ROOM_WORDS];
 static CALLS: AtomicUsize = AtomicUsize::new(0);
 /// At which word of the room.
 static CALLS_AT: AtomicUsize = AtomicUsize::new(0);
-/// A room for each descriptor.
+/// Descriptors that have one: 1.3 MB of addresses, which a program's limits (`RLIMIT_DATA`) count. A
+/// stream on a higher one stays one of bytes.
+const ROOMS_MAX: u32 = 4096;
+/// A room for each of these descriptors.
 static ROOMS: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks at a stream of glibc's for how it is made.
@@ -46,11 +49,11 @@ pub(crate) fn learn() {
 /// Makes a new stream of ours one that may become wide.
 pub(crate) fn allow(stream: *mut FILE, fd: c_int) {
     let calls = CALLS.load(Ordering::Relaxed);
-    if calls == 0 || fd as u32 >= table::DESCRIPTORS_MAX {
+    if calls == 0 || fd as u32 >= ROOMS_MAX {
         return;
     }
     if ROOMS.load(Ordering::Acquire) == 0 {
-        let bytes = table::DESCRIPTORS_MAX as usize * size_of::<Room>();
+        let bytes = ROOMS_MAX as usize * size_of::<Room>();
         let addr = raw::reserve(bytes);
         if addr == 0 {
             return;
@@ -61,7 +64,7 @@ pub(crate) fn allow(stream: *mut FILE, fd: c_int) {
         }
     }
     let room = (ROOMS.load(Ordering::Acquire) as *mut Room).wrapping_add(fd as usize);
-    // SAFETY: mapped for DESCRIPTORS_MAX rooms, never unmapped. The stream is new: nobody else has it,
+    // SAFETY: mapped for ROOMS_MAX rooms, never unmapped. The stream is new: nobody else has it,
     // and no other that is in use has its descriptor.
     unsafe {
         room.write([0; ROOM_WORDS]);
