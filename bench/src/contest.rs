@@ -4,7 +4,7 @@
 use crate::machine::Machine;
 use crate::run::{ALLOWANCE_BYTES, Measured, Pager, Program, run_within};
 use crate::table::{self, Spread};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -25,6 +25,8 @@ pub struct Contender {
     pub allowance_bytes: u64,
     /// What it did, a run each.
     pub runs: Vec<Measured>,
+    /// Runs that the kernel ended, having swap: to be told, and no failure of ours.
+    pub failed: u32,
 }
 
 impl Contender {
@@ -43,6 +45,7 @@ impl Contender {
             memory_bytes: None,
             allowance_bytes: ALLOWANCE_BYTES,
             runs: Vec::new(),
+            failed: 0,
         }
     }
 
@@ -58,13 +61,20 @@ impl Contender {
                 "elapsed_ns": r.elapsed_ns, "cpu_ns": r.cpu_ns, "read_bytes": r.read_bytes,
                 "device_read_bytes": r.device_read_bytes, "major_faults": r.major_faults,
                 "peak_bytes": r.peak_bytes,
+                "swap": r.swap.map(|s| json!({
+                    "device_in_pages": s.device_in, "device_out_pages": s.device_out,
+                    "zswap_in_pages": s.pool_in, "zswap_out_pages": s.pool_out,
+                    "compressed_peak_bytes": s.pool_peak_bytes,
+                })),
                 "answer": r.answer, "told": r.told, "stats": r.stats,
             })
         });
         json!({
             "name": self.name, "read_ahead_kib": self.read_ahead_kib,
+            "memory_bytes": self.memory_bytes, "allowance_bytes": self.allowance_bytes,
+            "options": self.program.options.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>(),
             "command": self.program.command.iter().map(|a| a.to_string_lossy()).collect::<Vec<_>>(),
-            "runs": runs.collect::<Vec<_>>(),
+            "failed": self.failed, "runs": runs.collect::<Vec<_>>(),
         })
     }
 }
@@ -84,9 +94,15 @@ pub fn interleave(
             eprint!("\r\x1b[K{}/{repeats} {}", repeat + 1, c.name);
             let _guard = machine.read_ahead(c.read_ahead_kib)?;
             let own = c.memory_bytes.unwrap_or(memory_bytes);
-            let measured = run_within(machine, &c.program, &c.pager, own, own + c.allowance_bytes)
-                .with_context(|| c.name.clone())?;
-            c.runs.push(measured);
+            let cgroup_bytes = own + c.allowance_bytes;
+            match run_within(machine, &c.program, &c.pager, own, cgroup_bytes) {
+                Ok(measured) => c.runs.push(measured),
+                Err(error) if matches!(c.pager, Pager::Swapping(_)) => {
+                    eprintln!("\r\x1b[K{}: {error:#}", c.name);
+                    c.failed += 1;
+                }
+                Err(error) => return Err(error.context(c.name.clone())),
+            }
         }
         eprint!("\r\x1b[K");
     }

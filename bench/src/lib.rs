@@ -20,6 +20,7 @@ pub mod run;
 pub mod sampling;
 pub mod simulator;
 pub mod suite;
+pub mod swap;
 pub mod table;
 pub mod tables;
 pub mod translation;

@@ -34,7 +34,7 @@ struct Cli {
     /// The suite's programs are managed from their first use: nothing stands by
     #[arg(long)]
     from_start: bool,
-    /// Of `suite`, `live`, `beside` and `peers`, only what has a name that contains this
+    /// Of `heap`, `suite`, `live`, `beside` and `peers`, only what has a name that contains this
     #[arg(long)]
     only: Option<String>,
 }
@@ -84,7 +84,7 @@ enum What {
     Simulator,
     /// HiPEC programs, interpreted and compiled, beside the native policies that they equal
     Hipec,
-    /// Working memory that does not fit: a Fourier transform and a product of matrices
+    /// Working memory that does not fit: a transform, matrices, a hash table, sort; beside swap
     Heap,
     /// A loop over 4 GiB in 1 GiB of memory and a skewed choice of pages, beside vmcache and UMap
     Peers,
@@ -128,7 +128,7 @@ fn main() -> Result<()> {
         hipec::hipec(&machine, cli.repeats, &cli.trace)?;
     }
     if wanted(What::Heap) {
-        heap::heap(&machine, cli.repeats)?;
+        heap::heap(&machine, cli.repeats, cli.only.as_deref())?;
     }
     if wanted(What::Library) {
         library::library(&machine, cli.repeats)?;

@@ -1,6 +1,7 @@
 //! One measured run of a program, under us or under the kernel alone.
 
 use crate::machine::Machine;
+use crate::swap::{Swap, Swapping, Traffic};
 use anyhow::{Context, Result, bail, ensure};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::counters::drop_page_cache;
@@ -27,12 +28,14 @@ pub struct Program {
     pub files: Vec<PathBuf>,
     /// Allocations from so many bytes on are managed, too.
     pub heap_bytes: Option<u64>,
+    /// More options of `pagekeeper run`.
+    pub options: Vec<OsString>,
 }
 
 impl Program {
     /// A program that maps these files.
     pub fn new(command: Vec<OsString>, files: Vec<PathBuf>) -> Program {
-        Program { command, files, heap_bytes: None }
+        Program { command, files, heap_bytes: None, options: Vec::new() }
     }
 
     /// One of the workload programs on a file; `arguments` come after the file.
@@ -64,6 +67,8 @@ pub fn beside(name: &str) -> Result<PathBuf> {
 pub enum Pager {
     /// The kernel's page cache.
     Kernel,
+    /// The kernel, and what does not fit goes to swap.
+    Swapping(Swap),
     /// Us, under this policy, from the start.
     Policy(String),
     /// Us, under this policy, standing by where it does.
@@ -102,6 +107,8 @@ pub struct Measured {
     pub stats: Option<Value>,
     /// The most that the cgroup used.
     pub peak_bytes: u64,
+    /// What went to swap and came from it, where there was some.
+    pub swap: Option<Traffic>,
 }
 
 impl Measured {
@@ -135,7 +142,15 @@ pub fn run_within(
     cgroup_bytes: u64,
 ) -> Result<Measured> {
     program.files.iter().try_for_each(|path| go_cold(path))?;
+    // Before the cgroup, so that it goes after it.
+    let mut swapping = match pager {
+        Pager::Swapping(swap) => Some(Swapping::on(machine, *swap)?),
+        _ => None,
+    };
     let cgroup = MemoryCgroup::create("pagekeeper-bench", cgroup_bytes)?;
+    if let Some(swapping) = &mut swapping {
+        swapping.permit(&cgroup)?;
+    }
     let stats_file = machine.scratch("stats.json");
     let mut command = command(machine, program, pager, memory_bytes, &stats_file);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
@@ -158,9 +173,10 @@ pub fn run_within(
         bail!("{command:?} ended with wait status {:#x} ({killed} OOM kills)", ended.status);
     }
     let peak_bytes = cgroup.peak_bytes()?;
+    let swap = swapping.as_mut().map(Swapping::traffic).transpose()?;
     ensure!(cgroup.oom_kills().unwrap_or(0) == 0, "{command:?}: something was killed");
     let stats: Option<Value> = match pager {
-        Pager::Kernel => None,
+        Pager::Kernel | Pager::Swapping(_) => None,
         _ => Some(serde_json::from_slice(&std::fs::read(&stats_file)?)?),
     };
     let mut major_faults = ended.major_faults;
@@ -185,6 +201,7 @@ pub fn run_within(
         told,
         stats,
         peak_bytes,
+        swap,
     })
 }
 
@@ -207,7 +224,7 @@ fn command(
 ) -> Command {
     let (name, arguments) = program.command.split_first().expect("a program");
     let mut command = match pager {
-        Pager::Kernel => {
+        Pager::Kernel | Pager::Swapping(_) => {
             let mut command = Command::new(name);
             command.args(arguments);
             return command;
@@ -226,7 +243,7 @@ fn command(
             let flag = if window_pages.is_some() { "--inputs" } else { "--record-inputs" };
             command.args(inputs.then_some(flag))
         }
-        Pager::Kernel => unreachable!("returned above"),
+        Pager::Kernel | Pager::Swapping(_) => unreachable!("returned above"),
     };
     command.arg("--memory").arg(memory_bytes.to_string()).args(["--min-size", "0"]);
     command.args(["--config", "/dev/null", "--stats"]).arg(stats);
@@ -236,6 +253,7 @@ fn command(
     if let Some(bytes) = program.heap_bytes {
         command.arg(format!("--heap={bytes}"));
     }
+    command.args(&program.options);
     command.arg("--").arg(name).args(arguments);
     command
 }

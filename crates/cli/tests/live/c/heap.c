@@ -88,6 +88,35 @@ static void multiply(size_t n) {
     free(a), free(b), free(c);
 }
 
+/* What users did last, in a table by the hash of who it was. Who comes is Zipf's law (0.99), drawn as
+ * Gray et al. do (SIGMOD 1994); the frequent ones are all over the table. */
+struct record {
+    uint64_t key, count, last;
+    char name[40];
+};
+
+static void update(size_t mib, size_t updates) {
+    const double skew = 0.99;
+    size_t records = mib * MIB / sizeof(struct record);
+    struct record *table = calloc(records, sizeof *table);
+    CHECK(table);
+    double zeta = 0, two = 1 + pow(0.5, skew);
+    for (size_t i = 0; i < records; i++) {
+        table[i].key = mix(i);
+        snprintf(table[i].name, sizeof table[i].name, "user%07zu@example.com", i);
+        zeta += pow(i + 1, -skew);
+    }
+    double eta = (1 - pow(2.0 / records, 1 - skew)) / (1 - two / zeta);
+    for (size_t i = 0; i < updates; i++) {
+        double u = (mix(i) >> 11) * 0x1p-53, at = u * zeta;
+        size_t user = at < 1 ? 0 : at < two ? 1 : records * pow(eta * u - eta + 1, 1 / (1 - skew));
+        struct record *r = &table[mix(user) % records];
+        r->count++, r->last = i;
+    }
+    printf("%016lx\n", digest(table, records * sizeof *table));
+    free(table);
+}
+
 /* Loops over an array, and scans a file in as many pieces as there are passes. */
 static void loop_and_scan(size_t mib, unsigned passes, const char *path) {
     uint64_t *array = malloc(mib * MIB), sum = 0;
@@ -607,6 +636,7 @@ int main(int argc, char **argv) {
     for (int i = 2; i < argc && i < 6; i++) n[i - 2] = atol(argv[i]);
     if (!strcmp(what, "fft")) fft(n[0]);
     else if (!strcmp(what, "multiply")) multiply(n[0]);
+    else if (!strcmp(what, "update")) update(n[0], n[1]);
     else if (!strcmp(what, "loop-and-scan")) loop_and_scan(n[0], n[1], argv[4]);
     else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
     else if (!strcmp(what, "semantics")) semantics();
