@@ -43,7 +43,7 @@ bench-hits: build ## Nanoseconds of reads of cached data, ours and the kernel's
 bench-library: build ## The library: hits beside pread and a software lookup, misses beside the kernel's
 	cargo run --release --manifest-path bench/Cargo.toml -- library
 
-bench-heap: build ## Working memory that does not fit: a Fourier transform and a product of matrices
+bench-heap: build ## Working memory that does not fit: a transform, matrices, a hash table, sort; beside swap
 	cargo run --release --manifest-path bench/Cargo.toml -- heap
 
 bench-predict: build ## Predicted against measured faults, four workloads, four policies

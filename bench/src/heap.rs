@@ -87,7 +87,7 @@ fn entries(machine: &Machine) -> Result<Vec<Entry>> {
             1400 * KIB,
             MATRICES_BYTES,
         ),
-        own("hash table of 32 MiB, 30,000 updates", ["update", "32", "30000"], 8 * MIB, 32 * MIB),
+        own("hash table of 32 MiB, 20,000 updates", ["update", "32", "20000"], 8 * MIB, 32 * MIB),
         Entry {
             name: "sort -S 64M of logs",
             key: "heap-sort".to_owned(),
