@@ -25,8 +25,14 @@ const MIB: u64 = 1 << 20;
 const THRESHOLD_BYTES: u64 = 64 * KIB;
 
 /// Ours: a name for tables, the policy, and more options of `run`.
-const OURS: [(&str, &str, &[&str]); 4] =
-    [("lru", "lru", &[]), ("mru", "mru", &[]), ("clock", "clock", &[]), ("fifo2", "fifo2", &[])];
+const OURS: [(&str, &str, &[&str]); 6] = [
+    ("lru", "lru", &[]),
+    ("lru, compressed in 20 %", "lru", &["--compress=20"]),
+    ("lru, compressed in 40 %", "lru", &["--compress=40"]),
+    ("mru", "mru", &[]),
+    ("clock", "clock", &[]),
+    ("fifo2", "fifo2", &[]),
+];
 
 /// The kernel's.
 const SWAPS: [(&str, Swap); 4] = [

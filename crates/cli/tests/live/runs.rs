@@ -304,6 +304,11 @@ impl Finished {
         self.stats[name].as_u64().unwrap_or(0)
     }
 
+    /// A count of pages that stayed in memory compressed.
+    pub(crate) fn compressed(&self, name: &str) -> u64 {
+        self.stats["compressed"][name].as_u64().expect("a count")
+    }
+
     pub(crate) fn notes(&self) -> String {
         self.stats["notes"].to_string()
     }
