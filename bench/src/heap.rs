@@ -176,7 +176,10 @@ fn of_heaps(run: &Measured, key: &str) -> f64 {
         .into_iter()
         .flatten()
         .filter(|file| file["name"].as_str().is_some_and(|name| name.starts_with("heap:")));
-    heaps.filter_map(|heap| heap[key].as_f64()).sum()
+    let of_each: f64 = heaps.filter_map(|heap| heap[key].as_f64()).sum();
+    // Of compressed pages it is not known which heap they are of.
+    let compressed = run.stats.as_ref().and_then(|stats| stats["compressed"][key].as_f64());
+    of_each + compressed.unwrap_or(0.0)
 }
 
 /// All programs, or those whose name contains `only`, by all contenders.

@@ -14,7 +14,7 @@ use std::ops::Range;
 /// Bytes of a chunk.
 const CHUNK_BYTES: usize = 128;
 /// Chunks of a segment.
-const SEGMENT_CHUNKS: u32 = 1024;
+const SEGMENT_CHUNKS: u32 = 256;
 /// Behind the last.
 const NONE: u32 = u32::MAX;
 /// What a chunk costs: its bytes, and who follows it.
@@ -62,12 +62,14 @@ impl Segment {
 pub(crate) struct Chunks {
     segments: Vec<Option<Segment>>,
     with_room: BTreeSet<u32>,
+    /// Numbers of segments that were given back.
+    vacant: BTreeSet<u32>,
     used: u64,
 }
 
 impl std::fmt::Debug for Chunks {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} chunks in {} segments", self.used, self.segments.iter().flatten().count())
+        write!(f, "{} chunks in {} segments", self.used, self.segments.len() - self.vacant.len())
     }
 }
 
@@ -82,8 +84,8 @@ fn bytes_of(within: usize, len: usize) -> Range<usize> {
 impl Chunks {
     /// Memory that segments take, whether they are full or not.
     pub(crate) fn memory_bytes(&self) -> u64 {
-        let segments = self.segments.iter().flatten().count() as u64;
-        segments * u64::from(SEGMENT_CHUNKS) * COST_BYTES
+        let segments = self.segments.len() - self.vacant.len();
+        segments as u64 * u64::from(SEGMENT_CHUNKS) * COST_BYTES
     }
 
     fn segment(&mut self, number: usize) -> &mut Segment {
@@ -95,10 +97,13 @@ impl Chunks {
         if let Some(lowest) = self.with_room.first() {
             return Ok(*lowest as usize);
         }
-        let number = self.segments.iter().position(Option::is_none).unwrap_or(self.segments.len());
+        let number = self.vacant.first().map_or(self.segments.len(), |number| *number as usize);
         let segment = Segment::new(number)?;
         match self.segments.get_mut(number) {
-            Some(gone) => *gone = Some(segment),
+            Some(gone) => {
+                *gone = Some(segment);
+                self.vacant.pop_first();
+            }
             None => self.segments.push(Some(segment)),
         }
         self.with_room.insert(number as u32);
@@ -160,17 +165,19 @@ impl Chunks {
             segment.free_chunks += 1;
             let is_empty = segment.free_chunks == SEGMENT_CHUNKS;
             if is_empty {
-                self.segments[number] = None;
-                self.with_room.remove(&(number as u32));
+                self.give_back(number);
             } else {
                 self.with_room.insert(number as u32);
             }
             self.used -= 1;
             chunk = next;
         }
-        while self.segments.last().is_some_and(Option::is_none) {
-            self.segments.pop();
-        }
+    }
+
+    fn give_back(&mut self, number: usize) {
+        self.segments[number] = None;
+        self.with_room.remove(&(number as u32));
+        self.vacant.insert(number as u32);
     }
 }
 

@@ -8,9 +8,12 @@
 
 use crate::chunks::{Chunks, Stored, cost_bytes};
 use lz4_flex::block;
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// What a page in the pool costs beyond its compressed bytes: its places in two maps. Counted in the
@@ -18,6 +21,13 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 pub const ENTRY_BYTES: u64 = 128;
 /// Most neighbouring dirty pages that are written in one call.
 pub const WRITE_RUN_PAGES_MAX: u64 = 32;
+
+/// How sure a pool is, at most, that pages compress: each one that does counts for, each that does not
+/// against it.
+const HOPE_MAX: u32 = 64;
+/// From here on it takes for granted that they do not, but for one in so many, which are tried.
+const HOPE_LEAST: u32 = 16;
+const TRIED_PART: u64 = 16;
 
 /// How pages are compressed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,6 +161,7 @@ pub struct Pool {
     written: Condvar,
     /// Held by who writes.
     writer: Mutex<()>,
+    hope: AtomicU32,
     contexts: Contexts,
 }
 
@@ -183,6 +194,7 @@ impl Pool {
             pages: Mutex::new(Pages::default()),
             written: Condvar::new(),
             writer: Mutex::new(()),
+            hope: AtomicU32::new(HOPE_MAX),
             contexts: Contexts::default(),
         }
     }
@@ -190,6 +202,21 @@ impl Pool {
     /// The most that it holds, in bytes.
     pub fn limit_bytes(&self) -> u64 {
         self.limit_bytes
+    }
+
+    /// Whether pages have compressed lately. While they have not, most are refused untried.
+    pub fn is_worth_it(&self) -> bool {
+        self.hope.load(Ordering::Relaxed) >= HOPE_LEAST
+    }
+
+    /// A page did compress, or did not.
+    fn learn(&self, compressed: bool) {
+        let to = |hope: u32| match compressed {
+            true => (hope + 1).min(HOPE_MAX),
+            false => hope.saturating_sub(1),
+        };
+        // Nothing else is told by it.
+        let _ = self.hope.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |hope| Some(to(hope)));
     }
 
     /// What it did so far, and holds.
@@ -211,8 +238,8 @@ impl Pool {
     /// Puts a page in, in place of what it held of it; a clean page has the content that it holds
     /// or that storage has, so that one that is here stays, dirty if it is. Room is made first: `write` (number of the
     /// first page, bytes of whole neighbouring pages, of which the last may be short) writes dirty
-    /// pages that give way. False: it is refused, since it does not compress to three quarters or
-    /// is larger than the pool; what is here of it is old then, until it is
+    /// pages that give way. False: it is refused, since it does not compress to three quarters (or
+    /// the last ones did not, and it is not tried) or is larger than the pool; what is here of it is old then, until it is
     /// [replaced](Self::replace_by).
     ///
     /// # Errors
@@ -228,8 +255,17 @@ impl Pool {
         if !dirty && self.renew(number) {
             return Ok(true);
         }
-        let Some(packed) = self.pack(page)? else {
+        let is_tried = self.is_worth_it() || self.lock().counts.refused % TRIED_PART == 0;
+        let packed = if is_tried { self.pack(page)? } else { None };
+        if is_tried {
+            self.learn(packed.is_some());
+        }
+        let Some(packed) = packed else {
             self.lock().counts.refused += 1;
+            if !self.is_worth_it() {
+                // What nothing goes into any more is memory for others. What cannot be written stays.
+                let _ = self.give_way(number, &mut write);
+            }
             return Ok(false);
         };
         let bytes = cost_bytes(packed.len()) + ENTRY_BYTES;
@@ -461,15 +497,21 @@ impl Pool {
         // Nobody replaces or forgets these meanwhile.
         pages.writing = run.clone();
         drop(pages);
-        let mut bytes = vec![0; packed.iter().map(|(_, len)| len).sum()];
-        let mut rest = &mut bytes[..];
-        let mut result = Ok(());
+        let len = packed.iter().map(|(_, len)| len).sum();
+        // Aligned, as direct writes need it: others would go through the kernel's page cache.
+        let mut buffer = Buffer::new(len);
+        let mut rest = buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[..len]);
+        let mut result = if rest.is_empty() { Err(Errno::NOMEM.into()) } else { Ok(()) };
         for (packed, len) in &packed {
-            let (piece, after) = std::mem::take(&mut rest).split_at_mut(*len);
-            result = result.and_then(|()| self.unpack(packed, piece));
-            rest = after;
+            if result.is_ok() {
+                let (piece, after) = std::mem::take(&mut rest).split_at_mut(*len);
+                result = self.unpack(packed, piece);
+                rest = after;
+            }
         }
-        result = result.and_then(|()| write(run.start, &bytes));
+        if let (Ok(()), Ok(buffer)) = (&result, &buffer) {
+            result = write(run.start, &buffer[..len]);
+        }
         let mut pages = self.lock();
         pages.writing = 0..0;
         if result.is_ok() {
@@ -696,6 +738,8 @@ mod tests {
         let mut writes = Vec::new();
         for number in 0..20 {
             let put = pool.put(number, &page(number, false), true, |first, bytes| {
+                // Else storage would be written to through the kernel's page cache from then on.
+                assert!(bytes.as_ptr().addr().is_multiple_of(PAGE));
                 writes.push((first, bytes.len() / PAGE));
                 Ok(())
             });

@@ -299,14 +299,6 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Whether dirty neighbours of a victim are written along with it; of new files they are.
-    pub fn write_along(&self, file: FileNo, allowed: bool) {
-        let mut core = self.lock();
-        if core.file(file).is_some() {
-            core.decide(Input::Along { segment: Segment(file), allowed });
-        }
-    }
-
     /// A file's version as the engine knows it; none if it is not managed.
     pub fn file_version(&self, file: FileNo) -> Option<Version> {
         Some(self.lock().file(file)?.version)
@@ -438,6 +430,17 @@ impl<P: Port> Engine<P> {
         let job = self.decide(&mut core, reserved);
         drop(core);
         self.finish(job);
+    }
+
+    /// Whether storage keeps pages of the file, of which the brain is told when it changes: what is
+    /// kept one by one gains nothing by company.
+    pub(crate) fn keeps(&self, core: &mut Core, file: FileNo) -> bool {
+        let Some(keeps) = self.port.keeps_pages(file) else { return false };
+        let segment = Segment(file);
+        if core.brain.is_written_alone(segment) != keeps {
+            core.decide(Input::Along { segment, allowed: !keeps });
+        }
+        true
     }
 
     /// Frames give way to what storage keeps in memory by now, and come back. What follows is the

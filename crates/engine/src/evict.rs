@@ -147,8 +147,8 @@ impl<P: Port> Engine<P> {
         };
         let file = run.place.segment.0;
         self.end_own_write(file);
-        let keeps = self.port.keeps_pages(file);
         let mut core = self.lock();
+        let keeps = self.keeps(&mut core, file);
         if let Some(file) = core.file_mut(file)
             && result.is_ok()
         {

@@ -408,7 +408,7 @@ impl<P: Port> Engine<P> {
     /// which sees first stores; nor where what is dirty finds no room.
     fn takes_kept(&self, run: Run) -> bool {
         let Place { segment, index } = run.place;
-        self.port.keeps_pages(segment.0)
+        self.port.keeps_pages(segment.0).is_some()
             && !self.exact
             && self.port.reserve(segment.0, index, run.pages.into()).is_ok()
     }
@@ -427,7 +427,7 @@ impl<P: Port> Engine<P> {
             && self.port.take_kept(place.segment.0, place.index)
     }
 
-    /// A run of zeros has come: what of it [is likely](pagekeeper_frames::Brain::stored_ahead) to be
+    /// A run has come of which storage read nothing (zeros, or what it kept in memory): what of it [is likely](pagekeeper_frames::Brain::stored_ahead) to be
     /// stored to counts as dirty from now on, where that costs nothing: in a heap, as long as there is
     /// room for what is stored.
     fn store_ahead(&self, run: Run) {

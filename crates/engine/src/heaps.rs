@@ -222,8 +222,6 @@ impl Manager {
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::Scratch(store) });
         self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
-        // What is compressed one by one gains nothing by company.
-        self.engine.write_along(no, !self.scratch().is_some_and(|scratch| scratch.compresses()));
         if let Some(store) = live.heap() {
             self.engine.heap_inherit(no, || store.stored());
         }

@@ -381,7 +381,7 @@ fn run_held(
         },
         None => StandbyReport { ns: elapsed_ns, end: None },
     });
-    if let Some(scratch) = manager.scratch().filter(|scratch| scratch.compresses()) {
+    if let Some(scratch) = manager.scratch().filter(|scratch| scratch.compresses().is_some()) {
         stats.total.written_bytes += scratch.written_bytes();
         stats.compressed = scratch.compressed();
     }

@@ -476,8 +476,8 @@ impl Port for LivePort {
         }
     }
 
-    fn keeps_pages(&self, file: FileNo) -> bool {
-        self.scratch().is_some_and(|scratch| scratch.compresses()) && !self.has_store(file)
+    fn keeps_pages(&self, file: FileNo) -> Option<bool> {
+        self.scratch()?.compresses().filter(|_| !self.has_store(file))
     }
 
     fn take_kept(&self, file: FileNo, index: u64) -> bool {

@@ -172,9 +172,10 @@ pub trait Port: Send + Sync + 'static {
     ) -> Option<Result<(), PortError>> {
         None
     }
-    /// Whether storage keeps pages of the file in memory, in the budget, before it writes them.
-    fn keeps_pages(&self, _file: FileNo) -> bool {
-        false
+    /// Whether storage may keep pages of the file in memory, in the budget, before it writes them; and
+    /// if so, whether it does with most just now.
+    fn keeps_pages(&self, _file: FileNo) -> Option<bool> {
+        None
     }
     /// A page that storage may keep is in its frame now: storage need not keep it any longer. True:
     /// nobody else has its content from now on. Called under the engine's lock; never waits.

@@ -215,9 +215,9 @@ impl Scratch {
         }
     }
 
-    /// Whether blocks are compressed in memory first.
-    pub fn compresses(&self) -> bool {
-        self.pool.is_some()
+    /// Whether blocks may be compressed in memory first; and if so, whether most compress just now.
+    pub fn compresses(&self) -> Option<bool> {
+        self.pool.as_ref().map(Pool::is_worth_it)
     }
 
     /// Memory that compressed blocks take.
@@ -241,6 +241,7 @@ impl Scratch {
             refused_pages: counts.refused,
             found_pages: counts.found,
             written_pages: counts.written,
+            written_bytes: self.written_bytes(),
             page_bytes: counts.kept_bytes.checked_div(counts.kept).unwrap_or(0),
         })
     }

@@ -210,6 +210,8 @@ pub struct CompressedReport {
     pub found_pages: u64,
     /// Pages that were written to the scratch file after all, to make room.
     pub written_pages: u64,
+    /// Bytes that were written to the scratch file in all, those of refused pages too.
+    pub written_bytes: u64,
     /// Bytes that pages took on average, of 4,096; 0 if there were none.
     pub page_bytes: u64,
 }

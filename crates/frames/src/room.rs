@@ -6,7 +6,7 @@ use crate::brain::{
 };
 use crate::config::CLEAN_RUN_PAGES_MAX;
 use crate::plan::{Run, Victim};
-use pagekeeper_policy::Page;
+use pagekeeper_policy::{Page, Segment};
 
 impl Brain {
     /// Evicts until so many pages fit in. Returns how many of them do: fewer only when every
@@ -91,9 +91,14 @@ impl Brain {
         self.resident -= 1;
     }
 
+    /// Whether victims of a segment are written without their neighbours: [`Input::Along`](crate::Input).
+    pub fn is_written_alone(&self, segment: Segment) -> bool {
+        self.written_alone.get(segment.0 as usize) == Some(&true)
+    }
+
     /// Dirty neighbours that the policy holds are written with the victim: one request for all.
     fn clean_around(&mut self, place: Place) {
-        if self.written_alone[place.segment.0 as usize] {
+        if self.is_written_alone(place.segment) {
             return;
         }
         let wanted = |b: &Brain, index: u64| {

@@ -145,7 +145,7 @@ fn compressed_memory_is_what_was_stored() {
             return;
         };
         // Segments of chunks are taken whole.
-        let most = done.compressed("limit_bytes") + (256 << 10);
+        let most = done.compressed("limit_bytes") + (64 << 10);
         assert!(done.compressed("memory_bytes_max") < most);
         found += done.compressed("found_pages");
     }

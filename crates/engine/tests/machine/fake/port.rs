@@ -342,8 +342,9 @@ impl Port for FakePort {
         Ok(())
     }
 
-    fn keeps_pages(&self, _file: FileNo) -> bool {
-        self.machine.chaos.may_hit(&self.machine.chaos.keeps)
+    fn keeps_pages(&self, _file: FileNo) -> Option<bool> {
+        let chaos = &self.machine.chaos;
+        chaos.may_hit(&chaos.keeps).then(|| chaos.hits(&chaos.keeps))
     }
 
     /// Storage has something else from now on.
