@@ -255,7 +255,7 @@ impl Pool {
         if !dirty && self.renew(number) {
             return Ok(true);
         }
-        let is_tried = self.is_worth_it() || self.lock().counts.refused % TRIED_PART == 0;
+        let is_tried = self.is_worth_it() || self.lock().counts.refused.is_multiple_of(TRIED_PART);
         let packed = if is_tried { self.pack(page)? } else { None };
         if is_tried {
             self.learn(packed.is_some());
