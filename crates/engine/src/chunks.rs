@@ -140,9 +140,10 @@ impl Chunks {
         Ok(stored)
     }
 
-    /// Copies a string out, behind what `out` holds.
-    pub(crate) fn copy_to(&self, stored: &Stored, out: &mut Vec<u8>) {
+    /// A copy of a string.
+    pub(crate) fn copy_of(&self, stored: &Stored) -> Vec<u8> {
         let mut left = stored.len as usize;
+        let mut out = Vec::with_capacity(left);
         let mut chunk = stored.first;
         while left > 0 {
             let (number, within) = split(chunk);
@@ -152,6 +153,7 @@ impl Chunks {
             out.extend_from_slice(&segment.memory[piece]);
             chunk = segment.next[within];
         }
+        out
     }
 
     /// Gives the memory of a string back.
@@ -163,21 +165,16 @@ impl Chunks {
             let next = std::mem::replace(&mut segment.next[within], segment.free);
             segment.free = chunk;
             segment.free_chunks += 1;
-            let is_empty = segment.free_chunks == SEGMENT_CHUNKS;
-            if is_empty {
-                self.give_back(number);
+            if segment.free_chunks == SEGMENT_CHUNKS {
+                self.segments[number] = None;
+                self.with_room.remove(&(number as u32));
+                self.vacant.insert(number as u32);
             } else {
                 self.with_room.insert(number as u32);
             }
             self.used -= 1;
             chunk = next;
         }
-    }
-
-    fn give_back(&mut self, number: usize) {
-        self.segments[number] = None;
-        self.with_room.remove(&(number as u32));
-        self.vacant.insert(number as u32);
     }
 }
 
@@ -215,9 +212,7 @@ mod tests {
                 prop_assert!(chunks.memory_bytes() <= most.next_multiple_of(segment));
             }
             for (stored, bytes) in &model {
-                let mut out = Vec::new();
-                chunks.copy_to(stored, &mut out);
-                prop_assert_eq!(&out, bytes);
+                prop_assert_eq!(&chunks.copy_of(stored), bytes);
             }
             for (stored, _) in model {
                 chunks.remove(stored);

@@ -8,7 +8,6 @@
 
 use crate::chunks::{Chunks, Stored, cost_bytes};
 use lz4_flex::block;
-use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::io;
@@ -65,7 +64,7 @@ pub struct PoolCounts {
     pub kept_bytes: u64,
     /// Pages that were put in.
     pub kept: u64,
-    /// Pages that were refused, since they do not compress to three quarters.
+    /// Pages that were refused, since they do not compress to three quarters, or the last did not.
     pub refused: u64,
     /// Pages that were found in it.
     pub found: u64,
@@ -236,11 +235,11 @@ impl Pool {
     }
 
     /// Puts a page in, in place of what it held of it; a clean page has the content that it holds
-    /// or that storage has, so that one that is here stays, dirty if it is. Room is made first: `write` (number of the
-    /// first page, bytes of whole neighbouring pages, of which the last may be short) writes dirty
-    /// pages that give way. False: it is refused, since it does not compress to three quarters (or
-    /// the last ones did not, and it is not tried) or is larger than the pool; what is here of it is old then, until it is
-    /// [replaced](Self::replace_by).
+    /// or that storage has, so that one that is here stays, dirty if it is. Room is made first: `write`
+    /// (number of the first page, bytes of whole neighbouring pages, of which the last may be short)
+    /// writes dirty pages that give way. False: it is refused, since it does not compress to three
+    /// quarters (or the last ones did not, and it is not tried) or is larger than the pool; what is
+    /// here of it is old then, until it is [replaced](Self::replace_by).
     ///
     /// # Errors
     /// `write`'s: there is no room, and nothing has changed but for pages that gave way before.
@@ -310,8 +309,7 @@ impl Pool {
             let mut pages = self.lock();
             let Some(entry) = pages.by_number.get(&number) else { return Ok(None) };
             let found = Found { len: entry.len as usize, dirty: entry.dirty };
-            let mut packed = Vec::new();
-            pages.packed.copy_to(&entry.packed, &mut packed);
+            let packed = pages.packed.copy_of(&entry.packed);
             pages.counts.found += 1;
             (packed, found)
         };
@@ -487,31 +485,23 @@ impl Pool {
         run: Range<u64>,
         write: &mut impl FnMut(u64, &[u8]) -> io::Result<()>,
     ) -> io::Result<()> {
-        let copy_of = |entry: &Entry| {
-            let mut packed = Vec::new();
-            pages.packed.copy_to(&entry.packed, &mut packed);
-            (packed, entry.len as usize)
-        };
+        let copy_of = |entry: &Entry| (pages.packed.copy_of(&entry.packed), entry.len as usize);
         let found = pages.by_number.range(run.clone());
         let packed: Vec<_> = found.map(|(_, entry)| copy_of(entry)).collect();
+        let len = packed.iter().map(|(_, len)| len).sum();
+        // Aligned, as direct writes need it: others would go through the kernel's page cache.
+        let mut bytes = Buffer::new(len)?;
         // Nobody replaces or forgets these meanwhile.
         pages.writing = run.clone();
         drop(pages);
-        let len = packed.iter().map(|(_, len)| len).sum();
-        // Aligned, as direct writes need it: others would go through the kernel's page cache.
-        let mut buffer = Buffer::new(len);
-        let mut rest = buffer.as_mut().map_or(&mut [][..], |buffer| &mut buffer[..len]);
-        let mut result = if rest.is_empty() { Err(Errno::NOMEM.into()) } else { Ok(()) };
+        let mut rest = &mut bytes[..];
+        let mut result = Ok(());
         for (packed, len) in &packed {
-            if result.is_ok() {
-                let (piece, after) = std::mem::take(&mut rest).split_at_mut(*len);
-                result = self.unpack(packed, piece);
-                rest = after;
-            }
+            let (piece, after) = std::mem::take(&mut rest).split_at_mut(*len);
+            result = result.and_then(|()| self.unpack(packed, piece));
+            rest = after;
         }
-        if let (Ok(()), Ok(buffer)) = (&result, &buffer) {
-            result = write(run.start, &buffer[..len]);
-        }
+        result = result.and_then(|()| write(run.start, &bytes[..len]));
         let mut pages = self.lock();
         pages.writing = 0..0;
         if result.is_ok() {

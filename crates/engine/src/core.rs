@@ -923,6 +923,12 @@ impl Core {
         }
     }
 
+    /// Whether a clean page in memory may count as dirty before anybody stores to it.
+    pub(crate) fn may_become_dirty(&self, page: Page, place: Place) -> bool {
+        let word = self.word(page);
+        !word.doomed() && !word.dirty() && !self.unwritable(place) && !self.dropping(place)
+    }
+
     /// Notes that a page is dirty, for flushes to find it.
     pub(crate) fn note_dirty(&mut self, place: Place) {
         if let Some(file) = self.file_mut(place.segment.0) {

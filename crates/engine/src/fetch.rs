@@ -421,15 +421,12 @@ impl<P: Port> Engine<P> {
             self.port.take_kept(place.segment.0, place.index);
             return false;
         }
-        !word.doomed()
-            && !core.unwritable(place)
-            && !core.dropping(place)
-            && self.port.take_kept(place.segment.0, place.index)
+        core.may_become_dirty(page, place) && self.port.take_kept(place.segment.0, place.index)
     }
 
-    /// A run has come of which storage read nothing (zeros, or what it kept in memory): what of it [is likely](pagekeeper_frames::Brain::stored_ahead) to be
-    /// stored to counts as dirty from now on, where that costs nothing: in a heap, as long as there is
-    /// room for what is stored.
+    /// A run has come of which storage read nothing (zeros, or what it kept in memory): what of it
+    /// [is likely](pagekeeper_frames::Brain::stored_ahead) to be stored to counts as dirty from now on,
+    /// where that costs nothing: in a heap, as long as there is room for what is stored.
     fn store_ahead(&self, run: Run) {
         let Place { segment, index } = run.place;
         let pages = u64::from(run.pages - run.demanded);
@@ -443,10 +440,8 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let ahead = core.brain.stored_ahead(run);
         let may_be = |place: &Place| {
-            let word = core.brain.page(*place).map(|page| core.word(page));
-            word.is_some_and(|word| word.idle() && !word.doomed() && !word.dirty())
-                && !core.unwritable(*place)
-                && !core.dropping(*place)
+            let page = core.brain.page(*place);
+            page.is_some_and(|page| core.word(page).idle() && core.may_become_dirty(page, *place))
         };
         let pages = ahead.places().take_while(may_be).count() as u32;
         let job = self.make_dirty(&mut core, Run { pages, ..ahead });

@@ -381,10 +381,8 @@ fn run_held(
         },
         None => StandbyReport { ns: elapsed_ns, end: None },
     });
-    if let Some(scratch) = manager.scratch().filter(|scratch| scratch.compresses().is_some()) {
-        stats.total.written_bytes += scratch.written_bytes();
-        stats.compressed = scratch.compressed();
-    }
+    stats.compressed = manager.scratch().and_then(|scratch| scratch.compressed());
+    stats.total.written_bytes += stats.compressed.map_or(0, |compressed| compressed.written_bytes);
     (stats.notes, stats.passed_through) = manager.remarks();
     Ok(Outcome { status, stats, unwritten, recorded })
 }

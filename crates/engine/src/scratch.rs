@@ -225,11 +225,6 @@ impl Scratch {
         self.pool.as_ref().map_or(0, |pool| pool.counts().memory_bytes)
     }
 
-    /// Bytes that were written to the file.
-    pub fn written_bytes(&self) -> u64 {
-        self.written_bytes.load(Ordering::Relaxed)
-    }
-
     /// What became of compressed blocks so far, if there may be some.
     pub fn compressed(&self) -> Option<CompressedReport> {
         let pool = self.pool.as_ref()?;
@@ -241,7 +236,7 @@ impl Scratch {
             refused_pages: counts.refused,
             found_pages: counts.found,
             written_pages: counts.written,
-            written_bytes: self.written_bytes(),
+            written_bytes: self.written_bytes.load(Ordering::Relaxed),
             page_bytes: counts.kept_bytes.checked_div(counts.kept).unwrap_or(0),
         })
     }
@@ -289,6 +284,12 @@ impl Scratch {
         let Some(pool) = &self.pool else { return self.write(block, data) };
         let write = |block, part: &[u8]| self.write(block, part).map_err(io_error);
         pool.keep(block, data, true, write).map_err(port_error)
+    }
+
+    /// A block that nobody names is free.
+    fn give_back(&self, blocks: &mut Blocks, block: u64) {
+        blocks.give_back(block);
+        self.unkeep(block..block + 1);
     }
 
     /// What is compressed of blocks that nobody names goes. One that is being written stays: who has
@@ -434,8 +435,7 @@ impl HeapStore {
             let page = first + i as u64;
             if *zero {
                 if let Some(freed) = blocks.replace(self.number, page, 0) {
-                    blocks.give_back(freed);
-                    self.scratch.unkeep(freed..freed + 1);
+                    self.scratch.give_back(&mut blocks, freed);
                 }
                 continue;
             }
@@ -449,8 +449,7 @@ impl HeapStore {
             let block = fresh.next().expect("as many blocks as were asked for");
             let name = u32::try_from(block + 1).map_err(|_| PortError::Io(libc::ENOSPC))?;
             if let Some(freed) = blocks.replace(self.number, first + i as u64, name) {
-                blocks.give_back(freed);
-                self.scratch.unkeep(freed..freed + 1);
+                self.scratch.give_back(&mut blocks, freed);
             }
             places[i] = Some(block);
         }

@@ -204,7 +204,7 @@ pub struct CompressedReport {
     pub memory_bytes_max: u64,
     /// Pages that were put in.
     pub kept_pages: u64,
-    /// Pages that were refused, since they do not compress to three quarters.
+    /// Pages that were refused, since they do not compress to three quarters, or the last did not.
     pub refused_pages: u64,
     /// Pages that came back from there.
     pub found_pages: u64,

@@ -273,7 +273,9 @@ impl Store {
                     }
                 }
                 Err(Errno::INVAL) if direct.is_some() => {
-                    self.buffered.store(true, Ordering::Relaxed);
+                    if places.iter().all(|place| is_aligned(place)) {
+                        self.buffered.store(true, Ordering::Relaxed);
+                    }
                     direct = None;
                 }
                 Err(errno) => return Err(errno.into()),
@@ -344,7 +346,10 @@ impl Store {
         if let Some(direct) = self.unbuffered(write) {
             match write_all(direct, &data[..whole], offset) {
                 Ok(()) => done = whole,
-                Err(Errno::INVAL) => self.buffered.store(true, Ordering::Relaxed),
+                Err(Errno::INVAL) if is_aligned(data) => {
+                    self.buffered.store(true, Ordering::Relaxed);
+                }
+                Err(Errno::INVAL) => {}
                 Err(errno) => return Err(errno.into()),
             }
         }
@@ -475,6 +480,12 @@ fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
     Ok(())
 }
 
+/// Whether memory is such as direct I/O takes anywhere: where it fails all the same, the file system
+/// has none; where it fails with other memory, that says nothing of the next.
+fn is_aligned(data: &[u8]) -> bool {
+    data.as_ptr().addr().is_multiple_of(PAGE_BYTES as usize)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,6 +509,31 @@ mod tests {
             assert_eq!(page, [0u8; PAGE_BYTES as usize]);
         }
         assert_eq!(store.cached_reads.load(Ordering::Relaxed), 0);
+    }
+
+    /// One write from memory as an allocator gives it, and all that followed went through the kernel's
+    /// page cache.
+    #[test]
+    fn unaligned_memory_is_no_reason_to_go_without_direct_io_later() {
+        let path =
+            std::env::temp_dir().join(format!("pagekeeper-unaligned-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 4 * PAGE_BYTES as usize]).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.allow_writes(file.as_fd()).unwrap();
+        let mut memory = Buffer::new(2 * PAGE_BYTES as usize).unwrap();
+        let unaligned = &mut memory[8..8 + PAGE_BYTES as usize];
+        unaligned.fill(5);
+        assert_eq!(store.store(PAGE_BYTES, unaligned), Ok(()));
+        unaligned.fill(0);
+        assert_eq!(store.load(PAGE_BYTES, unaligned), Ok(PAGE_BYTES));
+        assert!(unaligned.iter().all(|&byte| byte == 5));
+        assert!(!store.buffered.load(Ordering::Relaxed));
+        // What was written so is seen by those who read past it.
+        let page = &mut memory[..PAGE_BYTES as usize];
+        assert_eq!(store.load(PAGE_BYTES, page), Ok(PAGE_BYTES));
+        assert!(page.iter().all(|&byte| byte == 5));
     }
 
     #[test]
