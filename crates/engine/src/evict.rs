@@ -210,7 +210,7 @@ impl<P: Port> Engine<P> {
 
     /// Takes write access away in every shared mapping. A fork or a move in between hands the old
     /// access to an address that was not in the list, so the list is made anew until it stays.
-    fn protect_everywhere(&self, run: Run) {
+    pub(crate) fn protect_everywhere(&self, run: Run) {
         let mut mappings = self.lock().shared_mappings(run);
         loop {
             let changing = mappings.iter().any(|&(space, addr, pages)| {

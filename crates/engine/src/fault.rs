@@ -77,6 +77,8 @@ impl<P: Port> Engine<P> {
         let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;
+        // Or for a moment: see `map_range`.
+        let writable = shared_write || region.shared && !self.port.maps_protected();
         let dirty = page.is_some_and(|p| core.word(p).dirty());
         let doomed = page.is_some_and(|p| core.word(p).doomed());
         let busy = matches!(state, State::Filling | State::Cleaning | State::Leaving);
@@ -84,7 +86,7 @@ impl<P: Port> Engine<P> {
             || doomed
             || core.dropping(place)
             || (state == State::Absent && core.unfetchable(place))
-            || (shared_write && !dirty && core.unwritable(place))
+            || (writable && !dirty && core.unwritable(place))
         {
             let mut job = Job::default();
             let seen = matches!(state, State::Filling | State::Cleaning)
@@ -395,7 +397,7 @@ impl<P: Port> Engine<P> {
     /// same address may be another file's by now, whose clean pages must not become writable; or the
     /// same may be mapped there anew, privately, without the copies that were stored to (`writable`).
     /// The call is told how many pages of the machine's lie before the file's end.
-    fn where_it_was<T>(
+    pub(crate) fn where_it_was<T>(
         &self,
         space: SpaceNo,
         region: Region,
@@ -425,9 +427,7 @@ impl<P: Port> Engine<P> {
         protect: bool,
     ) -> Result<Mapped, PortError> {
         let range = addr..addr + pages * self.page_bytes;
-        self.where_it_was(space, region, range, !protect, |pages| {
-            self.port.map(space, addr, pages, protect, true)
-        })
+        self.map_range(space, region, range, protect, true)
     }
 
     /// Maps a pinned page, and unless somebody was faster, so with its neighbours, what comes along.
@@ -444,9 +444,7 @@ impl<P: Port> Engine<P> {
         }
         // Nobody is woken before the rest is there: the program would come to it first.
         let range = addr..addr + self.page_bytes;
-        let mapped = self.where_it_was(space, region, range, !protect, |pages| {
-            self.port.map(space, addr, pages, protect, false)
-        })?;
+        let mapped = self.map_range(space, region, range, protect, false)?;
         if !mapped.existed {
             for run in along {
                 let start = (run.place.index * self.page_bytes).wrapping_sub(region.bias);
@@ -478,9 +476,7 @@ impl<P: Port> Engine<P> {
         end: u64,
         protect: bool,
     ) -> Result<Mapped, PortError> {
-        self.where_it_was(space, region, from..end, !protect, |pages| {
-            self.port.map(space, from, pages, protect, true)
-        })
+        self.map_range(space, region, from..end, protect, true)
     }
 
     /// Whether a store makes a private copy of a page as a whole: the kernel copies none that is larger

@@ -28,6 +28,7 @@ mod holder;
 mod idle;
 mod interject;
 mod job;
+mod late;
 pub mod launch;
 mod letgo;
 pub mod library;

@@ -523,6 +523,10 @@ impl Port for LivePort {
         map_pages(&self.need_space(space)?.userfault, addr, pages, PAGE_BYTES, protect, wakes)
     }
 
+    fn maps_protected(&self) -> bool {
+        pagekeeper_sys::doctor::maps_protected()
+    }
+
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
         let live = self.need_space(space)?;
         live.userfault

@@ -203,6 +203,11 @@ pub trait Port: Send + Sync + 'static {
         protect: bool,
         wakes: bool,
     ) -> Result<Mapped, PortError>;
+    /// Whether [`map`](Self::map) can write-protect. If not, it is never asked to, and what is stored
+    /// to a page before it is [protected](Self::protect) is found out by comparing.
+    fn maps_protected(&self) -> bool {
+        true
+    }
     /// Write-protects a range.
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError>;
     /// Gives write access and wakes who waits.

@@ -5,6 +5,7 @@
 
 use core::fmt;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::mask::{self, Capability};
 
@@ -107,6 +108,11 @@ impl Mode {
                 ),
                 (Capability::EventFork, "as without userfaultfd"),
                 (
+                    Capability::WpContinue,
+                    "each page of a writable mapping is compared before and after it is mapped, \
+                     which takes longer",
+                ),
+                (
                     Capability::Poison,
                     "a page that cannot be read kills the program with a message instead of \
                      raising SIGBUS",
@@ -198,6 +204,17 @@ impl Report {
         let notes = without.map(|(c, cost)| format!("without {c}: {cost}")).collect();
         Verdict { mode, works: true, notes }
     }
+}
+
+/// Whether pages can be write-protected from the moment at which they are mapped
+/// ([`Capability::WpContinue`]). Finds out once.
+pub fn maps_protected() -> bool {
+    static WORKS: OnceLock<bool> = OnceLock::new();
+    *WORKS.get_or_init(|| {
+        let capability = Capability::WpContinue;
+        mask::allows(capability)
+            && probes::run(capability, Path::new("")).status == Status::Works
+    })
 }
 
 /// Finds out what can be done. `directory` is where files would be managed; a scratch file is made

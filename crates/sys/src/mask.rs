@@ -43,6 +43,8 @@ capabilities! {
     MinorShmem = "minor-shmem",
     /// Write protection of shared memory (Linux 5.19).
     WpShmem = "wp-shmem",
+    /// Pages that are write-protected from the moment at which they are mapped (Linux 6.4).
+    WpContinue = "wp-continue",
     /// Pages whose access raises SIGBUS (Linux 6.6).
     Poison = "poison",
     /// Write protection that the kernel resolves itself (Linux 6.7).

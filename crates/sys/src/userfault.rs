@@ -398,9 +398,13 @@ impl Userfault {
     /// an earlier protection of the page is dropped. Also clears a poison mark.
     ///
     /// # Errors
-    /// [`Errno::FAULT`]: a page is not in the memfd; [`Errno::EXIST`]: one is mapped already; else
-    /// as for [`Userfault::copy`].
+    /// [`Errno::FAULT`]: a page is not in the memfd; [`Errno::EXIST`]: one is mapped already;
+    /// [`Errno::INVAL`]: `wp` before Linux 6.4; else as for
+    /// [`Userfault::copy`].
     pub fn cont(&self, start: u64, len: u64, wp: bool, dontwake: bool) -> Progress {
+        if wp && !mask::allows(Capability::WpContinue) {
+            return Err(Interrupted { done_bytes: 0, errno: Errno::INVAL });
+        }
         let mode = if wp { CONTINUE_MODE_WP } else { 0 } | if dontwake { MODE_DONTWAKE } else { 0 };
         let range = raw::uffdio_range { start, len };
         let mut arg = raw::uffdio_continue { range, mode, mapped: 0 };

@@ -421,6 +421,10 @@ impl Port for LibraryPort {
         map_pages(self.need_userfault()?, addr, pages, self.page_bytes, protect, wakes)
     }
 
+    fn maps_protected(&self) -> bool {
+        pagekeeper_sys::doctor::maps_protected()
+    }
+
     fn protect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
         let userfault = self.need_userfault()?;
         userfault.write_protect(addr, pages * PAGE_BYTES, true, false).map_err(userfault_error)

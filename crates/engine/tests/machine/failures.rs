@@ -93,6 +93,33 @@ fn sixty_four_threads_on_one_absent_page_cause_one_load() {
     }
 }
 
+/// Where pages are protected only after they were mapped, another thread's store in between raises
+/// no fault. The page would count as clean, and leave as that.
+#[test]
+fn a_store_before_its_page_is_protected_makes_it_dirty() {
+    watched(30, || {
+        let setup = Setup { handlers: 0, frames: 8, ..Setup::default() };
+        let simple = Simple::new(&setup, 40);
+        let machine = &simple.world.machine;
+        machine.chaos.set(&machine.chaos.late, 1);
+        let (space, addr) = (simple.space, BASE + 2 * PAGE_BYTES);
+        *machine.after_map.lock().unwrap() = Some(Box::new(move |machine| {
+            let stored = machine.access(space, addr, Access::Write(77), 2, &|_| panic!("it is mapped"));
+            assert_eq!(stored, Ok(77));
+        }));
+        assert_eq!(simple.read(2), Ok(77));
+        assert_eq!(simple.world.engine.dirty_pages(simple.file), 1);
+        assert_eq!(simple.read(3), Ok(first_value(3)));
+        assert_eq!(simple.world.engine.dirty_pages(simple.file), 1, "the other is clean");
+        for page in 10..40 {
+            simple.read(page).unwrap();
+        }
+        simple.rest();
+        assert_eq!(simple.stored(2), 77, "it was written back before it left");
+        assert_eq!(simple.read(2), Ok(77));
+    });
+}
+
 /// A job that evicts more than it fetches may be overtaken by one that uses the room: for as long
 /// as an eviction takes, its pages are in use beyond the budget.
 const OVERTAKEN_PAGES: usize = 4;

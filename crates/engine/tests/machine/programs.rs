@@ -364,6 +364,8 @@ struct Run {
     holes: bool,
     /// How often storage keeps what it is given in memory, and gives it away.
     keeps: u32,
+    /// Pages are protected only after they were mapped.
+    late: bool,
     /// Policies that take over one after the other while the programs run.
     swaps: Vec<PolicySpec>,
 }
@@ -374,6 +376,7 @@ fn run(run: Run) {
     chaos.set(&chaos.delay, 250);
     chaos.set(&chaos.again, run.again);
     chaos.set(&chaos.keeps, run.keeps);
+    chaos.set(&chaos.late, u32::from(run.late));
     let files = (0..FILES)
         .map(|_| ModelFile {
             no: world.file_with_holes(vec![0; (PAGES * PAGE_BYTES) as usize], run.holes),
@@ -447,11 +450,13 @@ fn run(run: Run) {
 }
 
 fn runs(seed: u64, policy: &'static str, frames: u32, handlers: usize, config: Option<Config>) {
-    keeping(0, seed, policy, frames, handlers, config);
+    on(0, false, seed, policy, frames, handlers, config);
 }
 
-fn keeping(
+/// [`runs`], where storage `keeps` pages so often, or pages are protected `late`.
+fn on(
     keeps: u32,
+    late: bool,
     seed: u64,
     policy: &'static str,
     frames: u32,
@@ -465,7 +470,8 @@ fn keeping(
         watched(60, move || {
             let holes = seed % 2 == 0;
             let swaps = Vec::new();
-            run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, keeps, swaps });
+            let (threads, spaces, steps, again) = (4, 2, 700, 30);
+            run(Run { setup, threads, spaces, steps, again, holes, keeps, late, swaps });
         });
     }
 }
@@ -514,10 +520,21 @@ fn all_fits_in_memory() {
 /// page that counted as clean then would come back as that.
 #[test]
 fn what_storage_gave_away_is_written_again() {
-    keeping(700, 12, "lru", 24, 2, None);
-    keeping(700, 13, "fifo", 16, 0, None);
-    keeping(1000, 14, "mru", 40, 4, None);
-    keeping(700, 15, "lru", 32, 2, Some(Config::recording(32, 8)));
+    on(700, false, 12, "lru", 24, 2, None);
+    on(700, false, 13, "fifo", 16, 0, None);
+    on(1000, false, 14, "mru", 40, 4, None);
+    on(700, false, 15, "lru", 32, 2, Some(Config::recording(32, 8)));
+}
+
+/// What is stored to a page before it is protected raises no fault: it would count as clean, and be
+/// lost when it leaves.
+#[test]
+fn what_is_stored_before_a_page_is_protected_is_seen() {
+    on(0, true, 16, "lru", 24, 2, None);
+    on(0, true, 17, "fifo", 16, 0, None);
+    on(0, true, 18, "mru", 8, 4, None);
+    on(700, true, 19, "clock", 40, 4, None);
+    on(0, true, 20, "lru", 32, 2, Some(Config::recording(32, 8)));
 }
 
 /// A program that asks for all that can be asked for. What it keeps is counted as little as LRU's,
@@ -560,8 +577,8 @@ fn with_swaps(seed: u64, frames: u32, handlers: usize, names: &[&str]) {
     let slack = Some(16);
     let setup = Setup { policy: "lru", frames, seed, handlers, config: None, slack };
     watched(60, move || {
-        let (holes, keeps) = (false, 0);
-        run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, keeps, swaps });
+        let (holes, keeps, late) = (false, 0, false);
+        run(Run { setup, threads: 4, spaces: 2, steps: 700, again: 30, holes, keeps, late, swaps });
     });
 }
 

@@ -116,6 +116,9 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         Capability::MinorShmem => {
             outcome(minor_shmem().map(|()| "a present page was mapped".into()), "")
         }
+        Capability::WpContinue => {
+            outcome(wp_continue().map(|()| "a present page was mapped protected".into()), "")
+        }
         Capability::WpShmem => {
             outcome(wp_shmem().map(|()| "a protected page was written".into()), "")
         }
@@ -256,6 +259,23 @@ fn minor_shmem() -> Result<(), Failed> {
     scratch.memfd.write_at(&[6; PAGE_BYTES], PAGE).step("pwrite")?;
     uffd.cont(scratch.address() + PAGE, PAGE, false, false).step("UFFDIO_CONTINUE")?;
     check(scratch.touch(1) == 6, "the continued page holds other bytes")
+}
+
+fn wp_continue() -> Result<(), Failed> {
+    let features = Features::PAGEFAULT_FLAG_WP
+        | Features::MISSING_SHMEM
+        | Features::MINOR_SHMEM
+        | Features::WP_HUGETLBFS_SHMEM;
+    let flags = OpenFlags { nonblocking: true, user_mode_only: true };
+    // SAFETY: the scratch mapping alone is registered, which is reached by raw pointers.
+    let uffd = unsafe { Userfault::open(flags) }.step("userfaultfd(UFFD_USER_MODE_ONLY)")?;
+    uffd.api(features).step("UFFDIO_API")?;
+    let scratch = Scratch::new()?;
+    let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
+    uffd.register(scratch.address(), PAGE, track).step("UFFDIO_REGISTER")?;
+    scratch.memfd.write_at(&[6; PAGE_BYTES], 0).step("pwrite")?;
+    uffd.cont(scratch.address(), PAGE, true, false).step("UFFDIO_CONTINUE_MODE_WP")?;
+    check(scratch.touch(0) == 6, "the continued page holds other bytes")
 }
 
 fn wp_shmem() -> Result<(), Failed> {

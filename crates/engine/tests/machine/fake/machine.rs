@@ -127,7 +127,11 @@ pub struct Machine {
     pub frames_limit: Option<usize>,
     /// What happens once between the next look at an address space and what is made of it.
     pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens once after the next mapping of pages.
+    pub after_map: Mutex<Option<AfterMap>>,
 }
+
+type AfterMap = Box<dyn FnOnce(&Machine) + Send>;
 
 impl Machine {
     pub fn new(chaos: Chaos, frames_limit: Option<usize>) -> Machine {
@@ -137,6 +141,7 @@ impl Machine {
             chaos,
             frames_limit,
             after_look: Mutex::new(None),
+            after_map: Mutex::new(None),
         }
     }
 

@@ -398,6 +398,7 @@ impl Port for FakePort {
         protect: bool,
         wakes: bool,
     ) -> Result<Mapped, PortError> {
+        assert!(!protect || self.maps_protected(), "asked for what this machine cannot do");
         self.changing(space)?;
         let mut existed = false;
         for i in 0..pages {
@@ -431,7 +432,17 @@ impl Port for FakePort {
                 }
             }
         }
+        self.machine.chaos.delay();
+        let after = self.machine.after_map.lock().unwrap().take();
+        if let Some(after) = after {
+            after(&self.machine);
+        }
         Ok(Mapped { existed })
+    }
+
+    fn maps_protected(&self) -> bool {
+        let chaos = &self.machine.chaos;
+        !chaos.may_hit(&chaos.late)
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
