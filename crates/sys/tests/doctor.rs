@@ -32,6 +32,9 @@ fn every_capability_is_probed_and_can_be_masked() {
             let builds_on = f.capability == hidden
                 // WP_ASYNC is asked of shared memory.
                 || (f.capability == Capability::WpAsync && hidden == Capability::WpShmem)
+                // A page that is in the memfd is mapped, protected.
+                || (f.capability == Capability::WpContinue
+                    && matches!(hidden, Capability::MinorShmem | Capability::WpShmem))
                 // Where a full descriptor is denied, the probes use the other kind.
                 || (hidden == Capability::UserfaultUserMode && !full.works(Capability::Userfault));
             if f.status == Status::Works && !builds_on {

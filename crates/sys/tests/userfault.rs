@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU8, Ordering::SeqCst};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use pagekeeper_sys::doctor::maps_protected;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::pagemap::Pagemap;
 use pagekeeper_sys::process;
@@ -118,6 +119,17 @@ fn exit_code(pid: libc::pid_t) -> i32 {
     if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -libc::WTERMSIG(status) }
 }
 
+/// Write-protected, if not from the first moment on.
+fn map_protected(uffd: &Userfault, start: u64, len: u64) -> Progress {
+    if maps_protected() {
+        return uffd.cont(start, len, true, false);
+    }
+    let mapped = uffd.cont(start, len, false, true);
+    uffd.write_protect(start, len, true, false).unwrap();
+    uffd.wake(start, len).unwrap();
+    mapped
+}
+
 #[test]
 fn the_three_kinds_of_fault_are_told_apart_and_served() {
     let _alone = alone();
@@ -141,7 +153,8 @@ fn the_three_kinds_of_fault_are_told_apart_and_served() {
         assert_eq!((address, minor), (map.page(2), false));
         memfd.write_at(&[8; 4096], 2 * PAGE).unwrap();
         // Without DONTWAKE the fault would be served; with it, only the wake ends the wait.
-        assert_eq!(uffd.cont(map.page(2), PAGE, true, true), Ok(PAGE));
+        let protects = maps_protected();
+        assert_eq!(uffd.cont(map.page(2), PAGE, protects, true), Ok(PAGE));
         std::thread::sleep(Duration::from_millis(5));
         assert!(!toucher.is_finished());
         uffd.wake(map.page(2), PAGE).unwrap();
@@ -170,11 +183,16 @@ fn partial_results_say_how_far_they_came() {
     assert_eq!(again, Interrupted { done_bytes: 0, errno: Errno::EXIST });
 
     memfd.write_at(&[3; 3 * 4096], 8 * PAGE).unwrap();
-    let stopped = uffd.cont(map.page(8), 4 * PAGE, true, false).unwrap_err();
+    let wp = maps_protected();
+    if !wp {
+        let refused = uffd.cont(map.page(8), PAGE, true, false).unwrap_err();
+        assert_eq!(refused, Interrupted { done_bytes: 0, errno: Errno::INVAL });
+    }
+    let stopped = uffd.cont(map.page(8), 4 * PAGE, wp, false).unwrap_err();
     assert_eq!(stopped.done_bytes, 3 * PAGE, "page 11 is not in the memfd");
-    let none = uffd.cont(map.page(11), PAGE, true, false).unwrap_err();
+    let none = uffd.cont(map.page(11), PAGE, wp, false).unwrap_err();
     assert_eq!(none, Interrupted { done_bytes: 0, errno: Errno::FAULT });
-    let mapped = uffd.cont(map.page(8), PAGE, true, false).unwrap_err();
+    let mapped = uffd.cont(map.page(8), PAGE, wp, false).unwrap_err();
     assert_eq!(mapped, Interrupted { done_bytes: 0, errno: Errno::EXIST });
     assert_eq!(uffd.zeropage(map.page(12), 2 * PAGE, false), Ok(2 * PAGE));
     assert_eq!(map.byte(12).load(SeqCst), 0);
@@ -324,7 +342,7 @@ fn zap_unmaps_a_childs_pages_keeps_content_and_protection() {
         });
         let Event::Fork { child } = next(&uffd) else { panic!() };
         let pid = forker.join().unwrap();
-        assert_eq!(child.cont(map.page(0), PAGES * PAGE, true, false), Ok(PAGES * PAGE));
+        assert_eq!(map_protected(&child, map.page(0), PAGES * PAGE), Ok(PAGES * PAGE));
         let pagemap = Pagemap::open(pid as u32).unwrap();
         let count = |test: fn(pagekeeper_sys::pagemap::Entry) -> bool| {
             let entries = pagemap.entries(address, PAGES as usize).unwrap();
@@ -354,7 +372,7 @@ fn zap_unmaps_a_childs_pages_keeps_content_and_protection() {
         while served < 2 {
             match next(&child) {
                 Event::Fault { address, minor: true, .. } => {
-                    child.cont(address, PAGE, true, false).unwrap();
+                    map_protected(&child, address, PAGE).unwrap();
                 }
                 Event::Fault { address, wp: true, .. } => {
                     child.write_protect(address, PAGE, false, false).unwrap();

@@ -212,6 +212,8 @@ pub(crate) struct Budget {
     pub(crate) heap_bytes: Option<u64>,
     /// And what leaves memory stays compressed in this part of the budget first.
     pub(crate) compress_percent: u32,
+    /// What the kernel and the user are to be without.
+    pub(crate) lacking: &'static str,
 }
 
 impl Budget {
@@ -223,6 +225,7 @@ impl Budget {
             files: Vec::new(),
             heap_bytes: None,
             compress_percent: 0,
+            lacking: "",
         }
     }
 
@@ -232,6 +235,10 @@ impl Budget {
 
     pub(crate) fn compress(self, percent: u32) -> Budget {
         Budget { compress_percent: percent, ..self }
+    }
+
+    pub(crate) fn lacking(self, lacking: &'static str) -> Budget {
+        Budget { lacking, ..self }
     }
 
     pub(crate) fn policy(self, policy: &'static str) -> Budget {
@@ -267,6 +274,9 @@ pub(crate) fn command(
 pub(crate) fn managing(place: &Scratch, budget: &Budget, how: &[&str]) -> Command {
     let mut command = Command::new(pagekeeper());
     command.current_dir(place.path()).env("PAGEKEEPER_PRELOAD", preload());
+    if !budget.lacking.is_empty() {
+        command.env("PAGEKEEPER_MASK", budget.lacking);
+    }
     command.args(how);
     command.args(["--min-size", &budget.min_size_bytes.to_string()]);
     command.args(["--config", "/dev/null", "--memory", &budget.bytes.to_string()]);

@@ -116,11 +116,11 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         Capability::MinorShmem => {
             outcome(minor_shmem().map(|()| "a present page was mapped".into()), "")
         }
-        Capability::WpContinue => {
-            outcome(wp_continue().map(|()| "a present page was mapped protected".into()), "")
-        }
         Capability::WpShmem => {
             outcome(wp_shmem().map(|()| "a protected page was written".into()), "")
+        }
+        Capability::WpContinue => {
+            outcome(wp_continue().map(|()| "a present page was mapped protected".into()), "")
         }
         Capability::Poison => outcome(poison().map(|()| "a page was poisoned".into()), ""),
         Capability::WpAsync => {
@@ -266,10 +266,7 @@ fn wp_continue() -> Result<(), Failed> {
         | Features::MISSING_SHMEM
         | Features::MINOR_SHMEM
         | Features::WP_HUGETLBFS_SHMEM;
-    let flags = OpenFlags { nonblocking: true, user_mode_only: true };
-    // SAFETY: the scratch mapping alone is registered, which is reached by raw pointers.
-    let uffd = unsafe { Userfault::open(flags) }.step("userfaultfd(UFFD_USER_MODE_ONLY)")?;
-    uffd.api(features).step("UFFDIO_API")?;
+    let uffd = open(features)?;
     let scratch = Scratch::new()?;
     let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
     uffd.register(scratch.address(), PAGE, track).step("UFFDIO_REGISTER")?;
