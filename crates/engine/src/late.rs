@@ -34,16 +34,29 @@ impl<P: Port> Engine<P> {
             self.map_and_compare(space, region, range.clone())
         } else {
             // A store makes a copy of its own, and the next one is seen.
-            self.where_it_was(space, region, range.clone(), false, |pages| {
-                let mapped = self.port.map(space, range.start, pages, false, false)?;
-                self.port.protect(space, range.start, pages)?;
-                Ok(mapped)
-            })
+            self.map_privately(space, region, range.clone())
         };
         // Whoever waits for what could not be had touches again.
         if wakes || mapped.is_err() {
             self.port.wake(space, range.start, pages)?;
         }
+        mapped
+    }
+
+    fn map_privately(
+        &self,
+        space: SpaceNo,
+        region: Region,
+        range: Range<u64>,
+    ) -> Result<Mapped, PortError> {
+        let mut shown = 0;
+        let mapped = self.where_it_was(space, region, range.clone(), false, |pages| {
+            shown = pages;
+            self.port.map(space, range.start, pages, false, false)
+        });
+        // Not while the layout is held: this waits until forks are known. What is mapped there
+        // instead by now takes a fault more.
+        let _ = self.until_settled(|| self.port.protect(space, range.start, shown));
         mapped
     }
 
