@@ -25,7 +25,8 @@ fn part(name: &str, budget: Budget, arguments: &[&str]) -> Option<Finished> {
     }
     let mut all = vec![name];
     all.extend(arguments);
-    Some(same(&format!("heap-{name}-{}", budget.policy), &budget, heap(), &all, |_| ()).ok())
+    let place = format!("heap-{name}-{}-{}", budget.policy, budget.compress_percent);
+    Some(same(&place, &budget, heap(), &all, |_| ()).ok())
 }
 
 /// Pages that came from the scratch file.
