@@ -222,6 +222,15 @@ fn disabled_means_untouched() {
 /// kernel's pages have zeros there.
 #[test]
 fn what_is_behind_the_end_of_a_file_stays_out_of_it() {
+    if !runs::ready() {
+        return;
+    }
+    let bare = Scratch::new("behind-bare");
+    let mut command = command(&bare, None, programs());
+    if finish(&bare, command.args(["behind", "."]), b"", LIMIT).status.code() == Some(1) {
+        eprintln!("skipped: this kernel shows what was stored behind the end by itself");
+        return;
+    }
     for policy in ["lru", "mru"] {
         part("behind", Budget::kib(256).policy(policy), &[]);
     }
