@@ -394,6 +394,33 @@ pub(crate) fn map_pages(
     result.map(|()| Mapped { existed: existed.is_some() })
 }
 
+/// Takes write access away from a range of addresses, or gives it and wakes who waits.
+pub(crate) fn set_protection(
+    userfault: &Userfault,
+    addr: u64,
+    pages: u64,
+    protect: bool,
+) -> Result<(), PortError> {
+    let set = |addr, pages| userfault.write_protect(addr, pages * PAGE_BYTES, protect, false);
+    let result = match set(addr, pages) {
+        // Linux before 6.4 takes one mapping at a time, and parts of one that differ in their
+        // protection are several. What is mapped no longer is nobody's to store to.
+        Err(Errno::NOENT) if pages > 1 => {
+            let mut result = Err(Errno::NOENT);
+            for page in 0..pages {
+                match set(addr + page * PAGE_BYTES, 1) {
+                    Err(Errno::NOENT) => {}
+                    Ok(()) => result = Ok(()),
+                    Err(errno) => return Err(userfault_error(errno)),
+                }
+            }
+            result
+        }
+        result => result,
+    };
+    result.map_err(userfault_error)
+}
+
 impl Port for LivePort {
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         Ok(self.need_file(file)?.memfd.write_at(data, index * PAGE_BYTES)?)
@@ -529,9 +556,7 @@ impl Port for LivePort {
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
         let live = self.need_space(space)?;
-        live.userfault
-            .write_protect(addr, pages * PAGE_BYTES, true, false)
-            .map_err(userfault_error)?;
+        set_protection(&live.userfault, addr, pages, true)?;
         // A fork that was read but not applied yet left a child with the old access: whoever
         // protects looks for new mappings next, and must find the child's.
         if let Some(hands) = self.hands.get() {
@@ -541,11 +566,7 @@ impl Port for LivePort {
     }
 
     fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
-        let space = self.need_space(space)?;
-        space
-            .userfault
-            .write_protect(addr, pages * PAGE_BYTES, false, false)
-            .map_err(userfault_error)
+        set_protection(&self.need_space(space)?.userfault, addr, pages, false)
     }
 
     fn wake(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

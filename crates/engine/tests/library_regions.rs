@@ -25,6 +25,11 @@ fn cache(path: FaultPath, policy: &str) -> Option<Cache> {
     sized(path, policy, PAGE)
 }
 
+/// Whether pages of a size can be copied at the first store: no large ones before Linux 6.4.
+fn can_copy(page: usize) -> bool {
+    page == PAGE || pagekeeper_sys::doctor::maps_protected()
+}
+
 /// A cache of a few pages of a size.
 fn sized(path: FaultPath, policy: &str, page: usize) -> Option<Cache> {
     built(path, policy, page, |builder| builder)
@@ -209,6 +214,9 @@ fn copies_are_private_and_count() {
 fn an_end_that_moves_disturbs_nobody_before_it() {
     let large = [64 << 10, 2 << 20];
     for (path, page) in MAPPED.into_iter().flat_map(|path| large.map(|page| (path, page))) {
+        if !can_copy(page) {
+            continue;
+        }
         let Some(cache) = sized(path, "lru", page) else { continue };
         let segment = cache.scratch(12 * page as u64).unwrap();
         let region = segment.map(0..12 * page as u64, Protection::ReadWrite).unwrap();
@@ -249,6 +257,9 @@ fn an_end_that_moves_disturbs_nobody_before_it() {
 #[test]
 fn copies_that_are_cut_off_count_no_more() {
     for (path, page) in MAPPED.into_iter().flat_map(|path| [PAGE, 64 << 10].map(|p| (path, p))) {
+        if !can_copy(page) {
+            continue;
+        }
         let Some(cache) = sized(path, "lru", page) else { continue };
         let segment = cache.scratch(24 * page as u64).unwrap();
         let region = segment.map(0..24 * page as u64, Protection::CopyOnWrite).unwrap();
@@ -268,6 +279,9 @@ fn copies_that_are_cut_off_count_no_more() {
 fn threads_copy_a_page_once() {
     const THREADS: usize = 4;
     for (path, page) in MAPPED.into_iter().flat_map(|path| SIZES.map(|page| (path, page))) {
+        if !can_copy(page) {
+            continue;
+        }
         let Some(cache) = sized(path, "lru", page) else { continue };
         let segment = cache.scratch(20 * page as u64).unwrap();
         for round in 0..if page < 1 << 20 { 40 } else { 4 } {
@@ -595,6 +609,9 @@ fn regions_are_what_vectors_are_whatever_a_page_is() {
         let (pages, steps) = if page < 1 << 20 { (40, 3000) } else { (12, 300) };
         for (policy, seed) in [("lru", 1), ("mru", 2), ("clock", 3)] {
             // Copies and state have room beside the frames.
+            if !can_copy(page) {
+                continue;
+            }
             let Some(cache) = sized(path, policy, page) else { continue };
             cache.set_budget(((pages + 9) * page) as u64);
             let mut played = Played::new(&cache, page, pages);

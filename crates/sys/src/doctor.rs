@@ -212,8 +212,7 @@ pub fn maps_protected() -> bool {
     static WORKS: OnceLock<bool> = OnceLock::new();
     *WORKS.get_or_init(|| {
         let capability = Capability::WpContinue;
-        mask::allows(capability)
-            && probes::run(capability, Path::new("")).status == Status::Works
+        mask::allows(capability) && probes::run(capability, Path::new("")).status == Status::Works
     })
 }
 

@@ -417,9 +417,14 @@ impl Userfault {
     /// protecting).
     ///
     /// # Errors
-    /// [`Errno::NOENT`]: part of it is not registered for this; [`Errno::AGAIN`]: the address space
+    /// [`Errno::NOENT`]: part of it is not registered for this, or, before Linux 6.4, it is of more
+    /// than one mapping; [`Errno::AGAIN`]: the address space
     /// is changing; [`Errno::SRCH`]: the process is gone.
     pub fn write_protect(&self, start: u64, len: u64, protect: bool, dontwake: bool) -> Result<()> {
+        // Before Linux 6.4, parts of several mappings. Which those are is not looked up here.
+        if len > PAGE_BYTES as u64 && !mask::allows(Capability::WpContinue) {
+            return Err(Errno::NOENT);
+        }
         let mode = match (protect, dontwake) {
             (true, _) => WRITEPROTECT_MODE_WP,
             (false, true) => WRITEPROTECT_MODE_DONTWAKE,

@@ -125,7 +125,9 @@ fn map_protected(uffd: &Userfault, start: u64, len: u64) -> Progress {
         return uffd.cont(start, len, true, false);
     }
     let mapped = uffd.cont(start, len, false, true);
-    uffd.write_protect(start, len, true, false).unwrap();
+    for page in (start..start + len).step_by(PAGE as usize) {
+        uffd.write_protect(page, PAGE, true, false).unwrap();
+    }
     uffd.wake(start, len).unwrap();
     mapped
 }

@@ -168,7 +168,8 @@ const LINUX_6_1: &str = "wp-continue,poison,wp-async,pagemap-scan,move,dontcache
 /// Under Linux 6.1 the first touch of a writable mapping waited for ever.
 #[test]
 fn an_older_kernel_does() {
-    let parts = [("fork-shared", 256), ("fork-threads", 256), ("private", 3072), ("everything", 512)];
+    let parts =
+        [("fork-shared", 256), ("fork-threads", 256), ("private", 3072), ("everything", 512)];
     for (name, kib) in parts {
         if let Some(done) = part(name, Budget::kib(kib).lacking(LINUX_6_1), &[]) {
             done.pressed();

@@ -6,7 +6,7 @@ use crate::engine::Deferred;
 use crate::library::faults::FaultPath;
 use crate::library::frames::{COPIED_BYTES_MAX, Frames, Memory};
 use crate::library::store::{Store, port_error};
-use crate::live::{map_pages, userfault_error};
+use crate::live::{map_pages, set_protection, userfault_error};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Region;
 use crate::work::{Work, Workers};
@@ -426,13 +426,11 @@ impl Port for LibraryPort {
     }
 
     fn protect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
-        let userfault = self.need_userfault()?;
-        userfault.write_protect(addr, pages * PAGE_BYTES, true, false).map_err(userfault_error)
+        set_protection(self.need_userfault()?, addr, pages, true)
     }
 
     fn unprotect(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
-        let userfault = self.need_userfault()?;
-        userfault.write_protect(addr, pages * PAGE_BYTES, false, false).map_err(userfault_error)
+        set_protection(self.need_userfault()?, addr, pages, false)
     }
 
     fn wake(&self, _space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

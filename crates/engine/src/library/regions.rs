@@ -1,10 +1,11 @@
 //! Regions: ranges of segments bound into the address space.
 
 use crate::library::segment::{Inner, Segment};
-use crate::port::SpaceNo;
+use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::spaces;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::{Access, Area};
+use pagekeeper_sys::doctor::maps_protected;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -61,8 +62,9 @@ impl Segment {
     ///
     /// # Errors
     /// `EOPNOTSUPP`: the cache's fault path is explicit (as it is wherever its translation is a hash
-    /// table); `EINVAL`: unaligned, empty, or not within
-    /// the segment; `EBADF`: a [`Protection::ReadWrite`] region of a handle that may not write;
+    /// table), or copies are to be made of pages larger than the machine's, before Linux 6.4 (a store
+    /// could come before its page is protected: the kernel would copy a part of it); `EINVAL`:
+    /// unaligned, empty, or not within the segment; `EBADF`: a [`Protection::ReadWrite`] region of a handle that may not write;
     /// those of `mmap(2)` and `ioctl_userfaultfd(2)`.
     pub fn map(&self, range: Range<u64>, protection: Protection) -> io::Result<Region> {
         let inner = &self.inner;
@@ -83,6 +85,10 @@ impl Segment {
         }
         if protection == Protection::ReadWrite && !self.writable() {
             return Err(Errno::BADF.into());
+        }
+        let copies_large = protection == Protection::CopyOnWrite && page_bytes > PAGE_BYTES;
+        if copies_large && !maps_protected() {
+            return Err(Errno::OPNOTSUPP.into());
         }
         let len = (end - range.start) as usize;
         let access = match protection {

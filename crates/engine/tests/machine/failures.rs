@@ -104,7 +104,8 @@ fn a_store_before_its_page_is_protected_makes_it_dirty() {
         machine.chaos.set(&machine.chaos.late, 1);
         let (space, addr) = (simple.space, BASE + 2 * PAGE_BYTES);
         *machine.after_map.lock().unwrap() = Some(Box::new(move |machine| {
-            let stored = machine.access(space, addr, Access::Write(77), 2, &|_| panic!("it is mapped"));
+            let stored =
+                machine.access(space, addr, Access::Write(77), 2, &|_| panic!("it is mapped"));
             assert_eq!(stored, Ok(77));
         }));
         assert_eq!(simple.read(2), Ok(77));
