@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build install demo test stress fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
+.PHONY: help setup build install demo test stress kernels fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -27,6 +27,9 @@ test: build ## All tests: units, properties, and unmodified programs end to end
 
 stress: build ## Long tests: fsx, LMDB's, stress-ng, SQLite's, and 10^8 checked writes of our own
 	@scripts/stress.sh
+
+kernels: build ## Tests on other kernels: Debian's 6.1 and 6.12, in QEMU (hours without KVM)
+	@scripts/kernels.sh
 
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (1800); see fuzz/README.md
 	@scripts/fuzz.sh
