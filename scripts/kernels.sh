@@ -110,7 +110,7 @@ HEAD
             continue
         fi
         awk -v name="$name" -v filter="$filter" -v seconds="${KERNELS_SECONDS:-1800}" \
-            '$2 == name { print "(cd " $1 " && timeout -s KILL " seconds " " $3 " " filter ")" }' \
+            '$2 == name { print "(cd " $1 " && timeout -s KILL " seconds " " $3 " --color never " filter ")" }' \
             "$at/programs"
     done
 }
