@@ -352,7 +352,9 @@ fn wp_async(scan: bool) -> Result<(), Failed> {
     let scratch = Scratch::new()?;
     let (start, len) = (scratch.address(), SCRATCH_PAGES * PAGE);
     uffd.register(start, len, Track::WRITE_PROTECT).step("UFFDIO_REGISTER")?;
-    uffd.write_protect(start, len, true, false).step("UFFDIO_WRITEPROTECT")?;
+    for page in (start..start + len).step_by(PAGE_BYTES) {
+        uffd.write_protect(page, PAGE, true, false).step("UFFDIO_WRITEPROTECT")?;
+    }
     scratch.store(2, 9);
     check(scratch.touch(2) == 9, "the write was lost")?;
     if !scan {
