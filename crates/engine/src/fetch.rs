@@ -395,10 +395,12 @@ impl<P: Port> Engine<P> {
         self.count(&mut core, run.place.segment.0, |c| c.read_bytes += bytes);
         self.rested();
         if takes_kept || core.kept_pages > 0 {
-            let mut job = self.recount_kept(&mut core);
+            // Before anything is decided that could make them victims, which are clean or not.
+            let mut job = Job::default();
             for run in taken {
                 job.append(self.make_dirty(&mut core, run));
             }
+            job.append(self.recount_kept(&mut core));
             drop(core);
             self.run_later(job, None);
         }
