@@ -887,7 +887,8 @@ int pk_unpin(struct pk_pin *pin);
  * pages, the last of which may reach behind its end. protection: a pk_protection. region: where
  * its handle is put; null if the call fails. Unbind it with pk_region_unmap().
  *
- * Errors: -EOPNOTSUPP: the cache has PK_FAULT_EXPLICIT; -EINVAL: no such range; -EBADF:
+ * Errors: -EOPNOTSUPP: the cache has PK_FAULT_EXPLICIT, or it is PK_MAP_COPY_ON_WRITE of pages above
+ * 4096 bytes before Linux 6.4; -EINVAL: no such range; -EBADF:
  * PK_MAP_READ_WRITE, and the segment is open for reading; those of mmap(2) and ioctl_userfaultfd(2).
  *
  * Threads: any. What threads do with the bytes is between them, and anybody who changes the

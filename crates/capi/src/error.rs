@@ -77,7 +77,8 @@ fn remedy(function: &str, errno: c_int) -> Option<&'static str> {
             "set scratch_directory to a directory that can be written"
         }
         ("pk_segment_map", libc::EOPNOTSUPP) => {
-            "the cache has no fault path; create it with PK_FAULT_THREAD or PK_FAULT_INLINE"
+            "the cache has no fault path; create it with PK_FAULT_THREAD or PK_FAULT_INLINE (or, \
+             before Linux 6.4, large pages cannot be copied on write; use pages of 4096 bytes)"
         }
         ("pk_segment_map", libc::EINVAL) => {
             "the offset is a multiple of PK_PAGE_BYTES, and the range within the segment"

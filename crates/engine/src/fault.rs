@@ -54,6 +54,8 @@ impl<P: Port> Engine<P> {
     /// Serves a fault, or says for which page storage has to be reserved first.
     fn attempt(&self, fault: Fault, reserved: Option<Place>, again: &mut Again) -> Option<Place> {
         let touched = fault.addr & !(PAGE_BYTES - 1);
+        // Whoever asks first finds out, which is no work for under the lock.
+        let maps_protected = self.port.maps_protected();
         let mut core = self.lock();
         let Some(region) = core.region(fault.space, touched) else {
             drop(core);
@@ -78,7 +80,7 @@ impl<P: Port> Engine<P> {
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;
         // Or for a moment: see `map_range`.
-        let writable = shared_write || region.shared && !self.port.maps_protected();
+        let writable = shared_write || region.shared && !maps_protected;
         let dirty = page.is_some_and(|p| core.word(p).dirty());
         let doomed = page.is_some_and(|p| core.word(p).doomed());
         let busy = matches!(state, State::Filling | State::Cleaning | State::Leaving);

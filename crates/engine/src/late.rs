@@ -43,6 +43,7 @@ impl<P: Port> Engine<P> {
         mapped
     }
 
+    /// Maps pinned pages of a private mapping, and protects them.
     fn map_privately(
         &self,
         space: SpaceNo,
@@ -60,6 +61,7 @@ impl<P: Port> Engine<P> {
         mapped
     }
 
+    /// Maps pinned pages of a shared mapping, protects them, and finds out which were stored to.
     fn map_and_compare(
         &self,
         space: SpaceNo,
@@ -79,6 +81,7 @@ impl<P: Port> Engine<P> {
         Ok(mapped)
     }
 
+    /// [`map_and_compare`](Self::map_and_compare) of what two short buffers hold, or of one page.
     fn map_part_and_compare(
         &self,
         space: SpaceNo,
@@ -91,7 +94,11 @@ impl<P: Port> Engine<P> {
         let place = Place { segment: Segment(region.file), index };
         let run = Run { place, pages: (end - index) as u32, demanded: 0 };
         // Who touches one that nobody may make dirty now waits until that is over.
-        if run.places().any(|place| self.lock().unwritable(place)) {
+        let is_unwritable = {
+            let core = self.lock();
+            run.places().any(|place| core.unwritable(place))
+        };
+        if is_unwritable {
             return Err(PortError::Gone);
         }
         let bytes = (u64::from(run.pages) * self.page_bytes) as usize;
@@ -105,10 +112,13 @@ impl<P: Port> Engine<P> {
             self.protect_everywhere(run);
             // What cannot be looked at may have been stored to.
             let is_known = peek(&mut after[..bytes]).is_ok();
-            self.stored_to_meanwhile(run, |page| {
-                let page = page * self.page_bytes as usize..(page + 1) * self.page_bytes as usize;
-                !is_known || before[page.clone()] != after[page]
-            });
+            let page_bytes = self.page_bytes as usize;
+            let pages = before[..bytes].chunks(page_bytes).zip(after[..bytes].chunks(page_bytes));
+            for (place, (before, after)) in run.places().zip(pages) {
+                if !is_known || before != after {
+                    self.stored_to(place);
+                }
+            }
             mapped
         });
         self.give_buffer(before);
@@ -116,17 +126,15 @@ impl<P: Port> Engine<P> {
         mapped
     }
 
-    /// Pages of a pinned run for which `is_stored` says so, by their number in it, are dirty.
-    fn stored_to_meanwhile(&self, run: Run, is_stored: impl Fn(usize) -> bool) {
-        for (page, place) in run.places().enumerate().filter(|(page, _)| is_stored(*page)) {
-            let mut core = self.lock();
-            let no = core.brain.page(place).unwrap_or_else(|| panic!("page {page} is pinned"));
-            if core.word(no).dirty() {
-                continue;
-            }
-            let job = self.make_dirty(&mut core, Run { place, pages: 1, demanded: 0 });
-            drop(core);
-            self.run_later(job, None);
+    /// A pinned page is dirty, if nobody noticed before.
+    fn stored_to(&self, place: Place) {
+        let mut core = self.lock();
+        let page = core.brain.page(place).expect("pinned pages are numbered");
+        if core.word(page).dirty() {
+            return;
         }
+        let job = self.make_dirty(&mut core, Run { place, pages: 1, demanded: 0 });
+        drop(core);
+        self.run_later(job, None);
     }
 }

@@ -64,8 +64,8 @@ impl Segment {
     /// `EOPNOTSUPP`: the cache's fault path is explicit (as it is wherever its translation is a hash
     /// table), or copies are to be made of pages larger than the machine's, before Linux 6.4 (a store
     /// could come before its page is protected: the kernel would copy a part of it); `EINVAL`:
-    /// unaligned, empty, or not within the segment; `EBADF`: a [`Protection::ReadWrite`] region of a handle that may not write;
-    /// those of `mmap(2)` and `ioctl_userfaultfd(2)`.
+    /// unaligned, empty, or not within the segment; `EBADF`: a [`Protection::ReadWrite`] region of a
+    /// handle that may not write; those of `mmap(2)` and `ioctl_userfaultfd(2)`.
     pub fn map(&self, range: Range<u64>, protection: Protection) -> io::Result<Region> {
         let inner = &self.inner;
         if !inner.backing.frames.is_here() {
@@ -86,8 +86,10 @@ impl Segment {
         if protection == Protection::ReadWrite && !self.writable() {
             return Err(Errno::BADF.into());
         }
+        // Here at the latest, and not in a fault, which may be served by a signal's handler.
+        let maps_protected = maps_protected();
         let copies_large = protection == Protection::CopyOnWrite && page_bytes > PAGE_BYTES;
-        if copies_large && !maps_protected() {
+        if copies_large && !maps_protected {
             return Err(Errno::OPNOTSUPP.into());
         }
         let len = (end - range.start) as usize;

@@ -101,7 +101,7 @@ fn a_store_before_its_page_is_protected_makes_it_dirty() {
         let setup = Setup { handlers: 0, frames: 8, ..Setup::default() };
         let simple = Simple::new(&setup, 40);
         let machine = &simple.world.machine;
-        machine.chaos.set(&machine.chaos.late, 1);
+        machine.chaos.late.store(true, Ordering::Relaxed);
         let (space, addr) = (simple.space, BASE + 2 * PAGE_BYTES);
         *machine.after_map.lock().unwrap() = Some(Box::new(move |machine| {
             let stored =

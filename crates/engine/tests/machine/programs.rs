@@ -376,7 +376,7 @@ fn run(run: Run) {
     chaos.set(&chaos.delay, 250);
     chaos.set(&chaos.again, run.again);
     chaos.set(&chaos.keeps, run.keeps);
-    chaos.set(&chaos.late, u32::from(run.late));
+    chaos.late.store(run.late, Ordering::Relaxed);
     let files = (0..FILES)
         .map(|_| ModelFile {
             no: world.file_with_holes(vec![0; (PAGES * PAGE_BYTES) as usize], run.holes),

@@ -217,6 +217,14 @@ fn open(features: Features) -> Result<Userfault, Failed> {
     Ok(uffd)
 }
 
+/// Scratch memory, and a descriptor with these features that tracks it.
+fn tracked(features: Features, track: Track) -> Result<(Userfault, Scratch), Failed> {
+    let uffd = open(features)?;
+    let scratch = Scratch::new()?;
+    uffd.register(scratch.address(), SCRATCH_PAGES * PAGE, track).step("UFFDIO_REGISTER")?;
+    Ok((uffd, scratch))
+}
+
 fn userfault() -> Outcome {
     let flags = OpenFlags { nonblocking: true, user_mode_only: false };
     // SAFETY: nothing is registered.
@@ -252,10 +260,8 @@ fn user_mode() -> Result<(), Failed> {
 }
 
 fn minor_shmem() -> Result<(), Failed> {
-    let uffd = open(Features::MISSING_SHMEM | Features::MINOR_SHMEM)?;
-    let scratch = Scratch::new()?;
-    let track = Track::MISSING | Track::MINOR;
-    uffd.register(scratch.address(), SCRATCH_PAGES * PAGE, track).step("UFFDIO_REGISTER")?;
+    let features = Features::MISSING_SHMEM | Features::MINOR_SHMEM;
+    let (uffd, scratch) = tracked(features, Track::MISSING | Track::MINOR)?;
     scratch.memfd.write_at(&[6; PAGE_BYTES], PAGE).step("pwrite")?;
     uffd.cont(scratch.address() + PAGE, PAGE, false, false).step("UFFDIO_CONTINUE")?;
     check(scratch.touch(1) == 6, "the continued page holds other bytes")
@@ -266,10 +272,8 @@ fn wp_continue() -> Result<(), Failed> {
         | Features::MISSING_SHMEM
         | Features::MINOR_SHMEM
         | Features::WP_HUGETLBFS_SHMEM;
-    let uffd = open(features)?;
-    let scratch = Scratch::new()?;
     let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
-    uffd.register(scratch.address(), PAGE, track).step("UFFDIO_REGISTER")?;
+    let (uffd, scratch) = tracked(features, track)?;
     scratch.memfd.write_at(&[6; PAGE_BYTES], 0).step("pwrite")?;
     uffd.cont(scratch.address(), PAGE, true, false).step("UFFDIO_CONTINUE_MODE_WP")?;
     check(scratch.touch(0) == 6, "the continued page holds other bytes")
@@ -280,10 +284,8 @@ fn wp_shmem() -> Result<(), Failed> {
         | Features::MISSING_SHMEM
         | Features::WP_HUGETLBFS_SHMEM
         | Features::THREAD_ID;
-    let uffd = open(features)?;
-    let scratch = Scratch::new()?;
-    let (start, track) = (scratch.address(), Track::MISSING | Track::WRITE_PROTECT);
-    uffd.register(start, SCRATCH_PAGES * PAGE, track).step("UFFDIO_REGISTER")?;
+    let (uffd, scratch) = tracked(features, Track::MISSING | Track::WRITE_PROTECT)?;
+    let start = scratch.address();
     uffd.copy(start, &[7; PAGE_BYTES], true, false).step("UFFDIO_COPY")?;
     let faulted = serve_while(
         &uffd,
@@ -330,9 +332,7 @@ fn serve_while(
 unsafe impl Sync for Scratch {}
 
 fn poison() -> Result<(), Failed> {
-    let uffd = open(Features::MISSING_SHMEM | Features::POISON)?;
-    let scratch = Scratch::new()?;
-    uffd.register(scratch.address(), PAGE, Track::MISSING).step("UFFDIO_REGISTER")?;
+    let (uffd, scratch) = tracked(Features::MISSING_SHMEM | Features::POISON, Track::MISSING)?;
     uffd.poison(scratch.address(), PAGE, false).step("UFFDIO_POISON")?;
     // Touching it would raise SIGBUS here; a system call reports it instead.
     let fd = scratch.memfd.as_fd();
@@ -343,15 +343,13 @@ fn poison() -> Result<(), Failed> {
 }
 
 fn wp_async(scan: bool) -> Result<(), Failed> {
-    let uffd = open(
-        Features::PAGEFAULT_FLAG_WP
-            | Features::WP_HUGETLBFS_SHMEM
-            | Features::WP_UNPOPULATED
-            | Features::WP_ASYNC,
-    )?;
-    let scratch = Scratch::new()?;
+    let features = Features::PAGEFAULT_FLAG_WP
+        | Features::WP_HUGETLBFS_SHMEM
+        | Features::WP_UNPOPULATED
+        | Features::WP_ASYNC;
+    let (uffd, scratch) = tracked(features, Track::WRITE_PROTECT)?;
     let (start, len) = (scratch.address(), SCRATCH_PAGES * PAGE);
-    uffd.register(start, len, Track::WRITE_PROTECT).step("UFFDIO_REGISTER")?;
+    // Page by page, which a mask of `wp-continue` leaves.
     for page in (start..start + len).step_by(PAGE_BYTES) {
         uffd.write_protect(page, PAGE, true, false).step("UFFDIO_WRITEPROTECT")?;
     }
@@ -505,10 +503,8 @@ fn event_fork() -> Result<(), Failed> {
     let trace = if process::programs_may_trace() { Ok(()) } else { Err(Errno::PERM) };
     trace.step("CAP_SYS_PTRACE for programs")?;
     let features = Features::MISSING_SHMEM | Features::EVENT_FORK;
-    let uffd = open(features)?;
-    let scratch = Scratch::new()?;
+    let (uffd, scratch) = tracked(features, Track::MISSING)?;
     let start = scratch.address();
-    uffd.register(start, SCRATCH_PAGES * PAGE, Track::MISSING).step("UFFDIO_REGISTER")?;
     let first = scratch.ptr.as_ptr() as usize;
     let mut child_uffd = None;
     let mut pid = Ok(0);

@@ -1,6 +1,6 @@
 //! Seeded failures and delays.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::random::Rng;
@@ -18,8 +18,8 @@ pub struct Chaos {
     pub store_eio: AtomicU32,
     /// What is stored stays in storage's memory, until it is taken from there.
     pub keeps: AtomicU32,
-    /// Not a chance: whether pages are protected only after they were mapped.
-    pub late: AtomicU32,
+    /// Pages are protected only after they were mapped.
+    pub late: AtomicBool,
     pub fill_enomem: AtomicU32,
     pub discard_fails: AtomicU32,
     calls: AtomicU64,
