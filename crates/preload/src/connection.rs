@@ -209,11 +209,16 @@ pub(crate) fn connect_first(state: &State) {
     }
 }
 
+/// Our descriptors lie below this. The kernel's table of a process's descriptors is as long as its
+/// highest one is high, at 8 bytes each, copied by every fork and charged to its cgroup: where a
+/// process may have a million, one at the end would take 8 MiB.
+const NUMBERS_END: u64 = 2048;
+
 /// Moves a descriptor out of the program's way.
 fn move_high(fd: c_int) -> c_int {
     let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
     raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
-    let limit = limit.rlim_cur.min(table::DESCRIPTORS_MAX as u64);
+    let limit = limit.rlim_cur.min(NUMBERS_END);
     for reserve in [2 * CONNECTIONS_MAX as u64, limit / 2] {
         let base = limit.saturating_sub(reserve);
         let moved = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, base as usize);
