@@ -152,6 +152,7 @@ impl Job {
             preload: program::preload()?,
             seed: 0,
             standby: false,
+            delay_writes: false,
             hooks: Hooks { prepare: Some(signals::prepare), started: Some(signals::forward_to) },
             control: None,
         })

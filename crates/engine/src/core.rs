@@ -5,6 +5,7 @@
 use crate::change::Change;
 use crate::errors::WriteErrors;
 use crate::mappings::Mappings;
+use crate::open_pages::OpenPages;
 use crate::overwrites::{Claim, Overwrites};
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo, Version};
 use crate::spaces::{Mapping, Region, Space};
@@ -57,6 +58,8 @@ pub(crate) struct File {
     pub(crate) fences: Vec<Fence>,
     /// The fence of an overwrite that a client began without a message.
     pub(crate) overwrite: Option<u64>,
+    /// What clients store to by themselves, if writes are delayed.
+    pub(crate) open: Option<OpenPages>,
     /// Changes in progress that a copy from a mapping must not run beside.
     pub(crate) unsettled: u32,
     /// How many of them began so far.
@@ -91,6 +94,7 @@ impl File {
             mappings: Mappings::default(),
             fences: Vec::new(),
             overwrite: None,
+            open: None,
             unsettled: 0,
             unsettlings: 0,
             own_writes: 0,

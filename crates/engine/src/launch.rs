@@ -71,6 +71,9 @@ pub struct Options {
     /// Leave files that are only read to the kernel as long as nothing can be won, where a cgroup
     /// bounds the kernel's page cache to about as much memory. Not with heap memory or recordings.
     pub standby: bool,
+    /// Let programs write to what is in memory without a system call: others outside see it when it was
+    /// written back, which is on `fsync(2)`, `close(2)`, an unlock, and every few seconds.
+    pub delay_writes: bool,
     /// What the caller does around the program's start.
     pub hooks: Hooks,
     /// Takes the run's control when the program was started.
@@ -295,6 +298,9 @@ fn run_held(
     }
     if let Some(heap) = options.heap.as_ref().filter(|_| !privilege.user_mode_only) {
         manager.manage_heaps(heap.open_scratch(options.memory_bytes)?);
+    }
+    if options.delay_writes {
+        let _ = manager.delays_writes.set(());
     }
     manager.set_witness(Box::new(holder.clone()));
     if let Some(standby) = standby {

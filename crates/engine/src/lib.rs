@@ -35,6 +35,7 @@ pub mod library;
 pub mod live;
 pub mod manager;
 mod mappings;
+mod open_pages;
 mod outside;
 pub mod overwrites;
 mod plain;

@@ -155,6 +155,8 @@ pub struct Manager {
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
     pub(crate) standby: OnceLock<Standby>,
+    /// Set where clients may [store to open pages](crate::engine::Engine::open_pages).
+    pub(crate) delays_writes: OnceLock<()>,
     witness: OnceLock<Box<dyn Witness>>,
     /// Files that the witness was told of.
     witnessed: Mutex<HashSet<FileNo>>,
@@ -198,6 +200,7 @@ impl Manager {
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
             standby: OnceLock::new(),
+            delays_writes: OnceLock::new(),
             witness: OnceLock::new(),
             witnessed: Mutex::default(),
             secret,
@@ -560,7 +563,8 @@ impl Manager {
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
         if !self.engine.sees_all() {
-            self.set_slot_flags(no, wire::SLOT_DIRECT);
+            let delayed = self.delays_writes.get().map_or(0, |()| wire::SLOT_DELAYED);
+            self.set_slot_flags(no, wire::SLOT_DIRECT | delayed);
         }
         if self.has_many_files() {
             self.workers.push(Work::LetIdleGo);

@@ -238,6 +238,7 @@ impl Core {
         claim: impl FnOnce() -> bool,
         give_up: impl FnOnce(),
     ) -> Claim {
+        self.close_page(place);
         self.moves(place.segment.0);
         let claim = match claim() {
             false => Claim::Refused,

@@ -279,6 +279,14 @@ impl Connection {
                 let frames = manager.frames_for_client(no).filter(|_| self.trusted);
                 Ok(Answer { reply: Reply::default(), fd: Some(frames.ok_or(Errno::ACCESS)?) })
             }
+            Op::OpenPages => {
+                let no = self.permitted(r.a, |rights| rights.write)?;
+                manager.delays_writes.get().filter(|()| self.trusted).ok_or(Errno::ACCESS)?;
+                let table = (r.d != 0).then(|| manager.engine.open_table(no)).transpose()?;
+                let (fd, room) = table.map_or((None, 0), |(fd, room)| (Some(fd), room));
+                let r0 = manager.engine.open_pages(no, r.b, r.c);
+                Ok(Answer { reply: Reply { r0, r1: room, ..Reply::default() }, fd })
+            }
             Op::MakeRoom => {
                 manager.make_room();
                 value(0)

@@ -5,7 +5,7 @@ use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Tenancy};
-use crate::{change, connection, direct, first_use, raw_call, real, standby};
+use crate::{change, connection, delayed, direct, first_use, raw_call, real, standby};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
@@ -401,6 +401,7 @@ pub(crate) fn announce_inherited(state: &State) {
 /// A descriptor was closed whose entry is cleared already.
 fn closed(state: &State, entry: Entry) {
     if table::drop_count(entry) == 0 {
+        delayed::close(state, entry);
         direct::idle(state, entry);
     }
 }

@@ -20,11 +20,14 @@ const ASKED_PAGES: usize = 64;
 const MAPPED_PAGES_MAX: u32 = 512;
 
 /// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
-/// file's record is held, or while nobody can hold it. All zero: there is none.
+/// file's record is held, or while nobody can hold it; but for [`Frames::store`]. All zero: there is
+/// none.
 #[repr(C)]
 pub(crate) struct Frames {
     base: AtomicUsize,
     bytes: AtomicUsize,
+    /// Threads that may be storing there without the record.
+    storing: AtomicU32,
     /// Pages that may have been mapped since the mapping let go of all.
     mapped: AtomicU32,
     /// What was asked last: so many pages from this one on.
@@ -48,8 +51,36 @@ impl Frames {
         let old = self.base.swap(base, SeqCst);
         let old_bytes = self.bytes.swap(bytes, SeqCst);
         self.asked.store(0, Relaxed);
-        if old != 0 {
+        // Whoever may be storing there by itself keeps the address space for good: else it could be
+        // something else by now.
+        if old != 0 && !self.are_stored_to() {
             raw::munmap(old, old_bytes);
+        }
+    }
+
+    /// Has something stored without the file's record being held, given the mapping's address and its
+    /// bytes; false if there is none, or nothing came of it.
+    pub(crate) fn store(&self, store: impl FnOnce(usize, u64) -> bool) -> bool {
+        self.storing.fetch_add(1, SeqCst);
+        let bytes = self.bytes();
+        let base = self.base.load(SeqCst);
+        // Else it is another mapping by now.
+        let stored = base != 0 && bytes == self.bytes() && store(base, bytes);
+        self.storing.fetch_sub(1, SeqCst);
+        stored
+    }
+
+    /// Whether somebody may be storing without the record.
+    pub(crate) fn are_stored_to(&self) -> bool {
+        self.storing.load(SeqCst) != 0
+    }
+
+    /// So many more pages may become mapped.
+    pub(crate) fn count(&self, pages: usize) {
+        if self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32 > MAPPED_PAGES_MAX {
+            self.mapped.store(pages as u32, Relaxed);
+            let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
+            raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTNEED);
         }
     }
 
@@ -119,10 +150,7 @@ impl Frames {
         let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
         let pages = pages.min(bytes / PAGE - first);
         self.asked.store(0, Relaxed);
-        if self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32 > MAPPED_PAGES_MAX {
-            self.mapped.store(pages as u32, Relaxed);
-            raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTNEED);
-        }
+        self.count(pages);
         let mut is_here = [0u8; ASKED_PAGES];
         let from = base + first * PAGE;
         let asked = raw_call!(libc::SYS_mincore, from, pages * PAGE, is_here.as_mut_ptr());

@@ -46,6 +46,7 @@ mod allocation;
 mod bounce;
 mod change;
 mod connection;
+mod delayed;
 mod direct;
 mod environment;
 mod exports;

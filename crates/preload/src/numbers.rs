@@ -74,6 +74,11 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_fcntl if matches!(b as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
             duplicated(fd, plain())
         }
+        libc::SYS_fcntl if b as c_int == libc::F_SETFL => {
+            let result = plain();
+            table::unset_storable(fd);
+            result
+        }
         libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
         libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,

@@ -34,7 +34,8 @@ static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether they can be written to here.
 static WRITABLE: AtomicBool = AtomicBool::new(false);
 
-fn record(slot: u32) -> Option<&'static Overwrite> {
+/// A slot's record of the table, once that is mapped.
+pub(crate) fn record(slot: u32) -> Option<&'static Overwrite> {
     let records = RECORDS.load(SeqCst);
     if records.is_null() || slot as usize >= RECORDS_COUNT.load(SeqCst) {
         return None;

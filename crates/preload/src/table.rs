@@ -1,5 +1,6 @@
 //! Which descriptors are of managed files: one word a descriptor, looked up without a lock.
 
+use crate::delayed::OpenPages;
 use crate::frames::Frames;
 use crate::overwrite;
 use crate::raw;
@@ -16,13 +17,16 @@ const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const LOCK_BITS: u32 = 10;
 /// The descriptor may be read from.
 const READABLE: u64 = 1 << (SLOT_BITS + LOCK_BITS);
+/// What is written to the descriptor inside the file may be stored in memory: it can be written to, and
+/// no flag asks for more. Of a table word only, not of an [`Entry`].
+const STORABLE: u64 = READABLE << 1;
 /// The table word of one of our own connections.
 const CONNECTION: u64 = SLOT_MASK;
 const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
 /// In place of a slot in a table word: opened for reading, and not shown to the manager yet.
 const UNSHOWN: u64 = SLOT_MASK - 1;
 /// Above these, of a descriptor of a file with a slot: the slot's incarnation, as far as there is room.
-const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 1;
+const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 2;
 const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
 /// And of an unshown descriptor: a number of its own, so that another file is told from it that gets
 /// the same descriptor.
@@ -68,7 +72,7 @@ impl Entry {
     #[inline(always)]
     fn of(word: u64) -> Option<Entry> {
         let slot = word & SLOT_MASK;
-        (slot != 0 && slot < UNSHOWN).then_some(Entry(word))
+        (slot != 0 && slot < UNSHOWN).then_some(Entry(word & !STORABLE))
     }
 
     /// The file's slot.
@@ -154,6 +158,8 @@ pub(crate) struct SlotFile {
     heard_ns: AtomicU64,
     /// Where the memory of its pages is mapped, to patch it: see [`crate::frames`].
     pub(crate) frames: Frames,
+    /// Which of its pages may be stored to there: see [`crate::delayed`].
+    pub(crate) open: OpenPages,
 }
 
 /// Slots by device and inode, as far as they were used lately.
@@ -251,7 +257,33 @@ pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)
 #[inline(always)]
 pub(crate) fn readable(fd: c_int) -> Option<Entry> {
     let value = word(fd)?.load(Ordering::Acquire);
-    (value & READABLE != 0 && fd > 2).then_some(Entry(value))
+    (value & READABLE != 0 && fd > 2).then_some(Entry(value & !STORABLE))
+}
+
+/// The entry of a descriptor whose writes may be stored in memory.
+#[inline(always)]
+pub(crate) fn storable(fd: c_int) -> Option<Entry> {
+    let value = word(fd)?.load(Ordering::Acquire);
+    (value & STORABLE != 0 && fd > 2).then_some(Entry(value & !STORABLE))
+}
+
+/// Writes to a descriptor may be stored in memory, if it is still what it was.
+pub(crate) fn set_storable(fd: c_int, entry: Entry) {
+    if let Some(word) = word(fd) {
+        let new = entry.0 | STORABLE;
+        let _ = word.compare_exchange(entry.0, new, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// Writes to a descriptor, and to those that share its flags, may not be stored in memory any more.
+pub(crate) fn unset_storable(fd: c_int) {
+    let Some(entry) = get(fd) else { return };
+    let lock = |entry: Entry| entry.lock_index();
+    for (fd, _) in entries(0, u32::MAX).filter(|(_, other)| lock(*other) == lock(entry)) {
+        word(fd).inspect(|word| {
+            word.fetch_and(!STORABLE, Ordering::SeqCst);
+        });
+    }
 }
 
 /// Whether calls on this descriptor are the kernel's alone: the one test on every call's way.
@@ -292,7 +324,8 @@ fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
     });
     let value = entry.map_or(0, |entry| entry.0);
     let replaced = word(fd).is_some_and(|word| {
-        word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        let replace = |known| word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed);
+        replace(known).or_else(|_| replace(known | STORABLE)).is_ok()
     });
     if !replaced && let Some(entry) = entry {
         drop_count(entry);
@@ -373,6 +406,7 @@ pub(crate) fn identify(entry: Entry, stat: &libc::stat) -> bool {
         // Before it passes for the new file's. Nobody stores to it: a file that is being changed is
         // not let go of.
         file.frames.unmap();
+        file.open.forget(file.frames.are_stored_to());
         file.incarnation.store(incarnation, Ordering::Release);
     }
     file.device.store(stat.st_dev, Ordering::Relaxed);

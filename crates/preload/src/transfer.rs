@@ -5,6 +5,7 @@
 //! the kernel's. What keeps the cached pages true around them is [`overwrite`], or two messages.
 
 use crate::connection::ask;
+use crate::delayed::{self, Delayed};
 use crate::direct::{self, Claimed};
 use crate::files::{self, File, Served};
 use crate::mapping;
@@ -227,6 +228,13 @@ pub(crate) fn write(
     plain: impl Fn() -> isize,
 ) -> Option<isize> {
     standby::step();
+    match delayed::write(fd, &iov, position, rwf) {
+        Some(Delayed::Written(done)) => return Some(done as isize),
+        Some(Delayed::Unwritten(start, claim)) => {
+            return Some(write_claimed(fd, iov, start, claim));
+        }
+        None => {}
+    }
     let bounced = |iov: &dyn Buffers| {
         if !environment::user_mode_only() {
             return None;
@@ -254,6 +262,7 @@ pub(crate) fn write(
         // Nothing changes; the kernel finds the right answer.
         return Some(plain());
     }
+    delayed::may_store(&file, flags as c_int);
     let append = (flags as c_int & libc::O_APPEND != 0 && rwf & RWF_NOAPPEND == 0)
         || rwf & libc::RWF_APPEND != 0;
     let mut parts = iov.iter().filter(|part| part.iov_len > 0);
@@ -280,6 +289,23 @@ pub(crate) fn write(
     let done = write_all(&call, iov, single, total);
     direct::give_back(fd, total - done.max(0) as usize);
     Some(done)
+}
+
+/// Writes where a moved offset promised, and moves it back over what could not be written.
+#[cold]
+fn write_claimed(fd: c_int, iov: impl Buffers, start: u64, claim: usize) -> isize {
+    let plain = |iov: &[iovec]| {
+        raw_call!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), start, 0, 0)
+    };
+    let done = match iov.get() {
+        Ok(iov) => {
+            let again = Vectors(iov.as_ptr(), iov.len() as c_int);
+            write(fd, again, Some(start as i64), 0, || plain(iov)).unwrap_or_else(|| plain(iov))
+        }
+        Err(errno) => errno,
+    };
+    direct::give_back(fd, claim.saturating_sub(done.max(0) as usize));
+    done
 }
 
 fn write_all(call: &Write<'_>, iov: &[iovec], single: Option<usize>, total: usize) -> isize {
@@ -323,6 +349,9 @@ impl Write<'_> {
                 || self.system_call(buffer, bytes),
             )
         {
+            if let Some(offset) = self.position.filter(|_| done > 0 && !self.append) {
+                delayed::note(self.file, offset as u64, done as usize);
+            }
             return Some(done);
         }
         let slot = self.file.entry.slot();

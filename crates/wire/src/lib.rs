@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 13;
+pub const VERSION: u32 = 14;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -161,6 +161,15 @@ pub enum Op {
     /// rides along, to be mapped shared and writable. `a` = slot. Nothing is registered: a page may
     /// be stored to only while it is resident and an [`Overwrite`] of it is held.
     Frames = 26,
+    /// Opens pages of a file to writes that are delayed ([`SLOT_DELAYED`]): what is stored in an open
+    /// page is written back later. `a` = slot, `b` = first page, `c` = pages, `d` = 1: the table of open
+    /// pages is to ride along, to be mapped read-only, a bit for each ([`open_page_bit`]). Reply: `r0` =
+    /// how many of the pages are open, from the first one on, `r1` = pages that the table has room for.
+    ///
+    /// A client that finds all pages of a write open after it read [`Overwrite::moves`] stores what is
+    /// written into the memory of the file's pages ([`Op::Frames`]), and is done if afterwards `moves`
+    /// and [`Slot::generation`] are what they were. Else it writes once more, in another way.
+    OpenPages = 29,
     /// A mapping that was made while the manager stood by (see [`Standby`]), which ends with this.
     /// `b` = [`TAKE_FIRST`], [`TAKE_NEXT`]: which is it? Reply: `r0` = its address (0: there is no more),
     /// `r1` = its bytes. `b` = [`TAKE_HERE`]: the client has room for it elsewhere (`a`, `c` = its
@@ -228,6 +237,8 @@ pub const SLOT_ACTIVE: u32 = 1;
 pub const SLOT_DIRECT: u32 = 2;
 /// [`Slot::flags`]: programs map the file, so that whoever makes it longer has to say so.
 pub const SLOT_MAPPED: u32 = 4;
+/// [`Slot::flags`]: writes of the file may be delayed ([`Op::OpenPages`]).
+pub const SLOT_DELAYED: u32 = 8;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
@@ -249,7 +260,7 @@ pub const CHANGE_OTHER: u64 = 2;
 #[repr(C)]
 #[derive(Default)]
 pub struct Slot {
-    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`].
+    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`], [`SLOT_DELAYED`].
     pub flags: AtomicU32,
     /// Odd while the file's length or the place of its content is being changed: what is mapped
     /// then may be neither the old nor the new. It never takes the same value twice between two
@@ -359,6 +370,11 @@ pub const OVERWRITE_HELD: u64 = 1;
 /// [`Overwrite::state`]: the manager met it, or has a change of the file under way.
 pub const OVERWRITE_MET: u64 = 2;
 
+/// Where in a table of open pages a page's bit is: the number of its 64-bit word, and the bit.
+pub const fn open_page_bit(page: u64) -> (usize, u64) {
+    ((page / 64) as usize, 1 << (page % 64))
+}
+
 /// [`Overwrite::state`] of a record that a process holds.
 pub const fn overwrite_held_by(number: u32) -> u64 {
     (number as u64) << 32 | OVERWRITE_HELD
@@ -436,6 +452,7 @@ impl Op {
             26 => Frames,
             27 => TakeOver,
             28 => UserfaultDevice,
+            29 => OpenPages,
             _ => return None,
         })
     }

@@ -52,6 +52,10 @@ pub(crate) struct Args {
     /// `auto` leaves files that are only read to the kernel as long as nothing can be won
     #[arg(long)]
     from_start: bool,
+    /// Let programs overwrite what is in memory without a system call. Others outside see it when it was
+    /// written back: on fsync, close and unlock, as on NFS, else after some seconds
+    #[arg(long)]
+    delay_writes: bool,
     /// Keep heap pages that leave memory compressed in it, in at most this part of --memory, before they
     /// go to the file behind them [default: 0; without a value 20]
     #[arg(
@@ -88,6 +92,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
     options.standby = !args.from_start && !job.from_start && job.policy.info().name == "auto";
+    options.delay_writes = args.delay_writes;
     if let (Some(heap), Some(percent)) = (&mut options.heap, args.compress) {
         heap.compressed_percent = percent;
     }

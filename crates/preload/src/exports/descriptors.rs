@@ -171,6 +171,9 @@ export! {
         if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
             files::duplicated(fd, result);
         }
+        if command == libc::F_SETFL {
+            table::unset_storable(fd);
+        }
         result
     }
 }

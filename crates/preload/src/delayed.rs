@@ -1,0 +1,259 @@
+//! Writes that are delayed: what is written is stored in memory, and written back later.
+//!
+//! Only where the user asked for it ([`SLOT_DELAYED`]): others outside see what is written when it was
+//! written back. A page has to be open for that (the protocol is told at [`Op::OpenPages`]): the
+//! manager opens those that this process writes to again and again, since opening one costs as much as
+//! several writes in the usual way ([`crate::overwrite`]), and it closes them when it writes them back.
+//!
+//! Nothing is held meanwhile, so a signal's handler may write, too, and a process may die anywhere: a
+//! store into a page that was being closed is followed by a write in the usual way.
+//! (M. Braunstein, M. Riley and J. Wilkes, "Improving the efficiency of UNIX file buffer caches", SOSP
+//! 1989, section 3.)
+
+use crate::connection::{ask, ask_with};
+use crate::files::File;
+use crate::raw::{self, SignalsHeld};
+use crate::state::{self, State};
+use crate::table::{self, Entry};
+use crate::transfer::Buffers;
+use crate::{direct, guard, overwrite, raw_call};
+use core::sync::atomic::{
+    AtomicU32, AtomicU64, AtomicUsize,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    fence,
+};
+use libc::{c_int, iovec};
+use pagekeeper_wire::{
+    HEARD_NOTHING, Op, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DELAYED, SLOT_DIRECT, open_page_bit,
+};
+
+/// Most pages of a write that is delayed: as many as the manager opens by one message.
+const PAGES_MAX: u64 = 64;
+/// So often in a row a page is written to in the usual way before it is opened.
+const WRITES_BEFORE: u64 = 3;
+/// Pages whose writes are counted.
+const COUNTED: usize = 1024;
+
+/// How often pages were written to, by a number made of slot and page: that above its low byte, which
+/// counts.
+static COUNTS: [AtomicU64; COUNTED] = [const { AtomicU64::new(0) }; COUNTED];
+
+/// What this process knows of a file's open pages. All zero: nothing.
+#[repr(C)]
+pub(crate) struct OpenPages {
+    /// Where the manager's table of them is mapped.
+    table: AtomicUsize,
+    /// How many pages it has room for.
+    pages: AtomicU64,
+    /// Something was stored since it was last written back for others to see.
+    stored: AtomicU32,
+}
+
+impl OpenPages {
+    /// Forgets a file's table. Where somebody may be looking at it still, its address space is kept.
+    pub(crate) fn forget(&self, is_looked_at: bool) {
+        let pages = self.pages.swap(0, SeqCst);
+        let table = self.table.swap(0, SeqCst);
+        self.stored.store(0, Relaxed);
+        if table != 0 && !is_looked_at {
+            raw::munmap(table, bytes(pages));
+        }
+    }
+
+    /// Whether all of these pages are open.
+    fn are_open(&self, first: u64, end: u64) -> bool {
+        let table = self.table.load(SeqCst);
+        // In this order: with a table comes what it has room for.
+        if table == 0 || end > self.pages.load(SeqCst) {
+            return false;
+        }
+        (first..end).all(|page| {
+            let (word, bit) = open_page_bit(page);
+            // SAFETY: the table is mapped for `pages` bits from a page-aligned address; the manager
+            // changes words atomically and never cuts it off.
+            let word = unsafe { &*(table as *const AtomicU64).add(word) };
+            word.load(SeqCst) & bit != 0
+        })
+    }
+}
+
+/// Bytes of a table.
+fn bytes(pages: u64) -> usize {
+    (pages.div_ceil(64) * 8) as usize
+}
+
+/// How a write without a system call went.
+pub(crate) enum Delayed {
+    /// So many bytes are written.
+    Written(usize),
+    /// The descriptor's offset was moved over so many bytes from here; they are still to be written.
+    Unwritten(u64, usize),
+}
+
+/// A call of the write family that need not be made. None if nothing was done.
+pub(crate) fn write(
+    fd: c_int,
+    iov: &impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+) -> Option<Delayed> {
+    let entry = table::storable(fd)?;
+    let iov = iov.get().ok()?;
+    let total = direct::total(iov);
+    if rwf != 0 || total == 0 {
+        return None;
+    }
+    if let Some(offset) = position {
+        let offset = u64::try_from(offset).ok()?;
+        return store(entry, iov, offset, total).then_some(Delayed::Written(total));
+    }
+    let (_, known) = table::records(entry)?;
+    if known.open.table.load(Relaxed) == 0 {
+        return None;
+    }
+    // As reads do: whoever shares the offset reads and writes elsewhere from here on.
+    let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
+    let start = u64::try_from(start).ok()?;
+    Some(match store(entry, iov, start, total) {
+        true => Delayed::Written(total),
+        false => Delayed::Unwritten(start, total),
+    })
+}
+
+/// Stores what is written; false if it has to be written in another way, some of it stored or not.
+fn store(entry: Entry, iov: &[iovec], offset: u64, total: usize) -> bool {
+    let Some((slot, known)) = table::records(entry) else { return false };
+    let Some(record) = overwrite::record(entry.slot()) else { return false };
+    let (first, end) = (offset / PAGE_BYTES, offset.saturating_add(total as u64));
+    let pages_end = end.div_ceil(PAGE_BYTES);
+    if pages_end - first > PAGES_MAX || !guard::works() || !state::is_ready() || guard::is_blocked()
+    {
+        return false;
+    }
+    // Before the pages are found open: a page is closed before it moves.
+    let moves = record.moves.load(SeqCst);
+    let generation = slot.generation.load(SeqCst);
+    let wanted = SLOT_ACTIVE | SLOT_DIRECT | SLOT_DELAYED;
+    let can_be = generation.is_multiple_of(2)
+        && slot.flags.load(SeqCst) & wanted == wanted
+        && end <= slot.size_bytes.load(SeqCst);
+    if !can_be {
+        return false;
+    }
+    known.frames.store(|base, bytes| {
+        // Last: as long as the file had its slot all of this was the file's.
+        if end > bytes || !known.open.are_open(first, pages_end) || !table::is_current(entry) {
+            return false;
+        }
+        known.open.stored.store(1, Relaxed);
+        let mut to = base + offset as usize;
+        let mut left = total;
+        for part in iov {
+            let bytes = part.iov_len.min(left);
+            if !guard::copy(to, part.iov_base as usize, bytes) {
+                return false;
+            }
+            to += bytes;
+            left -= bytes;
+        }
+        // What was stored comes before what is read now, as the manager does it in the other order.
+        fence(SeqCst);
+        record.moves.load(SeqCst) == moves && slot.generation.load(SeqCst) == generation
+    })
+}
+
+/// A descriptor with these flags was written to in the usual way.
+pub(crate) fn may_store(file: &File, flags: c_int) {
+    const BARRED: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT;
+    let is_on = |flags: u32| flags & SLOT_DELAYED != 0;
+    if flags & BARRED != 0
+        || table::storable(file.fd).is_some()
+        || !table::records(file.entry).is_some_and(|(slot, _)| is_on(slot.flags.load(Relaxed)))
+    {
+        return;
+    }
+    table::set_storable(file.fd, file.entry);
+    // Whoever changed them meanwhile took that away before, or is found here.
+    if raw::fcntl(file.fd, libc::F_GETFL, 0) != flags as isize {
+        table::unset_storable(file.fd);
+    }
+}
+
+/// So many bytes at an offset of a file were written in the usual way: what is written to again and
+/// again is opened. Signals are held.
+pub(crate) fn note(file: &File, offset: u64, written: usize) {
+    let Some((slot, known)) = table::records(file.entry) else { return };
+    let first = offset / PAGE_BYTES;
+    let pages = (offset + written as u64).div_ceil(PAGE_BYTES) - first;
+    if slot.flags.load(Relaxed) & SLOT_DELAYED == 0
+        || table::storable(file.fd).is_none()
+        || !known.frames.are_mapped()
+        || pages > PAGES_MAX
+    {
+        return;
+    }
+    let name = (u64::from(file.entry.slot()) << 40 ^ first) << 8;
+    let count = &COUNTS[(name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % COUNTED];
+    let before = count.load(Relaxed);
+    let times = if before & !0xff == name { before & 0xff } else { 0 };
+    if times < WRITES_BEFORE {
+        count.store(name | (times + 1), Relaxed);
+        return;
+    }
+    count.store(name, Relaxed);
+    let end = (first + pages) * PAGE_BYTES;
+    if is_unusual(file.fd, end) {
+        table::unset_storable(file.fd);
+        return;
+    }
+    let mut request = file.request(Op::OpenPages);
+    (request.b, request.c) = (first, pages);
+    if known.open.table.load(SeqCst) != 0 {
+        let _ = file.ask(&request);
+    } else {
+        request.d = 1;
+        adopt(file, &known.open, &request);
+    }
+    known.frames.count(pages as usize);
+}
+
+/// Whether the kernel would do more for a write than to change the file's content.
+fn is_unusual(fd: c_int, end: u64) -> bool {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit);
+    let clears_bits = |stat: libc::stat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
+    limit.rlim_cur < end || raw::fstat(fd).map_or(true, clears_bits)
+}
+
+/// Opens pages, and maps the table of them.
+fn adopt(file: &File, open: &OpenPages, request: &Request) {
+    let Ok((reply, table)) = ask_with(file.state, request, &[], -1) else { return };
+    let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
+    let base = match reply.r1 {
+        0 => -1,
+        pages => raw::mmap(0, bytes(pages), libc::PROT_READ, flags, table, 0),
+    };
+    raw::close(table);
+    if base < 0 {
+        return;
+    }
+    let _held = SignalsHeld::new();
+    let _lock = file.state.mapping.lock();
+    if open.table.load(Acquire) != 0 || !table::is_current(file.entry) {
+        raw::munmap(base as usize, bytes(reply.r1));
+        return;
+    }
+    raw_call!(libc::SYS_madvise, base, bytes(reply.r1), libc::MADV_DONTDUMP);
+    open.pages.store(reply.r1, SeqCst);
+    open.table.store(base as usize, Release);
+}
+
+/// The last descriptor of a file was closed: what was stored is written back, so that others see it.
+pub(crate) fn close(state: &State, entry: Entry) {
+    let Some((_, known)) = table::records(entry) else { return };
+    if known.open.stored.swap(0, Relaxed) != 0 && table::is_active(entry) {
+        let mut request = Request::new(Op::Flush);
+        (request.a, request.d, request.e) = (entry.slot().into(), 1, HEARD_NOTHING);
+        let _ = ask(state, &request);
+    }
+}
