@@ -135,6 +135,8 @@ impl<P: Port> Engine<P> {
             }
             opened += 1;
         }
+        let first_writes = clean.first().map_or(0, |run| u64::from(run.pages));
+        self.count(&mut core, file, |c| c.write_faults += first_writes);
         let job = clean.pop().map(|run| self.make_dirty(&mut core, run)).unwrap_or_default();
         drop(core);
         self.run_later(job, None);

@@ -13,7 +13,7 @@ pub struct FileCounts {
     pub major_faults: u64,
     /// Faults on resident, unmapped pages.
     pub minor_faults: u64,
-    /// First writes to clean pages.
+    /// First writes to clean pages, or pages [opened](crate::engine::Engine::open_pages) to writes.
     pub write_faults: u64,
     /// Pages evicted.
     pub evictions: u64,

@@ -32,7 +32,8 @@ const PAGES_MAX: u64 = 64;
 /// So often in a row a page is written to in the usual way before it is opened.
 const WRITES_BEFORE: u64 = 3;
 /// Pages whose writes are counted.
-const COUNTED: usize = 1024;
+const COUNTED: usize = 1 << COUNTED_BITS;
+const COUNTED_BITS: u32 = 14;
 
 /// How often pages were written to, by a number made of slot and page: that above its low byte, which
 /// counts.
@@ -193,7 +194,7 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
         return;
     }
     let name = (u64::from(file.entry.slot()) << 40 ^ first) << 8;
-    let count = &COUNTS[(name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 54) as usize % COUNTED];
+    let count = &COUNTS[(name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNTED_BITS)) as usize];
     let before = count.load(Relaxed);
     let times = if before & !0xff == name { before & 0xff } else { 0 };
     if times < WRITES_BEFORE {

@@ -212,6 +212,8 @@ pub(crate) struct Budget {
     pub(crate) heap_bytes: Option<u64>,
     /// And what leaves memory stays compressed in this part of the budget first.
     pub(crate) compress_percent: u32,
+    /// Writes inside files are stored in memory, and written back later.
+    pub(crate) delay_writes: bool,
     /// What the kernel and the user are to be without.
     pub(crate) lacking: &'static str,
 }
@@ -225,6 +227,7 @@ impl Budget {
             files: Vec::new(),
             heap_bytes: None,
             compress_percent: 0,
+            delay_writes: false,
             lacking: "",
         }
     }
@@ -235,6 +238,10 @@ impl Budget {
 
     pub(crate) fn compress(self, percent: u32) -> Budget {
         Budget { compress_percent: percent, ..self }
+    }
+
+    pub(crate) fn delay_writes(self) -> Budget {
+        Budget { delay_writes: true, ..self }
     }
 
     pub(crate) fn lacking(self, lacking: &'static str) -> Budget {
@@ -265,6 +272,9 @@ pub(crate) fn command(
     let mut command = managing(place, budget, &how);
     if budget.compress_percent > 0 {
         command.arg(format!("--compress={}", budget.compress_percent));
+    }
+    if budget.delay_writes {
+        command.arg("--delay-writes");
     }
     command.arg("--stats").arg(stats_path(place)).arg("--").arg(program);
     command

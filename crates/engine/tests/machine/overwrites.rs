@@ -5,7 +5,7 @@ use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::overwrites::Overwrites;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
-use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::shared::{ReadOnlyMap, SharedMap};
 use pagekeeper_wire as wire;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
@@ -28,6 +28,15 @@ enum Dies {
     BehindThePatch,
 }
 
+/// How a write went that was to be delayed.
+enum Stored {
+    Done,
+    /// The page was not open.
+    No,
+    /// It was being closed.
+    TooLate,
+}
+
 /// A mapped file, and the table as its clients see it.
 struct Shared {
     world: World,
@@ -39,10 +48,15 @@ struct Shared {
     looked: Mutex<Option<(u64, BTreeSet<u64>)>>,
     /// How often that told it which are.
     known: AtomicU64,
+    /// The table of open pages.
+    open: ReadOnlyMap,
+    stored: AtomicU64,
 }
 
 /// Overwrites of all runs that the engine met.
 static MET: AtomicU64 = AtomicU64::new(0);
+/// How often a client of any run stored to a page that was being closed.
+static TOO_LATE: AtomicU64 = AtomicU64::new(0);
 /// How often a client of any run knew what is in memory.
 static KNOWN: AtomicU64 = AtomicU64::new(0);
 
@@ -59,9 +73,11 @@ impl Shared {
         let file = world.file(vec![0; (PAGES * PAGE_BYTES) as usize]);
         let space = world.space();
         world.mmap(space, BASE, file, 0, PAGES, true);
-        let (by_themselves, known) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (fd, pages) = world.engine.open_table(file).expect("shared memory");
+        let open = ReadOnlyMap::new(fd, 0, pages as usize / 8).expect("mapped");
+        let (by_themselves, known, stored) = Default::default();
         let looked = Mutex::new(None);
-        Some(Shared { world, file, space, table, by_themselves, looked, known })
+        Some(Shared { world, file, space, table, by_themselves, looked, known, open, stored })
     }
 
     fn long(&self, field: usize) -> &AtomicU64 {
@@ -99,8 +115,63 @@ impl Shared {
         engine.change_end(self.file, ticket, offset, 8, Some(give));
     }
 
+    /// A write of a client that is delayed, as the preload library makes it; if it can be.
+    fn store(&self, offset: u64, value: u64) -> Stored {
+        let machine = &self.world.machine;
+        let page = offset / PAGE_BYTES;
+        let moves = || self.long(offset_of!(wire::Overwrite, moves)).load(SeqCst);
+        let before = moves();
+        machine.chaos.delay();
+        let (word, bit) = wire::open_page_bit(page);
+        if self.open.word_u64(8 * word) & bit == 0 {
+            return Stored::No;
+        }
+        machine.chaos.delay();
+        {
+            let mut state = machine.lock();
+            let held = &mut state.files[self.file as usize];
+            *held.late.entry(page).or_default() += 1;
+            // Else it has just left: what is stored is nowhere.
+            if let Some(frame) = held.frames.get_mut(&page) {
+                let at = (offset % PAGE_BYTES) as usize;
+                frame.data[at..at + 8].copy_from_slice(&value.to_le_bytes());
+                frame.dirty = true;
+            }
+        }
+        machine.chaos.delay();
+        let mut state = machine.lock();
+        if moves() != before {
+            TOO_LATE.fetch_add(1, SeqCst);
+            return Stored::TooLate;
+        }
+        // From here on the page may not be lost.
+        state.files[self.file as usize].is_in_time(page);
+        self.stored.fetch_add(1, SeqCst);
+        Stored::Done
+    }
+
     /// The write of a client, as the preload library makes it.
     fn write(&self, client: u32, offset: u64, value: u64, dies: Dies) {
+        let engine = &self.world.engine;
+        if dies == Dies::No {
+            if value % 3 == 0 {
+                engine.open_pages(self.file, offset / PAGE_BYTES, 1 + value % 4);
+            }
+            match self.store(offset, value) {
+                Stored::Done => return,
+                Stored::No => {}
+                Stored::TooLate => {
+                    self.write_usually(client, offset, value, dies);
+                    self.world.machine.lock().files[self.file as usize].settle(offset / PAGE_BYTES);
+                    return;
+                }
+            }
+        }
+        self.write_usually(client, offset, value, dies);
+    }
+
+    /// The same, if it is not delayed.
+    fn write_usually(&self, client: u32, offset: u64, value: u64, dies: Dies) {
         let (engine, machine) = (&self.world.engine, &self.world.machine);
         let mine = wire::overwrite_held_by(client);
         let taken = (0..20).any(|_| {
@@ -241,11 +312,12 @@ fn what_is_written_without_a_message_is_neither_lost_nor_undone() {
             }
             // Nothing stays behind that would send every later write by message.
             assert_eq!((shared.moving(), shared.state().load(SeqCst)), (0, 0));
-            assert!(shared.by_themselves.load(SeqCst) > 0);
+            assert!(shared.by_themselves.load(SeqCst) > 0 && shared.stored.load(SeqCst) > 0);
             KNOWN.fetch_add(shared.known.load(SeqCst), SeqCst);
         });
     }
     assert!(MET.load(SeqCst) > 0, "nobody was met");
+    assert!(TOO_LATE.load(SeqCst) > 0, "nobody stored to a page that was being closed");
     assert!(KNOWN.load(SeqCst) > 0, "nobody knew what is in memory without looking");
 }
 

@@ -44,6 +44,9 @@ pub struct FakeFile {
     pub frames: BTreeMap<u64, Frame>,
     /// Being read in place: nobody may take their frames.
     pub under_way: BTreeSet<u64>,
+    /// Pages that clients store to by themselves at this moment, and how many: whoever finds that the
+    /// page was being closed writes once more.
+    pub late: BTreeMap<u64, u32>,
     /// Pages that may be mapped.
     pub pages: u64,
     pub storage: Vec<u8>,
@@ -62,6 +65,26 @@ pub struct FakeFile {
 }
 
 impl FakeFile {
+    /// A client's store to an open page came in time.
+    pub fn is_in_time(&mut self, index: u64) {
+        if let Some(late) = self.late.get_mut(&index) {
+            *late -= 1;
+        }
+        self.late.retain(|_, late| *late > 0);
+    }
+
+    /// What a client stored too late was written once more.
+    pub fn settle(&mut self, index: u64) {
+        self.is_in_time(index);
+        let from = (index * PAGE_BYTES) as usize;
+        let stored = &self.storage[from..from + PAGE_BYTES as usize];
+        if let Some(frame) = self.frames.get_mut(&index)
+            && frame.data[..] == *stored
+        {
+            frame.dirty = false;
+        }
+    }
+
     /// Puts a page of storage, as it is now, into the journal.
     pub fn journal_page(&mut self, index: u64) {
         let Some(journal) = &mut self.journal else { return };
