@@ -98,10 +98,10 @@ pub(crate) fn write(
     position: Option<i64>,
     rwf: c_int,
 ) -> Option<Delayed> {
-    let entry = table::storable(fd)?;
+    let (entry, is_shared) = table::storable(fd)?;
     let iov = iov.get().ok()?;
     let total = direct::total(iov);
-    if rwf != 0 || total == 0 {
+    if rwf != 0 || total == 0 || is_shared && !can_store(raw::fcntl(fd, libc::F_GETFL, 0)) {
         return None;
     }
     if let Some(offset) = position {
@@ -163,11 +163,17 @@ fn store(entry: Entry, iov: &[iovec], offset: u64, total: usize) -> bool {
     })
 }
 
+/// Whether these flags of a descriptor, or what came of asking for them, ask for no more than that what
+/// is written can be read.
+fn can_store(flags: isize) -> bool {
+    const BARRED: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT;
+    flags >= 0 && flags as c_int & BARRED == 0
+}
+
 /// A descriptor with these flags was written to in the usual way.
 pub(crate) fn may_store(file: &File, flags: c_int) {
-    const BARRED: c_int = libc::O_APPEND | libc::O_DSYNC | libc::O_SYNC | libc::O_DIRECT;
     let is_on = |flags: u32| flags & SLOT_DELAYED != 0;
-    if flags & BARRED != 0
+    if !can_store(flags as isize)
         || table::storable(file.fd).is_some()
         || !table::records(file.entry).is_some_and(|(slot, _)| is_on(slot.flags.load(Relaxed)))
     {

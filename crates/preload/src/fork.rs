@@ -11,7 +11,7 @@ use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
-use crate::{environment, heap, real, standby, userfault};
+use crate::{environment, heap, real, standby, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -72,6 +72,7 @@ fn message(state: &State, phase: u64, ticket: u64) -> Result<u64, i32> {
 /// itself heap memory, which nobody may write to while the process forks.
 pub(crate) fn may_fork() -> bool {
     standby::end();
+    table::share_all();
     if !heap::used() {
         return true;
     }
@@ -201,6 +202,7 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
 
 /// A child made by a system call without libc, if it gets a copy of the memory and returns here.
 pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize) -> Option<isize> {
+    table::share_all();
     if flags & libc::CLONE_VM as usize == 0 {
         standby::end();
     }

@@ -189,6 +189,7 @@ pub(crate) fn refused(state: &State) {
 /// Called before a child is made that may share this memory: it must find it begun by its parent.
 pub(crate) fn before_sharing() {
     let _ = current();
+    crate::table::share_all();
     MEMORY_SHARED.store(true, Ordering::SeqCst);
 }
 

@@ -20,13 +20,17 @@ const READABLE: u64 = 1 << (SLOT_BITS + LOCK_BITS);
 /// What is written to the descriptor inside the file may be stored in memory: it can be written to, and
 /// no flag asks for more. Of a table word only, not of an [`Entry`].
 const STORABLE: u64 = READABLE << 1;
+/// This process opened it, and no other can have it: nobody else changes its flags. As before, no part
+/// of an [`Entry`].
+const EXCLUSIVE: u64 = READABLE << 2;
+const MARKS: u64 = STORABLE | EXCLUSIVE;
 /// The table word of one of our own connections.
 const CONNECTION: u64 = SLOT_MASK;
 const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
 /// In place of a slot in a table word: opened for reading, and not shown to the manager yet.
 const UNSHOWN: u64 = SLOT_MASK - 1;
 /// Above these, of a descriptor of a file with a slot: the slot's incarnation, as far as there is room.
-const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 2;
+const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 3;
 const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
 /// And of an unshown descriptor: a number of its own, so that another file is told from it that gets
 /// the same descriptor.
@@ -72,7 +76,7 @@ impl Entry {
     #[inline(always)]
     fn of(word: u64) -> Option<Entry> {
         let slot = word & SLOT_MASK;
-        (slot != 0 && slot < UNSHOWN).then_some(Entry(word & !STORABLE))
+        (slot != 0 && slot < UNSHOWN).then_some(Entry(word & !MARKS))
     }
 
     /// The file's slot.
@@ -257,21 +261,43 @@ pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)
 #[inline(always)]
 pub(crate) fn readable(fd: c_int) -> Option<Entry> {
     let value = word(fd)?.load(Ordering::Acquire);
-    (value & READABLE != 0 && fd > 2).then_some(Entry(value & !STORABLE))
+    (value & READABLE != 0 && fd > 2).then_some(Entry(value & !MARKS))
 }
 
-/// The entry of a descriptor whose writes may be stored in memory.
+/// The entry of a descriptor whose writes may be stored in memory, and whether another process may have
+/// it, too, and may have changed its flags.
 #[inline(always)]
-pub(crate) fn storable(fd: c_int) -> Option<Entry> {
+pub(crate) fn storable(fd: c_int) -> Option<(Entry, bool)> {
     let value = word(fd)?.load(Ordering::Acquire);
-    (value & STORABLE != 0 && fd > 2).then_some(Entry(value & !STORABLE))
+    let found = || (Entry(value & !MARKS), value & EXCLUSIVE == 0);
+    (value & STORABLE != 0 && fd > 2).then(found)
+}
+
+/// A descriptor was opened here just now.
+pub(crate) fn set_exclusive(fd: c_int) {
+    if let Some((word, entry)) = word(fd).zip(get(fd)) {
+        let new = entry.0 | EXCLUSIVE;
+        let _ = word.compare_exchange(entry.0, new, Ordering::SeqCst, Ordering::Relaxed);
+    }
+}
+
+/// Another process may have the descriptors from now on.
+pub(crate) fn share_all() {
+    for (fd, _) in entries(0, u32::MAX) {
+        word(fd).inspect(|word| {
+            word.fetch_and(!EXCLUSIVE, Ordering::SeqCst);
+        });
+    }
 }
 
 /// Writes to a descriptor may be stored in memory, if it is still what it was.
 pub(crate) fn set_storable(fd: c_int, entry: Entry) {
     if let Some(word) = word(fd) {
-        let new = entry.0 | STORABLE;
-        let _ = word.compare_exchange(entry.0, new, Ordering::SeqCst, Ordering::Relaxed);
+        let mark = |known| {
+            let new = known | STORABLE;
+            word.compare_exchange(known, new, Ordering::SeqCst, Ordering::Relaxed)
+        };
+        let _ = mark(entry.0).or_else(|_| mark(entry.0 | EXCLUSIVE));
     }
 }
 
@@ -325,7 +351,8 @@ fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
     let value = entry.map_or(0, |entry| entry.0);
     let replaced = word(fd).is_some_and(|word| {
         let replace = |known| word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed);
-        replace(known).or_else(|_| replace(known | STORABLE)).is_ok()
+        let marks = [0, STORABLE, EXCLUSIVE, MARKS];
+        marks.into_iter().any(|marks| replace(known | marks).is_ok())
     });
     if !replaced && let Some(entry) = entry {
         drop_count(entry);

@@ -1,20 +1,22 @@
 //! Writes without a message: what programs and their neighbours see of a file that is written to,
 //! made longer, cut and mapped is what the kernel would show them.
 
-use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish};
+use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 fn writes() -> PathBuf {
-    compiled("writes.c", &["-O2"], "writes")
+    compiled("writes.c", &["-O2", "-pthread"], "writes")
 }
 
-fn check(budget: &Budget, arguments: &[&str]) {
-    let place = Scratch::new(&format!("writes-{}", arguments[0]));
+fn check(budget: &Budget, arguments: &[&str]) -> Finished {
+    let delayed = if budget.delay_writes { "-delayed" } else { "" };
+    let place = Scratch::new(&format!("writes-{}{delayed}", arguments[0]));
     let mut command = command(&place, Some(budget), writes());
     let done = finish(&place, command.args(arguments), b"", LIMIT * 2).ok();
     assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
     assert_eq!(done.total("failed_faults"), 0);
+    done
 }
 
 /// What one process adds to a file, another reads and finds in its mapping, old or new.
@@ -61,6 +63,58 @@ fn a_file_that_is_written_through_again_and_again_is_as_a_model_says() {
 fn writes_go_where_flags_of_the_moment_say() {
     if runs::ready() {
         check(&Budget::kib(4096), &["flags", "file"]);
+    }
+}
+
+// ---- delayed --------------------------------------------------------------------------------------
+
+/// All of the above holds among programs that run together where writes are delayed. (But for what
+/// a system call does of which nobody hears.)
+#[test]
+fn delayed_writes_are_as_a_model_says() {
+    if !runs::ready() {
+        return;
+    }
+    let budget = |kib: u64, policy| Budget::kib(kib).policy(policy).delay_writes();
+    check(&budget(4096, "clock"), &["grow", "file"]);
+    check(&budget(96, "lru"), &["append", "file"]);
+    for (seed, kib, policy) in [("1", 96, "lru"), ("2", 256, "clock"), ("3", 4096, "mru")] {
+        check(&budget(kib, policy), &["mixed", "file", seed]);
+        check(&budget(kib, policy), &["through", "file", seed]);
+    }
+    check(&budget(4096, "clock"), &["flags", "file"]);
+}
+
+/// As on NFS.
+#[test]
+fn what_was_synced_unlocked_or_closed_is_seen_outside() {
+    if !runs::ready() {
+        return;
+    }
+    let opened = |budget: &Budget| check(budget, &["seen", "file"]).total("write_faults");
+    assert_eq!(opened(&Budget::kib(4096)), 0);
+    assert!(opened(&Budget::kib(4096).delay_writes()) > 20);
+}
+
+/// Threads and a child overwrite what comes and goes; when all is over it is in the file.
+#[test]
+fn delayed_writes_are_in_the_file_in_the_end() {
+    if !runs::ready() {
+        return;
+    }
+    for (kib, policy) in [(96, "lru"), (512, "clock"), (4096, "mru")] {
+        let place = Scratch::new("writes-cells");
+        let budget = Budget::kib(kib).policy(policy).delay_writes();
+        let mut command = command(&place, Some(&budget), writes());
+        let done = finish(&place, command.args(["cells", "file"]), b"", LIMIT * 2).ok();
+        assert_eq!(done.text(), "cells ok\n");
+        assert!(done.total("write_faults") > 20, "{}", done.stderr);
+        let file = place.get("file");
+        for cell in 0..200 * 4 {
+            let at = cell / 4 * 4096 + cell % 4 * 8 + 3;
+            let found = u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"));
+            assert_eq!(found, cell as u64, "cell {cell} under {policy} in {kib} KiB");
+        }
     }
 }
 

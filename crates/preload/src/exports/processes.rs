@@ -1,6 +1,6 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
-use crate::{environment, fork, raw, real, standby};
+use crate::{environment, fork, raw, real, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
 
@@ -79,6 +79,7 @@ export! {
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
         announce_exec(path);
+        table::share_all();
         follow(env, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
     }
 }
@@ -90,6 +91,7 @@ export! {
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
         announce_exec_search(file);
+        table::share_all();
         follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
     }
 }

@@ -7,9 +7,13 @@
 //     writes through FILE SEED   a file is written from its beginning to its end, over and over
 //     writes flags FILE          O_APPEND comes and goes
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
+//     writes seen FILE           what was synced, unlocked or closed is seen by a process outside
+//     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
+//     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -18,6 +22,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -347,8 +352,110 @@ static void reused(const char *path) {
     }
 }
 
+// ---- seen ---------------------------------------------------------------------------------------
+
+// A number of the file as a process sees it that nobody manages.
+static uint64_t outside(const char *path, uint64_t offset) {
+    int ends[2], status;
+    char at[32], text[32] = "";
+    snprintf(at, sizeof at, "%lu", (unsigned long)offset);
+    CHECK(pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        char *arguments[] = {"writes", "peek", (char *)path, at, NULL}, *nothing[] = {NULL};
+        CHECK(dup2(ends[1], 1) == 1);
+        execve("/proc/self/exe", arguments, nothing);
+        _exit(1);
+    }
+    CHECK(close(ends[1]) == 0);
+    for (ssize_t done = 0, got; (got = read(ends[0], text + done, sizeof text - 1 - (size_t)done)) > 0;) done += got;
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && close(ends[0]) == 0);
+    return strtoull(text, NULL, 10);
+}
+
+static void peek(const char *path, uint64_t offset) {
+    uint64_t value;
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && pread(fd, &value, sizeof value, (off_t)offset) == sizeof value);
+    printf("%lu\n", (unsigned long)value);
+}
+
+static void put(int fd, uint64_t value, int how, uint64_t at) {
+    struct iovec parts[2] = {{&value, 3}, {(char *)&value + 3, 5}};
+    if (how == 0) CHECK(pwrite(fd, &value, 8, (off_t)at) == 8);
+    if (how == 1) CHECK(pwritev(fd, parts, 2, (off_t)at) == 8);
+    if (how == 2) CHECK(lseek(fd, (off_t)at, SEEK_SET) == (off_t)at && write(fd, &value, 8) == 8);
+    CHECK(how != 2 || lseek(fd, 0, SEEK_CUR) == (off_t)at + 8);
+}
+
+static void seen(const char *path) {
+    enum { AT = 7 * PAGE - 3 };
+    int fd = fresh(path, 20 * PAGE);
+    uint64_t value = 0, got;
+    for (int round = 0; round < 30; round++) {
+        for (int i = 0; i < 50; i++) {
+            put(fd, ++value, i % 3, AT);
+            CHECK(pread(fd, &got, 8, AT) == 8 && got == value);
+        }
+        struct flock whole = {.l_type = F_WRLCK};
+        if (round % 3 == 0) CHECK(fsync(fd) == 0);
+        if (round % 3 == 1) {
+            CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+            put(fd, ++value, 0, AT);
+            whole.l_type = F_UNLCK;
+            CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+        }
+        if (round % 3 == 2) CHECK(close(fd) == 0);
+        CHECK(outside(path, AT) == value);
+        if (round % 3 == 2) CHECK((fd = open(path, O_RDWR)) > 2);
+    }
+}
+
+// ---- cells --------------------------------------------------------------------------------------
+
+enum { CELL_PAGES = 200, WRITERS = 4, TURNS = 20000 };
+
+static void overwrite(const char *path, uint64_t who, uint64_t turns) {
+    int fd = open(path, O_RDWR);
+    uint64_t random = who * 0x9e3779b97f4a7c15ull + 1, values[CELL_PAGES] = {0}, got;
+    CHECK(fd > 2);
+    for (uint64_t turn = 1; turn <= turns; turn++) {
+        random ^= random << 13, random ^= random >> 7, random ^= random << 17;
+        // Mostly some that are written to again and again. Cells lie across words of memory.
+        uint64_t page = random % (random >> 40 & 7 ? 20 : CELL_PAGES), at = page * PAGE + who * 8 + 3;
+        if (values[page]) CHECK(pread(fd, &got, 8, (off_t)at) == 8 && got == values[page]);
+        put(fd, values[page] = turn, (int)(random >> 50) % 3, at);
+    }
+    for (uint64_t page = 0; page < CELL_PAGES; page++) put(fd, page * WRITERS + who, 0, page * PAGE + who * 8 + 3);
+}
+
+static void *overwriter(void *argument) {
+    void **arguments = argument;
+    overwrite(arguments[0], (uint64_t)arguments[1], TURNS);
+    return NULL;
+}
+
+static void cells(const char *path) {
+    CHECK(close(fresh(path, CELL_PAGES * PAGE)) == 0);
+    pthread_t threads[WRITERS - 1];
+    void *arguments[WRITERS - 1][2];
+    for (uint64_t who = 1; who < WRITERS; who++) {
+        arguments[who - 1][0] = (void *)path, arguments[who - 1][1] = (void *)who;
+        CHECK(pthread_create(&threads[who - 1], NULL, overwriter, arguments[who - 1]) == 0);
+    }
+    pid_t child = fork();
+    if (child == 0) {
+        overwrite(path, 0, TURNS);
+        _exit(0);
+    }
+    int status;
+    for (int i = 0; i < WRITERS - 1; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
+    if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
     if (!strcmp(argv[1], "grow")) grow(argv[2]);
     else if (!strcmp(argv[1], "append")) append(argv[2]);
     else if (!strcmp(argv[1], "mixed") && argc > 3) mixed(argv[2], strtoull(argv[3], NULL, 10));
@@ -356,6 +463,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
+    else if (!strcmp(argv[1], "seen")) seen(argv[2]);
+    else if (!strcmp(argv[1], "cells")) cells(argv[2]);
     else return 2;
     printf("%s ok\n", argv[1]);
     return 0;
