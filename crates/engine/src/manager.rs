@@ -727,7 +727,7 @@ impl Manager {
         }
     }
 
-    /// Tells the witness of a file that is about to be mapped: only from then on may it have pages
+    /// Tells the witness of a file that is about to be mapped, or stored to: only from then on may it have pages
     /// that storage lacks, and processes that have to be found. With `again`, of another descriptor
     /// of one that it knows.
     pub(crate) fn tell_witness(&self, no: FileNo, again: bool) {
@@ -824,6 +824,15 @@ impl Manager {
     /// The memory that a file's pages are in, for a client that patches what it overwrites.
     pub(crate) fn frames_for_client(&self, no: FileNo) -> Option<OwnedFd> {
         rustix::io::fcntl_dupfd_cloexec(&self.engine.port().file(no)?.memfd, 0).ok()
+    }
+
+    /// Clients are about to store to pages of a file by themselves, if they may: none if not.
+    pub(crate) fn let_store(&self, no: FileNo) -> Option<()> {
+        self.delays_writes.get()?;
+        let live = self.engine.port().file(no)?;
+        live.store().filter(|store| store.writable())?;
+        self.tell_witness(no, false);
+        Some(())
     }
 
     /// The mapping exists, without access: registers it.

@@ -97,15 +97,29 @@ impl<P: Port> Engine<P> {
         Ok((open.memfd.reopen_read_only()?, open.pages()))
     }
 
-    /// Opens pages for clients that store to them by themselves, as far as they are in memory, at
-    /// rest and nobody's to change otherwise: so many from the first one on. They count as dirty
-    /// from then on.
+    /// Opens pages for clients that store to them by themselves, as far as they are at rest and nobody's
+    /// to change otherwise: so many from the first one on. They are brought into memory if need be, since
+    /// they are written to again and again, and count as dirty from then on.
     ///
     /// None without a [table](Self::open_table), where every reference is to be seen, and where
     /// storage has no room.
     pub fn open_pages(&self, file: FileNo, first: u64, pages: u64) -> u64 {
+        let pages = pages.min(ASKED_MAX);
+        let opened = self.open_present(file, first, pages);
+        if opened == pages {
+            return opened;
+        }
+        let (from, bytes) = ((first + opened) * self.page_bytes, (pages - opened) * self.page_bytes);
+        match self.read(file, from, bytes, |_, _| Ok(())) {
+            Ok(_) => self.open_present(file, first, pages),
+            Err(_) => opened,
+        }
+    }
+
+    /// The same, as far as pages are in memory.
+    fn open_present(&self, file: FileNo, first: u64, pages: u64) -> u64 {
         let segment = Segment(file);
-        let Ok(pages) = self.reserve(Place { segment, index: first }, pages.min(ASKED_MAX)) else {
+        let Ok(pages) = self.reserve(Place { segment, index: first }, pages) else {
             return 0;
         };
         if self.sees_all() {

@@ -281,7 +281,7 @@ impl Connection {
             }
             Op::OpenPages => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
-                manager.delays_writes.get().filter(|()| self.trusted).ok_or(Errno::ACCESS)?;
+                manager.let_store(no).filter(|()| self.trusted).ok_or(Errno::ACCESS)?;
                 let table = (r.d != 0).then(|| manager.engine.open_table(no)).transpose()?;
                 let (fd, room) = table.map_or((None, 0), |(fd, room)| (Some(fd), room));
                 let r0 = manager.engine.open_pages(no, r.b, r.c);

@@ -233,6 +233,44 @@ fn a_killed_manager_loses_nothing_that_was_written() {
     assert!(most > 100, "the writers wrote {most} records at most");
 }
 
+/// What a program wrote is in memory only when it is killed, or the manager.
+#[test]
+fn delayed_writes_outlive_who_is_killed() {
+    if !runs::ready() {
+        return;
+    }
+    const AT: usize = 7 * PAGE - 3;
+    let mut most = 0;
+    for (round, moment) in moments(8, 400).enumerate() {
+        let place = Scratch::new("kill-delayed");
+        place.put("file", vec![0; 20 * PAGE]);
+        let said = place.path().with_extension("said");
+        let output = std::fs::File::create(&said).expect("a file for what is said");
+        let budget = Budget::kib(4096).delay_writes();
+        let mut command = command(&place, Some(&budget), crate::writes::writes());
+        command.args(["counter", "file"]).stdout(output).stderr(Stdio::null());
+        let mut tree = Tree::start(&mut command);
+        until("the program counts", || said.metadata().is_ok_and(|m| m.len() > 0));
+        std::thread::sleep(moment);
+        let programs = named(tree.pid(), "live-program-wr");
+        let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+        assert_eq!(programs.len(), 1);
+        let killed = if round % 2 == 0 { programs[0] } else { tree.pid() };
+        kill_process(killed, Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("the run ends");
+        for pid in programs.into_iter().chain(others) {
+            until("programs and holder end", || gone(pid));
+        }
+        let number = |bytes: &[u8]| u64::from_ne_bytes(bytes.try_into().expect("eight bytes"));
+        let told = read_and_remove(&said);
+        let last = number(&told[told.len() / 8 * 8 - 8..told.len() / 8 * 8]);
+        let found = number(&place.get("file")[AT..AT + 8]);
+        assert!((last..last + 65).contains(&found), "round {round}: {found} after {last} was said");
+        most = most.max(last);
+    }
+    assert!(most > 50_000, "it counted to {most} at most");
+}
+
 /// Manager, holder and programs are killed in the same moment, as by an operator who clears up.
 /// Nobody is left to write anything back: what was synced is in the file all the same, and beside
 /// it nothing that no program wrote.

@@ -5,8 +5,8 @@ use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, fin
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-fn writes() -> PathBuf {
-    compiled("writes.c", &["-O2", "-pthread"], "writes")
+pub(crate) fn writes() -> PathBuf {
+    compiled("writes.c", &["-O2"], "writes")
 }
 
 fn check(budget: &Budget, arguments: &[&str]) -> Finished {
@@ -150,6 +150,13 @@ fn a_lock_holds_against_others_outside() {
     if !runs::ready() {
         return;
     }
+    for delayed in [false, true] {
+        let budget = Budget { delay_writes: delayed, ..Budget::kib(1024) };
+        count_beside_others(&budget);
+    }
+}
+
+fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);
     let outside = std::thread::scope(|scope| {
@@ -157,7 +164,7 @@ fn a_lock_holds_against_others_outside() {
             let mut command = command(&place, None, writes());
             finish(&place, command.args(["count", "file", "3000"]), b"", LIMIT * 2).ok()
         });
-        let mut command = command(&place, Some(&Budget::kib(1024)), writes());
+        let mut command = command(&place, Some(budget), writes());
         finish(&place, command.args(["count", "file", "3000"]), b"", LIMIT * 2).ok();
         outside.join().expect("no panic")
     });

@@ -9,6 +9,7 @@
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
 //     writes seen FILE           what was synced, unlocked or closed is seen by a process outside
 //     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
+//     writes counter FILE        counts in a place of the file without end, and says how far it is
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -411,6 +412,18 @@ static void seen(const char *path) {
     }
 }
 
+// ---- counter ------------------------------------------------------------------------------------
+
+static void counter(const char *path) {
+    int fd = open(path, O_RDWR);
+    CHECK(fd > 2);
+    for (uint64_t value = 1;; value++) {
+        // In two pages.
+        CHECK(pwrite(fd, &value, 8, 7 * PAGE - 3) == 8);
+        if (value % 64 == 0) CHECK(write(1, &value, 8) == 8);
+    }
+}
+
 // ---- cells --------------------------------------------------------------------------------------
 
 enum { CELL_PAGES = 200, WRITERS = 4, TURNS = 20000 };
@@ -463,6 +476,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
+    else if (!strcmp(argv[1], "counter")) counter(argv[2]);
     else if (!strcmp(argv[1], "seen")) seen(argv[2]);
     else if (!strcmp(argv[1], "cells")) cells(argv[2]);
     else return 2;
