@@ -2,8 +2,10 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|indexes|stamps|standby|ends]...   all
-#   without arguments
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|indexes|stamps|delayed|standby|ends]...
+#   all without arguments
+#
+# `delayed` is fsx, LMDB's and SQLite's where writes are delayed.
 #
 # `standby` is LMDB's and SQLite's under `auto` in a cgroup, where files that are only read are the
 # kernel's at first, and a switch of the policy ends that in the midst of the program. `ends` repeats our
@@ -47,8 +49,11 @@ run() {
     fi
     "${start[@]}" timeout "${LIMIT:-900}" "$bin" run --config /dev/null --min-size 0 \
         --policy "$policy" --memory "$((kib << 10))" --files "$pattern" \
-        --stats "$work/stats.$name" -- "$@" >"$work/out.$name" 2>&1
+        --stats "$work/stats.$name" "${options[@]}" -- "$@" >"$work/out.$name" 2>&1
 }
+
+# More of `pagekeeper run`.
+options=()
 
 # Seconds after which a standby is ended; empty: there is none.
 standby_s=""
@@ -330,6 +335,16 @@ standby() {
     rmdir "$cgroup" 2>/dev/null
 }
 
+# ---- delayed ---------------------------------------------------------------------------------------
+
+delayed() {
+    options=(--delay-writes)
+    fsx
+    lmdb
+    sqlite
+    options=()
+}
+
 # ends: the tests of standbys time and again, and somebody killed in the moment.
 ends() {
     local n
@@ -453,10 +468,10 @@ stamps() {
 
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers indexes stamps standby ends
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers indexes stamps delayed standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | packages | servers | indexes | stamps | standby | ends) "$part" ;;
+        fsx | lmdb | sqlite | packages | servers | indexes | stamps | delayed | standby | ends) "$part" ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac

@@ -42,15 +42,21 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
         };
         let program =
             Program::workload("calls", file, &[call, &bytes.to_string(), &count.to_string()])?;
-        let mut contenders = [
-            Contender::new("kernel", &program, Pager::Kernel, READ_AHEAD_KIB),
-            Contender::new("ours", &program, Pager::Policy("clock".into()), READ_AHEAD_KIB),
+        let contender = |name, pager| Contender::new(name, &program, pager, READ_AHEAD_KIB);
+        let mut contenders = vec![
+            contender("kernel", Pager::Kernel),
+            contender("ours", Pager::Policy("clock".into())),
         ];
+        if writes {
+            contenders.push(contender("ours, delayed", Pager::Delayed("clock".into())));
+        }
         interleave(machine, &mut contenders, MEMORY_BYTES, repeats)?;
         let ns = |c: &Contender| c.spread(|run| run.elapsed_ns as f64 / count as f64);
-        let [kernel, ours] = &contenders;
-        let pairs = kernel.runs.iter().zip(&ours.runs);
-        let gain = Spread::of(pairs.map(|(k, o)| k.elapsed_ns as f64 / o.elapsed_ns as f64));
+        let [kernel, ours, delayed @ ..] = &contenders[..] else { unreachable!("two at least") };
+        let gain = |ours: &Contender| {
+            let pairs = kernel.runs.iter().zip(&ours.runs);
+            Spread::of(pairs.map(|(k, o)| k.elapsed_ns as f64 / o.elapsed_ns as f64))
+        };
         let what = match call {
             "open" => "open and close".to_owned(),
             _ => format!("{call}, {bytes} B"),
@@ -59,12 +65,14 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
             what,
             format!("{:.0}", ns(kernel)),
             format!("{:.0}", ns(ours)),
-            format!("{gain:.2}"),
+            format!("{:.2}", gain(ours)),
+            delayed.first().map_or("–".to_owned(), |c| format!("{:.0}", ns(c))),
+            delayed.first().map_or("–".to_owned(), |c| format!("{:.2}", gain(c))),
         ]);
         all.extend(contenders.iter().map(Contender::json));
     }
     let title = "Calls on cached data: ns a call; how often ours fits into the kernel's";
-    table::print(title, &["call", "kernel", "ours", "gain"], &rows);
+    table::print(title, &["call", "kernel", "ours", "gain", "delayed", "gain"], &rows);
     std::fs::remove_file(&written)?;
     machine.save("hits", all.into())
 }

@@ -71,6 +71,8 @@ pub enum Pager {
     Swapping(Swap),
     /// Us, under this policy, from the start.
     Policy(String),
+    /// Us, under this policy, from the start, with writes delayed.
+    Delayed(String),
     /// Us, under this policy, standing by where it does.
     Usual(String),
     /// Us, recording.
@@ -233,6 +235,9 @@ fn command(
     };
     match pager {
         Pager::Policy(policy) => command.args(["run", "--from-start", "--policy", policy]),
+        Pager::Delayed(policy) => {
+            command.args(["run", "--from-start", "--delay-writes", "--policy", policy])
+        }
         Pager::Usual(policy) => command.args(["run", "--policy", policy]),
         Pager::Record { policy, trace, inputs, window_pages } => {
             match window_pages {

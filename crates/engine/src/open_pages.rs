@@ -109,7 +109,8 @@ impl<P: Port> Engine<P> {
         if opened == pages {
             return opened;
         }
-        let (from, bytes) = ((first + opened) * self.page_bytes, (pages - opened) * self.page_bytes);
+        let (from, bytes) =
+            ((first + opened) * self.page_bytes, (pages - opened) * self.page_bytes);
         match self.read(file, from, bytes, |_, _| Ok(())) {
             Ok(_) => self.open_present(file, first, pages),
             Err(_) => opened,

@@ -350,7 +350,8 @@ fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
     });
     let value = entry.map_or(0, |entry| entry.0);
     let replaced = word(fd).is_some_and(|word| {
-        let replace = |known| word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed);
+        let replace =
+            |known| word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed);
         let marks = [0, STORABLE, EXCLUSIVE, MARKS];
         marks.into_iter().any(|marks| replace(known | marks).is_ok())
     });

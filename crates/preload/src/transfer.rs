@@ -294,9 +294,8 @@ pub(crate) fn write(
 /// Writes where a moved offset promised, and moves it back over what could not be written.
 #[cold]
 fn write_claimed(fd: c_int, iov: impl Buffers, start: u64, claim: usize) -> isize {
-    let plain = |iov: &[iovec]| {
-        raw_call!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), start, 0, 0)
-    };
+    let plain =
+        |iov: &[iovec]| raw_call!(libc::SYS_pwritev2, fd, iov.as_ptr(), iov.len(), start, 0, 0);
     let done = match iov.get() {
         Ok(iov) => {
             let again = Vectors(iov.as_ptr(), iov.len() as c_int);
