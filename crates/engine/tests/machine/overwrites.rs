@@ -154,7 +154,7 @@ impl Shared {
     fn write(&self, client: u32, offset: u64, value: u64, dies: Dies) {
         let engine = &self.world.engine;
         if dies == Dies::No {
-            if value % 3 == 0 {
+            if value.is_multiple_of(3) {
                 engine.open_pages(self.file, offset / PAGE_BYTES, 1 + value % 4);
             }
             match self.store(offset, value) {
