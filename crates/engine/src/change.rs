@@ -422,9 +422,9 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let pages = core.pages_in(file, 0..u64::MAX);
         let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
-        if let Some(f) = core.file_mut(file) {
-            f.stale |= held;
-        }
+        let Some(f) = core.file_mut(file).filter(|_| held) else { return };
+        f.stale = true;
+        self.announce(f, file);
     }
 
     /// Somebody else made the file longer. What lies behind its old end in a page that is dirty

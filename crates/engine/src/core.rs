@@ -935,8 +935,11 @@ impl Core {
 
     /// Notes that a page is dirty, for flushes to find it.
     pub(crate) fn note_dirty(&mut self, place: Place) {
-        if let Some(file) = self.file_mut(place.segment.0) {
-            file.dirty.insert(place.index);
+        let Some(file) = self.file_mut(place.segment.0) else { return };
+        let is_first = file.dirty.is_empty();
+        file.dirty.insert(place.index);
+        if is_first && let Some(overwrites) = &self.overwrites {
+            overwrites.tell_dirty(place.segment.0, true);
         }
     }
 

@@ -127,10 +127,21 @@ impl Overwrites {
         self.size_bytes(file).store(0, SeqCst);
     }
 
+    fn dirty(&self, file: FileNo) -> &AtomicU32 {
+        let at = file as usize * size_of::<wire::Overwrite>();
+        &self.map.words(at + offset_of!(wire::Overwrite, dirty), 1)[0]
+    }
+
+    /// Clients are told whether pages of the file may have to be written back.
+    pub(crate) fn tell_dirty(&self, file: FileNo, may_be: bool) {
+        self.dirty(file).store(may_be.into(), SeqCst);
+    }
+
     /// The slot is another file's from now on, or nobody's.
     pub(crate) fn forget(&self, file: FileNo) {
         self.long(file, offset_of!(wire::Overwrite, ctime_ns)).store(0, SeqCst);
         self.size_bytes(file).store(0, SeqCst);
+        self.tell_dirty(file, false);
         self.long(file, offset_of!(wire::Overwrite, first)).store(0, SeqCst);
         self.long(file, offset_of!(wire::Overwrite, end)).store(u64::MAX, SeqCst);
         self.state(file).store(0, SeqCst);

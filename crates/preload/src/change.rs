@@ -4,7 +4,7 @@ use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, View};
-use crate::{raw_call, table};
+use crate::{delayed, overwrite, raw_call, table};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
@@ -123,6 +123,7 @@ pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
 /// that failed, now or since the descriptor last asked.
 pub(crate) fn sync_descriptor(fd: c_int) -> isize {
     let Some(file) = files::managed(fd) else { return 0 };
+    delayed::published(file.entry);
     let Some(heard) = table::heard(fd) else { return flush(&file, 0, 0) };
     if !table::is_active(file.entry) || !file.state.is_own() {
         return 0;
@@ -155,11 +156,31 @@ pub(crate) fn flush_range(fd: c_int, offset: i64, bytes: i64) -> isize {
 /// A lock on a managed file is about to be given up: whoever takes it next, outside too, must find
 /// in the file what was stored through mappings.
 pub(crate) fn before_unlock(fd: c_int) {
-    let _ = flush_descriptor(fd);
+    if table::get(fd).is_some_and(overwrite::is_clean) {
+        return;
+    }
+    if let Some(file) = files::managed(fd) {
+        delayed::published(file.entry);
+        let _ = flush(&file, 0, 0);
+        // It says so from now on.
+        overwrite::can_look(file.state);
+    }
 }
 
-/// What somebody outside may have written to a managed file is to be seen: a lock was taken on it,
-/// or it was written to behind the manager's back.
+/// A lock was taken on a managed file: what somebody outside wrote before is to be seen.
+pub(crate) fn after_lock(fd: c_int) {
+    let is_known = |entry| {
+        let same = |stat: libc::stat| {
+            table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat)
+        };
+        raw::fstat(fd).is_ok_and(same)
+    };
+    if !table::get(fd).is_some_and(is_known) {
+        refresh(fd);
+    }
+}
+
+/// A managed file may have been written to behind the manager's back.
 pub(crate) fn refresh(fd: c_int) {
     if let Some(file) = files::managed(fd)
         && table::is_active(file.entry)

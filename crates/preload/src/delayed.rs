@@ -31,6 +31,10 @@ use pagekeeper_wire::{
 const PAGES_MAX: u64 = 64;
 /// So often in a row a page is written to in the usual way before it is opened.
 const WRITES_BEFORE: u64 = 3;
+/// Opening pages is worth it where so many writes follow before what they stored is to be seen.
+const WORTH: u32 = 64;
+/// Most that is waited before pages of a file are opened again, in times that one could have been.
+const WAIT_MAX: u32 = 1 << 14;
 /// Pages whose writes are counted.
 const COUNTED: usize = 1 << COUNTED_BITS;
 const COUNTED_BITS: u32 = 14;
@@ -46,8 +50,12 @@ pub(crate) struct OpenPages {
     table: AtomicUsize,
     /// How many pages it has room for.
     pages: AtomicU64,
-    /// Something was stored since it was last written back for others to see.
+    /// How often something was stored since it was last written back for others to see, nearly.
     stored: AtomicU32,
+    /// So many more writes are made in the usual way before pages are opened.
+    wait: AtomicU32,
+    /// What that was at first: twice as much whenever opening was not worth it.
+    waited: AtomicU32,
 }
 
 impl OpenPages {
@@ -55,7 +63,9 @@ impl OpenPages {
     pub(crate) fn forget(&self, is_looked_at: bool) {
         let pages = self.pages.swap(0, SeqCst);
         let table = self.table.swap(0, SeqCst);
-        self.stored.store(0, Relaxed);
+        for count in [&self.stored, &self.wait, &self.waited] {
+            count.store(0, Relaxed);
+        }
         if table != 0 && !is_looked_at {
             raw::munmap(table, bytes(pages));
         }
@@ -146,7 +156,8 @@ fn store(entry: Entry, iov: &[iovec], offset: u64, total: usize) -> bool {
         if end > bytes || !known.open.are_open(first, pages_end) || !table::is_current(entry) {
             return false;
         }
-        known.open.stored.store(1, Relaxed);
+        let stored = &known.open.stored;
+        stored.store(stored.load(Relaxed).saturating_add(1), Relaxed);
         let mut to = base + offset as usize;
         let mut left = total;
         for part in iov {
@@ -208,6 +219,11 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
         return;
     }
     count.store(name, Relaxed);
+    let wait = known.open.wait.load(Relaxed);
+    if wait > 0 {
+        known.open.wait.store(wait - 1, Relaxed);
+        return;
+    }
     let end = (first + pages) * PAGE_BYTES;
     if is_unusual(file.fd, end) {
         table::unset_storable(file.fd);
@@ -222,6 +238,8 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
         adopt(file, &known.open, &request);
     }
     known.frames.count(pages as usize);
+    // What is open is written back, stored to or not.
+    known.open.stored.fetch_max(1, Relaxed);
 }
 
 /// Whether the kernel would do more for a write than to change the file's content.
@@ -253,6 +271,21 @@ fn adopt(file: &File, open: &OpenPages, request: &Request) {
     raw_call!(libc::SYS_madvise, base, bytes(reply.r1), libc::MADV_DONTDUMP);
     open.pages.store(reply.r1, SeqCst);
     open.table.store(base as usize, Release);
+}
+
+/// What was stored is about to be written back, since others are to see it. Where that happens after
+/// every few writes (a database that gives its lock up after each change), they are made in the usual
+/// way, for twice as long as the last time.
+pub(crate) fn published(entry: Entry) {
+    let Some((_, known)) = table::records(entry) else { return };
+    let open = &known.open;
+    let wait = match open.stored.swap(0, Relaxed) {
+        0 => return,
+        few if few < WORTH => (2 * open.waited.load(Relaxed)).clamp(4, WAIT_MAX),
+        _ => 0,
+    };
+    open.waited.store(wait, Relaxed);
+    open.wait.store(wait, Relaxed);
 }
 
 /// The last descriptor of a file was closed: what was stored is written back, so that others see it.

@@ -56,6 +56,28 @@ pub(crate) fn grown_to(slot: u32) -> u64 {
     record(slot).map_or(0, |record| record.size_bytes.load(SeqCst))
 }
 
+/// Whether a file is as it was when the manager, or a write of this run, looked at it last: nobody
+/// outside changed it since.
+pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
+    let Some((slot, _)) = table::records(entry) else { return false };
+    let (size, ctime) = (stat.st_size as u64, raw::ctime_ns(stat));
+    let generation = slot.generation.load(SeqCst);
+    let known = slot.size_bytes.load(SeqCst);
+    let by_manager = slot.ctime_ns.load(SeqCst) == ctime && known == size;
+    let by_write = left(entry.slot()) == Some(ctime)
+        && (known == size || grown_to(entry.slot()) == size);
+    generation.is_multiple_of(2)
+        && (by_manager || by_write)
+        && slot.generation.load(SeqCst) == generation
+        && table::is_current(entry)
+}
+
+/// Whether no page of a file has to be written back, as far as this process can know.
+pub(crate) fn is_clean(entry: Entry) -> bool {
+    record(entry.slot()).is_some_and(|record| record.dirty.load(SeqCst) == 0)
+        && table::is_current(entry)
+}
+
 /// How long a file is while its record is held, as far as nobody outside changes that.
 fn length(entry: Entry, slot: &Slot) -> u64 {
     // In this order: the manager clears the one when the other has it.

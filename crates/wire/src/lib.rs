@@ -309,6 +309,8 @@ pub struct Overwrite {
     pub size_bytes: AtomicU64,
     /// Pages of the file that the manager moves or writes back. Clients only read it.
     pub moving: AtomicU32,
+    /// 0: no page of the file has to be written back. Clients only read it.
+    pub dirty: AtomicU32,
     /// How often the manager began to move or write back a page of the file, counted after `moving`.
     /// A page comes into memory and leaves it in no other way: what a client found out about that
     /// holds as long as, while it holds the record, this is what it was and then `moving` is 0.

@@ -193,7 +193,7 @@ fn locked(fd: c_int, unlocks: bool, call: impl FnOnce() -> c_int) -> c_int {
     }
     let result = call();
     if result >= 0 && !unlocks {
-        change::refresh(fd);
+        change::after_lock(fd);
     }
     result
 }
