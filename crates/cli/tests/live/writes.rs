@@ -66,6 +66,14 @@ fn writes_go_where_flags_of_the_moment_say() {
     }
 }
 
+/// A database that locks its file for each query asked the manager twice for each.
+#[test]
+fn locks_of_a_file_that_nobody_changes_ask_nobody() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["locks", "file"]);
+    }
+}
+
 // ---- delayed --------------------------------------------------------------------------------------
 
 /// All of the above holds among programs that run together where writes are delayed. (But for what
@@ -92,7 +100,8 @@ fn what_was_synced_unlocked_or_closed_is_seen_outside() {
         return;
     }
     let opened = |budget: &Budget| check(budget, &["seen", "file"]).total("write_faults");
-    assert_eq!(opened(&Budget::kib(4096)), 0);
+    // A mapping is stored to, too, once before each of ten write-backs.
+    assert!(opened(&Budget::kib(4096)) <= 10);
     assert!(opened(&Budget::kib(4096).delay_writes()) > 20);
 }
 

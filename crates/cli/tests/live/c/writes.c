@@ -7,6 +7,7 @@
 //     writes through FILE SEED   a file is written from its beginning to its end, over and over
 //     writes flags FILE          O_APPEND comes and goes
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
+//     writes locks FILE          locks of a file that nobody changes ask nobody
 //     writes seen FILE           what was synced, unlocked or closed is seen by a process outside
 //     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
 //     writes counter FILE        counts in a place of the file without end, and says how far it is
@@ -21,6 +22,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -389,22 +391,48 @@ static void put(int fd, uint64_t value, int how, uint64_t at) {
     CHECK(how != 2 || lseek(fd, 0, SEEK_CUR) == (off_t)at + 8);
 }
 
-static void seen(const char *path) {
-    enum { AT = 7 * PAGE - 3 };
+static void locked(int fd, short kind) {
+    struct flock whole = {.l_type = kind};
+    CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+}
+
+static void locks(const char *path) {
+    enum { TIMES = 2000 };
     int fd = fresh(path, 20 * PAGE);
+    unsigned char byte;
+    struct rusage before, after;
+    for (int i = 0; i < 2 * TIMES; i++) {
+        if (i == TIMES) CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+        locked(fd, i % 2 ? F_WRLCK : F_RDLCK);
+        CHECK(pread(fd, &byte, 1, i) == 1 && byte == pattern((uint64_t)i));
+        locked(fd, F_UNLCK);
+    }
+    CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+    // Each message has the process wait.
+    long waits = after.ru_nvcsw - before.ru_nvcsw;
+    if (waits > TIMES / 10) fprintf(stderr, "waited %ld times\n", waits), _exit(1);
+}
+
+static void seen(const char *path) {
+    enum { AT = 7 * PAGE - 3, MAPPED = 11 * PAGE + 8 };
+    int fd = fresh(path, 20 * PAGE);
+    int other = open(path, O_RDWR);
+    unsigned char *map = mmap(NULL, 20 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+    CHECK(map != MAP_FAILED && close(other) == 0);
     uint64_t value = 0, got;
     for (int round = 0; round < 30; round++) {
         for (int i = 0; i < 50; i++) {
             put(fd, ++value, i % 3, AT);
             CHECK(pread(fd, &got, 8, AT) == 8 && got == value);
         }
-        struct flock whole = {.l_type = F_WRLCK};
         if (round % 3 == 0) CHECK(fsync(fd) == 0);
         if (round % 3 == 1) {
-            CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+            // Once with nothing to be written, and once with a store, too.
+            locked(fd, F_WRLCK), locked(fd, F_UNLCK), locked(fd, F_WRLCK);
             put(fd, ++value, 0, AT);
-            whole.l_type = F_UNLCK;
-            CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+            memcpy(map + MAPPED, &value, 8);
+            locked(fd, F_UNLCK);
+            CHECK(outside(path, MAPPED) == value);
         }
         if (round % 3 == 2) CHECK(close(fd) == 0);
         CHECK(outside(path, AT) == value);
@@ -477,6 +505,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);
+    else if (!strcmp(argv[1], "locks")) locks(argv[2]);
     else if (!strcmp(argv[1], "seen")) seen(argv[2]);
     else if (!strcmp(argv[1], "cells")) cells(argv[2]);
     else return 2;
