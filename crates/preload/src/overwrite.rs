@@ -64,8 +64,8 @@ pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
     let generation = slot.generation.load(SeqCst);
     let known = slot.size_bytes.load(SeqCst);
     let by_manager = slot.ctime_ns.load(SeqCst) == ctime && known == size;
-    let by_write = left(entry.slot()) == Some(ctime)
-        && (known == size || grown_to(entry.slot()) == size);
+    let by_write =
+        left(entry.slot()) == Some(ctime) && (known == size || grown_to(entry.slot()) == size);
     generation.is_multiple_of(2)
         && (by_manager || by_write)
         && slot.generation.load(SeqCst) == generation
