@@ -83,6 +83,12 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(1),
         },
         Entry {
+            name: "sqlite3, statements that lock",
+            program: script(include_str!("statements.py"), &shop),
+            memory_bytes: mib(48),
+            heap_bytes: mib(8),
+        },
+        Entry {
             name: "sqlite3, four scans",
             program: sqlite(&"SELECT sum(length(body)), max(body) FROM archive;".repeat(4)),
             memory_bytes: mib(48),

@@ -170,6 +170,10 @@ pub(crate) fn before_unlock(fd: c_int) {
 /// A lock was taken on a managed file: what somebody outside wrote before is to be seen.
 pub(crate) fn after_lock(fd: c_int) {
     let is_known = |entry| {
+        if table::is_current(entry) && !table::is_active(entry) {
+            // The kernel's, which has nothing to find out.
+            return true;
+        }
         let same =
             |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
         raw::fstat(fd).is_ok_and(same)
