@@ -8,6 +8,7 @@
 //! min_size = "1M"
 //! sampling = 5
 //! from_start = true
+//! delay_writes = true
 //!
 //! [program.all]                # for whatever the others do not say
 //! policy = "clock"
@@ -48,6 +49,8 @@ pub(crate) struct Settings {
     /// Whether files are managed from their first use, where they would be the kernel's until memory
     /// is short.
     pub(crate) from_start: Option<bool>,
+    /// `--delay-writes`.
+    pub(crate) delay_writes: Option<bool>,
 }
 
 impl Settings {
@@ -60,6 +63,7 @@ impl Settings {
             min_size: self.min_size.or(other.min_size),
             sampling: self.sampling.or(other.sampling),
             from_start: self.from_start.or(other.from_start),
+            delay_writes: self.delay_writes.or(other.delay_writes),
         }
     }
 }
@@ -257,13 +261,15 @@ mod tests {
     fn all_fields_are_read() {
         let text = "[program.all]\npolicy = 'fifo2:inactive=1/2'\nmemory = '1.5G'\n\
                     files = ['*.db', '/data/**']\nmin_size = '64k'\nsampling = 5\n\
-                    from_start = true";
+                    from_start = true
+                    delay_writes = true";
         let settings = File::parse(text).unwrap().default;
         assert_eq!(settings.memory, Some(Size(3 << 29)));
         assert_eq!(settings.min_size, Some(Size(65536)));
         assert_eq!(settings.sampling, SamplingShare::of_percent(5).ok());
         assert_eq!(settings.files.as_ref().unwrap().len(), 2);
         assert_eq!(settings.from_start, Some(true));
+        assert_eq!(settings.delay_writes, Some(true));
         assert_eq!(settings.policy.unwrap().name(), "fifo2");
     }
 

@@ -63,6 +63,7 @@ pub(crate) struct Job {
     pub(crate) sampling: SamplingShare,
     /// Files are managed from their first use.
     pub(crate) from_start: bool,
+    pub(crate) delay_writes: bool,
     pub(crate) command: Vec<OsString>,
     /// Where its program was found.
     pub(crate) path: PathBuf,
@@ -92,6 +93,7 @@ impl JobArgs {
             min_size: self.min_size,
             sampling,
             from_start: None,
+            delay_writes: None,
         };
         let settings =
             given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
@@ -125,6 +127,7 @@ impl JobArgs {
             min_size: settings.min_size.unwrap_or(Size(MIN_SIZE_BYTES_DEFAULT)),
             sampling: settings.sampling.unwrap_or_default(),
             from_start: settings.from_start.unwrap_or(false),
+            delay_writes: settings.delay_writes.unwrap_or(false),
             command: self.command,
             path: found,
         })

@@ -32,6 +32,7 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   min_size = \"1M\"
   sampling = 5
   from_start = true
+  delay_writes = true
   [program.all]
   policy = \"clock\"
 
@@ -53,8 +54,9 @@ pub(crate) struct Args {
     #[arg(long)]
     from_start: bool,
     /// Let programs overwrite what is in memory without a system call. Others outside see it when it was
-    /// written back: on fsync, close and unlock, as on NFS, else after some seconds
-    #[arg(long)]
+    /// written back: on fsync, close and unlock, as on NFS, else after some seconds. Not while recording,
+    /// which sees every write
+    #[arg(long, conflicts_with = "record")]
     delay_writes: bool,
     /// Keep heap pages that leave memory compressed in it, in at most this part of --memory, before they
     /// go to the file behind them [default: 0; without a value 20]
@@ -92,7 +94,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let followed = args.watch.then(|| followed(&job.policy)).transpose()?;
     let mut options = job.options()?;
     options.standby = !args.from_start && !job.from_start && job.policy.info().name == "auto";
-    options.delay_writes = args.delay_writes;
+    options.delay_writes = args.delay_writes || job.delay_writes;
     if let (Some(heap), Some(percent)) = (&mut options.heap, args.compress) {
         heap.compressed_percent = percent;
     }
