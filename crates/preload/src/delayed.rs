@@ -71,6 +71,13 @@ impl OpenPages {
         }
     }
 
+    /// Opening pages was not worth it: none are opened for twice as long as the last time.
+    fn wait_longer(&self) {
+        let wait = (2 * self.waited.load(Relaxed)).clamp(4, WAIT_MAX);
+        self.waited.store(wait, Relaxed);
+        self.wait.store(wait, Relaxed);
+    }
+
     /// Whether all of these pages are open.
     fn are_open(&self, first: u64, end: u64) -> bool {
         let table = self.table.load(SeqCst);
@@ -231,11 +238,14 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
     }
     let mut request = file.request(Op::OpenPages);
     (request.b, request.c) = (first, pages);
-    if known.open.table.load(SeqCst) != 0 {
-        let _ = file.ask(&request);
+    let opened = if known.open.table.load(SeqCst) != 0 {
+        file.ask(&request).map_or(0, |reply| reply.r0)
     } else {
         request.d = 1;
-        adopt(file, &known.open, &request);
+        adopt(file, &known.open, &request)
+    };
+    if opened == 0 {
+        return known.open.wait_longer();
     }
     known.frames.count(pages as usize);
     // What is open is written back, stored to or not.
@@ -250,9 +260,9 @@ fn is_unusual(fd: c_int, end: u64) -> bool {
     limit.rlim_cur < end || raw::fstat(fd).map_or(true, clears_bits)
 }
 
-/// Opens pages, and maps the table of them.
-fn adopt(file: &File, open: &OpenPages, request: &Request) {
-    let Ok((reply, table)) = ask_with(file.state, request, &[], -1) else { return };
+/// Opens pages, and maps the table of them; how many are open.
+fn adopt(file: &File, open: &OpenPages, request: &Request) -> u64 {
+    let Ok((reply, table)) = ask_with(file.state, request, &[], -1) else { return 0 };
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let base = match reply.r1 {
         0 => -1,
@@ -260,32 +270,30 @@ fn adopt(file: &File, open: &OpenPages, request: &Request) {
     };
     raw::close(table);
     if base < 0 {
-        return;
+        return 0;
     }
     let _held = SignalsHeld::new();
     let _lock = file.state.mapping.lock();
     if open.table.load(Acquire) != 0 || !table::is_current(file.entry) {
         raw::munmap(base as usize, bytes(reply.r1));
-        return;
+        return reply.r0;
     }
     raw_call!(libc::SYS_madvise, base, bytes(reply.r1), libc::MADV_DONTDUMP);
     open.pages.store(reply.r1, SeqCst);
     open.table.store(base as usize, Release);
+    reply.r0
 }
 
 /// What was stored is about to be written back, since others are to see it. Where that happens after
 /// every few writes (a database that gives its lock up after each change), they are made in the usual
-/// way, for twice as long as the last time.
+/// way.
 pub(crate) fn published(entry: Entry) {
     let Some((_, known)) = table::records(entry) else { return };
-    let open = &known.open;
-    let wait = match open.stored.swap(0, Relaxed) {
-        0 => return,
-        few if few < WORTH => (2 * open.waited.load(Relaxed)).clamp(4, WAIT_MAX),
-        _ => 0,
-    };
-    open.waited.store(wait, Relaxed);
-    open.wait.store(wait, Relaxed);
+    match known.open.stored.swap(0, Relaxed) {
+        0 => {}
+        few if few < WORTH => known.open.wait_longer(),
+        _ => known.open.waited.store(0, Relaxed),
+    }
 }
 
 /// The last descriptor of a file was closed: what was stored is written back, so that others see it.

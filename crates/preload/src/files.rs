@@ -531,6 +531,7 @@ pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
     let truncates = flags & libc::O_TRUNC != 0 && !created && flags & libc::O_PATH == 0;
     let splits = truncates && flags & libc::O_ACCMODE != libc::O_RDONLY;
     let flags_now = if splits { flags & !libc::O_TRUNC } else { flags };
+    let sharings = table::sharings();
     let mut fd = open(flags_now);
     // The manager may just be letting go of the file, for which it keeps everybody out: who does not
     // want to wait for the kernel is told to come back.
@@ -551,7 +552,7 @@ pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
         return fd;
     }
     classify(fd, flags);
-    table::set_exclusive(fd);
+    table::set_exclusive(fd, sharings);
     if splits {
         let regular = raw::fstat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
         if regular {

@@ -79,8 +79,10 @@ impl Frames {
     pub(crate) fn count(&self, pages: usize) {
         if self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32 > MAPPED_PAGES_MAX {
             self.mapped.store(pages as u32, Relaxed);
-            let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
-            raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTNEED);
+            // The record need not be held here: it stays this mapping meanwhile.
+            self.store(|base, bytes| {
+                raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTNEED) >= 0
+            });
         }
     }
 

@@ -273,16 +273,29 @@ pub(crate) fn storable(fd: c_int) -> Option<(Entry, bool)> {
     (value & STORABLE != 0 && fd > 2).then(found)
 }
 
-/// A descriptor was opened here just now.
-pub(crate) fn set_exclusive(fd: c_int) {
+/// How often other processes may have been given descriptors.
+static SHARINGS: AtomicU32 = AtomicU32::new(0);
+
+/// For [`set_exclusive`], before a descriptor is opened.
+pub(crate) fn sharings() -> u32 {
+    SHARINGS.load(Ordering::SeqCst)
+}
+
+/// A descriptor was opened here just now; `sharings` is from before.
+pub(crate) fn set_exclusive(fd: c_int, sharings: u32) {
     if let Some((word, entry)) = word(fd).zip(get(fd)) {
         let new = entry.0 | EXCLUSIVE;
         let _ = word.compare_exchange(entry.0, new, Ordering::SeqCst, Ordering::Relaxed);
+        // Who was forked meanwhile has it, too.
+        if self::sharings() != sharings {
+            word.fetch_and(!EXCLUSIVE, Ordering::SeqCst);
+        }
     }
 }
 
 /// Another process may have the descriptors from now on.
 pub(crate) fn share_all() {
+    SHARINGS.fetch_add(1, Ordering::SeqCst);
     for (fd, _) in entries(0, u32::MAX) {
         word(fd).inspect(|word| {
             word.fetch_and(!EXCLUSIVE, Ordering::SeqCst);
