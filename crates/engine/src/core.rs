@@ -935,11 +935,22 @@ impl Core {
 
     /// Notes that a page is dirty, for flushes to find it.
     pub(crate) fn note_dirty(&mut self, place: Place) {
-        let Some(file) = self.file_mut(place.segment.0) else { return };
-        let is_first = file.dirty.is_empty();
-        file.dirty.insert(place.index);
-        if is_first && let Some(overwrites) = &self.overwrites {
-            overwrites.tell_dirty(place.segment.0, true);
+        let no = place.segment.0;
+        self.change_dirty(no, |dirty| {
+            dirty.insert(place.index);
+        });
+    }
+
+    /// Changes what is known to be dirty of a file. Clients are told whether anything is.
+    fn change_dirty(&mut self, no: FileNo, change: impl FnOnce(&mut BTreeSet<u64>)) {
+        let Some(file) = self.file_mut(no) else { return };
+        let before = file.dirty.is_empty();
+        change(&mut file.dirty);
+        let now = file.dirty.is_empty();
+        if now != before
+            && let Some(overwrites) = &self.overwrites
+        {
+            overwrites.tell_dirty(no, !now);
         }
     }
 
@@ -963,9 +974,9 @@ impl Core {
                     }
                 }
                 // Written back or dropped meanwhile.
-                _ => {
-                    self.file_mut(file).map(|f| f.dirty.remove(&index));
-                }
+                _ => self.change_dirty(file, |dirty| {
+                    dirty.remove(&index);
+                }),
             }
         }
     }

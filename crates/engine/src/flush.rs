@@ -92,7 +92,7 @@ impl<P: Port> Engine<P> {
         }
         self.serve_all(&mut again);
         if pages == (0..u64::MAX) {
-            // Those who unlock it need not ask any more.
+            // Notices that they are clean: those who unlock the file need not ask any more.
             self.dirty_pages(file);
         }
         first_error.map_or(Ok(()), Err)
@@ -208,16 +208,10 @@ impl<P: Port> Engine<P> {
     /// Pages of a file that are dirty now.
     pub fn dirty_pages(&self, file: FileNo) -> u64 {
         let mut count = 0;
-        let mut core = self.lock();
-        core.for_each_dirty(file, 0..u64::MAX, |_, _, _| {
+        self.lock().for_each_dirty(file, 0..u64::MAX, |_, _, _| {
             count += 1;
             true
         });
-        if count == 0
-            && let Some(overwrites) = &core.overwrites
-        {
-            overwrites.tell_dirty(file, false);
-        }
         count
     }
 

@@ -65,9 +65,12 @@ impl Overwrites {
         self.long(file, offset_of!(wire::Overwrite, state))
     }
 
+    fn short(&self, file: FileNo, field: usize) -> &AtomicU32 {
+        &self.map.words(file as usize * size_of::<wire::Overwrite>() + field, 1)[0]
+    }
+
     fn moving(&self, file: FileNo) -> &AtomicU32 {
-        let at = file as usize * size_of::<wire::Overwrite>();
-        &self.map.words(at + offset_of!(wire::Overwrite, moving), 1)[0]
+        self.short(file, offset_of!(wire::Overwrite, moving))
     }
 
     /// The pages of a file that somebody overwrites now.
@@ -127,14 +130,9 @@ impl Overwrites {
         self.size_bytes(file).store(0, SeqCst);
     }
 
-    fn dirty(&self, file: FileNo) -> &AtomicU32 {
-        let at = file as usize * size_of::<wire::Overwrite>();
-        &self.map.words(at + offset_of!(wire::Overwrite, dirty), 1)[0]
-    }
-
     /// Clients are told whether pages of the file may have to be written back.
     pub(crate) fn tell_dirty(&self, file: FileNo, may_be: bool) {
-        self.dirty(file).store(may_be.into(), SeqCst);
+        self.short(file, offset_of!(wire::Overwrite, dirty)).store(may_be.into(), SeqCst);
     }
 
     /// The slot is another file's from now on, or nobody's.

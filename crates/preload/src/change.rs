@@ -3,7 +3,7 @@
 use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
-use crate::state::{self, View};
+use crate::state::{self, State, View};
 use crate::{delayed, overwrite, raw_call, table};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
@@ -114,9 +114,15 @@ pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
     if !table::is_active(file.entry) || !file.state.is_own() {
         return 0;
     }
-    let mut request = file.request(Op::Flush);
-    (request.b, request.c, request.d, request.e) = (offset, bytes, 1, HEARD_NOTHING);
-    ask(file.state, &request).map_or_else(|errno| errno as isize, |reply| -(reply.r0 as isize))
+    write_out(file.state, file.entry.slot(), (offset, bytes))
+}
+
+/// Has the dirty pages of a slot's file in a range (bytes 0: to the end) written back, and waits.
+pub(crate) fn write_out(state: &State, slot: u32, range: Range) -> isize {
+    let mut request = Request::new(Op::Flush);
+    (request.a, request.b, request.c) = (slot.into(), range.0, range.1);
+    (request.d, request.e) = (1, HEARD_NOTHING);
+    ask(state, &request).map_or_else(|errno| errno as isize, |reply| -(reply.r0 as isize))
 }
 
 /// For `fsync(2)`: has the dirty pages of the file behind a descriptor written back; negative if

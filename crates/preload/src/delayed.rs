@@ -10,13 +10,13 @@
 //! (M. Braunstein, M. Riley and J. Wilkes, "Improving the efficiency of UNIX file buffer caches", SOSP
 //! 1989, section 3.)
 
-use crate::connection::{ask, ask_with};
+use crate::connection::ask_with;
 use crate::files::File;
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
 use crate::table::{self, Entry};
 use crate::transfer::Buffers;
-use crate::{direct, guard, overwrite, raw_call};
+use crate::{change, direct, guard, overwrite, raw_call};
 use core::sync::atomic::{
     AtomicU32, AtomicU64, AtomicUsize,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
@@ -24,7 +24,7 @@ use core::sync::atomic::{
 };
 use libc::{c_int, iovec};
 use pagekeeper_wire::{
-    HEARD_NOTHING, Op, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DELAYED, SLOT_DIRECT, open_page_bit,
+    Op, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DELAYED, SLOT_DIRECT, open_page_bit,
 };
 
 /// Most pages of a write that is delayed: as many as the manager opens by one message.
@@ -118,16 +118,16 @@ pub(crate) fn write(
     let (entry, is_shared) = table::storable(fd)?;
     let iov = iov.get().ok()?;
     let total = direct::total(iov);
-    if rwf != 0 || total == 0 || is_shared && !can_store(raw::fcntl(fd, libc::F_GETFL, 0)) {
+    let (_, known) = table::records(entry)?;
+    if rwf != 0 || total == 0 || known.open.table.load(Relaxed) == 0 {
+        return None;
+    }
+    if is_shared && !can_store(raw::fcntl(fd, libc::F_GETFL, 0)) {
         return None;
     }
     if let Some(offset) = position {
         let offset = u64::try_from(offset).ok()?;
         return store(entry, iov, offset, total).then_some(Delayed::Written(total));
-    }
-    let (_, known) = table::records(entry)?;
-    if known.open.table.load(Relaxed) == 0 {
-        return None;
     }
     // As reads do: whoever shares the offset reads and writes elsewhere from here on.
     let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
@@ -300,8 +300,6 @@ pub(crate) fn published(entry: Entry) {
 pub(crate) fn close(state: &State, entry: Entry) {
     let Some((_, known)) = table::records(entry) else { return };
     if known.open.stored.swap(0, Relaxed) != 0 && table::is_active(entry) {
-        let mut request = Request::new(Op::Flush);
-        (request.a, request.d, request.e) = (entry.slot().into(), 1, HEARD_NOTHING);
-        let _ = ask(state, &request);
+        let _ = change::write_out(state, entry.slot(), (0, 0));
     }
 }

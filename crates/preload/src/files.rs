@@ -552,7 +552,9 @@ pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
         return fd;
     }
     classify(fd, flags);
-    table::set_exclusive(fd, sharings);
+    if flags & libc::O_ACCMODE != libc::O_RDONLY {
+        table::set_exclusive(fd, sharings);
+    }
     if splits {
         let regular = raw::fstat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
         if regular {

@@ -46,7 +46,7 @@ pub(crate) fn record(slot: u32) -> Option<&'static Overwrite> {
 }
 
 /// The change time that the last overwrite of a slot's file left.
-pub(crate) fn left(slot: u32) -> Option<u64> {
+fn left(slot: u32) -> Option<u64> {
     record(slot).map(|record| record.ctime_ns.load(SeqCst))
 }
 
@@ -56,18 +56,21 @@ pub(crate) fn grown_to(slot: u32) -> u64 {
     record(slot).map_or(0, |record| record.size_bytes.load(SeqCst))
 }
 
+/// Whether a change time is the one that the manager knows, or that the last write of the run left.
+pub(crate) fn is_known_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
+    slot.ctime_ns.load(SeqCst) == ctime_ns || left(number) == Some(ctime_ns)
+}
+
 /// Whether a file is as it was when the manager, or a write of this run, looked at it last: nobody
 /// outside changed it since.
 pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
     let Some((slot, _)) = table::records(entry) else { return false };
-    let (size, ctime) = (stat.st_size as u64, raw::ctime_ns(stat));
+    let (number, size, ctime_ns) = (entry.slot(), stat.st_size as u64, raw::ctime_ns(stat));
     let generation = slot.generation.load(SeqCst);
-    let known = slot.size_bytes.load(SeqCst);
-    let by_manager = slot.ctime_ns.load(SeqCst) == ctime && known == size;
-    let by_write =
-        left(entry.slot()) == Some(ctime) && (known == size || grown_to(entry.slot()) == size);
+    let is_same = slot.size_bytes.load(SeqCst) == size && is_known_time(number, slot, ctime_ns);
+    let is_grown = grown_to(number) == size && left(number) == Some(ctime_ns);
     generation.is_multiple_of(2)
-        && (by_manager || by_write)
+        && (is_same || is_grown)
         && slot.generation.load(SeqCst) == generation
         && table::is_current(entry)
 }

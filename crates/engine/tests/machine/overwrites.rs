@@ -130,7 +130,7 @@ impl Shared {
         {
             let mut state = machine.lock();
             let held = &mut state.files[self.file as usize];
-            *held.late.entry(page).or_default() += 1;
+            *held.stored_to.entry(page).or_default() += 1;
             // Else it has just left: what is stored is nowhere.
             if let Some(frame) = held.frames.get_mut(&page) {
                 let at = (offset % PAGE_BYTES) as usize;

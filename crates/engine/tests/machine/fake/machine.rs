@@ -46,7 +46,7 @@ pub struct FakeFile {
     pub under_way: BTreeSet<u64>,
     /// Pages that clients store to by themselves at this moment, and how many: whoever finds that the
     /// page was being closed writes once more.
-    pub late: BTreeMap<u64, u32>,
+    pub stored_to: BTreeMap<u64, u32>,
     /// Pages that may be mapped.
     pub pages: u64,
     pub storage: Vec<u8>,
@@ -67,10 +67,10 @@ pub struct FakeFile {
 impl FakeFile {
     /// A client's store to an open page came in time.
     pub fn is_in_time(&mut self, index: u64) {
-        if let Some(late) = self.late.get_mut(&index) {
-            *late -= 1;
+        if let Some(clients) = self.stored_to.get_mut(&index) {
+            *clients -= 1;
         }
-        self.late.retain(|_, late| *late > 0);
+        self.stored_to.retain(|_, clients| *clients > 0);
     }
 
     /// What a client stored too late was written once more.

@@ -266,7 +266,7 @@ impl Port for FakePort {
         let gone: Vec<u64> = held.frames.range(range.clone()).map(|(i, _)| *i).collect();
         for i in gone {
             let frame = held.frames.remove(&i).expect("listed");
-            let beyond = i * PAGE_BYTES >= size || held.late.contains_key(&i);
+            let beyond = i * PAGE_BYTES >= size || held.stored_to.contains_key(&i);
             assert!(!frame.dirty || beyond, "page {i} of file {file}: a dirty page is thrown away");
         }
         for space in state.spaces.iter_mut().flatten() {
