@@ -104,8 +104,8 @@ impl Holder {
 
     /// Has programs interrupted that make no calls, after the standby with a page of this inode
     /// ([`crate::interject`]).
-    pub(crate) fn interject(&self, page_inode: u64) -> Result<(), Errno> {
-        self.send_with(INTERJECT, &page_inode.to_le_bytes())
+    pub(crate) fn interject(&self, board_inode: u64) -> Result<(), Errno> {
+        self.send_with(INTERJECT, &board_inode.to_le_bytes())
     }
 
     fn send(&self, kind: u32, file: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {

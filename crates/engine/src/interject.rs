@@ -30,8 +30,8 @@ struct Waiting {
 impl Waiting {
     /// Processes that have mapped the page of a standby (by its inode) and have mappings to be taken
     /// over.
-    fn all(page_inode: u64) -> impl Iterator<Item = Waiting> {
-        standing_by(page_inode).filter_map(|(pid, page_end)| {
+    fn all(board_inode: u64) -> impl Iterator<Item = Waiting> {
+        standing_by(board_inode).filter_map(|(pid, page_end)| {
             let bytes = (wire::INTERJECTION_BYTES - size_of::<wire::Interjection>()) as u64;
             let waiting = Waiting { pid, at: page_end + bytes };
             waiting.entry()?;
@@ -77,9 +77,9 @@ impl Waiting {
 }
 
 /// Interjects wherever it is needed, and returns when it is no more: in the process made for it.
-pub(crate) fn interject(page_inode: u64) {
+pub(crate) fn interject(board_inode: u64) {
     let mut again = AGAIN;
-    let mut all: Vec<Waiting> = Waiting::all(page_inode).collect();
+    let mut all: Vec<Waiting> = Waiting::all(board_inode).collect();
     while !all.is_empty() {
         all.retain(|waiting| waiting.entry().is_some() && waiting.interject().is_none());
         std::thread::sleep(again);
@@ -88,6 +88,6 @@ pub(crate) fn interject(page_inode: u64) {
 }
 
 /// Whether there is need of it.
-pub(crate) fn is_needed(page_inode: u64) -> bool {
-    Waiting::all(page_inode).next().is_some()
+pub(crate) fn is_needed(board_inode: u64) -> bool {
+    Waiting::all(board_inode).next().is_some()
 }

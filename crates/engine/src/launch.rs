@@ -1,5 +1,6 @@
 //! Runs an unmodified program under a manager.
 
+use crate::board::Board;
 use crate::compressed::{Codec, Pool};
 use crate::crew::spawn;
 use crate::engine::Engine;
@@ -236,25 +237,22 @@ fn run_with(options: &Options, holder: &Arc<Holder>, table: Table) -> Result<Out
     let name = format!("pagekeeper-{}-{}", std::process::id(), hex(&secret[..8]));
     let may_follow = userfault::may_follow_programs();
     let how = match &options.heap {
-        _ if !may_follow => format!(":{}", wire::USER_MODE_ONLY),
-        Some(heap) => format!(":{}", heap.min_bytes),
+        _ if !may_follow => wire::USER_MODE_ONLY.to_owned(),
+        Some(heap) => heap.min_bytes.to_string(),
         None => String::new(),
     };
     // Memory of other kinds, and references, are to be seen from the start.
     let stands_by =
         options.standby && may_follow && options.heap.is_none() && options.record.is_none();
-    let standby = if stands_by {
-        Standby::begin(options.memory_bytes, secret).map_err(machine("no shared memory"))?
-    } else {
-        None
-    };
-    let how = standby.as_ref().map_or(how, |standby| format!("::{}", standby.place()));
-    let tag = format!("{}={name}:{}{how}", wire::ENV_SOCKET, hex(&secret));
+    let board = Board::create(secret, &options.selection).map_err(machine("no shared memory"))?;
+    let board = Arc::new(board);
+    let standby = stands_by.then(|| Standby::begin(options.memory_bytes, &board)).flatten();
+    let tag = format!("{}={name}:{}:{how}:{}", wire::ENV_SOCKET, hex(&secret), board.place());
 
     holder.watch_for(&tag).map_err(machine("the holder process has ended"))?;
     let privilege = Privilege::found(may_follow, holder.pid());
     let config = privilege.limit(config).map_err(RunError::Machine)?;
-    run_held(options, policy, config, privilege, secret, &name, &tag, table, holder, standby)
+    run_held(options, policy, config, privilege, secret, &name, &tag, table, holder, board, standby)
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -268,6 +266,7 @@ fn run_held(
     tag: &str,
     table: Table,
     holder: &Arc<Holder>,
+    board: Arc<Board>,
     standby: Option<Standby>,
 ) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
@@ -303,6 +302,7 @@ fn run_held(
         let _ = manager.delays_writes.set(());
     }
     manager.set_witness(Box::new(holder.clone()));
+    let _ = manager.board.set(board);
     if let Some(standby) = standby {
         let _ = manager.standby.set(standby);
     }

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod around;
+mod board;
 mod change;
 mod chunks;
 pub mod compressed;

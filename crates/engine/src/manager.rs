@@ -1,5 +1,6 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
+use crate::board::Board;
 use crate::change::NO_BYTES;
 use crate::crew::Crew;
 use crate::engine::{Deferred, Engine};
@@ -155,6 +156,8 @@ pub struct Manager {
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
     pub(crate) standby: OnceLock<Standby>,
+    /// Where programs see which files may be managed; without it they ask.
+    pub(crate) board: OnceLock<Arc<Board>>,
     /// Set where clients may [store to open pages](crate::engine::Engine::open_pages).
     pub(crate) delays_writes: OnceLock<()>,
     witness: OnceLock<Box<dyn Witness>>,
@@ -200,6 +203,7 @@ impl Manager {
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
             standby: OnceLock::new(),
+            board: OnceLock::new(),
             delays_writes: OnceLock::new(),
             witness: OnceLock::new(),
             witnessed: Mutex::default(),
@@ -534,6 +538,10 @@ impl Manager {
         }
         if self.standby.get().is_some() {
             store.expect_cached();
+        }
+        // Before its length is looked at: who finds no mark afterwards has written to it before that.
+        if let Some(board) = self.board.get() {
+            board.mark(id);
         }
         let version = store.version().map_err(|_| Left::ForGood)?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);

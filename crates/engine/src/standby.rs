@@ -15,22 +15,21 @@
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
+use crate::board::Board;
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bound, Counts, Pressure};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
-use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process::{self, Detail, Mapping};
-use pagekeeper_sys::shared::{SharedMap, wake_futex};
+use pagekeeper_sys::shared::wake_futex;
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
-use std::mem::offset_of;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -75,11 +74,8 @@ const OVERCOMMIT_NEVER: &str = "2";
 /// Whether files are the kernel's for the time being.
 #[derive(Debug)]
 pub(crate) struct Standby {
-    /// [`wire::Standby`].
-    page: SharedMap,
-    memfd: Memfd,
-    /// Who has this mapped stands by.
-    page_inode: u64,
+    /// Who has it mapped stands by.
+    board: Arc<Board>,
     limit_bytes: u64,
     counts: Counts,
     started: Instant,
@@ -149,59 +145,31 @@ struct Taker {
 impl Standby {
     /// A standby that has begun; none where no cgroup bounds the kernel's page cache to about as much
     /// memory, its counts cannot be read, or mappings cannot be marked.
-    ///
-    /// # Errors
-    /// Shared memory cannot be made.
-    pub(crate) fn begin(memory_bytes: u64, secret: [u8; 16]) -> Result<Option<Standby>, Errno> {
+    pub(crate) fn begin(memory_bytes: u64, board: &Arc<Board>) -> Option<Standby> {
         let most =
             memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
         let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
-        let Some(bound) = bound else { return Ok(None) };
-        let counts = bound.counts().ok().filter(|counts| counts.pressure().is_ok());
-        let Some(counts) = counts else { return Ok(None) };
+        let bound = bound?;
+        let counts = bound.counts().ok().filter(|counts| counts.pressure().is_ok())?;
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
         if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
-            return Ok(None);
+            return None;
         }
-        let (memfd, page) = SharedMap::create("pagekeeper-standby", wire::PAGE_BYTES as usize)?;
-        // Programs open it by its place in `/proc`, to read it.
-        let _ = memfd.set_mode(0o400);
-        let page_inode = file::stat(&memfd)?.id.ino;
-        let secret = u128::from_be_bytes(secret);
-        let halves = [
-            (offset_of!(wire::Standby, secret_high), (secret >> 64) as u64),
-            (offset_of!(wire::Standby, secret_low), secret as u64),
-        ];
-        for (offset, half) in halves {
-            page.words::<AtomicU64>(offset, 1)[0].store(half, Ordering::Relaxed);
-        }
-        let standby = Standby {
-            page,
-            memfd,
-            page_inode,
+        board.stands_by().store(1, Ordering::SeqCst);
+        Some(Standby {
+            board: board.clone(),
             limit_bytes: bound.limit_bytes,
             counts,
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
             takers: Mutex::default(),
-        };
-        standby.flag().store(1, Ordering::SeqCst);
-        Ok(Some(standby))
+        })
     }
 
-    fn flag(&self) -> &AtomicU32 {
-        &self.page.words(offset_of!(wire::Standby, stands_by), 1)[0]
-    }
-
-    /// Where clients find it, as [`wire::ENV_SOCKET`] says it.
-    pub(crate) fn place(&self) -> String {
-        format!("{}.{}", std::process::id(), self.memfd.as_fd().as_raw_fd())
-    }
-
-    /// Inode of the page that shows whether it holds.
-    pub(crate) fn page_inode(&self) -> u64 {
-        self.page_inode
+    /// Inode of the board that shows whether it holds.
+    pub(crate) fn board_inode(&self) -> u64 {
+        self.board.inode()
     }
 
     pub(crate) fn holds(&self) -> bool {
@@ -220,7 +188,7 @@ impl Standby {
         if !self.holds() {
             return;
         }
-        self.flag().store(0, Ordering::SeqCst);
+        self.board.stands_by().store(0, Ordering::SeqCst);
         self.for_each_mapping(|_, mapping, _| {
             *mapped.entry(mapping.inode).or_default() |= selection.matches(&path_of(mapping));
         });
@@ -458,7 +426,7 @@ impl Standby {
 
     /// Calls `f` for every mapping that processes which stand by have made meanwhile.
     fn for_each_mapping(&self, mut f: impl FnMut(u32, &Mapping<'_>, &Detail<'_>)) {
-        for (pid, _) in standing_by(self.page_inode) {
+        for (pid, _) in standing_by(self.board_inode()) {
             for_each_marked(pid, |mapping, detail| f(pid, mapping, detail));
         }
     }
@@ -470,12 +438,12 @@ pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
 }
 
 /// Processes that stand by: they have mapped the page of this inode. And where it ends in them.
-pub(crate) fn standing_by(page_inode: u64) -> impl Iterator<Item = (u32, u64)> {
+pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> {
     let me = std::process::id();
     process::all().filter(move |pid| *pid != me).filter_map(move |pid| {
         let mut page_end = None;
         let _ = process::for_each_mapping(pid, |mapping| {
-            if mapping.inode == page_inode && is_memfd(&mapping) {
+            if mapping.inode == board_inode && is_memfd(&mapping) {
                 page_end = Some(mapping.end);
             }
             page_end.is_none()

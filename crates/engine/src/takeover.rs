@@ -61,8 +61,8 @@ impl Manager {
         }
         std::thread::park_timeout(GRACE);
         if !stop()
-            && interject::is_needed(standby.page_inode())
-            && let Err(error) = interject(standby.page_inode())
+            && interject::is_needed(standby.board_inode())
+            && let Err(error) = interject(standby.board_inode())
         {
             self.note(format!(
                 "programs that make no calls go on with what the kernel has mapped for them: {error}"

@@ -1,8 +1,8 @@
 //! The environment: where the manager is, and how executed programs find it too.
 
+use crate::board;
 use crate::connection::{ask_once, ask_with};
 use crate::raw::{self, Arena};
-use crate::standby;
 use crate::state::{self, View};
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
@@ -122,7 +122,7 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     let mut parts = socket.split(|&c| c == b':');
     let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return false };
     let how = parts.next();
-    let standby = parts.next();
+    let board = parts.next();
     let user_mode_only = how == Some(USER_MODE_ONLY.as_bytes());
     let heap = how.filter(|how| !user_mode_only && !how.is_empty()).map(|digits| {
         digits.iter().fold(0usize, |number, digit| {
@@ -140,8 +140,8 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
         }
     }
     door.secret = (halves[0], halves[1]);
-    if let Some(place) = standby {
-        standby::find(place, door.secret);
+    if let Some(place) = board {
+        board::find(place, door.secret);
     }
     door.heap_bytes = heap;
     door.user_mode_only = user_mode_only;

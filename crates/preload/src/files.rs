@@ -5,7 +5,9 @@ use crate::connection::{ask, ask_with};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Tenancy};
-use crate::{change, connection, delayed, direct, first_use, raw_call, real, standby};
+use crate::{
+    board, change, connection, delayed, direct, first_use, plain, raw_call, real, standby,
+};
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
@@ -250,6 +252,9 @@ pub(crate) fn announce(fd: c_int, flags: c_int) {
         return;
     }
     let Ok(stat) = raw::fstat(fd) else { return };
+    if let Some(cell) = board::too_short(&stat) {
+        return first_use::opened_short(fd, cell);
+    }
     if !can_be_managed(fd, &stat) {
         return;
     }
@@ -551,15 +556,27 @@ pub(crate) fn open(flags: c_int, open: impl Fn(c_int) -> c_int) -> c_int {
     if fd < 0 {
         return fd;
     }
-    classify(fd, flags);
+    let opened = if splits { raw::fstat(fd).ok() } else { None };
+    let unmanaged = opened.and_then(|stat| board::unmanaged(&stat));
+    match unmanaged {
+        // What is about to be written anew is as short as a new file.
+        Some(cell) => first_use::opened_short(fd, cell),
+        None => classify(fd, flags),
+    }
     if flags & libc::O_ACCMODE != libc::O_RDONLY {
         table::set_exclusive(fd, sharings);
     }
     if splits {
-        let regular = raw::fstat(fd).is_ok_and(|s| s.st_mode & libc::S_IFMT == libc::S_IFREG);
-        if regular {
+        if opened.is_some_and(|stat| stat.st_mode & libc::S_IFMT == libc::S_IFREG) {
             let plain = || raw_call!(libc::SYS_ftruncate, fd, 0);
-            let result = change::truncate(fd, 0, plain).unwrap_or_else(plain);
+            let result = match plain::of(fd).filter(|_| unmanaged.is_some()) {
+                Some(kernels) => {
+                    let result = plain();
+                    kernels.truncated(fd, 0);
+                    result
+                }
+                None => change::truncate(fd, 0, plain).unwrap_or_else(plain),
+            };
             if result < 0 {
                 close(fd, || real::close(fd));
                 raw::set_errno(-result as c_int);

@@ -1,8 +1,13 @@
-//! Descriptors that were opened to read from, and not used yet.
+//! Descriptors that the manager was not told of: they were opened to read from, and not used yet, or
+//! their files are too short to be managed.
 //!
 //! A program that opens a hundred small files reads each once and closes it. So an open for reading
 //! sends no message: the first call that concerns the file shows the manager the descriptor, and a
 //! read shows it and reads in one message. Whoever opens a file and closes it unused sends none.
+//!
+//! A file that is too short to be managed, and never was, stays the kernel's whatever is read and written
+//! there: of its descriptors the manager hears when they are mapped, cut off or synced, or when the file
+//! may be managed after all, since another program found it longer when it opened it.
 //!
 //! Until then the table says only that the descriptor is unshown: nothing was asked, not even the
 //! kernel, of what kind it is. That is all there is to know: a duplicate or a forked child's copy is
@@ -14,7 +19,7 @@ use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Unshown};
-use crate::{direct, mapping, standby, transfer};
+use crate::{board, direct, mapping, standby, transfer};
 use core::sync::atomic::Ordering;
 use libc::c_int;
 use pagekeeper_wire::{Reply, Request};
@@ -28,6 +33,29 @@ pub(crate) fn can_wait(flags: c_int) -> bool {
 /// A descriptor was opened that can wait.
 pub(crate) fn opened(fd: c_int) {
     note(fd, raw::recent_ns(), Unshown::new(fd));
+}
+
+/// A descriptor was opened, to write to it perhaps, of a file of this cell that is too short to be
+/// managed.
+pub(crate) fn opened_short(fd: c_int, cell: u32) {
+    note(fd, raw::recent_ns(), Unshown::new(fd).short(cell));
+}
+
+/// The cell of an unshown descriptor's file, if that was too short to be managed when it was looked at:
+/// when it was opened to write to it, or now.
+#[inline]
+pub(crate) fn short(fd: c_int) -> Option<u32> {
+    let known = table::unshown(fd)?;
+    known.cell().or_else(|| look(fd, known))
+}
+
+fn look(fd: c_int, known: Unshown) -> Option<u32> {
+    let cell = board::too_short(&raw::fstat(fd).ok()?)?;
+    // A vfork child's table is its parent's.
+    if !matches!(state::view(), View::Foreign) {
+        table::set_short(fd, known, cell);
+    }
+    Some(cell)
 }
 
 /// An unshown descriptor was duplicated.
@@ -97,10 +125,12 @@ fn settle(fd: c_int, known: Unshown) -> Option<&'static State> {
         return None;
     }
     let state = state::current()?;
-    match table::shown(&stat, libc::O_RDONLY, state.pid(), opened_ns(fd)) {
+    // Others were opened to read from.
+    let flags = if known.cell().is_some() { raw::fcntl(fd, libc::F_GETFL, 0) as c_int } else { 0 };
+    match table::shown(&stat, flags, state.pid(), opened_ns(fd)) {
         Some((file, heard)) => {
             hear(fd, heard);
-            table::replace_unshown(fd, known, Some(known.shown(file, libc::O_RDONLY)));
+            table::replace_unshown(fd, known, Some(known.shown(file, flags)));
             None
         }
         None => Some(state),

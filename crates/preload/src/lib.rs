@@ -43,6 +43,7 @@
 #![cfg_attr(panic = "abort", no_std)]
 
 mod allocation;
+mod board;
 mod bounce;
 mod change;
 mod connection;
@@ -60,6 +61,7 @@ mod large;
 mod mapping;
 mod numbers;
 mod overwrite;
+mod plain;
 mod raw;
 mod real;
 mod relay;

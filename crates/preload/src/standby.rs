@@ -12,84 +12,29 @@ use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
-use crate::{raw_call, table, userfault};
-use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
+use crate::{board, raw_call, table, userfault};
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
-    INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, INTERJECTION_BYTES,
-    Interjection, Op, PAGE_BYTES, Reply, Request, Standby, TAKE_FIRST, TAKE_HERE, TAKE_NEXT,
-    TAKE_NOWHERE,
+    INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, Interjection, Op,
+    PAGE_BYTES, Reply, Request, TAKE_FIRST, TAKE_HERE, TAKE_NEXT, TAKE_NOWHERE,
 };
 
-/// Null where there is no standby.
-static PAGE: AtomicPtr<Standby> = AtomicPtr::new(core::ptr::null_mut());
 /// This image, or what it was forked from, has mappings that were made meanwhile, and that can be taken
 /// over.
 static MAPPED: AtomicBool = AtomicBool::new(false);
 /// The program may be ended for calls that a take-over makes.
 static FILTERED: AtomicBool = AtomicBool::new(false);
 
-/// Longest `/proc/PID/fd/FD`, with its NUL.
-const PATH_BYTES: usize = 48;
-
-/// Looks for the page at the place that the environment names; without it there is no standby.
-pub(crate) fn find(place: &[u8], secret: (u64, u64)) {
-    let mut numbers = place.split(|&c| c == b'.');
-    let (Some(process), Some(number)) = (numbers.next(), numbers.next()) else { return };
-    let mut path = [0u8; PATH_BYTES];
-    let mut end = 0;
-    for part in [b"/proc/", process, b"/fd/", number] {
-        // With the NUL behind it.
-        let Some(room) =
-            path.get_mut(end..end + part.len()).filter(|_| end + part.len() < PATH_BYTES)
-        else {
-            return;
-        };
-        room.copy_from_slice(part);
-        end += part.len();
-    }
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
-    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) as c_int;
-    if fd < 0 {
-        return;
-    }
-    let bytes = PAGE_BYTES as usize;
-    let room = raw::reserve(bytes + INTERJECTION_BYTES);
-    let addr = match raw::fstat(fd) {
-        Ok(stat) if stat.st_size >= bytes as i64 && room != 0 => {
-            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            raw::mmap(room, bytes, libc::PROT_READ, flags, fd, 0)
-        }
-        _ => -1,
-    };
-    raw::close(fd);
-    if addr < 0 {
-        raw::munmap(room, bytes + INTERJECTION_BYTES);
-        return;
-    }
-    let page = addr as *mut Standby;
-    // SAFETY: just mapped from a file of at least a page, readable; any bytes are valid atomics.
-    let found = unsafe { &*page };
-    let known =
-        (found.secret_high.load(Ordering::Relaxed), found.secret_low.load(Ordering::Relaxed));
-    if known == secret {
-        PAGE.store(page, Ordering::Release);
-    } else {
-        // In another process namespace the number is somebody else's.
-        raw::munmap(room, bytes + INTERJECTION_BYTES);
-    }
-}
-
-/// Where the manager finds how to interrupt this process. None without a standby.
+/// Where the manager finds how to interrupt this process. None if it cannot.
 fn interjection() -> Option<&'static Interjection> {
-    let page = PAGE.load(Ordering::Relaxed);
-    if page.is_null() {
+    let end = board::room_end();
+    if end == 0 {
         return None;
     }
-    let at = page as usize + PAGE_BYTES as usize + INTERJECTION_BYTES - size_of::<Interjection>();
-    // SAFETY: of the memory behind the page, which `find` made with it and nobody unmaps; any bytes
-    // are valid atomics, and the stack that ends here is below it.
-    Some(unsafe { &*(at as *const Interjection) })
+    // SAFETY: of the memory behind the board, which `board::find` made with it and nobody unmaps; any
+    // bytes are valid atomics, and the stack that ends here is below it.
+    Some(unsafe { &*((end - size_of::<Interjection>()) as *const Interjection) })
 }
 
 /// Notes whether there are mappings to be taken over.
@@ -107,9 +52,7 @@ fn set_mapped(mapped: bool) {
 /// Whether the manager stands by.
 #[inline(always)]
 pub(crate) fn holds() -> bool {
-    let page = PAGE.load(Ordering::Relaxed);
-    // SAFETY: mapped in `find`, never unmapped, in a file that nobody makes shorter.
-    !page.is_null() && unsafe { &*page }.stands_by.load(Ordering::SeqCst) != 0
+    board::stands_by()
 }
 
 /// Makes a mapping of a file while the manager stands by, marked as such by MAP_NORESERVE. None if

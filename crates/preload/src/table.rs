@@ -6,7 +6,7 @@ use crate::overwrite;
 use crate::raw;
 use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{SLOT_ACTIVE, Slot};
+use pagekeeper_wire::{CELLS, SLOT_ACTIVE, Slot};
 
 /// Descriptors above this are never managed. Linux allows no more by default (`fs.nr_open`).
 pub(crate) const DESCRIPTORS_MAX: u32 = 1 << 20;
@@ -27,14 +27,19 @@ const MARKS: u64 = STORABLE | EXCLUSIVE;
 /// The table word of one of our own connections.
 const CONNECTION: u64 = SLOT_MASK;
 const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
-/// In place of a slot in a table word: opened for reading, and not shown to the manager yet.
+/// In place of a slot in a table word: opened to read from, or too short to be managed, and not shown to
+/// the manager yet.
 const UNSHOWN: u64 = SLOT_MASK - 1;
 /// Above these, of a descriptor of a file with a slot: the slot's incarnation, as far as there is room.
 const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 3;
 const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
-/// And of an unshown descriptor: a number of its own, so that another file is told from it that gets
-/// the same descriptor.
-const TURN_SHIFT: u32 = INCARNATION_SHIFT;
+/// And of an unshown descriptor: that its file is too short to be managed, and which cell it has (see
+/// [`crate::board`]).
+const SHORT: u64 = 1 << INCARNATION_SHIFT;
+const CELL_SHIFT: u32 = u64::BITS - CELLS.ilog2();
+/// Between them a number of its own, so that another file is told from it that gets the same descriptor.
+const TURN_SHIFT: u32 = INCARNATION_SHIFT + 1;
+const TURN_MASK: u64 = (1 << (CELL_SHIFT - TURN_SHIFT)) - 1;
 static TURNS: AtomicU64 = AtomicU64::new(0);
 /// File slots that a table word can hold.
 const SLOTS_MAX: usize = (SLOT_MASK - 2) as usize;
@@ -118,8 +123,19 @@ impl Unshown {
 
     /// For a duplicate, which shares the lock.
     pub(crate) fn duplicate(self) -> Unshown {
-        let turn = TURNS.fetch_add(1, Ordering::Relaxed) << TURN_SHIFT;
-        Unshown(turn | self.lock() | UNSHOWN)
+        let turn = (TURNS.fetch_add(1, Ordering::Relaxed) & TURN_MASK) << TURN_SHIFT;
+        Unshown(self.0 & !(TURN_MASK << TURN_SHIFT) | turn | UNSHOWN)
+    }
+
+    /// The same, of a file of this cell that is too short to be managed.
+    pub(crate) fn short(self, cell: u32) -> Unshown {
+        Unshown(self.0 | SHORT | u64::from(cell) << CELL_SHIFT)
+    }
+
+    /// The file's cell, if it was too short to be managed when that was looked at.
+    #[inline(always)]
+    pub(crate) fn cell(self) -> Option<u32> {
+        (self.0 & SHORT != 0).then_some((self.0 >> CELL_SHIFT) as u32)
     }
 
     fn lock(self) -> u64 {
@@ -347,6 +363,14 @@ pub(crate) fn set_unshown(fd: c_int, unshown: Unshown) -> Option<Entry> {
     let word = word(fd)?;
     DESCRIPTORS_USED.fetch_max(fd as u32 + 1, Ordering::AcqRel);
     Entry::of(word.swap(unshown.0, Ordering::AcqRel))
+}
+
+/// Notes that an unshown descriptor's file is too short to be managed, if it is still what it was.
+pub(crate) fn set_short(fd: c_int, unshown: Unshown, cell: u32) {
+    if let Some(word) = word(fd) {
+        let (old, new) = (unshown.0, unshown.short(cell).0);
+        let _ = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
+    }
 }
 
 /// Enters a descriptor that has been shown; with no entry, calls on it are the kernel's. False if it

@@ -12,7 +12,7 @@ use crate::mapping;
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, change, environment, first_use, overwrite, raw_call, standby, state};
+use crate::{bounce, change, environment, first_use, overwrite, plain, raw_call, standby, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
 
@@ -76,9 +76,8 @@ pub(crate) fn read(
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
     let direct = table::readable(fd).and_then(|entry| read_directly(fd, entry, &iov, position));
-    let done = direct.or_else(|| first_use::read(fd, &iov, position));
-    if done.is_some() {
-        return done;
+    if direct.is_some() {
+        return direct;
     }
     let by_relay = |iov: &dyn Buffers| {
         if !mapping::any() {
@@ -90,6 +89,13 @@ pub(crate) fn read(
         }
         relay::needed(fd, iov).then(|| relay::read(fd, iov, position))
     };
+    if plain::of(fd).is_some() {
+        return by_relay(&iov).or_else(|| Some(plain()));
+    }
+    let done = first_use::read(fd, &iov, position);
+    if done.is_some() {
+        return done;
+    }
     let Some(mut file) = files::managed(fd) else { return by_relay(&iov) };
     match file.enter() {
         Served::Kernel(_guard) => return by_relay(&iov).or_else(|| Some(plain())),
@@ -242,6 +248,15 @@ pub(crate) fn write(
         let iov = iov.get().ok().filter(|iov| bounce::needed(iov))?;
         Some(bounce::write(fd, iov, position, rwf))
     };
+    if let Some(kernels) = plain::of(fd) {
+        let result = bounced(&iov).unwrap_or_else(&plain);
+        let is_full = files::is_full(result);
+        let state = if is_full { state::current() } else { None };
+        let again = state.is_some_and(|state| files::makes_room(state, result));
+        let result = if again { plain() } else { result };
+        kernels.wrote(fd, &iov, position, result);
+        return Some(result);
+    }
     let assumed = files::assumed(fd);
     let is_sure = assumed.is_none();
     let Some(mut file) = assumed.or_else(|| files::managed(fd)) else { return bounced(&iov) };

@@ -9,11 +9,11 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Environment variable with `NAME:SECRET`, `NAME:SECRET:HOW` or `NAME:SECRET::STANDBY`: the abstract
-/// socket's name (without the leading NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal
-/// digits, and one of: where heap memory is managed, the least bytes of an allocation that is, in
-/// decimal; or [`USER_MODE_ONLY`]. STANDBY says where the run's [`Standby`] is: the manager's process
-/// id and the number of a descriptor there, in decimal, with a point between them.
+/// Environment variable with `NAME:SECRET:HOW:BOARD`: the abstract socket's name (without the leading
+/// NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and nothing or one of: where heap
+/// memory is managed, the least bytes of an allocation that is, in decimal; or [`USER_MODE_ONLY`].
+/// BOARD says where the run's [`Board`] is: the manager's process id and the number of a descriptor
+/// there, in decimal, with a point between them.
 pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
 /// In [`ENV_SOCKET`]: only faults of user code can be served, and the kernel reports no forks. Heap
 /// memory is not managed then. Clients make their userfaultfd accordingly, keep managed memory away
@@ -319,8 +319,15 @@ pub struct Overwrite {
 }
 const _: () = assert!(size_of::<Overwrite>() == 64);
 
-/// Whether files are the kernel's for the time being: a page that the manager writes and clients map
-/// read-only.
+/// What clients are told without asking: the manager writes it, and they map it read-only, followed, on
+/// pages of their own, by [`CELLS`] words.
+///
+/// Each word stands for the files of which [`cell_of`] gives its index. It is 0 as long as none of them
+/// was ever managed in this run; the manager sets it before it has anything of such a file in memory.
+/// So a file whose word is 0 is the kernel's, whatever its slot, and if it is shorter than
+/// `min_size_bytes` it stays so when it is opened: the manager need not hear of it at all. Who changes
+/// such a file looks at the word once more afterwards, and if it is set by then, tells the manager what
+/// was changed before the program is told that it was.
 ///
 /// While the manager stands by, clients show it no file that they only read: they leave reads to the
 /// kernel, and mappings, too, which they make with MAP_NORESERVE. When it stops, which is for good,
@@ -328,13 +335,27 @@ const _: () = assert!(size_of::<Overwrite>() == 64);
 /// next call that they see.
 #[repr(C)]
 #[derive(Default)]
-pub struct Standby {
+pub struct Board {
     /// The run's secret, as [`Op::Hello`] tells it: its first half.
     pub secret_high: AtomicU64,
     /// Its second half.
     pub secret_low: AtomicU64,
+    /// Files that are shorter are not managed when they are opened.
+    pub min_size_bytes: AtomicU64,
     /// 1 while the manager stands by.
     pub stands_by: AtomicU32,
+}
+
+/// Words behind the page of a [`Board`].
+pub const CELLS: usize = 1 << 14;
+/// How much of the board is mapped.
+pub const BOARD_BYTES: usize = PAGE_BYTES as usize + CELLS * size_of::<AtomicU32>();
+
+/// Which of [`CELLS`] words stands for a file, by its device and inode number as of `stat(2)`.
+#[must_use]
+pub fn cell_of(device: u64, inode: u64) -> u32 {
+    let mixed = (inode ^ device.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> (u64::BITS - CELLS.ilog2())) as u32
 }
 
 /// Signals that clients hold back while they must not be interrupted, as a mask: all but those that
@@ -350,7 +371,7 @@ pub const SIGNALS_HELD: u64 = {
     mask
 };
 
-/// Bytes of memory, to read and write, that follow a client's mapping of [`Standby`]: a stack, and at
+/// Bytes of memory, to read and write, that follow a client's mapping of the [`Board`]: a stack, and at
 /// its end an [`Interjection`].
 pub const INTERJECTION_BYTES: usize = 64 << 10;
 
