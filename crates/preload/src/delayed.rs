@@ -190,11 +190,8 @@ fn can_store(flags: isize) -> bool {
 
 /// A descriptor with these flags was written to in the usual way.
 pub(crate) fn may_store(file: &File, flags: c_int) {
-    let is_on = |flags: u32| flags & SLOT_DELAYED != 0;
-    if !can_store(flags as isize)
-        || table::storable(file.fd).is_some()
-        || !table::records(file.entry).is_some_and(|(slot, _)| is_on(slot.flags.load(Relaxed)))
-    {
+    let writable = flags & libc::O_ACCMODE != libc::O_RDONLY;
+    if !writable || !can_store(flags as isize) || table::storable(file.fd).is_some() {
         return;
     }
     table::set_storable(file.fd, file.entry);

@@ -112,10 +112,9 @@ fn show_again(state: &State, fd: c_int, entry: Entry) -> Option<Entry> {
 }
 
 /// The file behind a descriptor, if the manager serves it, without the kernel's saying that it still
-/// is this file. Whoever believes it looks afterwards ([`File::is_same`]). Not of the standard
-/// descriptors, which libc itself replaces at times (`daemon`, `login_tty`).
+/// is this file. Whoever believes it looks afterwards ([`File::is_same`]).
 pub(crate) fn assumed(fd: c_int) -> Option<File> {
-    let entry = table::get(fd).filter(|entry| fd > 2 && table::is_active(*entry))?;
+    let entry = table::get(fd).filter(|entry| table::is_active(*entry))?;
     let state = state::glance().filter(|state| state.is_own())?;
     Some(File { state, fd, entry })
 }
@@ -500,6 +499,19 @@ pub(crate) fn duplicated(old: c_int, new: c_int) {
     } else {
         forget(state, new);
     }
+}
+
+/// libc may have put others in place of the standard descriptors, by calls of its own.
+pub(crate) fn standard_replaced() {
+    let errno = raw::errno();
+    for fd in 0..=2 {
+        if !table::is_plain(fd) {
+            // Its number is taken: what is known of it is all that is closed.
+            close(fd, || 0);
+        }
+        classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+    }
+    raw::set_errno(errno);
 }
 
 /// Before a call that closes `new` to put something else there.

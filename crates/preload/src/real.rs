@@ -218,6 +218,10 @@ real_functions! {
         sigblock(mask: c_int) -> c_int, otherwise -1;
         sigsetmask(mask: c_int) -> c_int, otherwise -1;
         fork() -> libc::pid_t, otherwise -1;
+        forkpty(main: *mut c_int, name: *mut c_char, terminal: *const libc::termios,
+            window: *const libc::winsize) -> libc::pid_t, otherwise -1;
+        login_tty(fd: c_int) -> c_int, otherwise -1;
+        daemon(stays: c_int, keeps: c_int) -> c_int, otherwise -1;
         _Fork() -> libc::pid_t, otherwise -1;
         __register_atfork(before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
             in_child: Option<extern "C" fn()>, object: *mut c_void) -> c_int,

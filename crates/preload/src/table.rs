@@ -17,8 +17,8 @@ const SLOT_MASK: u64 = (1 << SLOT_BITS) - 1;
 const LOCK_BITS: u32 = 10;
 /// The descriptor may be read from.
 const READABLE: u64 = 1 << (SLOT_BITS + LOCK_BITS);
-/// What is written to the descriptor inside the file may be stored in memory: it can be written to, and
-/// no flag asks for more. Of a table word only, not of an [`Entry`].
+/// What is written to the descriptor inside the file may be stored in memory, if writes are delayed: it
+/// can be written to, and no flag asks for more. Of a table word only, not of an [`Entry`].
 const STORABLE: u64 = READABLE << 1;
 /// This process opened it, and no other can have it: nobody else changes its flags. As before, no part
 /// of an [`Entry`].
@@ -273,11 +273,11 @@ pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)
 }
 
 /// The entry of a descriptor that may be read without the kernel's saying that it is still what it
-/// was: not a standard descriptor, which libc itself replaces at times (`daemon`, `login_tty`).
+/// was.
 #[inline(always)]
 pub(crate) fn readable(fd: c_int) -> Option<Entry> {
     let value = word(fd)?.load(Ordering::Acquire);
-    (value & READABLE != 0 && fd > 2).then_some(Entry(value & !MARKS))
+    (value & READABLE != 0).then_some(Entry(value & !MARKS))
 }
 
 /// The entry of a descriptor whose writes may be stored in memory, and whether another process may have
@@ -286,7 +286,7 @@ pub(crate) fn readable(fd: c_int) -> Option<Entry> {
 pub(crate) fn storable(fd: c_int) -> Option<(Entry, bool)> {
     let value = word(fd)?.load(Ordering::Acquire);
     let found = || (Entry(value & !MARKS), value & EXCLUSIVE == 0);
-    (value & STORABLE != 0 && fd > 2).then(found)
+    (value & STORABLE != 0).then(found)
 }
 
 /// How often other processes may have been given descriptors.

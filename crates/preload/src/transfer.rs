@@ -271,7 +271,11 @@ pub(crate) fn write(
         Err(errno) => return Some(errno),
     };
     let total = iov.iter().map(|part| part.iov_len).sum::<usize>().min(BYTES_MAX);
-    let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+    let flags = match table::storable(fd) {
+        // They were asked for before, and nobody changed them.
+        Some((_, false)) => libc::O_RDWR as isize,
+        _ => raw::fcntl(fd, libc::F_GETFL, 0),
+    };
     let writable = flags >= 0 && flags as c_int & libc::O_ACCMODE != libc::O_RDONLY;
     if total == 0 || !writable || position.is_some_and(|offset| offset < 0) {
         // Nothing changes; the kernel finds the right answer.

@@ -1,8 +1,10 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
-use crate::{environment, fork, raw, real, standby, table};
+use crate::{environment, files, fork, raw, real, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
-use libc::{c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t};
+use libc::{
+    c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
+};
 
 type Strings = *const *const c_char;
 
@@ -108,6 +110,37 @@ export! {
             fork::failed();
         }
         child
+    }
+}
+
+export! {
+    as forkpty;
+    fn (
+        main: *mut c_int, name: *mut c_char, terminal: *const termios, window: *const winsize
+    ) -> pid_t {
+        let child = real::forkpty(main, name, terminal, window);
+        if child == 0 {
+            files::standard_replaced();
+        }
+        child
+    }
+}
+
+export! {
+    as login_tty;
+    fn (fd: c_int) -> c_int {
+        let result = real::login_tty(fd);
+        files::standard_replaced();
+        result
+    }
+}
+
+export! {
+    as daemon;
+    fn (stays: c_int, keeps: c_int) -> c_int {
+        let result = real::daemon(stays, keeps);
+        files::standard_replaced();
+        result
     }
 }
 
