@@ -296,6 +296,28 @@ impl<P: Port> Engine<P> {
         self.serve_all(&mut again);
     }
 
+    /// Whether storage has these bytes at an offset, of which it has so many. To be asked behind a
+    /// fence.
+    pub fn has_stored(
+        &self,
+        file: FileNo,
+        offset: u64,
+        len: u64,
+        bytes: impl Fn(u64, &mut [u8]) -> Result<(), PortError>,
+    ) -> bool {
+        let end = offset.saturating_add(len);
+        (offset / self.page_bytes..end.div_ceil(self.page_bytes)).all(|index| {
+            let from = (index * self.page_bytes).max(offset);
+            let to = ((index + 1) * self.page_bytes).min(end);
+            let (mut given, mut stored) =
+                (vec![0; (to - from) as usize], vec![0; (to - from) as usize]);
+            let place = Place { segment: Segment(file), index };
+            bytes(from - offset, &mut given).is_ok()
+                && self.read_stored(place, from, &mut stored).is_ok()
+                && given == stored
+        })
+    }
+
     /// Brings the changed bytes into the cached pages. False if some could not be had.
     fn patch_all(
         &self,

@@ -568,6 +568,9 @@ impl Manager {
         }
         self.note_if_deleted(no);
         self.wait_for_raw_calls();
+        if let Some(store) = self.engine.port().file(no).as_ref().and_then(|live| live.store()) {
+            store.await_writes();
+        }
         self.engine.refresh_size(no, true);
         self.allow_writes(no, fd, open_flags);
         if !self.engine.sees_all() {

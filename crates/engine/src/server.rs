@@ -555,7 +555,24 @@ impl Connection {
         let ticket = engine.change_begin(no, offset, len, change).map_err(errno_of)?;
         let mut clients = self.manager.clients.lock().expect("lock");
         clients.entry(self.pid).or_default().changes.push((ticket, no));
-        values(ticket, u64::from(managed))
+        drop(clients);
+        let was_made = r.f == wire::CHANGE_WAS_MADE;
+        let is_refused = if was_made {
+            !engine.has_stored(no, offset, len, self.bytes_at(r.d))
+        } else {
+            managed
+        };
+        values(ticket, is_refused.into())
+    }
+
+    /// What the client has in memory from an address on.
+    fn bytes_at(&self, address: u64) -> impl Fn(u64, &mut [u8]) -> Result<(), PortError> {
+        let pid = self.pid;
+        move |at, buffer| match process::process_vm_read(pid, address + at, buffer) {
+            Ok(n) if n == buffer.len() => Ok(()),
+            Ok(_) => Err(PortError::Io(libc::EFAULT)),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     fn change_end(&self, r: Request) -> Handled {
@@ -566,14 +583,7 @@ impl Connection {
             let own = client.changes.iter().position(|c| *c == (r.b, no));
             client.changes.swap_remove(own.ok_or(Errno::ACCESS)?);
         }
-        let bytes =
-            (r.e != 0).then_some(|at: u64, buffer: &mut [u8]| {
-                match process::process_vm_read(self.pid, r.e + at, buffer) {
-                    Ok(n) if n == buffer.len() => Ok(()),
-                    Ok(_) => Err(PortError::Io(libc::EFAULT)),
-                    Err(errno) => Err(errno.into()),
-                }
-            });
+        let bytes = (r.e != 0).then_some(self.bytes_at(r.e));
         let engine = &self.manager.engine;
         if r.b == 0 {
             engine.overwrite_end(no, self.pid, r.c, r.d, bytes).map_err(errno_of)?;

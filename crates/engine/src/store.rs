@@ -216,6 +216,12 @@ impl Store {
         file::stat(&self.access().plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
     }
 
+    /// Waits for writes that the kernel is carrying out. A direct read waits for them, too, but not of
+    /// every file system; all of them look for data with nobody writing.
+    pub fn await_writes(&self) {
+        let _ = rustix::fs::seek(&self.access().plain, rustix::fs::SeekFrom::Data(0));
+    }
+
     /// The descriptor past the kernel's page cache, where that works.
     fn unbuffered<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
         access.direct.as_ref().filter(|_| !self.buffered.load(Ordering::Relaxed))

@@ -5,13 +5,15 @@
 //! has just read the file. So whoever wrote looks afterwards whether the file is still the kernel's, and
 //! if it is not, writes once more, by the manager, before the program hears of it.
 
+use crate::connection::ask;
 use crate::files::{self, Served};
-use crate::raw::{self, Arena};
+use crate::raw::{self, Arena, SignalsHeld};
 use crate::state::{self, View};
 use crate::table::{self, Entry};
-use crate::transfer::{self, Buffers};
+use crate::transfer::Buffers;
 use crate::{board, change, first_use, raw_call, standby};
 use libc::c_int;
+use pagekeeper_wire::{CHANGE_WAS_MADE, CHANGE_WRITE, Op};
 
 /// A file that is the kernel's.
 #[derive(Clone, Copy)]
@@ -58,39 +60,34 @@ impl Plain {
     }
 }
 
-/// What was written just now may have come too late for the manager to see it.
+/// What was written just now may have come too late for the manager to see it: the pages that are in
+/// memory are patched.
 #[cold]
 fn write_again(fd: c_int, iov: &impl Buffers, position: Option<i64>, done: usize) {
     // A vfork child cannot tell anybody: to the manager, it is somebody outside.
     if matches!(state::view(), View::Foreign) {
         return;
     }
-    let is_managed =
-        files::managed(fd).is_some_and(|mut file| matches!(file.enter(), Served::Managed));
-    if !is_managed {
-        return;
-    }
+    let Some(mut file) = files::managed(fd) else { return };
+    let Served::Managed = file.enter() else { return };
     // Its length, and what is in memory and has not changed there.
     change::refresh(fd);
     let start = position.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR) - done as i64);
-    let (Some(ours), Some(there)) = (Arena::new(done), Arena::new(done)) else { return };
-    let Ok(iov) = iov.get() else { return };
-    if start < 0 || ours.gather(iov, done) != done as isize {
+    let (Some(arena), Ok(iov)) = (Arena::new(done), iov.get()) else { return };
+    if start < 0 || arena.gather(iov, done) != done as isize {
         return;
     }
-    let read = raw_call!(libc::SYS_pread64, fd, there.addr, done, start);
-    // Where that is not what the file has, it was written elsewhere: the descriptor appends, or others
-    // move its offset. (A descriptor that cannot be read from tells nothing; a file that is appended to
-    // has its end in no other's page but the last.)
-    if read >= 0 && (read as usize != done || !is_same(ours.addr, there.addr, done)) {
-        return;
-    }
-    let plain = || raw_call!(libc::SYS_pwrite64, fd, ours.addr, done, start);
-    let _ = transfer::write(fd, transfer::one(ours.addr, done), Some(start), 0, plain);
-}
-
-fn is_same(one: usize, other: usize, bytes: usize) -> bool {
-    // SAFETY: two arenas of at least so many bytes, of this function's caller alone.
-    let slice = |addr: usize| unsafe { core::slice::from_raw_parts(addr as *const u8, bytes) };
-    slice(one) == slice(other)
+    let appends = raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
+    let is_sure = position.is_some() && !appends;
+    let _held = SignalsHeld::new();
+    let mut begin = file.request(Op::ChangeBegin);
+    (begin.b, begin.c, begin.d) = (start as u64, done as u64, arena.addr as u64);
+    (begin.e, begin.f) = (CHANGE_WRITE, if is_sure { 0 } else { CHANGE_WAS_MADE });
+    let Ok(reply) = file.ask(&begin) else { return };
+    // Where it is not there, it is elsewhere: others move the descriptor's offset, or append, too.
+    let is_there = reply.r1 == 0;
+    let mut end = file.request(Op::ChangeEnd);
+    (end.b, end.c) = (reply.r0, start as u64);
+    (end.d, end.e) = (if is_there { done as u64 } else { 0 }, arena.addr as u64);
+    let _ = ask(file.state, &end);
 }

@@ -254,7 +254,7 @@ pub(crate) fn write(
         let state = if is_full { state::current() } else { None };
         let again = state.is_some_and(|state| files::makes_room(state, result));
         let result = if again { plain() } else { result };
-        kernels.wrote(fd, &iov, position, result);
+        kernels.wrote(fd, &iov, position.filter(|_| rwf == 0), result);
         return Some(result);
     }
     let assumed = files::assumed(fd);

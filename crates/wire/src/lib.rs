@@ -101,6 +101,7 @@ pub enum Op {
     /// `e` = a [`CHANGE_WRITE`]-like kind. While open, nobody fills or writes back these pages,
     /// and the reply to another change of an overlapping range waits: the client finds out where
     /// an append goes, and whether a shared file offset moved, after the reply.
+    /// `f` = [`CHANGE_WAS_MADE`] or 0.
     /// Reply: `r0` = ticket, `r1` = 1 if the buffer lies in managed memory and must be copied to
     /// unmanaged memory first.
     ChangeBegin = 12,
@@ -249,6 +250,9 @@ pub const HEARD_NOTHING: u64 = u64::MAX;
 pub const TO_END: u64 = u64::MAX;
 /// [`Op::ChangeBegin`] kind: bytes are overwritten; cached pages are patched at the end.
 pub const CHANGE_WRITE: u64 = 0;
+/// Of a [`CHANGE_WRITE`] that was made before it was told of, supposedly there: `r1` of the reply is 1 if
+/// storage does not have the buffer's bytes there, so that the change is to be ended as none.
+pub const CHANGE_WAS_MADE: u64 = 1;
 /// [`Op::ChangeBegin`] kind: `ftruncate`; offset is the new size.
 pub const CHANGE_TRUNCATE: u64 = 1;
 /// [`Op::ChangeBegin`] kind: anything else; dirty pages are written back before, and cached pages

@@ -66,6 +66,22 @@ fn writes_go_where_flags_of_the_moment_say() {
     }
 }
 
+/// The manager hears nothing of a file that is too short to be managed, nor of who writes to it. When it
+/// is managed after all, what is written in that very moment is not lost, beside stores to the same pages.
+#[test]
+fn what_is_written_as_a_file_becomes_managed_is_there() {
+    if runs::ready() {
+        let budget = Budget { min_size_bytes: 1 << 20, ..Budget::kib(16 << 10) };
+        let done = check(&budget, &["becomes", "file"]);
+        assert!(done.total("major_faults") > 0, "{:?}", done.stats);
+        // Where a read does not wait for a write of the same file that is under way.
+        let file = format!("/dev/shm/pagekeeper-becomes-{}", std::process::id());
+        let done = check(&Budget { files: vec![file.clone()], ..budget }, &["becomes", &file]);
+        std::fs::remove_file(file).expect("it was made there");
+        assert!(done.total("major_faults") > 0, "{:?}", done.stats);
+    }
+}
+
 /// A database that locks its file for each query asked the manager twice for each.
 #[test]
 fn locks_of_a_file_that_nobody_changes_ask_nobody() {

@@ -94,7 +94,7 @@ static struct reply ask(struct request q, int send, int *came) {
 }
 
 static void greet(void) {
-    char *text = getenv("PAGEKEEPER_SOCKET"), *colon = strrchr(text, ':');
+    char *text = getenv("PAGEKEEPER_SOCKET"), *colon = strchr(text, ':');
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     size_t bytes = (size_t)(colon - text);
     memcpy(address.sun_path + 1, text, bytes);

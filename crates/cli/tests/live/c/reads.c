@@ -217,6 +217,9 @@ static void shared(const char *path) {
         record[RECORD - 1] = (unsigned char)i;
         CHECK(write(shared_fd, record, RECORD) == RECORD);
     }
+    // It was too short to be managed, and is no more.
+    close(shared_fd);
+    CHECK((shared_fd = open(path, O_RDWR)) >= 0);
     taken = mmap(NULL, RECORDS, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     for (int round = 0; round < 4; round++) {
         memset(taken, 0, RECORDS);

@@ -11,6 +11,7 @@
 //     writes seen FILE           what was synced, unlocked or closed is seen by a process outside
 //     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
 //     writes counter FILE        counts in a place of the file without end, and says how far it is
+//     writes becomes FILE        a process writes to a short file that others find long, and map
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -494,6 +495,62 @@ static void cells(const char *path) {
     CHECK(waitpid(child, &status, 0) == child && status == 0);
 }
 
+// ---- what is written while a file becomes a managed one ----
+
+enum { BECOMES_PAGES = 8192, BECOMES_ROUNDS = 40, BECOMES_STORES = 64 };
+
+// Writes all of a file that was short when it was opened, in one call that takes a while.
+static void becomes_write(int fd, const unsigned char *all, int round) {
+    ssize_t bytes = (ssize_t)BECOMES_PAGES * PAGE;
+    // At an offset, and by the descriptor's own.
+    if (round % 4 < 2) CHECK(pwrite(fd, all, bytes, 0) == bytes);
+    else CHECK(lseek(fd, 0, SEEK_SET) == 0 && write(fd, all, bytes) == bytes);
+}
+
+// Stores to the last bytes of pages that the other has not come to, perhaps.
+static void becomes_store(const char *path, int round) {
+    int fd = open(path, O_RDWR);
+    CHECK(fd >= 0);
+    unsigned char *map = mmap(NULL, BECOMES_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    for (int i = 0; i < BECOMES_STORES; i++)
+        map[(BECOMES_PAGES - 1 - i * 64L) * PAGE + PAGE - 1] = 1 + round;
+    munmap(map, BECOMES_PAGES * PAGE);
+    close(fd);
+}
+
+static void becomes(const char *path) {
+    static unsigned char all[BECOMES_PAGES * PAGE], found[BECOMES_PAGES * PAGE];
+    for (int round = 0; round < BECOMES_ROUNDS; round++) {
+        unlink(path);
+        // One that may read, and one that may not.
+        int fd = open(path, O_CREAT | O_EXCL | (round % 2 ? O_WRONLY : O_RDWR), 0600);
+        CHECK(fd >= 0);
+        memset(all, 200, sizeof all);
+        // All of it is in the kernel's memory.
+        CHECK(pwrite(fd, all, sizeof all, 0) == sizeof all);
+        memset(all, 100 + round, sizeof all);
+        pid_t writer = fork();
+        CHECK(writer >= 0);
+        if (writer == 0) becomes_write(fd, all, round), _exit(0);
+        usleep(round * 97 % 4000);
+        becomes_store(path, round);
+        int status;
+        CHECK(waitpid(writer, &status, 0) == writer && status == 0);
+        close(fd);
+        // All that was written is there, but for the bytes that were stored to: who was first there
+        // nobody knows.
+        fd = open(path, O_RDWR);
+        CHECK(pread(fd, found, sizeof found, 0) == sizeof found);
+        for (long page = 0; page < BECOMES_PAGES; page++)
+            if (memcmp(found + page * PAGE, all, PAGE - 1)) {
+                fprintf(stderr, "round %d, page %ld: %u\n", round, page, found[page * PAGE]);
+                _exit(1);
+            }
+        close(fd);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -508,6 +565,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "locks")) locks(argv[2]);
     else if (!strcmp(argv[1], "seen")) seen(argv[2]);
     else if (!strcmp(argv[1], "cells")) cells(argv[2]);
+    else if (!strcmp(argv[1], "becomes")) becomes(argv[2]);
     else return 2;
     printf("%s ok\n", argv[1]);
     return 0;
