@@ -2,8 +2,8 @@
 //!
 //! Nobody watches this mapping: a store where no page is would make one, of zeros. So only pages
 //! that are in memory are touched, while the file's record keeps them there (see
-//! [`crate::overwrite`]). Which these are the kernel says (`mincore(2)`). Who writes on and on asks
-//! for more and more pages at once: the answer holds until the manager moves a page of the file.
+//! [`crate::overwrite`]). Which these are the kernel says (`mincore(2)`), of 64 pages at a time: the
+//! answer holds until the manager moves a page of the file.
 
 use crate::{guard, raw, raw_call};
 use core::sync::atomic::{
@@ -13,7 +13,7 @@ use core::sync::atomic::{
 use pagekeeper_wire::PAGE_BYTES;
 
 const PAGE: usize = PAGE_BYTES as usize;
-/// Most pages asked about in one call: as many as a word has bits.
+/// Pages asked about in one call: as many as a word has bits.
 const ASKED_PAGES: usize = 64;
 /// So many pages are patched before the mapping lets go of all: a page that is mapped here too
 /// cannot be unmapped from outside, and what uses it would go unseen.
@@ -30,13 +30,22 @@ pub(crate) struct Frames {
     storing: AtomicU32,
     /// Pages that may have been mapped since the mapping let go of all.
     mapped: AtomicU32,
-    /// What was asked last: so many pages from this one on.
-    asked: AtomicU32,
-    first: AtomicUsize,
+    /// An [`Answer`] for each [`ASKED_PAGES`], or 0.
+    answers: AtomicUsize,
+}
+
+/// What the kernel said of some pages in a row. All zero: it was not asked.
+#[repr(C)]
+struct Answer {
     /// Which of them are in memory, a bit each.
     here: AtomicU64,
-    /// [`pagekeeper_wire::Overwrite::moves`] when it was asked.
-    moves: AtomicU64,
+    /// One more than [`pagekeeper_wire::Overwrite::moves`] when it was asked.
+    moves_after: AtomicU64,
+}
+
+/// Bytes of the answers about a mapping.
+fn answers_bytes(bytes: usize) -> usize {
+    bytes.div_ceil(PAGE * ASKED_PAGES) * size_of::<Answer>()
 }
 
 /// Pages that are all in memory, or all not.
@@ -50,7 +59,12 @@ impl Frames {
     pub(crate) fn set(&self, base: usize, bytes: usize) {
         let old = self.base.swap(base, SeqCst);
         let old_bytes = self.bytes.swap(bytes, SeqCst);
-        self.asked.store(0, Relaxed);
+        // Read, like the answers, only while the file's record is held.
+        let answers = if base == 0 { 0 } else { raw::reserve(answers_bytes(bytes)) };
+        let old_answers = self.answers.swap(answers, SeqCst);
+        if old_answers != 0 {
+            raw::munmap(old_answers, answers_bytes(old_bytes));
+        }
         // Whoever may be storing there by itself keeps the address space for good: else it could be
         // something else by now.
         if old != 0 && !self.are_stored_to() {
@@ -113,12 +127,12 @@ impl Frames {
             let Some(run) = self.run(page, end.div_ceil(PAGE) - page, moves) else { return false };
             let to = ((page + run.pages) * PAGE).min(end);
             if run.is_here {
-                if self.asked.load(Relaxed) > 1 {
-                    // A read brings in what is in memory around it, a write the one page.
-                    for page in page..to.div_ceil(PAGE) {
-                        let mut byte = 0u8;
-                        guard::copy(&raw mut byte as usize, base + page * PAGE, 1);
-                    }
+                let pages = page..to.div_ceil(PAGE);
+                self.count(pages.len());
+                // A read brings in what is in memory around it, a write the one page.
+                for page in pages {
+                    let mut byte = 0u8;
+                    guard::copy(&raw mut byte as usize, base + page * PAGE, 1);
                 }
                 if !guard::copy(base + at, buffer + (at - offset as usize), to - at) {
                     return false;
@@ -131,38 +145,40 @@ impl Frames {
 
     /// What is known from a page on, of which so many are wanted; none if the kernel does not say.
     fn run(&self, page: usize, wanted: usize, moves: u64) -> Option<Run> {
-        let (first, asked) = (self.first.load(Relaxed), self.asked.load(Relaxed) as usize);
-        let is_known = moves == self.moves.load(Relaxed);
-        if !(is_known && (first..first + asked).contains(&page)) {
-            let goes_on = is_known && page == first + asked;
-            let wanted = if goes_on { wanted.max(2 * asked) } else { wanted };
-            self.ask(page, wanted.min(ASKED_PAGES))?;
-            self.moves.store(moves, Relaxed);
+        let first = page - page % ASKED_PAGES;
+        let answer = self.answer(first)?;
+        if answer.moves_after.load(Relaxed) != moves.wrapping_add(1) {
+            answer.here.store(self.ask(first)?, Relaxed);
+            answer.moves_after.store(moves.wrapping_add(1), Relaxed);
         }
-        let skipped = page - self.first.load(Relaxed);
-        let left = self.asked.load(Relaxed) as usize - skipped;
-        let here = self.here.load(Relaxed) >> skipped;
+        let here = answer.here.load(Relaxed) >> (page - first);
         let is_here = here & 1 != 0;
         let same = if is_here { here.trailing_ones() } else { here.trailing_zeros() };
+        let left = (ASKED_PAGES - (page - first)).min(wanted);
         Some(Run { pages: left.min(same as usize), is_here })
     }
 
-    /// Asks the kernel which of so many pages are in memory.
-    fn ask(&self, first: usize, pages: usize) -> Option<()> {
+    /// The answer about pages from one on that begins one.
+    fn answer(&self, first: usize) -> Option<&Answer> {
+        let (answers, pages) = (self.answers.load(SeqCst), self.bytes.load(SeqCst) / PAGE);
+        if answers == 0 || first >= pages {
+            return None;
+        }
+        let answer = (answers as *const Answer).wrapping_add(first / ASKED_PAGES);
+        // SAFETY: `set` mapped as many as the mapping of frames has, zero is valid, and all fields are
+        // atomic. It takes them away only while the file's record is held, or nobody can hold it, and
+        // the caller holds that as long as it uses this.
+        Some(unsafe { &*answer })
+    }
+
+    /// Asks the kernel which pages are in memory from one on that begins an answer.
+    fn ask(&self, first: usize) -> Option<u64> {
         let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
-        let pages = pages.min(bytes / PAGE - first);
-        self.asked.store(0, Relaxed);
-        self.count(pages);
+        let pages = ASKED_PAGES.min(bytes / PAGE - first);
         let mut is_here = [0u8; ASKED_PAGES];
         let from = base + first * PAGE;
         let asked = raw_call!(libc::SYS_mincore, from, pages * PAGE, is_here.as_mut_ptr());
-        if asked < 0 {
-            return None;
-        }
         let bits = is_here.iter().rev().fold(0u64, |bits, byte| bits << 1 | u64::from(byte & 1));
-        self.here.store(bits, Relaxed);
-        self.first.store(first, Relaxed);
-        self.asked.store(pages as u32, Relaxed);
-        Some(())
+        (asked >= 0).then_some(bits)
     }
 }
