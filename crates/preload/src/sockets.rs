@@ -55,6 +55,20 @@ fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
     bounce::needed(iov).then_some(iov)
 }
 
+/// Whether descriptors went along with a message that was sent just now: whoever got them may change
+/// their flags.
+pub(crate) fn gives_descriptors(message: *const msghdr) -> bool {
+    // SAFETY: the program's own, which the kernel has just read, and the program leaves alone until the
+    // call is over.
+    let Some(message) = (unsafe { message.as_ref() }) else { return false };
+    if message.msg_control.is_null() || message.msg_controllen < size_of::<libc::cmsghdr>() as _ {
+        return false;
+    }
+    // SAFETY: the kernel read what is there, which has room for a header at least.
+    let first = unsafe { message.msg_control.cast::<libc::cmsghdr>().read_unaligned() };
+    first.cmsg_level == libc::SOL_SOCKET && first.cmsg_type == libc::SCM_RIGHTS
+}
+
 /// `sendmsg(2)`; none if the kernel can reach the buffers.
 pub(crate) fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<isize> {
     let iov = buffers(message)?;

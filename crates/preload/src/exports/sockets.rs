@@ -1,7 +1,7 @@
 //! Messages on sockets.
 
 use crate::raw::ret;
-use crate::{real, sockets};
+use crate::{real, sockets, table};
 use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 /// No address goes along.
@@ -34,10 +34,15 @@ export! {
 export! {
     as sendmsg;
     fn (fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-        match sockets::send(fd, message, flags) {
+        let sent = match sockets::send(fd, message, flags) {
             Some(result) => ret(result),
             None => real::sendmsg(fd, message, flags),
+        };
+        // A message that is not there was not sent.
+        if sent >= 0 && sockets::gives_descriptors(message) {
+            table::share_all();
         }
+        sent
     }
 }
 
