@@ -66,6 +66,14 @@ fn writes_go_where_flags_of_the_moment_say() {
     }
 }
 
+/// Each file that a program opened for the first time was a message to the manager, however short it was.
+#[test]
+fn files_too_short_to_be_managed_ask_nobody() {
+    if runs::ready() {
+        check(&Budget { min_size_bytes: 1 << 20, ..Budget::kib(4096) }, &["short", "file"]);
+    }
+}
+
 /// The manager hears nothing of a file that is too short to be managed, nor of who writes to it. When it
 /// is managed after all, what is written in that very moment is not lost, beside stores to the same pages.
 #[test]

@@ -8,6 +8,7 @@
 //     writes flags FILE          O_APPEND comes and goes
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
 //     writes locks FILE          locks of a file that nobody changes ask nobody
+//     writes short FILE          files that are too short to be managed ask nobody
 //     writes seen FILE           what was synced, unlocked or closed is seen by a process outside
 //     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
 //     writes counter FILE        counts in a place of the file without end, and says how far it is
@@ -414,6 +415,30 @@ static void locks(const char *path) {
     if (waits > TIMES / 10) fprintf(stderr, "waited %ld times\n", waits), _exit(1);
 }
 
+static void short_ones(const char *path) {
+    enum { FILES = 500, BYTES = 3000 };
+    struct rusage before, after;
+    CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+    for (int i = 0; i < FILES; i++) {
+        char name[200];
+        snprintf(name, sizeof name, "%s.%d", path, i);
+        unsigned char bytes[BYTES];
+        fill(bytes, (uint64_t)i, sizeof bytes);
+        int fd = open(name, O_CREAT | O_WRONLY | (i % 2 ? O_TRUNC : O_EXCL), 0600);
+        CHECK(fd >= 0);
+        CHECK(write(fd, bytes, 1000) == 1000 && write(fd, bytes + 1000, 1500) == 1500);
+        CHECK(pwrite(fd, bytes + 2500, 500, 2500) == 500 && close(fd) == 0);
+        CHECK((fd = open(name, O_RDONLY)) >= 0);
+        memset(bytes, 0, sizeof bytes);
+        CHECK(read(fd, bytes, 1000) == 1000 && read(fd, bytes + 1000, BYTES) == 2000);
+        must_be(bytes, (uint64_t)i, sizeof bytes);
+        CHECK(close(fd) == 0);
+    }
+    CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+    long waits = after.ru_nvcsw - before.ru_nvcsw;
+    if (waits > FILES / 5) fprintf(stderr, "waited %ld times\n", waits), _exit(1);
+}
+
 static void seen(const char *path) {
     enum { AT = 7 * PAGE - 3, MAPPED = 11 * PAGE + 8 };
     int fd = fresh(path, 20 * PAGE);
@@ -563,6 +588,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);
     else if (!strcmp(argv[1], "locks")) locks(argv[2]);
+    else if (!strcmp(argv[1], "short")) short_ones(argv[2]);
     else if (!strcmp(argv[1], "seen")) seen(argv[2]);
     else if (!strcmp(argv[1], "cells")) cells(argv[2]);
     else if (!strcmp(argv[1], "becomes")) becomes(argv[2]);
