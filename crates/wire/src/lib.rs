@@ -171,7 +171,7 @@ pub enum Op {
     /// written into the memory of the file's pages ([`Op::Frames`]), and is done if afterwards `moves`
     /// and [`Slot::generation`] are what they were. Else it writes once more, in another way.
     OpenPages = 29,
-    /// A mapping that was made while the manager stood by (see [`Standby`]), which ends with this.
+    /// A mapping that was made while the manager stood by (see [`Board`]), which ends with this.
     /// `b` = [`TAKE_FIRST`], [`TAKE_NEXT`]: which is it? Reply: `r0` = its address (0: there is no more),
     /// `r1` = its bytes. `b` = [`TAKE_HERE`]: the client has room for it elsewhere (`a`, `c` = its
     /// address and bytes). Reply: as to [`Op::Inherit`], with [`INHERIT_RANDOM`] and
