@@ -21,7 +21,7 @@
 //!   not checked on reading;
 //! - mappings with PROT_EXEC, MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN are the kernel's, made after
 //!   dirty pages are written back;
-//! - a descriptor above 2 that is closed or replaced by a system call made without libc goes on
+//! - a descriptor that is closed or replaced by a system call made without libc goes on
 //!   being read as the file that it was, until another call than a read notices; what is written to
 //!   it until then is to other programs as if somebody outside had written it;
 //! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`guard`]), which an
