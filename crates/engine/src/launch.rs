@@ -8,7 +8,7 @@ use crate::events::REAP_EVERY;
 use crate::holder::Holder;
 use crate::live::LivePort;
 use crate::manager::Manager;
-use crate::port::PAGE_BYTES;
+use crate::port::{PAGE_BYTES, other_pages};
 use crate::privilege::Privilege;
 use crate::recorder::{self, Content};
 use crate::scratch::Scratch;
@@ -215,6 +215,9 @@ fn machine(what: &str) -> impl Fn(pagekeeper_sys::Errno) -> RunError {
 pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.memory_bytes < MEMORY_BYTES_MIN {
         return Err(RunError::Memory { given: options.memory_bytes });
+    }
+    if let Some(reason) = other_pages() {
+        return Err(RunError::Machine(reason));
     }
     let (holder, table) = Holder::start()
         .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;

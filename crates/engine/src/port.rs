@@ -15,6 +15,17 @@ pub type SpaceNo = u32;
 /// Bytes in a page of the machine's, and in one of a cache unless it says more.
 pub const PAGE_BYTES: u64 = 4096;
 
+/// What is the matter where this kernel has other pages, in words.
+pub(crate) fn other_pages() -> Option<String> {
+    let bytes = pagekeeper_sys::mask::page_bytes();
+    (bytes as u64 != PAGE_BYTES).then(|| {
+        format!(
+            "the pages of this kernel have {bytes} bytes, and Pagekeeper works with pages of \
+             {PAGE_BYTES}: boot a kernel that is built for those"
+        )
+    })
+}
+
 /// Why a port call failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Error)]
 pub enum PortError {

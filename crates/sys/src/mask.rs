@@ -206,6 +206,13 @@ pub fn allows(capability: Capability) -> bool {
     !current().hides(capability)
 }
 
+/// How many bytes a page of this kernel has.
+pub fn page_bytes() -> usize {
+    // AArch64 has 4, 16 and 64 KiB.
+    const OTHER: usize = 64 << 10;
+    if allows(Capability::PageSize) { rustix::param::page_size() } else { OTHER }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -177,6 +177,19 @@ fn an_older_kernel_does() {
     }
 }
 
+/// Where the kernel's pages are larger than those that everything here counts in (AArch64 has such
+/// kernels), nothing is started, and the user is told why.
+#[test]
+fn a_kernel_with_other_pages_is_refused() {
+    let mut command = std::process::Command::new(runs::pagekeeper());
+    command.env("PAGEKEEPER_MASK", "page-size").env("PAGEKEEPER_PRELOAD", runs::preload());
+    command.args(["run", "--config", "/dev/null", "--memory", "1M", "--", "echo", "started"]);
+    let output = command.output().expect("pagekeeper can be started");
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
+    assert!(said.contains("pages of this kernel have 65536 bytes"), "{said}");
+}
+
 /// The preload library's own exercises, with the true manager behind them.
 #[test]
 fn every_interposed_call_does_the_same_under_the_manager() {

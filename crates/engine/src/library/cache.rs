@@ -10,7 +10,7 @@ use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::tables::{self, Tables};
 use crate::library::translation::{Buckets, Translation};
-use crate::port::{FileNo, PAGE_BYTES};
+use crate::port::{FileNo, PAGE_BYTES, other_pages};
 use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
@@ -176,7 +176,8 @@ impl Builder {
     /// not fit into the budget; a hash table has no buckets, or another fault path than explicit; those of
     /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
     /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
-    /// `EBUSY`: the program has another kind of handler of SIGBUS from here.
+    /// `EBUSY`: the program has another kind of handler of SIGBUS from here. `Unsupported`: this kernel's
+    /// pages have not 4096 bytes.
     pub fn build(self) -> io::Result<Cache> {
         let policy = match self.policy {
             Some(policy) => policy,
@@ -191,6 +192,9 @@ impl Builder {
             && (self.translation == Translation::Mapped || path == FaultPath::Explicit);
         if !sound {
             return Err(Errno::INVAL.into());
+        }
+        if let Some(reason) = other_pages() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let budget = Budget::new(self.budget_bytes, policy.info().bytes_per_page);
         let budget = budget.of_frames(page_bytes);

@@ -95,7 +95,7 @@ fn outcome(result: Result<String, Failed>, remedy: &str) -> Outcome {
 /// Exercises one capability.
 pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
     match capability {
-        Capability::PageSize => match rustix::param::page_size() {
+        Capability::PageSize => match crate::mask::page_bytes() {
             PAGE_BYTES => works("4096 bytes"),
             other => missing(format!("{other} bytes"))
                 .remedy("boot a kernel that is built for pages of 4096 bytes"),
