@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build install demo test stress kernels fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
+.PHONY: help setup build install demo test stress kernels aarch64 fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -30,6 +30,9 @@ stress: build ## Long tests: fsx, LMDB's, stress-ng, SQLite's, and 10^8 checked 
 
 kernels: build ## Tests on other kernels: Debian's 6.1 and 6.12, in QEMU (hours without KVM)
 	@scripts/kernels.sh
+
+aarch64: ## Tests on AArch64, in QEMU under Debian's kernel (hours: everything is emulated)
+	@scripts/aarch64.sh
 
 fuzz: setup ## Fuzz each target for FUZZ_SECONDS (1800); see fuzz/README.md
 	@scripts/fuzz.sh

@@ -13,7 +13,9 @@ use crate::mapping::{self, Mmap, Owner};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
 use crate::{board, raw_call, table, userfault};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+#[cfg(target_arch = "x86_64")]
+use core::sync::atomic::AtomicU64;
+use core::sync::atomic::{AtomicBool, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
     INHERIT_PRIVATE, INHERIT_RANDOM, INHERIT_SEQUENTIAL, INHERIT_WRITABLE, Interjection, Op,

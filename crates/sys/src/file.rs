@@ -99,7 +99,8 @@ fn described(s: &rustix::fs::Stat) -> Stat {
         },
         mode: s.st_mode,
         owner: (s.st_uid, s.st_gid),
-        links: s.st_nlink,
+        #[allow(clippy::useless_conversion, reason = "the type differs between architectures")]
+        links: u64::from(s.st_nlink),
         allocated_bytes: s.st_blocks as u64 * 512,
     }
 }

@@ -21,10 +21,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#ifndef __x86_64__
-#error "only written for x86-64"
-#endif
-
 static int broken;
 #define MUST_FAIL(x)                                                                               \
     do {                                                                                           \
@@ -39,12 +35,22 @@ static int broken;
 
 // A system call that nobody interposes.
 static long raw(long number, long a, long b, long c, long d, long e, long f) {
+#if defined __x86_64__
     register long r10 __asm__("r10") = d, r8 __asm__("r8") = e, r9 __asm__("r9") = f;
     long result;
     __asm__ volatile("syscall"
                      : "=a"(result)
                      : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
                      : "rcx", "r11", "memory");
+#else
+    register long x8 __asm__("x8") = number, result __asm__("x0") = a, x1 __asm__("x1") = b;
+    register long x2 __asm__("x2") = c, x3 __asm__("x3") = d, x4 __asm__("x4") = e;
+    register long x5 __asm__("x5") = f;
+    __asm__ volatile("svc 0"
+                     : "+r"(result)
+                     : "r"(x8), "r"(x1), "r"(x2), "r"(x3), "r"(x4), "r"(x5)
+                     : "memory");
+#endif
     if (result < 0 && result > -4096) {
         errno = (int)-result;
         return -1;
