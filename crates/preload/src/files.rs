@@ -45,7 +45,8 @@ pub(crate) enum Served {
     Kernel(RawGuard),
 }
 
-/// Counts one plain system call in flight on a file with a slot. Signals are held back meanwhile:
+/// Counts one plain system call in flight on a file with a slot (reads and writes need no count: see
+/// [`crate::plain`]). Signals are held back meanwhile:
 /// a handler that jumps away would leave the call counted for ever.
 pub(crate) struct RawGuard {
     word: Option<&'static AtomicU32>,

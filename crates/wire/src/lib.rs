@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 14;
+pub const VERSION: u32 = 15;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -125,8 +125,8 @@ pub enum Op {
     /// `a` = slot.
     Refresh = 18,
     /// Asks for a memfd of one page that the client maps shared: its first `u32` is the number of
-    /// plain system calls on inactive slots that are in flight, which the manager waits out before
-    /// it activates a slot.
+    /// plain system calls that change files of inactive slots, other than by writing to them, and are in
+    /// flight: the manager waits them out before it activates a slot.
     RawWord = 17,
     /// Before private anonymous memory is mapped: `a` = bytes. Reply: `r0` = 1, `r1` = the offset to
     /// map, and the memfd of the process's heap rides along; or `r0` = 0: leave it to the kernel.
@@ -278,8 +278,7 @@ pub struct Slot {
     /// How often a page of the file was absent when it was needed; wraps.
     pub misses: AtomicU32,
     /// Which of the files that had this slot one after the other has it now; wraps. A file that is not
-    /// managed may lose it at any time: the client shows its descriptor again then, and finds out
-    /// after it has counted a plain system call.
+    /// managed may lose it at any time: the client shows its descriptor again then.
     pub incarnation: AtomicU32,
 }
 const _: () = assert!(size_of::<Slot>() == 32);
