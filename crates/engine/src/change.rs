@@ -56,6 +56,7 @@ impl<P: Port> Engine<P> {
         let end = offset.saturating_add(len).div_ceil(self.page_bytes).max(first + 1);
         let reach = if change == Change::Truncate { offset } else { offset.saturating_add(len) };
         let mut again = Again::new();
+        self.look_before_change(file);
         loop {
             // Whoever makes the file longer changes its last page too: what lies behind the end
             // there becomes content.
@@ -203,7 +204,7 @@ impl<P: Port> Engine<P> {
     fn announce(&self, f: &File, file: FileNo) {
         if f.unsettled == 0 {
             // Of a file that was changed outside, no time is the one that programs look for.
-            let ctime_ns = if f.stale { 0 } else { f.version.ctime_ns };
+            let ctime_ns = if f.foreign.is_stale() { 0 } else { f.version.ctime_ns };
             self.port.announce(file, Some(Version { ctime_ns, ..f.version }));
         }
     }
@@ -408,14 +409,16 @@ impl<P: Port> Engine<P> {
             (f.version, f.pages, own || overwritten)
         };
         if now == before {
-            let stale = self.lock().file_mut(file).is_some_and(|f| std::mem::take(&mut f.stale));
+            let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
             if stale {
                 self.drop_old(file, again);
-                if let Some(f) = self.lock().file(file) {
-                    self.announce(f, file);
-                }
             }
             return stale;
+        }
+        // Whoever takes the new version for known reads what is in memory: it is told when nothing old
+        // is there any more.
+        if !own && let Some(f) = self.lock().file_mut(file) {
+            f.foreign.find();
         }
         let pages = now.size_bytes.div_ceil(self.page_bytes);
         if now.size_bytes < before.size_bytes {
@@ -440,12 +443,13 @@ impl<P: Port> Engine<P> {
 
     /// Clean pages may be old: they go. Those that a program holds go another time.
     fn drop_old(&self, file: FileNo, again: &mut Again) {
+        let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
         self.drop_pages(file, 0..u64::MAX, false, again);
         let mut core = self.lock();
         let pages = core.pages_in(file, 0..u64::MAX);
         let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
-        let Some(f) = core.file_mut(file).filter(|_| held) else { return };
-        f.stale = true;
+        let Some(f) = core.file_mut(file).filter(|_| !held) else { return };
+        f.foreign.drop_old(found);
         self.announce(f, file);
     }
 
@@ -536,12 +540,29 @@ impl<P: Port> Engine<P> {
             f.own_writes += 1;
             (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
         };
-        let Some(known) = known else { return };
-        let Ok(now) = self.port.version(file) else { return };
-        let mut core = self.lock();
-        let foreign = now != known && !core.is_overwritten(file, now);
-        if foreign && let Some(f) = core.file_mut(file) {
-            f.stale = true;
+        if known.is_some_and(|known| self.is_foreign(file, known))
+            && let Some(f) = self.lock().file_mut(file)
+        {
+            f.foreign.find();
+        }
+    }
+
+    /// Whether a file that nobody of ours changes just now is not as it was known.
+    fn is_foreign(&self, file: FileNo, known: Version) -> bool {
+        let Ok(now) = self.port.version(file) else { return false };
+        now != known && !self.lock().is_overwritten(file, now)
+    }
+
+    /// A client is about to change the file: what somebody outside did before is not to be taken for
+    /// its doing afterwards.
+    fn look_before_change(&self, file: FileNo) {
+        let known = {
+            let core = self.lock();
+            let Some(f) = core.file(file) else { return };
+            (f.own_writes == 0 && !core.is_changing(file)).then_some(f.version)
+        };
+        if known.is_some_and(|known| self.is_foreign(file, known)) {
+            self.refresh_size(file, false);
         }
     }
 

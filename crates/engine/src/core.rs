@@ -48,6 +48,38 @@ pub(crate) struct Fence {
     pub(crate) size_bytes_max: u64,
 }
 
+/// Changes of a file by somebody outside. Clean pages may be old until they were dropped after the
+/// last one was found; what is found meanwhile counts.
+#[derive(Default, Debug)]
+pub(crate) struct Foreign {
+    /// How often one was found.
+    found: u64,
+    /// How many of them all clean pages were dropped after.
+    dropped: u64,
+}
+
+impl Foreign {
+    /// One was found.
+    pub(crate) fn find(&mut self) {
+        self.found += 1;
+    }
+
+    /// How many were found so far.
+    pub(crate) fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// All clean pages were dropped after so many had been found.
+    pub(crate) fn drop_old(&mut self, found: u64) {
+        self.dropped = self.dropped.max(found);
+    }
+
+    /// Whether clean pages may be old.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.dropped < self.found
+    }
+}
+
 /// A managed file.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -66,8 +98,8 @@ pub(crate) struct File {
     pub(crate) unsettlings: u64,
     /// Write-backs in flight: the file's times change by our own doing.
     pub(crate) own_writes: u32,
-    /// Somebody outside changed the file: clean pages may be old.
-    pub(crate) stale: bool,
+    /// What somebody outside did to it.
+    pub(crate) foreign: Foreign,
     /// Every dirty page, and perhaps some that are clean by now.
     pub(crate) dirty: BTreeSet<u64>,
     /// Storage may lack blocks for some pages: reserve before giving write access.
@@ -98,7 +130,7 @@ impl File {
             unsettled: 0,
             unsettlings: 0,
             own_writes: 0,
-            stale: false,
+            foreign: Foreign::default(),
             dirty: BTreeSet::new(),
             holes,
             counts: FileCounts::default(),

@@ -194,7 +194,13 @@ pub(crate) fn write(
         }
         Some((offset, settled(file.entry, hold.record, end)?))
     });
-    let Some((offset, moves)) = begun else {
+    // What somebody outside did before would be taken for this write's doing: the manager looks first.
+    let is_known = || {
+        let is_so = |stat: libc::stat| is_known_time(file.entry.slot(), slot, raw::ctime_ns(&stat));
+        // Of a descriptor that is another file's by now, `finish` finds out.
+        raw::fstat(file.fd).map_or(true, |stat| !file.is_same(&stat) || is_so(stat))
+    };
+    let Some((offset, moves)) = begun.filter(|_| is_known()) else {
         hold.drop_unused(file.state, file.entry.slot());
         return None;
     };

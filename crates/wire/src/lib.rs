@@ -287,12 +287,14 @@ const _: () = assert!(size_of::<Slot>() == 32);
 ///
 /// A client may write to a file without a message while it *holds* the file's record: it exchanges a
 /// `state` of 0 for [`OVERWRITE_HELD`] with its number in the upper half, says which pages, and makes
-/// its system call if then none of the file's pages is `moving` between memory and storage. From then
-/// on the manager takes none of these pages out of memory, and begins to write none back. Who brings
-/// one in, and whoever else comes across the record, sets [`OVERWRITE_MET`], which keeps others from
-/// holding it next. After the call the client patches what is in memory of these pages, notes the
-/// file's change time and length, and exchanges what it had put there for 0 again. If it cannot,
-/// because the manager met it, it sends [`Op::ChangeEnd`], and the manager does the rest.
+/// its system call if then none of the file's pages is `moving` between memory and storage, and the
+/// file's change time is one that is known (what somebody outside did before would else be taken for
+/// its doing). From then on the manager takes none of these pages out of memory, and begins to write
+/// none back. Who brings one in, and whoever else comes across the record, sets [`OVERWRITE_MET`],
+/// which keeps others from holding it next. After the call the client patches what is in memory of
+/// these pages, notes the file's change time and length, and exchanges what it had put there for 0
+/// again. If it cannot, because the manager met it, it sends [`Op::ChangeEnd`], and the manager does
+/// the rest.
 ///
 /// Each side writes what it has to say before it reads what the other says (both sequentially
 /// consistent), so that at least one of them sees the other.

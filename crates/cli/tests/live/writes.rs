@@ -189,6 +189,16 @@ fn a_lock_holds_against_others_outside() {
     }
 }
 
+/// What somebody outside had written before a program's own write, which left a time that was known
+/// then, went unseen by who took a lock afterwards.
+#[test]
+fn what_others_wrote_before_a_write_is_seen_under_a_lock() {
+    if runs::ready() && has_fine_times() {
+        check(&Budget::kib(1024), &["behind", "file"]);
+        check(&Budget::kib(1024).delay_writes(), &["behind", "file"]);
+    }
+}
+
 fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);

@@ -1,9 +1,11 @@
 //! Files that are changed by system calls, by several at once, and whose end moves.
 
+use crate::fake::machine::Frame;
 use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 
 const BASE: u64 = 0x7000_0000_0000;
 const EIO: PortError = PortError::Io(5);
@@ -172,6 +174,46 @@ fn what_others_append_stays() {
         assert_eq!(mapped.world.engine.flush_all(), []);
         assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 104), 0x0909_0909_0909_0909);
         assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 8), 5);
+    });
+}
+
+/// The new version of a file that somebody outside had changed was told before the old pages were
+/// gone: who took a lock in between found the file as it was known, read the old, and wrote it back.
+#[test]
+fn a_new_version_is_told_when_nothing_old_is_left() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+        (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
+        let machine = &mapped.world.machine;
+        machine.write_storage(mapped.file, PAGE_BYTES, &9u64.to_le_bytes());
+        let times_told = Arc::new(AtomicU32::new(0));
+        let told = times_told.clone();
+        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, version| {
+            let held = &state.files[file as usize];
+            if version.is_some_and(|version| version.ctime_ns == held.mtime_ns) {
+                let is_old = |frame: &Frame| frame.data[..8] != 9u64.to_le_bytes();
+                assert!(!held.frames.get(&1).is_some_and(is_old), "told while the old is there");
+                told.fetch_add(1, SeqCst);
+            }
+        }));
+        assert!(mapped.world.engine.refresh_size(mapped.file, false));
+        assert!(times_told.load(SeqCst) > 0);
+        assert_eq!(mapped.get(PAGE_BYTES), 9);
+    });
+}
+
+/// What somebody outside had written before a program's own write was taken for a part of that: the
+/// time that the write left was known, and pages went on being old, for as long as the program wrote.
+#[test]
+fn what_others_wrote_before_a_write_is_seen() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+        (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
+        let machine = &mapped.world.machine;
+        machine.write_storage(mapped.file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
+        mapped.change(0, 8, Change::Write, || machine.write_storage(mapped.file, 0, &[1; 8]));
+        mapped.world.engine.look_for_changes(mapped.file);
+        assert_eq!(mapped.get(3 * PAGE_BYTES), 9);
     });
 }
 

@@ -4,6 +4,8 @@
 //     writes append FILE         processes append records to one file
 //     writes mixed FILE SEED     writes, appends, truncations and mappings beside a model
 //     writes count FILE TIMES    a counter that is read and written under a lock
+//     writes behind FILE         what a process outside wrote before one's own write is seen
+//     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes through FILE SEED   a file is written from its beginning to its end, over and over
 //     writes flags FILE          O_APPEND comes and goes
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
@@ -236,6 +238,43 @@ static void count(const char *path, int times) {
         whole.l_type = F_UNLCK;
         CHECK(fcntl(fd, F_SETLK, &whole) == 0);
     }
+}
+
+// ---- behind -------------------------------------------------------------------------------------
+
+enum { STAMP_AT = 7 * PAGE + 5 };
+
+static void stamp(const char *path) {
+    int fd = open(path, O_RDWR);
+    CHECK(fd > 2);
+    for (char c; read(0, &c, 1) == 1;) CHECK(pwrite(fd, &c, 1, STAMP_AT) == 1 && write(1, &c, 1) == 1);
+}
+
+// The other has a lock of its own page, and this one takes that when it has written elsewhere.
+static void behind(const char *path) {
+    int fd = fresh(path, 16 * PAGE);
+    int there[2], back[2];
+    CHECK(pipe(there) == 0 && pipe(back) == 0);
+    pid_t other = fork();
+    if (other == 0) {
+        CHECK(dup2(there[0], 0) == 0 && dup2(back[1], 1) == 1 && close(there[1]) == 0);
+        CHECK(setenv("PAGEKEEPER_DISABLE", "1", 1) == 0);
+        execl("/proc/self/exe", "writes", "stamp", path, NULL);
+        _exit(1);
+    }
+    for (int round = 0; round < 500; round++) {
+        char mine = 'a' + round % 26, found;
+        CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
+        CHECK(write(there[1], &mine, 1) == 1 && read(back[0], &found, 1) == 1);
+        CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
+        struct flock page = {.l_type = F_RDLCK, .l_start = STAMP_AT, .l_len = 1};
+        CHECK(fcntl(fd, F_SETLKW, &page) == 0);
+        CHECK(pread(fd, &found, 1, STAMP_AT) == 1 && found == mine);
+        page.l_type = F_UNLCK;
+        CHECK(fcntl(fd, F_SETLK, &page) == 0);
+    }
+    int status;
+    CHECK(close(there[1]) == 0 && waitpid(other, &status, 0) == other && status == 0);
 }
 
 // ---- through ------------------------------------------------------------------------------------
@@ -583,6 +622,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "append")) append(argv[2]);
     else if (!strcmp(argv[1], "mixed") && argc > 3) mixed(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "count") && argc > 3) count(argv[2], atoi(argv[3]));
+    else if (!strcmp(argv[1], "behind")) behind(argv[2]);
+    else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);

@@ -152,8 +152,11 @@ pub struct Machine {
     pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens once after the next mapping of pages.
     pub after_map: Mutex<Option<AfterMap>>,
+    /// What happens whenever programs are told a file's version.
+    pub when_told: Mutex<Option<WhenTold>>,
 }
 
+type WhenTold = Box<dyn FnMut(&State, FileNo, Option<Version>) + Send>;
 type AfterMap = Box<dyn FnOnce(&Machine) + Send>;
 
 impl Machine {
@@ -165,6 +168,7 @@ impl Machine {
             frames_limit,
             after_look: Mutex::new(None),
             after_map: Mutex::new(None),
+            when_told: Mutex::new(None),
         }
     }
 

@@ -391,6 +391,12 @@ impl Port for FakePort {
         })
     }
 
+    fn announce(&self, file: FileNo, version: Option<Version>) {
+        if let Some(told) = &mut *self.machine.when_told.lock().expect("no panic") {
+            told(&self.machine.lock(), file, version);
+        }
+    }
+
     fn map(
         &self,
         space: SpaceNo,
