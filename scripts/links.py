@@ -16,4 +16,4 @@ for path in subprocess.check_output(["git", "ls-files", "*.md"], text=True).spli
         file, _, anchor = link.partition("#")
         target = os.path.normpath(os.path.join(os.path.dirname(path), file)) if file else path
         if not os.path.exists(target) or anchor and anchor not in anchors(target): wrong.append(f"{path}: {link}")
-sys.exit("\n".join(wrong))
+sys.exit("\n".join(wrong) or 0)
