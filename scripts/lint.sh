@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
-# Formatting, lints and documentation, without warnings.
+# Formatting, lints and documentation, without warnings; links between documents.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
+python3 scripts/links.py
 cargo fmt --all --check
 # In the profile of the tests, so that what dependencies build and run is built once.
 cargo clippy --release --workspace --exclude pagekeeper-preload --all-targets -- -D warnings

@@ -196,7 +196,8 @@ pub fn sweep_live(
 }
 
 /// How calls read a file: from a mapping, but for the next one after a page had to be fetched, which
-/// the engine is asked to serve (`ARCHITECTURE.md`, "Reads are copies from a mapping").
+/// the engine is asked to serve (`docs/decisions/reads.md`, "The read after a miss goes by
+/// message").
 #[derive(Clone, Copy, Default)]
 struct Calls {
     missed: bool,
