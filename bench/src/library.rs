@@ -311,6 +311,14 @@ fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     add("library, inline", "inline", Pager::Kernel)?;
     add("library, thread", "thread", Pager::Kernel)?;
     add("remote (pagekeeper run)", "random", Pager::Policy("lru".to_owned()))?;
+    if threads == 1 {
+        for (name, way) in [("the least inline", "inline"), ("by another process", "process")] {
+            let mut command = vec![beside("pagekeeper-least")?.into_os_string(), way.into()];
+            command.extend([(&file).into(), (&sequence).into(), MEMORY.to_string().into()]);
+            let program = Program::new(command, vec![file.clone()]);
+            contenders.push(Contender::new(name, &program, Pager::Kernel, READ_AHEAD_KIB));
+        }
+    }
     for (name, program) in peers(machine, &file, &sequence, threads, MEMORY) {
         contenders.push(Contender::new(name, &program, Pager::Kernel, READ_AHEAD_KIB));
     }
