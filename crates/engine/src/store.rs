@@ -28,6 +28,9 @@ pub struct Store {
     access: RwLock<Arc<Access>>,
     /// Direct I/O turned out not to work after all.
     buffered: AtomicBool,
+    /// What goes through the kernel's page cache stays there until it is dropped: there is no
+    /// RWF_DONTCACHE here.
+    keeps_cached: AtomicBool,
     /// For how many more reads the kernel's page cache is looked at first.
     cached_reads: AtomicU32,
     /// The bytes that were given storage last.
@@ -85,6 +88,7 @@ impl Store {
         Store {
             access: RwLock::new(Arc::new(access)),
             buffered: AtomicBool::new(buffered),
+            keeps_cached: AtomicBool::new(false),
             cached_reads: AtomicU32::new(0),
             reserved: Mutex::new(0..0),
         }
@@ -227,6 +231,21 @@ impl Store {
         access.direct.as_ref().filter(|_| !self.buffered.load(Ordering::Relaxed))
     }
 
+    /// Makes a transfer through the kernel's page cache, which leaves nothing there where the kernel and
+    /// the file system can do that.
+    fn pass_through<T>(
+        &self,
+        mut transfer: impl FnMut(TransferFlags) -> Result<T, Errno>,
+    ) -> Result<T, Errno> {
+        if !self.keeps_cached.load(Ordering::Relaxed) {
+            match transfer(TransferFlags::DONTCACHE) {
+                Err(Errno::OPNOTSUPP) => self.keeps_cached.store(true, Ordering::Relaxed),
+                result => return result,
+            }
+        }
+        transfer(TransferFlags::empty())
+    }
+
     /// [`unbuffered`](Self::unbuffered), for a read that begins now and ends later: none while the
     /// kernel's page cache is to be looked at first.
     fn for_begun_read<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
@@ -266,8 +285,13 @@ impl Store {
         let mut direct = self.unbuffered(access);
         let mut done = 0;
         while !places.is_empty() {
-            let fd = direct.unwrap_or(&access.plain);
-            match file::read_at(fd, places, offset + done, TransferFlags::empty()) {
+            let read = match direct {
+                Some(fd) => file::read_at(fd, places, offset + done, TransferFlags::empty()),
+                None => self.pass_through(|flags| {
+                    file::read_at(&access.plain, places, offset + done, flags)
+                }),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => {
                     done += n as u64;
@@ -287,7 +311,7 @@ impl Store {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if direct.is_none() {
+        if direct.is_none() && self.keeps_cached.load(Ordering::Relaxed) {
             // The kernel's copy would be memory that no budget counts.
             let rest: usize = places.iter().map(|place| place.len()).sum();
             let _ = file::advise(&access.plain, offset, done + rest as u64, false);
@@ -350,7 +374,7 @@ impl Store {
         let whole = len - len % PAGE_BYTES as usize;
         let mut done = 0;
         if let Some(direct) = self.unbuffered(write) {
-            match write_all(direct, &data[..whole], offset) {
+            match write_all(direct, &data[..whole], offset, TransferFlags::empty()) {
                 Ok(()) => done = whole,
                 Err(Errno::INVAL) if is_aligned(data) => {
                     self.buffered.store(true, Ordering::Relaxed);
@@ -361,9 +385,11 @@ impl Store {
         }
         if done < len {
             // The last, partial page at its exact length; or a file system without direct I/O.
-            write_all(&write.plain, &data[done..len], offset + done as u64)?;
-            let _ =
-                file::sync_range(&write.plain, offset + done as u64, (len - done) as u64, false);
+            let (rest, at) = (&data[done..len], offset + done as u64);
+            self.pass_through(|flags| write_all(&write.plain, rest, at, flags))?;
+            if self.keeps_cached.load(Ordering::Relaxed) {
+                let _ = file::sync_range(&write.plain, at, rest.len() as u64, false);
+            }
         }
         Ok(())
     }
@@ -474,11 +500,11 @@ fn stored(writing: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>,
     (buffer, written == Ok(bytes))
 }
 
-fn write_all(fd: &OwnedFd, data: &[u8], offset: u64) -> Result<(), Errno> {
+fn write_all(fd: &OwnedFd, data: &[u8], offset: u64, flags: TransferFlags) -> Result<(), Errno> {
     let mut done = 0;
     while done < data.len() {
         let bufs = [IoSlice::new(&data[done..])];
-        match file::write_at(fd, &bufs, offset + done as u64, TransferFlags::empty())? {
+        match file::write_at(fd, &bufs, offset + done as u64, flags)? {
             0 => return Err(Errno::IO),
             n => done += n,
         }
@@ -540,6 +566,35 @@ mod tests {
         let page = &mut memory[..PAGE_BYTES as usize];
         assert_eq!(store.load(PAGE_BYTES, page), Ok(PAGE_BYTES));
         assert!(page.iter().all(|&byte| byte == 5));
+    }
+
+    /// Where there is no direct I/O, the kernel's copy of what was read is memory that no budget counts.
+    #[test]
+    fn without_direct_io_nothing_that_was_read_stays_in_the_page_cache() {
+        let path = std::env::temp_dir().join(format!("pagekeeper-through-{}", std::process::id()));
+        std::fs::write(&path, vec![7u8; 64 * PAGE_BYTES as usize + 10]).unwrap();
+        let file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.sync_all().unwrap();
+        file::advise(&file, 0, 0, false).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.allow_writes(file.as_fd()).unwrap();
+        assert!(store.narrow());
+        let cached = || page_cache(&file, 0, 0).map(|cache| cache.cached_pages);
+        let Ok(0) = cached() else {
+            eprintln!("skipped: nobody says what is cached here");
+            return;
+        };
+        let mut data = vec![0u8; 8 * PAGE_BYTES as usize];
+        assert_eq!(store.load(PAGE_BYTES, &mut data), Ok(8 * PAGE_BYTES));
+        assert!(data.iter().all(|&byte| byte == 7));
+        // (A kernel that drops nothing by itself is asked to.)
+        assert_eq!(cached(), Ok(0));
+        data.fill(5);
+        assert_eq!(store.store(57 * PAGE_BYTES, &data), Ok(()), "the last, partial page is in it");
+        assert_eq!(store.load(57 * PAGE_BYTES, &mut data), Ok(7 * PAGE_BYTES + 10));
+        assert!(data[..7 * PAGE_BYTES as usize + 10].iter().all(|&byte| byte == 5));
+        assert!(data[7 * PAGE_BYTES as usize + 10..].iter().all(|&byte| byte == 0));
     }
 
     #[test]

@@ -114,8 +114,8 @@ impl Mode {
                 ),
                 (
                     Capability::Poison,
-                    "a page that cannot be read kills the program with a message instead of \
-                     raising SIGBUS",
+                    "a page that cannot be read is told by a signal to the thread, and not by the \
+                     page",
                 ),
                 (
                     Capability::RemoteZap,
@@ -129,12 +129,11 @@ impl Mode {
                 ),
                 (
                     Capability::DontCache,
-                    "where direct I/O is impossible, the page cache is dropped after each transfer",
+                    "where direct I/O is impossible, what was read is dropped from the page cache \
+                     after each transfer, and what was written stays there until the kernel needs \
+                     the memory",
                 ),
-                (
-                    Capability::Leases,
-                    "a file that somebody else changes is noticed at the next check only",
-                ),
+                (Capability::Leases, "a file that was deleted keeps its space until the run ends"),
                 (
                     Capability::MemfdSeals,
                     "a program that attacks the manager can shrink shared state and end the run",
