@@ -9,10 +9,10 @@
 
 use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap};
-use crate::raw::{self, SignalsHeld};
+use crate::raw::{self, Lock, LockGuard, SignalsHeld};
 use crate::state::{self, State};
 use crate::{environment, heap, real, standby, table, userfault};
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
     FORK_AHEAD, FORK_BEGIN, FORK_END, FORK_FAILED, INHERIT_PRIVATE, Op, PAGE_BYTES, Reply, Request,
@@ -22,13 +22,19 @@ use pagekeeper_wire::{
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// They cannot be.
 static FAILED: AtomicBool = AtomicBool::new(false);
-/// What the fork that is going on is known by; 0 if nothing is to be inherited.
+/// One thread at a time forks, if its child inherits something: from [`before`] on, with signals held
+/// back, until it is over. (libc lets several run their handlers at a time.)
+static FORKING: Lock = Lock::new();
+/// Which thread that is: [`raw::thread`]. Its child has its name.
+static FORKER: AtomicUsize = AtomicUsize::new(0);
+/// What that fork is known by.
 static TICKET: AtomicU64 = AtomicU64::new(0);
 /// [`TICKET`] of a fork whose child cannot have its memory.
 const BROKEN: u64 = u64::MAX;
-/// The signal mask of the thread that forks, while its signals are [`HELD`] back.
+/// The signal mask of the thread that forks.
 static MASK: AtomicU64 = AtomicU64::new(0);
-static HELD: AtomicBool = AtomicBool::new(false);
+/// The thread that forked last, and its [`TICKET`]: libc says that a fork failed when it is over.
+static FORKED: (AtomicUsize, AtomicU64) = (AtomicUsize::new(0), AtomicU64::new(0));
 
 /// From now on forks are followed.
 pub(crate) fn follow() {
@@ -90,33 +96,47 @@ pub(crate) fn may_fork() -> bool {
     ahead.is_ok()
 }
 
+/// A fork that is being ended. Others may fork, and signals come again, when it is dropped.
+struct Ending {
+    ticket: u64,
+    _lock: LockGuard<'static>,
+    _held: SignalsHeld,
+}
+
+impl Ending {
+    /// Of the calling thread's fork; none if its child inherits nothing.
+    fn take() -> Option<Ending> {
+        if FORKER.load(Ordering::Relaxed) != raw::thread() {
+            return None;
+        }
+        let ticket = TICKET.load(Ordering::Relaxed);
+        let held = SignalsHeld::resume(MASK.load(Ordering::Relaxed));
+        FORKER.store(0, Ordering::Relaxed);
+        Some(Ending { ticket, _lock: FORKING.resume(), _held: held })
+    }
+}
+
 /// The last thing before a fork.
 extern "C" fn before() {
-    TICKET.store(0, Ordering::Relaxed);
     if !concerns() {
         return;
     }
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
+    let lock = FORKING.lock();
     let ticket = message(state, FORK_BEGIN, 0).unwrap_or(BROKEN);
     if ticket != 0 {
         MASK.store(held.keep(), Ordering::Relaxed);
-        HELD.store(true, Ordering::Relaxed);
+        TICKET.store(ticket, Ordering::Relaxed);
+        FORKER.store(raw::thread(), Ordering::Relaxed);
+        lock.keep();
     }
-    TICKET.store(ticket, Ordering::Relaxed);
-}
-
-/// Signals come again when what this gives is dropped.
-fn resumed() -> Option<SignalsHeld> {
-    HELD.swap(false, Ordering::Relaxed).then(|| SignalsHeld::resume(MASK.load(Ordering::Relaxed)))
 }
 
 /// Tells the manager, in the parent.
-fn end(phase: u64, ticket: u64) {
-    let _resumed = resumed();
-    if ticket != 0
-        && ticket != BROKEN
+fn tell(phase: u64, ticket: u64) {
+    if ticket != BROKEN
         && let Some(state) = state::current()
     {
         let _ = message(state, phase, ticket);
@@ -125,25 +145,38 @@ fn end(phase: u64, ticket: u64) {
 
 /// The first thing after a fork, in the parent.
 extern "C" fn after() {
-    end(FORK_END, TICKET.load(Ordering::Relaxed));
+    if let Some(ending) = Ending::take() {
+        FORKED.0.store(raw::thread(), Ordering::Relaxed);
+        FORKED.1.store(ending.ticket, Ordering::Relaxed);
+        tell(FORK_END, ending.ticket);
+    }
 }
 
 /// There is no child.
 pub(crate) fn failed() {
-    end(FORK_FAILED, TICKET.swap(0, Ordering::Relaxed));
+    if let Some(ending) = Ending::take() {
+        return tell(FORK_FAILED, ending.ticket);
+    }
+    // If another one forked meanwhile, the manager finds out that nobody comes.
+    let _held = SignalsHeld::new();
+    let _lock = FORKING.lock();
+    if FORKED.0.swap(0, Ordering::Relaxed) == raw::thread() {
+        tell(FORK_FAILED, FORKED.1.load(Ordering::Relaxed));
+    }
 }
 
 /// The first thing after a fork, in the child: maps what it inherits.
 extern "C" fn in_child() {
-    let ticket = TICKET.swap(0, Ordering::Relaxed);
-    if ticket == 0 {
-        return;
-    }
-    let _resumed = resumed();
-    let inherited = ticket != BROKEN
+    FORKED.0.store(0, Ordering::Relaxed);
+    let Some(ending) = Ending::take() else {
+        // Another thread's was going on.
+        FORKER.store(0, Ordering::Relaxed);
+        return FORKING.is_nobodys();
+    };
+    let inherited = ending.ticket != BROKEN
         && state::current().is_some_and(|state| {
             (!environment::user_mode_only() || userfault::ensure(state))
-                && inherit(state, ticket).is_ok()
+                && inherit(state, ending.ticket).is_ok()
         });
     if !inherited {
         raw::complain(

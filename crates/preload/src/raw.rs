@@ -105,6 +105,13 @@ pub(crate) fn getpid() -> i32 {
 }
 
 /// The thread's id.
+/// What tells the threads of this process from each other, and a thread's copy in a forked child has
+/// too: where its errno is.
+pub(crate) fn thread() -> usize {
+    // SAFETY: the address of this thread's errno is always valid.
+    unsafe { libc::__errno_location() }.addr()
+}
+
 pub(crate) fn gettid() -> i32 {
     raw_call!(libc::SYS_gettid) as i32
 }
@@ -281,6 +288,21 @@ impl Drop for SignalsHeld {
 pub(crate) struct Lock(AtomicU32);
 
 impl Lock {
+    /// Unlocked.
+    pub(crate) const fn new() -> Lock {
+        Lock(AtomicU32::new(0))
+    }
+
+    /// What [`LockGuard::keep`] gave up, in the same thread or its copy in a forked child.
+    pub(crate) fn resume(&self) -> LockGuard<'_> {
+        LockGuard(&self.0)
+    }
+
+    /// In a forked child: who held it is not there.
+    pub(crate) fn is_nobodys(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+
     /// Waits for the lock.
     pub(crate) fn lock(&self) -> LockGuard<'_> {
         if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
@@ -294,6 +316,13 @@ impl Lock {
 
 /// Unlocks when dropped.
 pub(crate) struct LockGuard<'a>(&'a AtomicU32);
+
+impl LockGuard<'_> {
+    /// Goes on holding it, beyond this value's life.
+    pub(crate) fn keep(self) {
+        core::mem::forget(self);
+    }
+}
 
 impl Drop for LockGuard<'_> {
     fn drop(&mut self) {

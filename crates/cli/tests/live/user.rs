@@ -113,6 +113,19 @@ fn forked_children_have_their_parents_mappings() {
     }
 }
 
+/// What a fork was known by, and the signals that it held back, were one for all threads: of two that
+/// forked at the same time one never got its signals back, and a child ended since another one's had
+/// taken its memory.
+#[test]
+fn threads_that_fork_at_the_same_time_do_not_mix_their_children_up() {
+    let calls = compiled("calls.c", &[], "calls");
+    let budget = Budget::kib(256).files("**/f");
+    let prepare = |place: &Place| drop(place.put("f", noise(300)));
+    if let Some(done) = same("user-forkers", &budget, &calls, &["forkers"], prepare) {
+        assert!(done.text().ends_with("wrong: 0\n"), "{}", done.text());
+    }
+}
+
 #[test]
 fn sqlite_gives_the_same_answers() {
     if !has("sqlite3") {

@@ -1,7 +1,7 @@
 // System calls and stdio on a mapped file that does not fit in its memory: from and into pages that
 // are not there. Its output must be the same however the file is served.
 //
-//     calls PART          ("calls", "forks"); uses the files f and out of its directory
+//     calls PART          ("calls", "forks", "forkers"); uses the files f and out of its directory
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -188,6 +188,37 @@ static void forks(void) {
     printf("%lx %d\n", sum, at[3]);
 }
 
+// ---- forkers ------------------------------------------------------------------------------------
+
+static int holds_signals(void) {
+    sigset_t held;
+    pthread_sigmask(SIG_BLOCK, NULL, &held);
+    for (int signal = 1; signal < 32; signal++)
+        if (sigismember(&held, signal)) return 1;
+    return 0;
+}
+
+static _Atomic int wrong;
+static void *forker(void *way) {
+    for (int round = 0; round < 100; round++) {
+        pid_t child = way ? (pid_t)syscall(SYS_fork) : fork();
+        if (child == 0) _exit(holds_signals() ? 1 : at[size / 2] != 99 ? 2 : 0);
+        int status = 0;
+        if (child < 0 || waitpid(child, &status, 0) != child || status || holds_signals()) wrong++;
+    }
+    return NULL;
+}
+
+// Threads that fork at the same time, one of them behind libc's back.
+static void forkers(void) {
+    printf("%016lx\n", hash(at, size));
+    at[size / 2] = 99;
+    pthread_t threads[3];
+    for (long i = 0; i < 3; i++) pthread_create(&threads[i], NULL, forker, (void *)(i == 2));
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    printf("wrong: %d\n", wrong);
+}
+
 int main(int count, char **arguments) {
     fd = open("f", O_RDWR);
     struct stat stat;
@@ -197,6 +228,7 @@ int main(int count, char **arguments) {
     if (at == MAP_FAILED) return perror("mmap"), 1;
     if (!strcmp(arguments[1], "calls")) calls();
     else if (!strcmp(arguments[1], "forks")) forks();
+    else if (!strcmp(arguments[1], "forkers")) forkers();
     else return 2;
     return 0;
 }
