@@ -169,6 +169,10 @@ impl Manager {
             let Some(live) = port.space(no) else { continue };
             if !live.userfault.is_alive() {
                 let _ = self.epoll.remove(&live.userfault);
+                for file in self.engine.dirty_files_of(no) {
+                    self.ends_under_way.fetch_add(1, Ordering::SeqCst);
+                    self.workers.push(Work::FlushEnded(file));
+                }
                 for file in self.engine.close_space(no) {
                     if self.may_be_unused(file) {
                         self.workers.push(Work::LetGo);
@@ -196,6 +200,10 @@ impl Manager {
                 Work::Retire(file) => self.retire_heap(file),
                 Work::LetGo => self.let_go(),
                 Work::LetIdleGo => self.let_idle_go(),
+                Work::FlushEnded(file) => {
+                    let _ = self.engine.write_out(file, 0..u64::MAX);
+                    self.ends_under_way.fetch_sub(1, Ordering::SeqCst);
+                }
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.
                     let _ = self.engine.write_out(file, 0..u64::MAX);

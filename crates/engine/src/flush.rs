@@ -205,6 +205,13 @@ impl<P: Port> Engine<P> {
         Ok(pages)
     }
 
+    /// Files that a space maps of which pages are dirty, but heap memory.
+    pub(crate) fn dirty_files_of(&self, space: crate::port::SpaceNo) -> Vec<FileNo> {
+        let mut files = self.with_space(space, |s| s.files(&(0..u64::MAX))).unwrap_or_default();
+        files.retain(|file| !self.is_heap(*file) && self.dirty_pages(*file) > 0);
+        files
+    }
+
     /// Pages of a file that are dirty now.
     pub fn dirty_pages(&self, file: FileNo) -> u64 {
         let mut count = 0;

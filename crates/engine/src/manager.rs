@@ -146,6 +146,8 @@ pub struct Manager {
     pub(crate) using: RwLock<()>,
     /// Held while address spaces that are gone are forgotten.
     pub(crate) reaping: Mutex<()>,
+    /// Files that processes which ended stored to, and that are being written back.
+    pub(crate) ends_under_way: AtomicU32,
     pub(crate) deleted: Deleted,
     pub(crate) idle: Idle,
     pub(crate) heaps: Heaps,
@@ -193,6 +195,7 @@ impl Manager {
             activating: Mutex::new(()),
             using: RwLock::new(()),
             reaping: Mutex::new(()),
+            ends_under_way: AtomicU32::new(0),
             deleted: Deleted::default(),
             idle,
             heaps: Heaps::default(),
@@ -937,6 +940,18 @@ impl Manager {
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Waits until what ended processes had stored is in their files: programs are begun that read it
+    /// without this library's help (the dynamic linker does).
+    pub(crate) fn settle_ends(&self) {
+        self.reap();
+        // Should another thread have been about it.
+        drop(self.reaping.lock().expect("lock"));
+        let deadline = Instant::now() + SETTLE_MAX;
+        while self.ends_under_way.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
             std::thread::sleep(Duration::from_micros(100));
         }
     }

@@ -115,6 +115,7 @@ impl Connection {
             return Err(Errno::ACCESS);
         }
         self.manager.settle_changes_of_the_dead();
+        self.manager.settle_ends();
         let slots = self.manager.slots_for_client()?;
         let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))

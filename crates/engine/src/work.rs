@@ -24,6 +24,9 @@ pub(crate) enum Work {
     LetIdleGo,
     /// Writing a file's dirty pages back.
     Flush(u32),
+    /// The same of one that a process stored to that has ended: see
+    /// [`Manager::settle_ends`](crate::manager::Manager::settle_ends).
+    FlushEnded(u32),
 }
 
 #[derive(Debug, Default)]

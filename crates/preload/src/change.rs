@@ -159,33 +159,12 @@ pub(crate) fn flush_range(fd: c_int, offset: i64, bytes: i64) -> isize {
     files::managed(fd).map_or(0, |file| flush(&file, offset as u64, bytes as u64))
 }
 
-/// A lock on a managed file is about to be given up: whoever takes it next, outside too, must find
-/// in the file what was stored through mappings.
-pub(crate) fn before_unlock(fd: c_int) {
-    if table::get(fd).is_some_and(overwrite::is_clean) {
-        return;
-    }
-    if let Some(file) = files::managed(fd) {
-        delayed::published(file.entry);
-        let _ = flush(&file, 0, 0);
-        // It says so from now on.
-        overwrite::can_look(file.state);
-    }
-}
-
-/// A lock was taken on a managed file: what somebody outside wrote before is to be seen.
-pub(crate) fn after_lock(fd: c_int) {
-    let is_known = |entry| {
-        if table::is_current(entry) && !table::is_active(entry) {
-            // The kernel's, which has nothing to find out.
-            return true;
-        }
-        let same =
-            |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
-        raw::fstat(fd).is_ok_and(same)
-    };
-    if !table::get(fd).is_some_and(is_known) {
-        refresh(fd);
+/// Before a seek to data or to a hole: what is stored in a hole is one to the kernel until it is
+/// written back.
+pub(crate) fn before_seek(fd: c_int, whence: c_int) {
+    let looks = matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE) && !table::is_plain(fd);
+    if looks && !table::get(fd).is_some_and(overwrite::is_clean) {
+        flush_descriptor(fd);
     }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::board;
 use crate::connection::{ask_once, ask_with};
+use crate::locks;
 use crate::raw::{self, Arena};
 use crate::state::{self, View};
 use core::cell::UnsafeCell;
@@ -345,6 +346,7 @@ fn exec_request(path: &[u8]) -> Request {
 }
 
 fn send_exec(state: &state::State, path: &[u8]) {
+    locks::before_end();
     if let Ok((_, fd)) = ask_with(state, &exec_request(path), path, -1) {
         raw::close(fd);
     }

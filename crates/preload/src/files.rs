@@ -2,6 +2,7 @@
 //! descriptor learns whether the manager or the kernel serves it.
 
 use crate::connection::{ask, ask_with};
+use crate::locks;
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Tenancy};
@@ -437,6 +438,7 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
                 raw::set_errno(libc::EBADF);
                 return -1;
             }
+            locks::before_close(fd);
             // Cleared first: after the close the number may be another thread's new file.
             let entry = table::clear(fd);
             let result = close();
@@ -465,6 +467,7 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
     }
     // Cleared first: after the close a number may be another thread's new file.
     for fd in table::known(first, last) {
+        locks::before_close(fd);
         forget(state, fd);
     }
     let mut from = first;
@@ -522,6 +525,7 @@ pub(crate) fn before_replacing(new: c_int) {
     {
         connection::evict(state, new);
     }
+    locks::before_close(new);
 }
 
 /// Whether a call that ended so failed for lack of space.

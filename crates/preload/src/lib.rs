@@ -58,6 +58,7 @@ mod frames;
 mod guard;
 mod heap;
 mod large;
+mod locks;
 mod mapping;
 mod numbers;
 mod overwrite;

@@ -1,5 +1,6 @@
 //! System calls by number, for `syscall(2)`.
 
+use crate::locks::{self, Lock};
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
 use crate::{
@@ -78,6 +79,16 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             let result = plain();
             table::unset_storable(fd);
             result
+        }
+        libc::SYS_fcntl => locks::change(fd, Lock::of_fcntl(b as c_int, c)?, plain),
+        libc::SYS_flock => locks::change(fd, Lock::of_flock(b as c_int), plain),
+        libc::SYS_lseek => {
+            change::before_seek(fd, c as c_int);
+            return None;
+        }
+        libc::SYS_exit_group => {
+            locks::before_end();
+            return None;
         }
         libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
         libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,

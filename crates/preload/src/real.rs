@@ -168,6 +168,8 @@ real_functions! {
             -> ssize_t, otherwise -1;
         pwritev64v2(fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int)
             -> ssize_t, otherwise -1;
+        lockf(fd: c_int, command: c_int, bytes: off_t) -> c_int, otherwise -1;
+        lseek(fd: c_int, offset: off_t, whence: c_int) -> off_t, otherwise -1;
         posix_fallocate(fd: c_int, offset: off_t, bytes: off_t) -> c_int, otherwise libc::ENOSYS;
         posix_fadvise(fd: c_int, offset: off_t, bytes: off_t, advice: c_int) -> c_int,
             otherwise libc::ENOSYS;

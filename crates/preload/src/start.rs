@@ -1,12 +1,21 @@
 //! What happens when the library is loaded.
 
 use crate::{
-    allocation, environment, files, fork, heap, raw_call, real, state, stdio, table, wide,
+    allocation, environment, files, fork, heap, locks, raw_call, real, state, stdio, table, wide,
 };
 
 #[used]
 #[unsafe(link_section = ".init_array")]
 static START: extern "C" fn() = start;
+
+#[used]
+#[unsafe(link_section = ".fini_array")]
+static END: extern "C" fn() = end;
+
+/// The destructor: `exit(3)` calls it when the program's own are done.
+extern "C" fn end() {
+    locks::before_end();
+}
 
 /// The constructor. Everything stays plain unless `pagekeeper run` says where the manager is.
 extern "C" fn start() {

@@ -199,6 +199,26 @@ fn what_others_wrote_before_a_write_is_seen_under_a_lock() {
     }
 }
 
+/// Only a lock that was released by `fcntl` or `flock` had what was stored under it written back first:
+/// not one that became a shared one, went with a descriptor or with its process, or was taken and
+/// given up by `lockf` or by number.
+#[test]
+fn what_was_stored_under_a_lock_is_there_however_it_is_given_up() {
+    if runs::ready() {
+        check(&Budget::kib(1024), &["gives", "file"]);
+        check(&Budget::kib(1024).delay_writes(), &["gives", "file"]);
+    }
+}
+
+/// `cp` asks for data and copied holes, and the dynamic linker read zeros of a library that a process
+/// had just stored and left.
+#[test]
+fn what_was_stored_in_a_hole_is_data() {
+    if runs::ready() {
+        check(&Budget::kib(1024), &["holes", "file"]);
+    }
+}
+
 fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);

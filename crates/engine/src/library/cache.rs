@@ -356,7 +356,7 @@ impl Shared {
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 // A program that links the library has its heap to itself, and closes its segments.
                 Work::Drop(_) | Work::Retire(_) | Work::LetGo | Work::LetIdleGo => {}
-                Work::Flush(file) => {
+                Work::Flush(file) | Work::FlushEnded(file) => {
                     let _ = self.engine.write_out(file, 0..u64::MAX);
                 }
             }

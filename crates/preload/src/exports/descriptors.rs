@@ -1,8 +1,9 @@
 //! Opening, closing and duplicating descriptors, and those that arrive in messages.
 
+use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
 use crate::{change, files, raw_call, real, sockets, table};
-use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, ssize_t};
+use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, off_t, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
     files::open(flags, |flags| real::openat(dir, path, flags, mode))
@@ -158,14 +159,8 @@ export! {
 export! {
     as fcntl, fcntl64, __fcntl;
     fn (fd: c_int, command: c_int, argument: usize) -> c_int {
-        let locks = matches!(
-            command,
-            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
-        );
-        if locks && argument != 0 && !table::is_plain(fd) {
-            // SAFETY: the program's own `struct flock`, which the kernel is about to read.
-            let kind = c_int::from(unsafe { (*(argument as *const libc::flock)).l_type });
-            return locked(fd, kind == libc::F_UNLCK, || real::fcntl(fd, command, argument));
+        if let Some(lock) = Lock::of_fcntl(command, argument) {
+            return locks::change(fd, lock, || real::fcntl(fd, command, argument) as isize) as c_int;
         }
         let result = real::fcntl(fd, command, argument);
         if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
@@ -181,21 +176,20 @@ export! {
 export! {
     as flock;
     fn (fd: c_int, operation: c_int) -> c_int {
-        let call = || ret(raw_call!(libc::SYS_flock, fd, operation)) as c_int;
-        if table::is_plain(fd) { call() } else { locked(fd, operation & libc::LOCK_UN != 0, call) }
+        let call = || raw_call!(libc::SYS_flock, fd, operation);
+        ret(locks::change(fd, Lock::of_flock(operation), call)) as c_int
     }
 }
 
-/// Locks are where processes agree on what a file holds, those outside too.
-fn locked(fd: c_int, unlocks: bool, call: impl FnOnce() -> c_int) -> c_int {
-    if unlocks {
-        change::before_unlock(fd);
+export! {
+    as lockf, lockf64;
+    fn (fd: c_int, command: c_int, bytes: off_t) -> c_int {
+        let call = || real::lockf(fd, command, bytes) as isize;
+        match Lock::of_lockf(command) {
+            Some(lock) => locks::change(fd, lock, call) as c_int,
+            None => call() as c_int,
+        }
     }
-    let result = call();
-    if result >= 0 && !unlocks {
-        change::after_lock(fd);
-    }
-    result
 }
 
 export! {

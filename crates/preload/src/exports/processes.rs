@@ -1,5 +1,6 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
+use crate::locks;
 use crate::{environment, files, fork, raw, real, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{
@@ -249,4 +250,12 @@ extern "C" fn clone() -> c_int {
         "br x16",
         before = sym crate::state::before_clone,
     );
+}
+
+export! {
+    as _exit, _Exit;
+    fn (status: c_int) -> ! {
+        locks::before_end();
+        raw::exit_group(status)
+    }
 }

@@ -306,3 +306,11 @@ export! {
         real::sync();
     }
 }
+
+export! {
+    as lseek, lseek64;
+    fn (fd: c_int, offset: off_t, whence: c_int) -> off_t {
+        change::before_seek(fd, whence);
+        real::lseek(fd, offset, whence)
+    }
+}

@@ -6,6 +6,10 @@
 //     writes count FILE TIMES    a counter that is read and written under a lock
 //     writes behind FILE         what a process outside wrote before one's own write is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
+//     writes gives FILE          locks are given up in all ways; what was stored is there outside
+//     writes given FILE          prints a byte of the file, under a lock
+//     writes bare FILE           prints a byte of the file, read without libc
+//     writes holes FILE          stores into holes are data; what an ended process stored is there
 //     writes through FILE SEED   a file is written from its beginning to its end, over and over
 //     writes flags FILE          O_APPEND comes and goes
 //     writes reused FILE         a descriptor becomes another file's, and libc does not know
@@ -275,6 +279,117 @@ static void behind(const char *path) {
     }
     int status;
     CHECK(close(there[1]) == 0 && waitpid(other, &status, 0) == other && status == 0);
+}
+
+// ---- gives --------------------------------------------------------------------------------------
+
+// A lock that is given up by something else than its release, or taken by lockf: what was stored under
+// it is there for who takes it next, outside.
+enum { GIVE_AT = 3 * PAGE + 11 };
+
+static char ask(const char *how, const char *path) {
+    int back[2];
+    CHECK(pipe(back) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(back[1], 1) == 1);
+        if (!strcmp(how, "given")) CHECK(setenv("PAGEKEEPER_DISABLE", "1", 1) == 0);
+        execl("/proc/self/exe", "writes", how, path, NULL);
+        _exit(1);
+    }
+    char c = 0;
+    int status;
+    close(back[1]);
+    CHECK(read(back[0], &c, 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    close(back[0]);
+    return c;
+}
+
+static void given(const char *path) {
+    int fd = open(path, O_RDONLY);
+    struct flock whole = {.l_type = F_RDLCK};
+    char c;
+    CHECK(fd > 2 && fcntl(fd, F_SETLKW, &whole) == 0 && pread(fd, &c, 1, GIVE_AT) == 1);
+    CHECK(write(1, &c, 1) == 1);
+}
+
+static void gives(const char *path) {
+    close(fresh(path, 8 * PAGE));
+    for (int way = 0; way < 8; way++) {
+        int fd = open(path, O_RDWR), other = open(path, O_RDONLY);
+        CHECK(fd > 2 && other > 2);
+        char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        CHECK(map != MAP_FAILED);
+        struct flock whole = {.l_type = F_WRLCK};
+        pid_t child = way == 6 || way == 7 ? fork() : 0;
+        if (child == 0) {
+            if (way == 1) CHECK(lockf(fd, F_LOCK, 0) == 0);
+            else if (way == 2) CHECK(syscall(SYS_fcntl, fd, F_SETLKW, &whole) == 0);
+            else CHECK(fcntl(fd, F_SETLKW, &whole) == 0);
+            map[GIVE_AT] = 'a' + way;
+            whole.l_type = way == 0 ? F_RDLCK : F_UNLCK;
+            if (way == 0) CHECK(fcntl(fd, F_SETLK, &whole) == 0);
+            if (way == 1) CHECK(lseek(fd, 0, SEEK_SET) == 0 && lockf(fd, F_ULOCK, 0) == 0);
+            if (way == 2) CHECK(syscall(SYS_fcntl, fd, F_SETLK, &whole) == 0);
+            if (way == 3) CHECK(close(other) == 0);
+            if (way == 4) CHECK(dup2(1, other) == other);
+            if (way == 5) CHECK(close_range((unsigned)other, (unsigned)other, 0) == 0);
+            if (way == 6) _exit(0);
+            if (way == 7) exit(0);
+        }
+        int status = 0;
+        CHECK(child == 0 || (waitpid(child, &status, 0) == child && status == 0));
+        char found = ask("given", path);
+        if (found != 'a' + way) {
+            fprintf(stderr, "way %d: %c\n", way, found);
+            _exit(1);
+        }
+        munmap(map, 8 * PAGE), close(fd), close(other);
+    }
+}
+
+// ---- holes --------------------------------------------------------------------------------------
+
+// What is stored in a hole is data, whoever asks; and what a process stored that has ended is in the
+// file for one that is begun then, and reads it without libc's functions.
+static long by_number(long number, long a, long b, long c, long d) {
+#ifdef __x86_64__
+    register long r10 __asm__("r10") = d;
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10)
+                     : "rcx", "r11", "memory");
+    return result;
+#else
+    return syscall(number, a, b, c, d);
+#endif
+}
+
+static void bare(const char *path) {
+    char c;
+    long fd = by_number(SYS_openat, AT_FDCWD, (long)path, O_RDONLY, 0);
+    CHECK(fd > 2 && by_number(SYS_pread64, fd, (long)&c, 1, GIVE_AT) == 1 && write(1, &c, 1) == 1);
+}
+
+static void holes(const char *path) {
+    enum { BYTES = 64 * PAGE };
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd > 2 && ftruncate(fd, BYTES) == 0);
+    char *map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    for (int page = 40; page > 0; page -= 4) {
+        map[page * PAGE] = 7;
+        CHECK(lseek(fd, 0, SEEK_DATA) == page * PAGE);
+    }
+    CHECK(syscall(SYS_lseek, fd, 0, SEEK_HOLE) == 0);
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            map[GIVE_AT] = 'A' + round;
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0 && ask("bare", path) == 'A' + round);
+    }
 }
 
 // ---- through ------------------------------------------------------------------------------------
@@ -623,6 +738,10 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "mixed") && argc > 3) mixed(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "count") && argc > 3) count(argv[2], atoi(argv[3]));
     else if (!strcmp(argv[1], "behind")) behind(argv[2]);
+    else if (!strcmp(argv[1], "gives")) gives(argv[2]);
+    else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
+    else if (!strcmp(argv[1], "holes")) holes(argv[2]);
+    else if (!strcmp(argv[1], "bare")) return bare(argv[2]), 0;
     else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);

@@ -1,0 +1,146 @@
+//! Locks: where processes agree on what a file holds, those outside too.
+//!
+//! Who takes a lock sees what was written before it was free; and before one is given up, what is dirty
+//! here is written back, for whoever takes it next. Programs give a lock up not only by saying so: a
+//! shared one may take an exclusive one's place, a process's locks on a file go with any descriptor of
+//! it that is closed (`fcntl_locking(2)`), and with the process. (One that is killed says nothing: the
+//! manager hears of it a moment later.)
+
+use crate::change;
+use crate::files;
+use crate::state;
+use crate::table::{self, Entry, SlotFile};
+use crate::{delayed, overwrite, raw};
+use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use libc::c_int;
+
+/// What a call asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Lock {
+    Exclusive,
+    /// Perhaps in place of an exclusive one.
+    Shared,
+    None,
+}
+
+impl Lock {
+    /// What `fcntl(2)` is asked for, if it is a lock. `argument` is the program's own `struct flock`.
+    pub(crate) fn of_fcntl(command: c_int, argument: usize) -> Option<Lock> {
+        let locks = matches!(
+            command,
+            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
+        );
+        if !locks || argument == 0 {
+            return None;
+        }
+        // SAFETY: the kernel is about to read it.
+        match c_int::from(unsafe { (*(argument as *const libc::flock)).l_type }) {
+            libc::F_UNLCK => Some(Lock::None),
+            libc::F_RDLCK => Some(Lock::Shared),
+            _ => Some(Lock::Exclusive),
+        }
+    }
+
+    /// What `flock(2)` is asked for.
+    pub(crate) fn of_flock(operation: c_int) -> Lock {
+        match operation & !libc::LOCK_NB {
+            libc::LOCK_UN => Lock::None,
+            libc::LOCK_SH => Lock::Shared,
+            _ => Lock::Exclusive,
+        }
+    }
+
+    /// What `lockf(3)` is asked for, if it is a lock.
+    pub(crate) fn of_lockf(command: c_int) -> Option<Lock> {
+        match command {
+            libc::F_ULOCK => Some(Lock::None),
+            libc::F_LOCK | libc::F_TLOCK => Some(Lock::Exclusive),
+            _ => None,
+        }
+    }
+}
+
+/// Makes a call that asks for a lock, or for none any more; its result is negative if it failed.
+pub(crate) fn change(fd: c_int, to: Lock, call: impl FnOnce() -> isize) -> isize {
+    if table::is_plain(fd) {
+        return call();
+    }
+    if to != Lock::Exclusive {
+        before_unlock(fd);
+    }
+    let result = call();
+    if result >= 0 && to != Lock::None {
+        after_lock(fd);
+    }
+    result
+}
+
+/// Whether this process took a lock on any file at some time.
+static ANY: AtomicBool = AtomicBool::new(false);
+
+/// Whoever takes a lock next, outside too, must find in the file what was stored here.
+fn before_unlock(fd: c_int) {
+    if table::get(fd).is_some_and(overwrite::is_clean) {
+        return;
+    }
+    if let Some(file) = files::managed(fd) {
+        delayed::published(file.entry);
+        let _ = change::flush(&file, 0, 0);
+        // It says so from now on.
+        overwrite::can_look(file.state);
+    }
+}
+
+/// What somebody outside wrote before is to be seen.
+fn after_lock(fd: c_int) {
+    let is_known = |entry| {
+        if table::is_current(entry) && !table::is_active(entry) {
+            // The kernel's, which has nothing to find out.
+            return true;
+        }
+        let same =
+            |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
+        raw::fstat(fd).is_ok_and(same)
+    };
+    if !table::get(fd).is_some_and(is_known) {
+        change::refresh(fd);
+    }
+    if let Some((_, known)) = table::get(fd).and_then(table::records) {
+        known.locked.store(1, Relaxed);
+        ANY.store(true, Relaxed);
+    }
+}
+
+/// A descriptor is about to be closed, and locks with it, by whichever descriptor they were taken.
+pub(crate) fn before_close(fd: c_int) {
+    if !ANY.load(Relaxed) {
+        return;
+    }
+    let Some(entry) = table::get(fd).or_else(|| same_file(fd)) else { return };
+    let is_locked = |known: &SlotFile| known.locked.load(Relaxed) != 0;
+    if !table::records(entry).is_some_and(|(_, known)| is_locked(known))
+        || overwrite::is_clean(entry)
+        || !table::is_active(entry)
+    {
+        return;
+    }
+    if let Some(state) = state::current().filter(|state| state.is_own()) {
+        delayed::published(entry);
+        let _ = change::write_out(state, entry.slot(), (0, 0));
+    }
+}
+
+/// What is known by other descriptors of the file of one that was not shown.
+fn same_file(fd: c_int) -> Option<Entry> {
+    table::unshown(fd)?;
+    let stat = raw::fstat(fd).ok()?;
+    let is_same = |&(_, entry): &(c_int, Entry)| table::is_file(entry, &stat);
+    table::entries(0, u32::MAX).find(is_same).map(|(_, entry)| entry)
+}
+
+/// The program is about to end, or to be another.
+pub(crate) fn before_end() {
+    if ANY.load(Relaxed) {
+        table::entries(0, u32::MAX).for_each(|(fd, _)| before_close(fd));
+    }
+}
