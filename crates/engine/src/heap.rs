@@ -31,11 +31,13 @@ pub struct Pages {
 }
 
 impl Pages {
-    fn add(&mut self, pages: Range<u64>) {
-        let known: u64 = self.live.overlapping(&pages).map(|r| overlap(r, &pages)).sum();
-        self.pages += pages.end - pages.start - known;
+    /// Adds pages; those that were not there.
+    fn add(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
+        let new: Vec<Range<u64>> = self.live.gaps(&pages).collect();
+        self.pages += new.iter().map(|r| r.end - r.start).sum::<u64>();
         self.pages_max = self.pages_max.max(self.pages);
         self.live.insert(pages);
+        new
     }
 
     fn remove(&mut self, pages: Range<u64>) {
@@ -200,12 +202,13 @@ impl<P: Port> Engine<P> {
         Some(content)
     }
 
-    /// Pages are part of an allocation from now on.
+    /// Pages are part of an allocation from now on, if they were not.
     pub fn heap_use(&self, file: FileNo, pages: Range<u64>) {
         let mut core = self.lock();
         if let Some(heap) = core.file_mut(file).and_then(|f| f.heap.as_mut()) {
-            heap.add(pages.clone());
-            core.log_extent(file, pages, ExtentEvent::Allocated);
+            for pages in heap.add(pages) {
+                core.log_extent(file, pages, ExtentEvent::Allocated);
+            }
         }
     }
 

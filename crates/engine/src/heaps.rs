@@ -308,21 +308,19 @@ impl Manager {
         if end <= old_end {
             return (wire::GROW_MAY, offset);
         }
+        // They may have been unmapped just now: who drops them must not find them in use again.
+        self.engine.heap_dropped(no, old_end..end);
         // A piece further on in the same range may be mapped elsewhere.
         let free = self.engine.heap_unmapped(no, old_end..end);
         let reaches = {
             let mut known = self.heaps.lock();
             let heap = known.heaps.get_mut(&no);
-            let reaches = heap.is_some_and(|heap| free && heap.slots.reach(first, end));
-            if reaches {
-                self.engine.heap_use(no, old_end..end);
-            }
-            reaches
+            heap.is_some_and(|heap| free && heap.slots.reach(first, end))
         };
         if !reaches {
             return (wire::GROW_COPY, protection_at(pid, addr));
         }
-        self.engine.heap_dropped(no, old_end..end);
+        // In use they are when they are mapped: the kernel may refuse it, and nobody would say so.
         (wire::GROW_MAY, offset)
     }
 
@@ -570,6 +568,11 @@ impl Manager {
         let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
         self.settled(space, || {
             live.userfault.register(range.start, len, track)?;
+            if self.engine.is_heap(region.file) {
+                // What memory has grown by. No change that comes later is noticed before.
+                let first = region.index(range.start);
+                self.engine.heap_use(region.file, first..first + len / PAGE_BYTES);
+            }
             self.engine.add_region(space, range.start..range.start + len, region);
             Ok(())
         })

@@ -96,6 +96,23 @@ fn a_child_begins_as_another_ends() {
     part("generations", budget(4096), &["150"]);
 }
 
+/// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
+/// came before them was freed, all of it was given to the next allocation.
+#[test]
+fn memory_that_shrank_and_grew_again_is_nobody_elses() {
+    part("shrink-and-grow", budget(16 << 10), &["2000"]);
+}
+
+/// Growth that the kernel refused counted as allocated, for good.
+#[test]
+fn memory_that_could_not_grow_is_given_back() {
+    let Some(done) = part("grow-in-vain", budget(4096), &["400"]) else { return };
+    // All of it would be 100 MiB, and twice that.
+    let files = done.stats["files"].as_array().expect("files");
+    let bytes: u64 = files.iter().map(|file| file["bytes"].as_u64().expect("a count")).sum();
+    assert!(bytes < 50 << 20, "{bytes} bytes were allocated at once");
+}
+
 #[test]
 fn a_process_forks_while_its_threads_write() {
     part("fork-threads", budget(1024), &[]);

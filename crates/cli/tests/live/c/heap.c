@@ -582,6 +582,41 @@ static void generations(long count) {
     puts("done");
 }
 
+/* Memory shrinks and grows again, and its beginning goes: what is left is nobody else's. */
+static void shrink_and_grow(long count) {
+    enum { TAILS = 16 };
+    char *tails[TAILS] = {0};
+    for (long i = 0; i < count; i++) {
+        char *p = map(64 * PAGE, PROT_READ | PROT_WRITE);
+        zeros(p, 64), put(p, 64, i);
+        CHECK(mremap(p, 64 * PAGE, 32 * PAGE, 0) == p);
+        p = mremap(p, 32 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+        CHECK(p != MAP_FAILED);
+        char *tail = p + 32 * PAGE;
+        has(p, 32, i), zeros(tail, 32), put(tail, 32, i + 100);
+        CHECK(!munmap(p, 32 * PAGE));
+        if (tails[i % TAILS]) CHECK(!munmap(tails[i % TAILS], 32 * PAGE));
+        tails[i % TAILS] = tail;
+        for (long j = i; j >= 0 && j > i - TAILS; j--) has(tails[j % TAILS], 32, j + 100);
+    }
+    puts("done");
+}
+
+/* Memory is to grow in place, and something is in its way. */
+static void grow_in_vain(long count) {
+    int rw = PROT_READ | PROT_WRITE;
+    for (long i = 0; i < count; i++) {
+        char *p = map(64 * PAGE, rw);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        char *behind = mmap(p + 64 * PAGE, PAGE, rw, flags, -1, 0);
+        CHECK(mremap(p, 64 * PAGE, 128 * PAGE, 0) == MAP_FAILED && errno == ENOMEM);
+        put(p, 1, i);
+        CHECK(!munmap(p, 64 * PAGE));
+        if (behind != MAP_FAILED) CHECK(!munmap(behind, PAGE));
+    }
+    puts("done");
+}
+
 /* libaio's, where somebody has brought it. */
 extern int io_setup(int events, aio_context_t *context) __attribute__((weak));
 
@@ -643,6 +678,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "generations")) generations(n[0]);
+    else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
+    else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);
     else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
     else if (!strcmp(what, "zeros")) {
         /* Read and never written. */
