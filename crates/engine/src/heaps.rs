@@ -130,13 +130,23 @@ struct Heap {
     inherited: Vec<Inherited>,
 }
 
-/// What a child begins with.
+/// What a child begins with. It may come for it when its parent is gone.
 struct Snapshot {
     parent: FileNo,
-    held: u64,
+    /// What holds the parent's stores back; none when the fork is done, or the parent gone.
+    held: Option<u64>,
+    /// The spaces that the kernel told of: the child's is among them.
+    children: Vec<SpaceNo>,
     store: HeapStore,
     slots: Slots,
     ranges: Vec<Inherited>,
+}
+
+impl Snapshot {
+    /// Nothing is to be held back for it any more: what was, and in whose heap.
+    fn let_go(&mut self) -> Option<(FileNo, u64)> {
+        self.held.take().map(|held| (self.parent, held))
+    }
 }
 
 #[derive(Default)]
@@ -162,6 +172,38 @@ impl Heaps {
         let no = self.of(space)?;
         self.lock().heaps.get_mut(&no)?.space = None;
         Some(no)
+    }
+
+    /// A process forked: the child may come for what was set aside of its parent's heap.
+    pub(crate) fn forked(&self, parent: SpaceNo, child: SpaceNo) {
+        let Some(parent) = self.of(parent) else { return };
+        for snapshot in self.lock().snapshots.values_mut() {
+            // Whose fork is done has its child, unless this is it.
+            let waits = snapshot.held.is_some() || snapshot.children.is_empty();
+            if snapshot.parent == parent && waits {
+                snapshot.children.push(child);
+            }
+        }
+    }
+
+    /// A space is gone: what was set aside for it, if that was not fetched.
+    pub(crate) fn end_of_child(&self, space: SpaceNo) {
+        let gone: Vec<Snapshot> = {
+            let mut known = self.lock();
+            let nobodys = |snapshot: &mut Snapshot| {
+                let before = snapshot.children.len();
+                snapshot.children.retain(|child| *child != space);
+                let was_the_last = before > 0 && snapshot.children.is_empty();
+                was_the_last && snapshot.held.is_none()
+            };
+            known.snapshots.extract_if(|_, snapshot| nobodys(snapshot)).map(|(_, s)| s).collect()
+        };
+        drop(gone);
+    }
+
+    /// Whether a child may still come for what it inherits.
+    pub(crate) fn are_awaited(&self) -> bool {
+        !self.lock().snapshots.is_empty()
     }
 
     fn of(&self, space: SpaceNo) -> Option<FileNo> {
@@ -345,17 +387,15 @@ impl Manager {
         let heap = self.own_heap(pid).and_then(|(_, heap)| heap);
         match (phase, heap) {
             (wire::FORK_END, _) => {
-                let held = self.heaps.lock().snapshots.get(&ticket).map(|s| (s.parent, s.held));
-                if let Some((parent, held)) = held {
-                    self.engine.heap_release(parent, held);
-                }
+                let mut known = self.heaps.lock();
+                let held = known.snapshots.get_mut(&ticket).and_then(Snapshot::let_go);
+                drop(known);
+                self.release(held);
                 Ok(0)
             }
             (wire::FORK_FAILED, _) => {
                 let gone = self.heaps.lock().snapshots.remove(&ticket);
-                if let Some(gone) = gone {
-                    self.engine.heap_release(gone.parent, gone.held);
-                }
+                self.release(gone.and_then(|mut gone| gone.let_go()));
                 Ok(0)
             }
             (_, None) => Ok(0),
@@ -395,7 +435,14 @@ impl Manager {
         })?;
         let known = self.heaps.lock();
         let slots = known.heaps.get(&no).ok_or(Errno::BADF)?.slots.clone();
-        Ok(Snapshot { parent: no, held, store, slots, ranges })
+        Ok(Snapshot { parent: no, held: Some(held), children: Vec::new(), store, slots, ranges })
+    }
+
+    /// Ends what a [`Snapshot`] held.
+    fn release(&self, held: Option<(FileNo, u64)>) {
+        if let Some((parent, held)) = held {
+            self.engine.heap_release(parent, held);
+        }
     }
 
     /// The next piece that a forked child inherits, from an address on. The first time makes its
@@ -410,12 +457,11 @@ impl Manager {
         let no = match heap {
             Some(no) => no,
             None => {
-                let parent = self.heaps.lock().snapshots.remove(&ticket);
-                let Some(Snapshot { parent, held, store, slots, ranges }) = parent else {
-                    return Err(Errno::NOENT);
-                };
+                let snapshot = self.heaps.lock().snapshots.remove(&ticket);
+                let mut snapshot = snapshot.ok_or(Errno::NOENT)?;
                 // Or its parent's message that the fork is done would find nothing.
-                self.engine.heap_release(parent, held);
+                self.release(snapshot.let_go());
+                let Snapshot { store, slots, ranges, .. } = snapshot;
                 self.open_heap(space, pid, store, slots, ranges)?
             }
         };
@@ -510,18 +556,23 @@ impl Manager {
         }
     }
 
-    /// A process is gone, and its heap with it.
+    /// A process is gone, and its heap with it, but for what children have yet to come for.
     pub(crate) fn retire_heap(&self, no: FileNo) {
-        let snapshots: Vec<Snapshot> = {
+        let mut held = Vec::new();
+        let unwanted: Vec<Snapshot> = {
             let mut known = self.heaps.lock();
             known.heaps.remove(&no);
-            let of_it: Vec<u64> =
-                known.snapshots.iter().filter(|(_, s)| s.parent == no).map(|(t, _)| *t).collect();
-            of_it.into_iter().filter_map(|ticket| known.snapshots.remove(&ticket)).collect()
+            let mut ends = |snapshot: &mut Snapshot| {
+                if snapshot.parent != no {
+                    return false;
+                }
+                held.extend(snapshot.let_go());
+                snapshot.children.is_empty()
+            };
+            known.snapshots.extract_if(|_, snapshot| ends(snapshot)).map(|(_, s)| s).collect()
         };
-        for snapshot in &snapshots {
-            self.engine.heap_release(no, snapshot.held);
-        }
+        held.into_iter().for_each(|held| self.release(Some(held)));
+        drop(unwanted);
         self.engine.close_heap(no);
         // With the last of these goes what is stored.
         self.engine.port().remove_file(no);

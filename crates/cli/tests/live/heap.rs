@@ -96,6 +96,13 @@ fn a_child_begins_as_another_ends() {
     part("generations", budget(4096), &["150"]);
 }
 
+/// What a child inherits went with its parent: one whose parent ended at once, as `daemon(3)` has it,
+/// was ended.
+#[test]
+fn a_child_outlives_a_parent_that_ends_at_once() {
+    part("daemons", budget(4096), &["200"]);
+}
+
 /// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
 /// came before them was freed, all of it was given to the next allocation.
 #[test]

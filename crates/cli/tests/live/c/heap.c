@@ -582,6 +582,32 @@ static void generations(long count) {
     puts("done");
 }
 
+/* Children whose parents end at once, as daemons are begun. */
+static void daemons(long count) {
+    char *p = malloc(MIB);
+    p += PAGE - (uintptr_t)p % PAGE;
+    put(p, 200, 7);
+    for (long i = 0; i < count; i++) {
+        int pipes[2], status;
+        char c;
+        CHECK(!pipe(pipes));
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            pid_t grandchild = i % 2 ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+            if (grandchild) _exit(grandchild < 0);
+            has(p, 200, 7);
+            put(p, 20, 9);
+            CHECK(write(pipes[1], "k", 1) == 1);
+            _exit(0);
+        }
+        CHECK(!close(pipes[1]) && waitpid(child, &status, 0) == child && status == 0);
+        CHECK(read(pipes[0], &c, 1) == 1);
+        CHECK(!close(pipes[0]));
+    }
+    puts("done");
+}
+
 /* Memory shrinks and grows again, and its beginning goes: what is left is nobody else's. */
 static void shrink_and_grow(long count) {
     enum { TAILS = 16 };
@@ -678,6 +704,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "generations")) generations(n[0]);
+    else if (!strcmp(what, "daemons")) daemons(n[0]);
     else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
     else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);
     else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
