@@ -130,6 +130,10 @@ impl Core {
         self.file(file).is_some_and(|f| f.heap.is_some())
     }
 
+    fn is_held(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| f.fences.iter().any(|f| f.change == Change::Hold))
+    }
+
     /// The heap pages mapped in a range of a space.
     pub(crate) fn heap_pages(
         &self,
@@ -289,9 +293,18 @@ impl<P: Port> Engine<P> {
         self.serve_all(&mut again);
     }
 
-    /// Pages of a heap become zeros (`madvise(2)` DONTNEED).
-    pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) {
-        let Some(ticket) = self.lock().put_fence(file, pages.clone(), Change::Drop) else { return };
+    /// Pages of a heap become zeros (`madvise(2)` DONTNEED). False: not now, since it is
+    /// [held](Self::heap_hold).
+    pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) -> bool {
+        let ticket = {
+            let mut core = self.lock();
+            if core.is_held(file) {
+                return false;
+            }
+            // A hold that comes later waits for it.
+            core.put_fence(file, pages.clone(), Change::Drop)
+        };
+        let Some(ticket) = ticket else { return true };
         let mut again = Again::new();
         self.drop_pages(file, pages.clone(), true, &mut again);
         forget(pages.clone());
@@ -301,6 +314,7 @@ impl<P: Port> Engine<P> {
         drop(core);
         self.take_fence(file, ticket);
         self.serve_all(&mut again);
+        true
     }
 
     /// Stores what is dirty of a heap, and lets nobody write to it until
@@ -314,6 +328,11 @@ impl<P: Port> Engine<P> {
         self.lock().log_extent(file, 0..PAGES_MAX, ExtentEvent::Stored);
         self.serve_all(&mut again);
         ticket
+    }
+
+    /// Whether a heap is [held](Self::heap_hold), or about to be.
+    pub fn is_held(&self, file: FileNo) -> bool {
+        self.lock().is_held(file)
     }
 
     /// Stores what is dirty of a heap, so that a hold that follows is short.

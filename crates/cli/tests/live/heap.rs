@@ -103,6 +103,13 @@ fn a_child_outlives_a_parent_that_ends_at_once() {
     part("daemons", budget(4096), &["200"]);
 }
 
+/// What a thread had freed while another forked was in the child's copy of what is stored, where its
+/// next allocation was. What a thread cleared meanwhile was there again.
+#[test]
+fn what_a_child_allocates_is_zeros() {
+    part("fresh", budget(32 << 10), &["200"]);
+}
+
 /// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
 /// came before them was freed, all of it was given to the next allocation.
 #[test]

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -608,6 +609,57 @@ static void daemons(long count) {
     puts("done");
 }
 
+/* Threads allocate, clear and free memory while another forks: what children allocate is zeros, and so
+ * is for them what was cleared. */
+enum { FILLED = 48, CLEARED = 16 };
+static char *volatile cleared[CLEARED];
+static atomic_int is_clear[CLEARED];
+
+static void *clear(void *argument) {
+    for (int i = 0; !stop; i = (i + 1) % CLEARED) {
+        is_clear[i] = 0;
+        put(cleared[i], 16, i);
+        CHECK(!madvise(cleared[i], 16 * PAGE, MADV_DONTNEED));
+        is_clear[i] = 1;
+    }
+    return NULL;
+}
+
+static void *allocate_and_free(void *argument) {
+    while (!stop) {
+        char *filled[FILLED];
+        for (int i = 0; i < FILLED; i++) put(filled[i] = map(MIB / 4, PROT_READ | PROT_WRITE), 2, i);
+        for (int i = 0; i < FILLED; i++) {
+            CHECK(!munmap(filled[i], MIB / 4));
+            filled[i] = i % 4 ? NULL : map(MIB / 4, PROT_READ | PROT_WRITE);
+        }
+        for (int i = 0; i < FILLED; i++) if (filled[i]) CHECK(!munmap(filled[i], MIB / 4));
+    }
+    return NULL;
+}
+
+static void fresh(long count) {
+    char *memory = map(CLEARED * 16 * PAGE, PROT_READ | PROT_WRITE);
+    for (int i = 0; i < CLEARED; i++) cleared[i] = memory + i * 16 * PAGE;
+    pthread_t ids[2];
+    pthread_create(&ids[0], NULL, clear, NULL);
+    pthread_create(&ids[1], NULL, allocate_and_free, NULL);
+    for (long i = 0; i < count; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            for (int j = 0; j < CLEARED; j++) if (is_clear[j]) zeros(cleared[j], 16);
+            for (int j = 0; j < FILLED; j++) zeros(map(MIB / 4, PROT_READ | PROT_WRITE), 64);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(ids[i], NULL);
+    puts("done");
+}
+
 /* Memory shrinks and grows again, and its beginning goes: what is left is nobody else's. */
 static void shrink_and_grow(long count) {
     enum { TAILS = 16 };
@@ -705,6 +757,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "generations")) generations(n[0]);
     else if (!strcmp(what, "daemons")) daemons(n[0]);
+    else if (!strcmp(what, "fresh")) fresh(n[0]);
     else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
     else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);
     else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
