@@ -156,8 +156,9 @@ impl Manager {
             .engine
             .space_without_heap(parent)
             .map_or_else(Space::default, |s| Space { pid: 0, ..s });
-        if self.add_space(child, 0, content).is_err() {
-            self.note("a forked child could not be followed: no descriptor is free");
+        match self.add_space(child, 0, content) {
+            Ok(child) => self.heaps.forked(parent, child),
+            Err(_) => self.note("a forked child could not be followed: no descriptor is free"),
         }
     }
 
@@ -169,6 +170,8 @@ impl Manager {
             let Some(live) = port.space(no) else { continue };
             if !live.userfault.is_alive() {
                 let _ = self.epoll.remove(&live.userfault);
+                // A fork of it may have been read, and not been noticed yet.
+                drop(self.mapping_order.lock().expect("lock"));
                 for file in self.engine.dirty_files_of(no) {
                     self.ends_under_way.fetch_add(1, Ordering::SeqCst);
                     self.workers.push(Work::FlushEnded(file));
@@ -180,6 +183,7 @@ impl Manager {
                 }
                 self.hand_over_orphans();
                 let heap = self.heaps.end_of_space(no);
+                self.heaps.end_of_child(no);
                 port.remove_space(no);
                 if let Some(heap) = heap {
                     self.workers.push(Work::Retire(heap));

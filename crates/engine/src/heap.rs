@@ -31,11 +31,13 @@ pub struct Pages {
 }
 
 impl Pages {
-    fn add(&mut self, pages: Range<u64>) {
-        let known: u64 = self.live.overlapping(&pages).map(|r| overlap(r, &pages)).sum();
-        self.pages += pages.end - pages.start - known;
+    /// Adds pages; those that were not there.
+    fn add(&mut self, pages: Range<u64>) -> Vec<Range<u64>> {
+        let new: Vec<Range<u64>> = self.live.gaps(&pages).collect();
+        self.pages += new.iter().map(|r| r.end - r.start).sum::<u64>();
         self.pages_max = self.pages_max.max(self.pages);
         self.live.insert(pages);
+        new
     }
 
     fn remove(&mut self, pages: Range<u64>) {
@@ -128,6 +130,10 @@ impl Core {
         self.file(file).is_some_and(|f| f.heap.is_some())
     }
 
+    fn is_held(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| f.fences.iter().any(|f| f.change == Change::Hold))
+    }
+
     /// The heap pages mapped in a range of a space.
     pub(crate) fn heap_pages(
         &self,
@@ -200,12 +206,13 @@ impl<P: Port> Engine<P> {
         Some(content)
     }
 
-    /// Pages are part of an allocation from now on.
+    /// Pages are part of an allocation from now on, if they were not.
     pub fn heap_use(&self, file: FileNo, pages: Range<u64>) {
         let mut core = self.lock();
         if let Some(heap) = core.file_mut(file).and_then(|f| f.heap.as_mut()) {
-            heap.add(pages.clone());
-            core.log_extent(file, pages, ExtentEvent::Allocated);
+            for pages in heap.add(pages) {
+                core.log_extent(file, pages, ExtentEvent::Allocated);
+            }
         }
     }
 
@@ -286,9 +293,18 @@ impl<P: Port> Engine<P> {
         self.serve_all(&mut again);
     }
 
-    /// Pages of a heap become zeros (`madvise(2)` DONTNEED).
-    pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) {
-        let Some(ticket) = self.lock().put_fence(file, pages.clone(), Change::Drop) else { return };
+    /// Pages of a heap become zeros (`madvise(2)` DONTNEED). False: not now, since it is
+    /// [held](Self::heap_hold).
+    pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) -> bool {
+        let ticket = {
+            let mut core = self.lock();
+            if core.is_held(file) {
+                return false;
+            }
+            // A hold that comes later waits for it.
+            core.put_fence(file, pages.clone(), Change::Drop)
+        };
+        let Some(ticket) = ticket else { return true };
         let mut again = Again::new();
         self.drop_pages(file, pages.clone(), true, &mut again);
         forget(pages.clone());
@@ -298,6 +314,7 @@ impl<P: Port> Engine<P> {
         drop(core);
         self.take_fence(file, ticket);
         self.serve_all(&mut again);
+        true
     }
 
     /// Stores what is dirty of a heap, and lets nobody write to it until
@@ -311,6 +328,11 @@ impl<P: Port> Engine<P> {
         self.lock().log_extent(file, 0..PAGES_MAX, ExtentEvent::Stored);
         self.serve_all(&mut again);
         ticket
+    }
+
+    /// Whether a heap is [held](Self::heap_hold), or about to be.
+    pub fn is_held(&self, file: FileNo) -> bool {
+        self.lock().is_held(file)
     }
 
     /// Stores what is dirty of a heap, so that a hold that follows is short.

@@ -99,6 +99,23 @@ impl Slots {
         (page < start + len).then_some(start..start + len)
     }
 
+    /// The parts of these pages that are given out. Ranges with none of them are free from now on.
+    fn keep(&mut self, pages: &RangeSet<u64>) -> RangeSet<u64> {
+        let mut kept = RangeSet::new();
+        let taken: Vec<(u64, u64)> = self.taken.iter().map(|(&at, &len)| (at, at + len)).collect();
+        for (start, end) in taken {
+            let mut nobodys = true;
+            for part in pages.overlapping(&(start..end)) {
+                kept.insert(part.start.max(start)..part.end.min(end));
+                nobodys = false;
+            }
+            if nobodys {
+                self.free(start);
+            }
+        }
+        kept
+    }
+
     /// Makes the range around `page` reach to `end`, if nobody has what lies behind it.
     fn reach(&mut self, page: u64, end: u64) -> bool {
         let Some(range) = self.of(page) else { return false };
@@ -121,6 +138,28 @@ pub(crate) struct Inherited {
     pub(crate) protection: u64,
 }
 
+impl Inherited {
+    fn pages(&self) -> Range<u64> {
+        let first = self.offset / PAGE_BYTES;
+        first..first + self.bytes / PAGE_BYTES
+    }
+
+    /// The parts of it that show these pages.
+    fn parts(self, pages: &RangeSet<u64>) -> Vec<Inherited> {
+        let own = self.pages();
+        let part = |found: &Range<u64>| {
+            let (first, end) = (found.start.max(own.start), found.end.min(own.end));
+            Inherited {
+                addr: self.addr + (first - own.start) * PAGE_BYTES,
+                bytes: (end - first) * PAGE_BYTES,
+                offset: first * PAGE_BYTES,
+                ..self
+            }
+        };
+        pages.overlapping(&own).map(part).collect()
+    }
+}
+
 struct Heap {
     /// None once its process is gone.
     space: Option<SpaceNo>,
@@ -130,13 +169,23 @@ struct Heap {
     inherited: Vec<Inherited>,
 }
 
-/// What a child begins with.
+/// What a child begins with. It may come for it when its parent is gone.
 struct Snapshot {
     parent: FileNo,
-    held: u64,
+    /// What holds the parent's stores back; none when the fork is done, or the parent gone.
+    held: Option<u64>,
+    /// The spaces that the kernel told of: the child's is among them.
+    children: Vec<SpaceNo>,
     store: HeapStore,
     slots: Slots,
     ranges: Vec<Inherited>,
+}
+
+impl Snapshot {
+    /// Nothing is to be held back for it any more: what was, and in whose heap.
+    fn let_go(&mut self) -> Option<(FileNo, u64)> {
+        self.held.take().map(|held| (self.parent, held))
+    }
 }
 
 #[derive(Default)]
@@ -162,6 +211,38 @@ impl Heaps {
         let no = self.of(space)?;
         self.lock().heaps.get_mut(&no)?.space = None;
         Some(no)
+    }
+
+    /// A process forked: the child may come for what was set aside of its parent's heap.
+    pub(crate) fn forked(&self, parent: SpaceNo, child: SpaceNo) {
+        let Some(parent) = self.of(parent) else { return };
+        for snapshot in self.lock().snapshots.values_mut() {
+            // Whose fork is done has its child, unless this is it.
+            let waits = snapshot.held.is_some() || snapshot.children.is_empty();
+            if snapshot.parent == parent && waits {
+                snapshot.children.push(child);
+            }
+        }
+    }
+
+    /// A space is gone: what was set aside for it, if that was not fetched.
+    pub(crate) fn end_of_child(&self, space: SpaceNo) {
+        let gone: Vec<Snapshot> = {
+            let mut known = self.lock();
+            let nobodys = |snapshot: &mut Snapshot| {
+                let before = snapshot.children.len();
+                snapshot.children.retain(|child| *child != space);
+                let was_the_last = before > 0 && snapshot.children.is_empty();
+                was_the_last && snapshot.held.is_none()
+            };
+            known.snapshots.extract_if(|_, snapshot| nobodys(snapshot)).map(|(_, s)| s).collect()
+        };
+        drop(gone);
+    }
+
+    /// Whether a child may still come for what it inherits.
+    pub(crate) fn are_awaited(&self) -> bool {
+        !self.lock().snapshots.is_empty()
     }
 
     fn of(&self, space: SpaceNo) -> Option<FileNo> {
@@ -226,8 +307,7 @@ impl Manager {
             self.engine.heap_inherit(no, || store.stored());
         }
         for range in &inherited {
-            let first = range.offset / PAGE_BYTES;
-            self.engine.heap_use(no, first..first + range.bytes / PAGE_BYTES);
+            self.engine.heap_use(no, range.pages());
         }
         self.heaps.lock().heaps.insert(no, Heap { space: Some(space), pid, slots, inherited });
         self.tell_witness(no, false);
@@ -240,6 +320,10 @@ impl Manager {
     }
 
     /// A range for an allocation: its offset, and the memfd.
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`]: the process forks. What other threads get meanwhile could be at the address
+    /// of something that the child inherits.
     pub(crate) fn heap_map(&self, pid: u32, bytes: u64) -> Result<Option<(u64, OwnedFd)>, Errno> {
         let Some(scratch) = self.scratch() else { return Ok(None) };
         let pages = bytes.div_ceil(PAGE_BYTES);
@@ -248,6 +332,7 @@ impl Manager {
         }
         let (space, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
         let no = match heap {
+            Some(no) if self.engine.is_held(no) => return Err(Errno::AGAIN),
             Some(no) => no,
             None => {
                 // Two threads may allocate first at once.
@@ -295,45 +380,59 @@ impl Manager {
 
     /// Whether heap memory can be made longer where it is, or by moving it: a verdict of
     /// [`wire::Op::HeapGrow`], and what goes with it.
-    pub(crate) fn heap_grow(&self, pid: u32, addr: u64, bytes: u64, wanted: u64) -> (u64, u64) {
-        let Some((space, Some(no))) = self.own_heap(pid) else { return (wire::GROW_UNMANAGED, 0) };
+    ///
+    /// # Errors
+    /// As [`heap_map`](Self::heap_map).
+    pub(crate) fn heap_grow(
+        &self,
+        pid: u32,
+        addr: u64,
+        bytes: u64,
+        wanted: u64,
+    ) -> Result<(u64, u64), Errno> {
+        const UNMANAGED: (u64, u64) = (wire::GROW_UNMANAGED, 0);
+        let Some((space, Some(no))) = self.own_heap(pid) else { return Ok(UNMANAGED) };
         let region = self.engine.with_space(space, |s| s.region(addr)).flatten();
-        let Some(region) = region.filter(|r| r.file == no) else {
-            return (wire::GROW_UNMANAGED, 0);
-        };
+        let Some(region) = region.filter(|r| r.file == no) else { return Ok(UNMANAGED) };
         let offset = addr.wrapping_add(region.bias);
         let first = offset / PAGE_BYTES;
         let (old_end, end) =
             (first + bytes.div_ceil(PAGE_BYTES), first + wanted.div_ceil(PAGE_BYTES));
         if end <= old_end {
-            return (wire::GROW_MAY, offset);
+            return Ok((wire::GROW_MAY, offset));
         }
+        if self.engine.is_held(no) {
+            return Err(Errno::AGAIN);
+        }
+        // They may have been unmapped just now: who drops them must not find them in use again.
+        self.engine.heap_dropped(no, old_end..end);
         // A piece further on in the same range may be mapped elsewhere.
         let free = self.engine.heap_unmapped(no, old_end..end);
         let reaches = {
             let mut known = self.heaps.lock();
             let heap = known.heaps.get_mut(&no);
-            let reaches = heap.is_some_and(|heap| free && heap.slots.reach(first, end));
-            if reaches {
-                self.engine.heap_use(no, old_end..end);
-            }
-            reaches
+            heap.is_some_and(|heap| free && heap.slots.reach(first, end))
         };
         if !reaches {
-            return (wire::GROW_COPY, protection_at(pid, addr));
+            return Ok((wire::GROW_COPY, protection_at(pid, addr)));
         }
-        self.engine.heap_dropped(no, old_end..end);
-        (wire::GROW_MAY, offset)
+        // In use they are when they are mapped: the kernel may refuse it, and nobody would say so.
+        Ok((wire::GROW_MAY, offset))
     }
 
     /// `madvise(2)` DONTNEED on heap memory.
-    pub(crate) fn heap_clear(&self, file: FileNo, pages: Range<u64>) {
+    ///
+    /// # Errors
+    /// [`Errno::AGAIN`]: the process forks, and the child is to have what its parent had: all of it, or
+    /// zeros if they were there before.
+    pub(crate) fn heap_clear(&self, file: FileNo, pages: Range<u64>) -> Result<(), Errno> {
         let live = self.engine.port().file(file);
-        self.engine.heap_clear(file, pages, |pages| {
+        let cleared = self.engine.heap_clear(file, pages, |pages| {
             if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
                 store.forget(pages);
             }
         });
+        if cleared { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
     // ---- forks ------------------------------------------------------------------------------
@@ -347,17 +446,15 @@ impl Manager {
         let heap = self.own_heap(pid).and_then(|(_, heap)| heap);
         match (phase, heap) {
             (wire::FORK_END, _) => {
-                let held = self.heaps.lock().snapshots.get(&ticket).map(|s| (s.parent, s.held));
-                if let Some((parent, held)) = held {
-                    self.engine.heap_release(parent, held);
-                }
+                let mut known = self.heaps.lock();
+                let held = known.snapshots.get_mut(&ticket).and_then(Snapshot::let_go);
+                drop(known);
+                self.release(held);
                 Ok(0)
             }
             (wire::FORK_FAILED, _) => {
                 let gone = self.heaps.lock().snapshots.remove(&ticket);
-                if let Some(gone) = gone {
-                    self.engine.heap_release(gone.parent, gone.held);
-                }
+                self.release(gone.and_then(|mut gone| gone.let_go()));
                 Ok(0)
             }
             (_, None) => Ok(0),
@@ -383,21 +480,40 @@ impl Manager {
         }
     }
 
+    /// Sets aside what a child begins with. No page is stored to meanwhile, but other threads of the
+    /// parent go on freeing memory.
     fn snapshot(&self, no: FileNo, pid: u32, held: u64) -> Result<Snapshot, Errno> {
         let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
-        let store = live.heap().ok_or(Errno::BADF)?.fork();
-        let mut ranges = Vec::new();
+        let mut mapped = Vec::new();
         process::for_each_shared_mapping(pid, |m| {
             if m.inode == live.memfd_ino {
                 let (addr, bytes) = (m.start, m.end - m.start);
                 let protection = m.protection();
-                ranges.push(Inherited { addr, bytes, offset: m.offset, protection });
+                mapped.push(Inherited { addr, bytes, offset: m.offset, protection });
             }
             true
         })?;
-        let known = self.heaps.lock();
-        let slots = known.heaps.get(&no).ok_or(Errno::BADF)?.slots.clone();
-        Ok(Snapshot { parent: no, held, store, slots, ranges })
+        let (mut slots, store) = {
+            let known = self.heaps.lock();
+            let heap = known.heaps.get(&no).ok_or(Errno::BADF)?;
+            // What was freed is forgotten first, and then may be given out: in this order a range that
+            // is free has nothing stored.
+            (heap.slots.clone(), live.heap().ok_or(Errno::BADF)?.fork())
+        };
+        // What is freed at this moment, or about to be mapped, nobody in the child frees or maps: it
+        // is free there, and zeros. And what was freed since the look at what is mapped may be
+        // somebody else's by now.
+        let pages = slots.keep(&mapped.iter().map(Inherited::pages).collect());
+        store.retain(&pages);
+        let ranges = mapped.into_iter().flat_map(|range| range.parts(&pages)).collect();
+        Ok(Snapshot { parent: no, held: Some(held), children: Vec::new(), store, slots, ranges })
+    }
+
+    /// Ends what a [`Snapshot`] held.
+    fn release(&self, held: Option<(FileNo, u64)>) {
+        if let Some((parent, held)) = held {
+            self.engine.heap_release(parent, held);
+        }
     }
 
     /// The next piece that a forked child inherits, from an address on. The first time makes its
@@ -412,12 +528,11 @@ impl Manager {
         let no = match heap {
             Some(no) => no,
             None => {
-                let parent = self.heaps.lock().snapshots.remove(&ticket);
-                let Some(Snapshot { parent, held, store, slots, ranges }) = parent else {
-                    return Err(Errno::NOENT);
-                };
+                let snapshot = self.heaps.lock().snapshots.remove(&ticket);
+                let mut snapshot = snapshot.ok_or(Errno::NOENT)?;
                 // Or its parent's message that the fork is done would find nothing.
-                self.engine.heap_release(parent, held);
+                self.release(snapshot.let_go());
+                let Snapshot { store, slots, ranges, .. } = snapshot;
                 self.open_heap(space, pid, store, slots, ranges)?
             }
         };
@@ -512,18 +627,23 @@ impl Manager {
         }
     }
 
-    /// A process is gone, and its heap with it.
+    /// A process is gone, and its heap with it, but for what children have yet to come for.
     pub(crate) fn retire_heap(&self, no: FileNo) {
-        let snapshots: Vec<Snapshot> = {
+        let mut held = Vec::new();
+        let unwanted: Vec<Snapshot> = {
             let mut known = self.heaps.lock();
             known.heaps.remove(&no);
-            let of_it: Vec<u64> =
-                known.snapshots.iter().filter(|(_, s)| s.parent == no).map(|(t, _)| *t).collect();
-            of_it.into_iter().filter_map(|ticket| known.snapshots.remove(&ticket)).collect()
+            let mut ends = |snapshot: &mut Snapshot| {
+                if snapshot.parent != no {
+                    return false;
+                }
+                held.extend(snapshot.let_go());
+                snapshot.children.is_empty()
+            };
+            known.snapshots.extract_if(|_, snapshot| ends(snapshot)).map(|(_, s)| s).collect()
         };
-        for snapshot in &snapshots {
-            self.engine.heap_release(no, snapshot.held);
-        }
+        held.into_iter().for_each(|held| self.release(Some(held)));
+        drop(unwanted);
         self.engine.close_heap(no);
         // With the last of these goes what is stored.
         self.engine.port().remove_file(no);
@@ -570,6 +690,11 @@ impl Manager {
         let track = Track::MISSING | Track::MINOR | Track::WRITE_PROTECT;
         self.settled(space, || {
             live.userfault.register(range.start, len, track)?;
+            if self.engine.is_heap(region.file) {
+                // What memory has grown by. No change that comes later is noticed before.
+                let first = region.index(range.start);
+                self.engine.heap_use(region.file, first..first + len / PAGE_BYTES);
+            }
             self.engine.add_region(space, range.start..range.start + len, region);
             Ok(())
         })
@@ -592,6 +717,29 @@ mod tests {
         slots.free(a);
         assert_eq!(slots.take(20), Some(0));
         assert_eq!(slots.take(2000), Some(5000));
+    }
+
+    /// A child once began with ranges that its parent's threads were freeing as it was forked, or had
+    /// not mapped yet: they stayed taken for ever. And where one was free that had just been mapped,
+    /// the next allocation had the same pages.
+    #[test]
+    fn a_child_has_the_ranges_that_it_maps() {
+        let mut slots = Slots::default();
+        let [a, b, c] = [300, 10, 10].map(|pages| slots.take(pages).unwrap());
+        assert_eq!((a, b, c), (0, 1024, 1056));
+        // Of the first a part is mapped; the second is going; the third goes on in nobody's range.
+        let mapped = [10..20, 1056..2000].into_iter().collect();
+        assert_eq!(slots.keep(&mapped), [10..20, 1056..1088].into_iter().collect());
+        assert_eq!(slots.of(1024), None);
+        assert_eq!(slots.take(10), Some(1024));
+
+        let at = |addr, first: u64, pages: u64| {
+            let (offset, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
+            Inherited { addr, bytes, offset, protection: 3 }
+        };
+        let parts = at(1 << 30, 1050, 100).parts(&[1040..1052, 1056..1088].into_iter().collect());
+        let shown: Vec<_> = parts.iter().map(|part| (part.addr, part.pages())).collect();
+        assert_eq!(shown, [(1 << 30, 1050..1052), ((1 << 30) + 6 * PAGE_BYTES, 1056..1088)]);
     }
 
     #[test]

@@ -961,6 +961,7 @@ impl Manager {
         let port = self.engine.port();
         !self.clients.lock().expect("lock").is_empty()
             || self.forks.are_under_way()
+            || self.heaps.are_awaited()
             || port
                 .space_numbers()
                 .into_iter()

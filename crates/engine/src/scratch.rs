@@ -496,13 +496,26 @@ impl HeapStore {
                 self.drop_chunk(&mut blocks, chunk, &mut freed);
                 continue;
             }
-            for page in first.max(pages.start)..(first + CHUNK_PAGES).min(pages.end) {
+            let part = first.max(pages.start)..(first + CHUNK_PAGES).min(pages.end);
+            let named = |map: &Map| {
+                let part = (part.start - first) as usize..(part.end - first) as usize;
+                map.get(&chunk).is_some_and(|blocks| blocks[part].iter().any(|&block| block != 0))
+            };
+            if !blocks.maps.get(&self.number).is_some_and(named) {
+                continue;
+            }
+            for page in part {
                 if let Some(block) = blocks.replace(self.number, page, 0) {
                     freed.insert(block..block + 1);
                 }
             }
         }
         self.scratch.free(blocks, &freed);
+    }
+
+    /// All pages but these are zeros.
+    pub fn retain(&self, pages: &RangeSet<u64>) {
+        pages.gaps(&(0..u64::MAX)).for_each(|gap| self.forget(gap));
     }
 
     fn drop_chunk(&self, blocks: &mut Blocks, chunk: u64, freed: &mut RangeSet<u64>) {
@@ -574,6 +587,26 @@ mod tests {
         assert_eq!(scratch.used_blocks(), 600);
         child.load(4, &mut data).unwrap();
         assert_eq!(data, page(201));
+        drop(child);
+        assert_eq!(scratch.used_blocks(), 0);
+    }
+
+    /// What a parent's thread freed while another forked was the child's, which found it in fresh
+    /// memory.
+    #[test]
+    fn a_child_may_begin_with_a_part_of_what_is_stored() {
+        let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
+        let parent = scratch.heap();
+        (0..1600).for_each(|i| parent.store(i, &page(i as u8 | 1)).unwrap());
+        let child = parent.fork();
+        child.retain(&[100..200, 600..601].into_iter().collect());
+        assert_eq!(child.stored().collect::<Vec<_>>(), [100..200, 600..601]);
+        assert_eq!(parent.stored().collect::<Vec<_>>(), [0..1600]);
+        let mut data = page(0);
+        child.load(600, &mut data).unwrap();
+        assert_eq!(data, page(600u64 as u8 | 1));
+        drop(parent);
+        assert_eq!(scratch.used_blocks(), 101);
         drop(child);
         assert_eq!(scratch.used_blocks(), 0);
     }

@@ -263,7 +263,7 @@ impl Connection {
                 value(0)
             }
             Op::HeapGrow => {
-                let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c);
+                let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c)?;
                 values(verdict, offset)
             }
             Op::Fork if manager.engine.port().is_user_mode_only() => {
@@ -657,7 +657,10 @@ impl Connection {
                     if !engine.is_heap(region.file) {
                         continue;
                     }
-                    self.manager.heap_clear(region.file, region.index(*start)..region.index(*end));
+                    let pages = region.index(*start)..region.index(*end);
+                    if let Err(errno) = self.manager.heap_clear(region.file, pages) {
+                        return Some(Err(errno));
+                    }
                     covered += end - start;
                 }
                 // The kernel has its part to do if some of the range is not heap.

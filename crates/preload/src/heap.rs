@@ -63,6 +63,17 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     map(state, &call)
 }
 
+/// Asks until no other thread forks. The wait is here and not the manager's, since the fork ends by a
+/// message, for which a connection must be free.
+pub(crate) fn between_forks<T>(ask: impl Fn() -> Result<T, i32>) -> Result<T, i32> {
+    loop {
+        match ask() {
+            Err(errno) if errno == -libc::EAGAIN => raw::pause(),
+            answer => return answer,
+        }
+    }
+}
+
 fn map(state: &State, call: &Mmap) -> Option<isize> {
     let bytes = call.bytes.checked_next_multiple_of(PAGE)?;
     let fixed = call.flags & libc::MAP_FIXED != 0
@@ -81,7 +92,7 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
     };
     let mut request = Request::new(Op::HeapMap);
     request.a = bytes as u64;
-    let answer = ask_with(state, &request, &[], -1);
+    let answer = between_forks(|| ask_with(state, &request, &[], -1));
     let (offset, memfd) = match answer {
         Ok((reply, memfd)) if reply.r0 == 1 && memfd >= 0 => (reply.r1, memfd),
         _ if fixed => return None,
@@ -106,9 +117,33 @@ pub(crate) fn place(
     flags: c_int,
     prot: c_int,
 ) -> Result<(), ()> {
+    let placed = place_part(state, addr, bytes, offset, memfd, flags, prot);
+    raw::close(memfd);
+    placed
+}
+
+fn place_part(
+    state: &State,
+    addr: usize,
+    bytes: usize,
+    offset: u64,
+    memfd: c_int,
+    flags: c_int,
+    prot: c_int,
+) -> Result<(), ()> {
     let flags = flags | libc::MAP_SHARED;
     let mapped = raw::mmap(addr, bytes, libc::PROT_NONE, flags, memfd, offset as i64);
-    raw::close(memfd);
+    if mapped == -libc::EEXIST as isize {
+        // A child's: another thread of its parent unmapped some of it in the last moment, and put
+        // something else there. The rest is inherited.
+        if bytes <= PAGE {
+            return Ok(());
+        }
+        let half = (bytes / 2).next_multiple_of(PAGE);
+        place_part(state, addr, half, offset, memfd, flags, prot)?;
+        let rest = (addr + half, bytes - half, offset + half as u64);
+        return place_part(state, rest.0, rest.1, rest.2, memfd, flags, prot);
+    }
     if mapped < 0 {
         return Err(());
     }
@@ -137,7 +172,7 @@ fn commit(state: &State, addr: usize, bytes: usize, offset: u64) -> Result<(), (
 pub(crate) fn grow(state: &State, addr: usize, bytes: usize, wanted: usize) -> (u64, u64) {
     let mut request = Request::new(Op::HeapGrow);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, wanted as u64);
-    ask(state, &request).map_or((0, 0), |reply| (reply.r0, reply.r1))
+    between_forks(|| ask(state, &request)).map_or((0, 0), |reply| (reply.r0, reply.r1))
 }
 
 /// `mremap(2)` of heap memory; none if it is something else. The kernel's result.

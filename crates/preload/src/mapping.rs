@@ -290,7 +290,10 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
         return None;
     }
     let state = state::current()?;
-    match advise_manager(state, addr, bytes.next_multiple_of(page), advice) {
+    let ask = || advise_manager(state, addr, bytes.next_multiple_of(page), advice);
+    // Of a file's storage an error is what it is.
+    let answer = if advice == libc::MADV_REMOVE { ask() } else { heap::between_forks(ask) };
+    match answer {
         Ok(0) => None,
         Ok(ADVISE_DONTNEED) => Some(raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTNEED)),
         Ok(_) => Some(0),

@@ -190,6 +190,12 @@ pub(crate) fn soon_ns() -> u64 {
     recent_ns() + TICK_NS_MAX
 }
 
+/// Sleeps for a moment.
+pub(crate) fn pause() {
+    let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };
+    raw_call!(libc::SYS_nanosleep, &raw const moment, 0);
+}
+
 /// Gives up the processor.
 pub(crate) fn yield_now() {
     raw_call!(libc::SYS_sched_yield);

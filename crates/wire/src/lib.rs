@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 15;
+pub const VERSION: u32 = 16;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -114,7 +114,7 @@ pub enum Op {
     ChangeEnd = 13,
     /// `madvise(2)` on managed memory: `a` = address, `b` = length, `c` = advice.
     /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it, or
-    /// [`ADVISE_DONTNEED`].
+    /// [`ADVISE_DONTNEED`]. -EAGAIN, on heap memory: as for [`Op::HeapMap`].
     Advise = 14,
     /// A program is about to be executed; The text follows the request in the same packet. The manager writes
     /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]).
@@ -130,13 +130,15 @@ pub enum Op {
     RawWord = 17,
     /// Before private anonymous memory is mapped: `a` = bytes. Reply: `r0` = 1, `r1` = the offset to
     /// map, and the memfd of the process's heap rides along; or `r0` = 0: leave it to the kernel.
+    /// -EAGAIN: the process forks; to be asked again in a moment.
     HeapMap = 19,
     /// Heap memory is mapped at an address, without access or having grown or moved there. `a` =
     /// address, `b` = bytes, `c` = offset. On status 0 it is registered.
     HeapCommit = 20,
     /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
     /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
-    /// [`GROW_COPY`] (`r1` = the access that its mapping gives, as of `mmap(2)`).
+    /// [`GROW_COPY`] (`r1` = the access that its mapping gives, as of `mmap(2)`). -EAGAIN: as for
+    /// [`Op::HeapMap`].
     HeapGrow = 21,
     /// The process forks. `a` = [`FORK_AHEAD`], [`FORK_BEGIN`] (reply: `r0` = ticket, 0 if there is
     /// nothing to inherit), [`FORK_END`] or [`FORK_FAILED`] (`b` = ticket). From FORK_BEGIN to

@@ -96,6 +96,37 @@ fn a_child_begins_as_another_ends() {
     part("generations", budget(4096), &["150"]);
 }
 
+/// What a child inherits went with its parent: one whose parent ended at once, as `daemon(3)` has it,
+/// was ended.
+#[test]
+fn a_child_outlives_a_parent_that_ends_at_once() {
+    part("daemons", budget(4096), &["200"]);
+}
+
+/// What a thread had freed while another forked was in the child's copy of what is stored, where its
+/// next allocation was. What a thread cleared meanwhile was there again.
+#[test]
+fn what_a_child_allocates_is_zeros() {
+    part("fresh", budget(32 << 10), &["200"]);
+}
+
+/// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
+/// came before them was freed, all of it was given to the next allocation.
+#[test]
+fn memory_that_shrank_and_grew_again_is_nobody_elses() {
+    part("shrink-and-grow", budget(16 << 10), &["2000"]);
+}
+
+/// Growth that the kernel refused counted as allocated, for good.
+#[test]
+fn memory_that_could_not_grow_is_given_back() {
+    let Some(done) = part("grow-in-vain", budget(4096), &["400"]) else { return };
+    // All of it would be 100 MiB, and twice that.
+    let files = done.stats["files"].as_array().expect("files");
+    let bytes: u64 = files.iter().map(|file| file["bytes"].as_u64().expect("a count")).sum();
+    assert!(bytes < 50 << 20, "{bytes} bytes were allocated at once");
+}
+
 #[test]
 fn a_process_forks_while_its_threads_write() {
     part("fork-threads", budget(1024), &[]);

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -582,6 +583,118 @@ static void generations(long count) {
     puts("done");
 }
 
+/* Children whose parents end at once, as daemons are begun. */
+static void daemons(long count) {
+    char *p = malloc(MIB);
+    p += PAGE - (uintptr_t)p % PAGE;
+    put(p, 200, 7);
+    for (long i = 0; i < count; i++) {
+        int pipes[2], status;
+        char c;
+        CHECK(!pipe(pipes));
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            pid_t grandchild = i % 2 ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+            if (grandchild) _exit(grandchild < 0);
+            has(p, 200, 7);
+            put(p, 20, 9);
+            CHECK(write(pipes[1], "k", 1) == 1);
+            _exit(0);
+        }
+        CHECK(!close(pipes[1]) && waitpid(child, &status, 0) == child && status == 0);
+        CHECK(read(pipes[0], &c, 1) == 1);
+        CHECK(!close(pipes[0]));
+    }
+    puts("done");
+}
+
+/* Threads allocate, clear and free memory while another forks: what children allocate is zeros, and so
+ * is for them what was cleared. */
+enum { FILLED = 48, CLEARED = 16 };
+static char *volatile cleared[CLEARED];
+static atomic_int is_clear[CLEARED];
+
+static void *clear(void *argument) {
+    for (int i = 0; !stop; i = (i + 1) % CLEARED) {
+        is_clear[i] = 0;
+        put(cleared[i], 16, i);
+        CHECK(!madvise(cleared[i], 16 * PAGE, MADV_DONTNEED));
+        is_clear[i] = 1;
+    }
+    return NULL;
+}
+
+static void *allocate_and_free(void *argument) {
+    while (!stop) {
+        char *filled[FILLED];
+        for (int i = 0; i < FILLED; i++) put(filled[i] = map(MIB / 4, PROT_READ | PROT_WRITE), 2, i);
+        for (int i = 0; i < FILLED; i++) {
+            CHECK(!munmap(filled[i], MIB / 4));
+            filled[i] = i % 4 ? NULL : map(MIB / 4, PROT_READ | PROT_WRITE);
+        }
+        for (int i = 0; i < FILLED; i++) if (filled[i]) CHECK(!munmap(filled[i], MIB / 4));
+    }
+    return NULL;
+}
+
+static void fresh(long count) {
+    char *memory = map(CLEARED * 16 * PAGE, PROT_READ | PROT_WRITE);
+    for (int i = 0; i < CLEARED; i++) cleared[i] = memory + i * 16 * PAGE;
+    pthread_t ids[2];
+    pthread_create(&ids[0], NULL, clear, NULL);
+    pthread_create(&ids[1], NULL, allocate_and_free, NULL);
+    for (long i = 0; i < count; i++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (child == 0) {
+            for (int j = 0; j < CLEARED; j++) if (is_clear[j]) zeros(cleared[j], 16);
+            for (int j = 0; j < FILLED; j++) zeros(map(MIB / 4, PROT_READ | PROT_WRITE), 64);
+            _exit(0);
+        }
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop = 1;
+    for (int i = 0; i < 2; i++) pthread_join(ids[i], NULL);
+    puts("done");
+}
+
+/* Memory shrinks and grows again, and its beginning goes: what is left is nobody else's. */
+static void shrink_and_grow(long count) {
+    enum { TAILS = 16 };
+    char *tails[TAILS] = {0};
+    for (long i = 0; i < count; i++) {
+        char *p = map(64 * PAGE, PROT_READ | PROT_WRITE);
+        zeros(p, 64), put(p, 64, i);
+        CHECK(mremap(p, 64 * PAGE, 32 * PAGE, 0) == p);
+        p = mremap(p, 32 * PAGE, 64 * PAGE, MREMAP_MAYMOVE);
+        CHECK(p != MAP_FAILED);
+        char *tail = p + 32 * PAGE;
+        has(p, 32, i), zeros(tail, 32), put(tail, 32, i + 100);
+        CHECK(!munmap(p, 32 * PAGE));
+        if (tails[i % TAILS]) CHECK(!munmap(tails[i % TAILS], 32 * PAGE));
+        tails[i % TAILS] = tail;
+        for (long j = i; j >= 0 && j > i - TAILS; j--) has(tails[j % TAILS], 32, j + 100);
+    }
+    puts("done");
+}
+
+/* Memory is to grow in place, and something is in its way. */
+static void grow_in_vain(long count) {
+    int rw = PROT_READ | PROT_WRITE;
+    for (long i = 0; i < count; i++) {
+        char *p = map(64 * PAGE, rw);
+        int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+        char *behind = mmap(p + 64 * PAGE, PAGE, rw, flags, -1, 0);
+        CHECK(mremap(p, 64 * PAGE, 128 * PAGE, 0) == MAP_FAILED && errno == ENOMEM);
+        put(p, 1, i);
+        CHECK(!munmap(p, 64 * PAGE));
+        if (behind != MAP_FAILED) CHECK(!munmap(behind, PAGE));
+    }
+    puts("done");
+}
+
 /* libaio's, where somebody has brought it. */
 extern int io_setup(int events, aio_context_t *context) __attribute__((weak));
 
@@ -643,6 +756,10 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "generations")) generations(n[0]);
+    else if (!strcmp(what, "daemons")) daemons(n[0]);
+    else if (!strcmp(what, "fresh")) fresh(n[0]);
+    else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
+    else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);
     else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
     else if (!strcmp(what, "zeros")) {
         /* Read and never written. */
