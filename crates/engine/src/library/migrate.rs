@@ -24,8 +24,11 @@ impl Segment {
     ///
     /// # Errors
     /// `EBADF`: one of the handles may not write; `EINVAL`: a page lies behind the end of its
-    /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page.
+    /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page;
+    /// `EOWNERDEAD`: in a forked child.
     pub fn migrate(&self, pages: Range<u64>, to: &Segment, first: u64) -> io::Result<u64> {
+        self.inner.check_here()?;
+        to.inner.check_here()?;
         if !self.writable() || !to.writable() {
             return Err(Errno::BADF.into());
         }

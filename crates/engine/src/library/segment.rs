@@ -199,7 +199,7 @@ impl Inner {
         Place { segment: Number(self.no), index }
     }
 
-    fn check_here(&self) -> io::Result<()> {
+    pub(crate) fn check_here(&self) -> io::Result<()> {
         // Its frames are the parent's, and so are the threads that would serve it.
         if self.backing.frames.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
     }
@@ -754,6 +754,7 @@ impl Segment {
     /// The store's, now or in any write-back since this handle was last told; once per handle, as
     /// the kernel does. Pages that could not be written stay in memory, dirty.
     pub fn flush(&self) -> io::Result<()> {
+        self.inner.check_here()?;
         let _ = self.inner.write_back(0..u64::MAX);
         let _ = self.inner.sync();
         self.tell_error()

@@ -40,6 +40,22 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 
+/// Runs something in a forked child that ends without destructors; what it returns.
+fn in_child(run: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child has one thread, and no other of the parent's holds a lock of the allocator
+    // that the C library does not look after; it ends without destructors of the parent's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(result.unwrap_or(101)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 150, ..ProptestConfig::default() })]
     #[test]
@@ -662,6 +678,117 @@ fn a_forked_child_is_refused() {
     let mut buf = [0; 6];
     scratch.read_exact_at(&mut buf, 0).unwrap();
     assert_eq!(&buf, b"parent");
+}
+
+fn refused<T>(result: io::Result<T>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(EOWNERDEAD))
+}
+
+/// A child could open segments in its copy of a cache. The words of pages are shared, and what is known
+/// of them is not: parent and child both gave out the same pages, and the parent read zeros where its
+/// file had something. What the child set aside of the budget it took from its parent's frames.
+#[test]
+fn a_forked_child_opens_nothing_and_takes_nothing_away() {
+    const PAGES: usize = 12;
+    let (file, other) = (numbered_file(PAGES), numbered_file(PAGES));
+    let directory = tempfile::tempdir().unwrap();
+    let created = directory.path().join("created");
+    let cache = tiny(0, "lru");
+    let _reserved = cache.reserve(PAGE as u64).unwrap();
+    let first = cache.open(file.path(), Options::new()).unwrap();
+    let mut all = [0; PAGES * PAGE];
+    first.read_exact_at(&mut all, 0).unwrap();
+    let scratch = cache.scratch(4 * PAGE as u64).unwrap();
+    let failed = in_child(|| {
+        let mut page = [0; PAGE];
+        let mut read = |opened: io::Result<Segment>| {
+            let _ = opened.as_ref().map(|segment| segment.read_at(&mut page, 0));
+            refused(opened)
+        };
+        let memory = Chaos::new(PAGE);
+        let saved = directory.path().join("saved");
+        let own = tiny(0, "lru").scratch(4 * PAGE as u64).unwrap();
+        own.write_all_at(&[5; PAGE], 0).unwrap();
+        let results = [
+            read(cache.open(other.path(), Options::new())),
+            read(cache.open(file.path(), Options::new())),
+            read(cache.open(&created, Options::new().create(true))),
+            read(cache.open_file(other.as_file(), true, "other")),
+            read(cache.open_store(ChaosStore(memory), "chaos")),
+            read(cache.scratch(PAGE as u64)),
+            refused(cache.reserve(10 * PAGE as u64)),
+            refused(cache.flush()),
+            refused(cache.save_working_set(&saved)),
+            refused(cache.load_working_set(file.path())),
+            refused(cache.set_policy(PolicySpec::parse("mru").unwrap())),
+            refused(own.migrate(0..1, &scratch, 0)),
+            refused(scratch.migrate(0..1, &own, 0)),
+            refused(scratch.migrate(0..0, &own, 0)),
+            refused(scratch.pin(0..1)),
+            refused(scratch.pin(0..u64::MAX)),
+            refused(scratch.pin_mut(0..1)),
+            refused(scratch.flush()),
+            refused(scratch.write_back(0..1)),
+            refused(scratch.refresh()),
+            refused(scratch.prefetch(0..1)),
+            refused(scratch.advise(0..1, Advice::DontNeed)),
+            refused(scratch.advise(0..1, Advice::WillNeed)),
+            refused(scratch.advise(0..1, Advice::Needed)),
+            refused(scratch.discard(0..1)),
+            refused(scratch.attributes(0..1)),
+            refused(scratch.set_write_back(WriteBack::OnCommit)),
+            refused(scratch.write_at(&[1; PAGE], 0)),
+            refused(scratch.read_at(&mut [0; 3 * PAGE], 0)),
+            !created.exists() && !saved.exists(),
+            cache.stats().policy.is_empty(),
+        ];
+        cache.set_budget(PAGE as u64);
+        let failed = results.iter().position(|is_right| !is_right);
+        failed.map_or(0, |at| at as i32 + 1)
+    });
+    first.read_exact_at(&mut all, 0).unwrap();
+    check_pages(&all, 0);
+    let second = cache.open(other.path(), Options::new()).unwrap();
+    second.read_exact_at(&mut all, 0).unwrap();
+    check_pages(&all, 0);
+    scratch.read_exact_at(&mut all[..PAGE], 0).unwrap();
+    assert_eq!(all[..PAGE], [0; PAGE]);
+    assert_eq!(failed, 0, "an operation that was not refused in the child, counted from one");
+}
+
+/// A child that let go of its copy of a cache without threads unmapped the addresses where its parent
+/// has frames: by then its own.
+#[test]
+fn a_forked_child_lets_go_of_a_cache_and_keeps_its_own_memory() {
+    let cache = tiny(0, "lru");
+    let scratch = cache.scratch(8 * PAGE as u64).unwrap();
+    scratch.write_all_at(&[7; 8 * PAGE], 0).unwrap();
+    let mut all = [0; 8 * PAGE];
+    scratch.read_exact_at(&mut all, 0).unwrap();
+    let child = in_child(|| {
+        // Where its parent's frames are mapped there is room.
+        let own: Vec<_> = (0..4)
+            .map(|_| {
+                let segment = tiny(0, "mru").scratch(8 * PAGE as u64).unwrap();
+                segment.write_all_at(&[5; 8 * PAGE], 0).unwrap();
+                segment.read_exact_at(&mut all, 0).unwrap();
+                segment
+            })
+            .collect();
+        drop((scratch.clone(), cache.clone()));
+        // SAFETY: the child's copies, which it uses no more.
+        unsafe {
+            drop((std::ptr::read(&scratch), std::ptr::read(&cache)));
+        }
+        let is_there = |segment: &Segment| {
+            all.fill(0);
+            segment.read_exact_at(&mut all, 0).is_ok() && all == [5; 8 * PAGE]
+        };
+        i32::from(!own.iter().all(is_there))
+    });
+    assert_eq!(child, 0);
+    scratch.read_exact_at(&mut all, 0).unwrap();
+    assert_eq!(all, [7; 8 * PAGE]);
 }
 
 /// A file that was closed stayed taken as long as any child lived that was forked meanwhile.
