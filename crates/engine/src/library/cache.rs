@@ -725,13 +725,13 @@ impl Cache {
     /// Writes back what is dirty in all segments, and makes it durable.
     ///
     /// # Errors
-    /// The first error; every segment's own handles report theirs as well. `EOWNERDEAD`: in a forked
-    /// child.
+    /// The first error, of those that nobody was told of before; every segment's own handles report
+    /// theirs as well. `EOWNERDEAD`: in a forked child.
     pub fn flush(&self) -> io::Result<()> {
         self.check_here()?;
         let mut result = Ok(());
         for segment in self.open_segments() {
-            result = result.and(segment.write_back(0..u64::MAX).and_then(|()| segment.sync()));
+            result = result.and(segment.flush(&mut segment.errors_so_far()));
         }
         result
     }

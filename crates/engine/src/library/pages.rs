@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::engine::{Again, Engine};
 use crate::library::segment::{PageAttributes, attributes_of};
-use crate::port::{FileNo, Port};
+use crate::port::{FileNo, Port, PortError};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Segment};
 use std::ops::Range;
@@ -44,6 +44,19 @@ impl<P: Port> Engine<P> {
     pub(crate) fn any_held(&self, file: FileNo, pages: Range<u64>) -> bool {
         let core = self.lock();
         core.pages_in(file, pages).iter().any(|(page, _)| core.word(*page).holds() > 0)
+    }
+
+    /// Notes that something of a file could not be made durable, as write-backs note what they met.
+    pub(crate) fn note_error(&self, file: FileNo, error: PortError) {
+        self.lock().note_error(file, error);
+    }
+
+    /// The error that a file met since `heard`, which is brought up to date.
+    pub(crate) fn tell_error(&self, file: FileNo, heard: &mut u64) -> Result<(), PortError> {
+        match self.lock().file_mut(file).and_then(|f| f.errors.tell(heard)) {
+            Some(errno) => Err(PortError::Io(errno)),
+            None => Ok(()),
+        }
     }
 
     /// What is known of each page of a range. What was used without the lock is told first.

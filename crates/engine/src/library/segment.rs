@@ -6,7 +6,7 @@ use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{ByEntry, ByHash, ByPlace, Frame, ReadPage, SEGMENT_BYTES_MAX, Way};
 use crate::library::port::Backing;
 use crate::library::regions::may_be_managed;
-use crate::library::store::io_error;
+use crate::library::store::{io_error, port_error};
 use crate::port::{FileNo, PAGE_BYTES, PortError};
 use crate::transfer::Change;
 use crate::word::{State, Use};
@@ -30,8 +30,6 @@ pub(crate) struct Inner {
     size: AtomicU64,
     /// Held while the length changes.
     resizing: Mutex<()>,
-    /// Number of write-back errors so far << 32 | the last one's errno.
-    errors: AtomicU64,
     writable: bool,
     /// A [`WriteBack`].
     write_back: AtomicU8,
@@ -60,14 +58,14 @@ impl std::fmt::Debug for Inner {
 pub struct Segment {
     pub(crate) inner: Arc<Inner>,
     writable: bool,
-    /// Errors that this handle was told of.
-    told: AtomicU64,
+    /// Which errors this handle has heard of: [`Engine::errors_so_far`](crate::engine::Engine).
+    heard: Mutex<u64>,
 }
 
 impl Clone for Segment {
     fn clone(&self) -> Segment {
-        let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
-        Segment { inner: self.inner.clone(), writable: self.writable, told }
+        let heard = Mutex::new(*self.heard());
+        Segment { inner: self.inner.clone(), writable: self.writable, heard }
     }
 }
 
@@ -118,16 +116,6 @@ pub struct PageAttributes {
     pub referenced: bool,
 }
 
-/// Counts a write-back error.
-fn count_error(errors: &AtomicU64, error: PortError) {
-    let errno = match error {
-        PortError::Io(errno) => errno as u32,
-        _ => Errno::IO.raw_os_error() as u32,
-    };
-    let next = |e: u64| Some(((e >> 32) + 1) << 32 | u64::from(errno));
-    let _ = errors.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-}
-
 impl Inner {
     #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
@@ -145,7 +133,6 @@ impl Inner {
             backing,
             size: AtomicU64::new(size_bytes),
             resizing: Mutex::new(()),
-            errors: AtomicU64::new(0),
             writable,
             write_back: AtomicU8::new(WriteBack::Background as u8),
             id,
@@ -442,18 +429,32 @@ impl Inner {
         self.follow_length();
     }
 
-    pub(crate) fn write_back(&self, pages: Range<u64>) -> io::Result<()> {
-        self.check_here()?;
-        self.shared().engine.flush(self.no, pages).map_err(|error| {
-            count_error(&self.errors, error);
-            io_error(error)
-        })
+    /// Writes dirty pages back. An error is noted for those who ask for it.
+    fn write_back(&self, pages: Range<u64>) {
+        let _ = self.shared().engine.write_out(self.no, pages);
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.backing.store.sync().inspect_err(|error| {
-            count_error(&self.errors, crate::library::store::port_error(error));
-        })
+    /// Makes durable what was written back; the same of errors.
+    fn sync(&self) {
+        if let Err(error) = self.backing.store.sync() {
+            self.shared().engine.note_error(self.no, port_error(&error));
+        }
+    }
+
+    /// What a new handle has heard of errors: as a new descriptor, of those that somebody heard of.
+    pub(crate) fn errors_so_far(&self) -> u64 {
+        self.shared().engine.errors_so_far(self.no)
+    }
+
+    fn tell_error(&self, heard: &mut u64) -> io::Result<()> {
+        self.shared().engine.tell_error(self.no, heard).map_err(io_error)
+    }
+
+    /// Writes all back and makes it durable, for somebody who has heard of so many errors.
+    pub(crate) fn flush(&self, heard: &mut u64) -> io::Result<()> {
+        self.write_back(0..u64::MAX);
+        self.sync();
+        self.tell_error(heard)
     }
 }
 
@@ -477,8 +478,12 @@ impl Drop for Inner {
 
 impl Segment {
     pub(crate) fn of(inner: Arc<Inner>, writable: bool) -> Segment {
-        // As a new descriptor, it hears of errors that nobody has heard of.
-        Segment { inner, writable, told: AtomicU64::new(0) }
+        let heard = Mutex::new(inner.errors_so_far());
+        Segment { inner, writable, heard }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, u64> {
+        self.heard.lock().expect("heard")
     }
 
     /// Whether this is the process that opened it, and no forked child.
@@ -668,7 +673,7 @@ impl Segment {
             let full = first / self.page_bytes()..end / self.page_bytes();
             if !full.is_empty() {
                 // An error is told by the next flush, as one in the background.
-                let _ = self.inner.write_back(full);
+                self.inner.write_back(full);
             }
         }
         Ok(written)
@@ -755,9 +760,9 @@ impl Segment {
     /// the kernel does. Pages that could not be written stay in memory, dirty.
     pub fn flush(&self) -> io::Result<()> {
         self.inner.check_here()?;
-        let _ = self.inner.write_back(0..u64::MAX);
-        let _ = self.inner.sync();
-        self.tell_error()
+        self.inner.write_back(0..u64::MAX);
+        self.inner.sync();
+        self.inner.tell_error(&mut self.heard())
     }
 
     /// Writes dirty pages of a byte range back, without making them durable.
@@ -765,8 +770,9 @@ impl Segment {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn write_back(&self, range: Range<u64>) -> io::Result<()> {
-        let _ = self.inner.write_back(self.inner.pages_of(&range));
-        self.tell_error()
+        self.inner.check_here()?;
+        self.inner.write_back(self.inner.pages_of(&range));
+        self.inner.tell_error(&mut self.heard())
     }
 
     /// Says when dirty pages are written back. With [`WriteBack::OnCommit`], all that is written
@@ -805,15 +811,6 @@ impl Segment {
         self.inner.write_back.store(when as u8, Ordering::Release);
         self.inner.shared().engine.write_on_request(self.inner.no, on_commit);
         Ok(())
-    }
-
-    fn tell_error(&self) -> io::Result<()> {
-        self.inner.check_here()?;
-        let now = self.inner.errors.load(Ordering::Acquire);
-        if self.told.swap(now, Ordering::AcqRel) == now {
-            return Ok(());
-        }
-        Err(io::Error::from_raw_os_error(now as u32 as i32))
     }
 
     /// Follows changes of the store by others: its length, and clean pages are dropped if its
