@@ -498,7 +498,8 @@ pub extern "C" fn pk_segment_attributes(
 
 /// Moves pages, with what they hold, to another segment of the same or another cache. There they
 /// are dirty, as if they had been written; here they show what the store holds, as if they had been
-/// discarded. Each page moves as a whole: a read or write of it comes before or after.
+/// discarded. Each page moves as a whole: a read or write of it comes before or after. Waits for whoever
+/// has a page pinned, here or there, and holds none of its own meanwhile.
 ///
 /// page, pages: numbers of pages (offset / pk_cache_page_bytes()). Returns the pages moved, fewer than
 /// asked for only at an error behind the first.

@@ -1,9 +1,10 @@
 //! Pages move from one segment to another: V++'s `MigratePages`.
 
 use crate::engine::{Again, Engine};
+use crate::library::access::Patience;
 use crate::library::segment::Segment;
 use crate::library::store::io_error;
-use crate::port::Port;
+use crate::port::{Port, PortError};
 use crate::word::{Use, WordRef};
 use pagekeeper_frames::{Input, Place};
 use pagekeeper_sys::Errno;
@@ -19,7 +20,8 @@ impl Segment {
     /// [discarded](Self::discard).
     ///
     /// Each page moves as a whole: a read or write of it comes before or after. Pages that are not
-    /// in memory are brought in first. Returns the pages moved, fewer than asked for only at an
+    /// in memory are brought in first. Waits for whoever has a page pinned, here or there, and holds
+    /// none of its own meanwhile. Returns the pages moved, fewer than asked for only at an
     /// error behind the first.
     ///
     /// # Errors
@@ -55,15 +57,24 @@ impl Segment {
     }
 
     fn migrate_page(&self, index: u64, to: &Segment, at: u64) -> io::Result<()> {
-        let frame = self.inner.hold(index, Use::Exclusive, 1)?;
-        // It became shorter meanwhile.
-        let mut frame = frame.ok_or(Errno::INVAL)?;
-        let offset = at * to.page_bytes();
-        let len = to.len().saturating_sub(offset).min(to.page_bytes()) as usize;
-        let written = to.inner.write(&frame.bytes()[..len], offset).map_err(io_error)?;
-        if written < len || len == 0 {
-            return Err(Errno::INVAL.into());
-        }
+        let page = to.page_bytes();
+        let offset = at * page;
+        let mut frame = loop {
+            let frame = self.inner.hold(index, Use::Exclusive, 1)?;
+            // It became shorter meanwhile.
+            let frame = frame.ok_or(Errno::INVAL)?;
+            let len = to.len().saturating_sub(offset).min(page) as usize;
+            match to.inner.write_if(&frame.bytes()[..len], offset, Patience::ForMotion) {
+                Ok(written) if written < len || len == 0 => return Err(Errno::INVAL.into()),
+                Ok(_) => break frame,
+                // Who holds that page may wait for this one, which is let go of before he is waited for.
+                Err(PortError::Again) => {
+                    drop(frame);
+                    to.inner.await_holders(at);
+                }
+                Err(error) => return Err(io_error(error)),
+            }
+        };
         let place = frame.place();
         let word = loop {
             match frame.take_out() {

@@ -1,7 +1,7 @@
 //! A segment: pages with a store behind them, read and written as a file is.
 
 use crate::core::Core;
-use crate::library::access::After;
+use crate::library::access::{After, Patience};
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{ByEntry, ByHash, ByPlace, Frame, ReadPage, SEGMENT_BYTES_MAX, Way};
 use crate::library::port::Backing;
@@ -200,6 +200,17 @@ impl Inner {
         want: u64,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
+        self.with_page_if(index, how, want, Patience::ForHolders, f)
+    }
+
+    fn with_page_if<T>(
+        &self,
+        index: u64,
+        how: Use,
+        want: u64,
+        patience: Patience,
+        f: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<Option<T>, PortError> {
         let engine = &self.shared().engine;
         let place = self.place(index);
         if let Some(frame) = self.backing.frames.try_use(engine, place, how) {
@@ -207,7 +218,7 @@ impl Inner {
             engine.touched(place);
             return Ok(Some(result));
         }
-        self.with_page_slowly(place, how, want, f)
+        self.with_page_slowly(place, how, want, patience, f)
     }
 
     #[cold]
@@ -216,12 +227,13 @@ impl Inner {
         place: Place,
         how: Use,
         want: u64,
+        patience: Patience,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
         if !self.backing.frames.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
-        self.begin_use(place, how, want, f)
+        self.begin_use(place, how, want, patience, f)
     }
 
     /// Begins to use a page, whatever that takes, and does something with its frame before what
@@ -231,11 +243,12 @@ impl Inner {
         place: Place,
         how: Use,
         want: u64,
+        patience: Patience,
         f: impl FnOnce(Frame<'f>) -> T,
     ) -> Result<Option<T>, PortError> {
         let engine = &self.shared().engine;
         let mut after = After::nothing();
-        let used = engine.use_page(place, how, want, &mut after);
+        let used = engine.use_page(place, how, want, patience, &mut after);
         let begun = |page| self.backing.frames.begun(engine, place, page, how);
         let result = used.and_then(|page| page.map(begun).transpose()).map(|frame| frame.map(f));
         engine.after(after);
@@ -257,7 +270,12 @@ impl Inner {
             return Ok(Some(frame));
         }
         self.check_here()?;
-        self.begin_use(place, how, want, |frame| frame).map_err(io_error)
+        self.begin_use(place, how, want, Patience::ForHolders, |frame| frame).map_err(io_error)
+    }
+
+    /// Waits until a page can be written to, as far as that can be said, with nothing in hand.
+    pub(crate) fn await_holders(&self, index: u64) {
+        self.shared().engine.await_holders(self.place(index), Use::Write);
     }
 
     /// Whether so many pages may be pinned at once.
@@ -284,7 +302,8 @@ impl Inner {
                 }
             }
             let rest = (buf.len() + within).div_ceil(page as usize) as u64;
-            let copied = self.with_page_slowly(self.place(at / page), Use::Read, rest, |frame| {
+            let (place, patience) = (self.place(at / page), Patience::ForHolders);
+            let copied = self.with_page_slowly(place, Use::Read, rest, patience, |frame| {
                 self.backing.frames.copy_newcomer(&frame, within, &mut buf[..len]);
             });
             match copied {
@@ -299,7 +318,17 @@ impl Inner {
 
     /// Writes within the segment's present length; returns fewer bytes when it became shorter
     /// meanwhile, or for an error behind the first page.
-    pub(crate) fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
+    fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
+        self.write_if(buf, offset, Patience::ForHolders)
+    }
+
+    /// The same with so much patience.
+    pub(crate) fn write_if(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        patience: Patience,
+    ) -> Result<usize, PortError> {
         let engine = &self.shared().engine;
         let page = self.page_bytes() as usize;
         let mut done = 0;
@@ -310,7 +339,7 @@ impl Inner {
             let whole = (buf.len() - done) / page * page;
             let written = if within == 0 && whole > 0 && !self.backing.frames.is_resident(index) {
                 engine
-                    .overwrite(self.place(index), &buf[done..done + whole])
+                    .overwrite(self.place(index), &buf[done..done + whole], patience)
                     .map(|p| p as usize * page)
             } else {
                 Ok(0)
@@ -319,7 +348,7 @@ impl Inner {
             let written = match written {
                 Ok(0) => {
                     let piece = &buf[done..done + len];
-                    let copied = self.with_page(index, Use::Write, 1, |mut frame| {
+                    let copied = self.with_page_if(index, Use::Write, 1, patience, |mut frame| {
                         // The segment may have become shorter since its length was looked at.
                         if at + len as u64 > self.size.load(Ordering::SeqCst) {
                             return false;

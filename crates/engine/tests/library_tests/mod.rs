@@ -43,6 +43,22 @@ fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 
+/// Runs what must not wait for ever.
+fn in_time<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = mpsc::channel();
+    let thread = std::thread::spawn(move || drop(done.send(run())));
+    match is_done.recv_timeout(Duration::from_secs(60)) {
+        Ok(result) => {
+            thread.join().unwrap();
+            result
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it waits for ever"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().unwrap_err())
+        }
+    }
+}
+
 /// Runs something in a forked child that ends without destructors; what it returns.
 fn in_child(run: impl FnOnce() -> i32) -> i32 {
     // SAFETY: the child has one thread, and no other of the parent's holds a lock of the allocator
@@ -984,6 +1000,66 @@ fn pages_move_with_what_they_hold() {
     assert_eq!(page, [6; PAGE]);
     to.read_exact_at(&mut page, 5 * 4096).unwrap();
     assert!(page.iter().all(|b| *b == 6 || *b == 0), "the scratch file's");
+}
+
+/// Whoever moved a page waited for the other segment's with its own page held: two that moved pages
+/// towards each other waited for ever.
+#[test]
+fn pages_move_towards_each_other() {
+    in_time(|| {
+        let cache = tiny(1, "lru");
+        let [one, two] = [1u8, 2].map(|no| {
+            let segment = cache.scratch(2 * PAGE as u64).unwrap();
+            segment.write_all_at(&[no; 2 * PAGE], 0).unwrap();
+            segment
+        });
+        let moves = |from: &Segment, to: &Segment| {
+            for _ in 0..5000 {
+                assert_eq!(from.migrate(0..2, to, 0).unwrap(), 2);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| moves(&one, &two));
+            scope.spawn(|| moves(&two, &one));
+        });
+        for segment in [&one, &two] {
+            let mut pages = [9; 2 * PAGE];
+            segment.read_exact_at(&mut pages, 0).unwrap();
+            for page in pages.chunks(PAGE) {
+                assert!(page[0] < 3 && page.iter().all(|byte| *byte == page[0]), "half a page");
+            }
+        }
+    });
+}
+
+/// It waited for guards of the page that it moves to as well, with its own page held: nobody could read
+/// that meanwhile.
+#[test]
+fn who_waits_to_move_a_page_holds_none() {
+    in_time(|| {
+        let cache = tiny(1, "lru");
+        let [from, to] = [1u8, 2].map(|no| {
+            let segment = cache.scratch(PAGE as u64).unwrap();
+            segment.write_all_at(&[no; PAGE], 0).unwrap();
+            segment
+        });
+        let pinned = to.pin(0..PAGE as u64).unwrap();
+        std::thread::scope(|scope| {
+            let moved = scope.spawn(|| from.migrate(0..1, &to, 0).unwrap());
+            let mut byte = [0];
+            for _ in 0..50 {
+                std::thread::sleep(Duration::from_millis(1));
+                from.read_exact_at(&mut byte, 5).unwrap();
+                from.write_all_at(&[3], 5).unwrap();
+            }
+            assert_eq!(*pinned, [2; PAGE]);
+            drop(pinned);
+            assert_eq!(moved.join().unwrap(), 1);
+        });
+        let mut page = [0; PAGE];
+        to.read_exact_at(&mut page, 0).unwrap();
+        assert_eq!(page[..6], [1, 1, 1, 1, 1, 3]);
+    });
 }
 
 /// Looking for changes of the file once waited for guards, and so for its own thread's.
