@@ -598,14 +598,13 @@ impl Cache {
         let memory = engine.port().memory();
         let len = version.size_bytes;
         let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
-        let backing = Arc::new(Backing { frames, store });
+        let backing = Arc::new(Backing { frames, store, size: AtomicU64::new(len) });
         if open.free.pop().is_none() {
             open.next += 1;
         }
         engine.port().put(no, Some(backing.clone()));
         engine.open_file(no, name, version, sparse);
-        let inner =
-            Inner::new(self.0.clone(), no, backing, version.size_bytes, writable, id, claim);
+        let inner = Inner::new(self.0.clone(), no, backing, writable, id, claim);
         let inner = Arc::new(inner);
         if let Some(id) = id {
             open.by_id.insert(id, no);

@@ -63,8 +63,20 @@ impl Segment {
             let frame = self.inner.hold(index, Use::Exclusive, 1)?;
             // It became shorter meanwhile.
             let frame = frame.ok_or(Errno::INVAL)?;
+            let Some(has) = self.inner.held_bytes(index) else {
+                drop(frame);
+                self.inner.await_length();
+                continue;
+            };
             let len = to.len().saturating_sub(offset).min(page) as usize;
-            match to.inner.write_if(&frame.bytes()[..len], offset, Patience::ForMotion) {
+            let zeros;
+            let bytes = if has < len {
+                zeros = [frame.part(0..has), &vec![0; len - has]].concat();
+                &zeros[..]
+            } else {
+                frame.part(0..len)
+            };
+            match to.inner.write_if(bytes, offset, Patience::ForMotion) {
                 Ok(written) if written < len || len == 0 => return Err(Errno::INVAL.into()),
                 Ok(_) => break frame,
                 // Who holds that page may wait for this one, which is let go of before he is waited for.

@@ -27,7 +27,6 @@ pub(crate) struct Inner {
     owner: Arc<Owner>,
     no: FileNo,
     pub(crate) backing: Arc<Backing>,
-    size: AtomicU64,
     /// Held while the length changes.
     resizing: Mutex<()>,
     writable: bool,
@@ -39,7 +38,7 @@ pub(crate) struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Segment").field("no", &self.no).field("size", &self.size).finish()
+        f.debug_struct("Segment").field("no", &self.no).field("size", &self.len()).finish()
     }
 }
 
@@ -117,12 +116,10 @@ pub struct PageAttributes {
 }
 
 impl Inner {
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
         owner: Arc<Owner>,
         no: FileNo,
         backing: Arc<Backing>,
-        size_bytes: u64,
         writable: bool,
         id: Option<FileId>,
         claim: Option<OwnedFd>,
@@ -131,7 +128,6 @@ impl Inner {
             owner,
             no,
             backing,
-            size: AtomicU64::new(size_bytes),
             resizing: Mutex::new(()),
             writable,
             write_back: AtomicU8::new(WriteBack::Background as u8),
@@ -156,8 +152,13 @@ impl Inner {
         self.writable
     }
 
+    #[inline(always)]
+    fn size(&self) -> &AtomicU64 {
+        &self.backing.size
+    }
+
     pub(crate) fn len(&self) -> u64 {
-        self.size.load(Ordering::SeqCst)
+        self.size().load(Ordering::SeqCst)
     }
 
     #[inline]
@@ -259,7 +260,7 @@ impl Inner {
     pub(crate) fn hold(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
         let frame = self.hold_any(index, how, want)?;
         // Who makes the segment shorter looks for holds after it says so.
-        Ok(frame.filter(|_| index * self.page_bytes() < self.size.load(Ordering::SeqCst)))
+        Ok(frame.filter(|_| index * self.page_bytes() < self.len()))
     }
 
     fn hold_any(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
@@ -271,6 +272,23 @@ impl Inner {
         }
         self.check_here()?;
         self.begin_use(place, how, want, Patience::ForHolders, |frame| frame).map_err(io_error)
+    }
+
+    /// How many bytes of a page that the caller holds lie before the end: the others are nobody's. It
+    /// is not cut any more. `None`: somebody changes the length this moment.
+    pub(crate) fn held_bytes(&self, index: u64) -> Option<usize> {
+        let page = self.page_bytes();
+        let before_end = || self.len().saturating_sub(index * page).min(page);
+        if before_end() < page {
+            let _resizing = self.resizing.try_lock().ok()?;
+            return Some(before_end() as usize);
+        }
+        Some(page as usize)
+    }
+
+    /// Waits until nobody changes the length, with nothing in hand.
+    pub(crate) fn await_length(&self) {
+        drop(self.resizing());
     }
 
     /// Waits until a page can be written to, as far as that can be said, with nothing in hand.
@@ -350,10 +368,10 @@ impl Inner {
                     let piece = &buf[done..done + len];
                     let copied = self.with_page_if(index, Use::Write, 1, patience, |mut frame| {
                         // The segment may have become shorter since its length was looked at.
-                        if at + len as u64 > self.size.load(Ordering::SeqCst) {
+                        if at + len as u64 > self.len() {
                             return false;
                         }
-                        frame.bytes_mut()[within..within + len].copy_from_slice(piece);
+                        frame.part_mut(within..within + len).copy_from_slice(piece);
                         true
                     });
                     copied.map(|copied| if copied == Some(true) { len } else { 0 })
@@ -384,17 +402,19 @@ impl Inner {
 
     /// Makes the segment longer. The caller holds `resizing`.
     fn grow(&self, to: u64) -> io::Result<()> {
-        let from = self.size.load(Ordering::SeqCst);
+        let from = self.len();
         if to <= from {
             return Ok(());
         }
         if to > SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
+        let engine = &self.shared().engine;
+        // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
+        // could be written back to where they are.
+        engine.zero_behind(self.no, from);
         self.backing.store.set_len(to)?;
-        // What a mapping stored behind the old end is no content of the new bytes.
-        self.zero_behind(from)?;
-        self.shared().engine.refresh_size(self.no, true);
+        engine.refresh_size(self.no, true);
         self.follow_length();
         Ok(())
     }
@@ -402,16 +422,17 @@ impl Inner {
     /// Makes the segment shorter. The caller holds `resizing`.
     fn shrink(&self, to: u64) -> io::Result<()> {
         let engine = &self.shared().engine;
-        let before = self.size.load(Ordering::SeqCst);
-        let first_gone = to.div_ceil(self.page_bytes());
-        if engine.any_held(self.no, first_gone..u64::MAX) {
+        let before = self.len();
+        // Of a page that is held nobody knows which bytes: it is not cut in two either.
+        let held = || engine.last_held(self.no, to / self.page_bytes()..u64::MAX).is_some();
+        if held() {
             return Err(Errno::BUSY.into());
         }
         // From now on nobody uses what will be gone; who does already, is waited for.
-        self.size.store(to, Ordering::SeqCst);
-        if engine.any_held(self.no, first_gone..u64::MAX) {
+        self.size().store(to, Ordering::SeqCst);
+        if held() {
             // Somebody was faster.
-            self.size.store(before, Ordering::SeqCst);
+            self.size().store(before, Ordering::SeqCst);
             return Err(Errno::BUSY.into());
         }
         let result = engine
@@ -424,38 +445,46 @@ impl Inner {
                 result
             });
         if result.is_err() {
-            self.size.store(before, Ordering::SeqCst);
-        } else {
-            self.zero_behind(to)?;
+            self.size().store(before, Ordering::SeqCst);
         }
         self.follow_length();
         result
     }
 
-    /// Zeroes what a cached last page holds behind the end.
-    fn zero_behind(&self, end: u64) -> io::Result<()> {
-        let page = self.page_bytes();
-        let within = (end % page) as usize;
-        if within == 0 || !self.shared().engine.is_cached(self.no, end / page) {
-            return Ok(());
-        }
-        let zeroed = self.with_page(end / page, Use::Write, 1, |mut frame| {
-            frame.bytes_mut()[within..].fill(0);
-        });
-        zeroed.map(drop).map_err(io_error)
-    }
-
     fn follow_length(&self) {
         if let Some(version) = self.shared().engine.file_version(self.no) {
-            self.size.store(version.size_bytes, Ordering::SeqCst);
+            self.size().store(version.size_bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Somebody else may have made the store shorter: the engine may know from now on, as far as
+    /// nobody holds what is gone. The caller holds `resizing`.
+    fn allow_shorter(&self) {
+        let before = self.len();
+        let Some(now) = self.backing.store.len().ok().filter(|now| *now < before) else { return };
+        // From now on nobody begins to hold what is gone.
+        self.size().store(now, Ordering::SeqCst);
+        let page = self.page_bytes();
+        if let Some(last) = self.shared().engine.last_held(self.no, now / page..u64::MAX) {
+            // Another time; that page, and what lies before it, stays as it is.
+            self.size().store(((last + 1) * page).min(before), Ordering::SeqCst);
         }
     }
 
     /// Drops clean pages if somebody else changed the store, and follows its length.
     pub(crate) fn look_for_changes(&self) {
         let _resizing = self.resizing();
+        self.allow_shorter();
         self.shared().engine.look_for_changes(self.no);
         self.follow_length();
+    }
+
+    fn refresh(&self) -> bool {
+        let _resizing = self.resizing();
+        self.allow_shorter();
+        let foreign = self.shared().engine.refresh_size(self.no, false);
+        self.follow_length();
+        foreign
     }
 
     /// Writes dirty pages back. An error is noted for those who ask for it.
@@ -527,7 +556,7 @@ impl Segment {
 
     /// Its length in bytes.
     pub fn len(&self) -> u64 {
-        self.inner.size.load(Ordering::SeqCst)
+        self.inner.len()
     }
 
     /// Whether it has no bytes.
@@ -582,13 +611,13 @@ impl Segment {
     #[inline(always)]
     fn is_plain(&self, buf: &[u8], offset: u64) -> bool {
         let end = offset.wrapping_add(buf.len() as u64);
-        end > offset && end <= self.inner.size.load(Ordering::Acquire) && !may_be_managed(buf)
+        end > offset && end <= self.inner.size().load(Ordering::Acquire) && !may_be_managed(buf)
     }
 
     /// Reads whatever is asked for.
     #[inline(never)]
     fn read_any(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let size = self.inner.size.load(Ordering::Acquire);
+        let size = self.inner.size().load(Ordering::Acquire);
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
             return self.nothing_to_read(offset);
@@ -715,7 +744,7 @@ impl Segment {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let size = inner.size.load(Ordering::SeqCst);
+            let size = inner.len();
             let written = if end <= size {
                 inner.write(&buf[done..], at).map_err(io_error)
             } else {
@@ -723,9 +752,7 @@ impl Segment {
             };
             match written {
                 // It became shorter meanwhile: look again.
-                Ok(n) if done + n < buf.len() && end > inner.size.load(Ordering::SeqCst) => {
-                    done += n
-                }
+                Ok(n) if done + n < buf.len() && end > inner.len() => done += n,
                 Ok(n) => return Ok(done + n),
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -738,7 +765,7 @@ impl Segment {
     fn write_behind(&self, buf: &[u8], at: u64, end: u64) -> io::Result<usize> {
         let inner = &*self.inner;
         let _resizing = inner.resizing();
-        let before = inner.size.load(Ordering::SeqCst);
+        let before = inner.len();
         inner.grow(end)?;
         let written = inner.write(buf, at).map_err(io_error);
         // The segment ends behind what was written, as if no more had been asked for.
@@ -770,15 +797,16 @@ impl Segment {
     }
 
     /// Sets the length: `ftruncate(2)`. What is cut off is gone, and not written back; what is
-    /// gained reads as zeros.
+    /// gained reads as zeros. Waits for nobody's pins: pages that are pinned are not cut, and a segment
+    /// grows beside them.
     ///
     /// # Errors
-    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go is pinned; the store's.
+    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go, or be cut in two, is pinned,
+    /// whichever of its bytes; the store's.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();
-        let size = self.inner.size.load(Ordering::SeqCst);
-        if len < size { self.inner.shrink(len) } else { self.inner.grow(len) }
+        if len < self.inner.len() { self.inner.shrink(len) } else { self.inner.grow(len) }
     }
 
     /// Writes dirty pages back and makes them durable: `fdatasync(2)`. Waits for pages that are
@@ -847,14 +875,14 @@ impl Segment {
     /// if somebody changed it. Also done when a file is opened again, when something is written
     /// back, and every write-back period.
     ///
+    /// Where somebody made it shorter, pages that are pinned stay as they are until they are let go, and
+    /// so long the segment reaches to the last of them.
+    ///
     /// # Errors
     /// `EOWNERDEAD`: in a forked child.
     pub fn refresh(&self) -> io::Result<bool> {
         self.inner.check_here()?;
-        let _resizing = self.inner.resizing();
-        let foreign = self.inner.shared().engine.refresh_size(self.inner.no, false);
-        self.inner.follow_length();
-        Ok(foreign)
+        Ok(self.inner.refresh())
     }
 
     /// Fetches what is absent of a byte range, as far as a quarter of the frames; returns how many

@@ -9,6 +9,7 @@ use proptest::prelude::*;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
@@ -1059,6 +1060,188 @@ fn who_waits_to_move_a_page_holds_none() {
         let mut page = [0; PAGE];
         to.read_exact_at(&mut page, 0).unwrap();
         assert_eq!(page[..6], [1, 1, 1, 1, 1, 3]);
+    });
+}
+
+#[test]
+fn a_last_page_moves_up_to_its_end() {
+    let cache = tiny(0, "lru");
+    let [from, to] = [100, 2 * PAGE as u64].map(|len| cache.scratch(len).unwrap());
+    from.write_all_at(&[7; 100], 0).unwrap();
+    to.write_all_at(&[9; 2 * PAGE], 0).unwrap();
+    assert_eq!(from.migrate(0..1, &to, 0).unwrap(), 1);
+    let mut page = [1; PAGE];
+    to.read_exact_at(&mut page, 0).unwrap();
+    assert!(page[..100] == [7; 100] && page[100..] == [0; PAGE - 100]);
+    from.read_exact_at(&mut page[..100], 0).unwrap();
+    assert_eq!(page[..100], [0; 100]);
+}
+
+/// A segment that became shorter cleared what it cut off of its last page while somebody had a
+/// reference to it, and then waited for that guard, for ever if it was the thread's own.
+#[test]
+fn a_page_is_not_cut_in_two_while_it_is_pinned() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(3 * PAGE as u64).unwrap();
+        segment.write_all_at(&[7; 3 * PAGE], 0).unwrap();
+        let shared = segment.pin(0..PAGE as u64).unwrap();
+        assert_eq!(errno(segment.set_len(100)), Some(EBUSY));
+        assert_eq!(*shared, [7; PAGE]);
+        drop(shared);
+        let mut alone = segment.pin_mut(0..PAGE as u64).unwrap();
+        let cut = || errno(segment.set_len(100));
+        let other = std::thread::scope(|scope| scope.spawn(cut).join().unwrap());
+        assert_eq!(other, Some(EBUSY));
+        assert_eq!(*alone, [7; PAGE]);
+        alone.fill(8);
+        assert_eq!(segment.len(), 3 * PAGE as u64);
+        // What lies behind it goes.
+        segment.set_len(PAGE as u64).unwrap();
+        drop(alone);
+        segment.set_len(100).unwrap();
+        segment.set_len(PAGE as u64).unwrap();
+        let mut page = [1; PAGE];
+        segment.read_exact_at(&mut page, 0).unwrap();
+        assert!(page[..100] == [8; 100] && page[100..] == [0; PAGE - 100]);
+    });
+}
+
+/// Making a segment longer waited for guards of the page that it ended in, also for those of its own
+/// thread.
+#[test]
+fn a_segment_grows_beside_guards_of_its_last_page() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(100).unwrap();
+        segment.write_all_at(&[7; 100], 0).unwrap();
+        let mut page = [1; PAGE];
+        for exclusive in [false, true] {
+            segment.set_len(100).unwrap();
+            let shared = (!exclusive).then(|| segment.pin(0..100).unwrap());
+            let alone = exclusive.then(|| segment.pin_mut(0..100).unwrap());
+            segment.set_len(2 * PAGE as u64).unwrap();
+            assert_eq!(segment.write_at(b"far out", 4 * PAGE as u64).unwrap(), 7);
+            assert_eq!(segment.len(), 4 * PAGE as u64 + 7);
+            assert!(shared.as_deref().or(alone.as_deref()).unwrap() == [7; 100]);
+            drop((shared, alone));
+            segment.read_exact_at(&mut page, 0).unwrap();
+            assert!(page[..100] == [7; 100] && page[100..] == [0; PAGE - 100]);
+        }
+    });
+}
+
+/// Guards come and go while a segment becomes shorter and longer: what they show does not change, and
+/// lies before the end.
+#[test]
+fn guards_and_lengths_agree_in_a_race() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(PAGE as u64).unwrap();
+        let is_over = AtomicBool::new(false);
+        let pins = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for exclusive in [false, true] {
+                let (segment, is_over, pins) = (segment.clone(), &is_over, &pins);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let pinned = match exclusive {
+                            false => segment.pin(0..PAGE as u64).map(|pin| {
+                                let bytes: [u8; PAGE] = (*pin).try_into().unwrap();
+                                std::thread::yield_now();
+                                assert!(*pin == bytes, "changed while it is pinned");
+                            }),
+                            true => segment.pin_mut(0..PAGE as u64).map(|mut pin| {
+                                pin.fill(9);
+                                std::thread::yield_now();
+                                assert!(*pin == [9; PAGE], "changed while it is pinned");
+                            }),
+                        };
+                        match pinned {
+                            Ok(()) => drop(pins.fetch_add(1, Ordering::Relaxed)),
+                            Err(error) => assert_eq!(error.raw_os_error(), Some(EINVAL)),
+                        }
+                    }
+                });
+            }
+            let mut cuts = 0;
+            while cuts < 2000 || pins.load(Ordering::Relaxed) < 2000 {
+                match segment.set_len(100) {
+                    Ok(()) => cuts += 1,
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(EBUSY)),
+                }
+                segment.set_len(PAGE as u64).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+fn set_len_outside(path: &Path, len: usize) {
+    // So that the file's times change.
+    std::thread::sleep(Duration::from_millis(20));
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(len as u64).unwrap();
+}
+
+/// A file that somebody else made shorter was followed under guards: bytes that were pinned became
+/// zeros where the new end lay in their page, and pages behind it were waited for, for ever if the
+/// guard was the thread's own.
+#[test]
+fn what_others_cut_off_stays_while_it_is_pinned() {
+    in_time(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [1; 5 * PAGE]).unwrap();
+        let cache = tiny(0, "lru");
+        let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+        let page = PAGE as u64;
+        let behind = segment.pin(3 * page..4 * page).unwrap();
+        let mut cut = segment.pin_mut(page..2 * page).unwrap();
+        cut.fill(2);
+        segment.write_all_at(&[3; PAGE], 2 * page).unwrap();
+        segment.write_all_at(&[3; PAGE], 4 * page).unwrap();
+        set_len_outside(&path, PAGE + 100);
+        assert!(segment.refresh().unwrap());
+        assert!(*behind == [1; PAGE] && *cut == [2; PAGE]);
+        assert_eq!(segment.len(), 4 * page, "up to the last page that is pinned");
+        assert_eq!(errno(segment.pin(4 * page..4 * page + 1)), Some(EINVAL));
+        drop(behind);
+        segment.refresh().unwrap();
+        assert_eq!(segment.len(), 2 * page, "up to the last page that is pinned");
+        assert_eq!(*cut, [2; PAGE]);
+        drop(cut);
+        segment.refresh().unwrap();
+        assert_eq!(segment.len(), page + 100);
+        segment.flush().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), page + 100);
+        segment.set_len(3 * page).unwrap();
+        let mut rest = [1; 2 * PAGE];
+        segment.read_exact_at(&mut rest, page).unwrap();
+        assert!(rest[..100] == [2; 100] && rest[100..] == [0; 2 * PAGE - 100]);
+    });
+}
+
+/// Who writes back in the background waited for the guards of one file, and no other was written.
+#[test]
+fn guards_of_one_segment_hold_up_no_write_back_of_others() {
+    in_time(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [1; 2 * PAGE]).unwrap();
+        let builder = builder(TINY_PAGES * PAGE as u64);
+        let cache = builder.write_back_period(Some(Duration::from_millis(10))).build().unwrap();
+        let segment = cache.open(&path, Options::new()).unwrap();
+        let pinned = segment.pin(PAGE as u64..2 * PAGE as u64).unwrap();
+        set_len_outside(&path, 100);
+        let other = cache.scratch(PAGE as u64).unwrap();
+        for round in 0..10 {
+            other.write_all_at(&[round; 8], 0).unwrap();
+            while other.attributes(0..1).unwrap()[0].dirty {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(*pinned, [1; PAGE]);
     });
 }
 
