@@ -1056,10 +1056,11 @@ int64_t pk_segment_write_at(const struct pk_segment *segment,
 
 /**
  * Sets the length, as ftruncate(2). What is cut off is gone, and not written back; what is gained
- * reads as zeros.
+ * reads as zeros. Waits for nobody's pins: pages that are pinned are not cut, and a segment grows
+ * beside them.
  *
- * Errors: -EBADF: the segment is open for reading; -EBUSY: a page that would go is pinned; the
- * store's (-EINVAL: its length is fixed).
+ * Errors: -EBADF: the segment is open for reading; -EBUSY: a page that would go, or be cut in two, is
+ * pinned, whichever of its bytes; the store's (-EINVAL: its length is fixed).
  *
  * Threads: any.
  */
@@ -1103,7 +1104,8 @@ int pk_segment_set_write_back(const struct pk_segment *segment, pk_write_back_mo
 /**
  * Follows changes of the store by others: its length is looked at, and clean pages are dropped if
  * its content is not what the cache left. Also done when a file is opened again, when something is
- * written back, and every write-back period.
+ * written back, and every write-back period. Where somebody made it shorter, pages that are pinned stay
+ * as they are until they are let go, and so long the segment reaches to the last of them.
  *
  * Returns 1 if somebody changed it, else 0.
  *
@@ -1163,7 +1165,8 @@ int64_t pk_segment_attributes(const struct pk_segment *segment,
 /**
  * Moves pages, with what they hold, to another segment of the same or another cache. There they
  * are dirty, as if they had been written; here they show what the store holds, as if they had been
- * discarded. Each page moves as a whole: a read or write of it comes before or after.
+ * discarded. Each page moves as a whole: a read or write of it comes before or after. Waits for whoever
+ * has a page pinned, here or there, and holds none of its own meanwhile.
  *
  * page, pages: numbers of pages (offset / pk_cache_page_bytes()). Returns the pages moved, fewer than
  * asked for only at an error behind the first.

@@ -105,8 +105,8 @@ impl<P: Port> Engine<P> {
     }
 
     /// Programs may have stored behind the end of the file, in its last page. A file that grows
-    /// over it has zeros there.
-    fn clear_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+    /// over it has zeros there. (What a program holds of the page lies before the end.)
+    pub(crate) fn clear_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
         let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         if let Some(page) = self.pin_at_rest(place, again) {
             let zeros = vec![0; self.page_bytes as usize];
@@ -352,12 +352,11 @@ impl<P: Port> Engine<P> {
         patched
     }
 
-    /// Pins a page when it is at rest, if it is resident then.
+    /// Pins a page when it is at rest, if it is resident then. Others may hold it.
     fn pin_at_rest(&self, place: Place, again: &mut Again) -> Option<Page> {
         let pin = |core: &mut Core| match core.state(place) {
             (Some(page), State::Resident) => {
-                core.word(page).pin();
-                Some(Some(page))
+                core.word(page).pin_beside_holds().then_some(Some(page))
             }
             (_, State::Absent) => Some(None),
             _ => None,

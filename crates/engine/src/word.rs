@@ -330,6 +330,18 @@ impl WordRef<'_> {
         assert!(pins(before) < COUNT_MAX, "page word: out of pins");
     }
 
+    /// Adds a pin to a resident page, unless it is being overwritten this moment ([`Use::Write`]);
+    /// then false. Who holds it goes on: the caller changes no byte that was lent out.
+    #[must_use]
+    pub fn pin_beside_holds(self) -> bool {
+        let to = |w: u32| {
+            assert_eq!(w & STATE, RESIDENT, "page word: pinned while not resident");
+            let written = w & EXCLUSIVE != 0 && holds(w) == 0;
+            (!written && pins(w) < COUNT_MAX).then_some(w + PIN)
+        };
+        self.change(to).is_some()
+    }
+
     /// Takes a pin back; true if others may wait for that.
     pub fn unpin(self) -> bool {
         self.end(Use::Read) != Ended::Among
@@ -442,6 +454,18 @@ mod tests {
     }
 
     #[test]
+    fn a_page_is_pinned_beside_holds_and_not_beside_a_write() {
+        for (how, may) in [(Use::Exclusive, true), (Use::Shared, true), (Use::Write, false)] {
+            let cell = AtomicU32::new(RESIDENT | DIRTY);
+            let word = Word::from_atomic(&cell);
+            assert!(word.try_use(how));
+            assert_eq!(word.pin_beside_holds(), may, "{how:?}");
+            word.end(how);
+            assert_eq!(word.try_use(Use::Write), !may, "{how:?}");
+        }
+    }
+
+    #[test]
     fn the_last_hold_of_a_victim_that_stayed_is_told() {
         let cell = AtomicU32::new(RESIDENT);
         let word = Word::from_atomic(&cell);
@@ -499,6 +523,11 @@ mod tests {
             ("pin", |w| {
                 if w.pins() < 2 {
                     w.pin()
+                }
+            }),
+            ("pin_beside_holds", |w| {
+                if w.pins() < 2 {
+                    let _ = w.pin_beside_holds();
                 }
             }),
         ];

@@ -120,6 +120,15 @@ impl<'a> AliasRange<'a> {
         self.len
     }
 
+    /// A part of it. `None`: not inside.
+    #[inline]
+    pub fn part(self, within: core::ops::Range<usize>) -> Option<AliasRange<'a>> {
+        let len = within.end.checked_sub(within.start).filter(|_| within.end <= self.len)?;
+        // SAFETY: inside the mapping, as just checked.
+        let ptr = unsafe { self.ptr.add(within.start) };
+        Some(AliasRange { ptr, len, alias: PhantomData })
+    }
+
     /// Its bytes.
     ///
     /// # Safety
@@ -295,6 +304,9 @@ mod tests {
         assert!(alias.range(4000, 96).is_some());
         assert!(alias.range(4000, 97).is_none());
         assert!(alias.range(usize::MAX, 2).is_none());
+        let range = alias.range(100, 200).unwrap();
+        assert_eq!(range.part(50..200).unwrap().len(), 150);
+        assert!(range.part(50..201).is_none() && range.part(5..4).is_none());
     }
 
     #[test]

@@ -81,6 +81,20 @@ int main(void)
     DONE(pk_unpin(one));
     DONE(pk_segment_set_len(segment, 99 * PAGE));
 
+    /* Nor can it be cut in two, which once changed bytes that were pinned; and a segment that grows
+     * waits for nobody, not for a pin of its own thread either, as it once did. */
+    DONE(pk_segment_pin(segment, 98 * PAGE, PAGE, PK_PIN_EXCLUSIVE, &one));
+    memset(pk_pin_data_mut(one), 7, PAGE);
+    REFUSED(EBUSY, pk_segment_set_len(segment, 98 * PAGE + 100));
+    CHECK(((const char *)pk_pin_data(one))[PAGE - 1] == 7);
+    DONE(pk_unpin(one));
+    DONE(pk_segment_set_len(segment, 98 * PAGE + 100));
+    DONE(pk_segment_pin(segment, 98 * PAGE, 100, PK_PIN_SHARED, &one));
+    DONE(pk_segment_set_len(segment, 99 * PAGE));
+    read_all(segment, page, PAGE, 98 * PAGE);
+    CHECK(page[99] == 7 && page[100] == 0 && page[PAGE - 1] == 0);
+    DONE(pk_unpin(one));
+
     /* Pins outlive the handles of segment and cache. */
     for (int i = 0; i < 5; i++) {
         DONE(pk_segment_pin(segment, (uint64_t)i * 3 * PAGE, 1, PK_PIN_EXCLUSIVE, &many[i]));

@@ -18,6 +18,26 @@ pub(crate) struct After {
     again: Again,
 }
 
+/// What somebody who needs a page waits for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// For whoever holds it in a way that excludes this use, too.
+    ForHolders,
+    /// For what ends by itself only, as transfers and pins do: the caller holds a page that others may
+    /// wait for while they hold this one.
+    ForMotion,
+}
+
+/// How a page was found that somebody came to use.
+enum Found {
+    /// Behind the end: there is no such page.
+    Behind,
+    /// By somebody else, who is not waited for.
+    Held,
+    /// At rest and ready, or absent.
+    Ready(Option<Page>, State),
+}
+
 thread_local! {
     /// Memory of the thread's last one, for its next.
     static SPARE: Cell<Option<Box<After>>> = const { Cell::new(None) };
@@ -42,23 +62,34 @@ impl<P: Port> Engine<P> {
         let _ = SPARE.try_with(|spare| spare.set(Some(after)));
     }
 
-    /// Waits for a page to be at rest and ready for a use, or absent. `None`: there is no such
-    /// page.
-    fn ready(core: &mut Core, place: Place, how: Use) -> Option<Option<(Option<Page>, State)>> {
+    /// Waits for a page to be at rest and ready for a use, or absent.
+    fn ready(core: &mut Core, place: Place, how: Use, patience: Patience) -> Option<Found> {
         if core.file(place.segment.0).is_none_or(|f| place.index >= f.pages) {
-            return Some(None);
+            return Some(Found::Behind);
         }
         let (page, state) = core.state(place);
         let ready = match (page, state) {
             (_, State::Absent) => !core.unfetchable(place),
             (Some(page), State::Resident) => {
                 let word = core.word(page);
+                let usable = word.is_usable(how);
+                if !usable && word.holds() > 0 && patience == Patience::ForMotion {
+                    return Some(Found::Held);
+                }
                 let barred = how.writes() && !word.dirty() && core.unwritable(place);
-                word.is_usable(how) && !barred
+                usable && !barred
             }
             _ => false,
         };
-        ready.then_some(Some((page, state)))
+        ready.then_some(Found::Ready(page, state))
+    }
+
+    /// Waits until nobody uses a page in a way that excludes this one.
+    pub(crate) fn await_holders(&self, place: Place, how: Use) {
+        let mut again = Again::new();
+        let ready = |core: &mut Core| Self::ready(core, place, how, Patience::ForHolders);
+        drop(self.wait_until(&mut again, ready));
+        self.serve_all(&mut again);
     }
 
     /// Begins a use of a page, bringing it in if it is absent; `want` pages from there on will be
@@ -66,19 +97,25 @@ impl<P: Port> Engine<P> {
     /// it.
     ///
     /// # Errors
-    /// Storage failed.
+    /// Storage failed; [`PortError::Again`]: somebody holds it, who is not waited for.
     pub(crate) fn use_page(
         &self,
         place: Place,
         how: Use,
         want: u64,
+        patience: Patience,
         after: &mut After,
     ) -> Result<Option<Page>, PortError> {
         let After { job, again } = after;
         let mut reserved = false;
         loop {
-            let (mut core, found) = self.wait_until(again, |core| Self::ready(core, place, how));
-            let Some((page, state)) = found else { return Ok(None) };
+            let ready = |core: &mut Core| Self::ready(core, place, how, patience);
+            let (mut core, found) = self.wait_until(again, ready);
+            let (page, state) = match found {
+                Found::Behind => return Ok(None),
+                Found::Held => return Err(PortError::Again),
+                Found::Ready(page, state) => (page, state),
+            };
             let was_told = core.touched(&self.touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
             let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
@@ -187,17 +224,28 @@ impl<P: Port> Engine<P> {
     /// Returns how many: 0 if the first is not absent or lies behind the end.
     ///
     /// # Errors
-    /// There is no room on storage or in memory.
-    pub(crate) fn overwrite(&self, place: Place, data: &[u8]) -> Result<u64, PortError> {
+    /// There is no room on storage or in memory; [`PortError::Again`]: somebody holds the first, who
+    /// is not waited for.
+    pub(crate) fn overwrite(
+        &self,
+        place: Place,
+        data: &[u8],
+        patience: Patience,
+    ) -> Result<u64, PortError> {
         let file = place.segment.0;
         let mut again = Again::new();
         let pages = data.len() as u64 / self.page_bytes;
         // How many may become dirty, once that is known.
         let mut allowed = None;
         let job = loop {
-            let (mut core, found) =
-                self.wait_until(&mut again, |core| Self::ready(core, place, Use::Write));
-            let absent = matches!(found, Some((_, State::Absent)));
+            let ready = |core: &mut Core| Self::ready(core, place, Use::Write, patience);
+            let (mut core, found) = self.wait_until(&mut again, ready);
+            if matches!(found, Found::Held) {
+                drop(core);
+                self.serve_all(&mut again);
+                return Err(PortError::Again);
+            }
+            let absent = matches!(found, Found::Ready(_, State::Absent));
             if !absent || core.unwritable(place) {
                 drop(core);
                 self.serve_all(&mut again);

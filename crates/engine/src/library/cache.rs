@@ -419,8 +419,9 @@ impl Drop for Owner {
     fn drop(&mut self) {
         let threads = std::mem::take(&mut *self.threads.lock().expect("threads"));
         if !self.shared.process.mark.is_here() {
-            // A forked child has neither the threads nor the frames.
-            std::mem::forget(threads);
+            // A forked child has neither the threads nor the frames: where those are mapped in the
+            // parent, there is something else here by now, which must not be unmapped.
+            std::mem::forget((threads, self.shared.clone()));
             return;
         }
         let _ = self.workers.close();
@@ -510,8 +511,10 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `open(2)`; `EBUSY`: another cache or a `pagekeeper run` of this user writes to the
-    /// file, or has it and this one would write; `EINVAL`: no regular file.
+    /// file, or has it and this one would write; `EINVAL`: no regular file; `EOWNERDEAD`: in a forked
+    /// child.
     pub fn open(&self, path: impl AsRef<Path>, options: Options) -> io::Result<Segment> {
+        self.check_here()?;
         let path = path.as_ref();
         let file = OpenOptions::new()
             .read(true)
@@ -530,6 +533,7 @@ impl Cache {
     /// # Errors
     /// As [`open`](Self::open).
     pub fn open_file(&self, file: &File, writable: bool, name: &str) -> io::Result<Segment> {
+        self.check_here()?;
         let store = FileStore::new(file, writable)?;
         let id = store.id()?;
         loop {
@@ -557,8 +561,9 @@ impl Cache {
     /// A segment over an application's own store.
     ///
     /// # Errors
-    /// The store's; those of `memfd_create(2)`.
+    /// The store's; those of `memfd_create(2)`; `EOWNERDEAD`: in a forked child.
     pub fn open_store(&self, store: impl Store, name: &str) -> io::Result<Segment> {
+        self.check_here()?;
         let open = self.shared().open.lock().expect("open");
         self.add(open, Box::new(store), true, name, None, None)
     }
@@ -567,8 +572,9 @@ impl Cache {
     /// fit into the budget goes to a file without a name, never to swap.
     ///
     /// # Errors
-    /// Those of `open(2)` with `O_TMPFILE` in the scratch directory.
+    /// Those of `open(2)` with `O_TMPFILE` in the scratch directory; `EOWNERDEAD`: in a forked child.
     pub fn scratch(&self, len: u64) -> io::Result<Segment> {
+        self.check_here()?;
         self.open_store(FileStore::scratch(&self.shared().scratch_directory, len)?, "scratch")
     }
 
@@ -592,14 +598,13 @@ impl Cache {
         let memory = engine.port().memory();
         let len = version.size_bytes;
         let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
-        let backing = Arc::new(Backing { frames, store });
+        let backing = Arc::new(Backing { frames, store, size: AtomicU64::new(len) });
         if open.free.pop().is_none() {
             open.next += 1;
         }
         engine.port().put(no, Some(backing.clone()));
         engine.open_file(no, name, version, sparse);
-        let inner =
-            Inner::new(self.0.clone(), no, backing, version.size_bytes, writable, id, claim);
+        let inner = Inner::new(self.0.clone(), no, backing, writable, id, claim);
         let inner = Arc::new(inner);
         if let Some(id) = id {
             open.by_id.insert(id, no);
@@ -627,18 +632,24 @@ impl Cache {
         self.shared().process.mark.is_here()
     }
 
+    pub(crate) fn check_here(&self) -> io::Result<()> {
+        // What it knows of pages is a copy, and goes on in the parent; their state is one.
+        if self.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
+    }
+
     /// The budget in bytes.
     pub fn budget_bytes(&self) -> u64 {
         self.shared().budget_bytes.load(Ordering::Relaxed)
     }
 
     /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
-    /// pinned, or cannot be written back, stays until it can). Listeners are told.
+    /// pinned, or cannot be written back, stays until it can). Listeners are told. In a forked child
+    /// nothing is done.
     pub fn set_budget(&self, budget_bytes: u64) {
-        let shared = self.shared();
-        if !shared.process.mark.is_here() {
+        if !self.is_here() {
             return;
         }
+        let shared = self.shared();
         shared.budget_bytes.store(budget_bytes, Ordering::Relaxed);
         let bytes_per_page = shared.policy().info().bytes_per_page;
         let budget = Budget::new(budget_bytes, bytes_per_page).of_frames(self.page_bytes());
@@ -653,8 +664,9 @@ impl Cache {
     /// as they can. It is given back when the guard is dropped.
     ///
     /// # Errors
-    /// `ENOMEM`: more than half of the budget would be set aside.
+    /// `ENOMEM`: more than half of the budget would be set aside; `EOWNERDEAD`: in a forked child.
     pub fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
+        self.check_here()?;
         let shared = &self.0.shared;
         {
             let mut reserved = shared.reserved_bytes.lock().expect("reserved");
@@ -688,10 +700,8 @@ impl Cache {
     /// `EINVAL`: the policy runs in the simulator alone (nothing is changed then); `EOWNERDEAD`: in
     /// a forked child.
     pub fn set_policy(&self, policy: PolicySpec) -> io::Result<u32> {
+        self.check_here()?;
         let shared = self.shared();
-        if !shared.process.mark.is_here() {
-            return Err(Errno::OWNERDEAD.into());
-        }
         let mut decides = shared.policy.lock().expect("policy");
         let resident = shared.engine.replace_policy(&policy, SEED);
         let resident = resident.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
@@ -699,8 +709,11 @@ impl Cache {
         Ok(resident)
     }
 
-    /// What was counted so far, in total and per segment.
+    /// What was counted so far, in total and per segment; nothing in a forked child.
     pub fn stats(&self) -> Stats {
+        if !self.is_here() {
+            return Stats::default();
+        }
         let shared = self.shared();
         let mut stats = shared.engine.stats();
         stats.policy = shared.policy().to_string();
@@ -711,11 +724,13 @@ impl Cache {
     /// Writes back what is dirty in all segments, and makes it durable.
     ///
     /// # Errors
-    /// The first error; every segment's own handles report theirs as well.
+    /// The first error, of those that nobody was told of before; every segment's own handles report
+    /// theirs as well. `EOWNERDEAD`: in a forked child.
     pub fn flush(&self) -> io::Result<()> {
+        self.check_here()?;
         let mut result = Ok(());
         for segment in self.open_segments() {
-            result = result.and(segment.write_back(0..u64::MAX).and_then(|()| segment.sync()));
+            result = result.and(segment.flush(&mut segment.errors_so_far()));
         }
         result
     }

@@ -31,6 +31,7 @@ use pagekeeper_sys::torn;
 use pool::{KEPT_BYTES, Pool};
 use std::io::IoSliceMut;
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 pub(crate) use windows::SEGMENT_BYTES_MAX;
 
@@ -506,7 +507,7 @@ impl Frames {
         let offset = (frame.place.index << self.page_shift) + within as u64;
         let memfd = self.copied(self.page_bytes());
         if memfd.is_none_or(|memfd| memfd.read_at(buf, offset).is_err()) {
-            buf.copy_from_slice(&frame.bytes()[within..within + buf.len()]);
+            buf.copy_from_slice(frame.part(within..within + buf.len()));
         }
     }
 
@@ -588,7 +589,9 @@ impl Frames {
         }
     }
 
-    /// Overwrites bytes within one page that is in memory and stays there meanwhile, held by nobody.
+    /// Overwrites bytes within one page that is in memory and stays there meanwhile. Nobody holds
+    /// these bytes: who holds the page holds what lies before the segment's end, and they are behind
+    /// it.
     pub(crate) fn patch(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
         let (index, within) =
             (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
@@ -601,7 +604,8 @@ impl Frames {
             }
         };
         if let Some(range) = range {
-            // SAFETY: the page stays; others copy bytes out of it at the most.
+            // SAFETY: the page stays, and nobody else writes to it by a use: it is pinned. References
+            // that are lent out are to other bytes of it; others copy bytes out at the most.
             unsafe { range.overwrite(data) };
         }
         Ok(())
@@ -634,8 +638,8 @@ impl Frames {
         Ok(())
     }
 
-    /// Joins uses of neighbouring pages that lie in one piece; all alike.
-    pub(crate) fn span<'a>(&'a self, frames: Vec<Frame<'a>>) -> Span<'a> {
+    /// Joins uses of neighbouring pages that lie in one piece, all alike, for some of their bytes.
+    pub(crate) fn span<'a>(&'a self, frames: Vec<Frame<'a>>, within: Range<usize>) -> Span<'a> {
         for pair in frames.windows(2) {
             assert_eq!(pair[0].place.index + 1, pair[1].place.index, "a span has a gap");
             assert_eq!(pair[0].how, pair[1].how, "uses differ");
@@ -645,6 +649,7 @@ impl Frames {
         let (_, range) = pieces.next().expect("a span has a page");
         assert!(pieces.next().is_none(), "a span is in one piece");
         let range = range.expect("its pages are in memory");
+        let range = range.part(within).expect("its bytes are in its pages");
         Span { frames, range, mark: self.mark }
     }
 
@@ -700,22 +705,35 @@ pub(crate) struct Frame<'a> {
 impl Frame<'_> {
     /// The bytes.
     #[inline]
-    pub(crate) fn bytes(&self) -> &[u8] {
+    fn bytes(&self) -> &[u8] {
         // SAFETY: the page is in a frame and stays there while it is used; who changes bytes
-        // through the library has the page alone. (Mappings of it are reached by raw pointers
-        // only, whose users promise not to race with this: see `Region`.)
+        // through the library has the page alone, or changes some behind the segment's end. (Mappings
+        // of it are reached by raw pointers only, whose users promise not to race with this: see
+        // `Region`.)
         unsafe { self.range.bytes() }
     }
 
-    /// The bytes, to be changed.
+    /// Some of the bytes, which of a page that is held lie before the segment's end.
     ///
     /// # Panics
-    /// The use is not exclusive.
+    /// They are not in the page.
     #[inline]
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+    pub(crate) fn part(&self, within: Range<usize>) -> &[u8] {
+        let part = self.range.part(within).expect("inside the page");
+        // SAFETY: as for `bytes`.
+        unsafe { part.bytes() }
+    }
+
+    /// The same, to be changed.
+    ///
+    /// # Panics
+    /// They are not in the page, or the use is not exclusive.
+    #[inline]
+    pub(crate) fn part_mut(&mut self, within: Range<usize>) -> &mut [u8] {
         assert!(self.how.writes(), "a page is used for reading and written");
+        let part = self.range.part(within).expect("inside the page");
         // SAFETY: as for `bytes`, and this use excludes all others.
-        unsafe { self.range.bytes_mut() }
+        unsafe { part.bytes_mut() }
     }
 
     pub(crate) fn place(&self) -> Place {
@@ -753,7 +771,8 @@ impl Drop for Frame<'_> {
     }
 }
 
-/// Frames of neighbouring pages within one window, held, as one slice.
+/// Bytes of neighbouring pages within one window, which are held, as one slice. They lie before the
+/// segment's end, which does not come before them as long as this lives.
 pub(crate) struct Span<'a> {
     frames: Vec<Frame<'a>>,
     range: AliasRange<'a>,

@@ -1,9 +1,10 @@
 //! Pages move from one segment to another: V++'s `MigratePages`.
 
 use crate::engine::{Again, Engine};
+use crate::library::access::Patience;
 use crate::library::segment::Segment;
 use crate::library::store::io_error;
-use crate::port::Port;
+use crate::port::{Port, PortError};
 use crate::word::{Use, WordRef};
 use pagekeeper_frames::{Input, Place};
 use pagekeeper_sys::Errno;
@@ -19,13 +20,17 @@ impl Segment {
     /// [discarded](Self::discard).
     ///
     /// Each page moves as a whole: a read or write of it comes before or after. Pages that are not
-    /// in memory are brought in first. Returns the pages moved, fewer than asked for only at an
+    /// in memory are brought in first. Waits for whoever has a page pinned, here or there, and holds
+    /// none of its own meanwhile. Returns the pages moved, fewer than asked for only at an
     /// error behind the first.
     ///
     /// # Errors
     /// `EBADF`: one of the handles may not write; `EINVAL`: a page lies behind the end of its
-    /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page.
+    /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page;
+    /// `EOWNERDEAD`: in a forked child.
     pub fn migrate(&self, pages: Range<u64>, to: &Segment, first: u64) -> io::Result<u64> {
+        self.inner.check_here()?;
+        to.inner.check_here()?;
         if !self.writable() || !to.writable() {
             return Err(Errno::BADF.into());
         }
@@ -52,15 +57,36 @@ impl Segment {
     }
 
     fn migrate_page(&self, index: u64, to: &Segment, at: u64) -> io::Result<()> {
-        let frame = self.inner.hold(index, Use::Exclusive, 1)?;
-        // It became shorter meanwhile.
-        let mut frame = frame.ok_or(Errno::INVAL)?;
-        let offset = at * to.page_bytes();
-        let len = to.len().saturating_sub(offset).min(to.page_bytes()) as usize;
-        let written = to.inner.write(&frame.bytes()[..len], offset).map_err(io_error)?;
-        if written < len || len == 0 {
-            return Err(Errno::INVAL.into());
-        }
+        let page = to.page_bytes();
+        let offset = at * page;
+        let mut frame = loop {
+            let frame = self.inner.hold(index, Use::Exclusive, 1)?;
+            // It became shorter meanwhile.
+            let frame = frame.ok_or(Errno::INVAL)?;
+            let Some(has) = self.inner.held_bytes(index) else {
+                drop(frame);
+                self.inner.await_length();
+                continue;
+            };
+            let len = to.len().saturating_sub(offset).min(page) as usize;
+            let zeros;
+            let bytes = if has < len {
+                zeros = [frame.part(0..has), &vec![0; len - has]].concat();
+                &zeros[..]
+            } else {
+                frame.part(0..len)
+            };
+            match to.inner.write_if(bytes, offset, Patience::ForMotion) {
+                Ok(written) if written < len || len == 0 => return Err(Errno::INVAL.into()),
+                Ok(_) => break frame,
+                // Who holds that page may wait for this one, which is let go of before he is waited for.
+                Err(PortError::Again) => {
+                    drop(frame);
+                    to.inner.await_holders(at);
+                }
+                Err(error) => return Err(io_error(error)),
+            }
+        };
         let place = frame.place();
         let word = loop {
             match frame.take_out() {

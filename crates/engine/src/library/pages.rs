@@ -3,17 +3,12 @@
 use crate::core::Core;
 use crate::engine::{Again, Engine};
 use crate::library::segment::{PageAttributes, attributes_of};
-use crate::port::{FileNo, Port};
-use crate::word::State;
+use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Segment};
+use pagekeeper_policy::Page;
 use std::ops::Range;
 
 impl<P: Port> Engine<P> {
-    /// Whether a page is in memory or on its way.
-    pub(crate) fn is_cached(&self, file: FileNo, index: u64) -> bool {
-        self.lock().state(Place { segment: Segment(file), index }).1 != State::Absent
-    }
-
     /// What a file is called in reports.
     pub(crate) fn file_name(&self, file: FileNo) -> String {
         self.lock().file(file).map_or(String::new(), |f| f.name.clone())
@@ -40,10 +35,36 @@ impl<P: Port> Engine<P> {
         core.pages_in(file, pages).into_iter().map(|(_, place)| place.index).collect()
     }
 
-    /// Whether a program holds a page of the range.
-    pub(crate) fn any_held(&self, file: FileNo, pages: Range<u64>) -> bool {
+    /// The last page of a range that a program holds.
+    pub(crate) fn last_held(&self, file: FileNo, pages: Range<u64>) -> Option<u64> {
         let core = self.lock();
-        core.pages_in(file, pages).iter().any(|(page, _)| core.word(*page).holds() > 0)
+        let held =
+            |(page, place): (Page, Place)| (core.word(page).holds() > 0).then_some(place.index);
+        core.pages_in(file, pages).into_iter().filter_map(held).max()
+    }
+
+    /// Zeroes what the last page of a file holds behind the end, if it is in memory: no content, but
+    /// what a mapping may have stored there.
+    pub(crate) fn zero_behind(&self, file: FileNo, size_bytes: u64) {
+        if size_bytes.is_multiple_of(self.page_bytes) {
+            return;
+        }
+        let mut again = Again::new();
+        self.clear_behind(file, size_bytes, &mut again);
+        self.serve_all(&mut again);
+    }
+
+    /// Notes that something of a file could not be made durable, as write-backs note what they met.
+    pub(crate) fn note_error(&self, file: FileNo, error: PortError) {
+        self.lock().note_error(file, error);
+    }
+
+    /// The error that a file met since `heard`, which is brought up to date.
+    pub(crate) fn tell_error(&self, file: FileNo, heard: &mut u64) -> Result<(), PortError> {
+        match self.lock().file_mut(file).and_then(|f| f.errors.tell(heard)) {
+            Some(errno) => Err(PortError::Io(errno)),
+            None => Ok(()),
+        }
     }
 
     /// What is known of each page of a range. What was used without the lock is told first.

@@ -10,19 +10,20 @@ use std::ops::{Deref, DerefMut, Range};
 /// Bytes of a segment, in memory and unchanged as long as this lives.
 pub struct Pinned<'a> {
     span: Span<'a>,
-    within: Range<usize>,
 }
 
 /// Bytes of a segment, in memory and this guard's alone as long as it lives. Its pages are dirty.
 pub struct PinnedMut<'a> {
     span: Span<'a>,
-    within: Range<usize>,
 }
 
 impl Segment {
     /// Pins a byte range for reading: brings its pages in, and keeps them until the guard is
     /// dropped. Several guards may share a page; [`write_at`](Self::write_at) of it waits for all
     /// of them, also for those of its own thread, as a lock would.
+    ///
+    /// A page that is pinned is not cut off, nor in two ([`set_len`](Self::set_len)); the segment may
+    /// grow behind it.
     ///
     /// Pinned pages are frames that the policy cannot use: pin little, or raise the budget. A
     /// range must not cross a multiple of 1 GiB.
@@ -33,8 +34,7 @@ impl Segment {
     /// [`Translation`](crate::library::Translation) is a hash table; the store's; `EOWNERDEAD`: in a
     /// forked child.
     pub fn pin(&self, range: Range<u64>) -> io::Result<Pinned<'_>> {
-        let (span, within) = self.pin_pages(range, Use::Shared)?;
-        Ok(Pinned { span, within })
+        Ok(Pinned { span: self.pin_pages(range, Use::Shared)? })
     }
 
     /// Pins a byte range for writing: brings its pages in, waits until nobody else reads or writes
@@ -50,11 +50,11 @@ impl Segment {
         if !self.writable() {
             return Err(Errno::BADF.into());
         }
-        let (span, within) = self.pin_pages(range, Use::Exclusive)?;
-        Ok(PinnedMut { span, within })
+        Ok(PinnedMut { span: self.pin_pages(range, Use::Exclusive)? })
     }
 
-    fn pin_pages(&self, range: Range<u64>, how: Use) -> io::Result<(Span<'_>, Range<usize>)> {
+    fn pin_pages(&self, range: Range<u64>, how: Use) -> io::Result<Span<'_>> {
+        self.inner.check_here()?;
         let crosses = range.start / WINDOW_BYTES != range.end.saturating_sub(1) / WINDOW_BYTES;
         if range.is_empty() || crosses || range.end > self.len() {
             return Err(Errno::INVAL.into());
@@ -70,9 +70,13 @@ impl Segment {
             let frame = self.inner.hold(index, how, pages.end - index)?.ok_or(Errno::INVAL)?;
             frames.push(frame);
         }
+        // Who makes the segment shorter looks for holds after it says so.
+        if range.end > self.len() {
+            return Err(Errno::INVAL.into());
+        }
         let start = (range.start - pages.start * self.page_bytes()) as usize;
         let within = start..start + (range.end - range.start) as usize;
-        Ok((self.inner.backing.frames.span(frames), within))
+        Ok(self.inner.backing.frames.span(frames, within))
     }
 }
 
@@ -80,7 +84,7 @@ impl Deref for Pinned<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.span.bytes()[self.within.clone()]
+        self.span.bytes()
     }
 }
 
@@ -88,24 +92,24 @@ impl Deref for PinnedMut<'_> {
     type Target = [u8];
 
     fn deref(&self) -> &[u8] {
-        &self.span.bytes()[self.within.clone()]
+        self.span.bytes()
     }
 }
 
 impl DerefMut for PinnedMut<'_> {
     fn deref_mut(&mut self) -> &mut [u8] {
-        &mut self.span.bytes_mut()[self.within.clone()]
+        self.span.bytes_mut()
     }
 }
 
 impl std::fmt::Debug for Pinned<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pinned").field("bytes", &self.within.len()).finish()
+        f.debug_struct("Pinned").field("bytes", &self.len()).finish()
     }
 }
 
 impl std::fmt::Debug for PinnedMut<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("PinnedMut").field("bytes", &self.within.len()).finish()
+        f.debug_struct("PinnedMut").field("bytes", &self.len()).finish()
     }
 }

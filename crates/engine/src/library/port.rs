@@ -20,6 +20,7 @@ use pagekeeper_sys::ring::{Piece, Rings};
 use pagekeeper_sys::userfault::Userfault;
 use std::collections::VecDeque;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::{Duration, Instant};
 
@@ -35,6 +36,9 @@ const BUFFERS_KEPT: usize = 8;
 pub(crate) struct Backing {
     pub(crate) frames: Frames,
     pub(crate) store: Box<dyn Store>,
+    /// The segment's length, which the engine is never told less than. Only who knows that nobody
+    /// holds what would go makes it less.
+    pub(crate) size: AtomicU64,
 }
 
 /// Segments by number.
@@ -407,7 +411,10 @@ impl Port for LibraryPort {
     }
 
     fn version(&self, file: FileNo) -> Result<Version, PortError> {
-        self.segment(file)?.store.version().map_err(|e| port_error(&e))
+        let segment = self.segment(file)?;
+        let version = segment.store.version().map_err(|e| port_error(&e))?;
+        let size_bytes = version.size_bytes.max(segment.size.load(Ordering::SeqCst));
+        Ok(Version { size_bytes, ..version })
     }
 
     fn map(

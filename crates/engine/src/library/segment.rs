@@ -1,12 +1,12 @@
 //! A segment: pages with a store behind them, read and written as a file is.
 
 use crate::core::Core;
-use crate::library::access::After;
+use crate::library::access::{After, Patience};
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{ByEntry, ByHash, ByPlace, Frame, ReadPage, SEGMENT_BYTES_MAX, Way};
 use crate::library::port::Backing;
 use crate::library::regions::may_be_managed;
-use crate::library::store::io_error;
+use crate::library::store::{io_error, port_error};
 use crate::port::{FileNo, PAGE_BYTES, PortError};
 use crate::transfer::Change;
 use crate::word::{State, Use};
@@ -27,11 +27,8 @@ pub(crate) struct Inner {
     owner: Arc<Owner>,
     no: FileNo,
     pub(crate) backing: Arc<Backing>,
-    size: AtomicU64,
     /// Held while the length changes.
     resizing: Mutex<()>,
-    /// Number of write-back errors so far << 32 | the last one's errno.
-    errors: AtomicU64,
     writable: bool,
     /// A [`WriteBack`].
     write_back: AtomicU8,
@@ -41,7 +38,7 @@ pub(crate) struct Inner {
 
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Segment").field("no", &self.no).field("size", &self.size).finish()
+        f.debug_struct("Segment").field("no", &self.no).field("size", &self.len()).finish()
     }
 }
 
@@ -60,14 +57,14 @@ impl std::fmt::Debug for Inner {
 pub struct Segment {
     pub(crate) inner: Arc<Inner>,
     writable: bool,
-    /// Errors that this handle was told of.
-    told: AtomicU64,
+    /// Which errors this handle has heard of: [`Engine::errors_so_far`](crate::engine::Engine).
+    heard: Mutex<u64>,
 }
 
 impl Clone for Segment {
     fn clone(&self) -> Segment {
-        let told = AtomicU64::new(self.told.load(Ordering::Relaxed));
-        Segment { inner: self.inner.clone(), writable: self.writable, told }
+        let heard = Mutex::new(*self.heard());
+        Segment { inner: self.inner.clone(), writable: self.writable, heard }
     }
 }
 
@@ -118,23 +115,11 @@ pub struct PageAttributes {
     pub referenced: bool,
 }
 
-/// Counts a write-back error.
-fn count_error(errors: &AtomicU64, error: PortError) {
-    let errno = match error {
-        PortError::Io(errno) => errno as u32,
-        _ => Errno::IO.raw_os_error() as u32,
-    };
-    let next = |e: u64| Some(((e >> 32) + 1) << 32 | u64::from(errno));
-    let _ = errors.fetch_update(Ordering::AcqRel, Ordering::Acquire, next);
-}
-
 impl Inner {
-    #[allow(clippy::too_many_arguments)]
     pub(crate) fn new(
         owner: Arc<Owner>,
         no: FileNo,
         backing: Arc<Backing>,
-        size_bytes: u64,
         writable: bool,
         id: Option<FileId>,
         claim: Option<OwnedFd>,
@@ -143,9 +128,7 @@ impl Inner {
             owner,
             no,
             backing,
-            size: AtomicU64::new(size_bytes),
             resizing: Mutex::new(()),
-            errors: AtomicU64::new(0),
             writable,
             write_back: AtomicU8::new(WriteBack::Background as u8),
             id,
@@ -169,8 +152,13 @@ impl Inner {
         self.writable
     }
 
+    #[inline(always)]
+    fn size(&self) -> &AtomicU64 {
+        &self.backing.size
+    }
+
     pub(crate) fn len(&self) -> u64 {
-        self.size.load(Ordering::SeqCst)
+        self.size().load(Ordering::SeqCst)
     }
 
     #[inline]
@@ -199,7 +187,7 @@ impl Inner {
         Place { segment: Number(self.no), index }
     }
 
-    fn check_here(&self) -> io::Result<()> {
+    pub(crate) fn check_here(&self) -> io::Result<()> {
         // Its frames are the parent's, and so are the threads that would serve it.
         if self.backing.frames.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
     }
@@ -213,6 +201,17 @@ impl Inner {
         want: u64,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
+        self.with_page_if(index, how, want, Patience::ForHolders, f)
+    }
+
+    fn with_page_if<T>(
+        &self,
+        index: u64,
+        how: Use,
+        want: u64,
+        patience: Patience,
+        f: impl FnOnce(Frame<'_>) -> T,
+    ) -> Result<Option<T>, PortError> {
         let engine = &self.shared().engine;
         let place = self.place(index);
         if let Some(frame) = self.backing.frames.try_use(engine, place, how) {
@@ -220,7 +219,7 @@ impl Inner {
             engine.touched(place);
             return Ok(Some(result));
         }
-        self.with_page_slowly(place, how, want, f)
+        self.with_page_slowly(place, how, want, patience, f)
     }
 
     #[cold]
@@ -229,12 +228,13 @@ impl Inner {
         place: Place,
         how: Use,
         want: u64,
+        patience: Patience,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
         if !self.backing.frames.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
-        self.begin_use(place, how, want, f)
+        self.begin_use(place, how, want, patience, f)
     }
 
     /// Begins to use a page, whatever that takes, and does something with its frame before what
@@ -244,11 +244,12 @@ impl Inner {
         place: Place,
         how: Use,
         want: u64,
+        patience: Patience,
         f: impl FnOnce(Frame<'f>) -> T,
     ) -> Result<Option<T>, PortError> {
         let engine = &self.shared().engine;
         let mut after = After::nothing();
-        let used = engine.use_page(place, how, want, &mut after);
+        let used = engine.use_page(place, how, want, patience, &mut after);
         let begun = |page| self.backing.frames.begun(engine, place, page, how);
         let result = used.and_then(|page| page.map(begun).transpose()).map(|frame| frame.map(f));
         engine.after(after);
@@ -259,7 +260,7 @@ impl Inner {
     pub(crate) fn hold(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
         let frame = self.hold_any(index, how, want)?;
         // Who makes the segment shorter looks for holds after it says so.
-        Ok(frame.filter(|_| index * self.page_bytes() < self.size.load(Ordering::SeqCst)))
+        Ok(frame.filter(|_| index * self.page_bytes() < self.len()))
     }
 
     fn hold_any(&self, index: u64, how: Use, want: u64) -> io::Result<Option<Frame<'_>>> {
@@ -270,7 +271,29 @@ impl Inner {
             return Ok(Some(frame));
         }
         self.check_here()?;
-        self.begin_use(place, how, want, |frame| frame).map_err(io_error)
+        self.begin_use(place, how, want, Patience::ForHolders, |frame| frame).map_err(io_error)
+    }
+
+    /// How many bytes of a page that the caller holds lie before the end: the others are nobody's. It
+    /// is not cut any more. `None`: somebody changes the length this moment.
+    pub(crate) fn held_bytes(&self, index: u64) -> Option<usize> {
+        let page = self.page_bytes();
+        let before_end = || self.len().saturating_sub(index * page).min(page);
+        if before_end() < page {
+            let _resizing = self.resizing.try_lock().ok()?;
+            return Some(before_end() as usize);
+        }
+        Some(page as usize)
+    }
+
+    /// Waits until nobody changes the length, with nothing in hand.
+    pub(crate) fn await_length(&self) {
+        drop(self.resizing());
+    }
+
+    /// Waits until a page can be written to, as far as that can be said, with nothing in hand.
+    pub(crate) fn await_holders(&self, index: u64) {
+        self.shared().engine.await_holders(self.place(index), Use::Write);
     }
 
     /// Whether so many pages may be pinned at once.
@@ -297,7 +320,8 @@ impl Inner {
                 }
             }
             let rest = (buf.len() + within).div_ceil(page as usize) as u64;
-            let copied = self.with_page_slowly(self.place(at / page), Use::Read, rest, |frame| {
+            let (place, patience) = (self.place(at / page), Patience::ForHolders);
+            let copied = self.with_page_slowly(place, Use::Read, rest, patience, |frame| {
                 self.backing.frames.copy_newcomer(&frame, within, &mut buf[..len]);
             });
             match copied {
@@ -312,7 +336,17 @@ impl Inner {
 
     /// Writes within the segment's present length; returns fewer bytes when it became shorter
     /// meanwhile, or for an error behind the first page.
-    pub(crate) fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
+    fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
+        self.write_if(buf, offset, Patience::ForHolders)
+    }
+
+    /// The same with so much patience.
+    pub(crate) fn write_if(
+        &self,
+        buf: &[u8],
+        offset: u64,
+        patience: Patience,
+    ) -> Result<usize, PortError> {
         let engine = &self.shared().engine;
         let page = self.page_bytes() as usize;
         let mut done = 0;
@@ -323,7 +357,7 @@ impl Inner {
             let whole = (buf.len() - done) / page * page;
             let written = if within == 0 && whole > 0 && !self.backing.frames.is_resident(index) {
                 engine
-                    .overwrite(self.place(index), &buf[done..done + whole])
+                    .overwrite(self.place(index), &buf[done..done + whole], patience)
                     .map(|p| p as usize * page)
             } else {
                 Ok(0)
@@ -332,12 +366,12 @@ impl Inner {
             let written = match written {
                 Ok(0) => {
                     let piece = &buf[done..done + len];
-                    let copied = self.with_page(index, Use::Write, 1, |mut frame| {
+                    let copied = self.with_page_if(index, Use::Write, 1, patience, |mut frame| {
                         // The segment may have become shorter since its length was looked at.
-                        if at + len as u64 > self.size.load(Ordering::SeqCst) {
+                        if at + len as u64 > self.len() {
                             return false;
                         }
-                        frame.bytes_mut()[within..within + len].copy_from_slice(piece);
+                        frame.part_mut(within..within + len).copy_from_slice(piece);
                         true
                     });
                     copied.map(|copied| if copied == Some(true) { len } else { 0 })
@@ -368,17 +402,19 @@ impl Inner {
 
     /// Makes the segment longer. The caller holds `resizing`.
     fn grow(&self, to: u64) -> io::Result<()> {
-        let from = self.size.load(Ordering::SeqCst);
+        let from = self.len();
         if to <= from {
             return Ok(());
         }
         if to > SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
+        let engine = &self.shared().engine;
+        // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
+        // could be written back to where they are.
+        engine.zero_behind(self.no, from);
         self.backing.store.set_len(to)?;
-        // What a mapping stored behind the old end is no content of the new bytes.
-        self.zero_behind(from)?;
-        self.shared().engine.refresh_size(self.no, true);
+        engine.refresh_size(self.no, true);
         self.follow_length();
         Ok(())
     }
@@ -386,16 +422,17 @@ impl Inner {
     /// Makes the segment shorter. The caller holds `resizing`.
     fn shrink(&self, to: u64) -> io::Result<()> {
         let engine = &self.shared().engine;
-        let before = self.size.load(Ordering::SeqCst);
-        let first_gone = to.div_ceil(self.page_bytes());
-        if engine.any_held(self.no, first_gone..u64::MAX) {
+        let before = self.len();
+        // Of a page that is held nobody knows which bytes: it is not cut in two either.
+        let held = || engine.last_held(self.no, to / self.page_bytes()..u64::MAX).is_some();
+        if held() {
             return Err(Errno::BUSY.into());
         }
         // From now on nobody uses what will be gone; who does already, is waited for.
-        self.size.store(to, Ordering::SeqCst);
-        if engine.any_held(self.no, first_gone..u64::MAX) {
+        self.size().store(to, Ordering::SeqCst);
+        if held() {
             // Somebody was faster.
-            self.size.store(before, Ordering::SeqCst);
+            self.size().store(before, Ordering::SeqCst);
             return Err(Errno::BUSY.into());
         }
         let result = engine
@@ -408,52 +445,74 @@ impl Inner {
                 result
             });
         if result.is_err() {
-            self.size.store(before, Ordering::SeqCst);
-        } else {
-            self.zero_behind(to)?;
+            self.size().store(before, Ordering::SeqCst);
         }
         self.follow_length();
         result
     }
 
-    /// Zeroes what a cached last page holds behind the end.
-    fn zero_behind(&self, end: u64) -> io::Result<()> {
-        let page = self.page_bytes();
-        let within = (end % page) as usize;
-        if within == 0 || !self.shared().engine.is_cached(self.no, end / page) {
-            return Ok(());
-        }
-        let zeroed = self.with_page(end / page, Use::Write, 1, |mut frame| {
-            frame.bytes_mut()[within..].fill(0);
-        });
-        zeroed.map(drop).map_err(io_error)
-    }
-
     fn follow_length(&self) {
         if let Some(version) = self.shared().engine.file_version(self.no) {
-            self.size.store(version.size_bytes, Ordering::SeqCst);
+            self.size().store(version.size_bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Somebody else may have made the store shorter: the engine may know from now on, as far as
+    /// nobody holds what is gone. The caller holds `resizing`.
+    fn allow_shorter(&self) {
+        let before = self.len();
+        let Some(now) = self.backing.store.len().ok().filter(|now| *now < before) else { return };
+        // From now on nobody begins to hold what is gone.
+        self.size().store(now, Ordering::SeqCst);
+        let page = self.page_bytes();
+        if let Some(last) = self.shared().engine.last_held(self.no, now / page..u64::MAX) {
+            // Another time; that page, and what lies before it, stays as it is.
+            self.size().store(((last + 1) * page).min(before), Ordering::SeqCst);
         }
     }
 
     /// Drops clean pages if somebody else changed the store, and follows its length.
     pub(crate) fn look_for_changes(&self) {
         let _resizing = self.resizing();
+        self.allow_shorter();
         self.shared().engine.look_for_changes(self.no);
         self.follow_length();
     }
 
-    pub(crate) fn write_back(&self, pages: Range<u64>) -> io::Result<()> {
-        self.check_here()?;
-        self.shared().engine.flush(self.no, pages).map_err(|error| {
-            count_error(&self.errors, error);
-            io_error(error)
-        })
+    fn refresh(&self) -> bool {
+        let _resizing = self.resizing();
+        self.allow_shorter();
+        let foreign = self.shared().engine.refresh_size(self.no, false);
+        self.follow_length();
+        foreign
     }
 
-    pub(crate) fn sync(&self) -> io::Result<()> {
-        self.backing.store.sync().inspect_err(|error| {
-            count_error(&self.errors, crate::library::store::port_error(error));
-        })
+    /// Writes dirty pages back. An error is noted for those who ask for it.
+    fn write_back(&self, pages: Range<u64>) {
+        let _ = self.shared().engine.write_out(self.no, pages);
+    }
+
+    /// Makes durable what was written back; the same of errors.
+    fn sync(&self) {
+        if let Err(error) = self.backing.store.sync() {
+            self.shared().engine.note_error(self.no, port_error(&error));
+        }
+    }
+
+    /// What a new handle has heard of errors: as a new descriptor, of those that somebody heard of.
+    pub(crate) fn errors_so_far(&self) -> u64 {
+        self.shared().engine.errors_so_far(self.no)
+    }
+
+    fn tell_error(&self, heard: &mut u64) -> io::Result<()> {
+        self.shared().engine.tell_error(self.no, heard).map_err(io_error)
+    }
+
+    /// Writes all back and makes it durable, for somebody who has heard of so many errors.
+    pub(crate) fn flush(&self, heard: &mut u64) -> io::Result<()> {
+        self.write_back(0..u64::MAX);
+        self.sync();
+        self.tell_error(heard)
     }
 }
 
@@ -477,8 +536,12 @@ impl Drop for Inner {
 
 impl Segment {
     pub(crate) fn of(inner: Arc<Inner>, writable: bool) -> Segment {
-        // As a new descriptor, it hears of errors that nobody has heard of.
-        Segment { inner, writable, told: AtomicU64::new(0) }
+        let heard = Mutex::new(inner.errors_so_far());
+        Segment { inner, writable, heard }
+    }
+
+    fn heard(&self) -> MutexGuard<'_, u64> {
+        self.heard.lock().expect("heard")
     }
 
     /// Whether this is the process that opened it, and no forked child.
@@ -493,7 +556,7 @@ impl Segment {
 
     /// Its length in bytes.
     pub fn len(&self) -> u64 {
-        self.inner.size.load(Ordering::SeqCst)
+        self.inner.len()
     }
 
     /// Whether it has no bytes.
@@ -548,13 +611,13 @@ impl Segment {
     #[inline(always)]
     fn is_plain(&self, buf: &[u8], offset: u64) -> bool {
         let end = offset.wrapping_add(buf.len() as u64);
-        end > offset && end <= self.inner.size.load(Ordering::Acquire) && !may_be_managed(buf)
+        end > offset && end <= self.inner.size().load(Ordering::Acquire) && !may_be_managed(buf)
     }
 
     /// Reads whatever is asked for.
     #[inline(never)]
     fn read_any(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let size = self.inner.size.load(Ordering::Acquire);
+        let size = self.inner.size().load(Ordering::Acquire);
         let len = size.saturating_sub(offset).min(buf.len() as u64) as usize;
         if len == 0 {
             return self.nothing_to_read(offset);
@@ -668,7 +731,7 @@ impl Segment {
             let full = first / self.page_bytes()..end / self.page_bytes();
             if !full.is_empty() {
                 // An error is told by the next flush, as one in the background.
-                let _ = self.inner.write_back(full);
+                self.inner.write_back(full);
             }
         }
         Ok(written)
@@ -681,7 +744,7 @@ impl Segment {
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
-            let size = inner.size.load(Ordering::SeqCst);
+            let size = inner.len();
             let written = if end <= size {
                 inner.write(&buf[done..], at).map_err(io_error)
             } else {
@@ -689,9 +752,7 @@ impl Segment {
             };
             match written {
                 // It became shorter meanwhile: look again.
-                Ok(n) if done + n < buf.len() && end > inner.size.load(Ordering::SeqCst) => {
-                    done += n
-                }
+                Ok(n) if done + n < buf.len() && end > inner.len() => done += n,
                 Ok(n) => return Ok(done + n),
                 Err(error) if done == 0 => return Err(error),
                 Err(_) => break,
@@ -704,7 +765,7 @@ impl Segment {
     fn write_behind(&self, buf: &[u8], at: u64, end: u64) -> io::Result<usize> {
         let inner = &*self.inner;
         let _resizing = inner.resizing();
-        let before = inner.size.load(Ordering::SeqCst);
+        let before = inner.len();
         inner.grow(end)?;
         let written = inner.write(buf, at).map_err(io_error);
         // The segment ends behind what was written, as if no more had been asked for.
@@ -736,15 +797,16 @@ impl Segment {
     }
 
     /// Sets the length: `ftruncate(2)`. What is cut off is gone, and not written back; what is
-    /// gained reads as zeros.
+    /// gained reads as zeros. Waits for nobody's pins: pages that are pinned are not cut, and a segment
+    /// grows beside them.
     ///
     /// # Errors
-    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go is pinned; the store's.
+    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go, or be cut in two, is pinned,
+    /// whichever of its bytes; the store's.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();
-        let size = self.inner.size.load(Ordering::SeqCst);
-        if len < size { self.inner.shrink(len) } else { self.inner.grow(len) }
+        if len < self.inner.len() { self.inner.shrink(len) } else { self.inner.grow(len) }
     }
 
     /// Writes dirty pages back and makes them durable: `fdatasync(2)`. Waits for pages that are
@@ -754,9 +816,10 @@ impl Segment {
     /// The store's, now or in any write-back since this handle was last told; once per handle, as
     /// the kernel does. Pages that could not be written stay in memory, dirty.
     pub fn flush(&self) -> io::Result<()> {
-        let _ = self.inner.write_back(0..u64::MAX);
-        let _ = self.inner.sync();
-        self.tell_error()
+        self.inner.check_here()?;
+        self.inner.write_back(0..u64::MAX);
+        self.inner.sync();
+        self.inner.tell_error(&mut self.heard())
     }
 
     /// Writes dirty pages of a byte range back, without making them durable.
@@ -764,8 +827,9 @@ impl Segment {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn write_back(&self, range: Range<u64>) -> io::Result<()> {
-        let _ = self.inner.write_back(self.inner.pages_of(&range));
-        self.tell_error()
+        self.inner.check_here()?;
+        self.inner.write_back(self.inner.pages_of(&range));
+        self.inner.tell_error(&mut self.heard())
     }
 
     /// Says when dirty pages are written back. With [`WriteBack::OnCommit`], all that is written
@@ -806,28 +870,19 @@ impl Segment {
         Ok(())
     }
 
-    fn tell_error(&self) -> io::Result<()> {
-        self.inner.check_here()?;
-        let now = self.inner.errors.load(Ordering::Acquire);
-        if self.told.swap(now, Ordering::AcqRel) == now {
-            return Ok(());
-        }
-        Err(io::Error::from_raw_os_error(now as u32 as i32))
-    }
-
     /// Follows changes of the store by others: its length, and clean pages are dropped if its
     /// [`version`](crate::library::Store::version) is not the one that our own writes led to. True
     /// if somebody changed it. Also done when a file is opened again, when something is written
     /// back, and every write-back period.
     ///
+    /// Where somebody made it shorter, pages that are pinned stay as they are until they are let go, and
+    /// so long the segment reaches to the last of them.
+    ///
     /// # Errors
     /// `EOWNERDEAD`: in a forked child.
     pub fn refresh(&self) -> io::Result<bool> {
         self.inner.check_here()?;
-        let _resizing = self.inner.resizing();
-        let foreign = self.inner.shared().engine.refresh_size(self.inner.no, false);
-        self.inner.follow_length();
-        Ok(foreign)
+        Ok(self.inner.refresh())
     }
 
     /// Fetches what is absent of a byte range, as far as a quarter of the frames; returns how many

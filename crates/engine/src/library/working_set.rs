@@ -38,8 +38,9 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// Those of writing a file.
+    /// Those of writing a file; `EOWNERDEAD`: in a forked child.
     pub fn save_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
+        self.check_here()?;
         let path = path.as_ref();
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
@@ -78,9 +79,10 @@ impl Cache {
     /// of this size will do. Returns how many pages are in memory because of it.
     ///
     /// # Errors
-    /// Those of reading a file, or `InvalidData`: it is no trace, or of pages of another size.
-    /// (What is not there any more, or cannot be read, is passed over.)
+    /// Those of reading a file, or `InvalidData`: it is no trace, or of pages of another size;
+    /// `EOWNERDEAD`: in a forked child. (What is not there any more, or cannot be read, is passed over.)
     pub fn load_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
+        self.check_here()?;
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         let input = BufReader::new(File::open(path)?);
         let mut trace = TraceReader::new(input).map_err(|e| invalid(e.to_string()))?;

@@ -4,11 +4,15 @@
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
-use pagekeeper::library::{Advice, Builder, Cache, Options, PolicySpec, Segment, WriteBack};
+use pagekeeper::library::{Advice, Builder, Cache, Options, PolicySpec, Segment, Store, WriteBack};
 use proptest::prelude::*;
+use std::fs::File;
 use std::io;
-use std::sync::Arc;
+use std::os::fd::{AsRawFd, FromRawFd};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 const EBADF: i32 = 9;
 const EBUSY: i32 = 16;
@@ -38,6 +42,38 @@ fn tiny_of(page: usize, workers: usize, policy: &str) -> Cache {
 
 fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
+}
+
+/// Runs what must not wait for ever.
+fn in_time<T: Send + 'static>(run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = mpsc::channel();
+    let thread = std::thread::spawn(move || drop(done.send(run())));
+    match is_done.recv_timeout(Duration::from_secs(60)) {
+        Ok(result) => {
+            thread.join().unwrap();
+            result
+        }
+        Err(mpsc::RecvTimeoutError::Timeout) => panic!("it waits for ever"),
+        Err(mpsc::RecvTimeoutError::Disconnected) => {
+            std::panic::resume_unwind(thread.join().unwrap_err())
+        }
+    }
+}
+
+/// Runs something in a forked child that ends without destructors; what it returns.
+fn in_child(run: impl FnOnce() -> i32) -> i32 {
+    // SAFETY: the child has one thread, and no other of the parent's holds a lock of the allocator
+    // that the C library does not look after; it ends without destructors of the parent's.
+    let pid = unsafe { libc::fork() };
+    if pid == 0 {
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(result.unwrap_or(101)) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child just made.
+    unsafe { libc::waitpid(pid, &mut status, 0) };
+    if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { -status }
 }
 
 proptest! {
@@ -398,6 +434,102 @@ fn each_handle_is_told_of_an_error_once() {
     assert_eq!(chaos.syncs.load(Ordering::SeqCst), 5);
 }
 
+/// A file whose next write-backs fail, by `EPERM`, for good.
+fn file_of_memory(len: usize) -> File {
+    // SAFETY: makes a descriptor, which nobody else has.
+    let file = unsafe {
+        let fd = libc::memfd_create(c"file".as_ptr(), libc::MFD_ALLOW_SEALING);
+        assert!(fd >= 0);
+        File::from_raw_fd(fd)
+    };
+    file.set_len(len as u64).unwrap();
+    file
+}
+
+fn write_no_more(file: &File) {
+    // SAFETY: a system call that changes no memory.
+    let sealed = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_WRITE) };
+    assert_eq!(sealed, 0);
+}
+
+/// A handle that was opened after an error had been told, and what could not be written was no longer
+/// wanted, was told of it by its first flush.
+#[test]
+fn a_new_handle_hears_only_of_errors_that_nobody_heard_of() {
+    const EPERM: i32 = 1;
+    let file = file_of_memory(4 * PAGE);
+    let cache = tiny(0, "lru");
+    let open = || cache.open_file(&file, true, "file").unwrap();
+    let one = open();
+    one.write_all_at(b"lost", 0).unwrap();
+    write_no_more(&file);
+    assert_eq!(errno(one.flush()), Some(EPERM));
+    one.discard(0..4 * PAGE as u64).unwrap();
+    one.flush().unwrap();
+    let late = open();
+    late.flush().unwrap();
+    // Nobody waits for what is written because it is full.
+    one.set_write_back(WriteBack::WhenFull).unwrap();
+    one.write_all_at(&[7; PAGE], 0).unwrap();
+    one.discard(0..4 * PAGE as u64).unwrap();
+    let heir = open();
+    for handle in [&heir, &late, &one] {
+        assert_eq!(errno(handle.flush()), Some(EPERM), "nobody heard of that one");
+        handle.flush().unwrap();
+    }
+    open().flush().unwrap();
+}
+
+/// A store whose first write fails when it is told so, and whose second one succeeds then.
+struct OneFailure {
+    writes: AtomicU64,
+    may_end: [Mutex<mpsc::Receiver<()>>; 2],
+}
+
+impl Store for OneFailure {
+    fn len(&self) -> io::Result<u64> {
+        Ok(PAGE as u64)
+    }
+
+    fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
+        pages.fill(0);
+        Ok(PAGE)
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        let write = self.writes.fetch_add(1, Ordering::SeqCst) as usize;
+        let _ = self.may_end[write].lock().unwrap().recv();
+        if write == 0 { Err(io::Error::from_raw_os_error(ENOSPC)) } else { Ok(()) }
+    }
+}
+
+/// Two flushes that met one error both counted it, so that the first was told of it again.
+#[test]
+fn an_error_that_two_flushes_meet_is_one() {
+    let (fail, may_fail) = mpsc::channel();
+    let (succeed, may_succeed) = mpsc::channel();
+    let may_end = [Mutex::new(may_fail), Mutex::new(may_succeed)];
+    let store = Arc::new(OneFailure { writes: AtomicU64::new(0), may_end });
+    let cache = tiny(0, "lru");
+    let one = cache.open_store(store.clone(), "fails once").unwrap();
+    let two = one.clone();
+    one.write_all_at(b"kept", 0).unwrap();
+    std::thread::scope(|scope| {
+        let first = scope.spawn(|| errno(one.flush()));
+        while store.writes.load(Ordering::SeqCst) == 0 {
+            std::thread::yield_now();
+        }
+        let second = scope.spawn(|| errno(two.flush()));
+        std::thread::sleep(Duration::from_millis(100));
+        fail.send(()).unwrap();
+        assert_eq!(first.join().unwrap(), Some(ENOSPC));
+        succeed.send(()).unwrap();
+        assert_eq!(second.join().unwrap(), Some(ENOSPC));
+    });
+    one.flush().unwrap();
+    two.flush().unwrap();
+}
+
 /// A policy chooses among what is not pinned, however little that is.
 #[test]
 fn pinned_pages_stay_and_others_go() {
@@ -664,6 +796,117 @@ fn a_forked_child_is_refused() {
     assert_eq!(&buf, b"parent");
 }
 
+fn refused<T>(result: io::Result<T>) -> bool {
+    result.is_err_and(|error| error.raw_os_error() == Some(EOWNERDEAD))
+}
+
+/// A child could open segments in its copy of a cache. The words of pages are shared, and what is known
+/// of them is not: parent and child both gave out the same pages, and the parent read zeros where its
+/// file had something. What the child set aside of the budget it took from its parent's frames.
+#[test]
+fn a_forked_child_opens_nothing_and_takes_nothing_away() {
+    const PAGES: usize = 12;
+    let (file, other) = (numbered_file(PAGES), numbered_file(PAGES));
+    let directory = tempfile::tempdir().unwrap();
+    let created = directory.path().join("created");
+    let cache = tiny(0, "lru");
+    let _reserved = cache.reserve(PAGE as u64).unwrap();
+    let first = cache.open(file.path(), Options::new()).unwrap();
+    let mut all = [0; PAGES * PAGE];
+    first.read_exact_at(&mut all, 0).unwrap();
+    let scratch = cache.scratch(4 * PAGE as u64).unwrap();
+    let failed = in_child(|| {
+        let mut page = [0; PAGE];
+        let mut read = |opened: io::Result<Segment>| {
+            let _ = opened.as_ref().map(|segment| segment.read_at(&mut page, 0));
+            refused(opened)
+        };
+        let memory = Chaos::new(PAGE);
+        let saved = directory.path().join("saved");
+        let own = tiny(0, "lru").scratch(4 * PAGE as u64).unwrap();
+        own.write_all_at(&[5; PAGE], 0).unwrap();
+        let results = [
+            read(cache.open(other.path(), Options::new())),
+            read(cache.open(file.path(), Options::new())),
+            read(cache.open(&created, Options::new().create(true))),
+            read(cache.open_file(other.as_file(), true, "other")),
+            read(cache.open_store(ChaosStore(memory), "chaos")),
+            read(cache.scratch(PAGE as u64)),
+            refused(cache.reserve(10 * PAGE as u64)),
+            refused(cache.flush()),
+            refused(cache.save_working_set(&saved)),
+            refused(cache.load_working_set(file.path())),
+            refused(cache.set_policy(PolicySpec::parse("mru").unwrap())),
+            refused(own.migrate(0..1, &scratch, 0)),
+            refused(scratch.migrate(0..1, &own, 0)),
+            refused(scratch.migrate(0..0, &own, 0)),
+            refused(scratch.pin(0..1)),
+            refused(scratch.pin(0..u64::MAX)),
+            refused(scratch.pin_mut(0..1)),
+            refused(scratch.flush()),
+            refused(scratch.write_back(0..1)),
+            refused(scratch.refresh()),
+            refused(scratch.prefetch(0..1)),
+            refused(scratch.advise(0..1, Advice::DontNeed)),
+            refused(scratch.advise(0..1, Advice::WillNeed)),
+            refused(scratch.advise(0..1, Advice::Needed)),
+            refused(scratch.discard(0..1)),
+            refused(scratch.attributes(0..1)),
+            refused(scratch.set_write_back(WriteBack::OnCommit)),
+            refused(scratch.write_at(&[1; PAGE], 0)),
+            refused(scratch.read_at(&mut [0; 3 * PAGE], 0)),
+            !created.exists() && !saved.exists(),
+            cache.stats().policy.is_empty(),
+        ];
+        cache.set_budget(PAGE as u64);
+        let failed = results.iter().position(|is_right| !is_right);
+        failed.map_or(0, |at| at as i32 + 1)
+    });
+    first.read_exact_at(&mut all, 0).unwrap();
+    check_pages(&all, 0);
+    let second = cache.open(other.path(), Options::new()).unwrap();
+    second.read_exact_at(&mut all, 0).unwrap();
+    check_pages(&all, 0);
+    scratch.read_exact_at(&mut all[..PAGE], 0).unwrap();
+    assert_eq!(all[..PAGE], [0; PAGE]);
+    assert_eq!(failed, 0, "an operation that was not refused in the child, counted from one");
+}
+
+/// A child that let go of its copy of a cache without threads unmapped the addresses where its parent
+/// has frames: by then its own.
+#[test]
+fn a_forked_child_lets_go_of_a_cache_and_keeps_its_own_memory() {
+    let cache = tiny(0, "lru");
+    let scratch = cache.scratch(8 * PAGE as u64).unwrap();
+    scratch.write_all_at(&[7; 8 * PAGE], 0).unwrap();
+    let mut all = [0; 8 * PAGE];
+    scratch.read_exact_at(&mut all, 0).unwrap();
+    let child = in_child(|| {
+        // Where its parent's frames are mapped there is room.
+        let own: Vec<_> = (0..4)
+            .map(|_| {
+                let segment = tiny(0, "mru").scratch(8 * PAGE as u64).unwrap();
+                segment.write_all_at(&[5; 8 * PAGE], 0).unwrap();
+                segment.read_exact_at(&mut all, 0).unwrap();
+                segment
+            })
+            .collect();
+        drop((scratch.clone(), cache.clone()));
+        // SAFETY: the child's copies, which it uses no more.
+        unsafe {
+            drop((std::ptr::read(&scratch), std::ptr::read(&cache)));
+        }
+        let is_there = |segment: &Segment| {
+            all.fill(0);
+            segment.read_exact_at(&mut all, 0).is_ok() && all == [5; 8 * PAGE]
+        };
+        i32::from(!own.iter().all(is_there))
+    });
+    assert_eq!(child, 0);
+    scratch.read_exact_at(&mut all, 0).unwrap();
+    assert_eq!(all, [7; 8 * PAGE]);
+}
+
 /// A file that was closed stayed taken as long as any child lived that was forked meanwhile.
 #[test]
 fn a_file_is_given_up_though_a_child_lives() {
@@ -758,6 +1001,248 @@ fn pages_move_with_what_they_hold() {
     assert_eq!(page, [6; PAGE]);
     to.read_exact_at(&mut page, 5 * 4096).unwrap();
     assert!(page.iter().all(|b| *b == 6 || *b == 0), "the scratch file's");
+}
+
+/// Whoever moved a page waited for the other segment's with its own page held: two that moved pages
+/// towards each other waited for ever.
+#[test]
+fn pages_move_towards_each_other() {
+    in_time(|| {
+        let cache = tiny(1, "lru");
+        let [one, two] = [1u8, 2].map(|no| {
+            let segment = cache.scratch(2 * PAGE as u64).unwrap();
+            segment.write_all_at(&[no; 2 * PAGE], 0).unwrap();
+            segment
+        });
+        let moves = |from: &Segment, to: &Segment| {
+            for _ in 0..5000 {
+                assert_eq!(from.migrate(0..2, to, 0).unwrap(), 2);
+            }
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| moves(&one, &two));
+            scope.spawn(|| moves(&two, &one));
+        });
+        for segment in [&one, &two] {
+            let mut pages = [9; 2 * PAGE];
+            segment.read_exact_at(&mut pages, 0).unwrap();
+            for page in pages.chunks(PAGE) {
+                assert!(page[0] < 3 && page.iter().all(|byte| *byte == page[0]), "half a page");
+            }
+        }
+    });
+}
+
+/// It waited for guards of the page that it moves to as well, with its own page held: nobody could read
+/// that meanwhile.
+#[test]
+fn who_waits_to_move_a_page_holds_none() {
+    in_time(|| {
+        let cache = tiny(1, "lru");
+        let [from, to] = [1u8, 2].map(|no| {
+            let segment = cache.scratch(PAGE as u64).unwrap();
+            segment.write_all_at(&[no; PAGE], 0).unwrap();
+            segment
+        });
+        let pinned = to.pin(0..PAGE as u64).unwrap();
+        std::thread::scope(|scope| {
+            let moved = scope.spawn(|| from.migrate(0..1, &to, 0).unwrap());
+            let mut byte = [0];
+            for _ in 0..50 {
+                std::thread::sleep(Duration::from_millis(1));
+                from.read_exact_at(&mut byte, 5).unwrap();
+                from.write_all_at(&[3], 5).unwrap();
+            }
+            assert_eq!(*pinned, [2; PAGE]);
+            drop(pinned);
+            assert_eq!(moved.join().unwrap(), 1);
+        });
+        let mut page = [0; PAGE];
+        to.read_exact_at(&mut page, 0).unwrap();
+        assert_eq!(page[..6], [1, 1, 1, 1, 1, 3]);
+    });
+}
+
+#[test]
+fn a_last_page_moves_up_to_its_end() {
+    let cache = tiny(0, "lru");
+    let [from, to] = [100, 2 * PAGE as u64].map(|len| cache.scratch(len).unwrap());
+    from.write_all_at(&[7; 100], 0).unwrap();
+    to.write_all_at(&[9; 2 * PAGE], 0).unwrap();
+    assert_eq!(from.migrate(0..1, &to, 0).unwrap(), 1);
+    let mut page = [1; PAGE];
+    to.read_exact_at(&mut page, 0).unwrap();
+    assert!(page[..100] == [7; 100] && page[100..] == [0; PAGE - 100]);
+    from.read_exact_at(&mut page[..100], 0).unwrap();
+    assert_eq!(page[..100], [0; 100]);
+}
+
+/// A segment that became shorter cleared what it cut off of its last page while somebody had a
+/// reference to it, and then waited for that guard, for ever if it was the thread's own.
+#[test]
+fn a_page_is_not_cut_in_two_while_it_is_pinned() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(3 * PAGE as u64).unwrap();
+        segment.write_all_at(&[7; 3 * PAGE], 0).unwrap();
+        let shared = segment.pin(0..PAGE as u64).unwrap();
+        assert_eq!(errno(segment.set_len(100)), Some(EBUSY));
+        assert_eq!(*shared, [7; PAGE]);
+        drop(shared);
+        let mut alone = segment.pin_mut(0..PAGE as u64).unwrap();
+        let cut = || errno(segment.set_len(100));
+        let other = std::thread::scope(|scope| scope.spawn(cut).join().unwrap());
+        assert_eq!(other, Some(EBUSY));
+        assert_eq!(*alone, [7; PAGE]);
+        alone.fill(8);
+        assert_eq!(segment.len(), 3 * PAGE as u64);
+        // What lies behind it goes.
+        segment.set_len(PAGE as u64).unwrap();
+        drop(alone);
+        segment.set_len(100).unwrap();
+        segment.set_len(PAGE as u64).unwrap();
+        let mut page = [1; PAGE];
+        segment.read_exact_at(&mut page, 0).unwrap();
+        assert!(page[..100] == [8; 100] && page[100..] == [0; PAGE - 100]);
+    });
+}
+
+/// Making a segment longer waited for guards of the page that it ended in, also for those of its own
+/// thread.
+#[test]
+fn a_segment_grows_beside_guards_of_its_last_page() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(100).unwrap();
+        segment.write_all_at(&[7; 100], 0).unwrap();
+        let mut page = [1; PAGE];
+        for exclusive in [false, true] {
+            segment.set_len(100).unwrap();
+            let shared = (!exclusive).then(|| segment.pin(0..100).unwrap());
+            let alone = exclusive.then(|| segment.pin_mut(0..100).unwrap());
+            segment.set_len(2 * PAGE as u64).unwrap();
+            assert_eq!(segment.write_at(b"far out", 4 * PAGE as u64).unwrap(), 7);
+            assert_eq!(segment.len(), 4 * PAGE as u64 + 7);
+            assert!(shared.as_deref().or(alone.as_deref()).unwrap() == [7; 100]);
+            drop((shared, alone));
+            segment.read_exact_at(&mut page, 0).unwrap();
+            assert!(page[..100] == [7; 100] && page[100..] == [0; PAGE - 100]);
+        }
+    });
+}
+
+/// Guards come and go while a segment becomes shorter and longer: what they show does not change, and
+/// lies before the end.
+#[test]
+fn guards_and_lengths_agree_in_a_race() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let segment = cache.scratch(PAGE as u64).unwrap();
+        let is_over = AtomicBool::new(false);
+        let pins = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for exclusive in [false, true] {
+                let (segment, is_over, pins) = (segment.clone(), &is_over, &pins);
+                scope.spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        let pinned = match exclusive {
+                            false => segment.pin(0..PAGE as u64).map(|pin| {
+                                let bytes: [u8; PAGE] = (*pin).try_into().unwrap();
+                                std::thread::yield_now();
+                                assert!(*pin == bytes, "changed while it is pinned");
+                            }),
+                            true => segment.pin_mut(0..PAGE as u64).map(|mut pin| {
+                                pin.fill(9);
+                                std::thread::yield_now();
+                                assert!(*pin == [9; PAGE], "changed while it is pinned");
+                            }),
+                        };
+                        match pinned {
+                            Ok(()) => drop(pins.fetch_add(1, Ordering::Relaxed)),
+                            Err(error) => assert_eq!(error.raw_os_error(), Some(EINVAL)),
+                        }
+                    }
+                });
+            }
+            let mut cuts = 0;
+            while cuts < 2000 || pins.load(Ordering::Relaxed) < 2000 {
+                match segment.set_len(100) {
+                    Ok(()) => cuts += 1,
+                    Err(error) => assert_eq!(error.raw_os_error(), Some(EBUSY)),
+                }
+                segment.set_len(PAGE as u64).unwrap();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
+    });
+}
+
+fn set_len_outside(path: &Path, len: usize) {
+    // So that the file's times change.
+    std::thread::sleep(Duration::from_millis(20));
+    let file = File::options().write(true).open(path).unwrap();
+    file.set_len(len as u64).unwrap();
+}
+
+/// A file that somebody else made shorter was followed under guards: bytes that were pinned became
+/// zeros where the new end lay in their page, and pages behind it were waited for, for ever if the
+/// guard was the thread's own.
+#[test]
+fn what_others_cut_off_stays_while_it_is_pinned() {
+    in_time(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [1; 5 * PAGE]).unwrap();
+        let cache = tiny(0, "lru");
+        let segment = cache.open(&path, Options::new().writable(true)).unwrap();
+        let page = PAGE as u64;
+        let behind = segment.pin(3 * page..4 * page).unwrap();
+        let mut cut = segment.pin_mut(page..2 * page).unwrap();
+        cut.fill(2);
+        segment.write_all_at(&[3; PAGE], 2 * page).unwrap();
+        segment.write_all_at(&[3; PAGE], 4 * page).unwrap();
+        set_len_outside(&path, PAGE + 100);
+        assert!(segment.refresh().unwrap());
+        assert!(*behind == [1; PAGE] && *cut == [2; PAGE]);
+        assert_eq!(segment.len(), 4 * page, "up to the last page that is pinned");
+        assert_eq!(errno(segment.pin(4 * page..4 * page + 1)), Some(EINVAL));
+        drop(behind);
+        segment.refresh().unwrap();
+        assert_eq!(segment.len(), 2 * page, "up to the last page that is pinned");
+        assert_eq!(*cut, [2; PAGE]);
+        drop(cut);
+        segment.refresh().unwrap();
+        assert_eq!(segment.len(), page + 100);
+        segment.flush().unwrap();
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), page + 100);
+        segment.set_len(3 * page).unwrap();
+        let mut rest = [1; 2 * PAGE];
+        segment.read_exact_at(&mut rest, page).unwrap();
+        assert!(rest[..100] == [2; 100] && rest[100..] == [0; 2 * PAGE - 100]);
+    });
+}
+
+/// Who writes back in the background waited for the guards of one file, and no other was written.
+#[test]
+fn guards_of_one_segment_hold_up_no_write_back_of_others() {
+    in_time(|| {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        std::fs::write(&path, [1; 2 * PAGE]).unwrap();
+        let builder = builder(TINY_PAGES * PAGE as u64);
+        let cache = builder.write_back_period(Some(Duration::from_millis(10))).build().unwrap();
+        let segment = cache.open(&path, Options::new()).unwrap();
+        let pinned = segment.pin(PAGE as u64..2 * PAGE as u64).unwrap();
+        set_len_outside(&path, 100);
+        let other = cache.scratch(PAGE as u64).unwrap();
+        for round in 0..10 {
+            other.write_all_at(&[round; 8], 0).unwrap();
+            while other.attributes(0..1).unwrap()[0].dirty {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(*pinned, [1; PAGE]);
+    });
 }
 
 /// Looking for changes of the file once waited for guards, and so for its own thread's.
