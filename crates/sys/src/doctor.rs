@@ -136,6 +136,11 @@ impl Mode {
                     "a file that somebody else changes is noticed at the next check only",
                 ),
                 (
+                    Capability::Fanotify,
+                    "what programs outside write while the same file is written back, or written to \
+                     by a program of the run, may be seen late, also under a lock",
+                ),
+                (
                     Capability::MemfdSeals,
                     "a program that attacks the manager can shrink shared state and end the run",
                 ),
