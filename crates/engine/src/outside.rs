@@ -17,7 +17,7 @@ use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// Bytes of inotify's events that are read at once.
@@ -157,8 +157,7 @@ impl Manager {
         let Some(writers) = &watches.writers else { return };
         let own = std::process::id();
         let mut heard = BTreeMap::new();
-        // What is read halfway is read on by the next.
-        let mut buffer = writers.buffer.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buffer = writers.buffer.lock().expect("lock");
         let _ = writers.fanotify.drain(&mut buffer, |event| {
             if event.pid == own {
                 return;
