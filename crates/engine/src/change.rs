@@ -201,7 +201,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Tells programs the version of a file that is not being changed.
-    fn announce(&self, f: &File, file: FileNo) {
+    pub(crate) fn announce(&self, f: &File, file: FileNo) {
         if f.unsettled == 0 {
             // Of a file that was changed outside, no time is the one that programs look for.
             let ctime_ns = if f.foreign.is_stale() { 0 } else { f.version.ctime_ns };
@@ -388,24 +388,31 @@ impl<P: Port> Engine<P> {
         foreign
     }
 
-    fn follow_size(&self, file: FileNo, own: bool, again: &mut Again) -> bool {
+    fn follow_size(&self, file: FileNo, asked_own: bool, again: &mut Again) -> bool {
         // One at a time, or an older look could be followed last.
         let _one = self.resizing.lock().expect("resizing");
         let Ok(mut now) = self.port.version(file) else { return false };
-        let (before, pages_before, own) = {
+        let (before, pages_before, own, is_sure) = {
             let mut core = self.lock();
             let overwritten = core.is_overwritten(file, now);
-            if !own {
+            if !asked_own {
                 core.meet_overwrite(file);
             }
             let Some(f) = core.file(file) else { return false };
             // What is being added now is seen when it is there: the rest of what was the last page
             // may be zeros in memory yet.
             let known = f.fences.iter().map(|fence| fence.size_bytes_max).min();
-            if !own && let Some(known) = known {
+            if !asked_own && let Some(known) = known {
                 now.size_bytes = now.size_bytes.min(known.max(f.version.size_bytes));
             }
-            (f.version, f.pages, own || overwritten)
+            // While pages are written back, it is these that its times are due to, and who else wrote
+            // is heard of.
+            let written = f.is_heard && f.own_writes > 0 && now.size_bytes == f.version.size_bytes;
+            // Unless somebody outside is known to have been there already.
+            let own = (overwritten || written) && !f.foreign.is_stale();
+            // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
+            let is_sure = overwritten && own && !f.is_shared;
+            (f.version, f.pages, asked_own || own, is_sure)
         };
         if now == before {
             let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
@@ -430,9 +437,11 @@ impl<P: Port> Engine<P> {
             self.reread_behind(file, before.size_bytes, again);
         }
         if now.size_bytes > before.size_bytes {
-            self.cut_behind(file, before.size_bytes, |core| self.follow(core, file, now, pages));
+            self.cut_behind(file, before.size_bytes, |core| {
+                self.follow(core, file, now, pages, is_sure);
+            });
         } else {
-            self.follow(&mut self.lock(), file, now, pages);
+            self.follow(&mut self.lock(), file, now, pages, is_sure);
         }
         if !own {
             self.drop_old(file, again);
@@ -481,12 +490,15 @@ impl<P: Port> Engine<P> {
         read.map(|_| ())
     }
 
-    fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64) {
+    fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64, is_sure: bool) {
         let Some(f) = core.file_mut(file) else { return };
         // New length may be a hole.
         f.holes |= now.size_bytes > f.version.size_bytes;
         f.version = now;
         f.pages = pages;
+        if !is_sure {
+            self.doubt(f, file);
+        }
         self.announce(f, file);
         if let Some(overwrites) = &core.overwrites {
             overwrites.follow(file, now.size_bytes);
@@ -565,7 +577,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// The write is done: the times it left are no sign of somebody else.
+    /// The write is done: the times it left are no sign of somebody else. (Nor of its being ours
+    /// alone: see [`changed_outside`](Self::changed_outside).)
     pub(crate) fn end_own_write(&self, file: FileNo) {
         let now = self.port.version(file);
         let mut core = self.lock();
@@ -574,6 +587,7 @@ impl<P: Port> Engine<P> {
         if let Ok(now) = now {
             f.version.mtime_ns = now.mtime_ns;
             f.version.ctime_ns = now.ctime_ns;
+            self.doubt(f, file);
             self.announce(f, file);
         }
     }

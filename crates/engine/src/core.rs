@@ -100,6 +100,13 @@ pub(crate) struct File {
     pub(crate) own_writes: u32,
     /// What somebody outside did to it.
     pub(crate) foreign: Foreign,
+    /// Whoever writes to it by system calls is heard of.
+    pub(crate) is_heard: bool,
+    /// Somebody outside was heard of.
+    pub(crate) is_shared: bool,
+    /// When its change time was last looked at, and may have been due to somebody outside who was not
+    /// heard of yet.
+    pub(crate) doubted_ns: Option<u64>,
     /// Every dirty page, and perhaps some that are clean by now.
     pub(crate) dirty: BTreeSet<u64>,
     /// Storage may lack blocks for some pages: reserve before giving write access.
@@ -131,6 +138,9 @@ impl File {
             unsettlings: 0,
             own_writes: 0,
             foreign: Foreign::default(),
+            is_heard: false,
+            is_shared: false,
+            doubted_ns: None,
             dirty: BTreeSet::new(),
             holes,
             counts: FileCounts::default(),

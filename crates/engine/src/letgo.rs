@@ -257,10 +257,13 @@ impl Manager {
     fn retire(&self, no: FileNo) {
         let id = self.close_slot(no);
         self.engine.retire(no);
-        self.engine.port().remove_file(no);
         if let Some(watches) = &self.watches {
-            watches.remove(no);
+            let live = self.engine.port().file(no);
+            let store = live.as_ref().and_then(|live| live.store());
+            let fd = store.and_then(|store| store.descriptor().ok());
+            watches.remove(no, fd.as_ref().map(|fd| fd.as_fd()));
         }
+        self.engine.port().remove_file(no);
         // While it is open here: with the last descriptor goes the inode, and its number may be
         // another run's new file.
         self.unregister(id);

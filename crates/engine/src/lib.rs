@@ -25,6 +25,7 @@ mod forks;
 mod headroom;
 pub mod heap;
 mod heaps;
+mod hearsay;
 mod holder;
 mod idle;
 mod interject;

@@ -128,6 +128,15 @@ impl Slots {
         self.word(no, offset_of!(wire::Slot, flags)).fetch_or(flags, Ordering::SeqCst);
     }
 
+    fn doubt(&self, no: FileNo, is_doubted: bool) {
+        let flags = self.word(no, offset_of!(wire::Slot, flags));
+        if is_doubted {
+            flags.fetch_or(wire::SLOT_DOUBTED, Ordering::SeqCst);
+        } else {
+            flags.fetch_and(!wire::SLOT_DOUBTED, Ordering::SeqCst);
+        }
+    }
+
     /// The slot is about to be another file's, or free.
     pub fn next_incarnation(&self, no: FileNo) {
         self.word(no, offset_of!(wire::Slot, flags)).store(0, Ordering::SeqCst);
@@ -617,6 +626,18 @@ impl Port for LivePort {
     fn announce(&self, file: FileNo, version: Option<Version>) {
         if let Some(slots) = self.slots.get() {
             slots.announce(file, version);
+        }
+    }
+
+    fn doubt(&self, file: FileNo, is_doubted: bool) {
+        if let Some(slots) = self.slots.get() {
+            slots.doubt(file, is_doubted);
+        }
+    }
+
+    fn shared(&self, file: FileNo) {
+        if let Some(slots) = self.slots.get() {
+            slots.set_flags(file, wire::SLOT_SHARED);
         }
     }
 

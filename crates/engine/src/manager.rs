@@ -299,7 +299,7 @@ impl Manager {
         }
         if self.wait_active(no) {
             // Somebody outside may have changed it since.
-            self.engine.refresh_size(no, false);
+            self.look(no);
             self.allow_writes(no, fd, open_flags);
         } else if stat.version.size_bytes >= self.selection.min_size_bytes.max(1)
             && !self.is_deferred(no)
@@ -564,11 +564,11 @@ impl Manager {
             self.engine.open_file(no, &name, version, sparse);
             self.engine.read_around(no, true);
         }
-        self.set_slot_flags(no, wire::SLOT_ACTIVE);
-        if let Some(watches) = &self.watches {
-            // Without a watch, changes are found at the next open, map, lock or sync.
-            let _ = watches.add(no, fd, false);
+        // Without a watch, changes are found at the next open, map, lock or sync.
+        if self.watches.as_ref().is_some_and(|watches| watches.add(no, fd, false) == Ok(true)) {
+            self.engine.hears(no);
         }
+        self.set_slot_flags(no, wire::SLOT_ACTIVE);
         self.note_if_deleted(no);
         self.wait_for_raw_calls();
         if let Some(store) = self.engine.port().file(no).as_ref().and_then(|live| live.store()) {
@@ -822,7 +822,7 @@ impl Manager {
         if !offset.is_multiple_of(PAGE_BYTES) || len == 0 {
             return None;
         }
-        self.engine.refresh_size(no, false);
+        self.look(no);
         self.tell_witness(no, false);
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
@@ -906,6 +906,8 @@ impl Manager {
 
     /// Ends what a process left open.
     pub(crate) fn client_gone(&self, pid: u32) {
+        // What it wrote is no outsider's.
+        self.hear();
         let (changes, files) = {
             let clients = self.clients.lock().expect("lock");
             clients.get(&pid).map_or_else(Default::default, |client| {

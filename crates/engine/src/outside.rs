@@ -1,82 +1,224 @@
-//! Notices when somebody outside changes a managed file: an inotify watch on each.
+//! Notices when somebody outside changes a managed file: a watch on each.
 //!
-//! Writes and truncations by system calls are seen within milliseconds, ours among them; which is
-//! whose follows from the file's times, noted after each write of our own. Stores through somebody
-//! else's mapping are not reported by the kernel: those are found when the file is next opened,
-//! mapped, locked, synced or written back. Deleted files are noticed too ([`crate::letgo`]).
+//! Writes and truncations by system calls are told of within milliseconds, the run's own among them.
+//! fanotify, where it may be used (root), says who made them, so that whatever somebody outside writes
+//! is known for that ([`crate::hearsay`]). inotify does not: whose a change was follows from the file's
+//! times, noted after each write of our own. Stores through somebody else's mapping are not told of by
+//! the kernel: those are found when the file is next opened, mapped, locked, synced or written back.
+//! Deleted files are noticed too ([`crate::letgo`]), by inotify.
 
 use crate::manager::Manager;
 use crate::port::FileNo;
-use pagekeeper_sys::Errno;
+use pagekeeper_sys::event::EventFd;
+use pagekeeper_sys::fanotify::{self, Fanotify, Modified};
+use pagekeeper_sys::{Errno, clock};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
 
-/// Bytes of events that are read at once.
+/// Bytes of inotify's events that are read at once.
 const EVENTS_BYTES: usize = 4096;
 
 /// How long nobody listens after a file was written to.
 const PAUSE: Duration = Duration::from_millis(1);
 
+/// Who changed a file, as far as that is known.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Who {
+    /// A program of the run, or anybody: its times tell.
+    Anybody,
+    /// Somebody outside, which is noted.
+    Outside,
+}
+
 /// The watches.
 pub(crate) struct Watches {
-    fd: OwnedFd,
-    files: Mutex<HashMap<i32, FileNo>>,
+    inotify: OwnedFd,
+    watched: Mutex<HashMap<i32, FileNo>>,
+    writers: Option<Writers>,
+    /// What was heard, and is to be followed by the thread that watches.
+    heard: Mutex<BTreeMap<FileNo, Who>>,
+    /// Wakes it, when something was heard by another.
+    kick: EventFd,
+}
+
+/// Who writes to which file.
+struct Writers {
+    fanotify: Fanotify,
+    /// The files by their handles. Two of different file systems may have the same one.
+    files: Mutex<HashMap<Box<[u8]>, Vec<FileNo>>>,
+    /// Held until all is noted that was read: who finds nothing to read relies on that.
+    buffer: Mutex<Box<[u8; fanotify::BUFFER_BYTES]>>,
+}
+
+impl Writers {
+    fn new() -> Result<Writers, Errno> {
+        let buffer = Mutex::new(Box::new([0; fanotify::BUFFER_BYTES]));
+        Ok(Writers { fanotify: Fanotify::new()?, files: Mutex::default(), buffer })
+    }
+
+    fn add(&self, no: FileNo, fd: BorrowedFd<'_>) -> Result<(), Errno> {
+        let handle = fanotify::handle_of(fd)?;
+        let mut files = self.files.lock().expect("lock");
+        self.fanotify.add(fd)?;
+        let known = files.entry(handle).or_default();
+        if !known.contains(&no) {
+            known.push(no);
+        }
+        Ok(())
+    }
+
+    fn remove(&self, no: FileNo, fd: Option<BorrowedFd<'_>>) {
+        let mut files = self.files.lock().expect("lock");
+        let mut is_known = false;
+        files.retain(|_, known| {
+            is_known |= known.contains(&no);
+            known.retain(|known| *known != no);
+            !known.is_empty()
+        });
+        if let Some(fd) = fd.filter(|_| is_known) {
+            let _ = self.fanotify.remove(fd);
+        }
+    }
+
+    /// The files that an event is about.
+    fn files(&self, event: &Modified<'_>) -> Vec<FileNo> {
+        let files = self.files.lock().expect("lock");
+        match event.handle {
+            Some(handle) => files.get(handle).cloned().unwrap_or_default(),
+            None => files.values().flatten().copied().collect(),
+        }
+    }
 }
 
 impl Watches {
     pub(crate) fn new() -> Result<Watches, Errno> {
-        let fd = inotify::init(inotify::CreateFlags::CLOEXEC)?;
-        Ok(Watches { fd, files: Mutex::new(HashMap::new()) })
+        Ok(Watches {
+            inotify: inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?,
+            watched: Mutex::default(),
+            writers: Writers::new().ok(),
+            heard: Mutex::default(),
+            kick: EventFd::new()?,
+        })
     }
 
     /// Watches the file behind a descriptor: who writes to it, who removes a name of it, and with
-    /// `closing` who closes it.
-    pub(crate) fn add(&self, no: FileNo, fd: BorrowedFd<'_>, closing: bool) -> Result<(), Errno> {
+    /// `closing` who closes it. Whether whoever writes to it is [heard of](Manager::hear).
+    pub(crate) fn add(&self, no: FileNo, fd: BorrowedFd<'_>, closing: bool) -> Result<bool, Errno> {
+        let is_heard = self.writers.as_ref().is_some_and(|writers| writers.add(no, fd).is_ok());
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
-        let mut files = self.files.lock().expect("lock");
-        let mut what = WatchFlags::MODIFY | WatchFlags::ATTRIB;
+        let mut watched = self.watched.lock().expect("lock");
+        let mut what = WatchFlags::ATTRIB;
+        what.set(WatchFlags::MODIFY, !is_heard);
         what.set(WatchFlags::CLOSE, closing);
-        let watch = inotify::add_watch(&self.fd, path.as_str(), what)?;
-        files.insert(watch, no);
-        Ok(())
+        let watch = inotify::add_watch(&self.inotify, path.as_str(), what)?;
+        watched.insert(watch, no);
+        Ok(is_heard)
     }
 
-    /// Ends a file's watch.
-    pub(crate) fn remove(&self, no: FileNo) {
-        let mut files = self.files.lock().expect("lock");
-        files.retain(|&watch, known| {
+    /// Ends the watch of a file, to which a descriptor leads.
+    pub(crate) fn remove(&self, no: FileNo, fd: Option<BorrowedFd<'_>>) {
+        if let Some(writers) = &self.writers {
+            writers.remove(no, fd);
+        }
+        let mut watched = self.watched.lock().expect("lock");
+        watched.retain(|&watch, known| {
             if *known == no {
-                let _ = inotify::remove_watch(&self.fd, watch);
+                let _ = inotify::remove_watch(&self.inotify, watch);
             }
             *known != no
         });
     }
+
+    fn wait(&self) -> Result<(), Errno> {
+        let listen = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut fds = vec![listen(self.inotify.as_fd()), listen(self.kick.as_fd())];
+        fds.extend(self.writers.as_ref().map(|writers| listen(writers.fanotify.as_fd())));
+        loop {
+            match poll(&mut fds, None) {
+                Ok(_) => return self.kick.drain().map(drop),
+                Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
 }
 
 impl Manager {
-    /// Follows changes until the descriptor fails. Runs on a thread of its own.
+    /// Listens to who wrote to managed files. What somebody outside wrote by system calls that returned
+    /// before is known then ([`changed_outside`](crate::engine::Engine::changed_outside)); that it is
+    /// followed, and what others wrote, another thread sees to.
+    pub(crate) fn hear(&self) {
+        let Some(watches) = &self.watches else { return };
+        let Some(writers) = &watches.writers else { return };
+        let own = std::process::id();
+        let mut heard = BTreeMap::new();
+        let mut buffer = writers.buffer.lock().expect("lock");
+        let _ = writers.fanotify.drain(&mut buffer, |event| {
+            if event.pid == own {
+                return;
+            }
+            let is_client = self.clients.lock().expect("lock").contains_key(&event.pid);
+            for no in writers.files(&event) {
+                if !is_client {
+                    self.engine.changed_outside(no);
+                }
+                let who = if is_client { Who::Anybody } else { Who::Outside };
+                let known = heard.entry(no).or_insert(who);
+                *known = who.max(*known);
+            }
+        });
+        drop(buffer);
+        if heard.is_empty() {
+            return;
+        }
+        let mut all = watches.heard.lock().expect("lock");
+        let is_first = all.is_empty();
+        for (no, who) in heard {
+            let known = all.entry(no).or_insert(who);
+            *known = who.max(*known);
+        }
+        drop(all);
+        if is_first {
+            let _ = watches.kick.notify();
+        }
+    }
+
+    /// Follows a file as it is now. Nothing old is in memory any more, when this returns, of what
+    /// somebody outside wrote before.
+    pub(crate) fn look(&self, no: FileNo) {
+        let begun_ns = clock::monotonic_ns();
+        self.hear();
+        self.engine.refresh_size(no, false);
+        self.engine.end_doubt(no, begun_ns);
+    }
+
+    /// Follows changes until the descriptors fail. Runs on a thread of its own.
     pub(crate) fn watch_loop(&self) {
         let Some(watches) = &self.watches else { return };
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
-        let mut reader = inotify::Reader::new(&watches.fd, &mut buffer);
-        loop {
-            let (watch, what) = match reader.next() {
-                Ok(event) => (event.wd(), event.events()),
-                Err(Errno::INTR) => continue,
-                Err(_) => return,
-            };
-            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                self.look_for_deleted();
-            }
-            let no = watches.files.lock().expect("lock").get(&watch).copied();
-            let is_busy = what == ReadFlags::MODIFY;
-            if let Some(no) = no {
+        while watches.wait().is_ok() {
+            let mut reader = inotify::Reader::new(&watches.inotify, &mut buffer);
+            let mut is_told = false;
+            loop {
+                let (watch, what) = match reader.next() {
+                    Ok(event) => (event.wd(), event.events()),
+                    Err(Errno::INTR) => continue,
+                    Err(Errno::AGAIN) => break,
+                    Err(_) => return,
+                };
+                if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                    self.look_for_deleted();
+                }
+                is_told |= what != ReadFlags::MODIFY;
+                let no = watches.watched.lock().expect("lock").get(&watch).copied();
+                let Some(no) = no else { continue };
                 if what.contains(ReadFlags::MODIFY) {
-                    self.engine.look_for_changes(no);
+                    watches.heard.lock().expect("lock").entry(no).or_insert(Who::Anybody);
                 }
                 if what.contains(ReadFlags::ATTRIB) {
                     self.note_if_deleted(no);
@@ -85,12 +227,18 @@ impl Manager {
                     self.may_be_unused(no);
                 }
             }
-            if reader.is_buffer_empty() {
-                self.let_go();
-                if is_busy {
-                    // Events of who goes on writing become one meanwhile, and wake nobody.
-                    std::thread::sleep(PAUSE);
+            self.hear();
+            let heard = std::mem::take(&mut *watches.heard.lock().expect("lock"));
+            for (no, who) in heard {
+                match who {
+                    Who::Anybody => self.engine.look_for_changes(no),
+                    Who::Outside => _ = self.engine.refresh_size(no, false),
                 }
+            }
+            self.let_go();
+            if !is_told {
+                // Events of who goes on writing become one meanwhile, and wake nobody.
+                std::thread::sleep(PAUSE);
             }
         }
     }

@@ -249,6 +249,13 @@ pub trait Port: Send + Sync + 'static {
     /// Tells programs what they may know of a file without asking; `None` while its length or the
     /// place of its content changes. Called under the engine's lock.
     fn announce(&self, _file: FileNo, _version: Option<Version>) {}
+    /// Tells programs whether the change time that they are told may be due to somebody outside who was
+    /// not heard of yet: then they ask when they need to know. Called under the engine's lock, before
+    /// that time is [announced](Self::announce).
+    fn doubt(&self, _file: FileNo, _is_doubted: bool) {}
+    /// Tells programs that somebody outside writes to the file, so that a change time that their own write
+    /// left says nothing. Called under the engine's lock.
+    fn shared(&self, _file: FileNo) {}
     /// Tells programs that a page of the file was absent when it was needed.
     fn missed(&self, _file: FileNo) {}
 

@@ -241,7 +241,7 @@ impl Connection {
             Op::Read => self.read(r),
             Op::Refresh => {
                 let no = self.slot(r.a)?;
-                manager.engine.refresh_size(no, false);
+                manager.look(no);
                 value(0)
             }
             Op::ChangeBegin => self.change_begin(r),
@@ -460,7 +460,7 @@ impl Connection {
             if !region.shared || engine.is_heap(region.file) {
                 continue;
             }
-            engine.refresh_size(region.file, false);
+            self.manager.look(region.file);
             if !wait {
                 self.manager.workers.push(Work::Flush(region.file));
                 continue;
@@ -502,6 +502,7 @@ impl Connection {
         let result = if heard == wire::HEARD_NOTHING {
             engine.write_out(no, first..end)
         } else {
+            self.manager.look(no);
             engine.flush_since(no, first..end, &mut heard)
         };
         let errno = result.err().map_or(0, |error| errno_of(error).raw_os_error());

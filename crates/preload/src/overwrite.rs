@@ -22,8 +22,8 @@ use core::sync::atomic::{
 };
 use libc::c_int;
 use pagekeeper_wire::{
-    CHANGE_OTHER, Op, Overwrite, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DIRECT, SLOT_MAPPED, Slot,
-    overwrite_held_by,
+    CHANGE_OTHER, Op, Overwrite, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DIRECT, SLOT_DOUBTED,
+    SLOT_MAPPED, SLOT_SHARED, Slot, overwrite_held_by,
 };
 
 /// [`State::number`]: this process may not write to the table.
@@ -61,14 +61,27 @@ pub(crate) fn is_known_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
     slot.ctime_ns.load(SeqCst) == ctime_ns || left(number) == Some(ctime_ns)
 }
 
+/// Whether the manager knows all that somebody outside wrote until a change time, as far as can be told:
+/// where somebody does, a write of this run does not tell it.
+pub(crate) fn is_sure_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
+    // In this order: the manager doubts a time before it tells it.
+    let is_told = slot.ctime_ns.load(SeqCst) == ctime_ns;
+    match slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) {
+        0 => is_told || left(number) == Some(ctime_ns),
+        flags => is_told && flags & SLOT_DOUBTED == 0,
+    }
+}
+
 /// Whether a file is as it was when the manager, or a write of this run, looked at it last: nobody
 /// outside changed it since.
 pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
     let Some((slot, _)) = table::records(entry) else { return false };
     let (number, size, ctime_ns) = (entry.slot(), stat.st_size as u64, raw::ctime_ns(stat));
     let generation = slot.generation.load(SeqCst);
-    let is_same = slot.size_bytes.load(SeqCst) == size && is_known_time(number, slot, ctime_ns);
-    let is_grown = grown_to(number) == size && left(number) == Some(ctime_ns);
+    let is_same = slot.size_bytes.load(SeqCst) == size && is_sure_time(number, slot, ctime_ns);
+    let is_grown = slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) == 0
+        && grown_to(number) == size
+        && left(number) == Some(ctime_ns);
     generation.is_multiple_of(2)
         && (is_same || is_grown)
         && slot.generation.load(SeqCst) == generation

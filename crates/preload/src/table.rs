@@ -536,7 +536,7 @@ pub(crate) fn shown(
         && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
         && known.generation.load(Ordering::Acquire) % 2 == 0
         && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
-        && overwrite::is_known_time(slot, known, ctime_ns);
+        && overwrite::is_sure_time(slot, known, ctime_ns);
     let heard = file.heard.load(Ordering::Acquire);
     let is_known = same && opened_ns >= file.heard_ns.load(Ordering::Acquire);
     is_known.then_some((Tenancy { slot, incarnation }, heard))

@@ -135,6 +135,11 @@ impl Mode {
                 ),
                 (Capability::Leases, "a file that was deleted keeps its space until the run ends"),
                 (
+                    Capability::Fanotify,
+                    "what programs outside write while the same file is written back, or written to \
+                     by a program of the run, may be seen late, also under a lock",
+                ),
+                (
                     Capability::MemfdSeals,
                     "a program that attacks the manager can shrink shared state and end the run",
                 ),

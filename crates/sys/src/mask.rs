@@ -67,6 +67,8 @@ capabilities! {
     DontCache = "dontcache",
     /// Leases, which tell when somebody else opens a file.
     Leases = "leases",
+    /// Events that tell which process wrote to a file.
+    Fanotify = "fanotify",
     /// Asynchronous I/O by io_uring.
     IoUring = "io-uring",
     /// A memory cgroup of our own can be made.

@@ -242,6 +242,12 @@ pub const SLOT_DIRECT: u32 = 2;
 pub const SLOT_MAPPED: u32 = 4;
 /// [`Slot::flags`]: writes of the file may be delayed ([`Op::OpenPages`]).
 pub const SLOT_DELAYED: u32 = 8;
+/// [`Slot::flags`]: somebody outside writes to the file, of whom the manager hears. The change time that a
+/// write of this run left does not say that nobody else wrote: [`Slot::ctime_ns`] says it.
+pub const SLOT_SHARED: u32 = 16;
+/// [`Slot::flags`]: somebody outside may have written before the file's change time, and was not heard of
+/// yet. Who wants to see what others wrote (a lock was taken, the file was opened) asks.
+pub const SLOT_DOUBTED: u32 = 32;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
@@ -266,7 +272,8 @@ pub const CHANGE_OTHER: u64 = 2;
 #[repr(C)]
 #[derive(Default)]
 pub struct Slot {
-    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`], [`SLOT_DELAYED`].
+    /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`], [`SLOT_DELAYED`], [`SLOT_SHARED`],
+    /// [`SLOT_DOUBTED`].
     pub flags: AtomicU32,
     /// Odd while the file's length or the place of its content is being changed: what is mapped
     /// then may be neither the old nor the new. It never takes the same value twice between two

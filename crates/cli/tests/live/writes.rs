@@ -2,6 +2,7 @@
 //! made longer, cut and mapped is what the kernel would show them.
 
 use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish};
+use pagekeeper_sys::fanotify::Fanotify;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -216,6 +217,28 @@ fn what_was_stored_under_a_lock_is_there_however_it_is_given_up() {
 fn what_was_stored_in_a_hole_is_data() {
     if runs::ready() {
         check(&Budget::kib(1024), &["holes", "file"]);
+    }
+}
+
+/// Whether the kernel tells who writes to files; says so if not.
+fn has_fanotify() -> bool {
+    let place = Scratch::new("fanotify");
+    let file = std::fs::File::create(place.file("watched")).expect("it can be made");
+    let told = Fanotify::new().and_then(|fanotify| fanotify.add(&file));
+    if let Err(errno) = told {
+        runs::skip(&format!("nobody tells here who writes to a file (fanotify: {errno})"));
+    }
+    told.is_ok()
+}
+
+/// What somebody outside wrote while pages were written back, or while a program wrote, was taken for a
+/// part of that: the time that was there afterwards was known, and who took a lock read what was old.
+#[test]
+fn what_others_write_beside_writes_is_seen_under_a_lock() {
+    if runs::ready() && has_fanotify() {
+        check(&Budget::kib(1024), &["beside", "file", "stores"]);
+        check(&Budget::kib(1024), &["beside", "file", "writes"]);
+        check(&Budget::kib(1024).delay_writes(), &["beside", "file", "writes"]);
     }
 }
 

@@ -4,8 +4,8 @@ use crate::fake::machine::Frame;
 use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 
 const BASE: u64 = 0x7000_0000_0000;
 const EIO: PortError = PortError::Io(5);
@@ -214,6 +214,103 @@ fn what_others_wrote_before_a_write_is_seen() {
         mapped.change(0, 8, Change::Write, || machine.write_storage(mapped.file, 0, &[1; 8]));
         mapped.world.engine.look_for_changes(mapped.file);
         assert_eq!(mapped.get(3 * PAGE_BYTES), 9);
+    });
+}
+
+/// What somebody outside wrote while a page was written back was taken for a part of that: the time that
+/// was there afterwards was known, and pages went on being old. Nothing but being told of it helps.
+#[test]
+fn what_others_wrote_during_a_write_back_is_seen_when_it_is_told() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+        (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
+        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
+        engine.hears(file);
+        mapped.put(0, 1);
+        *machine.after_store.lock().unwrap() = Some(Box::new(move |machine| {
+            machine.write_storage(file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
+        }));
+        let times_told = Arc::new(Mutex::new(Vec::new()));
+        let told = times_told.clone();
+        *machine.when_told.lock().unwrap() = Some(Box::new(move |_, _, version| {
+            told.lock().unwrap().extend(version.map(|version| version.ctime_ns));
+        }));
+        assert_eq!(engine.flush_all(), []);
+        assert!(!engine.refresh_size(file, false), "its times say nothing");
+        assert_ne!(mapped.get(3 * PAGE_BYTES), 9);
+
+        engine.changed_outside(file);
+        assert_eq!(times_told.lock().unwrap().last(), Some(&0), "while old pages are there");
+        assert!(engine.refresh_size(file, false));
+        assert_ne!(times_told.lock().unwrap().last(), Some(&0));
+        assert_eq!((mapped.get(3 * PAGE_BYTES), mapped.get(0)), (9, 1));
+        assert!(!engine.refresh_size(file, false), "once");
+    });
+}
+
+/// It is told, too, while other pages are being written back, and while a client writes.
+#[test]
+fn what_others_wrote_is_followed_in_the_midst_of_writes() {
+    watched(30, || {
+        let mapped = Arc::new(Mapped::new(&Setup::default(), 4 * PAGE_BYTES));
+        (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
+        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
+        engine.hears(file);
+        mapped.put(0, 1);
+        let (within, nine) = (Arc::downgrade(&mapped), 9u64.to_le_bytes());
+        *machine.after_store.lock().unwrap() = Some(Box::new(move |machine| {
+            let mapped = within.upgrade().unwrap();
+            let engine = &mapped.world.engine;
+            // Of a write-back alone nobody is told, and nothing is dropped for it.
+            assert!(!engine.refresh_size(file, false));
+            machine.write_storage(file, 3 * PAGE_BYTES, &nine);
+            engine.changed_outside(file);
+        }));
+        assert_eq!(engine.flush_all(), []);
+        assert!(engine.refresh_size(file, false));
+        assert_eq!((mapped.get(3 * PAGE_BYTES), mapped.get(0)), (9, 1));
+
+        mapped.change(0, 8, Change::Write, || {
+            machine.write_storage(file, 0, &[1; 8]);
+            machine.write_storage(file, 2 * PAGE_BYTES, &nine);
+            engine.changed_outside(file);
+        });
+        assert!(engine.refresh_size(file, false));
+        assert_eq!(mapped.get(2 * PAGE_BYTES), 9);
+    });
+}
+
+/// The kernel sets a file's time before it writes, and tells of it afterwards: a time that was just seen
+/// may be somebody's who is heard of next.
+#[test]
+fn a_time_is_doubted_until_all_was_heard_long_after_it_was_seen() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
+        let is_doubted = || machine.lock().files[file as usize].is_doubted;
+        let settle = || {
+            assert!(is_doubted());
+            engine.end_doubt(file, 0);
+            assert!(is_doubted(), "nothing was heard since");
+            engine.end_doubt(file, u64::MAX);
+            assert!(!is_doubted());
+        };
+        mapped.put(0, 1);
+        assert_eq!(engine.flush_all(), []);
+        assert!(!is_doubted(), "nobody is heard of");
+
+        engine.hears(file);
+        settle();
+        mapped.put(0, 2);
+        assert_eq!(engine.flush_all(), []);
+        settle();
+        engine.changed_outside(file);
+        engine.end_doubt(file, u64::MAX);
+        assert!(is_doubted(), "what is old is there");
+        engine.refresh_size(file, false);
+        settle();
+        mapped.change(0, 8, Change::Write, || machine.write_storage(file, 0, &[1; 8]));
+        settle();
     });
 }
 

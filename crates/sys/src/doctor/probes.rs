@@ -14,6 +14,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::Status;
 use crate::buffer::Buffer;
+use crate::fanotify::{self, Fanotify};
 use crate::file::{self, Lease, TransferFlags};
 use crate::mask::Capability;
 use crate::memfd::{Memfd, SealFlags};
@@ -138,6 +139,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         Capability::DirectIo => outcome(direct_io(directory), ""),
         Capability::DontCache => outcome(dont_cache(directory), ""),
         Capability::Leases => outcome(leases(directory), &grant("LEASE")),
+        Capability::Fanotify => outcome(fanotify(directory), &grant("SYS_ADMIN")),
         Capability::IoUring => outcome(io_uring(), "sudo sysctl -w kernel.io_uring_disabled=0"),
         Capability::MemoryCgroup => memory_cgroup(),
         Capability::OpenFiles => open_files(),
@@ -629,6 +631,23 @@ fn leases(directory: &Path) -> Result<String, Failed> {
     file::set_lease(&reader, None).step("F_SETLEASE")?;
     check(held == Some(Lease::Read), "the lease was not held")?;
     Ok("a read lease was held".into())
+}
+
+fn fanotify(directory: &Path) -> Result<String, Failed> {
+    let fanotify = Fanotify::new().step("fanotify_init")?;
+    let (_name, file) = scratch_file(directory)?;
+    fanotify.add(&file).step("fanotify_mark")?;
+    let handle = fanotify::handle_of(&file).step("name_to_handle_at")?;
+    let none = TransferFlags::empty();
+    file::write_at(&file, &[IoSlice::new(b"x")], 0, none).step("pwrite")?;
+    let mut is_told = false;
+    let is_own = |event: fanotify::Modified<'_>| {
+        event.pid == std::process::id() && event.handle == Some(&*handle)
+    };
+    let each = |event: fanotify::Modified<'_>| is_told |= is_own(event);
+    fanotify.drain(&mut [0; fanotify::BUFFER_BYTES], each).step("read")?;
+    check(is_told, "who had written was not told")?;
+    Ok("who had written was told".into())
 }
 
 fn io_uring() -> Result<String, Failed> {

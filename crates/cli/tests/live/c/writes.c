@@ -5,6 +5,7 @@
 //     writes mixed FILE SEED     writes, appends, truncations and mappings beside a model
 //     writes count FILE TIMES    a counter that is read and written under a lock
 //     writes behind FILE         what a process outside wrote before one's own write is seen
+//     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
 //     writes given FILE          prints a byte of the file, under a lock
@@ -25,6 +26,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,15 +250,24 @@ static void count(const char *path, int times) {
 
 enum { STAMP_AT = 7 * PAGE + 5 };
 
+static void stamp_lock(int fd, short type) {
+    struct flock page = {.l_type = type, .l_start = STAMP_AT, .l_len = 1};
+    CHECK(fcntl(fd, F_SETLKW, &page) == 0);
+}
+
 static void stamp(const char *path) {
     int fd = open(path, O_RDWR);
     CHECK(fd > 2);
-    for (char c; read(0, &c, 1) == 1;) CHECK(pwrite(fd, &c, 1, STAMP_AT) == 1 && write(1, &c, 1) == 1);
+    for (char c; read(0, &c, 1) == 1;) {
+        stamp_lock(fd, F_WRLCK);
+        CHECK(pwrite(fd, &c, 1, STAMP_AT) == 1);
+        stamp_lock(fd, F_UNLCK);
+        CHECK(write(1, &c, 1) == 1);
+    }
 }
 
-// The other has a lock of its own page, and this one takes that when it has written elsewhere.
-static void behind(const char *path) {
-    int fd = fresh(path, 16 * PAGE);
+// A process outside that stamps: its standard input and output are theirs.
+static pid_t stamper(const char *path, int *input, int *output) {
     int there[2], back[2];
     CHECK(pipe(there) == 0 && pipe(back) == 0);
     pid_t other = fork();
@@ -266,19 +277,80 @@ static void behind(const char *path) {
         execl("/proc/self/exe", "writes", "stamp", path, NULL);
         _exit(1);
     }
+    *input = there[1], *output = back[0];
+    return other;
+}
+
+static char stamped(int fd) {
+    char found;
+    stamp_lock(fd, F_RDLCK);
+    CHECK(pread(fd, &found, 1, STAMP_AT) == 1);
+    stamp_lock(fd, F_UNLCK);
+    return found;
+}
+
+// The other has a lock of its own page, and this one takes that when it has written elsewhere.
+static void behind(const char *path) {
+    int fd = fresh(path, 16 * PAGE), input, output, status;
+    pid_t other = stamper(path, &input, &output);
     for (int round = 0; round < 500; round++) {
         char mine = 'a' + round % 26, found;
         CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
-        CHECK(write(there[1], &mine, 1) == 1 && read(back[0], &found, 1) == 1);
+        CHECK(write(input, &mine, 1) == 1 && read(output, &found, 1) == 1);
         CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
-        struct flock page = {.l_type = F_RDLCK, .l_start = STAMP_AT, .l_len = 1};
-        CHECK(fcntl(fd, F_SETLKW, &page) == 0);
-        CHECK(pread(fd, &found, 1, STAMP_AT) == 1 && found == mine);
-        page.l_type = F_UNLCK;
-        CHECK(fcntl(fd, F_SETLK, &page) == 0);
+        CHECK(stamped(fd) == mine);
     }
-    int status;
-    CHECK(close(there[1]) == 0 && waitpid(other, &status, 0) == other && status == 0);
+    CHECK(close(input) == 0 && waitpid(other, &status, 0) == other && status == 0);
+}
+
+// ---- beside -------------------------------------------------------------------------------------
+
+enum { BESIDE_PAGES = 2048, BESIDE_ROUNDS = 4000 };
+static atomic_int beside_ends;
+static int beside_fd;
+
+// Stores to one page after the other, in no order; few fit in memory, so that they are written back.
+static void *storing(void *map) {
+    for (uint64_t x = 88172645463325252ull; !beside_ends;) {
+        x ^= x << 13, x ^= x >> 7, x ^= x << 17;
+        uint64_t at = (16 + x % (BESIDE_PAGES - 16)) * PAGE + 8 * (x >> 40 & 255);
+        if (map)
+            *(volatile uint64_t *)((char *)map + at) = x;
+        else
+            CHECK(pwrite(beside_fd, &x, sizeof x, (off_t)at) == sizeof x);
+    }
+    return NULL;
+}
+
+// While a thread changes other pages all the time, the other process changes one under a lock; and in
+// the end, when nobody does so any more.
+static void beside(const char *path, int by_mapping) {
+    int fd = beside_fd = fresh(path, BESIDE_PAGES * PAGE), input, output, status, old = 0;
+    pid_t other = stamper(path, &input, &output);
+    void *map = NULL;
+    if (by_mapping) {
+        map = mmap(NULL, BESIDE_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        CHECK(map != MAP_FAILED);
+    }
+    // From here on it is known that the other writes.
+    char first = '-';
+    CHECK(write(input, &first, 1) == 1 && read(output, &first, 1) == 1 && usleep(200000) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, storing, map) == 0);
+    for (int round = 0; round < BESIDE_ROUNDS; round++) {
+        char mine = 'a' + round % 26, found;
+        // It is in memory.
+        CHECK(pread(fd, &found, 1, STAMP_AT) == 1);
+        if (round % 50 == 49) usleep(any(50000));
+        CHECK(write(input, &mine, 1) == 1 && read(output, &found, 1) == 1);
+        old += stamped(fd) != mine;
+        if (round == BESIDE_ROUNDS - 100) {
+            beside_ends = 1;
+            CHECK(pthread_join(thread, NULL) == 0);
+        }
+    }
+    CHECK(close(input) == 0 && waitpid(other, &status, 0) == other && status == 0);
+    if (old) fprintf(stderr, "%d of %d times it was old\n", old, BESIDE_ROUNDS), _exit(1);
 }
 
 // ---- gives --------------------------------------------------------------------------------------
@@ -742,6 +814,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
     else if (!strcmp(argv[1], "holes")) holes(argv[2]);
     else if (!strcmp(argv[1], "bare")) return bare(argv[2]), 0;
+    else if (!strcmp(argv[1], "beside") && argc > 3) state = 7, beside(argv[2], !strcmp(argv[3], "stores"));
     else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);

@@ -51,6 +51,8 @@ pub struct FakeFile {
     pub pages: u64,
     pub storage: Vec<u8>,
     pub mtime_ns: i128,
+    /// Programs were told not to trust its time.
+    pub is_doubted: bool,
     pub bad_loads: BTreeSet<u64>,
     pub bad_stores: BTreeSet<u64>,
     /// No block can be had for these pages.
@@ -151,13 +153,15 @@ pub struct Machine {
     /// What happens once between the next look at an address space and what is made of it.
     pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens once after the next mapping of pages.
-    pub after_map: Mutex<Option<AfterMap>>,
+    pub after_map: Mutex<Option<Then>>,
+    /// What happens once when the next pages have been written to storage.
+    pub after_store: Mutex<Option<Then>>,
     /// What happens whenever programs are told a file's version.
     pub when_told: Mutex<Option<WhenTold>>,
 }
 
 type WhenTold = Box<dyn FnMut(&State, FileNo, Option<Version>) + Send>;
-type AfterMap = Box<dyn FnOnce(&Machine) + Send>;
+type Then = Box<dyn FnOnce(&Machine) + Send>;
 
 impl Machine {
     pub fn new(chaos: Chaos, frames_limit: Option<usize>) -> Machine {
@@ -168,6 +172,7 @@ impl Machine {
             frames_limit,
             after_look: Mutex::new(None),
             after_map: Mutex::new(None),
+            after_store: Mutex::new(None),
             when_told: Mutex::new(None),
         }
     }

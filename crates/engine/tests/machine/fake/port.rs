@@ -339,6 +339,10 @@ impl Port for FakePort {
             }
         }
         drop(state);
+        let then = machine.after_store.lock().expect("no panic").take();
+        if let Some(then) = then {
+            then(machine);
+        }
         machine.chaos.delay();
         Ok(())
     }
@@ -389,6 +393,10 @@ impl Port for FakePort {
             mtime_ns: held.mtime_ns,
             ctime_ns: held.mtime_ns,
         })
+    }
+
+    fn doubt(&self, file: FileNo, is_doubted: bool) {
+        self.machine.lock().files[file as usize].is_doubted = is_doubted;
     }
 
     fn announce(&self, file: FileNo, version: Option<Version>) {
