@@ -910,11 +910,11 @@ impl Manager {
             })
         };
         for (ticket, file) in changes {
-            self.engine.change_end(file, ticket, 0, u64::MAX, NO_BYTES);
+            self.engine.change_end(file, ticket, 0, 0, NO_BYTES);
             self.engine.refresh_size(file, false);
         }
         for file in files {
-            if self.engine.overwrite_end(file, pid, 0, u64::MAX, NO_BYTES).is_ok() {
+            if self.engine.overwrite_end(file, pid, 0, 0, NO_BYTES).is_ok() {
                 self.engine.refresh_size(file, false);
             }
         }

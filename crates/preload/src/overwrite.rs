@@ -134,16 +134,16 @@ impl Hold {
     /// Gives it back with nothing changed.
     fn drop_unused(&self, state: &State, slot: u32) {
         if !self.give_back() {
-            leave(state, slot, 0, 0, 0);
+            leave(state, slot, (0, 0), 0);
         }
     }
 }
 
-/// Leaves the end of an overwrite to the manager: so many bytes at an offset changed, which are to
-/// be found at an address (0: nowhere). False if it did not wait for that.
-fn leave(state: &State, slot: u32, offset: u64, changed: usize, address: usize) -> bool {
+/// Leaves the end of an overwrite to the manager: at an offset so many bytes changed, which are to be
+/// found at an address (0: in storage). False if it did not wait for that.
+fn leave(state: &State, slot: u32, changed: change::Range, address: usize) -> bool {
     let mut end = Request::new(Op::ChangeEnd);
-    (end.a, end.c, end.d, end.e) = (slot.into(), offset, changed as u64, address as u64);
+    (end.a, end.c, end.d, end.e) = (slot.into(), changed.0, changed.1, address as u64);
     ask(state, &end).is_ok()
 }
 
@@ -181,11 +181,9 @@ pub(crate) fn write(
         return None;
     }
     let hold = Hold::take(file.state, file.entry.slot())?;
-    // Nobody else under this manager moves the end while all of the file is held.
-    let offset = match position {
-        Some(offset) => u64::try_from(offset).ok(),
-        None => Some(length(file.entry, slot)),
-    };
+    // Nobody else under this manager moves the end while the file's record is held.
+    let size = length(file.entry, slot);
+    let offset = position.map_or(Some(size), |offset| u64::try_from(offset).ok());
     let begun = offset.and_then(|offset| {
         let end = offset.saturating_add(bytes as u64);
         // Who makes it longer has all of it: its length is nobody else's to change meanwhile.
@@ -206,8 +204,9 @@ pub(crate) fn write(
     };
     let result = call();
     if result > 0 {
-        let written =
-            Written { offset, at_end: position.is_none(), buffer, bytes: result as usize };
+        let bytes = result as usize;
+        let size = size.max(offset + bytes as u64);
+        let written = Written { offset, at_end: position.is_none(), size, buffer, bytes };
         written.finish(file, slot, &known.frames, &hold, moves);
     } else {
         hold.drop_unused(file.state, file.entry.slot());
@@ -221,13 +220,15 @@ struct Written {
     offset: u64,
     /// It was where the file ended.
     at_end: bool,
+    /// How long the file is then, if nobody outside was there.
+    size: u64,
     buffer: usize,
     bytes: usize,
 }
 
 impl Written {
     /// Brings it into memory and gives the record back.
-    fn finish(mut self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
+    fn finish(self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
         let number = file.entry.slot();
         let after = raw::fstat(file.fd).ok();
         if after.is_some_and(|stat| !file.is_same(&stat)) {
@@ -237,20 +238,26 @@ impl Written {
             return;
         }
         let end = after.map_or(0, |stat| stat.st_size as u64);
-        // Somebody outside may have been there first.
-        let is_there = !self.at_end || end == self.offset + self.bytes as u64;
-        if !is_there {
-            self.offset = end.saturating_sub(self.bytes as u64);
+        let mut range = (self.offset, self.bytes as u64);
+        // Somebody outside may have made it longer, too, or been there first: then it is the manager that
+        // follows, by what storage has.
+        let is_alone = end == self.size;
+        if self.at_end && !is_alone {
+            range.0 = self.offset.min(end.saturating_sub(range.1));
+            range.1 = end - range.0;
         }
-        let patched = is_there && frames.patch(self.offset, self.buffer, self.bytes, moves);
-        after.inspect(|stat| hold.note(stat, slot));
+        let patched = is_alone && frames.patch(self.offset, self.buffer, self.bytes, moves);
+        if is_alone {
+            after.inspect(|stat| hold.note(stat, slot));
+        }
         if patched && hold.give_back() {
             return;
         }
-        let address = if patched { self.buffer } else { 0 };
-        if !leave(file.state, number, self.offset, self.bytes, address) {
+        let is_where_it_was_to_be = patched || !self.at_end;
+        let address = if is_where_it_was_to_be { self.buffer } else { 0 };
+        if !leave(file.state, number, range, address) {
             // The manager took this process for dead. What is cached is read anew.
-            change::bracket(file, (self.offset, self.bytes as u64), CHANGE_OTHER, || 0);
+            change::bracket(file, range, CHANGE_OTHER, || 0);
         }
     }
 }

@@ -414,6 +414,12 @@ impl Write<'_> {
             if result > 0 {
                 end.c = settled.unwrap_or(start);
                 (end.d, end.e) = (result as u64, buffer as u64);
+                let size = if self.append { self.start().unwrap_or(0) } else { 0 };
+                if self.append && size != end.c + end.d {
+                    // Somebody outside was there, too: which of these bytes are whose, storage knows.
+                    end.c = end.c.min(size.saturating_sub(end.d));
+                    (end.d, end.e) = (size - end.c, 0);
+                }
             }
             // The bytes are in the file whatever the manager answers.
             let _ = ask(state, &end);

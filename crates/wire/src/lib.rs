@@ -107,7 +107,8 @@ pub enum Op {
     ChangeBegin = 12,
     /// The system call returned. `a` = slot, `b` = ticket, `c` = offset where it took effect,
     /// `d` = bytes, `e` = the (unmanaged) address of the bytes written, or 0 to have the cached
-    /// pages dropped and read again. `d` = 0 says that nothing changed (the call failed, or was not
+    /// pages dropped and read again; what was written ([`CHANGE_WRITE`]) is then as storage has it, in
+    /// pages that are dirty, too. `d` = 0 says that nothing changed (the call failed, or was not
     /// made because the buffer must be copied first); a successful truncation has `d` = [`TO_END`].
     /// `b` = 0: it was an overwrite that the client holds (see [`Overwrite`]) and could not end by
     /// itself; -ESRCH says that the manager did not wait for it.

@@ -199,6 +199,20 @@ fn what_others_wrote_before_a_write_is_seen_under_a_lock() {
     }
 }
 
+/// An append by message told the manager where the file had ended before it, wherever it went: beside a
+/// process outside that appended, too, readers found zeros where it was, and it where the other's bytes
+/// were. A last page that was dirty was written back so.
+#[test]
+fn appends_beside_those_of_others_are_where_they_went() {
+    if !runs::ready() {
+        return;
+    }
+    for how in ["mapped", "stored", "plain"] {
+        check(&Budget::kib(4096), &["lines", "file", how]);
+        check(&Budget::kib(4096).delay_writes(), &["lines", "file", how]);
+    }
+}
+
 fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);
