@@ -213,6 +213,15 @@ fn appends_beside_those_of_others_are_where_they_went() {
     }
 }
 
+/// What a thread had begun when another executed a program was ended when the last of the process's
+/// connections was: a forked child has them, too. The program waited for it for ever.
+#[test]
+fn a_program_that_is_executed_in_the_midst_of_writes_can_write() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["image", "file"]);
+    }
+}
+
 fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);
