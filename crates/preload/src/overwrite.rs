@@ -167,15 +167,27 @@ fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
     is_settled.then_some(moves)
 }
 
-/// Writes bytes of the program's at an offset of a file, or at its end; `call` makes the system call.
-/// None if nothing was done. Signals are held.
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// To an offset.
+    At(i64),
+    /// To the end of the file.
+    End,
+    /// To the descriptor's own offset.
+    Own,
+}
+
+/// Writes bytes of the program's to a file; `call` makes the system call, at the offset that is given,
+/// or where the program said. Gives what came of it, and where it went. None if nothing was done.
+/// Signals are held.
 pub(crate) fn write(
     file: &File,
-    position: Option<i64>,
+    place: Place,
     buffer: usize,
     bytes: usize,
-    call: impl Fn() -> isize,
-) -> Option<isize> {
+    call: impl Fn(Option<u64>) -> isize,
+) -> Option<(isize, u64)> {
     let (slot, known) = table::records(file.entry)?;
     if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
@@ -183,36 +195,56 @@ pub(crate) fn write(
     let hold = Hold::take(file.state, file.entry.slot())?;
     // Nobody else under this manager moves the end while the file's record is held.
     let size = length(file.entry, slot);
-    let offset = position.map_or(Some(size), |offset| u64::try_from(offset).ok());
-    let begun = offset.and_then(|offset| {
+    let is_shared = place == Place::Own && table::may_be_shared(file.fd);
+    let offset = match place {
+        Place::At(offset) => u64::try_from(offset).ok(),
+        Place::End => Some(size),
+        // What is claimed is written, or given back, before anybody else who shares the offset and is
+        // managed writes: who came in between would write over its own.
+        Place::Own if is_shared => u64::try_from(raw::lseek(file.fd, 0, libc::SEEK_CUR)).ok(),
+        Place::Own => direct::claim(file.fd, bytes),
+    };
+    let mut claimed = offset.filter(|_| place == Place::Own && !is_shared);
+    let begin = |offset: u64| {
         let end = offset.saturating_add(bytes as u64);
         // Who makes it longer has all of it: its length is nobody else's to change meanwhile.
-        if end <= slot.size_bytes.load(SeqCst) {
+        if end <= slot.size_bytes.load(SeqCst) && !is_shared {
             hold.narrow(offset, bytes);
         }
         Some((offset, settled(file.entry, hold.record, end)?))
-    });
+    };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {
         let is_so = |stat: libc::stat| is_known_time(file.entry.slot(), slot, raw::ctime_ns(&stat));
         // Of a descriptor that is another file's by now, `finish` finds out.
         raw::fstat(file.fd).map_or(true, |stat| !file.is_same(&stat) || is_so(stat))
     };
-    let Some((offset, moves)) = begun.filter(|_| is_known()) else {
+    let mut begun = offset.and_then(begin).filter(|_| is_known());
+    if is_shared && begun.is_some() {
+        claimed = direct::claim(file.fd, bytes);
+        // Somebody who reads, or is not managed, may have moved it.
+        begun = if claimed == offset { begun } else { claimed.and_then(begin) };
+    }
+    let Some((offset, moves)) = begun else {
+        direct::give_back(file.fd, claimed.map_or(0, |_| bytes));
         hold.drop_unused(file.state, file.entry.slot());
         return None;
     };
-    let result = call();
+    let result = call(claimed);
+    if let Some(start) = claimed {
+        let unwritten = bytes - result.max(0) as usize;
+        direct::unclaim(file.fd, start + bytes as u64, unwritten, is_shared);
+    }
     if result > 0 {
         let bytes = result as usize;
         let size = size.max(offset + bytes as u64);
-        let written = Written { offset, at_end: position.is_none(), size, buffer, bytes };
+        let written = Written { offset, at_end: place == Place::End, size, buffer, bytes };
         written.finish(file, slot, &known.frames, &hold, moves);
     } else {
         hold.drop_unused(file.state, file.entry.slot());
     }
     // By message it is tried again, when deleted files have made room.
-    (!files::is_full(result)).then_some(result)
+    (!files::is_full(result)).then_some((result, offset))
 }
 
 /// What a call wrote while the file's record was held.

@@ -213,6 +213,16 @@ fn appends_beside_those_of_others_are_where_they_went() {
     }
 }
 
+/// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
+/// wrote in between: its next record was written over its last one.
+#[test]
+fn a_write_that_fails_leaves_the_records_of_those_who_share_the_offset() {
+    if runs::ready() {
+        check(&Budget::kib(16 << 10), &["offset", "file"]);
+        check(&Budget::kib(512), &["offset", "file"]);
+    }
+}
+
 /// What a thread had begun when another executed a program was ended when the last of the process's
 /// connections was: a forked child has them, too. The program waited for it for ever.
 #[test]
