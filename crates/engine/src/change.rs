@@ -28,6 +28,19 @@ pub enum Change {
 /// Of a change that gives no bytes: what is cached of its range and clean is dropped.
 pub(crate) const NO_BYTES: Option<Bytes> = None;
 type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+/// Bytes that storage has, and nobody else.
+const STORED: Bytes = |_, _| Err(PortError::Missing);
+
+/// What of a file's new length and version is ours.
+#[derive(Clone, PartialEq, Eq)]
+enum Own {
+    /// Somebody outside may have been there.
+    Nothing,
+    /// All that there is.
+    All,
+    /// A change of this ticket, of these bytes. Who else made the file longer was outside.
+    Change(u64, Range<u64>),
+}
 
 impl Change {
     /// The length of a file or the place of its content changes.
@@ -65,7 +78,7 @@ impl<P: Port> Engine<P> {
             let fenced = self.fence_off(file, pages.clone(), change, &mut again);
             self.serve_all(&mut again);
             let ticket = fenced?;
-            self.settle_growth(file, &mut again);
+            self.settle_growth(file, ticket, &mut again);
             match self.tail(file, reach) {
                 Ok(None) => return Ok(ticket),
                 Ok(Some(at)) if pages.contains(&(at / self.page_bytes)) => {
@@ -85,11 +98,11 @@ impl<P: Port> Engine<P> {
 
     /// Nobody makes the file longer without a message now: what was added so is followed, before
     /// something else becomes of it.
-    fn settle_growth(&self, file: FileNo, again: &mut Again) {
+    fn settle_growth(&self, file: FileNo, ticket: u64, again: &mut Again) {
         let mut core = self.lock();
         if core.is_behind(file) {
             drop(core);
-            self.follow_size(file, true, again);
+            self.follow_size(file, &Own::Change(ticket, 0..0), again);
             core = self.lock();
         }
         if let Some(overwrites) = &core.overwrites {
@@ -263,7 +276,9 @@ impl<P: Port> Engine<P> {
 
     /// The client's system call returned: `len` bytes at `offset` changed. `bytes` gives what was
     /// written (called with offset and buffer); without it the clean cached pages of the announced
-    /// range are dropped and read again when they are needed.
+    /// range are dropped and read again when they are needed. Where an append went is not known when
+    /// somebody outside appended, too: without `bytes`, what was written is what storage has there,
+    /// which dirty pages are given, and all that is clean may be old.
     pub fn change_end(
         &self,
         file: FileNo,
@@ -277,13 +292,24 @@ impl<P: Port> Engine<P> {
         };
         let Some(fence) = known(&self.lock()) else { return };
         let mut again = Again::new();
+        let is_write = fence.change == Change::Write;
         let patched = match bytes {
-            Some(bytes) if fence.change == Change::Write => {
-                self.patch_all(file, offset, len, bytes, &mut again)
+            Some(bytes) if is_write => self.patch_all(file, offset, len, bytes, &mut again),
+            None if is_write => {
+                self.patch_all(file, offset, len, STORED, &mut again);
+                false
             }
             _ => false,
         };
-        self.follow_size(file, true, &mut again);
+        let is_unsure = is_write && !patched && len > 0;
+        if is_unsure && let Some(f) = self.lock().file_mut(file) {
+            f.foreign.find();
+        }
+        let changed = if is_write { offset..offset.saturating_add(len) } else { 0..u64::MAX };
+        self.follow_size(file, &Own::Change(ticket, changed), &mut again);
+        if is_unsure {
+            self.drop_old(file, &mut again);
+        }
         if fence.change == Change::Other
             && let Some(f) = self.lock().file_mut(file)
         {
@@ -383,37 +409,67 @@ impl<P: Port> Engine<P> {
     /// Returns true if the file had been changed by somebody else.
     pub fn refresh_size(&self, file: FileNo, own: bool) -> bool {
         let mut again = Again::new();
-        let foreign = self.follow_size(file, own, &mut again);
+        let own = if own { Own::All } else { Own::Nothing };
+        let foreign = self.follow_size(file, &own, &mut again);
         self.serve_all(&mut again);
         foreign
     }
 
-    fn follow_size(&self, file: FileNo, asked_own: bool, again: &mut Again) -> bool {
+    fn follow_size(&self, file: FileNo, asked: &Own, again: &mut Again) -> bool {
         // One at a time, or an older look could be followed last.
         let _one = self.resizing.lock().expect("resizing");
         let Ok(mut now) = self.port.version(file) else { return false };
-        let (before, pages_before, own, is_sure) = {
+        let (before, pages_before, unread, is_theirs, own, is_sure) = {
             let mut core = self.lock();
             let overwritten = core.is_overwritten(file, now);
-            if !asked_own {
+            if *asked == Own::Nothing {
                 core.meet_overwrite(file);
             }
-            let Some(f) = core.file(file) else { return false };
+            let known_size = core.known_size(file);
+            let Some(f) = core.file_mut(file) else { return false };
+            let (before, mut unread, mut is_theirs) = (f.version, None, false);
             // What is being added now is seen when it is there: the rest of what was the last page
             // may be zeros in memory yet.
             let known = f.fences.iter().map(|fence| fence.size_bytes_max).min();
-            if !asked_own && let Some(known) = known {
-                now.size_bytes = now.size_bytes.min(known.max(f.version.size_bytes));
+            match asked {
+                Own::Nothing => {
+                    if let Some(known) = known {
+                        now.size_bytes = now.size_bytes.min(known.max(before.size_bytes));
+                    }
+                }
+                Own::All => {}
+                Own::Change(ticket, changed) => {
+                    let reach = changed.end.max(known_size);
+                    let last = before.size_bytes / self.page_bytes;
+                    if f.fences.iter().any(|o| o.ticket != *ticket && o.end > last) {
+                        now.size_bytes = now.size_bytes.min(reach);
+                    } else {
+                        unread = f.unread.take();
+                    }
+                    is_theirs = now.size_bytes > reach;
+                    let is_apart = changed.start > before.size_bytes;
+                    if (is_theirs || is_apart) && now.size_bytes > before.size_bytes {
+                        unread = Some(before.size_bytes.min(unread.unwrap_or(u64::MAX)));
+                    }
+                }
+            }
+            if is_theirs {
+                f.foreign.find();
             }
             // While pages are written back, it is these that its times are due to, and who else wrote
             // is heard of.
-            let written = f.is_heard && f.own_writes > 0 && now.size_bytes == f.version.size_bytes;
+            let written = f.is_heard && f.own_writes > 0 && now.size_bytes == before.size_bytes;
             // Unless somebody outside is known to have been there already.
             let own = (overwritten || written) && !f.foreign.is_stale();
             // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
             let is_sure = overwritten && own && !f.is_shared;
-            (f.version, f.pages, asked_own || own, is_sure)
+            (before, f.pages, unread, is_theirs, *asked != Own::Nothing || own, is_sure)
         };
+        if let Some(from) = unread {
+            // Also what lies between the end that was known and what ours wrote behind it.
+            let len = now.size_bytes.saturating_sub(from);
+            self.patch_all(file, from, len, STORED, again);
+        }
         if now == before {
             let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
             if stale {
@@ -434,7 +490,7 @@ impl<P: Port> Engine<P> {
             let _ = self.port.resize(file, pages);
         }
         if !own && now.size_bytes > before.size_bytes {
-            self.reread_behind(file, before.size_bytes, again);
+            self.reread_behind(file, before.size_bytes..now.size_bytes, again);
         }
         if now.size_bytes > before.size_bytes {
             self.cut_behind(file, before.size_bytes, |core| {
@@ -443,7 +499,7 @@ impl<P: Port> Engine<P> {
         } else {
             self.follow(&mut self.lock(), file, now, pages, is_sure);
         }
-        if !own {
+        if !own || is_theirs {
             self.drop_old(file, again);
         }
         !own
@@ -452,6 +508,8 @@ impl<P: Port> Engine<P> {
     /// Clean pages may be old: they go. Those that a program holds go another time.
     fn drop_old(&self, file: FileNo, again: &mut Again) {
         let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
+        // What is read of it from now on is what they wrote, and no part of it.
+        self.port.await_writes(file);
         self.drop_pages(file, 0..u64::MAX, false, again);
         let mut core = self.lock();
         let pages = core.pages_in(file, 0..u64::MAX);
@@ -463,16 +521,31 @@ impl<P: Port> Engine<P> {
 
     /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
     /// here is theirs.
-    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+    fn reread_behind(&self, file: FileNo, added: Range<u64>, again: &mut Again) {
+        let size_bytes = added.start;
         let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         let from = (size_bytes % self.page_bytes) as usize;
-        // Behind a fence it is one of ours who makes it longer.
-        if from == 0 || self.lock().fenced(place) {
+        if from == 0 {
             return;
         }
+        {
+            // Behind a fence it may be one of ours who makes it longer, or writes there. When that one is
+            // done, it is asked once more.
+            let mut core = self.lock();
+            let is_fenced = core.fenced(place);
+            let is_written = core.fences(place).all(|fence| fence.change == Change::Write);
+            if is_fenced && let Some(f) = core.file_mut(file) {
+                f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
+            }
+            if is_fenced && !is_written {
+                return;
+            }
+        }
         let Some(page) = self.pin_at_rest(place, again) else { return };
-        let mut data = vec![0; self.page_bytes as usize];
-        let piece = &mut data[from..];
+        // No further than was looked: one of ours may add to that by now.
+        let len = (self.page_bytes - from as u64).min(added.end - added.start);
+        let mut data = vec![0; len as usize];
+        let piece = &mut data[..];
         if self.read_stored(place, size_bytes, piece).is_ok() {
             let _ = self.port.patch(file, size_bytes, piece);
         }

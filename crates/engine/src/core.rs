@@ -90,6 +90,9 @@ pub(crate) struct File {
     pub(crate) fences: Vec<Fence>,
     /// The fence of an overwrite that a client began without a message.
     pub(crate) overwrite: Option<u64>,
+    /// Somebody made it longer than this while one of ours was changing its last page: when that one is
+    /// done, storage is asked what lies behind.
+    pub(crate) unread: Option<u64>,
     /// What clients store to by themselves, if writes are delayed.
     pub(crate) open: Option<OpenPages>,
     /// Changes in progress that a copy from a mapping must not run beside.
@@ -133,6 +136,7 @@ impl File {
             mappings: Mappings::default(),
             fences: Vec::new(),
             overwrite: None,
+            unread: None,
             open: None,
             unsettled: 0,
             unsettlings: 0,

@@ -540,6 +540,14 @@ impl Port for LivePort {
         }
     }
 
+    fn await_writes(&self, file: FileNo) {
+        if let Ok(live) = self.need_file(file)
+            && let Behind::File(store) = &live.behind
+        {
+            store.await_writes();
+        }
+    }
+
     fn version(&self, file: FileNo) -> Result<Version, PortError> {
         match &self.need_file(file)?.behind {
             Behind::File(store) => store.version(),

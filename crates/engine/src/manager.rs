@@ -48,9 +48,13 @@ const LOOKS_DOUBLE_MAX: u32 = 8;
 /// The device of heaps' slots: none that a file is on.
 const HEAP_DEVICE: u64 = u64::MAX;
 
-/// The state of a client process, beside its address space.
+/// The state of a client process, beside its address space: of the image that runs in it now.
 #[derive(Default)]
 pub(crate) struct Client {
+    /// What it says that tells it from images that ran in the process before.
+    name: u64,
+    /// No other image of the run has this one: of the first of its connections that was greeted.
+    pub(crate) number: u32,
     pub(crate) connections: u32,
     pub(crate) raw: Option<SharedMap>,
     /// Open changes: ticket and slot.
@@ -137,6 +141,8 @@ pub struct Manager {
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
+    /// The number of the next connection.
+    pub(crate) connections: AtomicU32,
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
@@ -191,6 +197,7 @@ impl Manager {
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
+            connections: AtomicU32::new(1),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
             using: RwLock::new(()),
@@ -882,52 +889,100 @@ impl Manager {
         self.tell(|witness| witness.forget(no));
     }
 
+    /// A process has made a connection, of this number: the number of its image; none if that is gone.
+    /// What another left open that ran in the process before is ended first. Its connections may live on,
+    /// in this manager until their end is read, and in children that it forked.
+    pub(crate) fn client_came(&self, pid: u32, name: u64, connection: u32) -> Option<u32> {
+        loop {
+            let other = {
+                let mut clients = self.clients.lock().expect("lock");
+                let client = clients.entry(pid).or_insert_with(|| Client {
+                    name,
+                    number: connection,
+                    ..Client::default()
+                });
+                if name == 0 || client.name == name {
+                    client.connections += 1;
+                    return Some(client.number);
+                }
+                // As they were made, one after the other, connections are numbered.
+                if connection < client.number {
+                    return None;
+                }
+                client.number
+            };
+            self.client_gone(pid, other);
+        }
+    }
+
+    /// Something is done with what is known of a process, if this image runs in it still.
+    pub(crate) fn with_client<R>(
+        &self,
+        pid: u32,
+        number: u32,
+        f: impl FnOnce(&mut Client) -> R,
+    ) -> Option<R> {
+        let mut clients = self.clients.lock().expect("lock");
+        clients.get_mut(&pid).filter(|client| client.number == number).map(f)
+    }
+
     /// Ends what processes left open that died while a forked child keeps their connection.
     pub(crate) fn reap_clients(&self) {
-        let pids: Vec<u32> = self.clients.lock().expect("lock").keys().copied().collect();
-        for pid in pids {
+        let known = |(pid, client): (&u32, &Client)| (*pid, client.number);
+        let all: Vec<_> = self.clients.lock().expect("lock").iter().map(known).collect();
+        for (pid, number) in all {
             if process_ended(pid) {
-                self.client_gone(pid);
+                self.client_gone(pid, number);
             }
         }
     }
 
     /// What a client overwrites at this moment without having said so.
-    fn overwritten_by(&self, pid: u32, client: &Client) -> Vec<FileNo> {
+    fn overwritten_by(&self, client: &Client) -> Vec<FileNo> {
         let mut writable = client.rights.iter().filter(|(_, rights)| rights.write).peekable();
         if writable.peek().is_none() {
             return Vec::new();
         }
         let held = |overwrites: &Overwrites| {
-            writable.map(|(no, _)| *no).filter(|no| overwrites.holder(*no) == Some(pid)).collect()
+            let files = writable.map(|(no, _)| *no);
+            files.filter(|no| overwrites.holder(*no) == Some(client.number)).collect()
         };
         self.engine.with_overwrites(held).unwrap_or_default()
     }
 
-    /// Ends what a process left open.
-    pub(crate) fn client_gone(&self, pid: u32) {
+    /// Ends what an image left open.
+    pub(crate) fn client_gone(&self, pid: u32, number: u32) {
         // What it wrote is no outsider's.
         self.hear();
-        let (changes, files) = {
-            let clients = self.clients.lock().expect("lock");
-            clients.get(&pid).map_or_else(Default::default, |client| {
-                (client.changes.clone(), self.overwritten_by(pid, client))
-            })
-        };
+        let left = |client: &mut Client| (client.changes.clone(), self.overwritten_by(client));
+        let Some((changes, files)) = self.with_client(pid, number, left) else { return };
         for (ticket, file) in changes {
-            self.engine.change_end(file, ticket, 0, u64::MAX, NO_BYTES);
-            self.engine.refresh_size(file, false);
+            self.change_left(file, ticket);
         }
         for file in files {
-            if self.engine.overwrite_end(file, pid, 0, u64::MAX, NO_BYTES).is_ok() {
+            if self.engine.overwrite_end(file, number, 0, 0, NO_BYTES).is_ok() {
                 self.engine.refresh_size(file, false);
             }
         }
-        self.clients.lock().expect("lock").remove(&pid);
+        let client = {
+            let mut clients = self.clients.lock().expect("lock");
+            let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
+            is_same.then(|| clients.remove(&pid)).flatten()
+        };
+        // A request of its own may have been answered meanwhile; what was ended is not ended twice.
+        for (ticket, file) in client.into_iter().flat_map(|client| client.changes) {
+            self.change_left(file, ticket);
+        }
         if let Some(standby) = self.standby.get() {
             standby.took(pid);
         }
         let _ = self.kick.notify();
+    }
+
+    /// Ends a change whose maker is gone. What became of it, storage knows.
+    pub(crate) fn change_left(&self, file: FileNo, ticket: u64) {
+        self.engine.change_end(file, ticket, 0, 0, NO_BYTES);
+        self.engine.refresh_size(file, false);
     }
 
     /// Waits until changes are settled that processes began and did not live to end: who is started
@@ -935,10 +990,10 @@ impl Manager {
     pub(crate) fn settle_changes_of_the_dead(&self) {
         let is_waiting = || {
             let clients = self.clients.lock().expect("lock");
-            let is_changing = |pid: u32, client: &Client| {
-                !client.changes.is_empty() || !self.overwritten_by(pid, client).is_empty()
+            let is_changing = |client: &Client| {
+                !client.changes.is_empty() || !self.overwritten_by(client).is_empty()
             };
-            clients.iter().any(|(pid, client)| is_changing(*pid, client) && process_ended(*pid))
+            clients.iter().any(|(pid, client)| is_changing(client) && process_ended(*pid))
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
@@ -1122,6 +1177,28 @@ mod tests {
         assert_eq!(opened(&manager, file.as_file()), Some(no));
         assert!(manager.wait_active(no) && !manager.leave_plain(no));
         assert_eq!(manager.remarks().1, []);
+    }
+
+    /// What was open when a program was executed was ended with the process, or when its last connection
+    /// was closed, which a forked child may have, too: whoever changed the same pages waited until then.
+    #[test]
+    fn what_an_image_left_open_is_ended_when_the_next_one_connects() {
+        let manager = manager();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        let no = opened(&manager, &file).unwrap();
+        let begin = || manager.engine.change_begin(no, 0, 8, crate::change::Change::Write).unwrap();
+        let first = manager.client_came(1, 100, 5).unwrap();
+        let open = (begin(), no);
+        manager.with_client(1, first, |client| client.changes.push(open)).unwrap();
+
+        let next = manager.client_came(1, 200, 7).unwrap();
+        assert_ne!(first, next);
+        manager.engine.change_end(no, begin(), 0, 0, NO_BYTES);
+        assert!(manager.with_client(1, first, |_| ()).is_none());
+        // One that the first made, and that is greeted late.
+        assert_eq!(manager.client_came(1, 100, 6), None);
+        assert_eq!(manager.client_came(1, 200, 8), Some(next));
     }
 
     fn manager() -> Arc<Manager> {

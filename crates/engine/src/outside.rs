@@ -213,6 +213,9 @@ impl Manager {
                 };
                 if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                     self.look_for_deleted();
+                    let all: Vec<FileNo> =
+                        watches.watched.lock().expect("lock").values().copied().collect();
+                    all.into_iter().for_each(|no| self.engine.look_for_changes(no));
                 }
                 is_told |= what != ReadFlags::MODIFY;
                 let no = watches.watched.lock().expect("lock").get(&watch).copied();

@@ -213,7 +213,7 @@ impl Core {
     }
 
     /// How long a file is, as far as that is known here or was said by clients that made it longer.
-    fn known_size(&self, file: FileNo) -> u64 {
+    pub(crate) fn known_size(&self, file: FileNo) -> u64 {
         let followed = self.file(file).map_or(0, |f| f.version.size_bytes);
         self.overwrites.as_ref().map_or(0, |o| o.grown_to(file)).max(followed)
     }

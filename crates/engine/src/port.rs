@@ -200,6 +200,9 @@ pub trait Port: Send + Sync + 'static {
     /// Makes sure that storage has room for these pages, so that writing them back cannot fail for
     /// lack of space.
     fn reserve(&self, file: FileNo, index: u64, pages: u64) -> Result<(), PortError>;
+    /// Waits for a write by others that the kernel is carrying out: the file's times change as it begins,
+    /// and its bytes later.
+    fn await_writes(&self, _file: FileNo) {}
     /// The file as it is now.
     fn version(&self, file: FileNo) -> Result<Version, PortError>;
 

@@ -16,6 +16,7 @@ use pagekeeper_wire::{self as wire, Op, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// One connection.
@@ -23,6 +24,8 @@ struct Connection {
     manager: Arc<Manager>,
     socket: socket::Connection,
     pid: u32,
+    /// The image that runs in the process.
+    image: u32,
     /// Who the client is.
     user: (u32, u32),
     /// The client runs as root or as the manager's user.
@@ -65,10 +68,11 @@ impl Manager {
                 Err(_) => return false,
             };
             let manager = self.clone();
+            let number = self.connections.fetch_add(1, Ordering::Relaxed);
             let thread = std::thread::Builder::new()
                 .name("pk-client".into())
                 .stack_size(256 << 10)
-                .spawn(move || serve(manager, socket));
+                .spawn(move || serve(manager, socket, number));
             if thread.is_err() {
                 self.note("a program's connection was refused: no more threads");
             }
@@ -76,31 +80,29 @@ impl Manager {
     }
 }
 
-fn serve(manager: Arc<Manager>, socket: socket::Connection) {
+fn serve(manager: Arc<Manager>, socket: socket::Connection, number: u32) {
     let Ok(peer) = socket.peer() else { return };
     let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
     let user = (peer.uid, peer.gid);
-    let connection = Connection { manager: manager.clone(), socket, pid: peer.pid, user, trusted };
-    if connection.greet().is_err() {
-        return;
+    let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
+    let Ok(name) = connection.greet() else { return };
+    let Some(image) = connection.manager.client_came(peer.pid, name, number) else { return };
+    connection.image = image;
+    if connection.welcome().is_ok() {
+        connection.run();
     }
-    manager.clients.lock().expect("lock").entry(peer.pid).or_default().connections += 1;
-    connection.run();
-    let last = {
-        let mut clients = manager.clients.lock().expect("lock");
-        clients.get_mut(&peer.pid).is_none_or(|c: &mut Client| {
-            c.connections = c.connections.saturating_sub(1);
-            c.connections == 0
-        })
-    };
-    if last {
-        manager.client_gone(peer.pid);
+    let is_last = connection.with_client(|client| {
+        client.connections -= 1;
+        client.connections == 0
+    });
+    if is_last == Some(true) {
+        connection.manager.client_gone(connection.pid, connection.image);
     }
 }
 
 impl Connection {
-    /// The first message has to be a hello with the secret.
-    fn greet(&self) -> Result<(), Errno> {
+    /// The first message has to be a hello with the secret: what tells this image from others.
+    fn greet(&self) -> Result<u64, Errno> {
         let mut bytes = [0u8; size_of::<Request>()];
         let got = self.socket.recv(&mut bytes)?.ok_or(Errno::PROTO)?;
         let request = Request::read_from_bytes(&bytes[..got.bytes]).map_err(|_| Errno::PROTO)?;
@@ -114,6 +116,11 @@ impl Connection {
             self.socket.send(reply.as_bytes(), None)?;
             return Err(Errno::ACCESS);
         }
+        Ok(request.f)
+    }
+
+    /// The reply to that: from here on the client sees what there is.
+    fn welcome(&self) -> Result<(), Errno> {
         self.manager.settle_changes_of_the_dead();
         self.manager.settle_ends();
         let slots = self.manager.slots_for_client()?;
@@ -147,6 +154,12 @@ impl Connection {
         }
     }
 
+    /// Something is done with what is known of this process, if the image runs in it still that made
+    /// the connection.
+    fn with_client<R>(&self, f: impl FnOnce(&mut Client) -> R) -> Option<R> {
+        self.manager.with_client(self.pid, self.image, f)
+    }
+
     fn slot(&self, number: u64) -> Result<FileNo, Errno> {
         let no = u32::try_from(number).map_err(|_| Errno::INVAL)?;
         if self.manager.wait_active(no) { Ok(no) } else { Err(Errno::BADF) }
@@ -155,9 +168,8 @@ impl Connection {
     /// A slot that this process has shown a descriptor of.
     fn permitted(&self, number: u64, allowed: impl Fn(Rights) -> bool) -> Result<FileNo, Errno> {
         let no = self.slot(number)?;
-        let clients = self.manager.clients.lock().expect("lock");
-        let rights = clients.get(&self.pid).and_then(|client| client.rights.get(&no));
-        if rights.copied().is_some_and(allowed) { Ok(no) } else { Err(Errno::ACCESS) }
+        let rights = self.with_client(|client| client.rights.get(&no).copied()).flatten();
+        if rights.is_some_and(allowed) { Ok(no) } else { Err(Errno::ACCESS) }
     }
 
     /// Whether the client's user may write to a file, whatever descriptors it has shown.
@@ -169,29 +181,29 @@ impl Connection {
     }
 
     fn grant(&self, no: FileNo, rights: Rights, heard: u64) {
-        let mut clients = self.manager.clients.lock().expect("lock");
-        let client = clients.entry(self.pid).or_default();
-        client.heard.entry(no).or_insert(heard);
-        let known = client.rights.entry(no).or_default();
-        *known = known.and(rights);
+        self.with_client(|client| {
+            client.heard.entry(no).or_insert(heard);
+            let known = client.rights.entry(no).or_default();
+            *known = known.and(rights);
+        });
     }
 
     /// What this process heard of a file's errors by its mappings.
     fn heard(&self, no: FileNo) -> u64 {
-        let clients = self.manager.clients.lock().expect("lock");
-        let heard = clients.get(&self.pid).and_then(|client| client.heard.get(&no).copied());
+        let heard = self.with_client(|client| client.heard.get(&no).copied()).flatten();
         heard.unwrap_or_else(|| self.manager.engine.errors_so_far(no))
     }
 
     /// This process is given a file to map, or has said where it mapped it.
     fn prepared(&self, no: FileNo, begins: bool) {
-        let mut clients = self.manager.clients.lock().expect("lock");
-        let prepared = &mut clients.entry(self.pid).or_default().prepared;
-        if begins {
-            prepared.push(no);
-        } else if let Some(at) = prepared.iter().position(|known| *known == no) {
-            prepared.swap_remove(at);
-        }
+        self.with_client(|client| {
+            let prepared = &mut client.prepared;
+            if begins {
+                prepared.push(no);
+            } else if let Some(at) = prepared.iter().position(|known| *known == no) {
+                prepared.swap_remove(at);
+            }
+        });
     }
 
     fn handle(&self, op: Op, r: Request, text: &[u8], fd: Option<OwnedFd>) -> Handled {
@@ -219,8 +231,7 @@ impl Connection {
             }),
             Op::RawWord => {
                 let (memfd, map) = SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
-                let mut clients = manager.clients.lock().expect("lock");
-                clients.entry(self.pid).or_default().raw = Some(map);
+                self.with_client(|client| client.raw = Some(map)).ok_or(Errno::SRCH)?;
                 Ok(Answer {
                     reply: Reply::default(),
                     fd: Some(rustix::io::fcntl_dupfd_cloexec(&memfd, 0)?),
@@ -302,7 +313,7 @@ impl Connection {
     fn overwrites(&self) -> Handled {
         let given = self.manager.engine.with_overwrites(|overwrites| {
             let writable = overwrites.for_writer().filter(|_| self.trusted);
-            let r1 = if writable.is_some() { self.pid.into() } else { 0 };
+            let r1 = if writable.is_some() { self.image.into() } else { 0 };
             let fd = writable.map_or_else(|| overwrites.for_reader(), Ok)?;
             let reply = Reply { r0: overwrites.records() as u64, r1, ..Reply::default() };
             Ok(Answer { reply, fd: Some(fd) })
@@ -468,9 +479,7 @@ impl Connection {
             let pages = region.index(start)..region.index(end - 1) + 1;
             let mut heard = self.heard(region.file);
             let result = engine.flush_since(region.file, pages, &mut heard);
-            let mut clients = self.manager.clients.lock().expect("lock");
-            clients.entry(self.pid).or_default().heard.insert(region.file, heard);
-            drop(clients);
+            self.with_client(|client| client.heard.insert(region.file, heard));
             let result = result.and_then(|()| match engine.port().file(region.file) {
                 Some(live) => live.store().map_or(Ok(()), |store| store.sync()),
                 None => Ok(()),
@@ -555,9 +564,11 @@ impl Connection {
         };
         let managed = r.d != 0 && !self.space_regions(r.d, r.c.min(1 << 40)).is_empty();
         let ticket = engine.change_begin(no, offset, len, change).map_err(errno_of)?;
-        let mut clients = self.manager.clients.lock().expect("lock");
-        clients.entry(self.pid).or_default().changes.push((ticket, no));
-        drop(clients);
+        if self.with_client(|client| client.changes.push((ticket, no))).is_none() {
+            // Nobody lives to make it.
+            self.manager.change_left(no, ticket);
+            return Err(Errno::SRCH);
+        }
         let was_made = r.f == wire::CHANGE_WAS_MADE;
         let is_refused = if was_made {
             !engine.has_stored(no, offset, len, self.bytes_at(r.d))
@@ -580,15 +591,16 @@ impl Connection {
     fn change_end(&self, r: Request) -> Handled {
         let no = self.slot(r.a)?;
         if r.b != 0 {
-            let mut clients = self.manager.clients.lock().expect("lock");
-            let client = clients.get_mut(&self.pid).ok_or(Errno::ACCESS)?;
-            let own = client.changes.iter().position(|c| *c == (r.b, no));
-            client.changes.swap_remove(own.ok_or(Errno::ACCESS)?);
+            let taken = self.with_client(|client| {
+                let own = client.changes.iter().position(|c| *c == (r.b, no));
+                own.map(|at| client.changes.swap_remove(at))
+            });
+            taken.flatten().ok_or(Errno::ACCESS)?;
         }
         let bytes = (r.e != 0).then_some(self.bytes_at(r.e));
         let engine = &self.manager.engine;
         if r.b == 0 {
-            engine.overwrite_end(no, self.pid, r.c, r.d, bytes).map_err(errno_of)?;
+            engine.overwrite_end(no, self.image, r.c, r.d, bytes).map_err(errno_of)?;
         } else {
             engine.change_end(no, r.b, r.c, r.d, bytes);
         }

@@ -256,7 +256,7 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
 /// Asks on a connection of its own, and changes nothing in memory: for a vfork child.
 pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
     let fd = new_socket()?;
-    let answer = greet(fd, HELLO_FRESH).and_then(|(_, slots_fd)| {
+    let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
         raw::close(slots_fd);
         exchange(fd, request, text, -1)
     });
@@ -268,7 +268,11 @@ pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
 }
 
 fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
-    let (reply, slots_fd) = greet(fd, state.hello_kind.load(Ordering::Relaxed).into())?;
+    let (reply, slots_fd) = greet(
+        fd,
+        state.hello_kind.load(Ordering::Relaxed).into(),
+        state.image.load(Ordering::Relaxed),
+    )?;
     if reply.status < 0 {
         raw::complain(b"the manager process refuses this program; it runs unmanaged");
         return Err(-libc::EPROTO);
@@ -279,7 +283,7 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
 }
 
 /// Connects a socket, and says who this is.
-fn greet(fd: c_int, kind: u64) -> Result<Answer, i32> {
+fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     let door = environment::door();
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
@@ -300,7 +304,7 @@ fn greet(fd: c_int, kind: u64) -> Result<Answer, i32> {
     request.a = VERSION as u64;
     (request.b, request.c) = door.secret;
     request.d = raw::gettid() as u64;
-    request.e = kind;
+    (request.e, request.f) = (kind, image);
     exchange(fd, &request, &[], -1)
 }
 

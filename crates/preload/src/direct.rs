@@ -199,7 +199,22 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     }
 }
 
-/// Moves the descriptor's offset back over bytes that were claimed and not read or written.
+/// Claims bytes behind the descriptor's offset to be written: where they begin. None beyond what a file
+/// can be, or if it is no file.
+pub(crate) fn claim(fd: c_int, bytes: usize) -> Option<u64> {
+    u64::try_from(raw::lseek(fd, bytes as i64, libc::SEEK_CUR) - bytes as i64).ok()
+}
+
+/// Moves the descriptor's offset back to where what was written ends, if less than was claimed up to
+/// `end`. Nobody else who is managed and writes claims anything meanwhile. If the offset is shared with
+/// somebody who did, what that one wrote there is not to be written over: the offset stays.
+pub(crate) fn unclaim(fd: c_int, end: u64, unwritten: usize, is_shared: bool) {
+    if unwritten > 0 && (!is_shared || raw::lseek(fd, 0, libc::SEEK_CUR) as u64 == end) {
+        give_back(fd, unwritten);
+    }
+}
+
+/// Moves the descriptor's offset back over bytes that were claimed and not read.
 pub(crate) fn give_back(fd: c_int, bytes: usize) {
     if bytes > 0 {
         raw::lseek(fd, -(bytes as i64), libc::SEEK_CUR);

@@ -147,16 +147,16 @@ impl Hold {
     /// Gives it back with nothing changed.
     fn drop_unused(&self, state: &State, slot: u32) {
         if !self.give_back() {
-            leave(state, slot, 0, 0, 0);
+            leave(state, slot, (0, 0), 0);
         }
     }
 }
 
-/// Leaves the end of an overwrite to the manager: so many bytes at an offset changed, which are to
-/// be found at an address (0: nowhere). False if it did not wait for that.
-fn leave(state: &State, slot: u32, offset: u64, changed: usize, address: usize) -> bool {
+/// Leaves the end of an overwrite to the manager: at an offset so many bytes changed, which are to be
+/// found at an address (0: in storage). False if it did not wait for that.
+fn leave(state: &State, slot: u32, changed: change::Range, address: usize) -> bool {
     let mut end = Request::new(Op::ChangeEnd);
-    (end.a, end.c, end.d, end.e) = (slot.into(), offset, changed as u64, address as u64);
+    (end.a, end.c, end.d, end.e) = (slot.into(), changed.0, changed.1, address as u64);
     ask(state, &end).is_ok()
 }
 
@@ -180,53 +180,84 @@ fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
     is_settled.then_some(moves)
 }
 
-/// Writes bytes of the program's at an offset of a file, or at its end; `call` makes the system call.
-/// None if nothing was done. Signals are held.
+/// Where a write goes.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// To an offset.
+    At(i64),
+    /// To the end of the file.
+    End,
+    /// To the descriptor's own offset.
+    Own,
+}
+
+/// Writes bytes of the program's to a file; `call` makes the system call, at the offset that is given,
+/// or where the program said. Gives what came of it, and where it went. None if nothing was done.
+/// Signals are held.
 pub(crate) fn write(
     file: &File,
-    position: Option<i64>,
+    place: Place,
     buffer: usize,
     bytes: usize,
-    call: impl Fn() -> isize,
-) -> Option<isize> {
+    call: impl Fn(Option<u64>) -> isize,
+) -> Option<(isize, u64)> {
     let (slot, known) = table::records(file.entry)?;
     if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
     }
     let hold = Hold::take(file.state, file.entry.slot())?;
-    // Nobody else under this manager moves the end while all of the file is held.
-    let offset = match position {
-        Some(offset) => u64::try_from(offset).ok(),
-        None => Some(length(file.entry, slot)),
+    // Nobody else under this manager moves the end while the file's record is held.
+    let size = length(file.entry, slot);
+    let is_shared = place == Place::Own && table::may_be_shared(file.fd);
+    let offset = match place {
+        Place::At(offset) => u64::try_from(offset).ok(),
+        Place::End => Some(size),
+        // What is claimed is written, or given back, before anybody else who shares the offset and is
+        // managed writes: who came in between would write over its own.
+        Place::Own if is_shared => u64::try_from(raw::lseek(file.fd, 0, libc::SEEK_CUR)).ok(),
+        Place::Own => direct::claim(file.fd, bytes),
     };
-    let begun = offset.and_then(|offset| {
+    let mut claimed = offset.filter(|_| place == Place::Own && !is_shared);
+    let begin = |offset: u64| {
         let end = offset.saturating_add(bytes as u64);
         // Who makes it longer has all of it: its length is nobody else's to change meanwhile.
-        if end <= slot.size_bytes.load(SeqCst) {
+        if end <= slot.size_bytes.load(SeqCst) && !is_shared {
             hold.narrow(offset, bytes);
         }
         Some((offset, settled(file.entry, hold.record, end)?))
-    });
+    };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {
         let is_so = |stat: libc::stat| is_known_time(file.entry.slot(), slot, raw::ctime_ns(&stat));
         // Of a descriptor that is another file's by now, `finish` finds out.
         raw::fstat(file.fd).map_or(true, |stat| !file.is_same(&stat) || is_so(stat))
     };
-    let Some((offset, moves)) = begun.filter(|_| is_known()) else {
+    let mut begun = offset.and_then(begin).filter(|_| is_known());
+    if is_shared && begun.is_some() {
+        claimed = direct::claim(file.fd, bytes);
+        // Somebody who reads, or is not managed, may have moved it.
+        begun = if claimed == offset { begun } else { claimed.and_then(begin) };
+    }
+    let Some((offset, moves)) = begun else {
+        direct::give_back(file.fd, claimed.map_or(0, |_| bytes));
         hold.drop_unused(file.state, file.entry.slot());
         return None;
     };
-    let result = call();
+    let result = call(claimed);
+    if let Some(start) = claimed {
+        let unwritten = bytes - result.max(0) as usize;
+        direct::unclaim(file.fd, start + bytes as u64, unwritten, is_shared);
+    }
     if result > 0 {
-        let written =
-            Written { offset, at_end: position.is_none(), buffer, bytes: result as usize };
+        let bytes = result as usize;
+        let size = size.max(offset + bytes as u64);
+        let written = Written { offset, at_end: place == Place::End, size, buffer, bytes };
         written.finish(file, slot, &known.frames, &hold, moves);
     } else {
         hold.drop_unused(file.state, file.entry.slot());
     }
     // By message it is tried again, when deleted files have made room.
-    (!files::is_full(result)).then_some(result)
+    (!files::is_full(result)).then_some((result, offset))
 }
 
 /// What a call wrote while the file's record was held.
@@ -234,13 +265,15 @@ struct Written {
     offset: u64,
     /// It was where the file ended.
     at_end: bool,
+    /// How long the file is then, if nobody outside was there.
+    size: u64,
     buffer: usize,
     bytes: usize,
 }
 
 impl Written {
     /// Brings it into memory and gives the record back.
-    fn finish(mut self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
+    fn finish(self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
         let number = file.entry.slot();
         let after = raw::fstat(file.fd).ok();
         if after.is_some_and(|stat| !file.is_same(&stat)) {
@@ -250,20 +283,26 @@ impl Written {
             return;
         }
         let end = after.map_or(0, |stat| stat.st_size as u64);
-        // Somebody outside may have been there first.
-        let is_there = !self.at_end || end == self.offset + self.bytes as u64;
-        if !is_there {
-            self.offset = end.saturating_sub(self.bytes as u64);
+        let mut range = (self.offset, self.bytes as u64);
+        // Somebody outside may have made it longer, too, or been there first: then it is the manager that
+        // follows, by what storage has.
+        let is_alone = end == self.size;
+        if self.at_end && !is_alone {
+            range.0 = self.offset.min(end.saturating_sub(range.1));
+            range.1 = end - range.0;
         }
-        let patched = is_there && frames.patch(self.offset, self.buffer, self.bytes, moves);
-        after.inspect(|stat| hold.note(stat, slot));
+        let patched = is_alone && frames.patch(self.offset, self.buffer, self.bytes, moves);
+        if is_alone {
+            after.inspect(|stat| hold.note(stat, slot));
+        }
         if patched && hold.give_back() {
             return;
         }
-        let address = if patched { self.buffer } else { 0 };
-        if !leave(file.state, number, self.offset, self.bytes, address) {
+        let is_where_it_was_to_be = patched || !self.at_end;
+        let address = if is_where_it_was_to_be { self.buffer } else { 0 };
+        if !leave(file.state, number, range, address) {
             // The manager took this process for dead. What is cached is read anew.
-            change::bracket(file, (self.offset, self.bytes as u64), CHANGE_OTHER, || 0);
+            change::bracket(file, range, CHANGE_OTHER, || 0);
         }
     }
 }

@@ -173,6 +173,13 @@ pub(crate) fn munmap(addr: usize, bytes: usize) {
     raw_call!(libc::SYS_munmap, addr, bytes);
 }
 
+/// The time since some moment in the past, never the same twice.
+pub(crate) fn now_ns() -> u64 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now);
+    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
 /// The time since some moment in the past, the same for all processes, as it was a clock tick ago or
 /// less. By libc, which reads it without asking the kernel, or the processor.
 pub(crate) fn recent_ns() -> u64 {

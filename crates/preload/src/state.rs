@@ -4,7 +4,7 @@
 use crate::connection::Connection;
 use crate::raw::{self, Lock, SignalsHeld};
 use crate::{connection, files, raw_call, table, userfault};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Connections a process may have: so many threads can wait for the manager at once.
 pub(crate) const CONNECTIONS_MAX: usize = 64;
@@ -29,6 +29,8 @@ pub(crate) struct State {
     pid: AtomicI32,
     /// What [`pagekeeper_wire::Op::Hello`] says about this process.
     pub(crate) hello_kind: AtomicU32,
+    /// And what tells this image from those that ran in the process before.
+    pub(crate) image: AtomicU64,
     /// One of the constants of [`userfault`].
     pub(crate) userfault: AtomicU32,
     /// The shared count of plain system calls in flight, once it was asked for.
@@ -153,6 +155,8 @@ fn begin(state: &'static State) {
         return;
     }
     state.pid.store(raw::getpid(), Ordering::Relaxed);
+    // No two images of a process begin at the same time.
+    state.image.store(raw::now_ns().max(1), Ordering::Relaxed);
     if !BEGAN.swap(true, Ordering::Relaxed) {
         state.phase.store(READY, Ordering::Release);
         return;

@@ -291,6 +291,11 @@ pub(crate) fn storable(fd: c_int) -> Option<(Entry, bool)> {
     (value & STORABLE != 0).then(found)
 }
 
+/// Whether another process may have a descriptor, too, or another descriptor its offset.
+pub(crate) fn may_be_shared(fd: c_int) -> bool {
+    word(fd).is_none_or(|word| word.load(Ordering::SeqCst) & EXCLUSIVE == 0)
+}
+
 /// How often other processes may have been given descriptors.
 static SHARINGS: AtomicU32 = AtomicU32::new(0);
 

@@ -9,12 +9,13 @@ use crate::delayed::{self, Delayed};
 use crate::direct::{self, Claimed};
 use crate::files::{self, File, Served};
 use crate::mapping;
+use crate::overwrite::{self, Place};
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, change, environment, first_use, overwrite, plain, raw_call, standby, state};
+use crate::{bounce, change, environment, first_use, plain, raw_call, standby, state};
 use libc::{c_int, iovec};
-use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request};
+use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request, TO_END};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
@@ -290,24 +291,10 @@ pub(crate) fn write(
         _ => None,
     };
     let _held = SignalsHeld::new();
-    if position.is_some() || append {
-        let lock = &file.state.offset_locks[file.entry.lock_index()];
-        let _lock = position.is_none().then(|| lock.lock());
-        let call = Write { file: &file, is_sure, position, rwf, append };
-        return Some(write_all(&call, iov, single, total));
-    }
-    // As reads do: whoever shares the offset reads and writes elsewhere from here on.
-    let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
-    if start < 0 {
-        // Beyond what a file can be, or no file: the kernel says what becomes of it, and nothing is
-        // cached there.
-        return Some(plain());
-    }
-    let position = Some(start);
+    let lock = &file.state.offset_locks[file.entry.lock_index()];
+    let _lock = position.is_none().then(|| lock.lock());
     let call = Write { file: &file, is_sure, position, rwf, append };
-    let done = write_all(&call, iov, single, total);
-    direct::give_back(fd, total - done.max(0) as usize);
-    Some(done)
+    Some(write_all(&call, iov, single, total))
 }
 
 /// Writes where a moved offset promised, and moves it back over what could not be written.
@@ -322,7 +309,8 @@ fn write_claimed(fd: c_int, iov: impl Buffers, start: u64, claim: usize) -> isiz
         }
         Err(errno) => errno,
     };
-    direct::give_back(fd, claim.saturating_sub(done.max(0) as usize));
+    let unwritten = claim.saturating_sub(done.max(0) as usize);
+    direct::unclaim(fd, start + claim as u64, unwritten, table::may_be_shared(fd));
     done
 }
 
@@ -357,18 +345,18 @@ struct Write<'a> {
 impl Write<'_> {
     /// Writes one buffer. None if it `may_be_managed` and the manager says that it is.
     fn from(&self, buffer: usize, bytes: usize, may_be_managed: bool) -> Option<isize> {
-        let state = self.file.state;
+        let (state, fd) = (self.file.state, self.file.fd);
+        let place = match self.position {
+            _ if self.append => Place::End,
+            Some(offset) => Place::At(offset),
+            None => Place::Own,
+        };
+        let call = |claimed: Option<u64>| self.system_call(claimed, buffer, bytes);
         if !may_be_managed
-            && let Some(done) = overwrite::write(
-                self.file,
-                self.position.filter(|_| !self.append),
-                buffer,
-                bytes,
-                || self.system_call(buffer, bytes),
-            )
+            && let Some((done, offset)) = overwrite::write(self.file, place, buffer, bytes, call)
         {
-            if let Some(offset) = self.position.filter(|_| done > 0 && !self.append) {
-                delayed::note(self.file, offset as u64, done as usize);
+            if done > 0 && !self.append {
+                delayed::note(self.file, offset, done as usize);
             }
             return Some(done);
         }
@@ -377,18 +365,25 @@ impl Write<'_> {
         {
             // Closed, and perhaps reused, by a call that this library does not see. To the manager it
             // is somebody outside who changes that file.
-            let result = self.system_call(buffer, bytes);
+            let result = call(None);
             change::refresh(self.file.fd);
             return Some(result);
         }
+        // Nobody else who writes claims anything behind the offset before it is known how much was written:
+        // in this process the lock sees to that, and elsewhere that all of the file is to be changed.
+        let is_shared = place == Place::Own && table::may_be_shared(fd);
         loop {
             let start = match self.start() {
                 Ok(start) => start,
                 Err(errno) => return Some(errno),
             };
             let mut begin = self.file.request(Op::ChangeBegin);
-            begin.b = if self.append { AT_END } else { start };
-            (begin.c, begin.d, begin.e) = (bytes as u64, buffer as u64, CHANGE_WRITE);
+            (begin.b, begin.c) = match place {
+                Place::End => (AT_END, bytes as u64),
+                Place::Own if is_shared => (0, TO_END),
+                _ => (start, bytes as u64),
+            };
+            (begin.d, begin.e) = (buffer as u64, CHANGE_WRITE);
             let reply = match self.file.ask(&begin) {
                 Ok(reply) => reply,
                 Err(errno) => return Some(errno as isize),
@@ -402,18 +397,35 @@ impl Write<'_> {
             // From here on no other managed change can reach this range: where the write goes is
             // settled now. Another process that shares the descriptor's offset, or appends, may
             // have been faster.
-            let settled = self.start();
-            if settled != Ok(start) && !self.append {
+            let settled = match place {
+                Place::Own => direct::claim(fd, bytes),
+                _ => Some(self.start().unwrap_or(start)),
+            };
+            let claimed = settled.filter(|_| place == Place::Own);
+            if claimed.is_some_and(|claimed| claimed != start && !is_shared) {
+                direct::give_back(fd, bytes);
                 let _ = ask(state, &end);
                 continue;
             }
-            let mut result = self.system_call(buffer, bytes);
+            // Without a place it lies beyond what a file can be, or there is no file: the kernel says what
+            // becomes of it, and nothing is cached there.
+            let mut result = call(claimed);
             if files::makes_room(state, result) {
-                result = self.system_call(buffer, bytes);
+                result = call(claimed);
             }
-            if result > 0 {
-                end.c = settled.unwrap_or(start);
+            if let Some(start) = claimed {
+                let unwritten = bytes - result.max(0) as usize;
+                direct::unclaim(fd, start + bytes as u64, unwritten, is_shared);
+            }
+            if let Some(settled) = settled.filter(|_| result > 0) {
+                end.c = settled;
                 (end.d, end.e) = (result as u64, buffer as u64);
+                let size = if self.append { self.start().unwrap_or(0) } else { 0 };
+                if self.append && size != end.c + end.d {
+                    // Somebody outside was there, too: which of these bytes are whose, storage knows.
+                    end.c = end.c.min(size.saturating_sub(end.d));
+                    (end.d, end.e) = (size - end.c, 0);
+                }
             }
             // The bytes are in the file whatever the manager answers.
             let _ = ask(state, &end);
@@ -434,14 +446,16 @@ impl Write<'_> {
         if offset < 0 { Err(offset as isize) } else { Ok(offset as u64) }
     }
 
-    fn system_call(&self, buffer: usize, bytes: usize) -> isize {
+    /// Makes the program's call, at the offset that was claimed for it, if one was.
+    fn system_call(&self, claimed: Option<u64>, buffer: usize, bytes: usize) -> isize {
         let fd = self.file.fd;
+        let position = claimed.map(|offset| offset as i64).or(self.position);
         if self.rwf != 0 {
             let iov = one(buffer, bytes);
-            let offset = self.position.unwrap_or(-1);
+            let offset = position.unwrap_or(-1);
             return raw_call!(libc::SYS_pwritev2, fd, iov.as_ptr(), 1, offset, 0, self.rwf);
         }
-        match self.position {
+        match position {
             Some(offset) => raw_call!(libc::SYS_pwrite64, fd, buffer, bytes, offset),
             None => raw_call!(libc::SYS_write, fd, buffer, bytes),
         }

@@ -38,7 +38,8 @@ pub const TEXT_BYTES: usize = 1024;
 pub enum Op {
     /// First message on every connection. `a` = [`VERSION`], `b`,`c` = the secret as two
     /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
-    /// [`HELLO_FORKED`]. Reply: `r0` = number of records of the table of file slots; the descriptor
+    /// [`HELLO_FORKED`], `f` = a number that tells this process image from those that ran in the
+    /// process before: what they left open is ended before the reply. 0 says nothing. Reply: `r0` = number of records of the table of file slots; the descriptor
     /// that rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
@@ -107,7 +108,8 @@ pub enum Op {
     ChangeBegin = 12,
     /// The system call returned. `a` = slot, `b` = ticket, `c` = offset where it took effect,
     /// `d` = bytes, `e` = the (unmanaged) address of the bytes written, or 0 to have the cached
-    /// pages dropped and read again. `d` = 0 says that nothing changed (the call failed, or was not
+    /// pages dropped and read again; what was written ([`CHANGE_WRITE`]) is then as storage has it, in
+    /// pages that are dirty, too. `d` = 0 says that nothing changed (the call failed, or was not
     /// made because the buffer must be copied first); a successful truncation has `d` = [`TO_END`].
     /// `b` = 0: it was an overwrite that the client holds (see [`Overwrite`]) and could not end by
     /// itself; -ESRCH says that the manager did not wait for it.

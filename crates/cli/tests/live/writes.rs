@@ -242,6 +242,39 @@ fn what_others_write_beside_writes_is_seen_under_a_lock() {
     }
 }
 
+/// An append by message told the manager where the file had ended before it, wherever it went: beside a
+/// process outside that appended, too, readers found zeros where it was, and it where the other's bytes
+/// were. A last page that was dirty was written back so.
+#[test]
+fn appends_beside_those_of_others_are_where_they_went() {
+    if !runs::ready() {
+        return;
+    }
+    for how in ["mapped", "stored", "plain"] {
+        check(&Budget::kib(4096), &["lines", "file", how]);
+        check(&Budget::kib(4096).delay_writes(), &["lines", "file", how]);
+    }
+}
+
+/// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
+/// wrote in between: its next record was written over its last one.
+#[test]
+fn a_write_that_fails_leaves_the_records_of_those_who_share_the_offset() {
+    if runs::ready() {
+        check(&Budget::kib(16 << 10), &["offset", "file"]);
+        check(&Budget::kib(512), &["offset", "file"]);
+    }
+}
+
+/// What a thread had begun when another executed a program was ended when the last of the process's
+/// connections was: a forked child has them, too. The program waited for it for ever.
+#[test]
+fn a_program_that_is_executed_in_the_midst_of_writes_can_write() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["image", "file"]);
+    }
+}
+
 fn count_beside_others(budget: &Budget) {
     let place = Scratch::new("writes-count");
     place.put("file", vec![0; 64 << 10]);

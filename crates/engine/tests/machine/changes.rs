@@ -114,6 +114,43 @@ fn what_several_append_at_once_is_all_there() {
     }
 }
 
+/// Where somebody outside appended in the midst of an append, what was written was put where the file
+/// had ended before, and zeros where it was; a last page that was dirty was written back so, over both.
+#[test]
+fn an_append_beside_one_outside_leaves_both_in_the_last_page() {
+    const THEIRS: u64 = 0x7474_7474_7474_7474;
+    const OURS: u64 = 0x6f6f_6f6f_6f6f_6f6f;
+    // Before the client looked where the file ends, and after that.
+    for (dirty, before) in [(false, false), (false, true), (true, false), (true, true)] {
+        watched(30, move || {
+            let mapped = Mapped::new(&Setup::default(), 96);
+            let (engine, machine) = (&mapped.world.engine, &mapped.world.machine);
+            if dirty {
+                mapped.put(0, 1);
+            }
+            assert_eq!(mapped.get(0) == 1, dirty);
+            let ticket =
+                engine.change_begin(mapped.file, 96, u64::MAX - 96, Change::Write).unwrap();
+            machine.write_storage(mapped.file, 96, &THEIRS.to_le_bytes());
+            // Somebody looks at the file meanwhile.
+            engine.refresh_size(mapped.file, false);
+            machine.write_storage(mapped.file, 104, &OURS.to_le_bytes());
+            let give = |_: u64, piece: &mut [u8]| {
+                piece.copy_from_slice(&OURS.to_le_bytes());
+                Ok(())
+            };
+            match before {
+                true => engine.change_end(mapped.file, ticket, 104, 8, Some(give)),
+                false => engine.change_end(mapped.file, ticket, 96, 16, None::<Bytes>),
+            }
+            assert_eq!([mapped.get(96), mapped.get(104)], [THEIRS, OURS]);
+            assert_eq!(engine.flush_all(), []);
+            let storage = machine.lock().files[mapped.file as usize].storage.clone();
+            assert_eq!(storage[96..], [THEIRS, OURS].map(u64::to_le_bytes).concat());
+        });
+    }
+}
+
 /// Bytes that a program had stored behind the end of the file, in its last page, became the
 /// file's when it grew over them.
 #[test]

@@ -195,7 +195,7 @@ impl Shared {
             }
             return self.by_message(offset, value);
         }
-        let gone = || engine.overwrite_end(self.file, client, 0, u64::MAX, None::<Bytes>).unwrap();
+        let gone = || engine.overwrite_end(self.file, client, 0, 0, None::<Bytes>).unwrap();
         if dies == Dies::BeforeTheCall {
             gone();
             return self.by_message(offset, value);

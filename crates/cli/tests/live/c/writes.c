@@ -20,6 +20,11 @@
 //     writes cells FILE          threads and a child overwrite cells of their own; what remains is known
 //     writes counter FILE        counts in a place of the file without end, and says how far it is
 //     writes becomes FILE        a process writes to a short file that others find long, and map
+//     writes lines FILE HOW      records are appended beside a process outside that appends, too
+//     writes adds FILE TIMES     appends so many records, and no more
+//     writes offset FILE         one whose writes fail shares an offset with one whose writes do not
+//     writes image FILE          another program is executed in the midst of writes
+//     writes after FILE          appends once: what is executed there
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -32,6 +37,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -802,6 +808,181 @@ static void becomes(const char *path) {
     }
 }
 
+// ---- lines --------------------------------------------------------------------------------------
+
+// Lines without a NUL: who, which, and dots.
+enum { LINE = 64, LINES = 3000, LINES_FIRST = 5 * PAGE + LINE };
+
+static void line_of(char *to, char who, int number) {
+    memset(to, '.', LINE);
+    char head[16];
+    memcpy(to, head, (size_t)sprintf(head, "%c%06d", who, number));
+    to[LINE - 1] = '\n';
+}
+
+static void adds(const char *path, int times) {
+    int fd = open(path, O_WRONLY | O_APPEND);
+    CHECK(fd > 2);
+    char line[LINE];
+    for (int i = 0; i < times; i++) {
+        line_of(line, 'o', i);
+        CHECK(write(fd, line, LINE) == LINE);
+        // As long as the other may take for a message.
+        for (int j = 0; j < 100; j++) getppid();
+    }
+}
+
+// No byte that is below the end is one that nobody wrote.
+static void tail_is_whole(int fd) {
+    static char tail[2 * PAGE];
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_size >= LINES_FIRST);
+    off_t from = stat.st_size - PAGE;
+    ssize_t got = pread(fd, tail, sizeof tail, from);
+    CHECK(got >= 0);
+    const char *hole = memchr(tail, 0, (size_t)got);
+    if (hole) {
+        fprintf(stderr, "nothing at %ld, and the end is at %ld\n", from + (hole - tail), stat.st_size);
+        _exit(1);
+    }
+}
+
+// How: "mapped" (by message), "stored" (and what was written is dirty), "plain" (no message).
+static void lines(const char *path, const char *how) {
+    int fd = fresh(path, LINES_FIRST), log = open(path, O_RDWR | O_APPEND), status;
+    CHECK(log > 2);
+    char *map = NULL, line[LINE];
+    if (strcmp(how, "plain")) {
+        map = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        CHECK(map != MAP_FAILED && map[LINES_FIRST - 1]);
+    }
+    int stores = !strcmp(how, "stored");
+    pid_t other = fork();
+    if (other == 0) {
+        char times[16];
+        sprintf(times, "%d", LINES);
+        CHECK(setenv("PAGEKEEPER_DISABLE", "1", 1) == 0);
+        execl("/proc/self/exe", "writes", "adds", path, times, NULL);
+        _exit(1);
+    }
+    pid_t reader = fork();
+    if (reader == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int own = open(path, O_RDONLY);
+        CHECK(own > 2);
+        for (;;) tail_is_whole(own);
+    }
+    for (int i = 0; i < LINES; i++) {
+        line_of(line, 'i', i);
+        CHECK(write(log, line, LINE) == LINE);
+        off_t end = lseek(log, 0, SEEK_CUR);
+        char back[LINE];
+        CHECK(pread(fd, back, LINE, end - LINE) == LINE && !memcmp(back, line, LINE));
+        if (stores) map[end - 2] = '!';
+        tail_is_whole(fd);
+    }
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
+    CHECK(waitpid(reader, &status, WNOHANG) == 0 && kill(reader, SIGKILL) == 0 && waitpid(reader, &status, 0) == reader);
+    CHECK(!map || msync(map, LINES_FIRST + 2 * LINES * LINE, MS_SYNC) == 0);
+    static char found[2 * LINES * LINE];
+    CHECK(pread(fd, found, sizeof found + 1, LINES_FIRST) == sizeof found);
+    int next[2] = {0};
+    for (char *at = found; at < found + sizeof found; at += LINE) {
+        int inside = *at == 'i';
+        line_of(line, inside ? 'i' : 'o', next[inside]++);
+        if (inside && stores) line[LINE - 2] = '!';
+        if (memcmp(at, line, LINE)) {
+            fprintf(stderr, "line %ld is %.64s, not %.64s", (at - found) / LINE, at, line);
+            _exit(1);
+        }
+    }
+}
+
+// ---- offset -------------------------------------------------------------------------------------
+
+static void offset(const char *path) {
+    enum { RECORD = 10, RECORDS = 20000, START = 1 << 20 };
+    int fd = fresh(path, 2 << 20), status;
+    CHECK(lseek(fd, START, SEEK_SET) == START);
+    char record[RECORD + 1];
+    pid_t other = fork();
+    if (other == 0) {
+        struct rlimit least = {PAGE, PAGE};
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        signal(SIGXFSZ, SIG_IGN);
+        CHECK(setrlimit(RLIMIT_FSIZE, &least) == 0);
+        for (;;) CHECK(write(fd, "##########", RECORD) == -1 && errno == EFBIG);
+    }
+    for (int i = 0; i < RECORDS; i++) {
+        sprintf(record, "%09d\n", i);
+        CHECK(write(fd, record, RECORD) == RECORD);
+    }
+    CHECK(waitpid(other, &status, WNOHANG) == 0 && kill(other, SIGKILL) == 0 && waitpid(other, &status, 0) == other);
+    CHECK(lseek(fd, 0, SEEK_CUR) == START + RECORDS * RECORD);
+    for (int i = 0; i < RECORDS; i++) {
+        char found[RECORD];
+        sprintf(record, "%09d\n", i);
+        CHECK(pread(fd, found, RECORD, START + i * RECORD) == RECORD);
+        if (memcmp(found, record, RECORD)) {
+            fprintf(stderr, "record %d is %.10s\n", i, found);
+            _exit(1);
+        }
+    }
+}
+
+// ---- image --------------------------------------------------------------------------------------
+
+static void *appender(void *argument) {
+    int fd = *(int *)argument;
+    char line[LINE];
+    line_of(line, 'a', 0);
+    for (;;) CHECK(write(fd, line, LINE) == LINE);
+}
+
+static void image(const char *path) {
+    enum { ROUNDS = 40, SECONDS = 10 };
+    close(fresh(path, LINES_FIRST));
+    for (int round = 0; round < ROUNDS; round++) {
+        pid_t program = fork();
+        if (program == 0) {
+            int fd = open(path, O_RDWR | O_APPEND);
+            CHECK(fd > 2);
+            // So that each write that follows is a message.
+            char *map = round % 2 ? mmap(NULL, 64 << 20, PROT_READ, MAP_SHARED, fd, 0) : "";
+            CHECK(map != MAP_FAILED && write(fd, "x", 1) == 1);
+            // It makes no call on any file, and has all that its parent had open.
+            pid_t idler = fork();
+            if (idler == 0) {
+                prctl(PR_SET_PDEATHSIG, SIGKILL);
+                for (;;) pause();
+            }
+            pthread_t thread;
+            CHECK(pthread_create(&thread, NULL, appender, &fd) == 0);
+            usleep(5000 + round * 500);
+            execl("/proc/self/exe", "writes", "after", path, NULL);
+            _exit(1);
+        }
+        int status = 0;
+        for (int waited = 0; waitpid(program, &status, WNOHANG) == 0; waited++) {
+            if (waited == SECONDS * 1000) {
+                fprintf(stderr, "round %d: what was executed waits for what is gone\n", round);
+                kill(program, SIGKILL);
+                _exit(1);
+            }
+            usleep(1000);
+        }
+        CHECK(status == 0);
+    }
+}
+
+static void after(const char *path) {
+    int fd = open(path, O_RDWR | O_APPEND);
+    struct stat stat;
+    CHECK(fd > 2 && write(fd, "y", 1) == 1 && fstat(fd, &stat) == 0);
+    char last;
+    CHECK(pread(fd, &last, 1, stat.st_size - 1) == 1 && last == 'y');
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -825,6 +1006,11 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "seen")) seen(argv[2]);
     else if (!strcmp(argv[1], "cells")) cells(argv[2]);
     else if (!strcmp(argv[1], "becomes")) becomes(argv[2]);
+    else if (!strcmp(argv[1], "lines") && argc > 3) lines(argv[2], argv[3]);
+    else if (!strcmp(argv[1], "adds") && argc > 3) return adds(argv[2], atoi(argv[3])), 0;
+    else if (!strcmp(argv[1], "offset")) offset(argv[2]);
+    else if (!strcmp(argv[1], "image")) image(argv[2]);
+    else if (!strcmp(argv[1], "after")) return after(argv[2]), 0;
     else return 2;
     printf("%s ok\n", argv[1]);
     return 0;
