@@ -490,7 +490,7 @@ impl<P: Port> Engine<P> {
             let _ = self.port.resize(file, pages);
         }
         if !own && now.size_bytes > before.size_bytes {
-            self.reread_behind(file, before.size_bytes..now.size_bytes, again);
+            self.reread_behind(file, before.size_bytes, again);
         }
         if now.size_bytes > before.size_bytes {
             self.cut_behind(file, before.size_bytes, |core| {
@@ -521,31 +521,26 @@ impl<P: Port> Engine<P> {
 
     /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
     /// here is theirs.
-    fn reread_behind(&self, file: FileNo, added: Range<u64>, again: &mut Again) {
-        let size_bytes = added.start;
+    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
         let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         let from = (size_bytes % self.page_bytes) as usize;
         if from == 0 {
             return;
         }
         {
-            // Behind a fence it may be one of ours who makes it longer, or writes there. When that one is
-            // done, it is asked once more.
+            // Behind a fence it is one of ours who makes it longer, as far as anybody knows before that
+            // one is done.
             let mut core = self.lock();
-            let is_fenced = core.fenced(place);
-            let is_written = core.fences(place).all(|fence| fence.change == Change::Write);
-            if is_fenced && let Some(f) = core.file_mut(file) {
-                f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
-            }
-            if is_fenced && !is_written {
+            if core.fenced(place) {
+                if let Some(f) = core.file_mut(file) {
+                    f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
+                }
                 return;
             }
         }
         let Some(page) = self.pin_at_rest(place, again) else { return };
-        // No further than was looked: one of ours may add to that by now.
-        let len = (self.page_bytes - from as u64).min(added.end - added.start);
-        let mut data = vec![0; len as usize];
-        let piece = &mut data[..];
+        let mut data = vec![0; self.page_bytes as usize];
+        let piece = &mut data[from..];
         if self.read_stored(place, size_bytes, piece).is_ok() {
             let _ = self.port.patch(file, size_bytes, piece);
         }

@@ -847,7 +847,7 @@ static void tail_is_whole(int fd) {
     }
 }
 
-// How: "mapped" (by message), "stored" (and what was written is dirty), "plain" (no message).
+// How: "mapped" (by message), "plain" (no message).
 static void lines(const char *path, const char *how) {
     int fd = fresh(path, LINES_FIRST), log = open(path, O_RDWR | O_APPEND), status;
     CHECK(log > 2);
@@ -856,7 +856,6 @@ static void lines(const char *path, const char *how) {
         map = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         CHECK(map != MAP_FAILED && map[LINES_FIRST - 1]);
     }
-    int stores = !strcmp(how, "stored");
     pid_t other = fork();
     if (other == 0) {
         char times[16];
@@ -878,7 +877,6 @@ static void lines(const char *path, const char *how) {
         off_t end = lseek(log, 0, SEEK_CUR);
         char back[LINE];
         CHECK(pread(fd, back, LINE, end - LINE) == LINE && !memcmp(back, line, LINE));
-        if (stores) map[end - 2] = '!';
         tail_is_whole(fd);
     }
     CHECK(waitpid(other, &status, 0) == other && status == 0);
@@ -890,7 +888,6 @@ static void lines(const char *path, const char *how) {
     for (char *at = found; at < found + sizeof found; at += LINE) {
         int inside = *at == 'i';
         line_of(line, inside ? 'i' : 'o', next[inside]++);
-        if (inside && stores) line[LINE - 2] = '!';
         if (memcmp(at, line, LINE)) {
             fprintf(stderr, "line %ld is %.64s, not %.64s", (at - found) / LINE, at, line);
             _exit(1);
