@@ -1064,7 +1064,8 @@ int64_t pk_segment_write_at(const struct pk_segment *segment,
  *
  * Threads: any.
  */
-int pk_segment_set_len(const struct pk_segment *segment, uint64_t len_bytes);
+int pk_segment_set_len(const struct pk_segment *segment,
+                       uint64_t len_bytes);
 
 /**
  * Writes dirty pages back and makes them durable, as fdatasync(2). Waits for pages that are pinned

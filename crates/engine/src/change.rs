@@ -527,24 +527,32 @@ impl<P: Port> Engine<P> {
         if from == 0 {
             return;
         }
-        {
+        let ticket = {
+            let mut core = self.lock();
+            core.meet_overwrite(file);
             // Behind a fence it is one of ours who makes it longer, as far as anybody knows before that
             // one is done.
-            let mut core = self.lock();
-            if core.fenced(place) {
+            if core.fences(place).next().is_some() {
                 if let Some(f) = core.file_mut(file) {
                     f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
                 }
                 return;
             }
+            // None of ours begins to: what it added would be undone by what was read before.
+            let page = place.index..place.index + 1;
+            let Some(ticket) = core.put_fence(file, page, Change::Write) else { return };
+            core.raise_fence(file, ticket);
+            ticket
+        };
+        if let Some(page) = self.pin_at_rest(place, again) {
+            let mut data = vec![0; self.page_bytes as usize];
+            let piece = &mut data[from..];
+            if self.read_stored(place, size_bytes, piece).is_ok() {
+                let _ = self.port.patch(file, size_bytes, piece);
+            }
+            self.unpin(page);
         }
-        let Some(page) = self.pin_at_rest(place, again) else { return };
-        let mut data = vec![0; self.page_bytes as usize];
-        let piece = &mut data[from..];
-        if self.read_stored(place, size_bytes, piece).is_ok() {
-            let _ = self.port.patch(file, size_bytes, piece);
-        }
-        self.unpin(page);
+        self.take_fence(file, ticket);
     }
 
     /// Bytes of one page as storage has them.

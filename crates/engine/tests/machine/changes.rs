@@ -307,11 +307,15 @@ fn what_others_wrote_is_followed_in_the_midst_of_writes() {
         assert!(engine.refresh_size(file, false));
         assert_eq!((mapped.get(3 * PAGE_BYTES), mapped.get(0)), (9, 1));
 
-        mapped.change(0, 8, Change::Write, || {
-            machine.write_storage(file, 0, &[1; 8]);
-            machine.write_storage(file, 2 * PAGE_BYTES, &nine);
-            engine.changed_outside(file);
-        });
+        let ticket = engine.change_begin(file, 0, 8, Change::Write).unwrap();
+        machine.write_storage(file, 0, &[1; 8]);
+        machine.write_storage(file, 2 * PAGE_BYTES, &nine);
+        engine.changed_outside(file);
+        let written = |_: u64, piece: &mut [u8]| {
+            piece.fill(1);
+            Ok(())
+        };
+        engine.change_end(file, ticket, 0, 8, Some(written));
         assert!(engine.refresh_size(file, false));
         assert_eq!(mapped.get(2 * PAGE_BYTES), 9);
     });
