@@ -290,7 +290,10 @@ pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
 }
 
 /// Random touches at four times the memory.
-fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
+///
+/// # Errors
+/// A run's.
+pub fn misses(machine: &Machine, repeats: u32, threads: u32) -> Result<()> {
     const MEMORY: u64 = 64 * MIB;
     let pages = 4 * MEMORY / 4096;
     let file = machine.file(pages)?;

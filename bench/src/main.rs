@@ -74,6 +74,8 @@ enum What {
     LibraryScan,
     /// Of that, a scan and random touches of mapped regions, by page size
     LibraryRegions,
+    /// Of that, random touches of single pages, beside the least that such a fault takes
+    LibraryMisses,
     /// Of that, hits, instructions a read, and the variants of the software lookup
     Translation,
     /// What goes on beside a program: recording it, writing behind it
@@ -135,6 +137,9 @@ fn main() -> Result<()> {
     }
     if cli.what == What::LibraryScan {
         library::scans(&machine, cli.repeats)?;
+    }
+    if cli.what == What::LibraryMisses {
+        library::misses(&machine, cli.repeats, 1)?;
     }
     if cli.what == What::LibraryRegions {
         library::regions(&machine, cli.repeats)?;
