@@ -88,8 +88,7 @@ pub(crate) fn truncate_path(
     }
     // A descriptor that the program has: opening and closing another one of the same file would
     // drop the program's record locks.
-    let known = table::entries(0, u32::MAX).find(|(_, entry)| table::is_file(*entry, &stat));
-    if let Some((fd, _)) = known {
+    if let Some((fd, _)) = table::of_file(&stat) {
         return truncate(fd, bytes, plain);
     }
     // The program may hold locks by a descriptor that is unknown here; closing one of this kind

@@ -133,9 +133,7 @@ pub(crate) fn before_close(fd: c_int) {
 /// What is known by other descriptors of the file of one that was not shown.
 fn same_file(fd: c_int) -> Option<Entry> {
     table::unshown(fd)?;
-    let stat = raw::fstat(fd).ok()?;
-    let is_same = |&(_, entry): &(c_int, Entry)| table::is_file(entry, &stat);
-    table::entries(0, u32::MAX).find(is_same).map(|(_, entry)| entry)
+    table::of_file(&raw::fstat(fd).ok()?).map(|(_, entry)| entry)
 }
 
 /// The program is about to end, or to be another.

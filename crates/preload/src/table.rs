@@ -597,6 +597,11 @@ pub(crate) fn entries(first: u32, last: u32) -> impl Iterator<Item = (c_int, Ent
     numbers(first, last).filter_map(|fd| get(fd).map(|entry| (fd, entry)))
 }
 
+/// A descriptor of the file that `stat` is of, with what is known by it, if there is one that was shown.
+pub(crate) fn of_file(stat: &libc::stat) -> Option<(c_int, Entry)> {
+    entries(0, u32::MAX).find(|(_, entry)| is_file(*entry, stat))
+}
+
 /// All descriptors in a range of numbers (both ends included) that were or may have to be shown to
 /// the manager.
 pub(crate) fn known(first: u32, last: u32) -> impl Iterator<Item = c_int> {
