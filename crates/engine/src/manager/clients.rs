@@ -1,0 +1,250 @@
+//! The processes that use managed files, image by image: what they have open, and how that is ended.
+
+use super::Manager;
+use crate::change::NO_BYTES;
+use crate::overwrites::Overwrites;
+use crate::port::FileNo;
+use pagekeeper_sys::shared::SharedMap;
+use pagekeeper_sys::{Errno, process};
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+/// How long an activation waits for plain system calls that are in flight.
+const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
+/// How long a process that begins waits for what dead ones left open to be settled.
+const SETTLE_MAX: Duration = Duration::from_secs(10);
+
+/// The state of a client process, beside its address space: of the image that runs in it now.
+#[derive(Default)]
+pub(crate) struct Client {
+    /// What it says that tells it from images that ran in the process before.
+    name: u64,
+    /// No other image of the run has this one: of the first of its connections that was greeted.
+    pub(crate) number: u32,
+    pub(crate) connections: u32,
+    pub(crate) raw: Option<SharedMap>,
+    /// Open changes: ticket and slot.
+    pub(crate) changes: Vec<(u64, FileNo)>,
+    /// What the descriptors that it showed allow it to do with their files.
+    pub(crate) rights: HashMap<FileNo, Rights>,
+    /// Files that it was given to map, and has not said yet where.
+    pub(crate) prepared: Vec<FileNo>,
+    /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
+    pub(crate) heard: HashMap<FileNo, u64>,
+}
+
+/// What a descriptor allows, by the mode it was opened with.
+#[derive(Clone, Copy, Default, Debug)]
+pub(crate) struct Rights {
+    pub(crate) read: bool,
+    pub(crate) write: bool,
+}
+
+impl Rights {
+    /// The rights that a descriptor proves, and its flags. What its holder says of it proves
+    /// nothing.
+    pub(crate) fn proved_by(fd: impl AsFd) -> Result<(Rights, i32), Errno> {
+        let flags = rustix::fs::fcntl_getfl(fd)?.bits() as i32;
+        let mode = flags & libc::O_ACCMODE;
+        let nothing = flags & libc::O_PATH != 0;
+        let read = !nothing && mode != libc::O_WRONLY;
+        Ok((Rights { read, write: !nothing && mode != libc::O_RDONLY }, flags))
+    }
+
+    pub(crate) fn and(self, other: Rights) -> Rights {
+        Rights { read: self.read || other.read, write: self.write || other.write }
+    }
+}
+
+impl Manager {
+    /// A process has made a connection, of this number: the number of its image; none if that is gone.
+    /// What another left open that ran in the process before is ended first. Its connections may live on,
+    /// in this manager until their end is read, and in children that it forked.
+    pub(crate) fn client_came(&self, pid: u32, name: u64, connection: u32) -> Option<u32> {
+        loop {
+            let other = {
+                let mut clients = self.clients.lock().expect("lock");
+                let client = clients.entry(pid).or_insert_with(|| Client {
+                    name,
+                    number: connection,
+                    ..Client::default()
+                });
+                if name == 0 || client.name == name {
+                    client.connections += 1;
+                    return Some(client.number);
+                }
+                // As they were made, one after the other, connections are numbered.
+                if connection < client.number {
+                    return None;
+                }
+                client.number
+            };
+            self.client_gone(pid, other);
+        }
+    }
+
+    /// Something is done with what is known of a process, if this image runs in it still.
+    pub(crate) fn with_client<R>(
+        &self,
+        pid: u32,
+        number: u32,
+        f: impl FnOnce(&mut Client) -> R,
+    ) -> Option<R> {
+        let mut clients = self.clients.lock().expect("lock");
+        clients.get_mut(&pid).filter(|client| client.number == number).map(f)
+    }
+
+    /// Ends what processes left open that died while a forked child keeps their connection.
+    pub(crate) fn reap_clients(&self) {
+        let known = |(pid, client): (&u32, &Client)| (*pid, client.number);
+        let all: Vec<_> = self.clients.lock().expect("lock").iter().map(known).collect();
+        for (pid, number) in all {
+            if process_ended(pid) {
+                self.client_gone(pid, number);
+            }
+        }
+    }
+
+    /// What a client overwrites at this moment without having said so.
+    fn overwritten_by(&self, client: &Client) -> Vec<FileNo> {
+        let mut writable = client.rights.iter().filter(|(_, rights)| rights.write).peekable();
+        if writable.peek().is_none() {
+            return Vec::new();
+        }
+        let held = |overwrites: &Overwrites| {
+            let files = writable.map(|(no, _)| *no);
+            files.filter(|no| overwrites.holder(*no) == Some(client.number)).collect()
+        };
+        self.engine.with_overwrites(held).unwrap_or_default()
+    }
+
+    /// Ends what an image left open.
+    pub(crate) fn client_gone(&self, pid: u32, number: u32) {
+        // What it wrote is no outsider's.
+        self.hear();
+        let left = |client: &mut Client| (client.changes.clone(), self.overwritten_by(client));
+        let Some((changes, files)) = self.with_client(pid, number, left) else { return };
+        for (ticket, file) in changes {
+            self.change_left(file, ticket);
+        }
+        for file in files {
+            if self.engine.overwrite_end(file, number, 0, 0, NO_BYTES).is_ok() {
+                self.engine.refresh_size(file, false);
+            }
+        }
+        let client = {
+            let mut clients = self.clients.lock().expect("lock");
+            let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
+            is_same.then(|| clients.remove(&pid)).flatten()
+        };
+        // A request of its own may have been answered meanwhile; what was ended is not ended twice.
+        for (ticket, file) in client.into_iter().flat_map(|client| client.changes) {
+            self.change_left(file, ticket);
+        }
+        if let Some(standby) = self.standby.get() {
+            standby.took(pid);
+        }
+        let _ = self.kick.notify();
+    }
+
+    /// Ends a change whose maker is gone. What became of it, storage knows.
+    pub(crate) fn change_left(&self, file: FileNo, ticket: u64) {
+        self.engine.change_end(file, ticket, 0, 0, NO_BYTES);
+        self.engine.refresh_size(file, false);
+    }
+
+    /// Waits until changes are settled that processes began and did not live to end: who is started
+    /// after a process died sees what that one wrote, and does not see it come later.
+    pub(crate) fn settle_changes_of_the_dead(&self) {
+        let is_waiting = || {
+            let clients = self.clients.lock().expect("lock");
+            let is_changing = |client: &Client| {
+                !client.changes.is_empty() || !self.overwritten_by(client).is_empty()
+            };
+            clients.iter().any(|(pid, client)| is_changing(client) && process_ended(*pid))
+        };
+        let deadline = Instant::now() + SETTLE_MAX;
+        while is_waiting() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Waits until what ended processes had stored is in their files: programs are begun that read it
+    /// without this library's help (the dynamic linker does).
+    pub(crate) fn settle_ends(&self) {
+        self.reap();
+        // Should another thread have been about it.
+        drop(self.reaping.lock().expect("lock"));
+        let deadline = Instant::now() + SETTLE_MAX;
+        while self.ends_under_way.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_micros(100));
+        }
+    }
+
+    /// Whether a program was given a file to map and has not said yet where, or a forked child may
+    /// still come for a mapping of it.
+    pub(crate) fn is_being_mapped(&self, no: FileNo) -> bool {
+        let clients = self.clients.lock().expect("lock");
+        clients.values().any(|client| client.prepared.contains(&no)) || self.forks.concern(no)
+    }
+
+    /// Plain system calls that began before a slot became active must have ended before anything
+    /// of the file is cached.
+    pub(super) fn wait_for_raw_calls(&self) {
+        let start = Instant::now();
+        loop {
+            let busy = self.clients.lock().expect("lock").values().any(|c| {
+                c.raw
+                    .as_ref()
+                    .is_some_and(|m| m.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0)
+            });
+            if !busy || start.elapsed() > RAW_WAIT_MAX {
+                return;
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Whether a process has ended, reaped or not.
+fn process_ended(pid: u32) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    match process::pidfd_open(pid) {
+        Ok(pidfd) => {
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+        }
+        Err(errno) => errno == Errno::SRCH,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::*;
+    use super::*;
+    use crate::port::PAGE_BYTES;
+
+    /// What was open when a program was executed was ended with the process, or when its last connection
+    /// was closed, which a forked child may have, too: whoever changed the same pages waited until then.
+    #[test]
+    fn what_an_image_left_open_is_ended_when_the_next_one_connects() {
+        let manager = manager();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        let no = opened(&manager, &file).unwrap();
+        let begin = || manager.engine.change_begin(no, 0, 8, crate::change::Change::Write).unwrap();
+        let first = manager.client_came(1, 100, 5).unwrap();
+        let open = (begin(), no);
+        manager.with_client(1, first, |client| client.changes.push(open)).unwrap();
+
+        let next = manager.client_came(1, 200, 7).unwrap();
+        assert_ne!(first, next);
+        manager.engine.change_end(no, begin(), 0, 0, NO_BYTES);
+        assert!(manager.with_client(1, first, |_| ()).is_none());
+        // One that the first made, and that is greeted late.
+        assert_eq!(manager.client_came(1, 100, 6), None);
+        assert_eq!(manager.client_came(1, 200, 8), Some(next));
+    }
+}

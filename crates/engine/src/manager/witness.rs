@@ -1,0 +1,59 @@
+//! Somebody outlives the manager, and is told what must not be lost with it.
+
+use super::Manager;
+use crate::port::FileNo;
+use std::os::fd::{AsFd, BorrowedFd};
+
+/// Told when files become managed and processes appear, so that another process can hold on to
+/// what must not be lost with this one.
+pub trait Witness: Send + Sync {
+    /// A file is about to be mapped for the first time, or became writable.
+    fn file(&self, no: FileNo, memfd: BorrowedFd<'_>, store: BorrowedFd<'_>);
+    /// A process's heap, which nobody writes anywhere when this process is gone.
+    fn memory(&self, no: FileNo, memfd: BorrowedFd<'_>);
+    /// A heap is gone, or a file not managed any more.
+    fn forget(&self, no: FileNo);
+    /// Returns when what was told before is carried out.
+    fn settle(&self);
+    /// A process's faults.
+    fn space(&self, userfault: BorrowedFd<'_>);
+}
+
+impl Manager {
+    /// Someone who holds on to descriptors. Once.
+    pub fn set_witness(&self, witness: Box<dyn Witness>) {
+        let _ = self.witness.set(witness);
+    }
+
+    pub(crate) fn tell(&self, what: impl FnOnce(&dyn Witness)) {
+        if let Some(witness) = self.witness.get() {
+            what(&**witness);
+        }
+    }
+
+    /// Tells the witness of a file that is about to be mapped, or stored to: only from then on may it
+    /// have pages that storage lacks, and processes that have to be found. With `again`, of another descriptor
+    /// of one that it knows.
+    pub(crate) fn tell_witness(&self, no: FileNo, again: bool) {
+        let Some(witness) = self.witness.get() else { return };
+        let Some(live) = self.engine.port().file(no) else { return };
+        let Some(store) = live.store() else { return witness.memory(no, live.memfd.as_fd()) };
+        // Held until it is told: nobody maps the file before.
+        let mut witnessed = self.witnessed.lock().expect("lock");
+        if witnessed.contains(&no) != again {
+            return;
+        }
+        match store.descriptor() {
+            Ok(store) => witness.file(no, live.memfd.as_fd(), store.as_fd()),
+            Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
+        }
+        witnessed.insert(no);
+    }
+
+    /// The witness needs not know of a file any more.
+    pub(crate) fn dismiss_witness(&self, no: FileNo) {
+        if self.witnessed.lock().expect("lock").remove(&no) {
+            self.tell(|witness| witness.forget(no));
+        }
+    }
+}
