@@ -1,8 +1,9 @@
-//! Changes of files by others: what clients write by system calls of their own while the cache
-//! stands aside (fences), and what happened to a file unseen.
+//! Changes of files by clients: what they write by system calls of their own while the cache stands
+//! aside (fences).
 
 use crate::core::{Core, Fence, File};
 use crate::engine::{Again, Engine};
+use crate::look::Own;
 use crate::port::{FileNo, Port, PortError, Version};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
@@ -29,18 +30,7 @@ pub enum Change {
 pub(crate) const NO_BYTES: Option<Bytes> = None;
 type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
 /// Bytes that storage has, and nobody else.
-const STORED: Bytes = |_, _| Err(PortError::Missing);
-
-/// What of a file's new length and version is ours.
-#[derive(Clone, PartialEq, Eq)]
-enum Own {
-    /// Somebody outside may have been there.
-    Nothing,
-    /// All that there is.
-    All,
-    /// A change of this ticket, of these bytes. Who else made the file longer was outside.
-    Change(u64, Range<u64>),
-}
+pub(crate) const STORED: Bytes = |_, _| Err(PortError::Missing);
 
 impl Change {
     /// The length of a file or the place of its content changes.
@@ -198,7 +188,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// The file's length or the place of its content begins to change.
-    fn unsettle(&self, core: &mut Core, file: FileNo) {
+    pub(crate) fn unsettle(&self, core: &mut Core, file: FileNo) {
         let Some(f) = core.file_mut(file) else { return };
         f.unsettled += 1;
         f.unsettlings += 1;
@@ -206,7 +196,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// A change that [`unsettle`](Self::unsettle) began is over.
-    fn settle(&self, core: &mut Core, file: FileNo) {
+    pub(crate) fn settle(&self, core: &mut Core, file: FileNo) {
         if let Some(f) = core.file_mut(file) {
             f.unsettled -= 1;
             self.announce(f, file);
@@ -346,7 +336,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// Brings the changed bytes into the cached pages. False if some could not be had.
-    fn patch_all(
+    pub(crate) fn patch_all(
         &self,
         file: FileNo,
         offset: u64,
@@ -378,185 +368,13 @@ impl<P: Port> Engine<P> {
         patched
     }
 
-    /// Pins a page when it is at rest, if it is resident then. Others may hold it.
-    fn pin_at_rest(&self, place: Place, again: &mut Again) -> Option<Page> {
-        let pin = |core: &mut Core| match core.state(place) {
-            (Some(page), State::Resident) => {
-                core.word(page).pin_beside_holds().then_some(Some(page))
-            }
-            (_, State::Absent) => Some(None),
-            _ => None,
-        };
-        self.wait_until(again, pin).1
-    }
-
-    /// A file's length is about to matter. What clients added to it by themselves is followed.
-    pub(crate) fn catch_up(&self, file: FileNo) {
-        if self.lock().is_behind(file) {
-            self.refresh_size(file, false);
-        }
-    }
-
-    /// A program is about to map a file: its frames become as long as it is, and whoever makes it
-    /// longer says so from now on.
-    pub(crate) fn catch_up_for_good(&self, file: FileNo) {
-        self.lock().meet_overwrite(file);
-        self.refresh_size(file, false);
-    }
-
-    /// Looks at the file's length and version. Pages beyond the end go; `own` says that the change
-    /// was made through us, otherwise clean pages are dropped, since their content may be old.
-    /// Returns true if the file had been changed by somebody else.
-    pub fn refresh_size(&self, file: FileNo, own: bool) -> bool {
-        let mut again = Again::new();
-        let own = if own { Own::All } else { Own::Nothing };
-        let foreign = self.follow_size(file, &own, &mut again);
-        self.serve_all(&mut again);
-        foreign
-    }
-
-    fn follow_size(&self, file: FileNo, asked: &Own, again: &mut Again) -> bool {
-        // One at a time, or an older look could be followed last.
-        let _one = self.resizing.lock().expect("resizing");
-        let Ok(mut now) = self.port.version(file) else { return false };
-        let (before, pages_before, unread, is_theirs, own, is_sure) = {
-            let mut core = self.lock();
-            let overwritten = core.is_overwritten(file, now);
-            if *asked == Own::Nothing {
-                core.meet_overwrite(file);
-            }
-            let known_size = core.known_size(file);
-            let Some(f) = core.file_mut(file) else { return false };
-            let (before, mut unread, mut is_theirs) = (f.version, None, false);
-            // What is being added now is seen when it is there: the rest of what was the last page
-            // may be zeros in memory yet.
-            let known = f.fences.iter().map(|fence| fence.size_bytes_max).min();
-            match asked {
-                Own::Nothing => {
-                    if let Some(known) = known {
-                        now.size_bytes = now.size_bytes.min(known.max(before.size_bytes));
-                    }
-                }
-                Own::All => {}
-                Own::Change(ticket, changed) => {
-                    let reach = changed.end.max(known_size);
-                    let last = before.size_bytes / self.page_bytes;
-                    if f.fences.iter().any(|o| o.ticket != *ticket && o.end > last) {
-                        now.size_bytes = now.size_bytes.min(reach);
-                    } else {
-                        unread = f.unread.take();
-                    }
-                    is_theirs = now.size_bytes > reach;
-                    let is_apart = changed.start > before.size_bytes;
-                    if (is_theirs || is_apart) && now.size_bytes > before.size_bytes {
-                        unread = Some(before.size_bytes.min(unread.unwrap_or(u64::MAX)));
-                    }
-                }
-            }
-            if is_theirs {
-                f.foreign.find();
-            }
-            // While pages are written back, it is these that its times are due to, and who else wrote
-            // is heard of.
-            let written = f.is_heard && f.own_writes > 0 && now.size_bytes == before.size_bytes;
-            // Unless somebody outside is known to have been there already.
-            let own = (overwritten || written) && !f.foreign.is_stale();
-            // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
-            let is_sure = overwritten && own && !f.is_shared;
-            (before, f.pages, unread, is_theirs, *asked != Own::Nothing || own, is_sure)
-        };
-        if let Some(from) = unread {
-            // Also what lies between the end that was known and what ours wrote behind it.
-            let len = now.size_bytes.saturating_sub(from);
-            self.patch_all(file, from, len, STORED, again);
-        }
-        if now == before {
-            let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
-            if stale {
-                self.drop_old(file, again);
-            }
-            return stale;
-        }
-        // Whoever takes the new version for known reads what is in memory: it is told when nothing old
-        // is there any more.
-        if !own && let Some(f) = self.lock().file_mut(file) {
-            f.foreign.find();
-        }
-        let pages = now.size_bytes.div_ceil(self.page_bytes);
-        if now.size_bytes < before.size_bytes {
-            self.shrink(file, now.size_bytes, pages, again);
-        } else if pages > pages_before {
-            // Before a fault may need the new pages.
-            let _ = self.port.resize(file, pages);
-        }
-        if !own && now.size_bytes > before.size_bytes {
-            self.reread_behind(file, before.size_bytes, again);
-        }
-        if now.size_bytes > before.size_bytes {
-            self.cut_behind(file, before.size_bytes, |core| {
-                self.follow(core, file, now, pages, is_sure);
-            });
-        } else {
-            self.follow(&mut self.lock(), file, now, pages, is_sure);
-        }
-        if !own || is_theirs {
-            self.drop_old(file, again);
-        }
-        !own
-    }
-
-    /// Clean pages may be old: they go. Those that a program holds go another time.
-    fn drop_old(&self, file: FileNo, again: &mut Again) {
-        let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
-        // What is read of it from now on is what they wrote, and no part of it.
-        self.port.await_writes(file);
-        self.drop_pages(file, 0..u64::MAX, false, again);
-        let mut core = self.lock();
-        let pages = core.pages_in(file, 0..u64::MAX);
-        let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
-        let Some(f) = core.file_mut(file).filter(|_| !held) else { return };
-        f.foreign.drop_old(found);
-        self.announce(f, file);
-    }
-
-    /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
-    /// here is theirs.
-    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
-        let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
-        let from = (size_bytes % self.page_bytes) as usize;
-        if from == 0 {
-            return;
-        }
-        let ticket = {
-            let mut core = self.lock();
-            core.meet_overwrite(file);
-            // Behind a fence it is one of ours who makes it longer, as far as anybody knows before that
-            // one is done.
-            if core.fences(place).next().is_some() {
-                if let Some(f) = core.file_mut(file) {
-                    f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
-                }
-                return;
-            }
-            // None of ours begins to: what it added would be undone by what was read before.
-            let page = place.index..place.index + 1;
-            let Some(ticket) = core.put_fence(file, page, Change::Write) else { return };
-            core.raise_fence(file, ticket);
-            ticket
-        };
-        if let Some(page) = self.pin_at_rest(place, again) {
-            let mut data = vec![0; self.page_bytes as usize];
-            let piece = &mut data[from..];
-            if self.read_stored(place, size_bytes, piece).is_ok() {
-                let _ = self.port.patch(file, size_bytes, piece);
-            }
-            self.unpin(page);
-        }
-        self.take_fence(file, ticket);
-    }
-
     /// Bytes of one page as storage has them.
-    fn read_stored(&self, place: Place, from: u64, piece: &mut [u8]) -> Result<(), PortError> {
+    pub(crate) fn read_stored(
+        &self,
+        place: Place,
+        from: u64,
+        piece: &mut [u8],
+    ) -> Result<(), PortError> {
         let mut buffer = self.take_buffer(self.page_bytes as usize)?;
         let page = &mut buffer[..self.page_bytes as usize];
         let read = self.port.load(place.segment.0, place.index, page);
@@ -566,118 +384,16 @@ impl<P: Port> Engine<P> {
         read.map(|_| ())
     }
 
-    fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64, is_sure: bool) {
-        let Some(f) = core.file_mut(file) else { return };
-        // New length may be a hole.
-        f.holes |= now.size_bytes > f.version.size_bytes;
-        f.version = now;
-        f.pages = pages;
-        if !is_sure {
-            self.doubt(f, file);
-        }
-        self.announce(f, file);
-        if let Some(overwrites) = &core.overwrites {
-            overwrites.follow(file, now.size_bytes);
-        }
-        if core.brain.pages(Segment(file)) != pages {
-            self.decide(core, Input::Segment { segment: Segment(file), pages });
-        }
-    }
-
-    /// What regions show of the last page behind the end at `size_bytes` is unmapped, and then
-    /// something is done, before anybody maps anything.
-    fn cut_behind(&self, file: FileNo, size_bytes: u64, then: impl FnOnce(&mut Core)) {
-        let large = self.page_bytes > crate::port::PAGE_BYTES;
-        let _layout = large.then(|| self.layout.write().expect("layout"));
-        for (space, addr, pages) in self.lock().behind_the_end(file, size_bytes) {
-            self.port.cut(space, addr, pages);
-        }
-        then(&mut self.lock());
-    }
-
-    /// The file became shorter: what is beyond its end is gone, dirty or not, and the rest of the
-    /// last page reads as zero.
-    fn shrink(&self, file: FileNo, size_bytes: u64, pages: u64, again: &mut Again) {
-        {
-            let mut core = self.lock();
-            self.unsettle(&mut core, file);
-            if let Some(f) = core.file_mut(file) {
-                f.version.size_bytes = size_bytes;
-                f.pages = pages;
+    /// Pins a page when it is at rest, if it is resident then. Others may hold it.
+    pub(crate) fn pin_at_rest(&self, place: Place, again: &mut Again) -> Option<Page> {
+        let pin = |core: &mut Core| match core.state(place) {
+            (Some(page), State::Resident) => {
+                core.word(page).pin_beside_holds().then_some(Some(page))
             }
-        }
-        self.drop_pages(file, pages..u64::MAX, true, again);
-        let _ = self.port.resize(file, pages);
-        // What was copied of them is gone with the frames.
-        let gone = self.lock().private_mappings_from(file, pages);
-        gone.into_iter().for_each(|(space, range)| self.removed(space, range));
-        self.cut_behind(file, size_bytes, |_| {});
-        if !size_bytes.is_multiple_of(self.page_bytes) {
-            self.clear_behind(file, size_bytes, again);
-        }
-        self.settle(&mut self.lock(), file);
-    }
-
-    /// We are about to write to the file ourselves. If its times are not those we know, somebody
-    /// else was there before.
-    pub(crate) fn begin_own_write(&self, file: FileNo) {
-        let known = {
-            let mut core = self.lock();
-            let Some(f) = core.file_mut(file) else { return };
-            f.own_writes += 1;
-            (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
+            (_, State::Absent) => Some(None),
+            _ => None,
         };
-        if known.is_some_and(|known| self.is_foreign(file, known))
-            && let Some(f) = self.lock().file_mut(file)
-        {
-            f.foreign.find();
-        }
-    }
-
-    /// Whether a file that nobody of ours changes just now is not as it was known.
-    fn is_foreign(&self, file: FileNo, known: Version) -> bool {
-        let Ok(now) = self.port.version(file) else { return false };
-        now != known && !self.lock().is_overwritten(file, now)
-    }
-
-    /// A client is about to change the file: what somebody outside did before is not to be taken for
-    /// its doing afterwards.
-    fn look_before_change(&self, file: FileNo) {
-        let known = {
-            let core = self.lock();
-            let Some(f) = core.file(file) else { return };
-            (f.own_writes == 0 && !core.is_changing(file)).then_some(f.version)
-        };
-        if known.is_some_and(|known| self.is_foreign(file, known)) {
-            self.refresh_size(file, false);
-        }
-    }
-
-    /// The write is done: the times it left are no sign of somebody else. (Nor of its being ours
-    /// alone: see [`changed_outside`](Self::changed_outside).)
-    pub(crate) fn end_own_write(&self, file: FileNo) {
-        let now = self.port.version(file);
-        let mut core = self.lock();
-        let Some(f) = core.file_mut(file) else { return };
-        f.own_writes -= 1;
-        if let Ok(now) = now {
-            f.version.mtime_ns = now.mtime_ns;
-            f.version.ctime_ns = now.ctime_ns;
-            self.doubt(f, file);
-            self.announce(f, file);
-        }
-    }
-
-    /// The file was written to, perhaps by us: if it was somebody else, clean pages are dropped.
-    pub fn look_for_changes(&self, file: FileNo) {
-        {
-            let core = self.lock();
-            let Some(f) = core.file(file) else { return };
-            if f.own_writes > 0 || core.is_changing(file) {
-                return;
-            }
-        }
-        self.refresh_size(file, false);
+        self.wait_until(again, pin).1
     }
 
     /// Drops clean pages and forgets a file that nobody maps or has open. Its dirty pages were

@@ -357,9 +357,13 @@ impl Core {
         })
     }
 
+    pub(crate) fn page_bytes(&self) -> u64 {
+        self.machine_pages * PAGE_BYTES
+    }
+
     /// Whether all pages of a range of a private region are the program's own.
     pub(crate) fn are_own_copies(&self, space: SpaceNo, region: Region, range: Range<u64>) -> bool {
-        let page_bytes = self.machine_pages * PAGE_BYTES;
+        let page_bytes = self.page_bytes();
         let first = range.start - range.start.wrapping_add(region.bias) % page_bytes;
         let mut pages = (first..range.end).step_by(page_bytes as usize);
         pages.all(|addr| self.is_own_copy(space, addr))

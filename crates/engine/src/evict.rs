@@ -179,6 +179,9 @@ impl<P: Port> Engine<P> {
         };
         let (file, index) = (run.place.segment.0, run.place.index);
         let pages = u64::from(run.pages);
+        if (index + pages) * self.page_bytes > self.lock().known_size(file) {
+            return WriteState::Done(self.store_from(run, buffer));
+        }
         let begun = self.times.of(Spent::Io, || self.port.begin_store(file, index, buffer, pages));
         match begun {
             Ok(storing) => WriteState::UnderWay(storing),
@@ -203,7 +206,10 @@ impl<P: Port> Engine<P> {
     fn store_from(&self, run: Run, buffer: Buffer) -> Result<(), PortError> {
         let data = &buffer[..run.pages as usize * self.page_bytes as usize];
         let (file, index) = (run.place.segment.0, run.place.index);
-        let stored = self.times.of(Spent::Io, || self.port.store(file, index, data));
+        // Nothing is behind that end but what came by system calls, which storage has: one of somebody
+        // outside may have made the file longer and not be followed yet.
+        let end_bytes = self.lock().known_size(file);
+        let stored = self.times.of(Spent::Io, || self.port.store(file, index, data, end_bytes));
         self.give_buffer(buffer);
         stored
     }

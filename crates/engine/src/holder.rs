@@ -288,7 +288,7 @@ impl Held {
                 let (Some(memfd), Some(store)) = ends else { return false };
                 let mut data = vec![0u8; pages * PAGE_BYTES as usize];
                 let offset = index * PAGE_BYTES;
-                read_all(memfd, &mut data, offset) && store.store(offset, &data).is_ok()
+                read_all(memfd, &mut data, offset) && store.store(offset, &data, u64::MAX).is_ok()
             };
             let written = if write(first.index, n) {
                 n

@@ -35,6 +35,7 @@ pub mod launch;
 mod letgo;
 pub mod library;
 pub mod live;
+mod look;
 pub mod manager;
 mod mappings;
 mod open_pages;

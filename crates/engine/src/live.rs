@@ -505,9 +505,15 @@ impl Port for LivePort {
         if self.has_store(file) { GAP_READ_PAGES } else { 0 }
     }
 
-    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+    fn store(
+        &self,
+        file: FileNo,
+        index: u64,
+        data: &[u8],
+        end_bytes: u64,
+    ) -> Result<(), PortError> {
         match &self.need_file(file)?.behind {
-            Behind::File(store) => store.store(index * PAGE_BYTES, data),
+            Behind::File(store) => store.store(index * PAGE_BYTES, data, end_bytes),
             Behind::Scratch(heap) => heap.store(index, data),
         }
     }

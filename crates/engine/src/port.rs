@@ -117,10 +117,12 @@ pub trait Port: Send + Sync + 'static {
     fn gap_pages_max(&self, _file: FileNo) -> u64 {
         0
     }
-    /// Writes pages to storage, not beyond the file's present end.
-    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError>;
+    /// Writes pages to storage, not beyond the file's present end, nor beyond `end_bytes`, where it is
+    /// known to end: what lies between is somebody else's.
+    fn store(&self, file: FileNo, index: u64, data: &[u8], end_bytes: u64)
+    -> Result<(), PortError>;
     /// Begins to [`store`](Self::store) pages that are in a buffer, and returns meanwhile. It gives
-    /// the buffer back if that cannot be.
+    /// the buffer back if that cannot be. None of them reaches beyond where the file is known to end.
     fn begin_store(
         &self,
         _file: FileNo,

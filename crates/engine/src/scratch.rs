@@ -248,7 +248,7 @@ impl Scratch {
 
     /// Neighbouring blocks, to the file.
     fn write(&self, block: u64, data: &[u8]) -> Result<(), PortError> {
-        let written = self.store.store(block * PAGE_BYTES, data);
+        let written = self.store.store(block * PAGE_BYTES, data, u64::MAX);
         if let Err(PortError::Io(libc::ENOSPC | libc::EDQUOT | libc::EFBIG)) = written {
             self.note_full();
         }

@@ -361,16 +361,16 @@ impl Store {
         }))
     }
 
-    /// Writes whole pages, but nothing beyond the file's present end: a page that somebody
-    /// truncated away must not bring the old length back.
+    /// Writes whole pages, but nothing beyond the file's present end (a page that somebody truncated
+    /// away must not bring the old length back), nor beyond the end that is known.
     ///
     /// # Errors
     /// As `pwrite(2)`; EBADF if the store is not writable.
-    pub fn store(&self, offset: u64, data: &[u8]) -> Result<(), PortError> {
+    pub fn store(&self, offset: u64, data: &[u8], end_bytes: u64) -> Result<(), PortError> {
         let access = self.access();
         let write = access.for_writing()?;
-        let size = self.version()?.size_bytes;
-        let len = (size.saturating_sub(offset)).min(data.len() as u64) as usize;
+        let end = self.version()?.size_bytes.min(end_bytes);
+        let len = (end.saturating_sub(offset)).min(data.len() as u64) as usize;
         let whole = len - len % PAGE_BYTES as usize;
         let mut done = 0;
         if let Some(direct) = self.unbuffered(write) {
@@ -557,7 +557,7 @@ mod tests {
         let mut memory = Buffer::new(2 * PAGE_BYTES as usize).unwrap();
         let unaligned = &mut memory[8..8 + PAGE_BYTES as usize];
         unaligned.fill(5);
-        assert_eq!(store.store(PAGE_BYTES, unaligned), Ok(()));
+        assert_eq!(store.store(PAGE_BYTES, unaligned, u64::MAX), Ok(()));
         unaligned.fill(0);
         assert_eq!(store.load(PAGE_BYTES, unaligned), Ok(PAGE_BYTES));
         assert!(unaligned.iter().all(|&byte| byte == 5));
@@ -591,7 +591,11 @@ mod tests {
         // (A kernel that drops nothing by itself is asked to.)
         assert_eq!(cached(), Ok(0));
         data.fill(5);
-        assert_eq!(store.store(57 * PAGE_BYTES, &data), Ok(()), "the last, partial page is in it");
+        assert_eq!(
+            store.store(57 * PAGE_BYTES, &data, u64::MAX),
+            Ok(()),
+            "the last, partial page is in it"
+        );
         assert_eq!(store.load(57 * PAGE_BYTES, &mut data), Ok(7 * PAGE_BYTES + 10));
         assert!(data[..7 * PAGE_BYTES as usize + 10].iter().all(|&byte| byte == 5));
         assert!(data[7 * PAGE_BYTES as usize + 10..].iter().all(|&byte| byte == 0));

@@ -353,7 +353,7 @@ impl Port for LibraryPort {
         }
     }
 
-    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+    fn store(&self, file: FileNo, index: u64, data: &[u8], _: u64) -> Result<(), PortError> {
         store(&*self.segment(file)?.store, index * self.page_bytes, data)
     }
 

@@ -293,12 +293,12 @@ impl Store for FileStore {
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         if is_aligned(bytes) {
-            return self.inner.store(offset, bytes).map_err(io_error);
+            return self.inner.store(offset, bytes, u64::MAX).map_err(io_error);
         }
         let mut buffer = Buffer::new(bytes.len())?;
         let buffer = &mut buffer[..bytes.len()];
         buffer.copy_from_slice(bytes);
-        self.inner.store(offset, buffer).map_err(io_error)
+        self.inner.store(offset, buffer, u64::MAX).map_err(io_error)
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {

@@ -214,6 +214,23 @@ fn what_others_append_stays() {
     });
 }
 
+/// Before it was noticed, the write-back of a dirty last page reached to the file's new end: zeros were
+/// written where somebody outside had just written.
+#[test]
+fn what_others_append_stays_before_it_is_noticed() {
+    watched(30, || {
+        let mapped = Mapped::new(&Setup::default(), PAGE_BYTES + 96);
+        mapped.put(PAGE_BYTES + 8, 5);
+        let (engine, machine) = (&mapped.world.engine, &mapped.world.machine);
+        machine.write_storage(mapped.file, PAGE_BYTES + 96, &[9; 16]);
+        assert_eq!(engine.flush_all(), []);
+        assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 8), 5);
+        assert_eq!(machine.storage_cell(mapped.file, PAGE_BYTES + 96), 0x0909_0909_0909_0909);
+        assert!(engine.refresh_size(mapped.file, false));
+        assert_eq!(mapped.get(PAGE_BYTES + 104), 0x0909_0909_0909_0909);
+    });
+}
+
 /// The new version of a file that somebody outside had changed was told before the old pages were
 /// gone: who took a lock in between found the file as it was known, read the old, and wrote it back.
 #[test]

@@ -264,7 +264,7 @@ fn what_is_written_without_a_message_is_neither_lost_nor_undone() {
                 .map(|who| {
                     let shared = shared.clone();
                     std::thread::spawn(move || {
-                        let mut random = u64::from(who + 1) * 0x9e37_79b9_7f4a_7c15;
+                        let mut random = u64::from(who + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
                         let mut values = vec![0u64; PAGES as usize * 2];
                         for turn in 1..1500u64 {
                             random ^= random << 13;

@@ -193,11 +193,12 @@ impl Port for FakePort {
         }
         let port = self.again();
         let bytes = (pages * PAGE_BYTES) as usize;
-        let early =
-            index.is_multiple_of(2).then(|| port.store(file, index, &buffer[..bytes]).is_ok());
+        let early = index
+            .is_multiple_of(2)
+            .then(|| port.store(file, index, &buffer[..bytes], u64::MAX).is_ok());
         Ok(Box::new(move || {
             port.machine.chaos.delay();
-            let late = || port.store(file, index, &buffer[..bytes]).is_ok();
+            let late = || port.store(file, index, &buffer[..bytes], u64::MAX).is_ok();
             let stored = early.unwrap_or_else(late);
             if port.loses() { (None, false) } else { (Some(buffer), stored) }
         }))
@@ -308,7 +309,13 @@ impl Port for FakePort {
         Ok((to - from) as u64)
     }
 
-    fn store(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
+    fn store(
+        &self,
+        file: FileNo,
+        index: u64,
+        data: &[u8],
+        end_bytes: u64,
+    ) -> Result<(), PortError> {
         let machine = &self.machine;
         machine.chaos.delay();
         let mut state = machine.lock();
@@ -327,7 +334,8 @@ impl Port for FakePort {
                 held.kept.remove(&i);
             }
             let from = ((i * PAGE_BYTES) as usize).min(held.storage.len());
-            let to = (from + part.len()).min(held.storage.len());
+            let end = held.storage.len().min(usize::try_from(end_bytes).unwrap_or(usize::MAX));
+            let to = (from + part.len()).min(end).max(from);
             held.storage[from..to].copy_from_slice(&part[..to - from]);
             held.mtime_ns += 1;
             held.journal_page(i);

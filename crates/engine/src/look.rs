@@ -1,0 +1,348 @@
+//! A look at a file's length and version: whose doing a change is, and what follows from it.
+
+use crate::change::{Change, STORED};
+use crate::core::{Core, Fence, File};
+use crate::engine::{Again, Engine};
+use crate::port::{FileNo, Port, Version};
+use pagekeeper_frames::{Input, Place, Segment};
+use std::ops::Range;
+
+/// What of a file's new length and version is ours.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) enum Own {
+    /// Somebody outside may have been there.
+    Nothing,
+    /// All that there is.
+    All,
+    /// A change of this ticket, of these bytes. Who else made the file longer was outside.
+    Change(u64, Range<u64>),
+}
+
+/// What a look at a file shows, beside what was known of it.
+struct Seen {
+    before: Version,
+    pages_before: u64,
+    /// As far as it may be followed yet.
+    now: Version,
+    /// Nobody outside was there.
+    is_own: bool,
+    /// Somebody outside made it longer, beside one of ours.
+    is_theirs: bool,
+    /// Nobody outside can have been there, not even somebody who was not heard of yet.
+    is_sure: bool,
+    /// From here to the end storage knows what is in the file, also in pages that are dirty.
+    unread: Option<u64>,
+}
+
+impl Seen {
+    fn new(core: &mut Core, file: FileNo, now: Version, own: &Own) -> Option<Seen> {
+        let overwritten = core.is_overwritten(file, now);
+        let known_size = core.known_size(file);
+        let page_bytes = core.page_bytes();
+        let f = core.file_mut(file)?;
+        let mut seen = Seen {
+            before: f.version,
+            pages_before: f.pages,
+            now,
+            is_own: false,
+            is_theirs: false,
+            is_sure: false,
+            unread: None,
+        };
+        match own {
+            Own::Nothing => seen.limit_to_the_settled(f),
+            Own::All => {}
+            Own::Change(ticket, changed) => {
+                let last = seen.before.size_bytes / page_bytes;
+                let others = |other: &Fence| other.ticket != *ticket && other.end > last;
+                let is_alone = !f.fences.iter().any(others);
+                seen.tell_apart(f, changed, known_size, is_alone);
+            }
+        }
+        if seen.is_theirs {
+            f.foreign.find();
+        }
+        // While pages are written back, it is these that its times are due to, and who else wrote is
+        // heard of.
+        let same_size = seen.now.size_bytes == seen.before.size_bytes;
+        let written = f.is_heard && f.own_writes > 0 && same_size;
+        // Unless somebody outside is known to have been there already.
+        let explained = (overwritten || written) && !f.foreign.is_stale();
+        // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
+        seen.is_sure = overwritten && explained && !f.is_shared;
+        seen.is_own = *own != Own::Nothing || explained;
+        Some(seen)
+    }
+
+    /// What is being added now is seen when it is there: the rest of what was the last page may be
+    /// zeros in memory yet.
+    fn limit_to_the_settled(&mut self, f: &File) {
+        if let Some(known) = f.fences.iter().map(|fence| fence.size_bytes_max).min() {
+            self.now.size_bytes = self.now.size_bytes.min(known.max(self.before.size_bytes));
+        }
+    }
+
+    /// One of ours changed these bytes: what is behind them is somebody else's, or another one's that
+    /// is under way, if it is not alone at the file's end.
+    fn tell_apart(&mut self, f: &mut File, changed: &Range<u64>, known_size: u64, is_alone: bool) {
+        let before = self.before.size_bytes;
+        let reach = changed.end.max(known_size);
+        if is_alone {
+            self.unread = f.unread.take();
+        } else {
+            self.now.size_bytes = self.now.size_bytes.min(reach);
+        }
+        self.is_theirs = self.now.size_bytes > reach;
+        let is_apart = changed.start > before;
+        if (self.is_theirs || is_apart) && self.now.size_bytes > before {
+            // Also what lies between the end that was known and what ours wrote behind it.
+            self.unread = Some(before.min(self.unread.unwrap_or(u64::MAX)));
+        }
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// A file's length is about to matter. What clients added to it by themselves is followed.
+    pub(crate) fn catch_up(&self, file: FileNo) {
+        if self.lock().is_behind(file) {
+            self.refresh_size(file, false);
+        }
+    }
+
+    /// A program is about to map a file: its frames become as long as it is, and whoever makes it
+    /// longer says so from now on.
+    pub(crate) fn catch_up_for_good(&self, file: FileNo) {
+        self.lock().meet_overwrite(file);
+        self.refresh_size(file, false);
+    }
+
+    /// Looks at the file's length and version. Pages beyond the end go; `own` says that the change
+    /// was made through us, otherwise clean pages are dropped, since their content may be old.
+    /// Returns true if the file had been changed by somebody else.
+    pub fn refresh_size(&self, file: FileNo, own: bool) -> bool {
+        let mut again = Again::new();
+        let own = if own { Own::All } else { Own::Nothing };
+        let foreign = self.follow_size(file, &own, &mut again);
+        self.serve_all(&mut again);
+        foreign
+    }
+
+    /// Follows a file's length and version. True if it had been changed by somebody else.
+    pub(crate) fn follow_size(&self, file: FileNo, own: &Own, again: &mut Again) -> bool {
+        // One at a time, or an older look could be followed last.
+        let _one = self.resizing.lock().expect("resizing");
+        let Ok(now) = self.port.version(file) else { return false };
+        let seen = {
+            let mut core = self.lock();
+            if *own == Own::Nothing {
+                core.meet_overwrite(file);
+            }
+            Seen::new(&mut core, file, now, own)
+        };
+        let Some(seen) = seen else { return false };
+        let Seen { now, before, .. } = seen;
+        if let Some(from) = seen.unread {
+            let len = now.size_bytes.saturating_sub(from);
+            self.patch_all(file, from, len, STORED, again);
+        }
+        if now == before {
+            let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
+            if stale {
+                self.drop_old(file, again);
+            }
+            return stale;
+        }
+        // Whoever takes the new version for known reads what is in memory: it is told when nothing old
+        // is there any more.
+        if !seen.is_own
+            && let Some(f) = self.lock().file_mut(file)
+        {
+            f.foreign.find();
+        }
+        let pages = now.size_bytes.div_ceil(self.page_bytes);
+        let grows = now.size_bytes > before.size_bytes;
+        if now.size_bytes < before.size_bytes {
+            self.shrink(file, now.size_bytes, pages, again);
+        } else if pages > seen.pages_before {
+            // Before a fault may need the new pages.
+            let _ = self.port.resize(file, pages);
+        }
+        let follow = |core: &mut Core| self.follow(core, file, now, pages, seen.is_sure);
+        if grows {
+            if !seen.is_own {
+                self.reread_behind(file, before.size_bytes, again);
+            }
+            self.cut_behind(file, before.size_bytes, follow);
+        } else {
+            follow(&mut self.lock());
+        }
+        if !seen.is_own || seen.is_theirs {
+            self.drop_old(file, again);
+        }
+        !seen.is_own
+    }
+
+    /// Clean pages may be old: they go. Those that a program holds go another time.
+    pub(crate) fn drop_old(&self, file: FileNo, again: &mut Again) {
+        let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
+        // What is read of it from now on is what they wrote, and no part of it.
+        self.port.await_writes(file);
+        self.drop_pages(file, 0..u64::MAX, false, again);
+        let mut core = self.lock();
+        let pages = core.pages_in(file, 0..u64::MAX);
+        let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
+        let Some(f) = core.file_mut(file).filter(|_| !held) else { return };
+        f.foreign.drop_old(found);
+        self.announce(f, file);
+    }
+
+    /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
+    /// here is theirs.
+    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+        let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
+        let from = (size_bytes % self.page_bytes) as usize;
+        if from == 0 {
+            return;
+        }
+        let ticket = {
+            let mut core = self.lock();
+            core.meet_overwrite(file);
+            // Behind a fence it is one of ours who makes it longer, as far as anybody knows before that
+            // one is done.
+            if core.fences(place).next().is_some() {
+                if let Some(f) = core.file_mut(file) {
+                    f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
+                }
+                return;
+            }
+            // None of ours begins to: what it added would be undone by what was read before.
+            let page = place.index..place.index + 1;
+            let Some(ticket) = core.put_fence(file, page, Change::Write) else { return };
+            core.raise_fence(file, ticket);
+            ticket
+        };
+        if let Some(page) = self.pin_at_rest(place, again) {
+            let mut data = vec![0; self.page_bytes as usize];
+            let piece = &mut data[from..];
+            if self.read_stored(place, size_bytes, piece).is_ok() {
+                let _ = self.port.patch(file, size_bytes, piece);
+            }
+            self.unpin(page);
+        }
+        self.take_fence(file, ticket);
+    }
+
+    fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64, is_sure: bool) {
+        let Some(f) = core.file_mut(file) else { return };
+        // New length may be a hole.
+        f.holes |= now.size_bytes > f.version.size_bytes;
+        f.version = now;
+        f.pages = pages;
+        if !is_sure {
+            self.doubt(f, file);
+        }
+        self.announce(f, file);
+        if let Some(overwrites) = &core.overwrites {
+            overwrites.follow(file, now.size_bytes);
+        }
+        if core.brain.pages(Segment(file)) != pages {
+            self.decide(core, Input::Segment { segment: Segment(file), pages });
+        }
+    }
+
+    /// What regions show of the last page behind the end at `size_bytes` is unmapped, and then
+    /// something is done, before anybody maps anything.
+    fn cut_behind(&self, file: FileNo, size_bytes: u64, then: impl FnOnce(&mut Core)) {
+        let large = self.page_bytes > crate::port::PAGE_BYTES;
+        let _layout = large.then(|| self.layout.write().expect("layout"));
+        for (space, addr, pages) in self.lock().behind_the_end(file, size_bytes) {
+            self.port.cut(space, addr, pages);
+        }
+        then(&mut self.lock());
+    }
+
+    /// The file became shorter: what is beyond its end is gone, dirty or not, and the rest of the
+    /// last page reads as zero.
+    fn shrink(&self, file: FileNo, size_bytes: u64, pages: u64, again: &mut Again) {
+        {
+            let mut core = self.lock();
+            self.unsettle(&mut core, file);
+            if let Some(f) = core.file_mut(file) {
+                f.version.size_bytes = size_bytes;
+                f.pages = pages;
+            }
+        }
+        self.drop_pages(file, pages..u64::MAX, true, again);
+        let _ = self.port.resize(file, pages);
+        // What was copied of them is gone with the frames.
+        let gone = self.lock().private_mappings_from(file, pages);
+        gone.into_iter().for_each(|(space, range)| self.removed(space, range));
+        self.cut_behind(file, size_bytes, |_| {});
+        if !size_bytes.is_multiple_of(self.page_bytes) {
+            self.clear_behind(file, size_bytes, again);
+        }
+        self.settle(&mut self.lock(), file);
+    }
+
+    /// We are about to write to the file ourselves. If its times are not those we know, somebody
+    /// else was there before.
+    pub(crate) fn begin_own_write(&self, file: FileNo) {
+        let known = {
+            let mut core = self.lock();
+            let Some(f) = core.file_mut(file) else { return };
+            f.own_writes += 1;
+            (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
+        };
+        if known.is_some_and(|known| self.is_foreign(file, known))
+            && let Some(f) = self.lock().file_mut(file)
+        {
+            f.foreign.find();
+        }
+    }
+
+    /// Whether a file that nobody of ours changes just now is not as it was known.
+    fn is_foreign(&self, file: FileNo, known: Version) -> bool {
+        let Ok(now) = self.port.version(file) else { return false };
+        now != known && !self.lock().is_overwritten(file, now)
+    }
+
+    /// A client is about to change the file: what somebody outside did before is not to be taken for
+    /// its doing afterwards.
+    pub(crate) fn look_before_change(&self, file: FileNo) {
+        let known = {
+            let core = self.lock();
+            let Some(f) = core.file(file) else { return };
+            (f.own_writes == 0 && !core.is_changing(file)).then_some(f.version)
+        };
+        if known.is_some_and(|known| self.is_foreign(file, known)) {
+            self.refresh_size(file, false);
+        }
+    }
+
+    /// The write is done: the times it left are no sign of somebody else. (Nor of its being ours
+    /// alone: see [`changed_outside`](Self::changed_outside).)
+    pub(crate) fn end_own_write(&self, file: FileNo) {
+        let now = self.port.version(file);
+        let mut core = self.lock();
+        let Some(f) = core.file_mut(file) else { return };
+        f.own_writes -= 1;
+        if let Ok(now) = now {
+            f.version.mtime_ns = now.mtime_ns;
+            f.version.ctime_ns = now.ctime_ns;
+            self.doubt(f, file);
+            self.announce(f, file);
+        }
+    }
+
+    /// The file was written to, perhaps by us: if it was somebody else, clean pages are dropped.
+    pub fn look_for_changes(&self, file: FileNo) {
+        {
+            let core = self.lock();
+            let Some(f) = core.file(file) else { return };
+            if f.own_writes > 0 || core.is_changing(file) {
+                return;
+            }
+        }
+        self.refresh_size(file, false);
+    }
+}
