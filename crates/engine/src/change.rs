@@ -69,6 +69,7 @@ impl<P: Port> Engine<P> {
             self.serve_all(&mut again);
             let ticket = fenced?;
             self.settle_growth(file, ticket, &mut again);
+            self.serve_all(&mut again);
             match self.tail(file, reach) {
                 Ok(None) => return Ok(ticket),
                 Ok(Some(at)) if pages.contains(&(at / self.page_bytes)) => {

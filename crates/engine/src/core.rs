@@ -18,6 +18,7 @@ use pagekeeper_policy::{Page, Policy, PolicySpec};
 use pagekeeper_trace::ExtentEvent;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::ops::Range;
+use std::sync::{Arc, Mutex};
 
 /// A fault as the kernel reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,6 +96,8 @@ pub(crate) struct File {
     pub(crate) unread: Option<u64>,
     /// What clients store to by themselves, if writes are delayed.
     pub(crate) open: Option<OpenPages>,
+    /// Held by whoever looks at its length and follows it.
+    pub(crate) looking: Arc<Mutex<()>>,
     /// Changes in progress that a copy from a mapping must not run beside.
     pub(crate) unsettled: u32,
     /// How many of them began so far.
@@ -138,6 +141,7 @@ impl File {
             overwrite: None,
             unread: None,
             open: None,
+            looking: Arc::default(),
             unsettled: 0,
             unsettlings: 0,
             own_writes: 0,

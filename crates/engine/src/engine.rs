@@ -35,8 +35,43 @@ const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
 /// Frames give way, and come back, for as many as one part in so many.
 const KEPT_PART: u32 = 128;
 
-/// Faults to serve again, because the page they wait for came to rest.
-pub type Again = VecDeque<Fault>;
+/// Faults to serve again, because the page they wait for came to rest. Whoever has them serves them, or
+/// their threads sleep for ever.
+#[derive(Default, Debug)]
+pub struct Again(VecDeque<Fault>);
+
+impl Again {
+    /// None yet.
+    pub fn new() -> Again {
+        Again::default()
+    }
+}
+
+impl From<Vec<Fault>> for Again {
+    fn from(faults: Vec<Fault>) -> Again {
+        Again(faults.into())
+    }
+}
+
+impl std::ops::Deref for Again {
+    type Target = VecDeque<Fault>;
+
+    fn deref(&self) -> &VecDeque<Fault> {
+        &self.0
+    }
+}
+
+impl std::ops::DerefMut for Again {
+    fn deref_mut(&mut self) -> &mut VecDeque<Fault> {
+        &mut self.0
+    }
+}
+
+impl Drop for Again {
+    fn drop(&mut self) {
+        debug_assert!(self.0.is_empty() || std::thread::panicking(), "faults that nobody serves");
+    }
+}
 
 /// A managed page cache over a port.
 pub struct Engine<P: Port> {
@@ -56,7 +91,6 @@ pub struct Engine<P: Port> {
     /// Jobs in it, to be looked at without its lock.
     pub(crate) queued: AtomicUsize,
     /// Held while a file's length is looked at and followed.
-    pub(crate) resizing: Mutex<()>,
     pub(crate) times: Times,
     pub(crate) failed_faults: AtomicU64,
     private_pages_max: AtomicU64,
@@ -90,7 +124,6 @@ impl<P: Port> Engine<P> {
             layout: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
             queued: AtomicUsize::new(0),
-            resizing: Mutex::new(()),
             times: Times::default(),
             failed_faults: AtomicU64::new(0),
             private_pages_max: AtomicU64::new(0),

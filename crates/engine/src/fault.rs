@@ -21,7 +21,7 @@ const EDQUOT: i32 = 122;
 impl<P: Port> Engine<P> {
     /// Serves a fault, and every fault that waited for what it brought to rest.
     pub fn serve(&self, fault: Fault) {
-        let mut queue = Again::from([fault]);
+        let mut queue = Again::from(vec![fault]);
         self.serve_all(&mut queue);
     }
 

@@ -76,6 +76,9 @@ impl<P: Port> Engine<P> {
                     Err(_) if run.pages > 1 => {
                         // Write what can be written.
                         for one in run.place.index..run.place.index + u64::from(run.pages) {
+                            // One of them may have been chosen to leave: who waited with that
+                            // undone would wait for itself.
+                            self.run_waiting(std::mem::take(&mut more), None, &mut again);
                             let Some(run) = self.claim_dirty(file, one..one + 1, &mut again) else {
                                 continue;
                             };

@@ -130,7 +130,8 @@ impl<P: Port> Engine<P> {
     /// Follows a file's length and version. True if it had been changed by somebody else.
     pub(crate) fn follow_size(&self, file: FileNo, own: &Own, again: &mut Again) -> bool {
         // One at a time, or an older look could be followed last.
-        let _one = self.resizing.lock().expect("resizing");
+        let Some(looking) = self.lock().file(file).map(|f| f.looking.clone()) else { return false };
+        let _one = looking.lock().expect("looking");
         let Ok(now) = self.port.version(file) else { return false };
         let seen = {
             let mut core = self.lock();

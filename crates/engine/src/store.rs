@@ -462,6 +462,17 @@ impl Store {
         Ok(file::allocate(&write.plain, flags, offset, len)?)
     }
 
+    /// Makes the file at least so long (`fallocate(2)`, of its last byte).
+    ///
+    /// # Errors
+    /// As `fallocate(2)`; EBADF if the store is not writable.
+    pub fn grow(&self, len: u64) -> Result<(), PortError> {
+        let access = self.access();
+        let plain = &access.for_writing()?.plain;
+        let Some(last) = len.checked_sub(1) else { return Ok(()) };
+        Ok(file::allocate(plain, FallocateFlags::empty(), last, 1)?)
+    }
+
     /// `ftruncate(2)`.
     ///
     /// # Errors

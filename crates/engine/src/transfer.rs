@@ -77,7 +77,11 @@ impl<P: Port> Engine<P> {
             let (mut core, state) = self.wait_until(&mut again, at_rest);
             core.asking_pid = pid;
             let known = core.file(file).map(|f| (f.version.size_bytes, f.unsettlings));
-            let Some((size, unsettlings)) = known else { return Err(PortError::Missing) };
+            let Some((size, unsettlings)) = known else {
+                drop(core);
+                self.serve_all(&mut again);
+                return Err(PortError::Missing);
+            };
             let end = offset.saturating_add(len).min(size);
             if offset >= end {
                 drop(core);

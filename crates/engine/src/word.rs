@@ -325,9 +325,14 @@ impl WordRef<'_> {
 
     /// Adds a pin to a resident page.
     pub fn pin(self) {
-        assert_eq!(self.state(), State::Resident, "page word: pinned while not resident");
-        let before = self.0.fetch_add(PIN, Ordering::AcqRel);
-        assert!(pins(before) < COUNT_MAX, "page word: out of pins");
+        let to = |w: u32| {
+            assert_eq!(w & STATE, RESIDENT, "page word: pinned while not resident");
+            (pins(w) < COUNT_MAX).then_some(w + PIN)
+        };
+        // So many threads that copy from one page at this moment go on, and end.
+        while self.change(to).is_none() {
+            std::thread::yield_now();
+        }
     }
 
     /// Adds a pin to a resident page, unless it is being overwritten this moment ([`Use::Write`]);

@@ -10,7 +10,7 @@ use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::tables::{self, Tables};
 use crate::library::translation::{Buckets, Translation};
-use crate::port::{FileNo, PAGE_BYTES, other_pages};
+use crate::port::{FileNo, PAGE_BYTES, Version, other_pages};
 use crate::spaces::Space;
 use crate::stats::Stats;
 use crate::work::{Work, Workers};
@@ -272,6 +272,23 @@ impl Builder {
 /// with its last clone and segment, and writes back what is dirty then.
 #[derive(Clone, Debug)]
 pub struct Cache(pub(crate) Arc<Owner>);
+
+/// A store that is to become a segment, and what it says of itself.
+struct Found {
+    store: Box<dyn Store>,
+    version: Version,
+    sparse: bool,
+}
+
+impl Found {
+    fn new(store: impl Store) -> io::Result<Found> {
+        let (version, sparse) = (store.version()?, store.sparse());
+        if version.size_bytes > super::frames::SEGMENT_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        Ok(Found { store: Box::new(store), version, sparse })
+    }
+}
 
 /// Segment numbers in use.
 #[derive(Default)]
@@ -554,7 +571,7 @@ impl Cache {
                 return Ok(segment);
             }
             let claim = claim(id, writable)?;
-            return self.add(open, Box::new(store), writable, name, Some(id), claim);
+            return self.add(Found::new(store)?, writable, name, Some((id, claim)), open);
         }
     }
 
@@ -564,8 +581,10 @@ impl Cache {
     /// The store's; those of `memfd_create(2)`; `EOWNERDEAD`: in a forked child.
     pub fn open_store(&self, store: impl Store, name: &str) -> io::Result<Segment> {
         self.check_here()?;
+        // A store may do anything with this cache: nothing is locked while it is asked.
+        let found = Found::new(store)?;
         let open = self.shared().open.lock().expect("open");
-        self.add(open, Box::new(store), true, name, None, None)
+        self.add(found, true, name, None, open)
     }
 
     /// Working memory of `len` zero bytes, which may be larger than the machine's: what does not
@@ -578,32 +597,30 @@ impl Cache {
         self.open_store(FileStore::scratch(&self.shared().scratch_directory, len)?, "scratch")
     }
 
+    /// Adds a segment. The lock is given last, so that it is the first to be dropped: a store that
+    /// cannot be added may own the last handle of another segment.
     fn add(
         &self,
-        mut open: std::sync::MutexGuard<'_, Open>,
-        store: Box<dyn Store>,
+        found: Found,
         writable: bool,
         name: &str,
-        id: Option<FileId>,
-        claim: Option<OwnedFd>,
+        file: Option<(FileId, Option<OwnedFd>)>,
+        mut open: std::sync::MutexGuard<'_, Open>,
     ) -> io::Result<Segment> {
         let engine = &self.shared().engine;
-        let version = store.version()?;
-        if version.size_bytes > super::frames::SEGMENT_BYTES_MAX {
-            return Err(Errno::FBIG.into());
-        }
         let page_bytes = self.page_bytes();
-        let sparse = store.sparse();
         let no = open.free.last().copied().unwrap_or(open.next);
         let memory = engine.port().memory();
-        let len = version.size_bytes;
+        let len = found.version.size_bytes;
         let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
+        let Found { store, version, sparse } = found;
         let backing = Arc::new(Backing { frames, store, size: AtomicU64::new(len) });
         if open.free.pop().is_none() {
             open.next += 1;
         }
         engine.port().put(no, Some(backing.clone()));
         engine.open_file(no, name, version, sparse);
+        let (id, claim) = file.map_or((None, None), |(id, claim)| (Some(id), claim));
         let inner = Inner::new(self.0.clone(), no, backing, writable, id, claim);
         let inner = Arc::new(inner);
         if let Some(id) = id {

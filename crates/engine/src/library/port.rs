@@ -198,25 +198,27 @@ fn load(store: &dyn Store, offset: u64, pages: &mut [u8]) -> Result<u64, PortErr
     Ok(had as u64)
 }
 
-/// What of these pages lies before a store's present end.
-fn within<'a>(store: &dyn Store, offset: u64, pages: &'a [u8]) -> Result<&'a [u8], PortError> {
-    let len = store.len().map_err(|e| port_error(&e))?.saturating_sub(offset);
+/// What of these pages lies before a store's present end, and before the segment's: what lies between
+/// is somebody else's, and was not followed yet.
+fn within<'a>(segment: &Backing, offset: u64, pages: &'a [u8]) -> Result<&'a [u8], PortError> {
+    let present = segment.store.len().map_err(|e| port_error(&e))?;
+    let len = present.min(segment.size.load(Ordering::SeqCst)).saturating_sub(offset);
     Ok(&pages[..usize::try_from(len).unwrap_or(usize::MAX).min(pages.len())])
 }
 
-/// Writes pages to a store, but nothing behind its present end.
-fn store(store: &dyn Store, offset: u64, pages: &[u8]) -> Result<(), PortError> {
-    match within(store, offset, pages)? {
+/// Writes pages to a segment's store, but nothing behind its end.
+fn store(segment: &Backing, offset: u64, pages: &[u8]) -> Result<(), PortError> {
+    match within(segment, offset, pages)? {
         [] => Ok(()),
-        bytes => store.store(offset, bytes).map_err(|e| port_error(&e)),
+        bytes => segment.store.store(offset, bytes).map_err(|e| port_error(&e)),
     }
 }
 
-/// Gives a store pages that leave memory.
-fn retire(store: &dyn Store, offset: u64, pages: &[u8], dirty: bool) -> Result<(), PortError> {
-    match within(store, offset, pages)? {
+/// Gives a segment's store pages that leave memory.
+fn retire(segment: &Backing, offset: u64, pages: &[u8], dirty: bool) -> Result<(), PortError> {
+    match within(segment, offset, pages)? {
         [] => Ok(()),
-        bytes => store.retire(offset, bytes, dirty).map_err(|e| port_error(&e)),
+        bytes => segment.store.retire(offset, bytes, dirty).map_err(|e| port_error(&e)),
     }
 }
 
@@ -354,7 +356,7 @@ impl Port for LibraryPort {
     }
 
     fn store(&self, file: FileNo, index: u64, data: &[u8], _: u64) -> Result<(), PortError> {
-        store(&*self.segment(file)?.store, index * self.page_bytes, data)
+        store(&*self.segment(file)?, index * self.page_bytes, data)
     }
 
     fn store_in_place(
@@ -376,7 +378,7 @@ impl Port for LibraryPort {
         Some(unsafe {
             segment
                 .frames
-                .with_claimed(index, pages, |offset, piece| store(&*segment.store, offset, piece))
+                .with_claimed(index, pages, |offset, piece| store(&segment, offset, piece))
         })
     }
 
@@ -398,9 +400,9 @@ impl Port for LibraryPort {
         // SAFETY: the engine calls this for pages that it has claimed, Leaving or Cleaning, and that nobody can
         // write to: clean ones are protected in every mapping, dirty ones were protected before.
         Some(unsafe {
-            segment.frames.with_claimed(index, pages, |offset, piece| {
-                retire(&*segment.store, offset, piece, dirty)
-            })
+            segment
+                .frames
+                .with_claimed(index, pages, |offset, piece| retire(&segment, offset, piece, dirty))
         })
     }
 

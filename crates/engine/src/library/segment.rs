@@ -402,19 +402,25 @@ impl Inner {
 
     /// Makes the segment longer. The caller holds `resizing`.
     fn grow(&self, to: u64) -> io::Result<()> {
-        let from = self.len();
-        if to <= from {
+        if to <= self.len() {
             return Ok(());
         }
         if to > SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
+        // Somebody else may have made it longer, and written there.
+        self.follow();
+        let from = self.len();
+        if to <= from {
+            return Ok(());
+        }
         let engine = &self.shared().engine;
         // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
         // could be written back to where they are.
         engine.zero_behind(self.no, from);
-        self.backing.store.set_len(to)?;
-        engine.refresh_size(self.no, true);
+        self.backing.store.grow(to)?;
+        let is_ours = self.backing.store.len()? == to;
+        engine.refresh_size(self.no, is_ours);
         self.follow_length();
         Ok(())
     }
@@ -481,6 +487,11 @@ impl Inner {
 
     fn refresh(&self) -> bool {
         let _resizing = self.resizing();
+        self.follow()
+    }
+
+    /// The caller holds `resizing`.
+    fn follow(&self) -> bool {
         self.allow_shorter();
         let foreign = self.shared().engine.refresh_size(self.no, false);
         self.follow_length();
@@ -770,7 +781,7 @@ impl Segment {
         let written = inner.write(buf, at).map_err(io_error);
         // The segment ends behind what was written, as if no more had been asked for.
         let reached = at + *written.as_ref().unwrap_or(&0) as u64;
-        if reached < end {
+        if reached < end && inner.backing.store.len().is_ok_and(|len| len == end) {
             let _ = inner.shrink(reached.max(before));
         }
         written
@@ -806,6 +817,7 @@ impl Segment {
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();
+        self.inner.follow();
         if len < self.inner.len() { self.inner.shrink(len) } else { self.inner.grow(len) }
     }
 

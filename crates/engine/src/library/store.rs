@@ -107,6 +107,15 @@ pub trait Store: Send + Sync + 'static {
         false
     }
 
+    /// Makes it at least so long, and never shorter: somebody else may have made it longer still. What
+    /// is gained reads as zeros.
+    ///
+    /// # Errors
+    /// The store's own, as [`set_len`](Self::set_len).
+    fn grow(&self, len: u64) -> io::Result<()> {
+        if self.len()? < len { self.set_len(len) } else { Ok(()) }
+    }
+
     /// Sets its length. What is gained reads as zeros.
     ///
     /// # Errors
@@ -175,6 +184,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn sparse(&self) -> bool {
         (**self).sparse()
+    }
+
+    fn grow(&self, len: u64) -> io::Result<()> {
+        (**self).grow(len)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -326,8 +339,18 @@ impl Store for FileStore {
         self.inner.sparse()
     }
 
+    fn grow(&self, len: u64) -> io::Result<()> {
+        // In one step: between a look and `ftruncate(2)`, what others append meanwhile would be cut.
+        match self.inner.grow(len) {
+            Err(_) if self.len()? < len => self.set_len(len),
+            _ => Ok(()),
+        }
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
-        *self.reserved.lock().expect("reserved") = 0..0;
+        // Held meanwhile: nobody enters a range that is being cut off.
+        let mut reserved = self.reserved.lock().expect("reserved");
+        *reserved = 0..0;
         self.inner.set_len(len).map_err(io_error)
     }
 
