@@ -141,7 +141,7 @@ impl<P: Port> Engine<P> {
             Seen::new(&mut core, file, now, own)
         };
         let Some(seen) = seen else { return false };
-        let Seen { now, before, .. } = seen;
+        let Seen { mut now, before, .. } = seen;
         if let Some(from) = seen.unread {
             let len = now.size_bytes.saturating_sub(from);
             self.patch_all(file, from, len, STORED, again);
@@ -160,8 +160,11 @@ impl<P: Port> Engine<P> {
         {
             f.foreign.find();
         }
+        let is_longer = now.size_bytes > before.size_bytes;
+        if is_longer && !seen.is_own && !self.reread_behind(file, before.size_bytes, again) {
+            now.size_bytes = before.size_bytes;
+        }
         let pages = now.size_bytes.div_ceil(self.page_bytes);
-        let grows = now.size_bytes > before.size_bytes;
         if now.size_bytes < before.size_bytes {
             self.shrink(file, now.size_bytes, pages, again);
         } else if pages > seen.pages_before {
@@ -169,10 +172,7 @@ impl<P: Port> Engine<P> {
             let _ = self.port.resize(file, pages);
         }
         let follow = |core: &mut Core| self.follow(core, file, now, pages, seen.is_sure);
-        if grows {
-            if !seen.is_own {
-                self.reread_behind(file, before.size_bytes, again);
-            }
+        if now.size_bytes > before.size_bytes {
             self.cut_behind(file, before.size_bytes, follow);
         } else {
             follow(&mut self.lock());
@@ -198,12 +198,13 @@ impl<P: Port> Engine<P> {
     }
 
     /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
-    /// here is theirs.
-    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) {
+    /// here is theirs. False if one of ours changes that page just now: then it is followed when that
+    /// one is done, and until then nobody is told of it.
+    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) -> bool {
         let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         let from = (size_bytes % self.page_bytes) as usize;
         if from == 0 {
-            return;
+            return true;
         }
         let ticket = {
             let mut core = self.lock();
@@ -214,11 +215,11 @@ impl<P: Port> Engine<P> {
                 if let Some(f) = core.file_mut(file) {
                     f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
                 }
-                return;
+                return false;
             }
             // None of ours begins to: what it added would be undone by what was read before.
             let page = place.index..place.index + 1;
-            let Some(ticket) = core.put_fence(file, page, Change::Write) else { return };
+            let Some(ticket) = core.put_fence(file, page, Change::Write) else { return true };
             core.raise_fence(file, ticket);
             ticket
         };
@@ -231,6 +232,7 @@ impl<P: Port> Engine<P> {
             self.unpin(page);
         }
         self.take_fence(file, ticket);
+        true
     }
 
     fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64, is_sure: bool) {

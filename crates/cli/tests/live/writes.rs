@@ -250,7 +250,7 @@ fn appends_beside_those_of_others_are_where_they_went() {
     if !runs::ready() {
         return;
     }
-    for how in ["mapped", "plain"] {
+    for how in ["mapped", "stored", "plain"] {
         check(&Budget::kib(4096), &["lines", "file", how]);
         check(&Budget::kib(4096).delay_writes(), &["lines", "file", how]);
     }

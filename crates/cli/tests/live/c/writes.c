@@ -832,7 +832,22 @@ static void adds(const char *path, int times) {
     }
 }
 
-// How: "mapped" (by message), "plain" (no message).
+// No byte that is below the end is one that nobody wrote.
+static void tail_is_whole(int fd) {
+    static char tail[2 * PAGE];
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_size >= LINES_FIRST);
+    off_t from = stat.st_size - PAGE;
+    ssize_t got = pread(fd, tail, sizeof tail, from);
+    CHECK(got >= 0);
+    const char *hole = memchr(tail, 0, (size_t)got);
+    if (hole) {
+        fprintf(stderr, "nothing at %ld, and the end is at %ld\n", (long)(from + (hole - tail)), (long)stat.st_size);
+        _exit(1);
+    }
+}
+
+// How: "mapped" (by message), "stored" (and what was written is dirty), "plain" (no message).
 static void lines(const char *path, const char *how) {
     int fd = fresh(path, LINES_FIRST), log = open(path, O_RDWR | O_APPEND), status;
     CHECK(log > 2);
@@ -849,14 +864,25 @@ static void lines(const char *path, const char *how) {
         execl("/proc/self/exe", "writes", "adds", path, times, NULL);
         _exit(1);
     }
+    pid_t reader = fork();
+    if (reader == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        int own = open(path, O_RDONLY);
+        CHECK(own > 2);
+        for (;;) tail_is_whole(own);
+    }
+    int stores = !strcmp(how, "stored");
     for (int i = 0; i < LINES; i++) {
         line_of(line, 'i', i);
         CHECK(write(log, line, LINE) == LINE);
         off_t end = lseek(log, 0, SEEK_CUR);
         char back[LINE];
         CHECK(pread(fd, back, LINE, end - LINE) == LINE && !memcmp(back, line, LINE));
+        if (stores) map[end - 2] = '.';
+        tail_is_whole(fd);
     }
     CHECK(waitpid(other, &status, 0) == other && status == 0);
+    CHECK(waitpid(reader, &status, WNOHANG) == 0 && kill(reader, SIGKILL) == 0 && waitpid(reader, &status, 0) == reader);
     CHECK(!map || msync(map, LINES_FIRST + 2 * LINES * LINE, MS_SYNC) == 0);
     static char found[2 * LINES * LINE];
     CHECK(pread(fd, found, sizeof found + 1, LINES_FIRST) == sizeof found);
