@@ -95,6 +95,7 @@
 
 mod access;
 mod cache;
+mod caught;
 mod faults;
 mod frames;
 mod migrate;

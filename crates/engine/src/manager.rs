@@ -125,6 +125,12 @@ impl Manager {
             secret,
             handlers_busy: AtomicU32::new(0),
         });
+        if manager.registry.is_none() {
+            manager.note(
+                "no registry of managed files can be made in /dev/shm or /tmp: nothing keeps two runs from \
+                 managing one file",
+            );
+        }
         manager.engine.port().set_hands(Arc::new(Link(Arc::downgrade(&manager))));
         Ok(manager)
     }

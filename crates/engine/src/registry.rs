@@ -5,16 +5,35 @@
 
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId, RangeLock};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{FileType, Mode, OFlags};
 use std::os::fd::OwnedFd;
+
+/// Names that are tried, should others have taken the first ones: anybody may make files there.
+const NAMES: u32 = 16;
 
 /// Opens the registry of this user; `None` if there is no place for one.
 pub(crate) fn open() -> Option<OwnedFd> {
+    open_in(&["/dev/shm", "/tmp"])
+}
+
+fn open_in(directories: &[&str]) -> Option<OwnedFd> {
     let uid = rustix::process::geteuid().as_raw();
-    ["/dev/shm", "/tmp"].iter().find_map(|dir| {
-        let path = format!("{dir}/pagekeeper-{uid}.registry");
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-        rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()
+    let flags = OFlags::RDWR
+        | OFlags::CREATE
+        | OFlags::CLOEXEC
+        | OFlags::NOFOLLOW
+        | OFlags::NONBLOCK
+        | OFlags::NOCTTY;
+    directories.iter().find_map(|directory| {
+        (0..NAMES).find_map(|n| {
+            let more = if n == 0 { String::new() } else { format!(".{n}") };
+            let path = format!("{directory}/pagekeeper-{uid}.registry{more}");
+            let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?;
+            // Somebody else's could be locked by that one, or be known to some of our runs only.
+            let stat = rustix::fs::fstat(&fd).ok()?;
+            let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
+            (is_file && stat.st_uid == uid).then_some(fd)
+        })
     })
 }
 
@@ -42,4 +61,26 @@ pub(crate) fn release(registry: &OwnedFd, id: FileId) {
 /// file, while this description and its locks are still there.
 pub(crate) fn release_all(registry: &OwnedFd) {
     let _ = file::lock_range(registry, RangeLock::Unlock, 0, 0, false);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever made the file first could switch registrations off, or hold all of them.
+    #[test]
+    fn what_is_not_ours_is_passed_by() {
+        let directory = tempfile::tempdir().unwrap();
+        let uid = rustix::process::geteuid().as_raw();
+        let name = directory.path().join(format!("pagekeeper-{uid}.registry"));
+        std::fs::create_dir(&name).unwrap();
+        let fifo = directory.path().join(format!("pagekeeper-{uid}.registry.1"));
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, Mode::RUSR | Mode::WUSR).unwrap();
+        let place = [directory.path().to_str().unwrap()];
+        let (one, other) = (open_in(&place).unwrap(), open_in(&place).unwrap());
+        assert!(directory.path().join(format!("pagekeeper-{uid}.registry.2")).exists());
+        let id = FileId { dev: 1, ino: 2 };
+        claim(&one, id).unwrap();
+        assert!(claim(&other, id).is_err());
+    }
 }

@@ -1,6 +1,7 @@
 //! A cache: a budget, a policy, and the segments that share them.
 
 use crate::engine::Engine;
+use crate::library::caught::Caught;
 use crate::library::faults::{self, FaultPath};
 use crate::library::frames::{Memory, PAGE_BYTES_MAX};
 use crate::library::port::{Backing, LibraryPort};
@@ -282,6 +283,7 @@ struct Found {
 
 impl Found {
     fn new(store: impl Store) -> io::Result<Found> {
+        let store = Caught(store);
         let (version, sparse) = (store.version()?, store.sparse());
         if version.size_bytes > super::frames::SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());

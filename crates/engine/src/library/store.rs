@@ -27,7 +27,8 @@ const RESERVE_BYTES: u64 = 1 << 20;
 ///
 /// Errors come back to whoever needed the page, with their error number if they have one (`raw_os_error`),
 /// as `EIO` otherwise; under a mapping they are SIGBUS. A page whose `store` fails stays in memory,
-/// dirty, and the error is reported by the next flush.
+/// dirty, and the error is reported by the next flush. A store that panics counts as one that failed with
+/// `EIO`.
 pub trait Store: Send + Sync + 'static {
     /// Its length in bytes.
     ///

@@ -120,3 +120,44 @@ fn a_store_may_use_the_cache_when_it_is_asked() {
         assert_eq!(found, [7; 100]);
     });
 }
+
+/// A store that panics when a page is read, or written, the first time.
+struct Panics {
+    loads: AtomicU64,
+    stores: AtomicU64,
+}
+
+impl Store for Panics {
+    fn len(&self) -> io::Result<u64> {
+        Ok(4 * PAGE as u64)
+    }
+
+    fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
+        assert!(self.loads.fetch_add(1, Ordering::SeqCst) > 0, "the first load");
+        pages.fill(3);
+        Ok(pages.len())
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        assert!(self.stores.fetch_add(1, Ordering::SeqCst) > 0, "the first store");
+        Ok(())
+    }
+}
+
+/// A panic of a program's store went through the cache: the page that was being read was being read for
+/// ever, and whoever needed it waited.
+#[test]
+fn a_store_that_panics_fails() {
+    in_time(|| {
+        let store = Panics { loads: AtomicU64::new(0), stores: AtomicU64::new(0) };
+        let cache = tiny(0, "lru");
+        let segment = cache.open_store(store, "panics").unwrap();
+        let mut byte = [0];
+        assert_eq!(errno(segment.read_at(&mut byte, 0)), Some(EIO));
+        segment.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [3]);
+        segment.write_all_at(&[4], 0).unwrap();
+        assert_eq!(errno(segment.flush()), Some(EIO));
+        segment.flush().unwrap();
+    });
+}
