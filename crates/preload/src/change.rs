@@ -4,7 +4,7 @@ use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::{delayed, overwrite, raw_call, table};
+use crate::{board, delayed, overwrite, raw_call, table};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
@@ -76,36 +76,78 @@ pub(crate) fn truncate_path(
     bytes: i64,
     plain: impl Fn() -> isize,
 ) -> Option<isize> {
+    let stat = regular_at((libc::AT_FDCWD, path, 0))?;
+    with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?
+}
+
+/// A path as `fstatat(2)` takes it: directory, name and flags.
+type Place = (c_int, *const c_char, c_int);
+
+/// The regular file at a path, in a process that talks to the manager.
+fn regular_at((dir, path, flags): Place) -> Option<libc::stat> {
     let View::Ready(_) = state::view() else { return None };
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    if raw_call!(libc::SYS_newfstatat, libc::AT_FDCWD, path, stat.as_mut_ptr(), 0) < 0 {
+    if raw_call!(libc::SYS_newfstatat, dir, path, stat.as_mut_ptr(), flags) < 0 {
         return None;
     }
     // SAFETY: all zero is valid, and the kernel filled it.
     let stat = unsafe { stat.assume_init() };
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return None;
-    }
+    (stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stat)
+}
+
+/// Does something with a descriptor of the file at a path, of which this is known.
+fn with_descriptor<R>(
+    (dir, path, flags): Place,
+    stat: &libc::stat,
+    work: impl FnOnce(c_int) -> R,
+) -> Option<R> {
     // A descriptor that the program has: opening and closing another one of the same file would
     // drop the program's record locks.
-    if let Some((fd, _)) = table::of_file(&stat) {
-        return truncate(fd, bytes, plain);
+    if let Some((fd, _)) = table::of_file(stat) {
+        return Some(work(fd));
     }
     // The program may hold locks by a descriptor that is unknown here; closing one of this kind
     // does not drop them.
-    let flags = libc::O_PATH | libc::O_CLOEXEC;
-    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+    let no_link = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    let flags = libc::O_PATH | libc::O_CLOEXEC | no_link;
+    let fd = raw_call!(libc::SYS_openat, dir, path, flags);
     if fd < 0 {
         return None;
     }
     let fd = fd as c_int;
     files::announce(fd, flags);
-    let result = truncate(fd, bytes, plain);
+    let result = work(fd);
     files::close(fd, || {
         raw::close(fd);
         0
     });
-    result
+    Some(result)
+}
+
+/// Before a file's times are set by a descriptor: what is stored in it and written back later would make
+/// it younger again.
+pub(crate) fn before_times(fd: c_int) {
+    if table::is_plain(fd) || table::get(fd).is_some_and(overwrite::is_clean) {
+        return;
+    }
+    if let Some(file) = files::managed(fd) {
+        delayed::published(file.entry);
+        // An error is for who syncs the file.
+        let _ = flush(&file, 0, 0);
+    }
+}
+
+/// [`before_times`] by a path, or by the descriptor itself if there is none.
+pub(crate) fn before_times_at(dir: c_int, path: *const c_char, flags: c_int) {
+    if path.is_null() {
+        return before_times(dir);
+    }
+    let place = (dir, path, flags);
+    let Some(stat) = regular_at(place) else { return };
+    // Nobody has stored anything in a file that was never managed.
+    if board::unmanaged(&stat).is_none() {
+        let _ = with_descriptor(place, &stat, before_times);
+    }
 }
 
 /// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.

@@ -34,6 +34,14 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             files::before_replacing(b as c_int);
             return Some(duplicated(fd, plain()));
         }
+        libc::SYS_utime | libc::SYS_utimes => {
+            change::before_times_at(libc::AT_FDCWD, a as *const c_char, 0);
+            return None;
+        }
+        libc::SYS_futimesat => {
+            change::before_times_at(fd, b as *const c_char, 0);
+            return None;
+        }
         libc::SYS_vfork => state::before_sharing(),
         libc::SYS_fork => return fork::raw_fork(0, 0, plain),
         _ => {}
@@ -84,6 +92,10 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_flock => locks::change(fd, Lock::of_flock(b as c_int), plain),
         libc::SYS_lseek => {
             change::before_seek(fd, c as c_int);
+            return None;
+        }
+        libc::SYS_utimensat => {
+            change::before_times_at(fd, b as *const c_char, d as c_int);
             return None;
         }
         libc::SYS_exit_group => {

@@ -120,6 +120,8 @@ real_functions! {
         sendfile = SYS_sendfile(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t;
         splice = SYS_splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t,
             bytes: size_t, flags: c_uint) -> ssize_t;
+        utimensat = SYS_utimensat(dir: c_int, path: *const c_char, times: *const libc::timespec,
+            flags: c_int) -> c_int;
         fsync = SYS_fsync(fd: c_int) -> c_int;
         fdatasync = SYS_fdatasync(fd: c_int) -> c_int;
         sync_file_range = SYS_sync_file_range(fd: c_int, offset: off_t, bytes: off_t,
@@ -175,6 +177,13 @@ real_functions! {
             otherwise libc::ENOSYS;
         posix_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int,
             otherwise libc::ENOSYS;
+        futimens(fd: c_int, times: *const libc::timespec) -> c_int, otherwise -1;
+        utime(path: *const c_char, times: *const libc::utimbuf) -> c_int, otherwise -1;
+        utimes(path: *const c_char, times: *const libc::timeval) -> c_int, otherwise -1;
+        lutimes(path: *const c_char, times: *const libc::timeval) -> c_int, otherwise -1;
+        futimes(fd: c_int, times: *const libc::timeval) -> c_int, otherwise -1;
+        futimesat(dir: c_int, path: *const c_char, times: *const libc::timeval) -> c_int,
+            otherwise -1;
         sync() -> (), otherwise Default::default();
         fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
             otherwise core::ptr::null_mut();

@@ -27,6 +27,7 @@ mod signals;
 mod sockets;
 mod streams;
 mod syscalls;
+mod times;
 mod transfers;
 
 pub(crate) use asynchronous::refused as no_asynchronous_transfers;

@@ -1,0 +1,27 @@
+//! Less common ways to a managed file: transfers that are asynchronous or inside the kernel, times that
+//! are set, descriptors that come by calls of their own, and arguments that are no good. A program finds
+//! what it would find without a manager.
+
+use crate::runs::{self, Budget};
+
+/// The program checks what must hold, bare and managed, and leaves the same.
+fn check(budget: &Budget, arguments: &[&str]) {
+    if !runs::ready() {
+        return;
+    }
+    let program = runs::compiled("ways.c", &["-O2"], "ways");
+    let name =
+        format!("ways-{}{}", arguments[0], if budget.delay_writes { "-delayed" } else { "" });
+    let done = runs::same(&name, budget, program, arguments, |_| ()).ok();
+    assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
+    assert_eq!(done.total("failed_faults"), 0);
+    assert!(done.managed_files() > 0, "{}", done.notes());
+}
+
+/// What was stored through a mapping is written back later, which must not make the file younger than
+/// it was said to be.
+#[test]
+fn a_time_that_is_set_stays() {
+    check(&Budget::kib(256), &["times", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["times", "file"]);
+}
