@@ -237,6 +237,15 @@ real_functions! {
         __register_atfork(before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
             in_child: Option<extern "C" fn()>, object: *mut c_void) -> c_int,
             otherwise libc::ENOMEM;
+        aio_read(block: *mut c_void) -> c_int, otherwise -1;
+        aio_write(block: *mut c_void) -> c_int, otherwise -1;
+        aio_fsync(operation: c_int, block: *mut c_void) -> c_int, otherwise -1;
+        lio_listio(mode: c_int, blocks: *const *mut c_void, count: c_int, event: *const c_void)
+            -> c_int, otherwise -1;
+        pthread_create(thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t,
+            function: extern "C" fn(*mut c_void) -> *mut c_void, value: *mut c_void) -> c_int,
+            otherwise libc::EAGAIN;
+        pthread_detach(thread: libc::pthread_t) -> c_int, otherwise libc::EINVAL;
         io_queue_init(events: c_int, context: *mut c_void) -> c_int, otherwise -libc::ENOSYS;
         io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int,
             otherwise -libc::ENOSYS;

@@ -25,3 +25,11 @@ fn a_time_that_is_set_stays() {
     check(&Budget::kib(256), &["times", "file"]);
     check(&Budget::kib(256).delay_writes(), &["times", "file"]);
 }
+
+/// libc makes the transfers of `aio_read(3)` and its kin by calls of its own, of which nobody heard:
+/// writes were lost, and reads did not find what was stored.
+#[test]
+fn asynchronous_transfers_are_those_of_the_file() {
+    check(&Budget::kib(256), &["asynchronous", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["asynchronous", "file"]);
+}
