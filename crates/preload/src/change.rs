@@ -247,13 +247,42 @@ pub(crate) fn copy(
     if table::is_plain(to) {
         return Some(plain());
     }
-    let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
-    let offset = to_offset().unwrap_or_else(|| raw::lseek(to, 0, libc::SEEK_CUR));
-    let range = if append || offset < 0 { (0, TO_END) } else { (offset as u64, bytes as u64) };
     if bytes == 0 {
         return Some(plain());
     }
-    change(to, range, &plain).or_else(|| Some(plain()))
+    let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
+    let done = match to_offset() {
+        None if !append => change_here(to, bytes, &plain),
+        Some(offset) if !append && offset >= 0 => change(to, (offset as u64, bytes as u64), &plain),
+        _ => change(to, (0, TO_END), &plain),
+    };
+    done.or_else(|| Some(plain()))
+}
+
+/// [`change`] of so many bytes from the descriptor's own offset on, which the call moves behind them.
+fn change_here(fd: c_int, bytes: usize, mut plain: impl FnMut() -> isize) -> Option<isize> {
+    let file = files::managed(fd)?;
+    // Nobody else who writes in this process moves the offset before the call is over. Who shares it
+    // from elsewhere may do so at any time: then all of the file is to be changed.
+    let _held = SignalsHeld::new();
+    let lock = file.state.offset_locks[file.entry.lock_index()].lock();
+    let start = raw::lseek(fd, 0, libc::SEEK_CUR);
+    if start < 0 || table::may_be_shared(fd) {
+        drop(lock);
+        return change(fd, (0, TO_END), plain);
+    }
+    let mut moved = false;
+    let result = change(fd, (start as u64, bytes as u64), || {
+        let result = plain();
+        let end = start + result.max(0) as i64;
+        moved = result > 0 && raw::lseek(fd, 0, libc::SEEK_CUR) != end;
+        result
+    });
+    if moved {
+        // Who reads by the same offset, or is not managed, moved it: nobody knows where the bytes went.
+        change(fd, (0, TO_END), || 1);
+    }
+    result
 }
 
 /// `splice(2)`; none if no managed file takes part.

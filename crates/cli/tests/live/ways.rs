@@ -33,3 +33,9 @@ fn asynchronous_transfers_are_those_of_the_file() {
     check(&Budget::kib(256), &["asynchronous", "file"]);
     check(&Budget::kib(256).delay_writes(), &["asynchronous", "file"]);
 }
+
+/// Where the kernel puts bytes at a descriptor's own offset, that is known only when it does.
+#[test]
+fn copies_in_the_kernel_go_where_the_offset_is() {
+    check(&Budget::kib(4096), &["copies", "file"]);
+}
