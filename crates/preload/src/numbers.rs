@@ -61,12 +61,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_openat => {
             open(c as c_int, |flags| forward(number, [a, b, flags as usize, d, 0, 0]))
         }
-        libc::SYS_openat2 => {
+        libc::SYS_openat2 | libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => {
             let fd = plain();
-            if fd >= 0 {
-                let flags = raw::fcntl(fd as c_int, libc::F_GETFL, 0);
-                files::classify(fd as c_int, flags as c_int);
-            }
+            exports::arrived(fd as c_int);
             fd
         }
         libc::SYS_close if table::is_plain(fd) => return None,
@@ -105,7 +102,22 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
         libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,
-        libc::SYS_sendmsg => sockets::send(fd, b as *const libc::msghdr, c as c_int)?,
+        libc::SYS_sendmsg => {
+            let message = b as *const libc::msghdr;
+            let result = sockets::send(fd, message, c as c_int).unwrap_or_else(plain);
+            sockets::sent(message, result);
+            result
+        }
+        libc::SYS_sendmmsg => {
+            let result = plain();
+            sockets::all_sent(b as *const libc::mmsghdr, result);
+            result
+        }
+        libc::SYS_recvmmsg => {
+            let result = plain();
+            exports::all_received(b as *const libc::mmsghdr, result);
+            result
+        }
         libc::SYS_recvmsg => {
             let result =
                 sockets::receive(fd, b as *mut libc::msghdr, c as c_int).unwrap_or_else(plain);

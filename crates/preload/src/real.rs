@@ -102,6 +102,9 @@ real_functions! {
         sendto = SYS_sendto(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int,
             to: *const sockaddr, to_bytes: socklen_t) -> ssize_t;
         sendmsg = SYS_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+        sendmmsg = SYS_sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint,
+            flags: c_int) -> c_int;
+        pidfd_getfd = SYS_pidfd_getfd(process: c_int, target: c_int, flags: c_uint) -> c_int;
         recvfrom = SYS_recvfrom(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int,
             from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t;
         read = SYS_read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
@@ -187,6 +190,7 @@ real_functions! {
         sync() -> (), otherwise Default::default();
         fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
             otherwise core::ptr::null_mut();
+        tmpfile() -> *mut FILE, otherwise core::ptr::null_mut();
         fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, otherwise core::ptr::null_mut();
         freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE,
             otherwise core::ptr::null_mut();

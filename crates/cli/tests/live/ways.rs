@@ -39,3 +39,26 @@ fn asynchronous_transfers_are_those_of_the_file() {
 fn copies_in_the_kernel_go_where_the_offset_is() {
     check(&Budget::kib(4096), &["copies", "file"]);
 }
+
+/// Descriptors that came by these calls were the kernel's: what was stored was not seen by them, and
+/// what they wrote was lost.
+#[test]
+fn descriptors_are_seen_however_they_come() {
+    check(&Budget::kib(256), &["arrivals", "file"]);
+}
+
+/// Whoever has got a descriptor may change its flags.
+#[test]
+fn a_descriptor_that_went_in_one_of_several_messages_is_shared() {
+    check(&Budget::kib(4096).delay_writes(), &["sent", "file"]);
+    check(&Budget::kib(4096), &["sent", "file"]);
+}
+
+/// A stream that `tmpfile(3)` makes is of a file like others.
+#[test]
+fn a_temporary_file_is_managed() {
+    if runs::ready() {
+        let name = format!("/tmp/pagekeeper-ways-{}", std::process::id());
+        check(&Budget::kib(256).files("/tmp/**"), &["temporary", &name]);
+    }
+}
