@@ -302,17 +302,30 @@ pub(crate) fn splice(
     }
     // The source is a pipe. A writer that takes its time must not keep the file's pages waiting:
     // move only what is there already.
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0
+        && raw::fcntl(from, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK == 0;
     loop {
-        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
-        if flags & libc::SPLICE_F_NONBLOCK == 0 {
-            let r = raw_call!(libc::SYS_ppoll, &raw mut wait, 1, 0, 0, 0);
-            if r < 0 {
-                return Some(r);
-            }
-        }
         let result = copy(from, to, to_offset, bytes, || plain(flags | libc::SPLICE_F_NONBLOCK))?;
-        if result != -libc::EAGAIN as isize || flags & libc::SPLICE_F_NONBLOCK != 0 {
+        if result != -libc::EAGAIN as isize || !waits {
             return Some(result);
         }
+        let waited = wait_for_pipe(from);
+        if waited < 0 {
+            return Some(waited);
+        }
     }
+}
+
+/// Waits until there is something in a pipe, or nobody writes to it any more; interrupted by signals as
+/// `splice(2)` is.
+fn wait_for_pipe(from: c_int) -> isize {
+    let mut ends = [-1; 2];
+    if raw_call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
+        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
+        return raw_call!(libc::SYS_ppoll, &raw mut wait, 1, 0, 0, 0);
+    }
+    // Unlike `ppoll(2)` this begins again after a handler with SA_RESTART. It takes nothing away.
+    let result = raw_call!(libc::SYS_tee, from, ends[1], 1, 0);
+    ends.into_iter().for_each(raw::close);
+    result
 }

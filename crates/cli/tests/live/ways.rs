@@ -62,3 +62,9 @@ fn a_temporary_file_is_managed() {
         check(&Budget::kib(256).files("/tmp/**"), &["temporary", &name]);
     }
 }
+
+/// A pipe from which pages are moved into a file waits, or does not, as if the file was no matter.
+#[test]
+fn a_pipe_into_a_file_waits_as_it_is_told() {
+    check(&Budget::kib(256), &["pipes", "file"]);
+}
