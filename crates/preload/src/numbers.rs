@@ -51,7 +51,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_pread64 => transfer::read(fd, one(b, c), Some(d as i64), 0, plain)?,
         libc::SYS_readv => transfer::read(fd, list(b, c), None, 0, plain)?,
         libc::SYS_preadv => transfer::read(fd, list(b, c), Some(d as i64), 0, plain)?,
-        libc::SYS_preadv2 => transfer::read(fd, list(b, c), position(d), f as c_int, plain)?,
+        libc::SYS_preadv2 => {
+            transfer::read_flagged(fd, list(b, c), position(d), f as c_int, plain)?
+        }
         libc::SYS_write => transfer::write(fd, one(b, c), None, 0, plain)?,
         libc::SYS_pwrite64 => transfer::write(fd, one(b, c), Some(d as i64), 0, plain)?,
         libc::SYS_writev => transfer::write(fd, list(b, c), None, 0, plain)?,

@@ -68,7 +68,7 @@ pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
 }
 
 /// A call of the read family; `position` is none for the descriptor's own, `rwf` the `RWF_`
-/// flags. `plain` makes the system call itself. None if the descriptor is not managed.
+/// flags, which a managed file is read without. `plain` makes the system call itself. None if the descriptor is not managed.
 pub(crate) fn read(
     fd: c_int,
     iov: impl Buffers,
@@ -122,6 +122,38 @@ pub(crate) fn read(
             read_here(&file, iov)
         }
     })
+}
+
+/// A call of the read family with `RWF_` flags.
+pub(crate) fn read_flagged(
+    fd: c_int,
+    iov: impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
+    if rwf != 0
+        && let Some(file) = files::managed(fd)
+        && table::is_active(file.entry)
+    {
+        // Which flags there are, and for which files, the kernel knows: it is asked for a byte beyond what
+        // any file can have.
+        let (mut byte, far) = (0u8, i64::MAX - 0xffff);
+        let part = one(&raw mut byte as usize, 1);
+        let refused = raw_call!(libc::SYS_preadv2, fd, part.as_ptr(), 1, far, 0, rwf);
+        if refused == -libc::EOPNOTSUPP as isize {
+            return Some(refused);
+        }
+        if rwf & libc::RWF_NOWAIT != 0
+            && let Ok(iov) = iov.get()
+        {
+            let offset = position.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR));
+            if offset >= 0 && !direct::is_at_hand(file.entry, offset as u64, direct::total(iov)) {
+                return Some(-libc::EAGAIN as isize);
+            }
+        }
+    }
+    read(fd, iov, position, rwf, plain)
 }
 
 /// A read without the manager, if that can be.

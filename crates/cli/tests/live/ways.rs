@@ -68,3 +68,8 @@ fn a_temporary_file_is_managed() {
 fn a_pipe_into_a_file_waits_as_it_is_told() {
     check(&Budget::kib(256), &["pipes", "file"]);
 }
+
+#[test]
+fn flags_of_reads_are_heeded() {
+    check(&Budget::kib(256), &["flags", "file"]);
+}
