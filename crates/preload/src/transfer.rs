@@ -15,7 +15,7 @@ use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
 use crate::{bounce, change, environment, first_use, plain, raw_call, standby, state};
 use libc::{c_int, iovec};
-use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request, TO_END};
+use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
@@ -217,20 +217,30 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
     for part in iov {
         let mut at = 0;
         let bytes = part.iov_len.min(limit - done);
+        let mut once_max = bytes;
         while at < bytes {
+            let once = (bytes - at).min(once_max);
             let mut request = file.request(Op::Read);
             request.b = offset as u64;
-            request.c = (bytes - at) as u64;
+            request.c = once as u64;
             request.d = part.iov_base as u64 + at as u64;
-            request.e = u64::from(mapping::may_be_managed(request.d as usize, bytes - at));
+            request.e = u64::from(mapping::may_be_managed(request.d as usize, once));
             let answer = match file.ask(&request) {
                 Ok(reply) if reply.r1 != 0 => fetch_around(file, &request),
                 Ok(reply) => Ok(reply.r0 as usize),
                 Err(errno) => Err(errno),
             };
             match answer {
+                Err(errno) if errno == -libc::EFAULT => {
+                    // What comes before the place that nobody can write to is read.
+                    match shorter(request.d as usize, once) {
+                        Some(shorter) => once_max = shorter,
+                        None if done == 0 => return errno as isize,
+                        None => return done as isize,
+                    }
+                }
                 Ok(got) if got > 0 => {
-                    let got = got.min(bytes - at);
+                    let got = got.min(once);
                     at += got;
                     done += got;
                     offset += got as i64;
@@ -241,6 +251,13 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
         }
     }
     done as isize
+}
+
+/// About half of so many bytes at an address, up to where a page ends. None if they are in one page.
+fn shorter(addr: usize, bytes: usize) -> Option<usize> {
+    let page = PAGE_BYTES as usize;
+    let to_next = page - addr % page;
+    (bytes > to_next).then(|| to_next + (bytes - to_next) / 2 / page * page)
 }
 
 /// Reads what may lie in managed memory by way of a relay.

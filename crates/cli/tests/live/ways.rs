@@ -73,3 +73,9 @@ fn a_pipe_into_a_file_waits_as_it_is_told() {
 fn flags_of_reads_are_heeded() {
     check(&Budget::kib(256), &["flags", "file"]);
 }
+
+/// As much is read as there is room for.
+#[test]
+fn a_buffer_that_ends_too_soon_is_filled() {
+    check(&Budget::kib(256), &["room", "file"]);
+}
