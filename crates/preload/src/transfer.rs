@@ -13,7 +13,7 @@ use crate::overwrite::{self, Place};
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, change, environment, first_use, plain, raw_call, standby, state};
+use crate::{bounce, change, environment, first_use, guard, plain, raw_call, standby, state};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
@@ -30,10 +30,10 @@ fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], isize> {
     if count == 0 {
         return Ok(&[]);
     }
-    if iov.is_null() {
+    if !guard::is_there(iov as usize, count as usize * size_of::<iovec>()) {
         return Err(-libc::EFAULT as isize);
     }
-    // SAFETY: the program says that so many are there.
+    // SAFETY: the program says that so many are there, and memory is.
     let all = unsafe { core::slice::from_raw_parts(iov, count as usize) };
     let sum = all.iter().try_fold(0usize, |sum, part| {
         sum.checked_add(part.iov_len).filter(|&sum| sum <= isize::MAX as usize)

@@ -79,3 +79,9 @@ fn flags_of_reads_are_heeded() {
 fn a_buffer_that_ends_too_soon_is_filled() {
     check(&Budget::kib(256), &["room", "file"]);
 }
+
+/// A wrong address ended the program in place of the call.
+#[test]
+fn buffers_that_are_said_to_be_where_nothing_is_are_an_error() {
+    check(&Budget::kib(256), &["vectors", "file"]);
+}
