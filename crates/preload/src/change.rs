@@ -4,7 +4,7 @@ use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::{delayed, overwrite, raw_call, table};
+use crate::{board, delayed, overwrite, raw_call, table};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
@@ -76,36 +76,78 @@ pub(crate) fn truncate_path(
     bytes: i64,
     plain: impl Fn() -> isize,
 ) -> Option<isize> {
+    let stat = regular_at((libc::AT_FDCWD, path, 0))?;
+    with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?
+}
+
+/// A path as `fstatat(2)` takes it: directory, name and flags.
+type Place = (c_int, *const c_char, c_int);
+
+/// The regular file at a path, in a process that talks to the manager.
+fn regular_at((dir, path, flags): Place) -> Option<libc::stat> {
     let View::Ready(_) = state::view() else { return None };
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    if raw_call!(libc::SYS_newfstatat, libc::AT_FDCWD, path, stat.as_mut_ptr(), 0) < 0 {
+    if raw_call!(libc::SYS_newfstatat, dir, path, stat.as_mut_ptr(), flags) < 0 {
         return None;
     }
     // SAFETY: all zero is valid, and the kernel filled it.
     let stat = unsafe { stat.assume_init() };
-    if stat.st_mode & libc::S_IFMT != libc::S_IFREG {
-        return None;
-    }
+    (stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stat)
+}
+
+/// Does something with a descriptor of the file at a path, of which this is known.
+fn with_descriptor<R>(
+    (dir, path, flags): Place,
+    stat: &libc::stat,
+    work: impl FnOnce(c_int) -> R,
+) -> Option<R> {
     // A descriptor that the program has: opening and closing another one of the same file would
     // drop the program's record locks.
-    if let Some((fd, _)) = table::of_file(&stat) {
-        return truncate(fd, bytes, plain);
+    if let Some((fd, _)) = table::of_file(stat) {
+        return Some(work(fd));
     }
     // The program may hold locks by a descriptor that is unknown here; closing one of this kind
     // does not drop them.
-    let flags = libc::O_PATH | libc::O_CLOEXEC;
-    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+    let no_link = if flags & libc::AT_SYMLINK_NOFOLLOW != 0 { libc::O_NOFOLLOW } else { 0 };
+    let flags = libc::O_PATH | libc::O_CLOEXEC | no_link;
+    let fd = raw_call!(libc::SYS_openat, dir, path, flags);
     if fd < 0 {
         return None;
     }
     let fd = fd as c_int;
     files::announce(fd, flags);
-    let result = truncate(fd, bytes, plain);
+    let result = work(fd);
     files::close(fd, || {
         raw::close(fd);
         0
     });
-    result
+    Some(result)
+}
+
+/// Before a file's times are set by a descriptor: what is stored in it and written back later would make
+/// it younger again.
+pub(crate) fn before_times(fd: c_int) {
+    if table::is_plain(fd) || table::get(fd).is_some_and(overwrite::is_clean) {
+        return;
+    }
+    if let Some(file) = files::managed(fd) {
+        delayed::published(file.entry);
+        // An error is for who syncs the file.
+        let _ = flush(&file, 0, 0);
+    }
+}
+
+/// [`before_times`] by a path, or by the descriptor itself if there is none.
+pub(crate) fn before_times_at(dir: c_int, path: *const c_char, flags: c_int) {
+    if path.is_null() {
+        return before_times(dir);
+    }
+    let place = (dir, path, flags);
+    let Some(stat) = regular_at(place) else { return };
+    // Nobody has stored anything in a file that was never managed.
+    if board::unmanaged(&stat).is_none() {
+        let _ = with_descriptor(place, &stat, before_times);
+    }
 }
 
 /// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.
@@ -205,13 +247,42 @@ pub(crate) fn copy(
     if table::is_plain(to) {
         return Some(plain());
     }
-    let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
-    let offset = to_offset().unwrap_or_else(|| raw::lseek(to, 0, libc::SEEK_CUR));
-    let range = if append || offset < 0 { (0, TO_END) } else { (offset as u64, bytes as u64) };
     if bytes == 0 {
         return Some(plain());
     }
-    change(to, range, &plain).or_else(|| Some(plain()))
+    let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
+    let done = match to_offset() {
+        None if !append => change_here(to, bytes, &plain),
+        Some(offset) if !append && offset >= 0 => change(to, (offset as u64, bytes as u64), &plain),
+        _ => change(to, (0, TO_END), &plain),
+    };
+    done.or_else(|| Some(plain()))
+}
+
+/// [`change`] of so many bytes from the descriptor's own offset on, which the call moves behind them.
+fn change_here(fd: c_int, bytes: usize, mut plain: impl FnMut() -> isize) -> Option<isize> {
+    let file = files::managed(fd)?;
+    // Nobody else who writes in this process moves the offset before the call is over. Who shares it
+    // from elsewhere may do so at any time: then all of the file is to be changed.
+    let _held = SignalsHeld::new();
+    let lock = file.state.offset_locks[file.entry.lock_index()].lock();
+    let start = raw::lseek(fd, 0, libc::SEEK_CUR);
+    if start < 0 || table::may_be_shared(fd) {
+        drop(lock);
+        return change(fd, (0, TO_END), plain);
+    }
+    let mut moved = false;
+    let result = change(fd, (start as u64, bytes as u64), || {
+        let result = plain();
+        let end = start + result.max(0) as i64;
+        moved = result > 0 && raw::lseek(fd, 0, libc::SEEK_CUR) != end;
+        result
+    });
+    if moved {
+        // Who reads by the same offset, or is not managed, moved it: nobody knows where the bytes went.
+        change(fd, (0, TO_END), || 1);
+    }
+    result
 }
 
 /// `splice(2)`; none if no managed file takes part.
@@ -231,17 +302,30 @@ pub(crate) fn splice(
     }
     // The source is a pipe. A writer that takes its time must not keep the file's pages waiting:
     // move only what is there already.
+    let waits = flags & libc::SPLICE_F_NONBLOCK == 0
+        && raw::fcntl(from, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK == 0;
     loop {
-        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
-        if flags & libc::SPLICE_F_NONBLOCK == 0 {
-            let r = raw_call!(libc::SYS_ppoll, &raw mut wait, 1, 0, 0, 0);
-            if r < 0 {
-                return Some(r);
-            }
-        }
         let result = copy(from, to, to_offset, bytes, || plain(flags | libc::SPLICE_F_NONBLOCK))?;
-        if result != -libc::EAGAIN as isize || flags & libc::SPLICE_F_NONBLOCK != 0 {
+        if result != -libc::EAGAIN as isize || !waits {
             return Some(result);
         }
+        let waited = wait_for_pipe(from);
+        if waited < 0 {
+            return Some(waited);
+        }
     }
+}
+
+/// Waits until there is something in a pipe, or nobody writes to it any more; interrupted by signals as
+/// `splice(2)` is.
+fn wait_for_pipe(from: c_int) -> isize {
+    let mut ends = [-1; 2];
+    if raw_call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC) < 0 {
+        let mut wait = libc::pollfd { fd: from, events: libc::POLLIN, revents: 0 };
+        return raw_call!(libc::SYS_ppoll, &raw mut wait, 1, 0, 0, 0);
+    }
+    // Unlike `ppoll(2)` this begins again after a handler with SA_RESTART. It takes nothing away.
+    let result = raw_call!(libc::SYS_tee, from, ends[1], 1, 0);
+    ends.into_iter().for_each(raw::close);
+    result
 }

@@ -156,6 +156,35 @@ pub(crate) fn read_at(entry: Entry, iov: &[iovec], offset: u64, limit: usize) ->
     if limit == 0 { None } else { Window::open(entry)?.copy(iov, offset, limit) }
 }
 
+/// Whether a read at an offset finds all of it in memory, as far as can be told without waiting. What is
+/// not mapped yet is not at hand.
+pub(crate) fn is_at_hand(entry: Entry, offset: u64, bytes: usize) -> bool {
+    /// Pages that are looked up in one call.
+    const ONCE: usize = 256;
+    let Some(window) = Window::open(entry) else { return false };
+    let end = offset.saturating_add(bytes as u64).min(window.size);
+    if offset >= end {
+        return true;
+    }
+    let page = PAGE_BYTES;
+    let (mut at, end) = (offset / page * page, end.next_multiple_of(page));
+    if end > window.bytes {
+        return false;
+    }
+    while at < end {
+        let mut are_there = [0u8; ONCE];
+        let once = (end - at).min(ONCE as u64 * page);
+        let start = window.base as u64 + at;
+        let result = raw_call!(libc::SYS_mincore, start, once, are_there.as_mut_ptr());
+        let looked = &are_there[..(once / page) as usize];
+        if result < 0 || looked.iter().any(|there| there & 1 == 0) {
+            return false;
+        }
+        at += once;
+    }
+    window.held()
+}
+
 /// How a read through the descriptor's own offset went.
 pub(crate) enum Claimed {
     /// So many bytes are read.

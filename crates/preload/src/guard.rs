@@ -140,6 +140,24 @@ pub(crate) fn copy(to: usize, from: usize, bytes: usize) -> bool {
     unsafe { pagekeeper_copy(to, from, bytes) == 0 }
 }
 
+/// Whether all of some memory of the program's can be read now.
+pub(crate) fn is_there(addr: usize, bytes: usize) -> bool {
+    const PAGE: usize = 4096;
+    let Some(last) = bytes.checked_sub(1).and_then(|more| addr.checked_add(more)) else {
+        return bytes == 0;
+    };
+    let pages = (addr / PAGE + 1..=last / PAGE).map(|page| page * PAGE);
+    // One system call for each page would do, too, but costs more than a copy.
+    if works() && !is_blocked() {
+        let mut byte = 0u8;
+        return core::iter::once(addr).chain(pages).all(|at| copy(&raw mut byte as usize, at, 1));
+    }
+    core::iter::once(addr).chain(pages).all(|at| {
+        // Reads a signal set there, and refuses to do anything with it.
+        raw_call!(libc::SYS_rt_sigprocmask, -1i32, at & !7, 0, 8) != -libc::EFAULT as isize
+    })
+}
+
 /// What the program wants done on a signal of [`SIGNALS`], in words that a handler may read at any
 /// moment.
 struct Wish {

@@ -15,6 +15,7 @@
 //! What differs from libc and the kernel, on managed files only:
 //! - reads and writes on a managed file are no cancellation points; signals wait while one is
 //!   served;
+//! - `aio_read` and its kin make the transfer before they return ([`posix_aio`]);
 //! - streams have no wide orientation; a stream of glibc's own that `freopen` puts on a managed
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
 //! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
@@ -34,7 +35,7 @@
 //!   managed, so do `io_setup` and what libaio and liburing begin with ([`exports`]).
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
-//! libc's internal calls (`aio_*`, `execl*`, `system` and `popen` are followed only through the
+//! libc's internal calls (`execl*`, `system` and `popen` are followed only through the
 //! environment), and programs in another network namespace, where the manager's socket is not.
 //!
 //! Built on its own: `cargo build -p pagekeeper-preload --profile preload`. With `panic = "abort"`
@@ -63,6 +64,7 @@ mod mapping;
 mod numbers;
 mod overwrite;
 mod plain;
+mod posix_aio;
 mod raw;
 mod real;
 mod relay;

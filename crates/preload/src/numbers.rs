@@ -34,6 +34,14 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             files::before_replacing(b as c_int);
             return Some(duplicated(fd, plain()));
         }
+        libc::SYS_utime | libc::SYS_utimes => {
+            change::before_times_at(libc::AT_FDCWD, a as *const c_char, 0);
+            return None;
+        }
+        libc::SYS_futimesat => {
+            change::before_times_at(fd, b as *const c_char, 0);
+            return None;
+        }
         libc::SYS_vfork => state::before_sharing(),
         libc::SYS_fork => return fork::raw_fork(0, 0, plain),
         _ => {}
@@ -43,7 +51,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_pread64 => transfer::read(fd, one(b, c), Some(d as i64), 0, plain)?,
         libc::SYS_readv => transfer::read(fd, list(b, c), None, 0, plain)?,
         libc::SYS_preadv => transfer::read(fd, list(b, c), Some(d as i64), 0, plain)?,
-        libc::SYS_preadv2 => transfer::read(fd, list(b, c), position(d), f as c_int, plain)?,
+        libc::SYS_preadv2 => {
+            transfer::read_flagged(fd, list(b, c), position(d), f as c_int, plain)?
+        }
         libc::SYS_write => transfer::write(fd, one(b, c), None, 0, plain)?,
         libc::SYS_pwrite64 => transfer::write(fd, one(b, c), Some(d as i64), 0, plain)?,
         libc::SYS_writev => transfer::write(fd, list(b, c), None, 0, plain)?,
@@ -53,12 +63,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_openat => {
             open(c as c_int, |flags| forward(number, [a, b, flags as usize, d, 0, 0]))
         }
-        libc::SYS_openat2 => {
+        libc::SYS_openat2 | libc::SYS_open_by_handle_at | libc::SYS_pidfd_getfd => {
             let fd = plain();
-            if fd >= 0 {
-                let flags = raw::fcntl(fd as c_int, libc::F_GETFL, 0);
-                files::classify(fd as c_int, flags as c_int);
-            }
+            exports::arrived(fd as c_int);
             fd
         }
         libc::SYS_close if table::is_plain(fd) => return None,
@@ -86,6 +93,10 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             change::before_seek(fd, c as c_int);
             return None;
         }
+        libc::SYS_utimensat => {
+            change::before_times_at(fd, b as *const c_char, d as c_int);
+            return None;
+        }
         libc::SYS_exit_group => {
             locks::before_end();
             return None;
@@ -93,7 +104,22 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
         libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,
-        libc::SYS_sendmsg => sockets::send(fd, b as *const libc::msghdr, c as c_int)?,
+        libc::SYS_sendmsg => {
+            let message = b as *const libc::msghdr;
+            let result = sockets::send(fd, message, c as c_int).unwrap_or_else(plain);
+            sockets::sent(message, result);
+            result
+        }
+        libc::SYS_sendmmsg => {
+            let result = plain();
+            sockets::all_sent(b as *const libc::mmsghdr, result);
+            result
+        }
+        libc::SYS_recvmmsg => {
+            let result = plain();
+            exports::all_received(b as *const libc::mmsghdr, result);
+            result
+        }
         libc::SYS_recvmsg => {
             let result =
                 sockets::receive(fd, b as *mut libc::msghdr, c as c_int).unwrap_or_else(plain);

@@ -102,6 +102,9 @@ real_functions! {
         sendto = SYS_sendto(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int,
             to: *const sockaddr, to_bytes: socklen_t) -> ssize_t;
         sendmsg = SYS_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t;
+        sendmmsg = SYS_sendmmsg(fd: c_int, messages: *mut libc::mmsghdr, count: c_uint,
+            flags: c_int) -> c_int;
+        pidfd_getfd = SYS_pidfd_getfd(process: c_int, target: c_int, flags: c_uint) -> c_int;
         recvfrom = SYS_recvfrom(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int,
             from: *mut sockaddr, from_bytes: *mut socklen_t) -> ssize_t;
         read = SYS_read(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t;
@@ -120,6 +123,8 @@ real_functions! {
         sendfile = SYS_sendfile(to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t;
         splice = SYS_splice(from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t,
             bytes: size_t, flags: c_uint) -> ssize_t;
+        utimensat = SYS_utimensat(dir: c_int, path: *const c_char, times: *const libc::timespec,
+            flags: c_int) -> c_int;
         fsync = SYS_fsync(fd: c_int) -> c_int;
         fdatasync = SYS_fdatasync(fd: c_int) -> c_int;
         sync_file_range = SYS_sync_file_range(fd: c_int, offset: off_t, bytes: off_t,
@@ -175,9 +180,17 @@ real_functions! {
             otherwise libc::ENOSYS;
         posix_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int,
             otherwise libc::ENOSYS;
+        futimens(fd: c_int, times: *const libc::timespec) -> c_int, otherwise -1;
+        utime(path: *const c_char, times: *const libc::utimbuf) -> c_int, otherwise -1;
+        utimes(path: *const c_char, times: *const libc::timeval) -> c_int, otherwise -1;
+        lutimes(path: *const c_char, times: *const libc::timeval) -> c_int, otherwise -1;
+        futimes(fd: c_int, times: *const libc::timeval) -> c_int, otherwise -1;
+        futimesat(dir: c_int, path: *const c_char, times: *const libc::timeval) -> c_int,
+            otherwise -1;
         sync() -> (), otherwise Default::default();
         fopen(path: *const c_char, mode: *const c_char) -> *mut FILE,
             otherwise core::ptr::null_mut();
+        tmpfile() -> *mut FILE, otherwise core::ptr::null_mut();
         fdopen(fd: c_int, mode: *const c_char) -> *mut FILE, otherwise core::ptr::null_mut();
         freopen(path: *const c_char, mode: *const c_char, stream: *mut FILE) -> *mut FILE,
             otherwise core::ptr::null_mut();
@@ -228,6 +241,15 @@ real_functions! {
         __register_atfork(before: Option<extern "C" fn()>, after: Option<extern "C" fn()>,
             in_child: Option<extern "C" fn()>, object: *mut c_void) -> c_int,
             otherwise libc::ENOMEM;
+        aio_read(block: *mut c_void) -> c_int, otherwise -1;
+        aio_write(block: *mut c_void) -> c_int, otherwise -1;
+        aio_fsync(operation: c_int, block: *mut c_void) -> c_int, otherwise -1;
+        lio_listio(mode: c_int, blocks: *const *mut c_void, count: c_int, event: *const c_void)
+            -> c_int, otherwise -1;
+        pthread_create(thread: *mut libc::pthread_t, attributes: *const libc::pthread_attr_t,
+            function: extern "C" fn(*mut c_void) -> *mut c_void, value: *mut c_void) -> c_int,
+            otherwise libc::EAGAIN;
+        pthread_detach(thread: libc::pthread_t) -> c_int, otherwise libc::EINVAL;
         io_queue_init(events: c_int, context: *mut c_void) -> c_int, otherwise -libc::ENOSYS;
         io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int,
             otherwise -libc::ENOSYS;

@@ -3,7 +3,7 @@
 //! Addresses and control data are left where they are.
 
 use crate::transfer::one;
-use crate::{bounce, environment, raw_call};
+use crate::{bounce, environment, raw_call, table};
 use libc::{c_int, iovec, msghdr};
 
 /// Where a message comes from or goes to: address and length, or a place for the length.
@@ -55,9 +55,25 @@ fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
     bounce::needed(iov).then_some(iov)
 }
 
-/// Whether descriptors went along with a message that was sent just now: whoever got them may change
-/// their flags.
-pub(crate) fn gives_descriptors(message: *const msghdr) -> bool {
+/// A message was sent, or was not, if the result is negative: whoever got descriptors with it may change
+/// their flags, and move their offsets.
+pub(crate) fn sent(message: *const msghdr, result: isize) {
+    // A message that is not there was not sent.
+    if result >= 0 && gives_descriptors(message) {
+        table::share_all();
+    }
+}
+
+/// [`sent`] for so many messages of `sendmmsg(2)`.
+pub(crate) fn all_sent(messages: *const libc::mmsghdr, count: isize) {
+    for i in 0..count.max(0) as usize {
+        // SAFETY: the call has read so many of them.
+        sent(unsafe { &raw const (*messages.add(i)).msg_hdr }, 0);
+    }
+}
+
+/// Whether descriptors went along with a message that was sent just now.
+fn gives_descriptors(message: *const msghdr) -> bool {
     // SAFETY: the program's own, which the kernel has just read, and the program leaves alone until the
     // call is over.
     let Some(message) = (unsafe { message.as_ref() }) else { return false };

@@ -214,6 +214,30 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     stream
 }
 
+/// `tmpfile(3)`. The file is made here as glibc does, which opens it by a call of its own.
+pub(crate) fn tmpfile() -> *mut FILE {
+    if !state::active() {
+        return real::tmpfile();
+    }
+    // glibc's `P_tmpdir`.
+    let directory = c"/tmp".as_ptr();
+    let flags = libc::O_TMPFILE | libc::O_EXCL | libc::O_RDWR;
+    let fd = files::open(flags, |flags| real::openat(libc::AT_FDCWD, directory, flags, 0o600));
+    if fd < 0 {
+        // A file system without files that have no names.
+        let stream = real::tmpfile();
+        reopened(stream);
+        return stream;
+    }
+    let stream = fdopen(fd, c"w+".as_ptr());
+    if stream.is_null() {
+        let errno = raw::errno();
+        files::close(fd, || real::close(fd));
+        raw::set_errno(errno);
+    }
+    stream
+}
+
 /// `fdopen(3)`.
 pub(crate) fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if !may_be_managed(fd) || mode.is_null() {

@@ -13,9 +13,9 @@ use crate::overwrite::{self, Place};
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, change, environment, first_use, plain, raw_call, standby, state};
+use crate::{bounce, change, environment, first_use, guard, plain, raw_call, standby, state};
 use libc::{c_int, iovec};
-use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, Request, TO_END};
+use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
@@ -30,10 +30,10 @@ fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], isize> {
     if count == 0 {
         return Ok(&[]);
     }
-    if iov.is_null() {
+    if !guard::is_there(iov as usize, count as usize * size_of::<iovec>()) {
         return Err(-libc::EFAULT as isize);
     }
-    // SAFETY: the program says that so many are there.
+    // SAFETY: the program says that so many are there, and memory is.
     let all = unsafe { core::slice::from_raw_parts(iov, count as usize) };
     let sum = all.iter().try_fold(0usize, |sum, part| {
         sum.checked_add(part.iov_len).filter(|&sum| sum <= isize::MAX as usize)
@@ -68,7 +68,7 @@ pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
 }
 
 /// A call of the read family; `position` is none for the descriptor's own, `rwf` the `RWF_`
-/// flags. `plain` makes the system call itself. None if the descriptor is not managed.
+/// flags, which a managed file is read without. `plain` makes the system call itself. None if the descriptor is not managed.
 pub(crate) fn read(
     fd: c_int,
     iov: impl Buffers,
@@ -122,6 +122,38 @@ pub(crate) fn read(
             read_here(&file, iov)
         }
     })
+}
+
+/// A call of the read family with `RWF_` flags.
+pub(crate) fn read_flagged(
+    fd: c_int,
+    iov: impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
+    if rwf != 0
+        && let Some(file) = files::managed(fd)
+        && table::is_active(file.entry)
+    {
+        // Which flags there are, and for which files, the kernel knows: it is asked for a byte beyond what
+        // any file can have.
+        let (mut byte, far) = (0u8, i64::MAX - 0xffff);
+        let part = one(&raw mut byte as usize, 1);
+        let refused = raw_call!(libc::SYS_preadv2, fd, part.as_ptr(), 1, far, 0, rwf);
+        if refused == -libc::EOPNOTSUPP as isize {
+            return Some(refused);
+        }
+        if rwf & libc::RWF_NOWAIT != 0
+            && let Ok(iov) = iov.get()
+        {
+            let offset = position.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR));
+            if offset >= 0 && !direct::is_at_hand(file.entry, offset as u64, direct::total(iov)) {
+                return Some(-libc::EAGAIN as isize);
+            }
+        }
+    }
+    read(fd, iov, position, rwf, plain)
 }
 
 /// A read without the manager, if that can be.
@@ -185,20 +217,30 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
     for part in iov {
         let mut at = 0;
         let bytes = part.iov_len.min(limit - done);
+        let mut once_max = bytes;
         while at < bytes {
+            let once = (bytes - at).min(once_max);
             let mut request = file.request(Op::Read);
             request.b = offset as u64;
-            request.c = (bytes - at) as u64;
+            request.c = once as u64;
             request.d = part.iov_base as u64 + at as u64;
-            request.e = u64::from(mapping::may_be_managed(request.d as usize, bytes - at));
+            request.e = u64::from(mapping::may_be_managed(request.d as usize, once));
             let answer = match file.ask(&request) {
                 Ok(reply) if reply.r1 != 0 => fetch_around(file, &request),
                 Ok(reply) => Ok(reply.r0 as usize),
                 Err(errno) => Err(errno),
             };
             match answer {
+                Err(errno) if errno == -libc::EFAULT => {
+                    // What comes before the place that nobody can write to is read.
+                    match shorter(request.d as usize, once) {
+                        Some(shorter) => once_max = shorter,
+                        None if done == 0 => return errno as isize,
+                        None => return done as isize,
+                    }
+                }
                 Ok(got) if got > 0 => {
-                    let got = got.min(bytes - at);
+                    let got = got.min(once);
                     at += got;
                     done += got;
                     offset += got as i64;
@@ -209,6 +251,13 @@ fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
         }
     }
     done as isize
+}
+
+/// About half of so many bytes at an address, up to where a page ends. None if they are in one page.
+fn shorter(addr: usize, bytes: usize) -> Option<usize> {
+    let page = PAGE_BYTES as usize;
+    let to_next = page - addr % page;
+    (bytes > to_next).then(|| to_next + (bytes - to_next) / 2 / page * page)
 }
 
 /// Reads what may lie in managed memory by way of a relay.

@@ -20,4 +20,5 @@ mod stamps;
 mod standby;
 mod storage;
 mod user;
+mod ways;
 mod writes;

@@ -1,12 +1,58 @@
-//! Beginning asynchronous transfers, by libaio and by liburing.
+//! Beginning asynchronous transfers: by POSIX's functions ([`posix_aio`]), by libaio and by liburing.
 //!
-//! The kernel looks a buffer's pages up when a direct read is submitted, and storage fills them some
+//! Of the latter two: the kernel looks a buffer's pages up when a direct read is submitted, and storage fills them some
 //! time later. A page of heap memory that left meanwhile would not have what was read: nothing tells
 //! anybody outside of the kernel that a page is waited for. So where heap memory is managed there are
 //! no such transfers, as on a kernel without them, and programs fall back to calls that wait.
 
+use crate::posix_aio::{self, Block, Event, Operation};
 use crate::{heap, raw_call, real, state};
 use libc::{c_int, c_uint, c_void, size_t};
+
+export! {
+    as aio_read, aio_read64;
+    fn (block: *mut Block) -> c_int {
+        match posix_aio::carry_out(block, Operation::Read) {
+            Some(_) => 0,
+            None => real::aio_read(block.cast()),
+        }
+    }
+}
+
+export! {
+    as aio_write, aio_write64;
+    fn (block: *mut Block) -> c_int {
+        match posix_aio::carry_out(block, Operation::Write) {
+            Some(_) => 0,
+            None => real::aio_write(block.cast()),
+        }
+    }
+}
+
+export! {
+    as aio_fsync, aio_fsync64;
+    fn (operation: c_int, block: *mut Block) -> c_int {
+        let known = match operation {
+            libc::O_SYNC => Some(Operation::Sync { data_only: false }),
+            libc::O_DSYNC => Some(Operation::Sync { data_only: true }),
+            _ => None,
+        };
+        match known.and_then(|operation| posix_aio::carry_out(block, operation)) {
+            Some(_) => 0,
+            None => real::aio_fsync(operation, block.cast()),
+        }
+    }
+}
+
+export! {
+    as lio_listio, lio_listio64;
+    fn (mode: c_int, blocks: *const *mut Block, count: c_int, event: *const Event) -> c_int {
+        match posix_aio::list(mode, blocks, count, event) {
+            Some(result) => result,
+            None => real::lio_listio(mode, blocks.cast(), count, event.cast()),
+        }
+    }
+}
 
 /// Whether the kernel must not fill memory behind this program's back.
 pub(crate) fn refused() -> bool {

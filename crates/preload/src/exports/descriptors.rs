@@ -93,6 +93,21 @@ export! {
 }
 
 export! {
+    as pidfd_getfd;
+    fn (process: c_int, target: c_int, flags: c_uint) -> c_int {
+        arrived(real::pidfd_getfd(process, target, flags))
+    }
+}
+
+/// A descriptor came from elsewhere, with whatever flags it has there.
+pub(crate) fn arrived(fd: c_int) -> c_int {
+    if fd >= 0 && crate::state::active() {
+        files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+    }
+    fd
+}
+
+export! {
     as close, __close;
     fn (fd: c_int) -> c_int { files::close(fd, || real::close(fd)) }
 }
@@ -241,8 +256,7 @@ pub(crate) fn received(message: &msghdr) {
                 let data = libc::CMSG_DATA(header).cast::<c_int>();
                 let bytes = (*header).cmsg_len - (data as usize - header as usize);
                 for i in 0..bytes / size_of::<c_int>() {
-                    let fd = data.add(i).read_unaligned();
-                    files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+                    arrived(data.add(i).read_unaligned());
                 }
             }
             header = libc::CMSG_NXTHDR(message, header);
@@ -272,10 +286,15 @@ export! {
         timeout: *mut libc::timespec
     ) -> c_int {
         let result = real::recvmmsg(fd, messages, count, flags, timeout);
-        for i in 0..result.max(0) as usize {
-            // SAFETY: the call filled so many of them.
-            received(unsafe { &(*messages.add(i)).msg_hdr });
-        }
+        all_received(messages, result as isize);
         result
+    }
+}
+
+/// [`received`] for what `recvmmsg(2)` filled.
+pub(crate) fn all_received(messages: *const libc::mmsghdr, count: isize) {
+    for i in 0..count.max(0) as usize {
+        // SAFETY: the call filled so many of them.
+        received(unsafe { &(*messages.add(i)).msg_hdr });
     }
 }

@@ -1,8 +1,8 @@
 //! Messages on sockets.
 
 use crate::raw::ret;
-use crate::{real, sockets, table};
-use libc::{c_int, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
+use crate::{real, sockets};
+use libc::{c_int, c_uint, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 /// No address goes along.
 const NOBODY: (usize, usize) = (0, 0);
@@ -38,10 +38,16 @@ export! {
             Some(result) => ret(result),
             None => real::sendmsg(fd, message, flags),
         };
-        // A message that is not there was not sent.
-        if sent >= 0 && sockets::gives_descriptors(message) {
-            table::share_all();
-        }
+        sockets::sent(message, sent);
+        sent
+    }
+}
+
+export! {
+    as sendmmsg;
+    fn (fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let sent = real::sendmmsg(fd, messages, count, flags);
+        sockets::all_sent(messages, sent as isize);
         sent
     }
 }

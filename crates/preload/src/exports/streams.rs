@@ -22,6 +22,11 @@ export! {
 }
 
 export! {
+    as tmpfile, tmpfile64;
+    fn () -> *mut FILE { stdio::tmpfile() }
+}
+
+export! {
     as fclose, _IO_fclose;
     fn (stream: *mut FILE) -> c_int { stdio::fclose(stream) }
 }

@@ -90,7 +90,7 @@ export! {
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
         let plain = || raw_call!(libc::SYS_preadv2, fd, iov, count, offset, 0, flags);
         let position = (offset != -1).then_some(offset);
-        match transfer::read(fd, Vectors(iov, count), position, flags, plain) {
+        match transfer::read_flagged(fd, Vectors(iov, count), position, flags, plain) {
             Some(result) => ret(result),
             None => real::preadv64v2(fd, iov, count, offset, flags),
         }

@@ -1,0 +1,650 @@
+// Less common ways to a managed file. What must hold it checks itself.
+//
+//     ways times FILE            a time that is set stays, whatever was stored before
+//     ways asynchronous FILE     transfers by aio_read(3) and its kin
+//     ways copies FILE           the kernel copies to a descriptor's own offset, for several at a time
+//     ways arrivals FILE         descriptors come by calls that are seldom made
+//     ways sent FILE             a descriptor is sent in one of several messages
+//     ways temporary FILE        a file of tmpfile(3)
+//     ways pipes FILE            pages are moved from a pipe
+//     ways flags FILE            flags of single reads
+//     ways room FILE             buffers that end before what is to be read
+//     ways vectors FILE          arrays of buffers that are not there
+#define _GNU_SOURCE
+#include <aio.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/sendfile.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/time.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utime.h>
+
+#define CHECK(x)                                                                                   \
+    do {                                                                                           \
+        if (!(x)) {                                                                                \
+            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #x, strerror(errno));                  \
+            fflush(stdout);                                                                        \
+            _exit(1);                                                                              \
+        }                                                                                          \
+    } while (0)
+
+// With an error, and which.
+#define FAILS(x, number) CHECK((errno = 0, (x)) == -1 && errno == (number))
+
+enum { PAGE = 4096, PAGES = 512, BYTES = PAGES * PAGE };
+static char room[BYTES];
+
+// A file with a letter for each page.
+static int make(const char *path, char first) {
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd > 2);
+    for (int i = 0; i < PAGES; i++) memset(room + i * PAGE, first + i % 26, PAGE);
+    CHECK(write(fd, room, BYTES) == BYTES && fsync(fd) == 0 && lseek(fd, 0, SEEK_SET) == 0);
+    return fd;
+}
+
+static char *map(int fd) {
+    char *at = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(at != MAP_FAILED);
+    return at;
+}
+
+static void ended(pid_t child) {
+    int status;
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
+// ---- times ----------------------------------------------------------------------------------------
+
+enum { WAYS = 13, THEN = 1000000000 };
+
+static void set_times(int way, int fd, const char *path) {
+    struct timespec times[2] = {{THEN, 0}, {THEN + way, 0}};
+    struct timeval old[2] = {{THEN, 0}, {THEN + way, 0}};
+    struct utimbuf oldest = {THEN, THEN + way};
+    switch (way) {
+    case 0: CHECK(futimens(fd, times) == 0); break;
+    case 1: CHECK(utimensat(AT_FDCWD, path, times, 0) == 0); break;
+    case 2: CHECK(utimensat(AT_FDCWD, path, times, AT_SYMLINK_NOFOLLOW) == 0); break;
+    case 3: CHECK(utime(path, &oldest) == 0); break;
+    case 4: CHECK(utimes(path, old) == 0); break;
+    case 5: CHECK(futimes(fd, old) == 0); break;
+    case 6: CHECK(lutimes(path, old) == 0); break;
+    case 7: CHECK(futimesat(AT_FDCWD, path, old) == 0); break;
+    case 8: CHECK(syscall(SYS_utimensat, AT_FDCWD, path, times, 0) == 0); break;
+    case 9: CHECK(syscall(SYS_utimensat, fd, NULL, times, 0) == 0); break;
+#ifdef SYS_utime
+    case 10: CHECK(syscall(SYS_utime, path, &oldest) == 0); break;
+    case 11: CHECK(syscall(SYS_utimes, path, old) == 0); break;
+    case 12: CHECK(syscall(SYS_futimesat, AT_FDCWD, path, old) == 0); break;
+#else
+    default: CHECK(futimens(fd, times) == 0); break;
+#endif
+    }
+}
+
+static void stays(int way, const char *path) {
+    struct stat st;
+    CHECK(stat(path, &st) == 0 && st.st_mtime == THEN + way && st.st_atime == THEN);
+}
+
+static void times(const char *path) {
+    int fd = make(path, 'A');
+    char *at = map(fd), byte;
+    for (int way = 0; way < WAYS; way++) {
+        memset(at + way * PAGE, 'z', 3 * PAGE);
+        CHECK(pwrite(fd, "w", 1, (way + 5) * PAGE) == 1);
+        set_times(way, fd, path);
+        stays(way, path);
+        CHECK(msync(at, BYTES, MS_SYNC) == 0 && fdatasync(fd) == 0);
+        stays(way, path);
+        CHECK(pread(fd, &byte, 1, way * PAGE) == 1 && byte == 'z');
+    }
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+    // A process that has the file no more.
+    for (int way = 1; way < WAYS; way++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(path, O_RDWR);
+            char *at = map(fd);
+            memset(at + way * PAGE, 'y', 10 * PAGE);
+            int takes_none = way != 5 && way != 9;
+            CHECK(munmap(at, BYTES) == 0 && (!takes_none || close(fd) == 0));
+            set_times(way, fd, path);
+            _exit(0);
+        }
+        ended(child);
+        fd = open(path, O_RDWR);
+        CHECK(fd > 2 && fsync(fd) == 0 && close(fd) == 0);
+        stays(way, path);
+    }
+    // What is no file, or is not there.
+    FAILS(utimensat(AT_FDCWD, "nothing", NULL, 0), ENOENT);
+    FAILS(futimens(-1, NULL), EBADF);
+    CHECK(utimes(".", NULL) == 0);
+}
+
+// ---- asynchronous transfers -----------------------------------------------------------------------
+
+static ssize_t result(struct aiocb *block) {
+    const struct aiocb *one = block;
+    while (aio_error(block) == EINPROGRESS) CHECK(aio_suspend(&one, 1, NULL) == 0);
+    int error = aio_error(block);
+    ssize_t done = aio_return(block);
+    CHECK(error == 0 ? done >= 0 : done == -1);
+    errno = error;
+    return done;
+}
+
+static struct aiocb block(int fd, void *buffer, size_t bytes, off_t offset) {
+    struct aiocb all;
+    memset(&all, 0, sizeof all);
+    all.aio_fildes = fd, all.aio_buf = buffer, all.aio_nbytes = bytes, all.aio_offset = offset;
+    return all;
+}
+
+static volatile sig_atomic_t told_code, told_value;
+static void told(int signal, siginfo_t *info, void *context) {
+    told_code = info->si_code, told_value = info->si_value.sival_int;
+}
+
+static int notes[2];
+static void noted(union sigval value) { CHECK(write(notes[1], &value.sival_int, 4) == 4); }
+
+static void wait_for_note(int want) {
+    int got = 0;
+    CHECK(read(notes[0], &got, 4) == 4 && got == want);
+}
+
+static void asynchronous(const char *path) {
+    int fd = make(path, 'A'), value = 0;
+    char *at = map(fd), got[8] = "";
+    CHECK(pipe(notes) == 0);
+    for (int page = 0; page < PAGES; page += 17) {
+        off_t start = page * PAGE;
+        at[start] = 'm';
+        struct aiocb write = block(fd, "asynch", 6, start + 100);
+        CHECK(aio_write(&write) == 0 && result(&write) == 6);
+        CHECK(memcmp(at + start + 100, "asynch", 6) == 0);
+        CHECK(pread(fd, got, 6, start + 100) == 6 && memcmp(got, "asynch", 6) == 0);
+        struct aiocb read = block(fd, got, 2, start);
+        CHECK(aio_read(&read) == 0 && result(&read) == 2);
+        CHECK(got[0] == 'm' && got[1] == 'A' + page % 26);
+        CHECK(aio_cancel(fd, &read) == AIO_ALLDONE);
+    }
+    struct aiocb sync = block(fd, NULL, 0, 0);
+    CHECK(aio_fsync(O_SYNC, &sync) == 0 && result(&sync) == 0);
+    sync = block(fd, NULL, 0, 0);
+    CHECK(aio_fsync(O_DSYNC, &sync) == 0 && result(&sync) == 0);
+    FAILS(aio_fsync(12345, &sync), EINVAL);
+
+    // Told by a signal.
+    struct sigaction action = {0};
+    action.sa_sigaction = told, action.sa_flags = SA_SIGINFO | SA_RESTART;
+    CHECK(sigaction(SIGRTMIN, &action, NULL) == 0);
+    struct aiocb signals = block(fd, got, 3, 0);
+    signals.aio_sigevent.sigev_notify = SIGEV_SIGNAL, signals.aio_sigevent.sigev_signo = SIGRTMIN;
+    signals.aio_sigevent.sigev_value.sival_int = 4711;
+    CHECK(aio_read(&signals) == 0 && result(&signals) == 3 && got[2] == 'A');
+    for (int i = 0; i < 5000 && !told_value; i++) usleep(1000);
+    CHECK(told_code == SI_ASYNCIO && told_value == 4711);
+
+    // By a thread, for a write that fails, too.
+    int reader = open(path, O_RDONLY);
+    CHECK(reader > 2);
+    for (int i = 0; i < 3; i++) {
+        struct aiocb threads = block(i == 2 ? reader : fd, "thread", 6, PAGE);
+        threads.aio_sigevent.sigev_notify = SIGEV_THREAD;
+        threads.aio_sigevent.sigev_notify_function = noted;
+        threads.aio_sigevent.sigev_value.sival_int = 100 + i;
+        CHECK(aio_write(&threads) == 0);
+        wait_for_note(100 + i);
+        CHECK(result(&threads) == (i == 2 ? -1 : 6) && (i < 2 || errno == EBADF));
+    }
+    CHECK(memcmp(at + PAGE, "thread", 6) == 0);
+
+    // Several at once, among them a pipe's.
+    int pipes[2];
+    CHECK(pipe(pipes) == 0);
+    for (int waits = 0; waits < 2; waits++) {
+        struct aiocb blocks[5] = {
+            block(fd, "first", 5, 10), block(pipes[1], "pipe", 4, 0), block(fd, "second", 6, 20 * PAGE),
+            block(fd, got, 2, 17 * PAGE), block(fd, "none", 4, 30 * PAGE),
+        };
+        int codes[] = {LIO_WRITE, LIO_WRITE, LIO_WRITE, LIO_READ, LIO_NOP};
+        struct aiocb *list[6] = {NULL};
+        for (int i = 0; i < 5; i++) blocks[i].aio_lio_opcode = codes[i], list[i + i / 3] = &blocks[i];
+        struct sigevent event = {0};
+        event.sigev_notify = SIGEV_THREAD, event.sigev_notify_function = noted;
+        event.sigev_value.sival_int = 200;
+        CHECK(lio_listio(waits ? LIO_WAIT : LIO_NOWAIT, list, 6, &event) == 0);
+        if (!waits) wait_for_note(200);
+        CHECK(result(&blocks[0]) == 5 && result(&blocks[1]) == 4 && result(&blocks[2]) == 6);
+        CHECK(result(&blocks[3]) == 2 && got[0] == 'm');
+        CHECK(memcmp(at + 10, "first", 5) == 0 && memcmp(at + 20 * PAGE, "second", 6) == 0);
+        CHECK(at[30 * PAGE] == 'A' + 30 % 26 && read(pipes[0], got, 4) == 4 && !memcmp(got, "pipe", 4));
+        CHECK(blocks[0].aio_lio_opcode == LIO_WRITE);
+    }
+    struct aiocb bad = block(reader, "bad", 3, 0), good = block(fd, got, 3, 0);
+    struct aiocb *pair[] = {&bad, &good};
+    bad.aio_lio_opcode = LIO_WRITE, good.aio_lio_opcode = LIO_READ;
+    FAILS(lio_listio(LIO_WAIT, pair, 2, NULL), EIO);
+    CHECK(result(&good) == 3 && result(&bad) == -1 && errno == EBADF);
+    FAILS(lio_listio(77, pair, 2, NULL), EINVAL);
+
+    // At the end, whatever the offset.
+    int appends = open(path, O_WRONLY | O_APPEND);
+    struct aiocb append = block(appends, "end", 3, 5);
+    CHECK(appends > 2 && aio_write(&append) == 0 && result(&append) == 3);
+    CHECK(pread(fd, got, 8, BYTES) == 3 && memcmp(got, "end", 3) == 0);
+    struct aiocb wrong = block(fd, (void *)8, 100, 0);
+    CHECK(aio_read(&wrong) == 0 && result(&wrong) == -1 && errno == EFAULT);
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0 && close(appends) == 0);
+}
+
+// ---- copies in the kernel -------------------------------------------------------------------------
+
+// Reads a byte without libc's functions.
+static char stored(int fd, long offset) {
+    char byte = 0;
+#if defined __x86_64__
+    long result;
+    register long r10 __asm__("r10") = offset;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(SYS_pread64), "D"((long)fd), "S"(&byte), "d"(1L), "r"(r10)
+                     : "rcx", "r11", "memory");
+#else
+    register long x8 __asm__("x8") = SYS_pread64, x0 __asm__("x0") = fd, x1 __asm__("x1") = (long)&byte;
+    register long x2 __asm__("x2") = 1, x3 __asm__("x3") = offset;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2), "r"(x3) : "memory");
+    long result = x0;
+#endif
+    CHECK(result == 1);
+    return byte;
+}
+
+enum { COPIERS = 4, COPIES = 5, COPY = 2 * PAGE, REACH = 64 };
+static int copied_to, copied_from, copies_by;
+
+static void *copy_some(void *nothing) {
+    for (int i = 0; i < COPIES; i++) {
+        off_t from = 0;
+        if (copies_by == 0) CHECK(sendfile(copied_to, copied_from, &from, COPY) >= 0);
+        if (copies_by == 1) CHECK(copy_file_range(copied_from, &from, copied_to, NULL, COPY, 0) >= 0);
+        if (copies_by == 2) {
+            int ends[2];
+            CHECK(pipe(ends) == 0);
+            CHECK(write(ends[1], room, COPY) == COPY);
+            CHECK(splice(ends[0], NULL, copied_to, NULL, COPY, 0) >= 0);
+            close(ends[0]), close(ends[1]);
+        }
+    }
+    return NULL;
+}
+
+static void copies(const char *path) {
+    char other[4096];
+    snprintf(other, sizeof other, "%s.other", path);
+    copied_from = make(other, 'a');
+    copied_to = make(path, 'A');
+    char *at = map(copied_to), page[PAGE];
+    for (int round = 0; round < 120; round++) {
+        int processes = round % 2;
+        copies_by = round / 2 % 3;
+        for (int i = 0; i < REACH; i++) {
+            memset(page, 'A' + i % 26, PAGE);
+            CHECK(pwrite(copied_to, page, PAGE, i * PAGE) == PAGE && at[i * PAGE] == page[0]);
+        }
+        CHECK(lseek(copied_to, 0, SEEK_SET) == 0);
+        pthread_t threads[COPIERS];
+        pid_t children[COPIERS];
+        for (int i = 0; i < COPIERS; i++) {
+            if (!processes) CHECK(pthread_create(&threads[i], NULL, copy_some, NULL) == 0);
+            else if ((children[i] = fork()) == 0) copy_some(NULL), _exit(0);
+        }
+        for (int i = 0; i < COPIERS; i++) {
+            if (processes) ended(children[i]);
+            else pthread_join(threads[i], NULL);
+        }
+        for (int i = 0; i < REACH; i++) CHECK(stored(copied_to, i * PAGE + 7) == at[i * PAGE + 7]);
+        // And a store elsewhere in a page brings nothing back.
+        char before[REACH];
+        for (int i = 0; i < REACH; i++) before[i] = stored(copied_to, i * PAGE + 7), at[i * PAGE] = '#';
+        CHECK(msync(at, BYTES, MS_SYNC) == 0);
+        for (int i = 0; i < REACH; i++) CHECK(stored(copied_to, i * PAGE + 7) == before[i]);
+    }
+    CHECK(unlink(path) == 0 && unlink(other) == 0);
+}
+
+// ---- descriptors ----------------------------------------------------------------------------------
+
+// The child has a descriptor now: it sees what is stored, and what it writes is seen.
+static void arrived(int fd, const char *how) {
+    char byte = 0;
+    if (fd < 0) fprintf(stderr, "%s: %s\n", how, strerror(errno));
+    CHECK(fd > 2 && pread(fd, &byte, 1, 0) == 1 && byte == 'x' && pwrite(fd, "y", 1, 1) == 1);
+    _exit(0);
+}
+
+static void send_one(int socket, int fd, int several) {
+    char text[2] = "dd", control[CMSG_SPACE(sizeof fd)] = {0};
+    struct iovec parts[2] = {{text, 1}, {text + 1, 1}};
+    struct mmsghdr messages[2] = {0};
+    for (int i = 0; i < 2; i++) messages[i].msg_hdr.msg_iov = &parts[i], messages[i].msg_hdr.msg_iovlen = 1;
+    struct msghdr *message = &messages[several ? 1 : 0].msg_hdr;
+    message->msg_control = control, message->msg_controllen = sizeof control;
+    struct cmsghdr *header = CMSG_FIRSTHDR(message);
+    header->cmsg_level = SOL_SOCKET, header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof fd);
+    memcpy(CMSG_DATA(header), &fd, sizeof fd);
+    if (several == 0) CHECK(sendmsg(socket, message, 0) == 1);
+    if (several == 1) CHECK(sendmmsg(socket, messages, 2, 0) == 2);
+    if (several == 2) CHECK(syscall(SYS_sendmmsg, socket, messages, 2, 0) == 2);
+    if (several == 3) CHECK(syscall(SYS_sendmsg, socket, message, 0) == 1);
+}
+
+static int receive_one(int socket, int by_number) {
+    char text[2], control[64];
+    struct iovec part = {text, 1};
+    struct mmsghdr message = {0};
+    message.msg_hdr.msg_iov = &part, message.msg_hdr.msg_iovlen = 1;
+    for (;;) {
+        message.msg_hdr.msg_control = control, message.msg_hdr.msg_controllen = sizeof control;
+        int got = by_number ? (int)syscall(SYS_recvmmsg, socket, &message, 1, 0, NULL)
+                            : recvmmsg(socket, &message, 1, 0, NULL);
+        CHECK(got == 1);
+        struct cmsghdr *header = CMSG_FIRSTHDR(&message.msg_hdr);
+        if (!header) continue;
+        int fd;
+        memcpy(&fd, CMSG_DATA(header), sizeof fd);
+        return fd;
+    }
+}
+
+static void arrivals(const char *path) {
+    enum { BY_PIDFD, BY_PIDFD_NUMBER, BY_MESSAGES, BY_MESSAGES_NUMBER, BY_HANDLE, HOWS };
+    const char *names[] = {"pidfd_getfd", "syscall(pidfd_getfd)", "recvmmsg", "syscall(recvmmsg)",
+                           "syscall(open_by_handle_at)"};
+    struct { struct file_handle handle; char room[128]; } file;
+    file.handle.handle_bytes = 128;
+    int mount, directory = open(".", O_RDONLY | O_DIRECTORY);
+    for (int how = 0; how < HOWS; how++) {
+        int fd = make(path, 'A'), sockets[2], go[2];
+        CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0 && pipe(go) == 0);
+        CHECK(close(fd) == 0);
+        pid_t parent = getpid(), child = fork();
+        if (child == 0) {
+            int which = 0;
+            CHECK(read(go[0], &which, sizeof which) == sizeof which);
+            int process = how <= BY_PIDFD_NUMBER ? (int)syscall(SYS_pidfd_open, parent, 0) : -1;
+            int got = -1;
+            if (how == BY_PIDFD) {
+                // glibc has it since 2.36.
+                int (*call)(int, int, unsigned) = dlsym(RTLD_DEFAULT, "pidfd_getfd");
+                got = call ? call(process, which, 0) : (int)syscall(SYS_pidfd_getfd, process, which, 0);
+            }
+            if (how == BY_PIDFD_NUMBER) got = (int)syscall(SYS_pidfd_getfd, process, which, 0);
+            if (how == BY_MESSAGES || how == BY_MESSAGES_NUMBER)
+                got = receive_one(sockets[1], how == BY_MESSAGES_NUMBER);
+            if (how == BY_HANDLE) {
+                CHECK(name_to_handle_at(AT_FDCWD, path, &file.handle, &mount, 0) == 0);
+                got = (int)syscall(SYS_open_by_handle_at, directory, &file, O_RDWR);
+            }
+            // Not everybody may, everywhere.
+            if (got < 0 && (errno == EPERM || errno == ENOSYS)) _exit(77);
+            arrived(got, names[how]);
+        }
+        fd = open(path, O_RDWR);
+        char *at = map(fd);
+        at[0] = 'x';
+        send_one(sockets[0], fd, how % 4);
+        CHECK(write(go[1], &fd, sizeof fd) == sizeof fd);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child);
+        if (WEXITSTATUS(status) != 77) {
+            if (status) fprintf(stderr, "by %s\n", names[how]);
+            CHECK(status == 0 && at[1] == 'y' && at[0] == 'x');
+            CHECK(msync(at, BYTES, MS_SYNC) == 0 && at[1] == 'y' && stored(fd, 1) == 'y');
+        }
+        CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+        close(sockets[0]), close(sockets[1]), close(go[0]), close(go[1]);
+    }
+    CHECK(unlink(path) == 0);
+}
+
+// Who sends a descriptor writes on by it, and who has got it says that all writes append.
+static void sent(const char *path) {
+    for (int several = 0; several < 4; several++) {
+        int sockets[2], done[2];
+        CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, sockets) == 0 && pipe(done) == 0);
+        close(make(path, 'A'));
+        pid_t child = fork();
+        if (child == 0) {
+            int got = receive_one(sockets[1], several % 2);
+            CHECK(fcntl(got, F_SETFL, O_APPEND) == 0 && write(done[1], "d", 1) == 1);
+            alarm(30), pause();
+        }
+        int fd = open(path, O_RDWR);
+        char bytes[PAGE], byte;
+        memset(bytes, 'w', PAGE);
+        for (int i = 0; i < 400; i++) {
+            CHECK(lseek(fd, i, SEEK_SET) == i && write(fd, bytes, 100) == 100);
+            CHECK(pread(fd, &byte, 1, i + 99) == 1 && byte == 'w');
+        }
+        memset(bytes, 'v', PAGE);
+        send_one(sockets[0], fd, several);
+        CHECK(read(done[0], &byte, 1) == 1);
+        CHECK(lseek(fd, 200, SEEK_SET) == 200 && write(fd, bytes, 100) == 100);
+        CHECK(pread(fd, &byte, 1, 200) == 1 && byte == 'w');
+        CHECK(pread(fd, &byte, 1, BYTES) == 1 && byte == 'v' && lseek(fd, 0, SEEK_END) == BYTES + 100);
+        kill(child, SIGKILL), waitpid(child, NULL, 0);
+        close(fd), close(sockets[0]), close(sockets[1]), close(done[0]), close(done[1]);
+    }
+}
+
+static void temporary(const char *path) {
+    close(make(path, 'A'));
+    CHECK(unlink(path) == 0);
+    for (int large = 0; large < 2; large++) {
+        FILE *stream = large ? tmpfile64() : tmpfile();
+        CHECK(stream);
+        int fd = fileno(stream), flags = fcntl(fd, F_GETFL);
+        struct stat st;
+        CHECK(fstat(fd, &st) == 0 && st.st_nlink == 0 && S_ISREG(st.st_mode) && st.st_size == 0);
+        CHECK((st.st_mode & 0777) == 0600 && (flags & O_ACCMODE) == O_RDWR && !(flags & O_APPEND));
+        memset(room, 'p', BYTES);
+        CHECK(fwrite(room, 1, BYTES, stream) == BYTES && fflush(stream) == 0);
+        // A program that it is left to maps it.
+        pid_t child = fork();
+        if (child == 0) {
+            char number[16];
+            snprintf(number, sizeof number, "%d", fd);
+            execl("/proc/self/exe", "ways", "left", number, NULL);
+            _exit(9);
+        }
+        ended(child);
+        CHECK(fseek(stream, 0, SEEK_SET) == 0 && fread(room, 1, BYTES, stream) == BYTES);
+        for (int i = 0; i < BYTES; i += PAGE) CHECK(room[i] == 'c');
+        CHECK(pwrite(fd, "Q", 1, 0) == 1 && fseek(stream, 0, SEEK_SET) == 0 && fgetc(stream) == 'Q');
+        CHECK(fprintf(stream, "and more\n") == 9 && fseek(stream, 1, SEEK_SET) == 0);
+        CHECK(fgetc(stream) == 'a' && fclose(stream) == 0);
+    }
+}
+
+static void left(int fd) {
+    char *at = map(fd);
+    memset(at, 'c', BYTES);
+    // Nothing is said to anybody before the end.
+    CHECK(munmap(at, BYTES) == 0);
+}
+
+// ---- pipes ----------------------------------------------------------------------------------------
+
+static volatile sig_atomic_t rung;
+static void ring(int signal) { rung++; }
+
+static void pipes(const char *path) {
+    int fd = make(path, 'A');
+    char *at = map(fd), last = at[0];
+    int ends[2];
+    CHECK(pipe(ends) == 0);
+    loff_t offset = 0;
+    FAILS(splice(ends[0], NULL, fd, &offset, PAGE, SPLICE_F_NONBLOCK), EAGAIN);
+    // A signal comes while nothing is there yet, and half a second later something is.
+    for (int restarts = 1; restarts >= 0; restarts--) {
+        struct sigaction action = {0};
+        action.sa_handler = ring, action.sa_flags = restarts ? SA_RESTART : 0;
+        CHECK(sigaction(SIGUSR1, &action, NULL) == 0);
+        pid_t parent = getpid(), child = fork();
+        if (child == 0) {
+            usleep(300000);
+            CHECK(kill(parent, SIGUSR1) == 0);
+            usleep(500000);
+            CHECK(write(ends[1], "hello", 5) == 5);
+            _exit(0);
+        }
+        rung = 0, offset = PAGE * restarts;
+        if (!restarts) {
+            FAILS(splice(ends[0], NULL, fd, &offset, PAGE, 0), EINTR);
+            CHECK(rung == 1);
+        }
+        CHECK(splice(ends[0], NULL, fd, &offset, PAGE, 0) == 5 && rung == 1);
+        CHECK(memcmp(at + PAGE * restarts, "hello", 5) == 0 && offset == PAGE * restarts + 5);
+        ended(child);
+    }
+    CHECK(fcntl(ends[0], F_SETFL, O_NONBLOCK) == 0);
+    alarm(20);
+    FAILS(splice(ends[0], NULL, fd, &offset, PAGE, 0), EAGAIN);
+    CHECK(fcntl(ends[0], F_SETFL, 0) == 0 && close(ends[1]) == 0);
+    CHECK(splice(ends[0], NULL, fd, &offset, PAGE, 0) == 0);
+    // One that has ended has ended, while somebody waits for it too.
+    CHECK(close(ends[0]) == 0 && pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        close(ends[0]), usleep(300000);
+        _exit(0);
+    }
+    CHECK(close(ends[1]) == 0 && splice(ends[0], NULL, fd, &offset, PAGE, 0) == 0);
+    ended(child);
+    CHECK(last == 'A' && munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+// ---- reads ----------------------------------------------------------------------------------------
+
+static void flags(const char *path) {
+    enum { NOWAIT = 8, UNKNOWN = 0x40000000 };
+    int fd = make(path, 'A'), waits = 0;
+    char buffer[PAGE];
+    struct iovec part = {buffer, 10};
+    CHECK(pread(fd, buffer, 10, 0) == 10 && pread(fd, buffer, 10, 0) == 10);
+    FAILS(preadv2(fd, &part, 1, 0, UNKNOWN), EOPNOTSUPP);
+    FAILS(preadv2(fd, &part, 1, -1, UNKNOWN), EOPNOTSUPP);
+    FAILS(pwritev2(fd, &part, 1, 0, UNKNOWN), EOPNOTSUPP);
+    FAILS(syscall(SYS_preadv2, fd, &part, 1, 0L, 0L, UNKNOWN), EOPNOTSUPP);
+    part.iov_len = PAGE;
+    // Not all file systems can tell what would wait.
+    if (preadv2(fd, &part, 1, 0, NOWAIT) < 0 && errno == EOPNOTSUPP) return;
+    for (int pass = 0; pass < 2; pass++)
+        for (int page = 0; page < PAGES; page++) {
+            off_t offset = page * PAGE;
+            if (pass) CHECK(pread(fd, buffer, PAGE, offset) == PAGE);
+            errno = 0, buffer[5] = 0;
+            ssize_t got = preadv2(fd, &part, 1, offset, NOWAIT);
+            CHECK(got == PAGE ? buffer[5] == 'A' + page % 26 : got == -1 && errno == EAGAIN);
+            // What has just been read is there, unless it has left again.
+            waits += got < 0 && pass;
+        }
+    CHECK(waits < PAGES / 2);
+    if (getenv("LD_PRELOAD")) {
+        // More than there is memory for is not there at once.
+        struct iovec whole = {room, BYTES};
+        FAILS(preadv2(fd, &whole, 1, 0, NOWAIT), EAGAIN);
+        CHECK(lseek(fd, 0, SEEK_SET) == 0);
+        FAILS(preadv2(fd, &whole, 1, -1, NOWAIT), EAGAIN);
+        CHECK(lseek(fd, 0, SEEK_CUR) == 0);
+    }
+    CHECK(preadv2(fd, &part, 1, BYTES, NOWAIT) == 0 && preadv2(fd, &part, 1, BYTES - 7, 0) == 7);
+    CHECK(lseek(fd, 3, SEEK_SET) == 3 && preadv2(fd, &part, 1, -1, 0) == PAGE);
+    CHECK(lseek(fd, 0, SEEK_CUR) == PAGE + 3);
+}
+
+static void some_room(const char *path) {
+    enum { WINDOW = 64 };
+    int fd = make(path, 'A');
+    char *window = mmap(NULL, WINDOW * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(window != MAP_FAILED);
+    const int ends[] = {1, 2, 37, 63};
+    for (int i = 0; i < 4; i++) {
+        CHECK(mprotect(window, WINDOW * PAGE, PROT_READ | PROT_WRITE) == 0);
+        CHECK(mprotect(window + ends[i] * PAGE, PAGE, PROT_NONE) == 0);
+        for (int skip = 0; skip < 2; skip++)
+            for (int round = 0; round < 3; round++) {
+                int from = skip * 1000, want = ends[i] * PAGE - from, all = WINDOW * PAGE - from;
+                CHECK(lseek(fd, 5 * PAGE, SEEK_SET) == 5 * PAGE && read(fd, window + from, all) == want);
+                CHECK(lseek(fd, 0, SEEK_CUR) == 5 * PAGE + want);
+                CHECK(window[from] == 'F' && window[from + want - 1] == 'A' + (5 + (want - 1) / PAGE) % 26);
+                memset(window + from, 0, want);
+                CHECK(pread(fd, window + from, all, 0) == want && window[from + want - 1] != 0);
+                struct iovec parts[2] = {{room, 100}, {window + from, all}};
+                CHECK(preadv(fd, parts, 2, 0) == 100 + want);
+                FAILS(pread(fd, window + ends[i] * PAGE, PAGE, 0), EFAULT);
+                CHECK(pwrite(fd, window + from, want, 0) == want);
+                CHECK(pwrite(fd, room, 100, 0) == 100);
+                for (int page = 0; page <= want / PAGE; page++)
+                    CHECK(pwrite(fd, memset(room, 'A' + page % 26, PAGE), PAGE, page * PAGE) == PAGE);
+            }
+    }
+}
+
+static void vectors(const char *path) {
+    int fd = make(path, 'A');
+    char *window = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), one[8];
+    CHECK(window != MAP_FAILED && mprotect(window + PAGE, PAGE, PROT_NONE) == 0);
+    struct iovec *last = (struct iovec *)(window + PAGE) - 1;
+    last->iov_base = one, last->iov_len = sizeof one;
+    struct iovec *none = (struct iovec *)8;
+    for (int round = 0; round < 4; round++) {
+        FAILS(readv(fd, none, 1), EFAULT);
+        FAILS(preadv(fd, none, 1, 0), EFAULT);
+        FAILS(writev(fd, none, 1), EFAULT);
+        FAILS(pwritev(fd, none, 1, 0), EFAULT);
+        FAILS(preadv2(fd, none, 1, -1, 0), EFAULT);
+        FAILS(syscall(SYS_readv, fd, none, 1), EFAULT);
+        FAILS(preadv(fd, last, 2, 0), EFAULT);
+        FAILS(pwritev(fd, last, 2, 0), EFAULT);
+        CHECK(preadv(fd, last, 1, 0) == 8 && one[0] == 'A' && pwritev(fd, last, 1, 0) == 8);
+        struct iovec parts[2] = {{room, PAGE}, {(void *)8, PAGE}};
+        CHECK(pwritev(fd, parts, 2, 0) == PAGE && pread(fd, room, BYTES, 0) == BYTES);
+    }
+}
+
+int main(int argc, char **argv) {
+    if (argc < 3) return 2;
+    const char *what = argv[1];
+    if (!strcmp(what, "times")) times(argv[2]);
+    else if (!strcmp(what, "asynchronous")) asynchronous(argv[2]);
+    else if (!strcmp(what, "copies")) copies(argv[2]);
+    else if (!strcmp(what, "arrivals")) arrivals(argv[2]);
+    else if (!strcmp(what, "sent")) sent(argv[2]);
+    else if (!strcmp(what, "temporary")) temporary(argv[2]);
+    else if (!strcmp(what, "left")) return left(atoi(argv[2])), 0;
+    else if (!strcmp(what, "pipes")) pipes(argv[2]);
+    else if (!strcmp(what, "flags")) flags(argv[2]);
+    else if (!strcmp(what, "room")) some_room(argv[2]);
+    else if (!strcmp(what, "vectors")) vectors(argv[2]);
+    else return 2;
+    printf("%s ok\n", what);
+    return 0;
+}

@@ -1,0 +1,87 @@
+//! Less common ways to a managed file: transfers that are asynchronous or inside the kernel, times that
+//! are set, descriptors that come by calls of their own, and arguments that are no good. A program finds
+//! what it would find without a manager.
+
+use crate::runs::{self, Budget};
+
+/// The program checks what must hold, bare and managed, and leaves the same.
+fn check(budget: &Budget, arguments: &[&str]) {
+    if !runs::ready() {
+        return;
+    }
+    let program = runs::compiled("ways.c", &["-O2"], "ways");
+    let name =
+        format!("ways-{}{}", arguments[0], if budget.delay_writes { "-delayed" } else { "" });
+    let done = runs::same(&name, budget, program, arguments, |_| ()).ok();
+    assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
+    assert_eq!(done.total("failed_faults"), 0);
+    assert!(done.managed_files() > 0, "{}", done.notes());
+}
+
+/// What was stored through a mapping is written back later, which must not make the file younger than
+/// it was said to be.
+#[test]
+fn a_time_that_is_set_stays() {
+    check(&Budget::kib(256), &["times", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["times", "file"]);
+}
+
+/// libc makes the transfers of `aio_read(3)` and its kin by calls of its own, of which nobody heard:
+/// writes were lost, and reads did not find what was stored.
+#[test]
+fn asynchronous_transfers_are_those_of_the_file() {
+    check(&Budget::kib(256), &["asynchronous", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["asynchronous", "file"]);
+}
+
+/// Where the kernel puts bytes at a descriptor's own offset, that is known only when it does.
+#[test]
+fn copies_in_the_kernel_go_where_the_offset_is() {
+    check(&Budget::kib(4096), &["copies", "file"]);
+}
+
+/// Descriptors that came by these calls were the kernel's: what was stored was not seen by them, and
+/// what they wrote was lost.
+#[test]
+fn descriptors_are_seen_however_they_come() {
+    check(&Budget::kib(256), &["arrivals", "file"]);
+}
+
+/// Whoever has got a descriptor may change its flags.
+#[test]
+fn a_descriptor_that_went_in_one_of_several_messages_is_shared() {
+    check(&Budget::kib(4096).delay_writes(), &["sent", "file"]);
+    check(&Budget::kib(4096), &["sent", "file"]);
+}
+
+/// A stream that `tmpfile(3)` makes is of a file like others.
+#[test]
+fn a_temporary_file_is_managed() {
+    if runs::ready() {
+        let name = format!("/tmp/pagekeeper-ways-{}", std::process::id());
+        check(&Budget::kib(256).files("/tmp/**"), &["temporary", &name]);
+    }
+}
+
+/// A pipe from which pages are moved into a file waits, or does not, as if the file was no matter.
+#[test]
+fn a_pipe_into_a_file_waits_as_it_is_told() {
+    check(&Budget::kib(256), &["pipes", "file"]);
+}
+
+#[test]
+fn flags_of_reads_are_heeded() {
+    check(&Budget::kib(256), &["flags", "file"]);
+}
+
+/// As much is read as there is room for.
+#[test]
+fn a_buffer_that_ends_too_soon_is_filled() {
+    check(&Budget::kib(256), &["room", "file"]);
+}
+
+/// A wrong address ended the program in place of the call.
+#[test]
+fn buffers_that_are_said_to_be_where_nothing_is_are_an_error() {
+    check(&Budget::kib(256), &["vectors", "file"]);
+}
