@@ -66,6 +66,7 @@ mod plain;
 mod raw;
 mod real;
 mod relay;
+mod room;
 mod sockets;
 mod standby;
 mod start;

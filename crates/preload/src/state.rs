@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) number: AtomicU32,
     /// Held while mappings for [`crate::direct`] are made and dropped.
     pub(crate) mapping: Lock,
+    /// Held while the limit of descriptors is raised; see [`crate::room`].
+    pub(crate) limit: Lock,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
     /// Held while mappings are taken over that were made while the manager stood by.
