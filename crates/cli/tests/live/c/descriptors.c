@@ -74,10 +74,60 @@ static void moment(const char *name) {
     works(fd, map(fd));
 }
 
+static pthread_barrier_t barrier;
+static const char *kind;
+
+// A thread that has the same number for another file, and does to it what it likes.
+static void *apart(void *argument) {
+    int fd = *(int *)argument;
+    if (!strcmp(kind, "unshare")) check(!unshare(CLONE_FILES), "unshare");
+    if (!strcmp(kind, "syscall")) check(!syscall(SYS_unshare, CLONE_FILES), "SYS_unshare");
+    if (!strcmp(kind, "range")) check(!syscall(SYS_close_range, 900, 900, 2), "close_range");
+    int other = open("other", O_RDWR);
+    if (!strcmp(kind, "close")) {
+        check(!unshare(CLONE_FILES), "unshare");
+        check(!close(fd), "close");
+    } else {
+        check(dup2(other, fd) == fd, "dup2");
+        for (int i = 0; i < 12; i++) check(pread(fd, page, PAGE, 0) == PAGE && page[0] == 'o', "other");
+    }
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    if (strcmp(kind, "close")) {
+        check(pwrite(fd, "O", 1, PAGE) == 1, "pwrite other");
+        for (int i = 0; i < 12; i++) check(pread(fd, page, PAGE, PAGE) == PAGE && page[0] == 'O', "other");
+    }
+    return 0;
+}
+
+static void threads(const char *name) {
+    static char mine[PAGE];
+    int fd = open(name, O_RDWR);
+    char *at = map(fd);
+    check(at != MAP_FAILED, "mmap");
+    for (int i = 0; i < 12; i++) check(pread(fd, mine, PAGE, 0) == PAGE, "pread");
+    at[0] = 'm';
+    pthread_barrier_init(&barrier, 0, 2);
+    pthread_t thread;
+    pthread_create(&thread, 0, apart, &fd);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < 12; i++)
+        check(pread(fd, mine, PAGE, 0) == PAGE && mine[0] == 'm', "the same file");
+    check(pwrite(fd, "w", 1, 2 * PAGE) == 1 && at[2 * PAGE] == 'w', "a write");
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, 0);
+    for (int i = 0; i < 12; i++)
+        check(pread(fd, mine, PAGE, PAGE) == PAGE && mine[0] == 'a', "the same file later");
+    at[5 * PAGE] = 'l';
+    check(pread(fd, mine, 1, 5 * PAGE) == 1 && mine[0] == 'l', "a store");
+    check(!close(fd), "close");
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "full")) full(argument[2]);
     if (!strcmp(argument[1], "moment")) moment(argument[2]);
+    if (count > 3) kind = argument[3], threads(argument[2]);
     puts("ok");
     return 0;
 }
