@@ -255,6 +255,18 @@ pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usiz
     }
 }
 
+/// Whether pages of a range may be put in another order by `remap_file_pages(2)`, or an error: the kernel
+/// maps the manager's memory anew for it, where nobody watches that.
+pub(crate) fn may_reorder(addr: usize, bytes: usize) -> Result<(), isize> {
+    standby::step();
+    if !may_be_managed(addr, bytes) {
+        return Ok(());
+    }
+    let Some(state) = state::current() else { return Ok(()) };
+    note(state, b"remap_file_pages is refused (EINVAL) where memory may be managed: use mmap");
+    Err(-libc::EINVAL as isize)
+}
+
 /// Asks whether a range may get a protection; an error is to be returned to the program.
 pub(crate) fn may_protect(addr: usize, bytes: usize, prot: c_int) -> Result<(), isize> {
     standby::step();

@@ -142,6 +142,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             let _changing = standby::changing();
             plain()
         }
+        libc::SYS_remap_file_pages => {
+            mapping::may_reorder(a, b).map_or_else(|errno| errno, |()| plain())
+        }
         libc::SYS_msync => mapping::msync(a, b, c as c_int)?,
         libc::SYS_madvise => mapping::madvise(a, b, c as c_int)?,
         libc::SYS_mlock => exports::lock_memory(a, b, 0)?,

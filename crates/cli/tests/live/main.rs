@@ -9,6 +9,7 @@ mod heap;
 mod heap_traces;
 mod kill;
 mod letgo;
+mod mappings;
 mod memory;
 mod mixes;
 mod mounts;
