@@ -204,7 +204,7 @@ pub(crate) fn flush_range(fd: c_int, offset: i64, bytes: i64) -> isize {
 /// written back.
 pub(crate) fn before_seek(fd: c_int, whence: c_int) {
     let looks = matches!(whence, libc::SEEK_DATA | libc::SEEK_HOLE) && !table::is_plain(fd);
-    if looks && !table::get(fd).is_some_and(overwrite::is_clean) {
+    if looks && !table::get_sure(fd).is_some_and(overwrite::is_clean) {
         flush_descriptor(fd);
     }
 }

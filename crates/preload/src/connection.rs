@@ -7,7 +7,7 @@
 
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, CONNECTIONS_MAX, State};
-use crate::{environment, raw_call, table};
+use crate::{environment, raw_call, room, table};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
@@ -121,6 +121,8 @@ fn take(state: &State, connected: bool) -> Option<(usize, &Connection)> {
 
 /// A reply and the descriptor that rode along, or -1.
 pub(crate) type Answer = (Reply, c_int);
+/// In place of a descriptor that rode along, and for which this process's table had no room.
+const LOST: c_int = -2;
 
 /// One request without attachments.
 pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {
@@ -133,7 +135,8 @@ pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {
 }
 
 /// One request, with a text and a descriptor (or -1). Errors are negated errno: the manager's
-/// `status`, or `-EIO` when nothing could be asked.
+/// `status`, `-EMFILE` when a descriptor rode along that this process has no room for, or `-EIO` when
+/// nothing could be asked.
 pub(crate) fn ask_with(
     state: &State,
     request: &Request,
@@ -167,7 +170,7 @@ pub(crate) fn ask_with(
             None => connect(state, index, connection),
         };
         let result = match fd {
-            Ok(fd) => exchange(fd, request, text, send_fd),
+            Ok(fd) => exchange(Some(state), fd, request, text, send_fd),
             Err(errno) => Err(errno),
         };
         release(state, connection);
@@ -178,6 +181,7 @@ pub(crate) fn ask_with(
                 }
                 return Err(reply.status);
             }
+            Ok((_, LOST)) => return Err(-libc::EMFILE),
             Ok(answer) => return Ok(answer),
             Err(errno) if matches!(-errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
                 only_connected = true;
@@ -238,6 +242,13 @@ fn new_socket() -> Result<c_int, i32> {
 
 /// Connects a slot that the caller has taken.
 fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    let result = room::with(state, || {
+        connect_now(state, index, connection).unwrap_or_else(|errno| errno) as isize
+    });
+    if result < 0 { Err(result as i32) } else { Ok(result as c_int) }
+}
+
+fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
     let fd = move_high(new_socket()?);
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);
@@ -258,7 +269,7 @@ pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
     let fd = new_socket()?;
     let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
         raw::close(slots_fd);
-        exchange(fd, request, text, -1)
+        exchange(None, fd, request, text, -1)
     });
     raw::close(fd);
     answer.map(|(reply, came)| {
@@ -276,6 +287,9 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     if reply.status < 0 {
         raw::complain(b"the manager process refuses this program; it runs unmanaged");
         return Err(-libc::EPROTO);
+    }
+    if slots_fd == LOST {
+        return Err(-libc::EMFILE);
     }
     let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
     raw::close(slots_fd);
@@ -305,7 +319,7 @@ fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     (request.b, request.c) = door.secret;
     request.d = raw::gettid() as u64;
     (request.e, request.f) = (kind, image);
-    exchange(fd, &request, &[], -1)
+    exchange(None, fd, &request, &[], -1)
 }
 
 /// Room for one descriptor in a control message.
@@ -319,8 +333,24 @@ struct Control {
 /// Length of a control message with one descriptor, without padding.
 const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
 
-/// Sends a request and waits for its reply, if it has one.
-fn exchange(fd: c_int, request: &Request, text: &[u8], send_fd: c_int) -> Result<Answer, i32> {
+/// Whether a descriptor may ride along with the reply.
+fn brings_descriptor(request: &Request) -> bool {
+    use Op::{Frames, Inherit, MapPrepare, Overwrites, Probe, UserfaultDevice};
+    let op = Op::from_u32(request.op);
+    op.is_some_and(|op| {
+        matches!(op, Frames | Inherit | MapPrepare | Overwrites | Probe | UserfaultDevice)
+    })
+}
+
+/// Sends a request and waits for its reply, if it has one. With the state, room is made for a descriptor
+/// that rides along.
+fn exchange(
+    state: Option<&State>,
+    fd: c_int,
+    request: &Request,
+    text: &[u8],
+    send_fd: c_int,
+) -> Result<Answer, i32> {
     // It may be the program's, and lie in memory that the kernel cannot reach.
     let mut copied = [0; TEXT_BYTES];
     let text_bytes = text.len().min(TEXT_BYTES);
@@ -353,6 +383,13 @@ fn exchange(fd: c_int, request: &Request, text: &[u8], send_fd: c_int) -> Result
     if !Op::from_u32(request.op).is_some_and(Op::has_reply) {
         return Ok((reply, -1));
     }
+    // The kernel drops a descriptor that the table has no room for, and the reply would be all.
+    let full = state.filter(|_| brings_descriptor(request) && room::is_lacking(fd));
+    let _room = full.and_then(|state| {
+        // The limit is raised when the reply has come, not while it is waited for.
+        let peek = || raw_call!(libc::SYS_recvfrom, fd, 0, 0, libc::MSG_PEEK, 0, 0);
+        retry(peek).ok().and_then(|_| room::make(state))
+    });
     parts[0] = libc::iovec { iov_base: (&raw mut reply).cast(), iov_len: size_of::<Reply>() };
     message.msg_iov = parts.as_mut_ptr();
     message.msg_iovlen = 1;
@@ -367,7 +404,17 @@ fn exchange(fd: c_int, request: &Request, text: &[u8], send_fd: c_int) -> Result
     let came = message.msg_controllen >= CONTROL_BYTES
         && control.header.cmsg_len == CONTROL_BYTES
         && control.header.cmsg_type == libc::SCM_RIGHTS;
-    Ok((reply, if came { control.fd } else { -1 }))
+    let lost = message.msg_flags & libc::MSG_CTRUNC != 0;
+    Ok((
+        reply,
+        if came {
+            control.fd
+        } else if lost {
+            LOST
+        } else {
+            -1
+        },
+    ))
 }
 
 fn retry(mut call: impl FnMut() -> isize) -> Result<usize, i32> {

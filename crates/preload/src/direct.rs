@@ -280,12 +280,14 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     let made = map(file, bytes);
     drop_mapping(record);
     match made {
-        Some(base) => {
+        Ok(Some(base)) => {
             record.bytes.store(bytes, Ordering::Release);
             record.base.store(base, Ordering::Release);
             record.stamp.fetch_add(1, Ordering::SeqCst);
         }
-        None => record.mapped.store(REFUSED, Ordering::Relaxed),
+        Ok(None) => record.mapped.store(REFUSED, Ordering::Relaxed),
+        // No descriptor was to be had: another read tries again.
+        Err(()) => {}
     }
 }
 
@@ -303,31 +305,35 @@ pub(crate) fn count_whole_read(entry: Entry, bytes: usize) {
     }
 }
 
-fn map(file: &File, bytes: usize) -> Option<usize> {
+fn map(file: &File, bytes: usize) -> Result<Option<usize>, ()> {
     let mut request = file.request(Op::MapPrepare);
     // As if the descriptor could not write: the manager's memory is mapped for reading only.
     (request.c, request.d) = (bytes as u64, libc::PROT_READ as u64);
     request.e = libc::MAP_SHARED as u64;
-    let (reply, memfd) = ask_with(file.state, &request, &[], file.fd).ok()?;
+    let (reply, memfd) = match ask_with(file.state, &request, &[], file.fd) {
+        Ok(answer) => answer,
+        Err(errno) if matches!(-errno, libc::EMFILE | libc::EIO) => return Err(()),
+        Err(_) => return Ok(None),
+    };
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);
-        return None;
+        return Ok(None);
     }
     let flags = reply.r1 as c_int | libc::MAP_NORESERVE;
     let addr = raw::mmap(0, bytes, libc::PROT_NONE, flags, memfd, 0);
     raw::close(memfd);
     if addr < 0 {
-        return None;
+        return Ok(None);
     }
     let addr = addr as usize;
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     let made = Mmap { addr, bytes, prot, flags, fd: file.fd, offset: 0 };
     if mapping::commit(file.state, file.slot(), &made, Owner::Library).is_err() {
         raw::munmap(addr, bytes);
-        return None;
+        return Ok(None);
     }
     raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTDUMP);
-    Some(addr)
+    Ok(Some(addr))
 }
 
 /// Takes a file's mapping away. Whoever copies from it notices.

@@ -104,19 +104,23 @@ fn value<'a>(variable: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     variable.strip_prefix(name)?.strip_prefix(b"=")
 }
 
-fn find(name: &[u8]) -> Option<&'static [u8]> {
-    variables(present()).find_map(|variable| value(variable, name))
+fn find<'a>(env: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+    variables(env).find_map(|variable| value(variable, name))
 }
 
-/// Reads the environment at start; false if this library is to stay inactive.
-pub(crate) fn read() -> bool {
-    let Some(socket) = find(ENV_SOCKET.as_bytes()) else { return false };
-    if find(ENV_DISABLE.as_bytes()) == Some(b"1") {
+/// Reads the environment at start; false if this library is to stay inactive. `given` is what the
+/// constructor got.
+pub(crate) fn read(given: *const *const c_char) -> bool {
+    // libc's variable is set by a constructor of its own, which may come later; a libc that gives
+    // constructors nothing has set it before.
+    let env = if present().is_null() { given } else { present() };
+    let Some(socket) = find(env, ENV_SOCKET.as_bytes()) else { return false };
+    if find(env, ENV_DISABLE.as_bytes()) == Some(b"1") {
         return false;
     }
     // SAFETY: the constructor runs once, before any other use.
     let door = unsafe { &mut *DOOR.0.get() };
-    parse(door, socket) && find_library(door)
+    parse(door, socket) && find_library(door, env)
 }
 
 fn parse(door: &mut Door, socket: &[u8]) -> bool {
@@ -157,8 +161,8 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     true
 }
 
-fn find_library(door: &mut Door) -> bool {
-    let named = find(LD_PRELOAD).and_then(|list| entries(list).find(|path| is_library(path)));
+fn find_library(door: &mut Door, env: *const *const c_char) -> bool {
+    let named = find(env, LD_PRELOAD).and_then(|list| entries(list).find(|path| is_library(path)));
     let path = match named {
         Some(path) => path,
         None => {
@@ -294,7 +298,7 @@ pub(crate) fn announce_exec_search(file: *const c_char) {
     if name.contains(&b'/') {
         return announce_exec(file);
     }
-    let list = find(b"PATH").unwrap_or(b"/bin:/usr/bin");
+    let list = find(present(), b"PATH").unwrap_or(b"/bin:/usr/bin");
     for dir in list.split(|&c| c == b':') {
         let dir = if dir.is_empty() { b"." } else { dir };
         let mut path = [0u8; TEXT_BYTES];

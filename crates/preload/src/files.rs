@@ -116,7 +116,7 @@ fn show_again(state: &State, fd: c_int, entry: Entry) -> Option<Entry> {
 /// The file behind a descriptor, if the manager serves it, without the kernel's saying that it still
 /// is this file. Whoever believes it looks afterwards ([`File::is_same`]).
 pub(crate) fn assumed(fd: c_int) -> Option<File> {
-    let entry = table::get(fd).filter(|entry| table::is_active(*entry))?;
+    let entry = table::get_sure(fd).filter(|entry| table::is_active(*entry))?;
     let state = state::glance().filter(|state| state.is_own())?;
     Some(File { state, fd, entry })
 }
@@ -484,6 +484,21 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
             }
         }
         from = ours + 1;
+    }
+}
+
+/// A thread is about to get a table of descriptors of its own, by flags of `unshare(2)`.
+pub(crate) fn unsharing(flags: c_int) {
+    if flags & libc::CLONE_FILES == 0 || matches!(state::view(), View::Foreign) {
+        return;
+    }
+    // SAFETY: a NUL-terminated name; glibc's variable, a `char`, is not 0 as long as there is one thread.
+    let is_only_thread = unsafe {
+        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
+        !variable.is_null() && variable.cast::<u8>().read_volatile() != 0
+    };
+    if !is_only_thread {
+        table::set_differ();
     }
 }
 

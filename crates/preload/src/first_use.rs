@@ -106,6 +106,10 @@ pub(crate) fn show(fd: c_int) -> Option<File> {
             if let Some((entry, _)) = exchange(state, fd, known, &request(fd)) {
                 return Some(File { state, fd, entry });
             }
+            if table::differ() {
+                // The kernel's, in this thread.
+                return None;
+            }
         } else if table::unshown(fd) == Some(known) {
             // Closed, or a vfork child's: it may not use its parent's connections.
             return None;

@@ -68,6 +68,7 @@ mod posix_aio;
 mod raw;
 mod real;
 mod relay;
+mod room;
 mod sockets;
 mod standby;
 mod start;

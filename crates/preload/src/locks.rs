@@ -80,7 +80,7 @@ static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Whoever takes a lock next, outside too, must find in the file what was stored here.
 fn before_unlock(fd: c_int) {
-    if table::get(fd).is_some_and(overwrite::is_clean) {
+    if table::get_sure(fd).is_some_and(overwrite::is_clean) {
         return;
     }
     if let Some(file) = files::managed(fd) {
@@ -102,7 +102,7 @@ fn after_lock(fd: c_int) {
             |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
         raw::fstat(fd).is_ok_and(same)
     };
-    if !table::get(fd).is_some_and(is_known) {
+    if !table::get_sure(fd).is_some_and(is_known) {
         change::refresh(fd);
     }
     if let Some((_, known)) = table::get(fd).and_then(table::records) {
@@ -116,7 +116,7 @@ pub(crate) fn before_close(fd: c_int) {
     if !ANY.load(Relaxed) {
         return;
     }
-    let Some(entry) = table::get(fd).or_else(|| same_file(fd)) else { return };
+    let Some(entry) = table::get_sure(fd).or_else(|| same_file(fd)) else { return };
     let is_locked = |known: &SlotFile| known.locked.load(Relaxed) != 0;
     if !table::records(entry).is_some_and(|(_, known)| is_locked(known))
         || overwrite::is_clean(entry)

@@ -135,9 +135,13 @@ fn map(file: &mut File, call: &Mmap) -> isize {
     };
     let trial_at = if fixed { 0 } else { addr };
     let outcome = loop {
-        let is_watched = userfault::ensure(file.state);
-        let outcome =
-            if is_watched { replace(file, call, addr, trial_at) } else { Err(Stop::Failed) };
+        let outcome = if userfault::ensure(file.state) {
+            replace(file, call, addr, trial_at)
+        } else if userfault::is_refused(file.state) {
+            Err(Stop::Failed)
+        } else {
+            Err(Stop::Lacking)
+        };
         // The slot may have become another file's before the manager was asked.
         if !matches!(outcome, Err(Stop::Failed)) || !file.renew() {
             break outcome;
@@ -153,14 +157,26 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         Err(_) if table::is_active(file.entry) => {
             // Others work on the manager's copy of this file: a plain mapping would show, and
             // keep, something else. An error is the lesser evil.
-            note(file.state, b"a mapping of a managed file failed and was refused (ENOMEM)");
             if !fixed || matches!(outcome, Err(Stop::FailedHalfway)) {
                 raw::munmap(addr, call.bytes);
             }
+            if matches!(outcome, Err(Stop::Lacking)) {
+                note(
+                    file.state,
+                    b"a mapping of a managed file was refused (EMFILE): it takes a descriptor for a \
+                      moment, and this program may have no more",
+                );
+                return -libc::EMFILE as isize;
+            }
+            note(file.state, b"a mapping of a managed file failed and was refused (ENOMEM)");
             -libc::ENOMEM as isize
         }
         // The trial mapping is what the program wanted.
-        Err(Stop::PassThrough | Stop::Failed) if !fixed && call.flags & eager == 0 => addr as isize,
+        Err(Stop::PassThrough | Stop::Failed | Stop::Lacking)
+            if !fixed && call.flags & eager == 0 =>
+        {
+            addr as isize
+        }
         Err(_) => call.plain_at(addr),
     }
 }
@@ -172,6 +188,8 @@ enum Stop {
     PassThrough,
     /// Something failed; the address was not touched.
     Failed,
+    /// There is no descriptor to be had; the address was not touched.
+    Lacking,
     /// Something failed when the manager's memory was at the address already.
     FailedHalfway,
 }
@@ -184,7 +202,11 @@ fn replace(file: &File, call: &Mmap, addr: usize, trial: usize) -> Result<(), St
     request.d = call.prot as u64;
     request.e = call.flags as u32 as u64;
     request.f = trial as u64;
-    let (reply, memfd) = ask_with(file.state, &request, &[], call.fd).map_err(|_| Stop::Failed)?;
+    let (reply, memfd) =
+        ask_with(file.state, &request, &[], call.fd).map_err(|errno| match -errno {
+            libc::EMFILE => Stop::Lacking,
+            _ => Stop::Failed,
+        })?;
     if reply.r0 == 0 || memfd < 0 {
         raw::close(memfd);
         return Err(if reply.r0 == 0 { Stop::PassThrough } else { Stop::Failed });
@@ -231,6 +253,18 @@ pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usiz
     if may_be_managed(old, old_bytes.max(1)) {
         widen(new, new_bytes.next_multiple_of(PAGE_BYTES as usize));
     }
+}
+
+/// Whether pages of a range may be put in another order by `remap_file_pages(2)`, or an error: the kernel
+/// maps the manager's memory anew for it, where nobody watches that.
+pub(crate) fn may_reorder(addr: usize, bytes: usize) -> Result<(), isize> {
+    standby::step();
+    if !may_be_managed(addr, bytes) {
+        return Ok(());
+    }
+    let Some(state) = state::current() else { return Ok(()) };
+    note(state, b"remap_file_pages is refused (EINVAL) where memory may be managed: use mmap");
+    Err(-libc::EINVAL as isize)
 }
 
 /// Asks whether a range may get a protection; an error is to be returned to the program.

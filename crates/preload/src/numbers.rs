@@ -72,6 +72,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_close => kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
         libc::SYS_close_range if c as u32 & libc::CLOSE_RANGE_CLOEXEC != 0 => return None,
         libc::SYS_close_range => {
+            unshare_range(c as u32);
             files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
         }
         libc::SYS_dup => duplicated(fd, plain()),
@@ -167,6 +168,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             let _changing = standby::changing();
             plain()
         }
+        libc::SYS_remap_file_pages => {
+            mapping::may_reorder(a, b).map_or_else(|errno| errno, |()| plain())
+        }
         libc::SYS_msync => mapping::msync(a, b, c as c_int)?,
         libc::SYS_madvise => mapping::madvise(a, b, c as c_int)?,
         libc::SYS_mlock => exports::lock_memory(a, b, 0)?,
@@ -197,13 +201,19 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             plain()
         }
 
+        libc::SYS_unshare => {
+            files::unsharing(a as c_int);
+            return None;
+        }
         libc::SYS_clone => {
             state::before_sharing();
+            state::sharing_memory(a);
             fork::raw_fork(a, b, plain)?
         }
         libc::SYS_clone3 => {
             state::before_sharing();
             let (flags, stack) = fork::clone3_arguments(a, b);
+            state::sharing_memory(flags);
             fork::raw_fork(flags, stack, plain)?
         }
         // Set behind libc's back, a handler is not ours to stand before.
@@ -247,6 +257,12 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_io_setup if exports::no_asynchronous_transfers() => -libc::ENOSYS as isize,
         _ => return None,
     })
+}
+
+fn unshare_range(flags: u32) {
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
+        files::unsharing(libc::CLONE_FILES);
+    }
 }
 
 fn list(iov: usize, count: usize) -> Vectors {

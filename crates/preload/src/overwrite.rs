@@ -370,22 +370,26 @@ pub(crate) fn can_look(state: &State) -> bool {
     }
 }
 
-/// Asks once for the table of overwrites and for this process's number in it; false if it may not
+/// Asks, until there is an answer, for the table of overwrites and for this process's number in it; false if it may not
 /// write there.
 fn introduce(state: &State) -> bool {
     if state.number.load(Relaxed) == 0 {
         let _held = SignalsHeld::new();
         let _lock = state.set_up.lock();
-        let answer = ask_with(state, &Request::new(Op::Overwrites), &[], -1);
-        let number = answer.map_or(0, |(reply, fd)| {
-            let number = reply.r1 as u32;
-            let adopted = reply.r0 != 0 && adopt(fd, reply.r0 as usize, number != 0);
-            raw::close(fd);
-            if adopted && WRITABLE.load(SeqCst) { number } else { 0 }
-        });
-        state.number.store(if number == 0 { REFUSED } else { number }, Relaxed);
+        match ask_with(state, &Request::new(Op::Overwrites), &[], -1) {
+            Ok((reply, fd)) => {
+                let number = reply.r1 as u32;
+                let adopted = reply.r0 != 0 && adopt(fd, reply.r0 as usize, number != 0);
+                raw::close(fd);
+                let may_write = adopted && number != 0 && WRITABLE.load(SeqCst);
+                state.number.store(if may_write { number } else { REFUSED }, Relaxed);
+            }
+            // No descriptor was to be had: the next write asks again.
+            Err(errno) if matches!(-errno, libc::EMFILE | libc::EIO) => {}
+            Err(_) => state.number.store(REFUSED, Relaxed),
+        }
     }
-    state.number.load(Relaxed) != REFUSED
+    !matches!(state.number.load(Relaxed), 0 | REFUSED)
 }
 
 /// Maps the table, once: a forked child has its parent's mapping.

@@ -26,6 +26,9 @@ pub(crate) enum Plain {
 
 /// The file behind a descriptor, if it is the kernel's now as far as this process can see by itself.
 pub(crate) fn of(fd: c_int) -> Option<Plain> {
+    if table::differ() {
+        return None;
+    }
     let found = match table::get(fd) {
         Some(entry) => Plain::Known(entry),
         None => Plain::Unshown(first_use::short(fd)?),

@@ -138,11 +138,14 @@ real_functions! {
         mprotect = SYS_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int) -> c_int;
         pkey_mprotect = SYS_pkey_mprotect(addr: *mut c_void, bytes: size_t, prot: c_int,
             key: c_int) -> c_int;
+        remap_file_pages = SYS_remap_file_pages(addr: *mut c_void, bytes: size_t, prot: c_int,
+            page: size_t, flags: c_int) -> c_int;
         msync = SYS_msync(addr: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
         madvise = SYS_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
         mlock = SYS_mlock(addr: *const c_void, bytes: size_t) -> c_int;
         mlock2 = SYS_mlock2(addr: *const c_void, bytes: size_t, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;
+        unshare = SYS_unshare(flags: c_int) -> c_int;
         prctl = SYS_prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
         execve = SYS_execve(path: *const c_char, argv: Argv, env: Argv) -> c_int;
         execveat = SYS_execveat(dir: c_int, path: *const c_char, argv: Argv, env: Argv,
@@ -279,4 +282,23 @@ pub(crate) fn vfork_address() -> *mut c_void {
 pub(crate) fn clone_address() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
     address(&PLACE, c"clone")
+}
+
+/// Where the real `dlopen` is. Where libc has none, and no library brings one, nothing is loaded.
+pub(crate) fn dlopen_address() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    or_nothing(address(&PLACE, c"dlopen"))
+}
+
+/// Where the real `dlmopen` is, as [`dlopen_address`].
+pub(crate) fn dlmopen_address() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    or_nothing(address(&PLACE, c"dlmopen"))
+}
+
+fn or_nothing(found: *mut c_void) -> *mut c_void {
+    extern "C" fn nothing() -> *mut c_void {
+        core::ptr::null_mut()
+    }
+    if found.is_null() { nothing as *mut c_void } else { found }
 }

@@ -3,10 +3,11 @@
 use crate::{
     allocation, environment, files, fork, heap, locks, raw_call, real, state, stdio, table, wide,
 };
+use libc::{c_char, c_int};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
-static START: extern "C" fn() = start;
+static START: extern "C" fn(c_int, Strings, Strings) = start;
 
 #[used]
 #[unsafe(link_section = ".fini_array")]
@@ -17,13 +18,19 @@ extern "C" fn end() {
     locks::before_end();
 }
 
-/// The constructor. Everything stays plain unless `pagekeeper run` says where the manager is.
-extern "C" fn start() {
+type Strings = *const *const c_char;
+
+/// The constructor, which glibc gives what `main` gets. Everything stays plain unless `pagekeeper run`
+/// says where the manager is.
+///
+/// It is the first of all (`build.rs`), libc's own included: of libc it may use what needs no
+/// constructor, and not `environ`.
+extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     real::resolve();
     allocation::resolve();
     // A program with more rights than its user must not hear of a stranger's manager.
     // SAFETY: reads the auxiliary vector.
-    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read() {
+    if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read(env) {
         return;
     }
     if raw_call!(libc::SYS_getpid) <= 0 || !table::allocate() || !state::allocate() {

@@ -48,6 +48,8 @@ pub(crate) struct State {
     pub(crate) number: AtomicU32,
     /// Held while mappings for [`crate::direct`] are made and dropped.
     pub(crate) mapping: Lock,
+    /// Held while the limit of descriptors is raised; see [`crate::room`].
+    pub(crate) limit: Lock,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
     /// Held while mappings are taken over that were made while the manager stood by.
@@ -203,8 +205,23 @@ pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
     crate::real::vfork_address()
 }
 
-/// [`before_sharing`] in front of `clone`; returns where the real one is.
-pub(crate) extern "C" fn before_clone() -> *mut libc::c_void {
+/// A child with these flags of `clone(2)` is about to be made: one that shares the memory and not the
+/// table of descriptors, and does so while its parent goes on, has another table with the same numbers.
+pub(crate) fn sharing_memory(flags: usize) {
+    let kind = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
+    if flags as libc::c_int & kind == libc::CLONE_VM {
+        table::set_differ();
+    }
+}
+
+/// [`before_sharing`] in front of `clone`, whose first arguments these are; returns where the real one
+/// is.
+pub(crate) extern "C" fn before_clone(
+    _main: usize,
+    _stack: usize,
+    flags: usize,
+) -> *mut libc::c_void {
     before_sharing();
+    sharing_memory(flags);
     crate::real::clone_address()
 }

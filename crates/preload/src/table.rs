@@ -4,7 +4,7 @@ use crate::delayed::OpenPages;
 use crate::frames::Frames;
 use crate::overwrite;
 use crate::raw;
-use core::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{CELLS, SLOT_ACTIVE, Slot};
 
@@ -291,6 +291,38 @@ pub(crate) fn storable(fd: c_int) -> Option<(Entry, bool)> {
     (value & STORABLE != 0).then(found)
 }
 
+/// Threads of this process have tables of descriptors of their own. This library has one, so it says no
+/// more than which numbers may be of managed files: each call asks the kernel.
+static DIFFER: AtomicBool = AtomicBool::new(false);
+
+/// Whether the same number may be another file in another thread.
+#[inline(always)]
+pub(crate) fn differ() -> bool {
+    DIFFER.load(Ordering::Relaxed)
+}
+
+/// From now on the same number may be another file in another thread.
+pub(crate) fn set_differ() {
+    DIFFER.store(true, Ordering::SeqCst);
+    share_all();
+    // So calls on the fast way need not ask.
+    for (fd, _) in entries(0, u32::MAX) {
+        word(fd).inspect(distrust);
+    }
+}
+
+/// Who entered a word looks whether its marks may stay.
+fn distrust(word: &&AtomicU64) {
+    if DIFFER.load(Ordering::SeqCst) {
+        word.fetch_and(!(READABLE | MARKS), Ordering::SeqCst);
+    }
+}
+
+/// The entry of a descriptor, if it is the same file's in all threads.
+pub(crate) fn get_sure(fd: c_int) -> Option<Entry> {
+    get(fd).filter(|_| !differ())
+}
+
 /// Whether another process may have a descriptor, too, or another descriptor its offset.
 pub(crate) fn may_be_shared(fd: c_int) -> bool {
     word(fd).is_none_or(|word| word.load(Ordering::SeqCst) & EXCLUSIVE == 0)
@@ -328,12 +360,13 @@ pub(crate) fn share_all() {
 
 /// Writes to a descriptor may be stored in memory, if it is still what it was.
 pub(crate) fn set_storable(fd: c_int, entry: Entry) {
-    if let Some(word) = word(fd) {
+    if let Some(word) = word(fd).filter(|_| !differ()) {
         let mark = |known| {
             let new = known | STORABLE;
             word.compare_exchange(known, new, Ordering::SeqCst, Ordering::Relaxed)
         };
         let _ = mark(entry.0).or_else(|_| mark(entry.0 | EXCLUSIVE));
+        distrust(&word);
     }
 }
 
@@ -383,7 +416,17 @@ pub(crate) fn set_short(fd: c_int, unshown: Unshown, cell: u32) {
 /// Enters a descriptor that has been shown; with no entry, calls on it are the kernel's. False if it
 /// is something else by now.
 pub(crate) fn replace_unshown(fd: c_int, unshown: Unshown, entry: Option<Entry>) -> bool {
+    if entry.is_none() && differ() {
+        // In another thread it may be something else.
+        return true;
+    }
     exchange(fd, unshown.0, entry)
+}
+
+/// The table word of a descriptor that was known and is not any more.
+fn nothing(fd: c_int) -> u64 {
+    // In another thread it may be known still.
+    if DIFFER.load(Ordering::SeqCst) { Unshown::new(fd).0 } else { 0 }
 }
 
 fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
@@ -392,12 +435,16 @@ fn exchange(fd: c_int, known: u64, entry: Option<Entry>) -> bool {
     count.inspect(|count| {
         count.fetch_add(1, Ordering::AcqRel);
     });
-    let value = entry.map_or(0, |entry| entry.0);
+    let value = entry.map_or_else(|| nothing(fd), |entry| entry.0);
     let replaced = word(fd).is_some_and(|word| {
         let replace =
             |known| word.compare_exchange(known, value, Ordering::AcqRel, Ordering::Relaxed);
         let marks = [0, STORABLE, EXCLUSIVE, MARKS];
-        marks.into_iter().any(|marks| replace(known | marks).is_ok())
+        let replaced = marks.into_iter().any(|marks| replace(known | marks).is_ok());
+        if entry.is_some() {
+            distrust(&word);
+        }
+        replaced
     });
     if !replaced && let Some(entry) = entry {
         drop_count(entry);
@@ -431,7 +478,9 @@ pub(crate) fn set(fd: c_int, entry: Entry) -> Option<Entry> {
     if let Some(file) = slot_file(entry.slot()) {
         file.descriptors.fetch_add(1, Ordering::AcqRel);
     }
-    Entry::of(word.swap(entry.0, Ordering::AcqRel))
+    let before = Entry::of(word.swap(entry.0, Ordering::SeqCst));
+    distrust(&word);
+    before
 }
 
 /// Enters a descriptor in place of what is known of it; with no entry, calls on it are the kernel's.
@@ -446,7 +495,11 @@ pub(crate) fn replace(fd: c_int, old: Entry, new: Option<Entry>) -> bool {
 
 /// Forgets a descriptor, and returns its entry if it has one. The caller [`drop_count`]s that.
 pub(crate) fn clear(fd: c_int) -> Option<Entry> {
-    Entry::of(word(fd)?.swap(0, Ordering::AcqRel))
+    let word = word(fd)?;
+    if word.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    Entry::of(word.swap(nothing(fd), Ordering::AcqRel))
 }
 
 /// One descriptor less on the entry's file; returns how many are left in this process.

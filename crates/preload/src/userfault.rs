@@ -4,7 +4,7 @@
 use crate::connection::{ask_with, note};
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
-use crate::{environment, fork, guard, raw_call};
+use crate::{environment, fork, guard, raw_call, room};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{HELLO_FORKED, Op, PAGE_BYTES, Request};
@@ -71,6 +71,11 @@ fn needed() -> u64 {
 /// The manager finds its way without these.
 const WANTED: u64 = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_THREAD_ID;
 
+/// Whether it has none, and will have none.
+pub(crate) fn is_refused(state: &State) -> bool {
+    state.userfault.load(Ordering::Acquire) == REFUSED
+}
+
 /// Sees to it that the manager has this process's userfaultfd; false if that cannot be.
 pub(crate) fn ensure(state: &State) -> bool {
     match state.userfault.load(Ordering::Acquire) {
@@ -81,19 +86,55 @@ pub(crate) fn ensure(state: &State) -> bool {
     let _held = SignalsHeld::new();
     let _lock = state.set_up.lock();
     if state.userfault.load(Ordering::Acquire) == NONE {
-        let done = set_up(state);
-        if let Err(what) = done {
-            note(state, what);
+        match set_up(state) {
+            Ok(()) => state.userfault.store(SENT, Ordering::Release),
+            Err(Lack::ForGood(what)) => {
+                note(state, what);
+                state.userfault.store(REFUSED, Ordering::Release);
+            }
+            Err(Lack::ForNow(what)) => {
+                if !TOLD.swap(true, Ordering::Relaxed) {
+                    note(state, what);
+                }
+            }
         }
-        state.userfault.store(if done.is_ok() { SENT } else { REFUSED }, Ordering::Release);
     }
     state.userfault.load(Ordering::Acquire) == SENT
 }
 
-fn set_up(state: &State) -> Result<(), &'static [u8]> {
+/// Why the manager has no userfaultfd of this process.
+enum Lack {
+    /// It will have none.
+    ForGood(&'static [u8]),
+    /// Something was used up: the next mapping tries again.
+    ForNow(&'static [u8]),
+}
+
+/// That something was used up.
+static TOLD: AtomicBool = AtomicBool::new(false);
+
+impl Lack {
+    /// By an error, which is something used up, or else for good with this reason.
+    fn of(errno: isize, otherwise: &'static [u8]) -> Lack {
+        match -errno as c_int {
+            libc::EMFILE => {
+                Lack::ForNow(b"no userfaultfd for now: this program has no descriptor left")
+            }
+            libc::ENFILE => {
+                Lack::ForNow(b"no userfaultfd for now: the system has no open file left")
+            }
+            libc::ENOMEM => Lack::ForNow(b"no userfaultfd for now: there is no memory for it"),
+            // Nothing could be asked for want of a descriptor.
+            libc::EIO => Lack::ForNow(b"no userfaultfd for now: the manager cannot be asked"),
+            _ => Lack::ForGood(otherwise),
+        }
+    }
+}
+
+fn set_up(state: &State) -> Result<(), Lack> {
     let by_hand = environment::user_mode_only();
     if by_hand && !fork::is_followed() {
-        return Err(b"mappings pass through: forks cannot be followed");
+        return Err(Lack::ForGood(b"mappings pass through: forks cannot be followed"));
     }
     let (fd, agreed) = create(state)?;
     let result = if by_hand {
@@ -109,30 +150,34 @@ fn set_up(state: &State) -> Result<(), &'static [u8]> {
     result
 }
 
-fn send(state: &State, fd: c_int, agreed: Agreed, probe: usize) -> Result<(), &'static [u8]> {
+fn send(state: &State, fd: c_int, agreed: Agreed, probe: usize) -> Result<(), Lack> {
     let mut request = Request::new(Op::Userfault);
     (request.a, request.b) = (probe as u64, agreed.features);
     request.c = u64::from(agreed.by_manager);
+    const REFUSED: &[u8] = b"mappings pass through: the manager refused the userfaultfd";
     ask_with(state, &request, &[], fd)
         .map(|_| ())
-        .map_err(|_| b"mappings pass through: the manager refused the userfaultfd".as_slice())
+        .map_err(|errno| Lack::of(errno as isize, REFUSED))
 }
 
 /// The manager's side must exist before any range is registered, and the probe page before the
 /// manager hears of the userfaultfd.
-fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), &'static [u8]> {
+fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), Lack> {
+    const NO_PROBE: &[u8] = b"mappings pass through: the manager gave no probe page";
+    const NO_PAGE: &[u8] = b"mappings pass through: the probe page cannot be mapped";
     let (_, memfd) = ask_with(state, &Request::new(Op::Probe), &[], -1)
-        .map_err(|_| b"mappings pass through: the manager gave no probe page".as_slice())?;
+        .map_err(|errno| Lack::of(errno as isize, NO_PROBE))?;
     let bytes = PAGE_BYTES as usize;
     let page = raw::mmap(0, bytes, libc::PROT_NONE, libc::MAP_SHARED, memfd, 0);
     raw::close(memfd);
     if page < 0 {
-        return Err(b"mappings pass through: the probe page cannot be mapped");
+        return Err(Lack::of(page, NO_PAGE));
     }
     let sent = send(state, fd, agreed, page as usize);
     if sent.is_err() || raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) < 0 {
         raw::munmap(page as usize, bytes);
-        return sent.and(Err(b"mappings pass through: the probe page cannot be read"));
+        return sent
+            .and(Err(Lack::ForGood(b"mappings pass through: the probe page cannot be read")));
     }
     PROBE.store(page as usize, Ordering::Release);
     Ok(())
@@ -144,21 +189,25 @@ fn open(state: &State) -> c_int {
     if user_mode_only {
         flags |= USER_MODE_ONLY;
     }
-    let fd = raw_call!(libc::SYS_userfaultfd, flags);
-    if fd >= 0 || user_mode_only {
+    let fd = room::with(state, || raw_call!(libc::SYS_userfaultfd, flags));
+    let is_used_up = matches!(-fd as c_int, libc::EMFILE | libc::ENFILE | libc::ENOMEM);
+    if fd >= 0 || user_mode_only || is_used_up {
         return fd as c_int;
     }
     let path = c"/dev/userfaultfd".as_ptr();
-    let own = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC);
+    let own = room::with(state, || {
+        raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, libc::O_RDWR | libc::O_CLOEXEC)
+    });
     // A program that root started and that is another user's by now may not open it; the manager may.
     let device = match own {
         0.. => own as c_int,
         _ => match ask_with(state, &Request::new(Op::UserfaultDevice), &[], -1) {
             Ok((_, device)) if device >= 0 => device,
+            Err(errno) if matches!(-errno, libc::EMFILE | libc::EIO) => return errno,
             _ => return fd as c_int,
         },
     };
-    let fd = raw_call!(libc::SYS_ioctl, device, IOCTL_NEW, flags);
+    let fd = room::with(state, || raw_call!(libc::SYS_ioctl, device, IOCTL_NEW, flags));
     raw::close(device);
     fd as c_int
 }
@@ -177,14 +226,14 @@ fn handshake(fd: c_int, features: u64) -> Result<u64, isize> {
 }
 
 /// A userfaultfd, and what it is to report.
-fn create(state: &State) -> Result<(c_int, Agreed), &'static [u8]> {
+fn create(state: &State) -> Result<(c_int, Agreed), Lack> {
     const REFUSED: &[u8] = b"mappings pass through: userfaultfd is not permitted to this program \
         (run as root, grant CAP_SYS_PTRACE or access to /dev/userfaultfd)";
     const TOO_OLD: &[u8] = b"mappings pass through: this kernel's userfaultfd lacks features";
     let all = needed() | WANTED;
     let fd = open(state);
     if fd < 0 {
-        return Err(REFUSED);
+        return Err(Lack::of(fd as isize, REFUSED));
     }
     let first = handshake(fd, all);
     if first.is_ok() {
@@ -195,6 +244,10 @@ fn create(state: &State) -> Result<(c_int, Agreed), &'static [u8]> {
     let by_manager = first == Err(-libc::EPERM as isize);
     // Unknown features are refused as a whole: ask a throw-away descriptor what there is.
     let asked = open(state);
+    if asked < 0 {
+        raw::close(fd);
+        return Err(Lack::of(asked as isize, REFUSED));
+    }
     let known = handshake(asked, 0);
     raw::close(asked);
     let features = known.unwrap_or(0) & all;
@@ -203,7 +256,7 @@ fn create(state: &State) -> Result<(c_int, Agreed), &'static [u8]> {
         return Ok((fd, Agreed { features, by_manager }));
     }
     raw::close(fd);
-    Err(TOO_OLD)
+    Err(Lack::ForGood(TOO_OLD))
 }
 
 /// In a forked child of a process whose userfaultfd the manager has: a fault on the inherited

@@ -1,12 +1,15 @@
 //! Unmodified programs under `pagekeeper run`, end to end. One program for all of these tests: what
 //! they share is compiled and linked once. C programs that they run are in `c`.
 
+mod cplusplus;
+mod descriptors;
 mod dropped;
 mod faults;
 mod heap;
 mod heap_traces;
 mod kill;
 mod letgo;
+mod mappings;
 mod memory;
 mod mixes;
 mod mounts;

@@ -119,6 +119,9 @@ export! {
             // Nothing is closed now, and ours are so already.
             return real::close_range(first, last, flags);
         }
+        if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
+            files::unsharing(libc::CLONE_FILES);
+        }
         ret(files::close_range(first, last, |first, last| {
             match real::close_range(first, last, flags) {
                 -1 => -raw::errno() as isize,

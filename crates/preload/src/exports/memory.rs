@@ -85,6 +85,16 @@ export! {
 }
 
 export! {
+    as remap_file_pages;
+    fn (addr: *mut c_void, bytes: size_t, prot: c_int, page: size_t, flags: c_int) -> c_int {
+        match mapping::may_reorder(addr as usize, bytes) {
+            Ok(()) => real::remap_file_pages(addr, bytes, prot, page, flags),
+            Err(errno) => ret(errno) as c_int,
+        }
+    }
+}
+
+export! {
     as msync;
     fn (addr: *mut c_void, bytes: size_t, flags: c_int) -> c_int {
         match mapping::msync(addr as usize, bytes, flags) {

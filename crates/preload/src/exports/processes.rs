@@ -179,6 +179,14 @@ export! {
     }
 }
 
+export! {
+    as unshare;
+    fn (flags: c_int) -> c_int {
+        files::unsharing(flags);
+        real::unshare(flags)
+    }
+}
+
 macro_rules! vfork {
     ($($name:ident),*) => {$(
         /// Returns twice from one frame, so it may only jump to the real one; before that, the

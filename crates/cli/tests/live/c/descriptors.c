@@ -1,0 +1,133 @@
+// Tables of descriptors: full ones, and threads that have their own.
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { BYTES = 1 << 20, PAGE = 4096 };
+static char page[PAGE];
+
+static void check(int right, const char *what) {
+    if (right) return;
+    printf("%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static struct rlimit limit(void) {
+    struct rlimit limit;
+    check(!getrlimit(RLIMIT_NOFILE, &limit), "getrlimit");
+    return limit;
+}
+
+// No descriptor is left; `hard` says that the limit cannot be raised either.
+static int fill(int hard) {
+    struct rlimit low = limit();
+    low.rlim_cur = 64;
+    if (hard) low.rlim_max = 64;
+    check(!setrlimit(RLIMIT_NOFILE, &low), "setrlimit");
+    int fd, last = -1;
+    while ((fd = dup(0)) >= 0) last = fd;
+    check(errno == EMFILE && last > 0, "dup");
+    return last;
+}
+
+static char *map(int fd) { return mmap(0, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0); }
+
+static void works(int fd, char *at) {
+    check(at != MAP_FAILED, "mmap");
+    for (int i = 0; i < BYTES; i += PAGE) check(at[i] == 'a', "content");
+    for (int i = 0; i < BYTES; i += PAGE) at[i] = 'b';
+    for (int i = 0; i < BYTES; i += PAGE) check(pread(fd, page, 1, i) == 1 && page[0] == 'b', "pread");
+    for (int i = 0; i < BYTES; i += PAGE) check(pwrite(fd, "a", 1, i) == 1 && at[i] == 'a', "pwrite");
+    check(!munmap(at, BYTES), "munmap");
+}
+
+// What the kernel's mmap would do while the table is full: nothing of it needs a descriptor.
+static void full(const char *name) {
+    int fd = open(name, O_RDWR);
+    check(pread(fd, page, 1, 0) == 1, "pread");
+    fill(0);
+    for (int i = 0; i < 3; i++) works(fd, map(fd));
+    check(limit().rlim_cur == 64 && dup(0) < 0 && errno == EMFILE, "the limit is what it was");
+}
+
+// The same where the limit cannot be raised: an error then, and all as ever afterwards.
+static void moment(const char *name) {
+    int fd = open(name, O_RDWR);
+    int last = fill(1);
+    for (int i = 0; i < 10; i++) check(pread(fd, page, 1, i * PAGE) == 1, "pread");
+    for (int i = 0; i < 10; i++) check(pwrite(fd, "a", 1, i * PAGE) == 1, "pwrite");
+    char *at = map(fd);
+    if (at != MAP_FAILED) munmap(at, BYTES);
+    else printf("mmap: %s\n", strerror(errno));
+    for (int i = fd + 1; i <= last; i++) close(i);
+    works(fd, map(fd));
+}
+
+static pthread_barrier_t barrier;
+static const char *kind;
+
+// A thread that has the same number for another file, and does to it what it likes.
+static void *apart(void *argument) {
+    int fd = *(int *)argument;
+    if (!strcmp(kind, "unshare")) check(!unshare(CLONE_FILES), "unshare");
+    if (!strcmp(kind, "syscall")) check(!syscall(SYS_unshare, CLONE_FILES), "SYS_unshare");
+    if (!strcmp(kind, "range")) check(!syscall(SYS_close_range, 900, 900, 2), "close_range");
+    int other = open("other", O_RDWR);
+    if (!strcmp(kind, "close")) {
+        check(!unshare(CLONE_FILES), "unshare");
+        check(!close(fd), "close");
+    } else {
+        check(dup2(other, fd) == fd, "dup2");
+        for (int i = 0; i < 12; i++) check(pread(fd, page, PAGE, 0) == PAGE && page[0] == 'o', "other");
+    }
+    pthread_barrier_wait(&barrier);
+    pthread_barrier_wait(&barrier);
+    if (strcmp(kind, "close")) {
+        check(pwrite(fd, "O", 1, PAGE) == 1, "pwrite other");
+        for (int i = 0; i < 12; i++) check(pread(fd, page, PAGE, PAGE) == PAGE && page[0] == 'O', "other");
+    }
+    return 0;
+}
+
+static void threads(const char *name) {
+    static char mine[PAGE];
+    int fd = open(name, O_RDWR);
+    char *at = map(fd);
+    check(at != MAP_FAILED, "mmap");
+    for (int i = 0; i < 12; i++) check(pread(fd, mine, PAGE, 0) == PAGE, "pread");
+    at[0] = 'm';
+    pthread_barrier_init(&barrier, 0, 2);
+    pthread_t thread;
+    pthread_create(&thread, 0, apart, &fd);
+    pthread_barrier_wait(&barrier);
+    for (int i = 0; i < 12; i++)
+        check(pread(fd, mine, PAGE, 0) == PAGE && mine[0] == 'm', "the same file");
+    check(pwrite(fd, "w", 1, 2 * PAGE) == 1 && at[2 * PAGE] == 'w', "a write");
+    pthread_barrier_wait(&barrier);
+    pthread_join(thread, 0);
+    for (int i = 0; i < 12; i++)
+        check(pread(fd, mine, PAGE, PAGE) == PAGE && mine[0] == 'a', "the same file later");
+    at[5 * PAGE] = 'l';
+    check(pread(fd, mine, 1, 5 * PAGE) == 1 && mine[0] == 'l', "a store");
+    check(!close(fd), "close");
+}
+
+int main(int count, char **argument) {
+    check(count > 2, "arguments");
+    if (!strcmp(argument[1], "full")) full(argument[2]);
+    if (!strcmp(argument[1], "moment")) moment(argument[2]);
+    if (count > 3) kind = argument[3], threads(argument[2]);
+    puts("ok");
+    return 0;
+}

@@ -1,0 +1,73 @@
+// What is stored through mappings, and others than the program's own calls.
+#define _GNU_SOURCE
+#ifdef LIBRARY
+const char marker[64] = "MARKER-OLD";
+const char *get(void) { return marker; }
+#else
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static void check(int right, const char *what) {
+    if (right) return;
+    printf("%s: %s\n", what, strerror(errno));
+    exit(1);
+}
+
+static char *map(const char *name, size_t *bytes) {
+    struct stat stat;
+    int fd = open(name, O_RDWR);
+    check(fd >= 0 && !fstat(fd, &stat), name);
+    *bytes = stat.st_size;
+    char *at = mmap(0, *bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(at != MAP_FAILED, "mmap");
+    close(fd);
+    return at;
+}
+
+// A library is changed through a mapping and loaded: by another name, or in another namespace.
+static void load(const char *name, int apart) {
+    size_t bytes;
+    char *at = map(name, &bytes);
+    char *marker = memmem(at, bytes, "MARKER-OLD", 10);
+    check(marker != 0, "the marker");
+    memcpy(marker, "MARKER-NEW", 10);
+    check(!munmap(at, bytes), "munmap");
+    void *library = apart ? dlmopen(LM_ID_NEWLM, name, RTLD_NOW) : dlopen(name, RTLD_NOW);
+    if (!library) printf("%s\n", dlerror()), exit(1);
+    const char *(*get)(void) = dlsym(library, "get");
+    puts(get());
+}
+
+// Pages of a file in another order: none of what is stored may be lost.
+static void remap(const char *name, int by_number) {
+    size_t bytes;
+    char *at = map(name, &bytes), *other = map(name, &bytes);
+    at[0] = 'x';
+    int done = by_number ? syscall(SYS_remap_file_pages, at, 4 * 4096, 0, 100, 0)
+                         : remap_file_pages(at, 4 * 4096, 0, 100, 0);
+    int first = done ? 0 : 100;
+    for (int i = 0; i < 4; i++) {
+        check(at[i * 4096] == (first + i ? 'a' + (first + i) % 26 : 'x'), "content");
+        at[i * 4096 + 1] = 's';
+        check(other[(first + i) * 4096 + 1] == 's', "a store");
+    }
+    printf("%s\n", done ? strerror(errno) : "ok");
+}
+
+int main(int count, char **argument) {
+    check(count > 2, "arguments");
+    if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
+    if (!strcmp(argument[1], "dlmopen")) load(argument[2], 1);
+    if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
+    if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
+    return 0;
+}
+#endif

@@ -1,0 +1,60 @@
+//! Tables of descriptors: full ones, and threads that have their own.
+
+use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish};
+
+fn check(mode: &str, budget: &Budget) -> Finished {
+    check_of(mode, "", budget)
+}
+
+fn check_of(mode: &str, kind: &str, budget: &Budget) -> Finished {
+    let place = Scratch::new(&format!("{mode}-{kind}"));
+    place.put("file", vec![b'a'; 1 << 20]);
+    place.put("other", vec![b'o'; 1 << 20]);
+    let program = compiled("descriptors.c", &["-pthread"], "descriptors");
+    let mut command = command(&place, Some(budget), program);
+    command.args([mode, "file"]);
+    if !kind.is_empty() {
+        command.arg(kind);
+    }
+    finish(&place, &mut command, b"", LIMIT).ok()
+}
+
+/// The kernel's `mmap` takes no descriptor, and ours one for a moment: while a program had none left,
+/// mappings of managed files were refused.
+#[test]
+fn a_program_without_free_descriptors_maps_files() {
+    if !runs::ready() {
+        return;
+    }
+    let done = check("full", &Budget::kib(256)).pressed();
+    assert_eq!(done.text(), "ok\n");
+    assert_eq!(done.managed_files(), 1);
+}
+
+/// A userfaultfd that could not be made for want of a descriptor was never asked for again: every
+/// mapping of a managed file was refused as long as the process lived.
+#[test]
+fn a_moment_without_descriptors_passes() {
+    if !runs::ready() {
+        return;
+    }
+    let done = check("moment", &Budget::kib(256)).pressed();
+    assert_eq!(done.text(), "mmap: Too many open files\nok\n");
+    assert!(done.notes().contains("no descriptor left"), "{}", done.notes());
+    assert!(!done.stderr.contains("not permitted"), "{}", done.stderr);
+}
+
+/// The library has one table of descriptors, and a thread may have its own: another's descriptor of the
+/// same number was read as the file that it was in the first.
+#[test]
+fn threads_may_have_descriptors_of_their_own() {
+    if !runs::ready() {
+        return;
+    }
+    for kind in ["unshare", "syscall", "range", "close"] {
+        for kib in [256, 8192] {
+            check_of("threads", kind, &Budget::kib(kib));
+            check_of("threads", kind, &Budget::kib(kib).delay_writes());
+        }
+    }
+}

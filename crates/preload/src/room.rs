@@ -1,0 +1,69 @@
+//! Room for descriptors of ours where the program has used up its own.
+//!
+//! The kernel's `mmap` needs no descriptor, and ours needs one for a moment. So where the soft limit is
+//! in the way (RLIMIT_NOFILE), it is raised to the hard one for that moment. Another thread that opens
+//! something just then gets a descriptor above the limit, where it would have got an error: a descriptor
+//! kept in reserve would be no help, since it frees its own number only, which lies above a limit that
+//! the program lowered meanwhile.
+
+use crate::raw::{self, LockGuard};
+use crate::raw_call;
+use crate::state::State;
+use libc::{c_int, rlimit};
+
+/// The limit is raised as long as this exists. Signals are held.
+pub(crate) struct Room<'a> {
+    was: rlimit,
+    _lock: LockGuard<'a>,
+}
+
+fn limit() -> rlimit {
+    let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
+    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
+    limit
+}
+
+fn set(limit: &rlimit) -> bool {
+    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, core::ptr::from_ref(limit), 0) >= 0
+}
+
+/// Whether there is none for one more; `fd` is any descriptor.
+pub(crate) fn is_lacking(fd: c_int) -> bool {
+    let copy = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);
+    if copy >= 0 {
+        raw::close(copy as c_int);
+    }
+    // Of such a call EINVAL says that the limit is 0.
+    matches!(-copy as c_int, libc::EMFILE | libc::EINVAL)
+}
+
+/// Makes room; none if the hard limit is reached, too.
+pub(crate) fn make(state: &State) -> Option<Room<'_>> {
+    let lock = state.limit.lock();
+    let was = limit();
+    let raised = rlimit { rlim_cur: was.rlim_max, ..was };
+    (was.rlim_cur < was.rlim_max && set(&raised)).then_some(Room { was, _lock: lock })
+}
+
+impl Drop for Room<'_> {
+    fn drop(&mut self) {
+        let now = limit();
+        // Another one is the program's, set meanwhile.
+        if now.rlim_cur == self.was.rlim_max && now.rlim_max == self.was.rlim_max {
+            set(&self.was);
+        }
+    }
+}
+
+/// Makes a call that opens a descriptor or gives a negated errno, and once more with room if it lacked
+/// that.
+pub(crate) fn with(state: &State, call: impl Fn() -> isize) -> isize {
+    let result = call();
+    if result != -libc::EMFILE as isize {
+        return result;
+    }
+    match make(state) {
+        Some(_room) => call(),
+        None => result,
+    }
+}
