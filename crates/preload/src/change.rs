@@ -127,7 +127,7 @@ fn with_descriptor<R>(
 /// Before a file's times are set by a descriptor: what is stored in it and written back later would make
 /// it younger again.
 pub(crate) fn before_times(fd: c_int) {
-    if table::is_plain(fd) || table::get(fd).is_some_and(overwrite::is_clean) {
+    if table::is_plain(fd) || table::get_sure(fd).is_some_and(overwrite::is_clean) {
         return;
     }
     if let Some(file) = files::managed(fd) {
