@@ -33,7 +33,7 @@ use pagekeeper_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
 
@@ -48,6 +48,8 @@ pub struct Manager {
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
+    /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
+    arriving: AtomicU32,
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
@@ -103,6 +105,7 @@ impl Manager {
             watches: Watches::new().ok(),
             clients: Mutex::new(HashMap::new()),
             connections: AtomicU32::new(1),
+            arriving: AtomicU32::new(0),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
             using: RwLock::new(()),
@@ -256,16 +259,49 @@ impl Manager {
         self.register(space, range, region)
     }
 
-    /// Whether any process may still use managed files.
+    /// Whether any process may still use managed files, or is about to.
     pub(crate) fn in_use(&self) -> bool {
         let port = self.engine.port();
-        !self.clients.lock().expect("lock").is_empty()
+        // In this order: who arrives is a client before it has arrived.
+        self.is_awaited()
+            || !self.clients.lock().expect("lock").is_empty()
             || self.forks.are_under_way()
             || self.heaps.are_awaited()
             || port
                 .space_numbers()
                 .into_iter()
                 .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
+    }
+
+    /// Whether there is a connection of which nobody knows yet whose it is.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.arriving.load(Ordering::SeqCst) > 0
+    }
+
+    /// From here on nothing becomes managed, unless somebody still uses what is: false then. To be
+    /// called by who accepts connections.
+    pub(crate) fn close_unless_used(&self) -> bool {
+        let _one = self.activating.lock().expect("lock");
+        let is_used = self.in_use();
+        self.slots.lock().expect("lock").closed = !is_used;
+        !is_used
+    }
+}
+
+/// A connection that was accepted and is not a client's yet. Who made it may be about to use managed
+/// files: the run does not end meanwhile.
+pub(crate) struct Arriving(pub(crate) Arc<Manager>);
+
+impl Arriving {
+    pub(crate) fn at(manager: &Arc<Manager>) -> Arriving {
+        manager.arriving.fetch_add(1, Ordering::SeqCst);
+        Arriving(manager.clone())
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        self.0.arriving.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
@@ -308,6 +344,8 @@ impl Hands for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagekeeper_sys::socket::{Connection, Listener};
+    use zerocopy::IntoBytes;
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
@@ -329,5 +367,53 @@ mod tests {
             budget,
         );
         Manager::new(engine, Selection::new(&[], min_size_bytes).unwrap(), [0; 16]).unwrap()
+    }
+
+    pub(super) fn hello(secret: [u8; 16]) -> wire::Request {
+        let secret = u128::from_be_bytes(secret);
+        let mut hello = wire::Request::new(wire::Op::Hello);
+        hello.a = u64::from(wire::VERSION);
+        (hello.b, hello.c) = ((secret >> 64) as u64, secret as u64);
+        hello
+    }
+
+    fn listener(name: &str) -> (Listener, String) {
+        let name = format!("pagekeeper-test-{name}-{}", std::process::id());
+        (Listener::bind(name.as_bytes(), true).unwrap(), name)
+    }
+
+    fn until(done: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The run ended under a process whose connection was accepted and not greeted yet, when the program
+    /// ended in that moment: what it then stored was lost.
+    #[test]
+    fn a_run_does_not_end_under_who_connects() {
+        let manager = manager();
+        let (listener, name) = listener("arriving");
+        assert!(!manager.in_use());
+        let client = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener));
+        assert!(manager.in_use() && !manager.close_unless_used());
+
+        client.send(hello([0; 16]).as_bytes(), None).unwrap();
+        client.recv(&mut [0; size_of::<wire::Reply>()]).unwrap().unwrap();
+        until(|| !manager.is_awaited());
+        assert!(manager.in_use() && !manager.close_unless_used());
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        assert!(opened(&manager, &file).is_some(), "it goes on as before");
+
+        drop(client);
+        until(|| !manager.in_use());
+        assert!(manager.close_unless_used());
+        let late = tempfile::tempfile().unwrap();
+        late.set_len(PAGE_BYTES).unwrap();
+        assert_eq!(opened(&manager, &late), None);
     }
 }

@@ -1,7 +1,7 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
 use crate::change::NO_BYTES;
-use crate::manager::{Client, Manager, Rights};
+use crate::manager::{Arriving, Client, Manager, Rights};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::spaces::{Region, Space};
 use crate::transfer::Change;
@@ -67,12 +67,12 @@ impl Manager {
                 Ok(None) => return true,
                 Err(_) => return false,
             };
-            let manager = self.clone();
+            let arriving = Arriving::at(self);
             let number = self.connections.fetch_add(1, Ordering::Relaxed);
             let thread = std::thread::Builder::new()
                 .name("pk-client".into())
                 .stack_size(256 << 10)
-                .spawn(move || serve(manager, socket, number));
+                .spawn(move || serve(arriving, socket, number));
             if thread.is_err() {
                 self.note("a program's connection was refused: no more threads");
             }
@@ -80,7 +80,8 @@ impl Manager {
     }
 }
 
-fn serve(manager: Arc<Manager>, socket: socket::Connection, number: u32) {
+fn serve(arriving: Arriving, socket: socket::Connection, number: u32) {
+    let manager = arriving.0.clone();
     let Ok(peer) = socket.peer() else { return };
     let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
     let user = (peer.uid, peer.gid);
@@ -88,6 +89,7 @@ fn serve(manager: Arc<Manager>, socket: socket::Connection, number: u32) {
     let Ok(name) = connection.greet() else { return };
     let Some(image) = connection.manager.client_came(peer.pid, name, number) else { return };
     connection.image = image;
+    drop(arriving);
     if connection.welcome().is_ok() {
         connection.run();
     }
