@@ -489,6 +489,7 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
             }
         }
         manager.let_go();
+        manager.reserve.refill();
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");
         }

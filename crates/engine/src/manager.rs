@@ -2,9 +2,11 @@
 
 mod clients;
 mod files;
+mod reserve;
 mod witness;
 
 pub(crate) use clients::{Client, Rights};
+pub(crate) use reserve::is_shortage;
 pub use witness::Witness;
 
 use crate::board::Board;
@@ -23,19 +25,24 @@ use crate::slots::Slots;
 use crate::spaces::{Region, Space};
 use crate::standby::Standby;
 use crate::stats::PassedThrough;
+use crate::store::Store;
 use crate::work::{Work, Workers};
+use reserve::Reserve;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::memfd::Memfd;
-use pagekeeper_sys::process;
+use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::{Track, Userfault};
 use pagekeeper_wire as wire;
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
+
+/// Connections that a stranger may have before it is known whose they are.
+const STRANGERS_MAX: usize = 32;
 
 /// One run's manager.
 pub struct Manager {
@@ -50,6 +57,13 @@ pub struct Manager {
     pub(crate) connections: AtomicU32,
     /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
     arriving: AtomicU32,
+    /// Those of them that strangers made: user, number, and the connection.
+    strangers: Mutex<Vec<(u32, u32, Arc<Connection>)>>,
+    pub(crate) reserve: Reserve,
+    /// Set when a fork was not read, for lack of a descriptor.
+    pub(crate) starved: AtomicBool,
+    /// Spaces whose events nobody is told of yet.
+    pub(crate) unheard: Mutex<Vec<SpaceNo>>,
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
@@ -106,6 +120,10 @@ impl Manager {
             clients: Mutex::new(HashMap::new()),
             connections: AtomicU32::new(1),
             arriving: AtomicU32::new(0),
+            strangers: Mutex::default(),
+            reserve: Reserve::default(),
+            starved: AtomicBool::new(false),
+            unheard: Mutex::default(),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
             using: RwLock::new(()),
@@ -171,16 +189,19 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
-        self.call_crew()?;
-        self.tell(|witness| witness.space(userfault.as_fd()));
         let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
+        let no = self.engine.port().put_space(live.clone());
+        self.tell(|witness| witness.space(no, live.userfault.as_fd()));
         if pid != 0 {
-            let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
+            self.is_owned_by(no, &live, pid);
         }
         content.pid = pid;
-        let no = self.engine.port().put_space(live.clone());
         self.engine.open_space(no, content);
-        self.epoll.add(&live.userfault, u64::from(no), Interest::READ)?;
+        // Nobody's faults may be left to the kernel from here on, which answers them with zeros.
+        if self.epoll.add(&live.userfault, u64::from(no), Interest::READ).is_err() {
+            self.unheard.lock().expect("lock").push(no);
+        }
+        self.call_crew()?;
         Ok(no)
     }
 
@@ -212,22 +233,24 @@ impl Manager {
         len: u64,
         flags: i32,
         open_flags: i32,
-    ) -> Option<(OwnedFd, i32)> {
-        let live = self.engine.port().file(no)?;
+    ) -> Result<Option<(OwnedFd, i32)>, Errno> {
+        let Some(live) = self.engine.port().file(no) else { return Ok(None) };
         if !offset.is_multiple_of(PAGE_BYTES) || len == 0 {
-            return None;
+            return Ok(None);
         }
         self.look(no);
         self.tell_witness(no, false);
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
         if shared && may_write {
-            if !live.store()?.writable() {
-                return None;
+            if !live.store().is_some_and(Store::writable) {
+                return Ok(None);
             }
-            return Some((rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0).ok()?, libc::MAP_SHARED));
+            let memfd = self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))?;
+            return Ok(Some((memfd, libc::MAP_SHARED)));
         }
-        Some((live.memfd.reopen_read_only().ok()?, libc::MAP_PRIVATE))
+        let memfd = self.with_reserve(|| live.memfd.reopen_read_only())?;
+        Ok(Some((memfd, libc::MAP_PRIVATE)))
     }
 
     /// The memory that a file's pages are in, for a client that patches what it overwrites.
@@ -290,19 +313,45 @@ impl Manager {
 
 /// A connection that was accepted and is not a client's yet. Who made it may be about to use managed
 /// files: the run does not end meanwhile.
-pub(crate) struct Arriving(pub(crate) Arc<Manager>);
+pub(crate) struct Arriving {
+    pub(crate) manager: Arc<Manager>,
+    pub(crate) number: u32,
+}
 
 impl Arriving {
-    pub(crate) fn at(manager: &Arc<Manager>) -> Arriving {
+    /// A connection of this user's. Anybody may make them, and each takes a thread and a descriptor
+    /// until it is known whose it is: of strangers, the oldest are sent away.
+    pub(crate) fn at(manager: &Arc<Manager>, uid: u32, socket: &Arc<Connection>) -> Arriving {
         manager.arriving.fetch_add(1, Ordering::SeqCst);
-        Arriving(manager.clone())
+        let number = manager.connections.fetch_add(1, Ordering::Relaxed);
+        if !trusts(uid) {
+            let mut strangers = manager.strangers.lock().expect("lock");
+            let mut own = strangers.iter().filter(|(of, ..)| *of == uid);
+            let oldest = own.next().map(|(_, number, socket)| (*number, socket.clone()));
+            if own.count() + 1 >= STRANGERS_MAX
+                && let Some((oldest, socket)) = oldest
+            {
+                let _ = socket.shutdown();
+                strangers.retain(|(_, number, _)| *number != oldest);
+            }
+            strangers.push((uid, number, socket.clone()));
+        }
+        Arriving { manager: manager.clone(), number }
     }
 }
 
 impl Drop for Arriving {
     fn drop(&mut self) {
-        self.0.arriving.fetch_sub(1, Ordering::SeqCst);
+        let mut strangers = self.manager.strangers.lock().expect("lock");
+        strangers.retain(|(_, number, _)| *number != self.number);
+        drop(strangers);
+        self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
     }
+}
+
+/// Whether a user may do with a program's memory what the manager may: root, and the manager's own.
+pub(crate) fn trusts(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// The port's way back to the manager.
@@ -344,7 +393,7 @@ impl Hands for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagekeeper_sys::socket::{Connection, Listener};
+    use pagekeeper_sys::socket::Listener;
     use zerocopy::IntoBytes;
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {

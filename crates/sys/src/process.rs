@@ -101,6 +101,13 @@ pub fn pidfd_open(id: u32) -> Result<OwnedFd> {
     rustix::process::pidfd_open(pid(id)?, PidfdFlags::empty())
 }
 
+/// Whether the process that a descriptor stands for has ended, reaped or not.
+pub fn has_ended(pidfd: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+}
+
 /// `pidfd_send_signal(2)`.
 ///
 /// # Errors
@@ -713,6 +720,28 @@ pub fn set_title(title: &str) -> Result<()> {
     // What this process has been told is read once, at its start.
     let memory = fs::File::options().write(true).open("/proc/self/mem").map_err(|e| errno(&e))?;
     std::os::unix::fs::FileExt::write_all_at(&memory, &words, start).map_err(|e| errno(&e))
+}
+
+/// Blanks a variable out in `/proc/PID/environ`, where others find what this process was started with,
+/// and in what this process finds of it from now on.
+///
+/// # Errors
+/// `/proc` cannot be used.
+pub fn hide_variable(name: &str) -> Result<()> {
+    let environ = fs::read("/proc/self/environ").map_err(|e| errno(&e))?;
+    let start: u64 = stat_field(&read_proc("/proc/self/stat")?, 50).ok_or(Errno::PROTO)?;
+    let memory = fs::File::options().write(true).open("/proc/self/mem").map_err(|e| errno(&e))?;
+    let mut at = start;
+    for entry in environ.split(|byte| *byte == 0) {
+        let value = entry.strip_prefix(name.as_bytes());
+        if value.is_some_and(|value| value.starts_with(b"=")) {
+            let blank = vec![0; entry.len()];
+            // Nobody holds a reference into it: what is asked for is copied.
+            std::os::unix::fs::FileExt::write_all_at(&memory, &blank, at).map_err(|e| errno(&e))?;
+        }
+        at += entry.len() as u64 + 1;
+    }
+    Ok(())
 }
 
 /// How a child ended.

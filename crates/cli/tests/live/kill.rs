@@ -60,7 +60,7 @@ fn check(file: &[u8], said: &[u8], who: usize) -> u64 {
     last
 }
 
-fn children(pid: Pid) -> Vec<(Pid, String)> {
+pub(crate) fn children(pid: Pid) -> Vec<(Pid, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
     let mut found = Vec::new();
     for task in tasks.into_iter().flatten().flatten() {
@@ -89,7 +89,7 @@ fn named(root: Pid, name: &str) -> Vec<Pid> {
 }
 
 #[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(20), "{what}: not after 20 s");
@@ -97,7 +97,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn gone(pid: Pid) -> bool {
+pub(crate) fn gone(pid: Pid) -> bool {
     // A zombie whose parent is this test's is as gone.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
     test_kill_process(pid).is_err() || stat.is_ok_and(|s| s.contains(") Z "))
@@ -128,7 +128,7 @@ fn writers(
     (Tree::start(&mut command), said)
 }
 
-fn read_and_remove(path: &Path) -> Vec<u8> {
+pub(crate) fn read_and_remove(path: &Path) -> Vec<u8> {
     let content = std::fs::read(path).unwrap_or_default();
     let _ = std::fs::remove_file(path);
     content
@@ -447,6 +447,42 @@ while True:
     assert!(left.is_empty(), "runs on without a manager");
     let _ = std::fs::remove_file(said);
     assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+}
+
+/// A run under a run: the outer one's holder ended the inner manager and the inner holder at once, both
+/// of which had its tag in their environments, and the inner program read zeros from then on.
+#[test]
+fn a_run_under_one_whose_manager_is_killed_loses_nothing() {
+    if !runs::ready() {
+        return;
+    }
+    let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let mut most = 0;
+    for moment in moments(3, 300) {
+        let place = Scratch::new("kill-nested");
+        let outside = Scratch::new("kill-nested-outer");
+        blank(&place);
+        let said = place.path().with_extension("said");
+        let inner = command(&place, Some(&Budget::kib(512)), programs());
+        let mut outer = command(&outside, Some(&Budget::kib(512)), inner.get_program());
+        outer.args(inner.get_args()).args(["progress", ".", &PAGES.to_string(), "0"]);
+        outer.current_dir(place.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        outer.stdout(std::fs::File::create(&said).expect("a file for what is said"));
+        let mut tree = Tree::start(&mut outer);
+        until("the writer begins", || said.metadata().is_ok_and(|m| m.len() > 0));
+        std::thread::sleep(moment);
+        let pids = named(tree.pid(), &program);
+        assert_eq!(pids.len(), 1);
+        let holders = named(tree.pid(), "pk-holder");
+        assert_eq!(holders.len(), 2);
+        kill_process(tree.pid(), Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("a killed process ends");
+        for pid in pids.into_iter().chain(holders) {
+            until("program and holders end", || gone(pid));
+        }
+        most = most.max(check(&place.get("progress"), &read_and_remove(&said), 0));
+    }
+    assert!(most > 100, "the writer wrote {most} records at most");
 }
 
 /// Who is killed while mappings are taken over at the end of a standby.

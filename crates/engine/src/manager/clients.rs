@@ -66,10 +66,9 @@ impl Manager {
         loop {
             let other = {
                 let mut clients = self.clients.lock().expect("lock");
-                let client = clients.entry(pid).or_insert_with(|| Client {
-                    name,
-                    number: connection,
-                    ..Client::default()
+                let client = clients.entry(pid).or_insert_with(|| {
+                    self.tell_of_client(pid);
+                    Client { name, number: connection, ..Client::default() }
                 });
                 if name == 0 || client.name == name {
                     client.connections += 1;
@@ -137,6 +136,8 @@ impl Manager {
         let client = {
             let mut clients = self.clients.lock().expect("lock");
             let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
+            // While nobody of this number is told of.
+            is_same.then(|| self.tell(|witness| witness.client_gone(pid)));
             is_same.then(|| clients.remove(&pid)).flatten()
         };
         // A request of its own may have been answered meanwhile; what was ended is not ended twice.
@@ -210,12 +211,8 @@ impl Manager {
 
 /// Whether a process has ended, reaped or not.
 fn process_ended(pid: u32) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     match process::pidfd_open(pid) {
-        Ok(pidfd) => {
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
-        }
+        Ok(pidfd) => process::has_ended(pidfd),
         Err(errno) => errno == Errno::SRCH,
     }
 }

@@ -326,6 +326,13 @@ impl Manager {
             self.refuse(no, reason);
             Left::ForGood
         };
+        // While the kernel has it, somebody may map it from there.
+        if !self.reserve.refill() {
+            self.want_descriptors();
+            self.note("files were left to the kernel for the time being: no descriptor was free");
+            self.slots.lock().expect("lock").list[no as usize].plain = true;
+            return Err(Left::ForNow);
+        }
         self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
         let store = Store::open(fd)
