@@ -12,7 +12,8 @@ use crate::work::Work;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_wire as wire;
-use std::os::fd::{AsFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -278,9 +279,18 @@ impl Manager {
             .collect()
         };
         for (no, name) in deferred {
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            let fd = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).ok();
+            // Whatever has the name now: a FIFO would be waited at, and a device begin something.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let fd = self.with_reserve(|| rustix::fs::open(&name, flags, Mode::empty())).ok();
             let found = fd.and_then(|fd| self.slot_of_file(no, fd.as_fd()).map(|pin| (fd, pin)));
+            let found = found.and_then(|(fd, pin)| {
+                let (path, flags) = (
+                    format!("/proc/self/fd/{}", fd.as_raw_fd()),
+                    OFlags::RDONLY | OFlags::CLOEXEC,
+                );
+                let opened = self.with_reserve(|| rustix::fs::open(&path, flags, Mode::empty()));
+                Some((opened.ok()?, pin))
+            });
             match found {
                 Some((fd, _pinned)) => {
                     let _ = self.activate(no, fd.as_fd(), libc::O_RDONLY, None, None);
@@ -533,7 +543,6 @@ impl Manager {
 
 /// A file's path as the kernel knows it now.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_else(|_| "?".to_owned())
@@ -631,5 +640,37 @@ mod tests {
         assert_eq!(opened(&manager, file.as_file()), Some(no));
         assert!(manager.wait_active(no) && !manager.leave_plain(no));
         assert_eq!(manager.remarks().1, []);
+    }
+
+    /// A FIFO that had the name of a file from the time of the standby was opened to read from, and
+    /// waited for somebody to write to it.
+    #[test]
+    fn what_has_a_files_name_at_the_end_of_a_standby_is_not_waited_for() {
+        let manager = manager_from(2 * PAGE_BYTES);
+        let place = tempfile::tempdir().unwrap();
+        let files = ["fifo", "other", "same"].map(|name| place.path().join(name));
+        let open = |path| std::fs::File::options().read(true).write(true).create(true).open(path);
+        let numbers = files.each_ref().map(|path| {
+            let file = open(path).unwrap();
+            let no = opened(&manager, &file).unwrap();
+            file.set_len(2 * PAGE_BYTES).unwrap();
+            manager.slots.lock().unwrap().list[no as usize].deferred = true;
+            (no, file)
+        });
+        std::fs::remove_file(&files[0]).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &files[0], mode).unwrap();
+        std::fs::remove_file(&files[1]).unwrap();
+        open(&files[1]).unwrap();
+
+        let (done, ended) = std::sync::mpsc::channel();
+        let other = manager.clone();
+        std::thread::spawn(move || {
+            other.activate_deferred();
+            done.send(())
+        });
+        ended.recv_timeout(std::time::Duration::from_secs(20)).expect("nothing is waited for");
+        let active = numbers.each_ref().map(|(no, _)| manager.wait_active(*no));
+        assert_eq!(active, [false, false, true]);
     }
 }
