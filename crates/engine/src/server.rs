@@ -57,7 +57,7 @@ fn values(r0: u64, r1: u64) -> Handled {
     Ok(Answer { reply: Reply { r0, r1, ..Reply::default() }, fd: None })
 }
 
-fn errno_of(error: PortError) -> Errno {
+pub(crate) fn errno_of(error: PortError) -> Errno {
     match error {
         PortError::Io(errno) => Errno::from_raw_os_error(errno),
         PortError::Again => Errno::AGAIN,
@@ -526,12 +526,16 @@ impl Connection {
             }
             let pages = region.index(start)..region.index(end - 1) + 1;
             let mut heard = self.heard(region.file);
-            let result = engine.flush_since(region.file, pages, &mut heard);
+            let mut result = engine.flush_since(region.file, pages, &mut heard);
+            let live = engine.port().file(region.file);
+            // The kernel says it once to this descriptor, which all programs share.
+            if let Some(store) = live.as_ref().and_then(|live| live.store())
+                && let Err(error) = store.sync()
+            {
+                engine.note_error(region.file, error);
+                result = result.and(engine.tell_error(region.file, &mut heard));
+            }
             self.with_client(|client| client.heard.insert(region.file, heard));
-            let result = result.and_then(|()| match engine.port().file(region.file) {
-                Some(live) => live.store().map_or(Ok(()), |store| store.sync()),
-                None => Ok(()),
-            });
             if let Err(error) = result {
                 first_error.get_or_insert(errno_of(error));
             }

@@ -489,6 +489,12 @@ pub fn cpu_of(tid: u32) -> Result<u32> {
     stat_field(&read_proc(&format!("/proc/{tid}/stat"))?, 39).ok_or(Errno::PROTO)
 }
 
+/// Whether a process is stopped, by a signal or by who traces it: field 3 of `/proc/PID/stat`.
+pub fn is_stopped(id: u32) -> bool {
+    let stat = read_proc(&format!("/proc/{id}/stat")).unwrap_or_default();
+    stat_field::<char>(&stat, 3).is_some_and(|state| matches!(state, 'T' | 't'))
+}
+
 /// When a process was started, in the kernel's ticks since boot: field 22 of `/proc/PID/stat`.
 ///
 /// # Errors
@@ -530,7 +536,7 @@ impl CpuClock {
     }
 }
 
-/// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 4) of a stat line. The name, in
+/// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 3) of a stat line. The name, in
 /// parentheses, may hold blanks and parentheses.
 fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {
     let (_, fields) = stat.rsplit_once(')')?;

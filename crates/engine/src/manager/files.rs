@@ -7,6 +7,7 @@ use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES};
 use crate::slots::{Identity, Numbered, Slots};
+use crate::server::errno_of;
 use crate::store::Store;
 use crate::work::Work;
 use pagekeeper_sys::file::{self, FileId};
@@ -352,6 +353,11 @@ impl Manager {
         {
             return Err(refuse("another pagekeeper run manages it".to_owned()));
         }
+        // From here on another run may not have it, unless it stays the kernel's here, too.
+        let refuse = |reason: String| {
+            self.unregister(id);
+            refuse(reason)
+        };
         if self.standby.get().is_some() {
             store.expect_cached();
         }
@@ -359,13 +365,18 @@ impl Manager {
         if let Some(board) = self.board.get() {
             board.mark(id);
         }
-        let version = store.version().map_err(|_| Left::ForGood)?;
+        let version = store
+            .version()
+            .map_err(|e| refuse(format!("cannot be looked at: {}", errno_of(e))))?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
         let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
             .map_err(|e| refuse(format!("no memory file: {e}")))?;
         // A client that is handed a read-only descriptor must not make a writable one of it.
         let _ = memfd.set_mode(0o400);
-        let memfd_ino = file::stat(&memfd).map_err(|_| Left::ForGood)?.id.ino;
+        let memfd_ino = file::stat(&memfd)
+            .map_err(|e| refuse(format!("no memory file: {e}")))?
+            .id
+            .ino;
         let sparse = store.sparse();
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
