@@ -108,7 +108,9 @@ impl Manager {
                 return;
             }
             Err(errno) => {
-                self.note(format!("a process's page faults cannot be read ({errno}): it was stopped"));
+                self.note(format!(
+                    "a process's page faults cannot be read ({errno}): it was stopped"
+                ));
                 let _ = self.epoll.remove(&live.userfault);
                 if let Some((_, Some(pidfd))) = live.process.get() {
                     let _ = process::send_signal(pidfd, libc::SIGKILL);

@@ -490,6 +490,7 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
         }
         manager.let_go();
         manager.reserve.refill();
+        manager.look_at_unwatched();
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");
         }

@@ -27,14 +27,14 @@ use crate::standby::Standby;
 use crate::stats::PassedThrough;
 use crate::store::Store;
 use crate::work::{Work, Workers};
-use reserve::Reserve;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::{Track, Userfault};
 use pagekeeper_wire as wire;
-use std::collections::{HashMap, HashSet};
+use reserve::Reserve;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -52,6 +52,8 @@ pub struct Manager {
     slots: Mutex<Slots>,
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
+    /// Managed files without one.
+    pub(crate) unwatched: Mutex<VecDeque<FileNo>>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
@@ -117,6 +119,7 @@ impl Manager {
             slots: Mutex::new(Slots::default()),
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
+            unwatched: Mutex::default(),
             clients: Mutex::new(HashMap::new()),
             connections: AtomicU32::new(1),
             arriving: AtomicU32::new(0),

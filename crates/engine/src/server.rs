@@ -1,7 +1,7 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
 use crate::change::NO_BYTES;
-use crate::manager::{Arriving, Client, Manager, Rights, trusts};
+use crate::manager::{Arriving, Client, Manager, Rights, is_shortage, trusts};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::spaces::{Region, Space};
 use crate::transfer::Change;
@@ -177,20 +177,24 @@ impl Connection {
             let (head, text) = bytes[..len].split_at(size_of::<Request>());
             let Ok(request) = Request::read_from_bytes(head) else { return };
             let Some(op) = Op::from_u32(request.op) else { return };
-            let answer = if fd.is_none() && got.truncated {
-                // Without a free descriptor here, one that is sent is lost.
-                self.manager.want_descriptors();
-                self.manager.reserve.spend();
-                Err(Errno::BUSY)
-            } else {
-                self.handle(op, request, text, fd)
+            // Without a free descriptor here, one that is sent is lost.
+            let answer = match fd.is_none() && got.truncated {
+                true => Err(Errno::MFILE),
+                false => self.handle(op, request, text, fd),
             };
             if !op.has_reply() {
                 continue;
             }
-            let answer = answer.unwrap_or_else(|errno| Answer {
-                reply: Reply { status: -errno.raw_os_error(), ..Reply::default() },
-                fd: None,
+            let answer = answer.unwrap_or_else(|errno| {
+                let status = match is_shortage(errno) {
+                    true => {
+                        self.manager.want_descriptors();
+                        self.manager.reserve.spend();
+                        wire::COME_AGAIN
+                    }
+                    false => -errno.raw_os_error(),
+                };
+                Answer { reply: Reply { status, ..Reply::default() }, fd: None }
             });
             let fd = answer.fd.as_ref().map(|fd| fd.as_fd());
             if self.socket.send(answer.reply.as_bytes(), fd).is_err() {

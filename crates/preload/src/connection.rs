@@ -10,7 +10,7 @@ use crate::state::{self, CONNECTIONS_MAX, State};
 use crate::{environment, raw_call, table};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
+use pagekeeper_wire::{COME_AGAIN, HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
 use zerocopy::IntoBytes;
 
 /// A pool slot. All zero: free and not connected.
@@ -174,8 +174,7 @@ pub(crate) fn ask_with(
         };
         release(state, connection);
         match result {
-            // The manager had no room for the descriptor.
-            Ok((reply, -1)) if reply.status == SENT_AWAY && send_fd >= 0 => pause(),
+            Ok((reply, -1)) if reply.status == COME_AGAIN => pause(),
             Ok((reply, fd)) if reply.status < 0 => {
                 if fd >= 0 {
                     raw::close(fd);
@@ -186,7 +185,7 @@ pub(crate) fn ask_with(
             Err(errno) if matches!(-errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
                 only_connected = true;
             }
-            Err(SENT_AWAY) => {
+            Err(COME_AGAIN) => {
                 sent_away = true;
                 pause();
             }
@@ -212,18 +211,14 @@ pub(crate) fn ask_with(
 /// Connects the first slot now, so that the manager hears of this process.
 pub(crate) fn connect_first(state: &State) {
     if let Some((index, connection)) = take(state, false) {
-        while connect(state, index, connection) == Err(SENT_AWAY) {
+        while connect(state, index, connection) == Err(COME_AGAIN) {
             pause();
         }
         release(state, connection);
     }
 }
 
-/// The manager had nothing left to answer a connection with, and is to be asked again: by another
-/// connection, or a new one.
-const SENT_AWAY: i32 = -libc::EBUSY;
-
-/// Until then.
+/// Until a manager is asked again that had no descriptor or thread for a request.
 fn pause() {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
     raw_call!(libc::SYS_nanosleep, &raw const pause, 0);
@@ -282,7 +277,7 @@ pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
             exchange(fd, request, text, -1)
         });
         raw::close(fd);
-        if matches!(answer, Err(SENT_AWAY)) {
+        if matches!(answer, Err(COME_AGAIN)) {
             pause();
             continue;
         }
@@ -333,7 +328,7 @@ fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     (request.e, request.f) = (kind, image);
     // One that is gone is not connected to the next time.
     exchange(fd, &request, &[], -1).map_err(|errno| match -errno {
-        libc::EPIPE | libc::ECONNRESET => SENT_AWAY,
+        libc::EPIPE | libc::ECONNRESET => COME_AGAIN,
         _ => errno,
     })
 }

@@ -252,6 +252,9 @@ pub const SLOT_SHARED: u32 = 16;
 /// [`Slot::flags`]: somebody outside may have written before the file's change time, and was not heard of
 /// yet. Who wants to see what others wrote (a lock was taken, the file was opened) asks.
 pub const SLOT_DOUBTED: u32 = 32;
+/// A reply's status to any request: the manager had no descriptor for it, and has done nothing. It is to
+/// be sent again in a moment. (`-ERESTART`, which no call fails with.)
+pub const COME_AGAIN: i32 = -85;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.

@@ -372,6 +372,52 @@ time.sleep(100)
     }
 }
 
+/// Where the manager had no descriptors left, connections were not accepted any more, for good, and
+/// what programs asked for was refused: those that came later ran unmanaged, or without their mapping.
+#[test]
+fn who_finds_no_descriptor_left_waits_for_one() {
+    if !runs::ready() {
+        return;
+    }
+    const PROCESSES: u64 = 60;
+    let place = Scratch::new("kill-few");
+    place.put("f", vec![0u8; 2 * PAGE]);
+    let one = "\
+import mmap, os, time
+m = mmap.mmap(os.open('f', os.O_RDWR), 4096)
+n = int.from_bytes(m[:8], 'little') + 1
+m[:8] = n.to_bytes(8, 'little')
+print(n, flush=True)
+time.sleep(1)
+";
+    let all = format!(
+        "\
+import subprocess, sys
+kept = []
+for i in range({PROCESSES}):
+    one = subprocess.Popen([sys.executable, '-S', '-E', '-c', sys.argv[1]], stdout=subprocess.PIPE)
+    said = one.stdout.readline()
+    assert said == b'%d\\n' % (i + 1), (i, said)
+    kept.append(one)
+assert all(one.wait() == 0 for one in kept)
+"
+    );
+    let mut run = command(&place, Some(&Budget::kib(1024)), "python3");
+    run.args(["-c", &all, one]);
+    let mut limited = std::process::Command::new("sh");
+    limited.arg("-c").arg("ulimit -n 80; exec \"$0\" \"$@\"").arg(run.get_program());
+    limited.args(run.get_args()).current_dir(place.path());
+    for (name, value) in run.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    let mut tree = Tree::start(limited.stdin(Stdio::null()).stderr(Stdio::piped()));
+    let status = tree.wait(LIMIT).expect("the run ends");
+    let mut errors = String::new();
+    let _ = tree.0.stderr.take().unwrap().read_to_string(&mut errors);
+    assert_eq!(status.code(), Some(0), "{errors}");
+    assert_eq!(place.get("f")[..8], PROCESSES.to_ne_bytes());
+}
+
 /// The holder is a copy of the manager. Who ends processes by their command line (`pkill -f`) must not
 /// end it with the manager, and it must not keep pipes open that others wait for.
 #[test]

@@ -6,8 +6,8 @@ use crate::idle::Candidate;
 use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES};
-use crate::slots::{Identity, Numbered, Slots};
 use crate::server::errno_of;
+use crate::slots::{Identity, Numbered, Slots};
 use crate::store::Store;
 use crate::work::Work;
 use pagekeeper_sys::file::{self, FileId};
@@ -285,10 +285,8 @@ impl Manager {
             let fd = self.with_reserve(|| rustix::fs::open(&name, flags, Mode::empty())).ok();
             let found = fd.and_then(|fd| self.slot_of_file(no, fd.as_fd()).map(|pin| (fd, pin)));
             let found = found.and_then(|(fd, pin)| {
-                let (path, flags) = (
-                    format!("/proc/self/fd/{}", fd.as_raw_fd()),
-                    OFlags::RDONLY | OFlags::CLOEXEC,
-                );
+                let (path, flags) =
+                    (format!("/proc/self/fd/{}", fd.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC);
                 let opened = self.with_reserve(|| rustix::fs::open(&path, flags, Mode::empty()));
                 Some((opened.ok()?, pin))
             });
@@ -365,18 +363,15 @@ impl Manager {
         if let Some(board) = self.board.get() {
             board.mark(id);
         }
-        let version = store
-            .version()
-            .map_err(|e| refuse(format!("cannot be looked at: {}", errno_of(e))))?;
+        let version =
+            store.version().map_err(|e| refuse(format!("cannot be looked at: {}", errno_of(e))))?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
         let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
             .map_err(|e| refuse(format!("no memory file: {e}")))?;
         // A client that is handed a read-only descriptor must not make a writable one of it.
         let _ = memfd.set_mode(0o400);
-        let memfd_ino = file::stat(&memfd)
-            .map_err(|e| refuse(format!("no memory file: {e}")))?
-            .id
-            .ino;
+        let memfd_ino =
+            file::stat(&memfd).map_err(|e| refuse(format!("no memory file: {e}")))?.id.ino;
         let sparse = store.sparse();
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
@@ -388,10 +383,7 @@ impl Manager {
             self.engine.open_file(no, &name, version, sparse);
             self.engine.read_around(no, true);
         }
-        // Without a watch, changes are found at the next open, map, lock or sync.
-        if self.watches.as_ref().is_some_and(|watches| watches.add(no, fd, false) == Ok(true)) {
-            self.engine.hears(no);
-        }
+        self.watch_outside(no, fd);
         self.set_slot_flags(no, wire::SLOT_ACTIVE);
         self.note_if_deleted(no);
         self.wait_for_raw_calls();
