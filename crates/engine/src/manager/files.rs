@@ -652,7 +652,10 @@ mod tests {
         let manager = manager_from(2 * PAGE_BYTES);
         let place = tempfile::tempdir().unwrap();
         let files = ["fifo", "other", "same"].map(|name| place.path().join(name));
-        let open = |path| std::fs::File::options().read(true).write(true).create(true).open(path);
+        let open = |path| {
+            let mut options = std::fs::File::options();
+            options.read(true).write(true).create(true).truncate(true).open(path)
+        };
         let numbers = files.each_ref().map(|path| {
             let file = open(path).unwrap();
             let no = opened(&manager, &file).unwrap();
