@@ -468,4 +468,32 @@ mod tests {
         late.set_len(PAGE_BYTES).unwrap();
         assert_eq!(opened(&manager, &late), None);
     }
+
+    /// Each had a thread and a descriptor for as long as it liked, and the run went on for it.
+    #[test]
+    fn who_says_nothing_is_sent_away() {
+        let manager = manager();
+        let (listener, name) = listener("silent");
+        let silent = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener) && manager.in_use());
+        until(|| manager.close_unless_used());
+        assert!(silent.recv(&mut [0; 8]).unwrap().is_none());
+    }
+
+    #[test]
+    fn of_a_strangers_connections_the_oldest_go() {
+        let manager = manager();
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        let arrive = || {
+            let (ours, theirs) = Connection::pair().unwrap();
+            let ours = Arc::new(ours);
+            (Arriving::at(&manager, stranger, &ours), theirs)
+        };
+        let all: Vec<_> = (0..STRANGERS_MAX + 2).map(|_| arrive()).collect();
+        let is_gone = |(_, theirs): &(Arriving, Connection)| theirs.try_recv(&mut [0; 8]).is_ok();
+        let gone: Vec<bool> = all.iter().map(is_gone).collect();
+        assert!(gone[0] && gone[1] && !gone[2..].contains(&true), "{gone:?}");
+        drop(all);
+        assert!(!manager.in_use() && manager.strangers.lock().unwrap().is_empty());
+    }
 }
