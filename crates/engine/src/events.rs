@@ -9,10 +9,11 @@
 use crate::core::Fault;
 use crate::follow::Follow;
 use crate::live::LiveSpace;
-use crate::manager::Manager;
+use crate::manager::{Manager, is_shortage};
 use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::spaces::Space;
 use crate::work::Work;
+use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
@@ -24,6 +25,8 @@ use std::time::{Duration, Instant};
 const KICK: u64 = u64::MAX;
 /// How often address spaces are checked for being gone.
 pub(crate) const REAP_EVERY: Duration = Duration::from_millis(200);
+/// Until forks are looked at again for which there was no descriptor.
+const STARVED_PAUSE: Duration = Duration::from_millis(5);
 
 impl Manager {
     /// Reads and serves events until `stop` says so. Runs on a thread of its own.
@@ -45,6 +48,10 @@ impl Manager {
                     let order = self.mapping_order.lock().expect("lock");
                     self.read_space(token as SpaceNo, &mut faults, &order);
                 }
+            }
+            if self.starved.swap(false, Ordering::Relaxed) {
+                // What waits is reported as ready all the time.
+                std::thread::sleep(STARVED_PAUSE);
             }
             if let Some(last) = faults.last() {
                 follow.seen(last.tid, faults.len() > 1);
@@ -92,9 +99,24 @@ impl Manager {
     ) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
-        if live.userfault.read_events(&mut events).is_err() {
-            self.note("a process's page faults can no longer be read; it will be stopped");
-            return;
+        // One that forks waits until there is a descriptor for its child.
+        match self.with_reserve(|| live.userfault.read_events(&mut events)) {
+            Ok(_) => {}
+            Err(errno) if is_shortage(errno) || errno == Errno::NOMEM => {
+                self.note(format!("a process that forks had to wait: {errno}"));
+                self.starved.store(true, Ordering::Relaxed);
+                return;
+            }
+            Err(errno) => {
+                self.note(format!(
+                    "a process's page faults cannot be read ({errno}): it was stopped"
+                ));
+                let _ = self.epoll.remove(&live.userfault);
+                if let Some((_, Some(pidfd))) = live.process.get() {
+                    let _ = process::send_signal(pidfd, libc::SIGKILL);
+                }
+                return;
+            }
         }
         for event in events {
             match event {
@@ -133,7 +155,7 @@ impl Manager {
             && fault.tid != 0
             && let Ok(pid) = process::tgid_of(fault.tid)
         {
-            let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
+            self.is_owned_by(no, live, pid);
             self.engine.with_space(no, |s| s.pid = pid);
         }
         let page = fault.addr & !(PAGE_BYTES - 1);
@@ -158,12 +180,24 @@ impl Manager {
             .map_or_else(Space::default, |s| Space { pid: 0, ..s });
         match self.add_space(child, 0, content) {
             Ok(child) => self.heaps.forked(parent, child),
-            Err(_) => self.note("a forked child could not be followed: no descriptor is free"),
+            Err(errno) => self.note(format!("a forked child could not be followed: {errno}")),
+        }
+    }
+
+    /// Spaces for which there was no memory to be told of their events.
+    fn listen_to_the_unheard(&self) {
+        let unheard = std::mem::take(&mut *self.unheard.lock().expect("lock"));
+        for no in unheard {
+            let Some(live) = self.engine.port().space(no) else { continue };
+            if self.epoll.add(&live.userfault, u64::from(no), Interest::READ).is_err() {
+                self.unheard.lock().expect("lock").push(no);
+            }
         }
     }
 
     /// Forgets address spaces that are gone.
     pub(crate) fn reap(&self) {
+        self.listen_to_the_unheard();
         let Ok(_one) = self.reaping.try_lock() else { return };
         let port = self.engine.port();
         for no in port.space_numbers() {

@@ -10,7 +10,7 @@
 
 use crate::interject::interject;
 use crate::manager::Witness;
-use crate::port::PAGE_BYTES;
+use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::store::Store;
 use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
 use pagekeeper_sys::Errno;
@@ -19,8 +19,10 @@ use pagekeeper_sys::process::{self, Child};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::signal::{self, SignalSet};
 use pagekeeper_sys::socket::Connection;
+use pagekeeper_sys::userfault::Userfault;
+use pagekeeper_wire as wire;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -30,6 +32,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 const RUN_PAGES_MAX: usize = 256;
 /// How long the holder goes on looking for processes to stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
+/// How often it looks.
+const STOP_EVERY: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
@@ -46,6 +50,9 @@ const DONE: u32 = 5;
 const FORGET: u32 = 6;
 const ANSWER: u32 = 7;
 const INTERJECT: u32 = 8;
+const OWNER: u32 = 9;
+const CLIENT: u32 = 10;
+const CLIENT_GONE: u32 = 11;
 
 /// Whatever a user or a terminal sends to the manager and its program.
 const IGNORED: [i32; 9] = [
@@ -93,19 +100,25 @@ impl Holder {
     /// # Errors
     /// It is gone.
     pub fn watch_for(&self, tag: &str) -> Result<(), Errno> {
-        self.send_with(TAG, tag.as_bytes())
+        self.send_with(TAG, 0, tag.as_bytes(), None)
     }
 
-    fn send_with(&self, kind: u32, rest: &[u8]) -> Result<(), Errno> {
-        let mut message = Message { kind, file: 0 }.as_bytes().to_vec();
+    fn send_with(
+        &self,
+        kind: u32,
+        file: u32,
+        rest: &[u8],
+        fd: Option<BorrowedFd<'_>>,
+    ) -> Result<(), Errno> {
+        let mut message = Message { kind, file }.as_bytes().to_vec();
         message.extend_from_slice(rest);
-        self.socket.lock().expect("lock").send(&message, None)
+        self.socket.lock().expect("lock").send(&message, fd)
     }
 
     /// Has programs interrupted that make no calls, after the standby with a page of this inode
     /// ([`crate::interject`]).
     pub(crate) fn interject(&self, board_inode: u64) -> Result<(), Errno> {
-        self.send_with(INTERJECT, &board_inode.to_le_bytes())
+        self.send_with(INTERJECT, 0, &board_inode.to_le_bytes(), None)
     }
 
     fn send(&self, kind: u32, file: u32, fd: Option<BorrowedFd<'_>>) -> Result<(), Errno> {
@@ -158,8 +171,20 @@ impl Witness for std::sync::Arc<Holder> {
         }
     }
 
-    fn space(&self, userfault: BorrowedFd<'_>) {
-        let _ = self.send(USERFAULT, 0, Some(userfault));
+    fn space(&self, no: SpaceNo, userfault: BorrowedFd<'_>) {
+        let _ = self.send(USERFAULT, no, Some(userfault));
+    }
+
+    fn owner(&self, no: SpaceNo, pid: u32, process: BorrowedFd<'_>) {
+        let _ = self.send_with(OWNER, no, &pid.to_le_bytes(), Some(process));
+    }
+
+    fn client(&self, pid: u32, process: BorrowedFd<'_>) {
+        let _ = self.send(CLIENT, pid, Some(process));
+    }
+
+    fn client_gone(&self, pid: u32) {
+        let _ = self.send(CLIENT_GONE, pid, None);
     }
 }
 
@@ -172,36 +197,43 @@ fn be(socket: Connection, table: Table) {
     let _ = process::set_name("pk-holder");
     // Who ends the manager by its command line is not to end this one.
     let _ = process::set_title("pagekeeper holder");
+    // Nor is the holder of another run to, under which this one's manager runs: it looks for that
+    // run's programs, and if it ended both, nobody would be left to hold ours.
+    let _ = process::hide_variable(wire::ENV_SOCKET);
     // Out of the manager's process group and away from its terminal.
     let _ = process::setsid();
-    match hold(&socket) {
-        Ok(None) => {}
-        Ok(Some(held)) => {
-            let rescue = held.rescue(&table);
-            let lost = match rescue.lost_pages {
-                0 => String::new(),
-                pages => format!("; {pages} dirty pages could not be written"),
-            };
-            let unsynced = match rescue.unsynced_files {
-                0 => String::new(),
-                files => format!("; {files} files could not be synced to storage"),
-            };
-            eprintln!(
-                "pagekeeper: the manager died; stopped {} processes, wrote {} dirty pages \
-                 back{lost}{unsynced}",
-                rescue.stopped, rescue.written_pages
-            );
-        }
-        Err(errno) => eprintln!("pagekeeper: the holder's socket: {errno}"),
-    }
+    let Some(mut held) = hold(&socket) else { return };
+    let rescue = held.rescue(&table);
+    let lost = match rescue.lost_pages {
+        0 => String::new(),
+        pages => format!("; {pages} dirty pages could not be written"),
+    };
+    let unsynced = match rescue.unsynced_files {
+        0 => String::new(),
+        files => format!("; {files} files could not be synced to storage"),
+    };
+    eprintln!(
+        "pagekeeper: the manager died; stopped {} processes, wrote {} dirty pages back{lost}{unsynced}",
+        rescue.stopped, rescue.written_pages
+    );
+    held.outlive_programs();
 }
 
 #[derive(Default)]
 struct Held {
     memfds: HashMap<u32, OwnedFd>,
     stores: HashMap<u32, OwnedFd>,
-    userfaults: Vec<OwnedFd>,
+    spaces: HashMap<SpaceNo, HeldSpace>,
+    /// Processes with connections, by their ids.
+    clients: HashMap<u32, OwnedFd>,
     tag: Vec<u8>,
+}
+
+/// The memory of a process.
+struct HeldSpace {
+    userfault: Userfault,
+    /// Whose it is, once that is known.
+    owner: Option<(u32, OwnedFd)>,
 }
 
 /// What a holder did after its manager died.
@@ -218,7 +250,7 @@ struct Rescue {
 }
 
 /// Holds until the manager says it is done (`None`), or dies.
-fn hold(socket: &Connection) -> Result<Option<Held>, Errno> {
+fn hold(socket: &Connection) -> Option<Held> {
     // It holds two descriptors a file, and a message whose descriptor finds no room loses it.
     pagekeeper_sys::launch::raise_open_files_limit();
     let mut held = Held::default();
@@ -228,11 +260,15 @@ fn hold(socket: &Connection) -> Result<Option<Held>, Errno> {
             Ok(None) => break,
             Ok(Some(received)) => (received.bytes, received.fd),
             Err(Errno::CONNRESET) => break,
-            Err(errno) => return Err(errno),
+            // Without memory for the message, perhaps: it waits, and the manager's end shows.
+            Err(_) => {
+                std::thread::sleep(STOP_EVERY);
+                continue;
+            }
         };
         let Ok((message, rest)) = Message::read_from_prefix(&buffer[..len]) else { continue };
         match (message.kind, fd) {
-            (DONE, _) => return Ok(None),
+            (DONE, _) => return None,
             (TAG, _) => held.tag = rest.to_vec(),
             (INTERJECT, _) => {
                 if let Some(inode) = rest.first_chunk() {
@@ -245,7 +281,8 @@ fn hold(socket: &Connection) -> Result<Option<Held>, Errno> {
                 held.memfds.remove(&message.file);
                 held.stores.remove(&message.file);
             }
-            (ANSWER, _) => socket.send(message.as_bytes(), None)?,
+            // A manager that has died meanwhile needs none.
+            (ANSWER, _) => _ = socket.send(message.as_bytes(), None),
             (MEMFD, Some(fd)) => {
                 held.memfds.insert(message.file, fd);
             }
@@ -253,22 +290,32 @@ fn hold(socket: &Connection) -> Result<Option<Held>, Errno> {
                 held.stores.insert(message.file, fd);
             }
             (USERFAULT, Some(fd)) => {
-                held.userfaults.retain(|fd| {
-                    rustix::io::fcntl_dupfd_cloexec(fd, 0).is_ok_and(|copy| {
-                        pagekeeper_sys::userfault::Userfault::from_fd(copy).is_alive()
-                    })
-                });
-                held.userfaults.push(fd);
+                held.spaces.retain(|_, space| space.userfault.is_alive());
+                let userfault = Userfault::from_fd(fd);
+                held.spaces.insert(message.file, HeldSpace { userfault, owner: None });
+            }
+            (OWNER, Some(fd)) => {
+                if let (Some(space), Some(pid)) =
+                    (held.spaces.get_mut(&message.file), rest.first_chunk())
+                {
+                    space.owner = Some((u32::from_le_bytes(*pid), fd));
+                }
+            }
+            (CLIENT, Some(fd)) => {
+                held.clients.insert(message.file, fd);
+            }
+            (CLIENT_GONE, _) => {
+                held.clients.remove(&message.file);
             }
             _ => {}
         }
     }
-    Ok(Some(held))
+    Some(held)
 }
 
 impl Held {
-    fn rescue(mut self, table: &Table) -> Rescue {
-        let stopped = stop_programs(&self.tag, &self.memory_files());
+    fn rescue(&mut self, table: &Table) -> Rescue {
+        let stopped = self.stop_programs();
         let mut rescue = Rescue { stopped, ..Rescue::default() };
         let stores: HashMap<u32, Store> =
             self.stores.drain().map(|(no, fd)| (no, Store::adopt(fd))).collect();
@@ -332,32 +379,62 @@ fn maps_any(pid: u32, files: &HashSet<FileId>) -> bool {
     found
 }
 
-/// Kills every process that has the tag in its environment, until none is left; and those that map
-/// the memory files, since a program may have written something else over its environment.
-fn stop_programs(tag: &[u8], files: &HashSet<FileId>) -> usize {
-    let start = Instant::now();
-    let me = std::process::id();
-    let mut stopped = 0;
-    while !tag.is_empty() && start.elapsed() < STOP_MAX {
-        let mut found = 0;
-        for pid in process::all() {
-            let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
-            let tagged = environ.windows(tag.len()).any(|w| w == tag);
-            if pid == me || !(tagged || maps_any(pid, files)) {
-                continue;
-            }
-            if process::pidfd_open(pid)
-                .and_then(|fd| process::send_signal(fd.as_fd(), libc::SIGKILL))
-                .is_ok()
-            {
-                found += 1;
-            }
-        }
-        if found == 0 {
-            break;
-        }
-        stopped += found;
-        std::thread::sleep(Duration::from_millis(20));
+/// Ends a process, unless it has ended.
+fn kill(process: &OwnedFd) -> bool {
+    !process::has_ended(process) && process::send_signal(process, libc::SIGKILL).is_ok()
+}
+
+impl Held {
+    /// Processes that are known by more than what can be read of them: who may not be looked at
+    /// (prctl(2), PR_SET_DUMPABLE) shows nobody its environment.
+    fn known(&self) -> impl Iterator<Item = (u32, &OwnedFd)> {
+        // The program that follows in a process is not the one that it was when it had this memory.
+        let spaces = self.spaces.values().filter(|space| space.userfault.is_alive());
+        let owners = spaces.filter_map(|space| space.owner.as_ref());
+        let clients = self.clients.iter().map(|(pid, process)| (*pid, process));
+        clients.chain(owners.map(|(pid, process)| (*pid, process)))
     }
-    stopped
+
+    /// Kills every process that is known, that has the tag in its environment, or that maps the
+    /// memory files (since a program may have written something else over its environment), until
+    /// none is left.
+    fn stop_programs(&self) -> usize {
+        let (start, me, files) = (Instant::now(), std::process::id(), self.memory_files());
+        let mut stopped = HashSet::new();
+        while start.elapsed() < STOP_MAX {
+            let known = self.known().filter(|(_, process)| kill(process));
+            let mut found: HashSet<u32> = known.map(|(pid, _)| pid).collect();
+            for pid in process::all().filter(|_| !self.tag.is_empty()) {
+                let Ok(environ) = std::fs::read(format!("/proc/{pid}/environ")) else { continue };
+                let tagged = environ.windows(self.tag.len()).any(|w| w == self.tag);
+                if pid == me || !(tagged || maps_any(pid, &files)) {
+                    continue;
+                }
+                if process::pidfd_open(pid).is_ok_and(|process| kill(&process)) {
+                    found.insert(pid);
+                }
+            }
+            if found.is_empty() {
+                break;
+            }
+            stopped.extend(found);
+            std::thread::sleep(STOP_EVERY);
+        }
+        stopped.len()
+    }
+
+    /// Returns when no process lives any more whose memory this is: when nobody holds its userfaultfd,
+    /// the kernel gives it zeros for what is not there.
+    fn outlive_programs(&self) {
+        let lives = || self.spaces.values().any(|space| space.userfault.is_alive());
+        if lives() {
+            eprintln!(
+                "pagekeeper: a process could not be stopped; what it waits for never comes: end it"
+            );
+        }
+        while lives() {
+            self.known().for_each(|(_, process)| _ = kill(process));
+            std::thread::sleep(STOP_EVERY);
+        }
+    }
 }

@@ -46,20 +46,24 @@ impl Manager {
     }
 
     /// Lets go of files that are not used, the one used longest ago first, until few enough are
-    /// left.
+    /// left, and where somebody waits for descriptors, some have gone.
     pub(crate) fn let_idle_go(&self) {
+        let least = self.reserve.is_waited_for();
         let mut files = self.candidates();
         files.sort_unstable_by_key(|file| file.used);
         let limits = *self.idle.files();
         let mut unknown = files.len();
         let mut in_use = 0;
+        let mut gone = 0;
         for file in files {
             let too_many = limits.too_many(unknown);
-            if !too_many && !limits.too_many_pages(self.engine.used_numbers()) {
+            if !too_many && gone >= least && !limits.too_many_pages(self.engine.used_numbers()) {
                 break;
             }
             unknown -= 1;
-            in_use += usize::from(!self.let_idle_file_go(file.no) && too_many);
+            let has_gone = self.let_idle_file_go(file.no);
+            gone += usize::from(has_gone);
+            in_use += usize::from(!has_gone && too_many);
         }
         self.free_slots();
         self.idle.files().looked(in_use, self.engine.used_numbers());

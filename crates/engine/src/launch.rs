@@ -489,6 +489,8 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
             }
         }
         manager.let_go();
+        manager.reserve.refill();
+        manager.look_at_unwatched();
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");
         }
@@ -540,7 +542,10 @@ impl Wait<'_> {
         let mut told = false;
         // Of a program that left nothing behind, the last words are read in a moment.
         let mut pause = Duration::from_micros(50);
-        while self.manager.in_use() {
+        loop {
+            if !self.manager.in_use() && self.manager.close_unless_used() {
+                break;
+            }
             self.serve(None, Some(pause));
             pause = (2 * pause).min(Duration::from_millis(2));
             tell(&mut goes_on);

@@ -256,6 +256,7 @@ impl Manager {
     /// Forgets a file that nobody can reach, or that everybody has to open anew.
     fn retire(&self, no: FileNo) {
         let id = self.close_slot(no);
+        self.unwatched.lock().expect("lock").retain(|known| *known != no);
         self.engine.retire(no);
         if let Some(watches) = &self.watches {
             let live = self.engine.port().file(no);

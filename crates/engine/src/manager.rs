@@ -2,9 +2,11 @@
 
 mod clients;
 mod files;
+mod reserve;
 mod witness;
 
 pub(crate) use clients::{Client, Rights};
+pub(crate) use reserve::is_shortage;
 pub use witness::Witness;
 
 use crate::board::Board;
@@ -23,19 +25,24 @@ use crate::slots::Slots;
 use crate::spaces::{Region, Space};
 use crate::standby::Standby;
 use crate::stats::PassedThrough;
+use crate::store::Store;
 use crate::work::{Work, Workers};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::memfd::Memfd;
-use pagekeeper_sys::process;
+use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::{Track, Userfault};
 use pagekeeper_wire as wire;
-use std::collections::{HashMap, HashSet};
+use reserve::Reserve;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
+
+/// Connections that a stranger may have before it is known whose they are.
+const STRANGERS_MAX: usize = 32;
 
 /// One run's manager.
 pub struct Manager {
@@ -45,9 +52,20 @@ pub struct Manager {
     slots: Mutex<Slots>,
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
+    /// Managed files without one.
+    pub(crate) unwatched: Mutex<VecDeque<FileNo>>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
+    /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
+    arriving: AtomicU32,
+    /// Those of them that strangers made: user, number, and the connection.
+    strangers: Mutex<Vec<(u32, u32, Arc<Connection>)>>,
+    pub(crate) reserve: Reserve,
+    /// Set when a fork was not read, for lack of a descriptor.
+    pub(crate) starved: AtomicBool,
+    /// Spaces whose events nobody is told of yet.
+    pub(crate) unheard: Mutex<Vec<SpaceNo>>,
     /// Held while events are read and applied, and while a mapping is added: a munmap that the
     /// program saw finished must not be applied after the mmap that followed it.
     pub(crate) mapping_order: Mutex<()>,
@@ -101,8 +119,14 @@ impl Manager {
             slots: Mutex::new(Slots::default()),
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
+            unwatched: Mutex::default(),
             clients: Mutex::new(HashMap::new()),
             connections: AtomicU32::new(1),
+            arriving: AtomicU32::new(0),
+            strangers: Mutex::default(),
+            reserve: Reserve::default(),
+            starved: AtomicBool::new(false),
+            unheard: Mutex::default(),
             mapping_order: Mutex::new(()),
             activating: Mutex::new(()),
             using: RwLock::new(()),
@@ -174,16 +198,19 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
-        self.call_crew()?;
-        self.tell(|witness| witness.space(userfault.as_fd()));
         let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
+        let no = self.engine.port().put_space(live.clone());
+        self.tell(|witness| witness.space(no, live.userfault.as_fd()));
         if pid != 0 {
-            let _ = live.process.set((pid, process::pidfd_open(pid).ok()));
+            self.is_owned_by(no, &live, pid);
         }
         content.pid = pid;
-        let no = self.engine.port().put_space(live.clone());
         self.engine.open_space(no, content);
-        self.epoll.add(&live.userfault, u64::from(no), Interest::READ)?;
+        // Nobody's faults may be left to the kernel from here on, which answers them with zeros.
+        if self.epoll.add(&live.userfault, u64::from(no), Interest::READ).is_err() {
+            self.unheard.lock().expect("lock").push(no);
+        }
+        self.call_crew()?;
         Ok(no)
     }
 
@@ -215,22 +242,24 @@ impl Manager {
         len: u64,
         flags: i32,
         open_flags: i32,
-    ) -> Option<(OwnedFd, i32)> {
-        let live = self.engine.port().file(no)?;
+    ) -> Result<Option<(OwnedFd, i32)>, Errno> {
+        let Some(live) = self.engine.port().file(no) else { return Ok(None) };
         if !offset.is_multiple_of(PAGE_BYTES) || len == 0 {
-            return None;
+            return Ok(None);
         }
         self.look(no);
         self.tell_witness(no, false);
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
         if shared && may_write {
-            if !live.store()?.writable() {
-                return None;
+            if !live.store().is_some_and(Store::writable) {
+                return Ok(None);
             }
-            return Some((rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0).ok()?, libc::MAP_SHARED));
+            let memfd = self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))?;
+            return Ok(Some((memfd, libc::MAP_SHARED)));
         }
-        Some((live.memfd.reopen_read_only().ok()?, libc::MAP_PRIVATE))
+        let memfd = self.with_reserve(|| live.memfd.reopen_read_only())?;
+        Ok(Some((memfd, libc::MAP_PRIVATE)))
     }
 
     /// The memory that a file's pages are in, for a client that patches what it overwrites.
@@ -262,10 +291,12 @@ impl Manager {
         self.register(space, range, region)
     }
 
-    /// Whether any process may still use managed files.
+    /// Whether any process may still use managed files, or is about to.
     pub(crate) fn in_use(&self) -> bool {
         let port = self.engine.port();
-        !self.clients.lock().expect("lock").is_empty()
+        // In this order: who arrives is a client before it has arrived.
+        self.is_awaited()
+            || !self.clients.lock().expect("lock").is_empty()
             || self.forks.are_under_way()
             || self.heaps.are_awaited()
             || port
@@ -273,6 +304,63 @@ impl Manager {
                 .into_iter()
                 .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
     }
+
+    /// Whether there is a connection of which nobody knows yet whose it is.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.arriving.load(Ordering::SeqCst) > 0
+    }
+
+    /// From here on nothing becomes managed, unless somebody still uses what is: false then. To be
+    /// called by who accepts connections.
+    pub(crate) fn close_unless_used(&self) -> bool {
+        let _one = self.activating.lock().expect("lock");
+        let is_used = self.in_use();
+        self.slots.lock().expect("lock").closed = !is_used;
+        !is_used
+    }
+}
+
+/// A connection that was accepted and is not a client's yet. Who made it may be about to use managed
+/// files: the run does not end meanwhile.
+pub(crate) struct Arriving {
+    pub(crate) manager: Arc<Manager>,
+    pub(crate) number: u32,
+}
+
+impl Arriving {
+    /// A connection of this user's. Anybody may make them, and each takes a thread and a descriptor
+    /// until it is known whose it is: of strangers, the oldest are sent away.
+    pub(crate) fn at(manager: &Arc<Manager>, uid: u32, socket: &Arc<Connection>) -> Arriving {
+        manager.arriving.fetch_add(1, Ordering::SeqCst);
+        let number = manager.connections.fetch_add(1, Ordering::Relaxed);
+        if !trusts(uid) {
+            let mut strangers = manager.strangers.lock().expect("lock");
+            let mut own = strangers.iter().filter(|(of, ..)| *of == uid);
+            let oldest = own.next().map(|(_, number, socket)| (*number, socket.clone()));
+            if own.count() + 1 >= STRANGERS_MAX
+                && let Some((oldest, socket)) = oldest
+            {
+                let _ = socket.shutdown();
+                strangers.retain(|(_, number, _)| *number != oldest);
+            }
+            strangers.push((uid, number, socket.clone()));
+        }
+        Arriving { manager: manager.clone(), number }
+    }
+}
+
+impl Drop for Arriving {
+    fn drop(&mut self) {
+        let mut strangers = self.manager.strangers.lock().expect("lock");
+        strangers.retain(|(_, number, _)| *number != self.number);
+        drop(strangers);
+        self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// Whether a user may do with a program's memory what the manager may: root, and the manager's own.
+pub(crate) fn trusts(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// The port's way back to the manager.
@@ -314,6 +402,8 @@ impl Hands for Link {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagekeeper_sys::socket::Listener;
+    use zerocopy::IntoBytes;
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
@@ -335,5 +425,81 @@ mod tests {
             budget,
         );
         Manager::new(engine, Selection::new(&[], min_size_bytes).unwrap(), [0; 16]).unwrap()
+    }
+
+    pub(super) fn hello(secret: [u8; 16]) -> wire::Request {
+        let secret = u128::from_be_bytes(secret);
+        let mut hello = wire::Request::new(wire::Op::Hello);
+        hello.a = u64::from(wire::VERSION);
+        (hello.b, hello.c) = ((secret >> 64) as u64, secret as u64);
+        hello
+    }
+
+    fn listener(name: &str) -> (Listener, String) {
+        let name = format!("pagekeeper-test-{name}-{}", std::process::id());
+        (Listener::bind(name.as_bytes(), true).unwrap(), name)
+    }
+
+    fn until(done: impl Fn() -> bool) {
+        let start = std::time::Instant::now();
+        while !done() {
+            assert!(start.elapsed() < Duration::from_secs(20));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// The run ended under a process whose connection was accepted and not greeted yet, when the program
+    /// ended in that moment: what it then stored was lost.
+    #[test]
+    fn a_run_does_not_end_under_who_connects() {
+        let manager = manager();
+        let (listener, name) = listener("arriving");
+        assert!(!manager.in_use());
+        let client = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener));
+        assert!(manager.in_use() && !manager.close_unless_used());
+
+        client.send(hello([0; 16]).as_bytes(), None).unwrap();
+        client.recv(&mut [0; size_of::<wire::Reply>()]).unwrap().unwrap();
+        until(|| !manager.is_awaited());
+        assert!(manager.in_use() && !manager.close_unless_used());
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        assert!(opened(&manager, &file).is_some(), "it goes on as before");
+
+        drop(client);
+        until(|| !manager.in_use());
+        assert!(manager.close_unless_used());
+        let late = tempfile::tempfile().unwrap();
+        late.set_len(PAGE_BYTES).unwrap();
+        assert_eq!(opened(&manager, &late), None);
+    }
+
+    /// Each had a thread and a descriptor for as long as it liked, and the run went on for it.
+    #[test]
+    fn who_says_nothing_is_sent_away() {
+        let manager = manager();
+        let (listener, name) = listener("silent");
+        let silent = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener) && manager.in_use());
+        until(|| manager.close_unless_used());
+        assert!(silent.recv(&mut [0; 8]).unwrap().is_none());
+    }
+
+    #[test]
+    fn of_a_strangers_connections_the_oldest_go() {
+        let manager = manager();
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        let arrive = || {
+            let (ours, theirs) = Connection::pair().unwrap();
+            let ours = Arc::new(ours);
+            (Arriving::at(&manager, stranger, &ours), theirs)
+        };
+        let all: Vec<_> = (0..STRANGERS_MAX + 2).map(|_| arrive()).collect();
+        let is_gone = |(_, theirs): &(Arriving, Connection)| theirs.try_recv(&mut [0; 8]).is_ok();
+        let gone: Vec<bool> = all.iter().map(is_gone).collect();
+        assert!(gone[0] && gone[1] && !gone[2..].contains(&true), "{gone:?}");
+        drop(all);
+        assert!(!manager.in_use() && manager.strangers.lock().unwrap().is_empty());
     }
 }

@@ -23,6 +23,9 @@ use std::time::Duration;
 /// Bytes of inotify's events that are read at once.
 const EVENTS_BYTES: usize = 4096;
 
+/// Files without a watch that are looked at at once.
+const LOOKS_AT_ONCE: usize = 256;
+
 /// How long nobody listens after a file was written to.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -37,13 +40,22 @@ enum Who {
 
 /// The watches.
 pub(crate) struct Watches {
-    inotify: OwnedFd,
+    /// None where this user has as many as a user may.
+    inotify: Option<OwnedFd>,
     watched: Mutex<HashMap<i32, FileNo>>,
     writers: Option<Writers>,
     /// What was heard, and is to be followed by the thread that watches.
     heard: Mutex<BTreeMap<FileNo, Who>>,
     /// Wakes it, when something was heard by another.
     kick: EventFd,
+}
+
+/// What comes of a file's watch.
+pub(crate) struct Watched {
+    /// Whoever writes to it is [heard of](Manager::hear).
+    pub(crate) is_heard: bool,
+    /// Its changes are told of, and its end.
+    pub(crate) is_whole: bool,
 }
 
 /// Who writes to which file.
@@ -97,8 +109,9 @@ impl Writers {
 
 impl Watches {
     pub(crate) fn new() -> Result<Watches, Errno> {
+        let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         Ok(Watches {
-            inotify: inotify::init(inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK)?,
+            inotify: inotify::init(flags).ok(),
             watched: Mutex::default(),
             writers: Writers::new().ok(),
             heard: Mutex::default(),
@@ -107,17 +120,21 @@ impl Watches {
     }
 
     /// Watches the file behind a descriptor: who writes to it, who removes a name of it, and with
-    /// `closing` who closes it. Whether whoever writes to it is [heard of](Manager::hear).
-    pub(crate) fn add(&self, no: FileNo, fd: BorrowedFd<'_>, closing: bool) -> Result<bool, Errno> {
+    /// `closing` who closes it.
+    pub(crate) fn add(&self, no: FileNo, fd: BorrowedFd<'_>, closing: bool) -> Watched {
         let is_heard = self.writers.as_ref().is_some_and(|writers| writers.add(no, fd).is_ok());
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let mut watched = self.watched.lock().expect("lock");
         let mut what = WatchFlags::ATTRIB;
         what.set(WatchFlags::MODIFY, !is_heard);
         what.set(WatchFlags::CLOSE, closing);
-        let watch = inotify::add_watch(&self.inotify, path.as_str(), what)?;
-        watched.insert(watch, no);
-        Ok(is_heard)
+        let inotify = self.inotify.as_ref();
+        let watch =
+            inotify.and_then(|inotify| inotify::add_watch(inotify, path.as_str(), what).ok());
+        if let Some(watch) = watch {
+            watched.insert(watch, no);
+        }
+        Watched { is_heard, is_whole: watch.is_some() }
     }
 
     /// Ends the watch of a file, to which a descriptor leads.
@@ -128,7 +145,7 @@ impl Watches {
         let mut watched = self.watched.lock().expect("lock");
         watched.retain(|&watch, known| {
             if *known == no {
-                let _ = inotify::remove_watch(&self.inotify, watch);
+                let _ = self.inotify.as_ref().map(|it| inotify::remove_watch(it, watch));
             }
             *known != no
         });
@@ -136,7 +153,8 @@ impl Watches {
 
     fn wait(&self) -> Result<(), Errno> {
         let listen = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
-        let mut fds = vec![listen(self.inotify.as_fd()), listen(self.kick.as_fd())];
+        let mut fds = vec![listen(self.kick.as_fd())];
+        fds.extend(self.inotify.as_ref().map(|inotify| listen(inotify.as_fd())));
         fds.extend(self.writers.as_ref().map(|writers| listen(writers.fanotify.as_fd())));
         loop {
             match poll(&mut fds, None) {
@@ -197,14 +215,44 @@ impl Manager {
         self.engine.end_doubt(no, begun_ns);
     }
 
+    /// Watches a file that is about to be managed.
+    pub(crate) fn watch_outside(&self, no: FileNo, fd: BorrowedFd<'_>) {
+        let watched = self.watches.as_ref().map(|watches| watches.add(no, fd, false));
+        if watched.as_ref().is_some_and(|watched| watched.is_heard) {
+            self.engine.hears(no);
+        }
+        if watched.is_none_or(|watched| !watched.is_whole) {
+            self.unwatched.lock().expect("lock").push_back(no);
+            self.note(
+                "this user has no inotify watches left: what others do to some files is looked for \
+                 ten times a second",
+            );
+        }
+    }
+
+    /// Looks at files that have no watch, some at a time.
+    pub(crate) fn look_at_unwatched(&self) {
+        let some: Vec<FileNo> = {
+            let mut unwatched = self.unwatched.lock().expect("lock");
+            let count = unwatched.len().min(LOOKS_AT_ONCE);
+            unwatched.rotate_left(count);
+            unwatched.iter().rev().take(count).copied().collect()
+        };
+        for no in some {
+            self.look(no);
+            self.note_if_deleted(no);
+        }
+    }
+
     /// Follows changes until the descriptors fail. Runs on a thread of its own.
     pub(crate) fn watch_loop(&self) {
         let Some(watches) = &self.watches else { return };
         let mut buffer = [MaybeUninit::uninit(); EVENTS_BYTES];
         while watches.wait().is_ok() {
-            let mut reader = inotify::Reader::new(&watches.inotify, &mut buffer);
+            let inotify = watches.inotify.as_ref();
+            let mut reader = inotify.map(|inotify| inotify::Reader::new(inotify, &mut buffer));
             let mut is_told = false;
-            loop {
+            while let Some(reader) = &mut reader {
                 let (watch, what) = match reader.next() {
                     Ok(event) => (event.wd(), event.events()),
                     Err(Errno::INTR) => continue,

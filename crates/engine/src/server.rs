@@ -1,7 +1,7 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
 use crate::change::NO_BYTES;
-use crate::manager::{Client, Manager, Rights};
+use crate::manager::{Arriving, Client, Manager, Rights, is_shortage, trusts};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
 use crate::spaces::{Region, Space};
 use crate::transfer::Change;
@@ -9,20 +9,28 @@ use crate::work::Work;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::process;
 use pagekeeper_sys::shared::SharedMap;
-use pagekeeper_sys::socket::{self, Listener};
+use pagekeeper_sys::socket::{self, Listener, Peer};
 use pagekeeper_sys::userfault::{Features, Userfault};
 use pagekeeper_sys::{elf, file};
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::time::Duration;
 use zerocopy::{FromBytes, IntoBytes};
+
+/// How long who connects may take to say hello. One that is stopped meanwhile connects once more.
+const HELLO_WITHIN: Duration = Duration::from_secs(1);
+/// Until connections are accepted again, where there was nothing to accept them with.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Who is outside of our pid name space: nothing can be done for one whose memory cannot be named.
+const NOBODY_HERE: Peer = Peer { pid: 0, uid: u32::MAX, gid: u32::MAX };
 
 /// One connection.
 struct Connection {
     manager: Arc<Manager>,
-    socket: socket::Connection,
+    socket: Arc<socket::Connection>,
     pid: u32,
     /// The image that runs in the process.
     image: u32,
@@ -49,7 +57,7 @@ fn values(r0: u64, r1: u64) -> Handled {
     Ok(Answer { reply: Reply { r0, r1, ..Reply::default() }, fd: None })
 }
 
-fn errno_of(error: PortError) -> Errno {
+pub(crate) fn errno_of(error: PortError) -> Errno {
     match error {
         PortError::Io(errno) => Errno::from_raw_os_error(errno),
         PortError::Again => Errno::AGAIN,
@@ -59,35 +67,58 @@ fn errno_of(error: PortError) -> Errno {
 }
 
 impl Manager {
-    /// Accepts the connections that wait. False if the listener failed.
+    /// Accepts the connections that wait. False if there is no listener any more.
     pub(crate) fn accept(self: &Arc<Self>, listener: &Listener) -> bool {
         loop {
-            let socket = match listener.accept(false) {
-                Ok(Some(socket)) => socket,
+            match listener.accept(false).map(|socket| socket.map(Arc::new)) {
+                Ok(Some(socket)) if self.receive(socket.clone()) => {}
+                Ok(Some(_)) => {
+                    self.note("a program's connection had to wait: no more threads");
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return true;
+                }
                 Ok(None) => return true,
-                Err(_) => return false,
-            };
-            let manager = self.clone();
-            let number = self.connections.fetch_add(1, Ordering::Relaxed);
-            let thread = std::thread::Builder::new()
-                .name("pk-client".into())
-                .stack_size(256 << 10)
-                .spawn(move || serve(manager, socket, number));
-            if thread.is_err() {
-                self.note("a program's connection was refused: no more threads");
+                Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => return false,
+                // Descriptors, or the kernel's memory: there will be others.
+                Err(errno) => {
+                    self.note(format!("a program's connection had to wait: {errno}"));
+                    // Who is sent away goes on with the connections that it has, or comes again.
+                    if self.reserve.spend() {
+                        drop(listener.accept(false));
+                        self.reserve.refill();
+                    }
+                    self.want_descriptors();
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return true;
+                }
             }
         }
     }
+
+    /// Answers a connection on a thread of its own; false if there is none.
+    fn receive(self: &Arc<Self>, socket: Arc<socket::Connection>) -> bool {
+        let peer = socket.peer().unwrap_or(NOBODY_HERE);
+        let arriving = Arriving::at(self, peer.uid, &socket);
+        let thread = std::thread::Builder::new()
+            .name("pk-client".into())
+            .stack_size(256 << 10)
+            .spawn(move || serve(arriving, socket, peer));
+        thread.is_ok()
+    }
 }
 
-fn serve(manager: Arc<Manager>, socket: socket::Connection, number: u32) {
-    let Ok(peer) = socket.peer() else { return };
-    let trusted = peer.uid == 0 || peer.uid == rustix::process::geteuid().as_raw();
+fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
+    let (manager, number) = (arriving.manager.clone(), arriving.number);
+    let trusted = trusts(peer.uid);
     let user = (peer.uid, peer.gid);
     let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
     let Ok(name) = connection.greet() else { return };
+    if peer.pid == NOBODY_HERE.pid {
+        return connection.refuse();
+    }
     let Some(image) = connection.manager.client_came(peer.pid, name, number) else { return };
     connection.image = image;
+    drop(arriving);
     if connection.welcome().is_ok() {
         connection.run();
     }
@@ -104,7 +135,9 @@ impl Connection {
     /// The first message has to be a hello with the secret: what tells this image from others.
     fn greet(&self) -> Result<u64, Errno> {
         let mut bytes = [0u8; size_of::<Request>()];
+        self.socket.limit_waiting(Some(HELLO_WITHIN))?;
         let got = self.socket.recv(&mut bytes)?.ok_or(Errno::PROTO)?;
+        self.socket.limit_waiting(None)?;
         let request = Request::read_from_bytes(&bytes[..got.bytes]).map_err(|_| Errno::PROTO)?;
         let secret = u128::from_be_bytes(self.manager.secret);
         let given = (u128::from(request.b) << 64) | u128::from(request.c);
@@ -112,11 +145,16 @@ impl Connection {
             || request.a != u64::from(wire::VERSION)
             || given != secret
         {
-            let reply = Reply { status: -Errno::ACCESS.raw_os_error(), ..Reply::default() };
-            self.socket.send(reply.as_bytes(), None)?;
+            self.refuse();
             return Err(Errno::ACCESS);
         }
         Ok(request.f)
+    }
+
+    /// Says that it is of no use to come again.
+    fn refuse(&self) {
+        let reply = Reply { status: -Errno::ACCESS.raw_os_error(), ..Reply::default() };
+        let _ = self.socket.send(reply.as_bytes(), None);
     }
 
     /// The reply to that: from here on the client sees what there is.
@@ -139,13 +177,24 @@ impl Connection {
             let (head, text) = bytes[..len].split_at(size_of::<Request>());
             let Ok(request) = Request::read_from_bytes(head) else { return };
             let Some(op) = Op::from_u32(request.op) else { return };
-            let answer = self.handle(op, request, text, fd);
+            // Without a free descriptor here, one that is sent is lost.
+            let answer = match fd.is_none() && got.truncated {
+                true => Err(Errno::MFILE),
+                false => self.handle(op, request, text, fd),
+            };
             if !op.has_reply() {
                 continue;
             }
-            let answer = answer.unwrap_or_else(|errno| Answer {
-                reply: Reply { status: -errno.raw_os_error(), ..Reply::default() },
-                fd: None,
+            let answer = answer.unwrap_or_else(|errno| {
+                let status = match is_shortage(errno) {
+                    true => {
+                        self.manager.want_descriptors();
+                        self.manager.reserve.spend();
+                        wire::COME_AGAIN
+                    }
+                    false => -errno.raw_os_error(),
+                };
+                Answer { reply: Reply { status, ..Reply::default() }, fd: None }
             });
             let fd = answer.fd.as_ref().map(|fd| fd.as_fd());
             if self.socket.send(answer.reply.as_bytes(), fd).is_err() {
@@ -215,9 +264,12 @@ impl Connection {
                 Ok(Answer { reply: Reply::default(), fd: Some(manager.probe_for_client()?) })
             }
             Op::Userfault => {
-                let userfault = Userfault::from_fd(fd.ok_or(Errno::BADF)?);
+                let userfault = Userfault::received(fd.ok_or(Errno::BADF)?)?;
                 if r.c != 0 {
                     userfault.api(Features::from_bits_retain(r.b))?;
+                }
+                if userfault.has_failed() {
+                    return Err(Errno::INVAL);
                 }
                 let space = manager.add_space(userfault, self.pid, Space::default())?;
                 if r.a != 0 {
@@ -403,7 +455,7 @@ impl Connection {
         }
         // It may have been opened before the file was managed.
         manager.allow_writes(no, fd.as_fd(), flags);
-        match manager.map_prepare(no, r.b, r.c, r.e as i32, flags) {
+        match manager.map_prepare(no, r.b, r.c, r.e as i32, flags)? {
             Some((memfd, kind)) => {
                 self.prepared(no, true);
                 Ok(Answer {
@@ -478,12 +530,16 @@ impl Connection {
             }
             let pages = region.index(start)..region.index(end - 1) + 1;
             let mut heard = self.heard(region.file);
-            let result = engine.flush_since(region.file, pages, &mut heard);
+            let mut result = engine.flush_since(region.file, pages, &mut heard);
+            let live = engine.port().file(region.file);
+            // The kernel says it once to this descriptor, which all programs share.
+            if let Some(store) = live.as_ref().and_then(|live| live.store())
+                && let Err(error) = store.sync()
+            {
+                engine.note_error(region.file, error);
+                result = result.and(engine.tell_error(region.file, &mut heard));
+            }
             self.with_client(|client| client.heard.insert(region.file, heard));
-            let result = result.and_then(|()| match engine.port().file(region.file) {
-                Some(live) => live.store().map_or(Ok(()), |store| store.sync()),
-                None => Ok(()),
-            });
             if let Err(error) = result {
                 first_error.get_or_insert(errno_of(error));
             }

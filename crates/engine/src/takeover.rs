@@ -130,7 +130,8 @@ impl Manager {
             self.engine.read_around(no, false);
         }
         let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let (memfd, memory) = self.map_prepare(no, mapping.offset, bytes, kind, flags)?;
+        let prepared = self.map_prepare(no, mapping.offset, bytes, kind, flags);
+        let (memfd, memory) = prepared.ok()??;
         let advised = [
             (!mapping.shared, wire::INHERIT_PRIVATE),
             (memory == libc::MAP_SHARED, wire::INHERIT_WRITABLE),

@@ -10,7 +10,7 @@ use crate::state::{self, CONNECTIONS_MAX, State};
 use crate::{environment, raw_call, room, table};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
+use pagekeeper_wire::{COME_AGAIN, HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
 use zerocopy::IntoBytes;
 
 /// A pool slot. All zero: free and not connected.
@@ -145,8 +145,10 @@ pub(crate) fn ask_with(
 ) -> Result<Answer, i32> {
     let _held = SignalsHeld::new();
     let mut only_connected = false;
+    let mut sent_away = false;
     loop {
-        let Some((index, connection)) = take(state, only_connected) else {
+        let connected = if sent_away { take(state, true) } else { None };
+        let Some((index, connection)) = connected.or_else(|| take(state, only_connected)) else {
             if only_connected
                 && !state
                     .connections
@@ -175,6 +177,7 @@ pub(crate) fn ask_with(
         };
         release(state, connection);
         match result {
+            Ok((reply, -1)) if reply.status == COME_AGAIN => pause(),
             Ok((reply, fd)) if reply.status < 0 => {
                 if fd >= 0 {
                     raw::close(fd);
@@ -185,6 +188,10 @@ pub(crate) fn ask_with(
             Ok(answer) => return Ok(answer),
             Err(errno) if matches!(-errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
                 only_connected = true;
+            }
+            Err(COME_AGAIN) => {
+                sent_away = true;
+                pause();
             }
             Err(errno) if matches!(-errno, libc::EBADF | libc::ENOTSOCK | libc::ETOOMANYREFS) => {
                 // Another thread of the program closed one of the two; without a descriptor of the
@@ -208,9 +215,17 @@ pub(crate) fn ask_with(
 /// Connects the first slot now, so that the manager hears of this process.
 pub(crate) fn connect_first(state: &State) {
     if let Some((index, connection)) = take(state, false) {
-        let _ = connect(state, index, connection);
+        while connect(state, index, connection) == Err(COME_AGAIN) {
+            pause();
+        }
         release(state, connection);
     }
+}
+
+/// Until a manager is asked again that had no descriptor or thread for a request.
+fn pause() {
+    let pause = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
+    raw_call!(libc::SYS_nanosleep, &raw const pause, 0);
 }
 
 /// Our descriptors lie below this. The kernel's table of a process's descriptors is as long as its
@@ -266,16 +281,22 @@ fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c
 
 /// Asks on a connection of its own, and changes nothing in memory: for a vfork child.
 pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
-    let fd = new_socket()?;
-    let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
-        raw::close(slots_fd);
-        exchange(None, fd, request, text, -1)
-    });
-    raw::close(fd);
-    answer.map(|(reply, came)| {
-        raw::close(came);
-        reply
-    })
+    loop {
+        let fd = new_socket()?;
+        let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
+            raw::close(slots_fd);
+            exchange(None, fd, request, text, -1)
+        });
+        raw::close(fd);
+        if matches!(answer, Err(COME_AGAIN)) {
+            pause();
+            continue;
+        }
+        return answer.map(|(reply, came)| {
+            raw::close(came);
+            reply
+        });
+    }
 }
 
 fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
@@ -319,7 +340,11 @@ fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     (request.b, request.c) = door.secret;
     request.d = raw::gettid() as u64;
     (request.e, request.f) = (kind, image);
-    exchange(None, fd, &request, &[], -1)
+    // One that is gone is not connected to the next time.
+    exchange(None, fd, &request, &[], -1).map_err(|errno| match -errno {
+        libc::EPIPE | libc::ECONNRESET => COME_AGAIN,
+        _ => errno,
+    })
 }
 
 /// Room for one descriptor in a control message.

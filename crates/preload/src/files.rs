@@ -31,6 +31,7 @@ const SYNTHETIC: [i64; 9] = [
 const KEPT_OUT_TRIES: u32 = 10_000;
 
 /// A descriptor of a file with a slot, in a process that talks to the manager.
+#[derive(Clone, Copy)]
 pub(crate) struct File {
     pub(crate) state: &'static State,
     pub(crate) fd: c_int,
@@ -51,14 +52,26 @@ pub(crate) enum Served {
 /// a handler that jumps away would leave the call counted for ever.
 pub(crate) struct RawGuard {
     word: Option<&'static AtomicU32>,
+    /// Of what the call is, once it is made.
+    file: Option<File>,
     _held: SignalsHeld,
 }
 
 impl Drop for RawGuard {
     fn drop(&mut self) {
-        if let Some(word) = self.word {
-            word.fetch_sub(1, Ordering::SeqCst);
+        let Some(word) = self.word else { return };
+        word.fetch_sub(1, Ordering::SeqCst);
+        // The manager does not wait for who is stopped: it may have taken the file over meanwhile.
+        if let Some(file) = self.file.filter(|file| table::is_active(file.entry)) {
+            let _ = ask(file.state, &file.request(Op::Refresh));
         }
+    }
+}
+
+impl RawGuard {
+    /// Of a call that is not counted.
+    fn uncounted() -> RawGuard {
+        RawGuard { word: None, file: None, _held: SignalsHeld::new() }
     }
 }
 
@@ -139,7 +152,8 @@ impl File {
                 return self.enter_active();
             }
             standby::step();
-            let guard = RawGuard { _held: SignalsHeld::new(), word: raw_word(self.state) };
+            let word = raw_word(self.state);
+            let mut guard = RawGuard { word, file: None, _held: SignalsHeld::new() };
             if let Some(word) = guard.word {
                 word.fetch_add(1, Ordering::SeqCst);
             }
@@ -149,11 +163,12 @@ impl File {
                 return self.enter_active();
             }
             if table::is_current(self.entry) || !self.state.is_own() {
+                guard.file = self.state.is_own().then_some(*self);
                 return Served::Kernel(guard);
             }
             drop(guard);
             if !self.renew() {
-                return Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None });
+                return Served::Kernel(RawGuard::uncounted());
             }
         }
     }
@@ -177,7 +192,7 @@ impl File {
             return Served::Managed;
         }
         // A vfork child may not use its parent's connections.
-        Served::Kernel(RawGuard { _held: SignalsHeld::new(), word: None })
+        Served::Kernel(RawGuard::uncounted())
     }
 
     /// A request that needs the rights of the descriptor. The manager forgets what it was shown

@@ -101,6 +101,13 @@ pub fn pidfd_open(id: u32) -> Result<OwnedFd> {
     rustix::process::pidfd_open(pid(id)?, PidfdFlags::empty())
 }
 
+/// Whether the process that a descriptor stands for has ended, reaped or not.
+pub fn has_ended(pidfd: impl AsFd) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+}
+
 /// `pidfd_send_signal(2)`.
 ///
 /// # Errors
@@ -482,6 +489,12 @@ pub fn cpu_of(tid: u32) -> Result<u32> {
     stat_field(&read_proc(&format!("/proc/{tid}/stat"))?, 39).ok_or(Errno::PROTO)
 }
 
+/// Whether a process is stopped, by a signal or by who traces it: field 3 of `/proc/PID/stat`.
+pub fn is_stopped(id: u32) -> bool {
+    let stat = read_proc(&format!("/proc/{id}/stat")).unwrap_or_default();
+    stat_field::<char>(&stat, 3).is_some_and(|state| matches!(state, 'T' | 't'))
+}
+
 /// When a process was started, in the kernel's ticks since boot: field 22 of `/proc/PID/stat`.
 ///
 /// # Errors
@@ -523,7 +536,7 @@ impl CpuClock {
     }
 }
 
-/// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 4) of a stat line. The name, in
+/// Field `number` (from 1, as `proc_pid_stat(5)` counts; at least 3) of a stat line. The name, in
 /// parentheses, may hold blanks and parentheses.
 fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {
     let (_, fields) = stat.rsplit_once(')')?;
@@ -713,6 +726,28 @@ pub fn set_title(title: &str) -> Result<()> {
     // What this process has been told is read once, at its start.
     let memory = fs::File::options().write(true).open("/proc/self/mem").map_err(|e| errno(&e))?;
     std::os::unix::fs::FileExt::write_all_at(&memory, &words, start).map_err(|e| errno(&e))
+}
+
+/// Blanks a variable out in `/proc/PID/environ`, where others find what this process was started with,
+/// and in what this process finds of it from now on.
+///
+/// # Errors
+/// `/proc` cannot be used.
+pub fn hide_variable(name: &str) -> Result<()> {
+    let environ = fs::read("/proc/self/environ").map_err(|e| errno(&e))?;
+    let start: u64 = stat_field(&read_proc("/proc/self/stat")?, 50).ok_or(Errno::PROTO)?;
+    let memory = fs::File::options().write(true).open("/proc/self/mem").map_err(|e| errno(&e))?;
+    let mut at = start;
+    for entry in environ.split(|byte| *byte == 0) {
+        let value = entry.strip_prefix(name.as_bytes());
+        if value.is_some_and(|value| value.starts_with(b"=")) {
+            let blank = vec![0; entry.len()];
+            // Nobody holds a reference into it: what is asked for is copied.
+            std::os::unix::fs::FileExt::write_all_at(&memory, &blank, at).map_err(|e| errno(&e))?;
+        }
+        at += entry.len() as u64 + 1;
+    }
+    Ok(())
 }
 
 /// How a child ended.

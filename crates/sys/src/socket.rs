@@ -8,6 +8,7 @@ use core::mem::{MaybeUninit, size_of};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
+use rustix::net::sockopt::Timeout;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
@@ -80,7 +81,8 @@ pub struct Peer {
 pub struct Received {
     /// Bytes of the message in the buffer.
     pub bytes: usize,
-    /// The message was longer than the buffer; the rest is lost.
+    /// The message was longer than the buffer, or brought a descriptor for which there was no room: the
+    /// rest is lost.
     pub truncated: bool,
     /// The descriptor that came with it, close-on-exec. Any others were closed.
     pub fd: Option<OwnedFd>,
@@ -203,8 +205,16 @@ impl Connection {
         if message.bytes == 0 {
             return Ok(None);
         }
-        let truncated = message.flags.contains(ReturnFlags::TRUNC);
+        let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         Ok(Some(Received { bytes: message.bytes, truncated, fd }))
+    }
+
+    /// How long [`Connection::recv`] waits for a message ([`Errno::AGAIN`] then); for ever, by `None`.
+    ///
+    /// # Errors
+    /// As `setsockopt(2)`.
+    pub fn limit_waiting(&self, limit: Option<std::time::Duration>) -> Result<()> {
+        rustix::net::sockopt::set_socket_timeout(&self.fd, Timeout::Recv, limit)
     }
 
     /// Ends the connection in both directions, though duplicates of the descriptor exist.

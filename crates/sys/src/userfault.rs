@@ -303,6 +303,27 @@ impl Userfault {
         Userfault { fd }
     }
 
+    /// [`Userfault::from_fd`] of what may be any descriptor. Reads of it do not wait.
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`]: it is no userfaultfd.
+    pub fn received(fd: OwnedFd) -> Result<Userfault> {
+        let what = rustix::fs::readlink(format!("/proc/self/fd/{}", fd.as_raw_fd()), Vec::new())?;
+        if what.as_bytes() != b"anon_inode:[userfaultfd]" {
+            return Err(Errno::INVAL);
+        }
+        rustix::fs::fcntl_setfl(&fd, rustix::fs::fcntl_getfl(&fd)? | OFlags::NONBLOCK)?;
+        Ok(Userfault::from_fd(fd))
+    }
+
+    /// Whether no event will ever be read: nobody has called [`Userfault::api`], or it would wait.
+    pub fn has_failed(&self) -> bool {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
+        let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+        polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    }
+
     /// Gives the descriptor up, to be sent or kept.
     pub fn into_fd(self) -> OwnedFd {
         self.fd
@@ -477,7 +498,8 @@ impl Userfault {
         // did, the next write there would be reported once too often, which costs time only.
         const LOWEST_ADDRESS: u64 = 64 << 10;
         let result = self.write_protect(LOWEST_ADDRESS, PAGE_BYTES as u64, true, false);
-        result != Err(Errno::SRCH)
+        // The last is what no userfaultfd says.
+        !matches!(result, Err(Errno::SRCH | Errno::NOTTY))
     }
 
     /// Reads the events that wait, at most 64 of them, appends them to `events` and returns their

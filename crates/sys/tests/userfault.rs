@@ -452,3 +452,18 @@ fn features_are_answered_and_setting_up_twice_is_refused() {
     let fake = Userfault::from_fd(memfd.reopen_writable().unwrap());
     assert_eq!(fake.api(Features::empty()), Err(Errno::NOTTY));
 }
+
+#[test]
+fn what_is_received_is_a_userfaultfd_that_was_set_up_or_nothing() {
+    let memfd = Memfd::create("not-one", 4096, false).unwrap();
+    let other = rustix::io::fcntl_dupfd_cloexec(&memfd, 0).unwrap();
+    assert_eq!(Userfault::received(other).unwrap_err(), Errno::INVAL);
+    let flags = OpenFlags { nonblocking: false, user_mode_only: true };
+    // SAFETY: nothing is registered.
+    let Ok(blocking) = (unsafe { Userfault::open(flags) }) else { return };
+    let received = Userfault::received(blocking.into_fd()).unwrap();
+    assert!(received.has_failed());
+    received.api(Features::empty()).unwrap();
+    assert!(!received.has_failed());
+    assert_eq!(received.read_events(&mut Vec::new()), Ok(0));
+}

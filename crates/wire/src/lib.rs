@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 16;
+pub const VERSION: u32 = 17;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -39,7 +39,9 @@ pub enum Op {
     /// First message on every connection. `a` = [`VERSION`], `b`,`c` = the secret as two
     /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
     /// [`HELLO_FORKED`], `f` = a number that tells this process image from those that ran in the
-    /// process before: what they left open is ended before the reply. 0 says nothing. Reply: `r0` = number of records of the table of file slots; the descriptor
+    /// process before: what they left open is ended before the reply. 0 says nothing. A connection that
+    /// ends without a reply is to be made again, or the request to be sent by another: the manager had
+    /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots; the descriptor
     /// that rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
@@ -250,6 +252,9 @@ pub const SLOT_SHARED: u32 = 16;
 /// [`Slot::flags`]: somebody outside may have written before the file's change time, and was not heard of
 /// yet. Who wants to see what others wrote (a lock was taken, the file was opened) asks.
 pub const SLOT_DOUBTED: u32 = 32;
+/// A reply's status to any request: the manager had no descriptor for it, and has done nothing. It is to
+/// be sent again in a moment. (`-ERESTART`, which no call fails with.)
+pub const COME_AGAIN: i32 = -85;
 /// [`Op::ChangeBegin`]: the offset is where the file ends when the call runs.
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.

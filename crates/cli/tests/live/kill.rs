@@ -60,7 +60,7 @@ fn check(file: &[u8], said: &[u8], who: usize) -> u64 {
     last
 }
 
-fn children(pid: Pid) -> Vec<(Pid, String)> {
+pub(crate) fn children(pid: Pid) -> Vec<(Pid, String)> {
     let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_pid()));
     let mut found = Vec::new();
     for task in tasks.into_iter().flatten().flatten() {
@@ -89,7 +89,7 @@ fn named(root: Pid, name: &str) -> Vec<Pid> {
 }
 
 #[track_caller]
-fn until(what: &str, mut done: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let start = Instant::now();
     while !done() {
         assert!(start.elapsed() < Duration::from_secs(20), "{what}: not after 20 s");
@@ -97,7 +97,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-fn gone(pid: Pid) -> bool {
+pub(crate) fn gone(pid: Pid) -> bool {
     // A zombie whose parent is this test's is as gone.
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_pid()));
     test_kill_process(pid).is_err() || stat.is_ok_and(|s| s.contains(") Z "))
@@ -128,7 +128,7 @@ fn writers(
     (Tree::start(&mut command), said)
 }
 
-fn read_and_remove(path: &Path) -> Vec<u8> {
+pub(crate) fn read_and_remove(path: &Path) -> Vec<u8> {
     let content = std::fs::read(path).unwrap_or_default();
     let _ = std::fs::remove_file(path);
     content
@@ -372,6 +372,52 @@ time.sleep(100)
     }
 }
 
+/// Where the manager had no descriptors left, connections were not accepted any more, for good, and
+/// what programs asked for was refused: those that came later ran unmanaged, or without their mapping.
+#[test]
+fn who_finds_no_descriptor_left_waits_for_one() {
+    if !runs::ready() {
+        return;
+    }
+    const PROCESSES: u64 = 60;
+    let place = Scratch::new("kill-few");
+    place.put("f", vec![0u8; 2 * PAGE]);
+    let one = "\
+import mmap, os, time
+m = mmap.mmap(os.open('f', os.O_RDWR), 4096)
+n = int.from_bytes(m[:8], 'little') + 1
+m[:8] = n.to_bytes(8, 'little')
+print(n, flush=True)
+time.sleep(1)
+";
+    let all = format!(
+        "\
+import subprocess, sys
+kept = []
+for i in range({PROCESSES}):
+    one = subprocess.Popen([sys.executable, '-S', '-E', '-c', sys.argv[1]], stdout=subprocess.PIPE)
+    said = one.stdout.readline()
+    assert said == b'%d\\n' % (i + 1), (i, said)
+    kept.append(one)
+assert all(one.wait() == 0 for one in kept)
+"
+    );
+    let mut run = command(&place, Some(&Budget::kib(1024)), "python3");
+    run.args(["-c", &all, one]);
+    let mut limited = std::process::Command::new("sh");
+    limited.arg("-c").arg("ulimit -n 80; exec \"$0\" \"$@\"").arg(run.get_program());
+    limited.args(run.get_args()).current_dir(place.path());
+    for (name, value) in run.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    let mut tree = Tree::start(limited.stdin(Stdio::null()).stderr(Stdio::piped()));
+    let status = tree.wait(LIMIT).expect("the run ends");
+    let mut errors = String::new();
+    let _ = tree.0.stderr.take().unwrap().read_to_string(&mut errors);
+    assert_eq!(status.code(), Some(0), "{errors}");
+    assert_eq!(place.get("f")[..8], PROCESSES.to_ne_bytes());
+}
+
 /// The holder is a copy of the manager. Who ends processes by their command line (`pkill -f`) must not
 /// end it with the manager, and it must not keep pipes open that others wait for.
 #[test]
@@ -447,6 +493,42 @@ while True:
     assert!(left.is_empty(), "runs on without a manager");
     let _ = std::fs::remove_file(said);
     assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+}
+
+/// A run under a run: the outer one's holder ended the inner manager and the inner holder at once, both
+/// of which had its tag in their environments, and the inner program read zeros from then on.
+#[test]
+fn a_run_under_one_whose_manager_is_killed_loses_nothing() {
+    if !runs::ready() {
+        return;
+    }
+    let program = programs().file_name().unwrap().to_string_lossy()[..15].to_owned();
+    let mut most = 0;
+    for moment in moments(3, 300) {
+        let place = Scratch::new("kill-nested");
+        let outside = Scratch::new("kill-nested-outer");
+        blank(&place);
+        let said = place.path().with_extension("said");
+        let inner = command(&place, Some(&Budget::kib(512)), programs());
+        let mut outer = command(&outside, Some(&Budget::kib(512)), inner.get_program());
+        outer.args(inner.get_args()).args(["progress", ".", &PAGES.to_string(), "0"]);
+        outer.current_dir(place.path()).stdin(Stdio::null()).stderr(Stdio::piped());
+        outer.stdout(std::fs::File::create(&said).expect("a file for what is said"));
+        let mut tree = Tree::start(&mut outer);
+        until("the writer begins", || said.metadata().is_ok_and(|m| m.len() > 0));
+        std::thread::sleep(moment);
+        let pids = named(tree.pid(), &program);
+        assert_eq!(pids.len(), 1);
+        let holders = named(tree.pid(), "pk-holder");
+        assert_eq!(holders.len(), 2);
+        kill_process(tree.pid(), Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("a killed process ends");
+        for pid in pids.into_iter().chain(holders) {
+            until("program and holders end", || gone(pid));
+        }
+        most = most.max(check(&place.get("progress"), &read_and_remove(&said), 0));
+    }
+    assert!(most > 100, "the writer wrote {most} records at most");
 }
 
 /// Who is killed while mappings are taken over at the end of a standby.

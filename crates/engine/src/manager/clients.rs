@@ -66,10 +66,9 @@ impl Manager {
         loop {
             let other = {
                 let mut clients = self.clients.lock().expect("lock");
-                let client = clients.entry(pid).or_insert_with(|| Client {
-                    name,
-                    number: connection,
-                    ..Client::default()
+                let client = clients.entry(pid).or_insert_with(|| {
+                    self.tell_of_client(pid);
+                    Client { name, number: connection, ..Client::default() }
                 });
                 if name == 0 || client.name == name {
                     client.connections += 1;
@@ -137,6 +136,8 @@ impl Manager {
         let client = {
             let mut clients = self.clients.lock().expect("lock");
             let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
+            // While nobody of this number is told of.
+            is_same.then(|| self.tell(|witness| witness.client_gone(pid)));
             is_same.then(|| clients.remove(&pid)).flatten()
         };
         // A request of its own may have been answered meanwhile; what was ended is not ended twice.
@@ -191,31 +192,38 @@ impl Manager {
     }
 
     /// Plain system calls that began before a slot became active must have ended before anything
-    /// of the file is cached.
+    /// of the file is cached. Those that begin from now on see that it is: each process is waited for
+    /// until it has none once. One that is stopped may be so for ever: its calls look at the slot once
+    /// more when they have ended.
     pub(super) fn wait_for_raw_calls(&self) {
         let start = Instant::now();
-        loop {
-            let busy = self.clients.lock().expect("lock").values().any(|c| {
-                c.raw
-                    .as_ref()
-                    .is_some_and(|m| m.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0)
-            });
-            if !busy || start.elapsed() > RAW_WAIT_MAX {
-                return;
-            }
+        let calls = |client: &Client| {
+            let raw = client.raw.as_ref();
+            raw.is_some_and(|raw| raw.words::<AtomicU32>(0, 1)[0].load(Ordering::SeqCst) != 0)
+        };
+        let mut busy: Vec<(u32, u32)> = {
+            let clients = self.clients.lock().expect("lock");
+            let busy = clients.iter().filter(|(_, client)| calls(client));
+            busy.map(|(pid, client)| (*pid, client.number)).collect()
+        };
+        let mut look_at_states = Duration::from_millis(10);
+        while !busy.is_empty() && start.elapsed() < RAW_WAIT_MAX {
             std::thread::sleep(Duration::from_micros(50));
+            busy.retain(|(pid, number)| {
+                self.with_client(*pid, *number, |client| calls(client)).unwrap_or(false)
+            });
+            if start.elapsed() > look_at_states {
+                look_at_states *= 2;
+                busy.retain(|(pid, _)| !process::is_stopped(*pid));
+            }
         }
     }
 }
 
 /// Whether a process has ended, reaped or not.
 fn process_ended(pid: u32) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     match process::pidfd_open(pid) {
-        Ok(pidfd) => {
-            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-            poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
-        }
+        Ok(pidfd) => process::has_ended(pidfd),
         Err(errno) => errno == Errno::SRCH,
     }
 }
@@ -246,5 +254,37 @@ mod tests {
         // One that the first made, and that is greeted late.
         assert_eq!(manager.client_came(1, 100, 6), None);
         assert_eq!(manager.client_came(1, 200, 8), Some(next));
+    }
+
+    /// A process that was stopped in the midst of a call on a file that was the kernel's held everybody up
+    /// for a minute whenever a file became managed; and so did two that took turns with such calls.
+    #[test]
+    fn who_is_stopped_is_not_waited_for_and_who_is_busy_is_waited_for_once() {
+        let manager = manager();
+        let mut sleeper = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let pidfd = process::pidfd_open(sleeper.id()).unwrap();
+        process::send_signal(&pidfd, libc::SIGSTOP).unwrap();
+        let count_of = |pid, connection, count| {
+            let number = manager.client_came(pid, 1, connection).unwrap();
+            let (_, map) = SharedMap::create("raw", PAGE_BYTES as usize).unwrap();
+            map.words::<AtomicU32>(0, 1)[0].store(count, Ordering::SeqCst);
+            manager.with_client(pid, number, |client| client.raw = Some(map)).unwrap();
+            number
+        };
+        count_of(sleeper.id(), 1, 1);
+        let own = count_of(std::process::id(), 2, 1);
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| manager.wait_for_raw_calls());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!waits.is_finished(), "somebody runs");
+            manager.with_client(std::process::id(), own, |client| {
+                client.raw.as_ref().unwrap().words::<AtomicU32>(0, 1)[0].store(0, Ordering::SeqCst);
+            });
+        });
+        let waited = start.elapsed();
+        sleeper.kill().unwrap();
+        sleeper.wait().unwrap();
+        assert!(waited < Duration::from_secs(20), "{waited:?}");
     }
 }

@@ -6,13 +6,15 @@ use crate::idle::Candidate;
 use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES};
+use crate::server::errno_of;
 use crate::slots::{Identity, Numbered, Slots};
 use crate::store::Store;
 use crate::work::Work;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_wire as wire;
-use std::os::fd::{AsFd, BorrowedFd};
+use rustix::fs::{Mode, OFlags};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -278,9 +280,16 @@ impl Manager {
             .collect()
         };
         for (no, name) in deferred {
-            let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
-            let fd = rustix::fs::open(&name, flags, rustix::fs::Mode::empty()).ok();
+            // Whatever has the name now: a FIFO would be waited at, and a device begin something.
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let fd = self.with_reserve(|| rustix::fs::open(&name, flags, Mode::empty())).ok();
             let found = fd.and_then(|fd| self.slot_of_file(no, fd.as_fd()).map(|pin| (fd, pin)));
+            let found = found.and_then(|(fd, pin)| {
+                let (path, flags) =
+                    (format!("/proc/self/fd/{}", fd.as_raw_fd()), OFlags::RDONLY | OFlags::CLOEXEC);
+                let opened = self.with_reserve(|| rustix::fs::open(&path, flags, Mode::empty()));
+                Some((opened.ok()?, pin))
+            });
             match found {
                 Some((fd, _pinned)) => {
                     let _ = self.activate(no, fd.as_fd(), libc::O_RDONLY, None, None);
@@ -326,6 +335,13 @@ impl Manager {
             self.refuse(no, reason);
             Left::ForGood
         };
+        // While the kernel has it, somebody may map it from there.
+        if !self.reserve.refill() {
+            self.want_descriptors();
+            self.note("files were left to the kernel for the time being: no descriptor was free");
+            self.slots.lock().expect("lock").list[no as usize].plain = true;
+            return Err(Left::ForNow);
+        }
         self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
         let store = Store::open(fd)
@@ -335,6 +351,11 @@ impl Manager {
         {
             return Err(refuse("another pagekeeper run manages it".to_owned()));
         }
+        // From here on another run may not have it, unless it stays the kernel's here, too.
+        let refuse = |reason: String| {
+            self.unregister(id);
+            refuse(reason)
+        };
         if self.standby.get().is_some() {
             store.expect_cached();
         }
@@ -342,13 +363,15 @@ impl Manager {
         if let Some(board) = self.board.get() {
             board.mark(id);
         }
-        let version = store.version().map_err(|_| Left::ForGood)?;
+        let version =
+            store.version().map_err(|e| refuse(format!("cannot be looked at: {}", errno_of(e))))?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
         let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
             .map_err(|e| refuse(format!("no memory file: {e}")))?;
         // A client that is handed a read-only descriptor must not make a writable one of it.
         let _ = memfd.set_mode(0o400);
-        let memfd_ino = file::stat(&memfd).map_err(|_| Left::ForGood)?.id.ino;
+        let memfd_ino =
+            file::stat(&memfd).map_err(|e| refuse(format!("no memory file: {e}")))?.id.ino;
         let sparse = store.sparse();
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
@@ -360,10 +383,7 @@ impl Manager {
             self.engine.open_file(no, &name, version, sparse);
             self.engine.read_around(no, true);
         }
-        // Without a watch, changes are found at the next open, map, lock or sync.
-        if self.watches.as_ref().is_some_and(|watches| watches.add(no, fd, false) == Ok(true)) {
-            self.engine.hears(no);
-        }
+        self.watch_outside(no, fd);
         self.set_slot_flags(no, wire::SLOT_ACTIVE);
         self.note_if_deleted(no);
         self.wait_for_raw_calls();
@@ -526,7 +546,6 @@ impl Manager {
 
 /// A file's path as the kernel knows it now.
 pub(crate) fn path_of(fd: BorrowedFd<'_>) -> String {
-    use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_else(|_| "?".to_owned())
@@ -624,5 +643,40 @@ mod tests {
         assert_eq!(opened(&manager, file.as_file()), Some(no));
         assert!(manager.wait_active(no) && !manager.leave_plain(no));
         assert_eq!(manager.remarks().1, []);
+    }
+
+    /// A FIFO that had the name of a file from the time of the standby was opened to read from, and
+    /// waited for somebody to write to it.
+    #[test]
+    fn what_has_a_files_name_at_the_end_of_a_standby_is_not_waited_for() {
+        let manager = manager_from(2 * PAGE_BYTES);
+        let place = tempfile::tempdir().unwrap();
+        let files = ["fifo", "other", "same"].map(|name| place.path().join(name));
+        let open = |path| {
+            let mut options = std::fs::File::options();
+            options.read(true).write(true).create(true).truncate(true).open(path)
+        };
+        let numbers = files.each_ref().map(|path| {
+            let file = open(path).unwrap();
+            let no = opened(&manager, &file).unwrap();
+            file.set_len(2 * PAGE_BYTES).unwrap();
+            manager.slots.lock().unwrap().list[no as usize].deferred = true;
+            (no, file)
+        });
+        std::fs::remove_file(&files[0]).unwrap();
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::mkfifoat(rustix::fs::CWD, &files[0], mode).unwrap();
+        std::fs::remove_file(&files[1]).unwrap();
+        open(&files[1]).unwrap();
+
+        let (done, ended) = std::sync::mpsc::channel();
+        let other = manager.clone();
+        std::thread::spawn(move || {
+            other.activate_deferred();
+            done.send(())
+        });
+        ended.recv_timeout(std::time::Duration::from_secs(20)).expect("nothing is waited for");
+        let active = numbers.each_ref().map(|(no, _)| manager.wait_active(*no));
+        assert_eq!(active, [false, false, true]);
     }
 }

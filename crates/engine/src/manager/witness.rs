@@ -1,7 +1,9 @@
 //! Somebody outlives the manager, and is told what must not be lost with it.
 
 use super::Manager;
-use crate::port::FileNo;
+use crate::live::LiveSpace;
+use crate::port::{FileNo, SpaceNo};
+use pagekeeper_sys::process;
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Told when files become managed and processes appear, so that another process can hold on to
@@ -16,7 +18,13 @@ pub trait Witness: Send + Sync {
     /// Returns when what was told before is carried out.
     fn settle(&self);
     /// A process's faults.
-    fn space(&self, userfault: BorrowedFd<'_>);
+    fn space(&self, no: SpaceNo, userfault: BorrowedFd<'_>);
+    /// Whose they are.
+    fn owner(&self, no: SpaceNo, pid: u32, process: BorrowedFd<'_>);
+    /// A process, which may store to what it was shown.
+    fn client(&self, pid: u32, process: BorrowedFd<'_>);
+    /// It has no connection any more.
+    fn client_gone(&self, pid: u32);
 }
 
 impl Manager {
@@ -31,6 +39,24 @@ impl Manager {
         }
     }
 
+    /// It is known now whose memory a space is.
+    pub(crate) fn is_owned_by(&self, no: SpaceNo, live: &LiveSpace, pid: u32) {
+        let (_, pidfd) = live.process.get_or_init(|| (pid, process::pidfd_open(pid).ok()));
+        if let Some(pidfd) = pidfd {
+            self.tell(|witness| witness.owner(no, pid, pidfd.as_fd()));
+        }
+    }
+
+    /// Tells the witness of a process that has made its first connection.
+    pub(super) fn tell_of_client(&self, pid: u32) {
+        self.tell(|witness| {
+            // One that has ended already stores nothing.
+            if let Ok(process) = process::pidfd_open(pid) {
+                witness.client(pid, process.as_fd());
+            }
+        });
+    }
+
     /// Tells the witness of a file that is about to be mapped, or stored to: only from then on may it
     /// have pages that storage lacks, and processes that have to be found. With `again`, of another descriptor
     /// of one that it knows.
@@ -43,11 +69,14 @@ impl Manager {
         if witnessed.contains(&no) != again {
             return;
         }
-        match store.descriptor() {
-            Ok(store) => witness.file(no, live.memfd.as_fd(), store.as_fd()),
+        match self.with_reserve(|| store.descriptor()) {
+            Ok(store) => {
+                witness.file(no, live.memfd.as_fd(), store.as_fd());
+                witnessed.insert(no);
+            }
+            // It is told the next time.
             Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
         }
-        witnessed.insert(no);
     }
 
     /// The witness needs not know of a file any more.
