@@ -74,6 +74,7 @@ mod standby;
 mod start;
 mod state;
 mod stdio;
+mod stream_list;
 mod table;
 mod transfer;
 mod userfault;
