@@ -61,6 +61,7 @@ mod heap;
 mod large;
 mod locks;
 mod mapping;
+mod messages;
 mod numbers;
 mod overwrite;
 mod plain;
