@@ -11,6 +11,7 @@ use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, Lock, LockGuard, SignalsHeld};
 use crate::state::{self, State};
+use crate::stream_list::StreamList;
 use crate::{environment, heap, real, standby, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
@@ -33,6 +34,8 @@ static TICKET: AtomicU64 = AtomicU64::new(0);
 const BROKEN: u64 = u64::MAX;
 /// The signal mask of the thread that forks.
 static MASK: AtomicU64 = AtomicU64::new(0);
+/// It holds libc's lock on the list of streams.
+static LISTED: AtomicBool = AtomicBool::new(false);
 /// The thread that forked last, and its [`TICKET`]: libc says that a fork failed when it is over.
 static FORKED: (AtomicUsize, AtomicU64) = (AtomicUsize::new(0), AtomicU64::new(0));
 
@@ -99,6 +102,7 @@ pub(crate) fn may_fork() -> bool {
 /// A fork that is being ended. Others may fork, and signals come again, when it is dropped.
 struct Ending {
     ticket: u64,
+    list: Option<StreamList>,
     _lock: LockGuard<'static>,
     _held: SignalsHeld,
 }
@@ -111,16 +115,21 @@ impl Ending {
         }
         let ticket = TICKET.load(Ordering::Relaxed);
         let held = SignalsHeld::resume(MASK.load(Ordering::Relaxed));
+        let list = LISTED.load(Ordering::Relaxed).then(StreamList::resume);
         FORKER.store(0, Ordering::Relaxed);
-        Some(Ending { ticket, _lock: FORKING.resume(), _held: held })
+        Some(Ending { ticket, list, _lock: FORKING.resume(), _held: held })
     }
 }
 
 /// The last thing before a fork.
 extern "C" fn before() {
-    if !concerns() {
-        return;
+    if concerns() {
+        // libc takes it after this, and who has it may store to memory that is held by then.
+        begin(StreamList::lock());
     }
+}
+
+fn begin(list: Option<StreamList>) {
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
@@ -129,7 +138,11 @@ extern "C" fn before() {
     if ticket != 0 {
         MASK.store(held.keep(), Ordering::Relaxed);
         TICKET.store(ticket, Ordering::Relaxed);
+        LISTED.store(list.is_some(), Ordering::Relaxed);
         FORKER.store(raw::thread(), Ordering::Relaxed);
+        if let Some(list) = list {
+            list.keep();
+        }
         lock.keep();
     }
 }
@@ -168,11 +181,14 @@ pub(crate) fn failed() {
 /// The first thing after a fork, in the child: maps what it inherits.
 extern "C" fn in_child() {
     FORKED.0.store(0, Ordering::Relaxed);
-    let Some(ending) = Ending::take() else {
+    let Some(mut ending) = Ending::take() else {
         // Another thread's was going on.
         FORKER.store(0, Ordering::Relaxed);
         return FORKING.is_nobodys();
     };
+    if let Some(list) = ending.list.take() {
+        list.reset();
+    }
     let inherited = ending.ticket != BROKEN
         && state::current().is_some_and(|state| {
             (!environment::user_mode_only() || userfault::ensure(state))
@@ -245,7 +261,8 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     if !may_fork() {
         return Some(-libc::ENOMEM as isize);
     }
-    before();
+    // No lock of libc's is waited for from here on, nor may one be: `_Fork` is for signal handlers.
+    begin(None);
     let result = call();
     match result {
         0 => in_child(),

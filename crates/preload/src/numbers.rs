@@ -4,8 +4,8 @@ use crate::locks::{self, Lock};
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
 use crate::{
-    change, environment, exports, files, fork, guard, heap, raw, raw_call, sockets, standby, state,
-    table,
+    change, environment, exports, files, fork, guard, heap, messages, raw, raw_call, sockets,
+    standby, state, table,
 };
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
@@ -112,13 +112,16 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             result
         }
         libc::SYS_sendmmsg => {
-            let result = plain();
-            sockets::all_sent(b as *const libc::mmsghdr, result);
+            let list = b as *mut libc::mmsghdr;
+            let result = messages::send(fd, list, c as u32, d as c_int).unwrap_or_else(plain);
+            sockets::all_sent(list, result);
             result
         }
         libc::SYS_recvmmsg => {
-            let result = plain();
-            exports::all_received(b as *const libc::mmsghdr, result);
+            let (list, timeout) = (b as *mut libc::mmsghdr, e as *mut libc::timespec);
+            let result =
+                messages::receive(fd, list, c as u32, d as c_int, timeout).unwrap_or_else(plain);
+            exports::all_received(list, result);
             result
         }
         libc::SYS_recvmsg => {

@@ -11,7 +11,8 @@ use libc::{
     sockaddr, socklen_t, ssize_t,
 };
 
-fn look_up(name: &CStr) -> *mut c_void {
+/// The next function of this name after this library's own; null if there is none.
+pub(crate) fn look_up(name: &CStr) -> *mut c_void {
     // SAFETY: a NUL-terminated name; RTLD_NEXT asks for the next definition after this library.
     unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
 }

@@ -3,7 +3,7 @@
 //! Addresses and control data are left where they are.
 
 use crate::transfer::one;
-use crate::{bounce, environment, raw_call, table};
+use crate::{bounce, direct, environment, guard, mapping, raw_call, table};
 use libc::{c_int, iovec, msghdr};
 
 /// Where a message comes from or goes to: address and length, or a place for the length.
@@ -39,20 +39,31 @@ pub(crate) fn receive_from(
     })
 }
 
-/// The buffers of a message, if the kernel may be unable to reach some. Where it reaches all memory
-/// the message is not looked at: a wrong address is EFAULT, and not SIGSEGV.
-fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
-    if !environment::user_mode_only() {
+/// The most buffers that a message has (`UIO_MAXIOV`).
+const BUFFERS_MAX: usize = 1024;
+
+/// The buffers of a message, if the kernel may be unable to reach some, or what describes them. Where
+/// it reaches all memory the message is not looked at; what is not there is for the kernel to refuse.
+pub(crate) fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
+    if !environment::user_mode_only() || !mapping::any() {
         return None;
     }
-    // SAFETY: null, or the program's own, which it leaves alone until the call is over.
-    let message = unsafe { message.as_ref() }?;
-    if message.msg_iov.is_null() || message.msg_iovlen == 0 {
+    let is_there = |addr, bytes| bounce::concerns(addr, bytes) || guard::is_there(addr, bytes);
+    if !is_there(message.addr(), size_of::<msghdr>()) {
         return None;
     }
-    // SAFETY: the program says that so many are there.
-    let iov = unsafe { core::slice::from_raw_parts(message.msg_iov, message.msg_iovlen) };
-    bounce::needed(iov).then_some(iov)
+    // SAFETY: the program's own, which it leaves alone until the call is over; memory is there.
+    let header = unsafe { message.as_ref() }?;
+    let (first, count) = (header.msg_iov, header.msg_iovlen);
+    let bytes = count.saturating_mul(size_of::<iovec>());
+    if !(1..=BUFFERS_MAX).contains(&count) || !is_there(first.addr(), bytes) {
+        return None;
+    }
+    // SAFETY: the program says that so many are there, and memory is.
+    let iov = unsafe { core::slice::from_raw_parts(first, count) };
+    let described = bounce::concerns(message.addr(), size_of::<msghdr>())
+        || bounce::concerns(first.addr(), bytes);
+    (bounce::needed(iov) || described && direct::total(iov) > 0).then_some(iov)
 }
 
 /// A message was sent, or was not, if the result is negative: whoever got descriptors with it may change

@@ -1,7 +1,8 @@
 //! What happens when the library is loaded.
 
 use crate::{
-    allocation, environment, files, fork, heap, locks, raw_call, real, state, stdio, table, wide,
+    allocation, environment, files, fork, heap, locks, raw_call, real, state, stdio, stream_list,
+    table, wide,
 };
 use libc::{c_char, c_int};
 
@@ -28,6 +29,7 @@ type Strings = *const *const c_char;
 extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     real::resolve();
     allocation::resolve();
+    stream_list::resolve();
     // A program with more rights than its user must not hear of a stranger's manager.
     // SAFETY: reads the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read(env) {

@@ -132,6 +132,13 @@ fn a_process_forks_while_its_threads_write() {
     part("fork-threads", budget(1024), &[]);
 }
 
+/// glibc waits for its list of streams where a fork has stores to memory held already. A thread that
+/// flushed all streams, one of which stored to such memory, had the list, and waited for the fork.
+#[test]
+fn a_process_forks_while_a_thread_flushes_all_streams() {
+    part("fork-streams", budget(8192), &["40"]);
+}
+
 /// First touches of memory read zeros, and nothing was ever on storage.
 #[test]
 fn memory_that_is_never_written_costs_no_io() {

@@ -2,7 +2,7 @@
 
 use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
-use crate::{change, files, raw_call, real, sockets, table};
+use crate::{change, files, messages, raw_call, real, sockets, table};
 use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, off_t, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -285,11 +285,14 @@ export! {
 export! {
     as recvmmsg;
     fn (
-        fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int,
+        fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int,
         timeout: *mut libc::timespec
     ) -> c_int {
-        let result = real::recvmmsg(fd, messages, count, flags, timeout);
-        all_received(messages, result as isize);
+        let result = match messages::receive(fd, list, count, flags, timeout) {
+            Some(result) => ret(result) as c_int,
+            None => real::recvmmsg(fd, list, count, flags, timeout),
+        };
+        all_received(list, result as isize);
         result
     }
 }

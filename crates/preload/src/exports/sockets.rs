@@ -1,7 +1,7 @@
 //! Messages on sockets.
 
 use crate::raw::ret;
-use crate::{real, sockets};
+use crate::{messages, real, sockets};
 use libc::{c_int, c_uint, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 /// No address goes along.
@@ -45,9 +45,12 @@ export! {
 
 export! {
     as sendmmsg;
-    fn (fd: c_int, messages: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
-        let sent = real::sendmmsg(fd, messages, count, flags);
-        sockets::all_sent(messages, sent as isize);
+    fn (fd: c_int, list: *mut libc::mmsghdr, count: c_uint, flags: c_int) -> c_int {
+        let sent = match messages::send(fd, list, count, flags) {
+            Some(result) => ret(result) as c_int,
+            None => real::sendmmsg(fd, list, count, flags),
+        };
+        sockets::all_sent(list, sent as isize);
         sent
     }
 }

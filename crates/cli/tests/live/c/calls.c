@@ -51,6 +51,83 @@ static void *reader(void *socket) {
     return (void *)sum;
 }
 
+static void say_all(const char *what, long result, struct mmsghdr *all, int count) {
+    say(what, result);
+    for (int i = 0; i < count; i++) printf("  %u %x\n", all[i].msg_len, all[i].msg_hdr.msg_flags);
+}
+
+// Several messages by one call, some without bytes; what describes them lies in the mapping, too.
+static void several(void) {
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_DGRAM, 0, pair)) exit(1);
+    struct iovec from[] = {{at + 9 * 4096 - 5, 9000}, {at + 33 * 4096, 7000}, {at + 110 * 4096, 5}};
+    struct mmsghdr sent[] = {
+        {.msg_hdr = {.msg_iov = from, .msg_iovlen = 2}},
+        {.msg_hdr = {.msg_iov = NULL, .msg_iovlen = 0}},
+        {.msg_hdr = {.msg_iov = from + 2, .msg_iovlen = 1}},
+        {.msg_hdr = {.msg_iov = from + 1, .msg_iovlen = 1}},
+    };
+    struct iovec into[] = {{at + 45 * 4096 - 1, 8192},
+                           {at + 130 * 4096, 60000},
+                           {at + 150 * 4096, 4000}};
+    struct mmsghdr got[] = {
+        {.msg_hdr = {.msg_iov = into, .msg_iovlen = 2}},
+        {.msg_hdr = {.msg_iov = into + 2, .msg_iovlen = 1}},
+        {.msg_hdr = {.msg_iov = into + 2, .msg_iovlen = 1}},
+        {.msg_hdr = {.msg_iov = into + 2, .msg_iovlen = 1}},
+        {.msg_hdr = {.msg_iov = into + 1, .msg_iovlen = 1}},
+    };
+    struct timespec long_time = {100, 5}, none = {0, 0}, wrong = {0, -1};
+    say_all("several", sendmmsg(pair[0], sent, 4, 0), sent, 4);
+    say("a wrong time", recvmmsg(pair[1], got, 5, 0, &wrong));
+    say_all("without waiting", recvmmsg(pair[1], got, 5, MSG_DONTWAIT, &long_time), got, 5);
+    printf("time left: %d\n", long_time.tv_sec == 99);
+    say("nothing", recvmmsg(pair[1], got, 5, MSG_DONTWAIT, NULL));
+    say_all("again", sendmmsg(pair[0], sent, 4, 0), sent, 4);
+    say_all("no time", recvmmsg(pair[1], got, 5, 0, &none), got, 1);
+    say_all("two", recvmmsg(pair[1], got, 2, 0, NULL), got, 2);
+    say_all("one and what is there", recvmmsg(pair[1], got, 5, MSG_WAITFORONE, NULL), got, 1);
+    // All of it in the mapping: where the kernel itself has it in memory, or serves its own faults.
+    struct mmsghdr *described = (void *)(at + 170 * 4096 - 96);
+    struct iovec *parts = (void *)(at + 190 * 4096);
+    memcpy(parts, from, sizeof from);
+    for (int i = 0; i < 3; i++)
+        described[i] = (struct mmsghdr){.msg_hdr = {.msg_iov = parts + i, .msg_iovlen = 1}};
+    msync(at, size, MS_SYNC);
+    for (size_t i = 0; i < 150; i++) hash(at + i * 4096, 4096);
+    long result = syscall(SYS_sendmmsg, pair[0], described, 3, 0);
+    printf("described there: %ld (%d)\n", result, result < 0 ? errno : 0);
+    printf("  %u %u %u\n", described[0].msg_len, described[1].msg_len, described[2].msg_len);
+    memcpy(parts, into, sizeof into);
+    for (size_t i = 0; i < 150; i++) hash(at + i * 4096, 4096);
+    result = syscall(SYS_recvmmsg, pair[1], described, 3, MSG_DONTWAIT, NULL);
+    printf("received: %ld (%d)\n", result, result < 0 ? errno : 0);
+    printf("  %u %u %u\n", described[0].msg_len, described[1].msg_len, described[2].msg_len);
+    // Addresses would differ from run to run.
+    memset(at + 169 * 4096, 0, 2 * 4096), memset(parts, 0, 4096);
+    // The third has no bytes there, and the kernel stops at it.
+    unsigned char *longer = mmap(NULL, size + 8 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    from[2].iov_base = longer + size + 4096;
+    say("up to the wrong one", sendmmsg(pair[0], sent, 4, 0));
+    sent[0].msg_hdr.msg_iov = from + 2, sent[0].msg_hdr.msg_iovlen = 1;
+    say("the first is wrong", sendmmsg(pair[0], sent, 4, 0));
+    munmap(longer, size + 8 * 4096);
+    close(pair[0]), close(pair[1]);
+    // A stream that takes a part: from the mapping, and from elsewhere beside it.
+    for (int way = 0; way < 2; way++) {
+        if (socketpair(AF_UNIX, SOCK_STREAM, 0, pair)) exit(1);
+        struct iovec much = {way ? calloc(1, size) : at, size};
+        struct mmsghdr twice[] = {
+            {.msg_hdr = {.msg_iov = &much, .msg_iovlen = 1}},
+            {.msg_hdr = {.msg_iov = from, .msg_iovlen = 2}},
+        };
+        int done = sendmmsg(pair[0], twice, 2, MSG_DONTWAIT);
+        printf("a part: %d %d\n", done, twice[0].msg_len > 0 && twice[0].msg_len < size);
+        if (way) free(much.iov_base);
+        close(pair[0]), close(pair[1]);
+    }
+}
+
 static void calls(void) {
     int to = out(O_TRUNC);
     say("write", write(to, at, size));
@@ -104,6 +181,8 @@ static void calls(void) {
     struct iovec back[] = {{at + 40 * 4096 - 1, 30000}, {at + 100 * 4096, 60000}};
     message.msg_iov = back;
     say("received", recvmsg(pair[1], &message, 0));
+
+    several();
 
     FILE *stream = fopen("out", "w+");
     say("fwrite", (long)fwrite(at + 11, 1000, 700, stream));

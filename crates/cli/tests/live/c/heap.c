@@ -535,6 +535,83 @@ static void *count_up(void *argument) {
     return NULL;
 }
 
+/* A stream that is flushed with all others (fflush(NULL)) stores to the heap for a while. */
+static _Atomic int storing;
+static ssize_t store_a_while(void *p, const char *from, size_t bytes) {
+    (void)from;
+    storing = 1;
+    for (int i = 0; i < 10; i++, usleep(1000)) put(p, 256, i);
+    storing = 0;
+    return bytes;
+}
+static void *flush_all(void *p) {
+    FILE *f = fopencookie(p, "w", (cookie_io_functions_t){.write = store_a_while});
+    CHECK(f);
+    for (; !stop; usleep(5000)) CHECK(fputc('x', f) == 'x' && fflush(NULL) == 0);
+    CHECK(fclose(f) == 0);
+    return NULL;
+}
+static void *use_streams(void *none) {
+    FILE *f = fopen("/dev/null", "w");
+    CHECK(f && fputs("x", f) >= 0 && fflush(NULL) == 0 && fclose(f) == 0);
+    return none;
+}
+static void in_a_thread(void *(*function)(void *)) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, function, NULL) == 0 && pthread_join(thread, NULL) == 0);
+}
+/* A child finds the list of streams nobody's, whether it was made by one thread of several or by the
+   only one, and so do threads of its own, children of these and its parent. */
+static void fork_streams_once(void) {
+    fflush(stdout);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    int status;
+    if (child == 0) {
+        use_streams(NULL);
+        if ((child = fork()) == 0) {
+            in_a_thread(use_streams);
+            if ((child = fork()) == 0) {
+                in_a_thread(use_streams);
+                _exit(0);
+            }
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+static void fork_streams(long count) {
+    alarm(60);
+    char *p = malloc(256 * PAGE + PAGE);
+    p += PAGE - (uintptr_t)p % PAGE;
+    put(p, 256, 1);
+    fork_streams_once();
+    in_a_thread(use_streams);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, flush_all, p) == 0);
+    for (long i = 0; i < count; i++) {
+        while (!storing) usleep(100);
+        if (i % 4 != 3) {
+            fork_streams_once();
+            continue;
+        }
+        /* Without handlers, the list of streams is left alone. */
+        pid_t child = _Fork();
+        if (child == 0) {
+            put(p, 256, 9);
+            _exit(0);
+        }
+        int status;
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+    }
+    stop = 1;
+    CHECK(pthread_join(thread, NULL) == 0);
+    in_a_thread(use_streams);
+    puts("done");
+}
+
 static void fork_threads(void) {
     counters = malloc(4 * 128 * PAGE);
     memset((void *)counters, 0, 4 * 128 * PAGE);
@@ -755,6 +832,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "semantics")) semantics();
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
+    else if (!strcmp(what, "fork-streams")) fork_streams(n[0]);
     else if (!strcmp(what, "generations")) generations(n[0]);
     else if (!strcmp(what, "daemons")) daemons(n[0]);
     else if (!strcmp(what, "fresh")) fresh(n[0]);
