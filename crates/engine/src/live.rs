@@ -128,6 +128,11 @@ impl Slots {
         self.word(no, offset_of!(wire::Slot, flags)).fetch_or(flags, Ordering::SeqCst);
     }
 
+    /// A slot's file is the kernel's from now on.
+    pub(crate) fn clear_flags(&self, no: FileNo) {
+        self.word(no, offset_of!(wire::Slot, flags)).store(0, Ordering::SeqCst);
+    }
+
     fn doubt(&self, no: FileNo, is_doubted: bool) {
         let flags = self.word(no, offset_of!(wire::Slot, flags));
         if is_doubted {

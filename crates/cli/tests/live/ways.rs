@@ -85,3 +85,10 @@ fn a_buffer_that_ends_too_soon_is_filled() {
 fn buffers_that_are_said_to_be_where_nothing_is_are_an_error() {
     check(&Budget::kib(256), &["vectors", "file"]);
 }
+
+/// A forked child that had no mapping and had said nothing yet did not count as somebody who uses files:
+/// when the run had ended, it was ended by its next call. They are the kernel's by then.
+#[test]
+fn a_child_that_outlives_the_run_has_the_kernels_file() {
+    check(&Budget::kib(4096), &["outlives", "file"]);
+}

@@ -437,6 +437,11 @@ impl Manager {
     pub(crate) fn release_files(&self) {
         let _one = self.activating.lock().expect("lock");
         self.slots.lock().expect("lock").closed = true;
+        // A forked child may have inherited a descriptor, and not have used it yet.
+        let port = self.engine.port();
+        if let Some(slots) = port.slots() {
+            port.file_numbers().into_iter().for_each(|no| slots.clear_flags(no));
+        }
         if let Some(registry) = &self.registry {
             crate::registry::release_all(registry);
         }

@@ -10,6 +10,7 @@
 //     ways flags FILE            flags of single reads
 //     ways room FILE             buffers that end before what is to be read
 //     ways vectors FILE          arrays of buffers that are not there
+//     ways outlives FILE         a forked child has a descriptor when all others are gone
 #define _GNU_SOURCE
 #include <aio.h>
 #include <dlfcn.h>
@@ -630,6 +631,21 @@ static void vectors(const char *path) {
     }
 }
 
+static void outlives(const char *path) {
+    int fd = make(path, 'A');
+    pid_t parent = getpid();
+    CHECK(pread(fd, room, BYTES, 0) == BYTES);
+    if (fork() != 0) {
+        // Says nothing: the other has the last word.
+        _exit(0);
+    }
+    while (getppid() == parent) usleep(1000);
+    // Longer than a run takes that nobody is left of.
+    sleep(1);
+    CHECK(pread(fd, room, PAGE, PAGE) == PAGE && room[0] == 'B' && room[PAGE - 1] == 'B');
+    CHECK(pwrite(fd, "late", 4, 0) == 4 && pread(fd, room, 5, 0) == 5 && !memcmp(room, "lateA", 5));
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     const char *what = argv[1];
@@ -644,6 +660,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "flags")) flags(argv[2]);
     else if (!strcmp(what, "room")) some_room(argv[2]);
     else if (!strcmp(what, "vectors")) vectors(argv[2]);
+    else if (!strcmp(what, "outlives")) outlives(argv[2]);
     else return 2;
     printf("%s ok\n", what);
     return 0;
