@@ -222,7 +222,11 @@ impl Manager {
             self.engine.hears(no);
         }
         if watched.is_none_or(|watched| !watched.is_whole) {
-            self.unwatched.lock().expect("lock").push_back(no);
+            let mut unwatched = self.unwatched.lock().expect("lock");
+            if !unwatched.contains(&no) {
+                unwatched.push_back(no);
+            }
+            drop(unwatched);
             self.note(
                 "this user has no inotify watches left: what others do to some files is looked for \
                  ten times a second",
@@ -234,6 +238,7 @@ impl Manager {
     pub(crate) fn look_at_unwatched(&self) {
         let some: Vec<FileNo> = {
             let mut unwatched = self.unwatched.lock().expect("lock");
+            unwatched.retain(|no| self.engine.port().file(*no).is_some());
             let count = unwatched.len().min(LOOKS_AT_ONCE);
             unwatched.rotate_left(count);
             unwatched.iter().rev().take(count).copied().collect()
