@@ -137,10 +137,10 @@ fn map(file: &mut File, call: &Mmap) -> isize {
     let outcome = loop {
         let outcome = if userfault::ensure(file.state) {
             replace(file, call, addr, trial_at)
-        } else if userfault::is_refused(file.state) {
-            Err(Stop::Failed)
-        } else {
+        } else if userfault::lacks_descriptors(file.state) {
             Err(Stop::Lacking)
+        } else {
+            Err(Stop::Failed)
         };
         // The slot may have become another file's before the manager was asked.
         if !matches!(outcome, Err(Stop::Failed)) || !file.renew() {

@@ -5,7 +5,7 @@ use crate::connection::{ask_with, note};
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
 use crate::{environment, fork, guard, raw_call, room};
-use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{HELLO_FORKED, Op, PAGE_BYTES, Request};
 
@@ -71,9 +71,10 @@ fn needed() -> u64 {
 /// The manager finds its way without these.
 const WANTED: u64 = FEATURE_PAGEFAULT_FLAG_WP | FEATURE_WP_HUGETLBFS_SHMEM | FEATURE_THREAD_ID;
 
-/// Whether it has none, and will have none.
-pub(crate) fn is_refused(state: &State) -> bool {
-    state.userfault.load(Ordering::Acquire) == REFUSED
+/// Whether it has none for want of a descriptor, as far as the last attempt says.
+pub(crate) fn lacks_descriptors(state: &State) -> bool {
+    state.userfault.load(Ordering::Acquire) == NONE
+        && matches!(LACK.load(Ordering::Relaxed), libc::EMFILE | libc::ENFILE)
 }
 
 /// Sees to it that the manager has this process's userfaultfd; false if that cannot be.
@@ -92,8 +93,8 @@ pub(crate) fn ensure(state: &State) -> bool {
                 note(state, what);
                 state.userfault.store(REFUSED, Ordering::Release);
             }
-            Err(Lack::ForNow(what)) => {
-                if !TOLD.swap(true, Ordering::Relaxed) {
+            Err(Lack::ForNow(errno, what)) => {
+                if LACK.swap(errno, Ordering::Relaxed) == 0 {
                     note(state, what);
                 }
             }
@@ -106,28 +107,25 @@ pub(crate) fn ensure(state: &State) -> bool {
 enum Lack {
     /// It will have none.
     ForGood(&'static [u8]),
-    /// Something was used up: the next mapping tries again.
-    ForNow(&'static [u8]),
+    /// Something was used up, as this error says: the next mapping tries again.
+    ForNow(c_int, &'static [u8]),
 }
 
-/// That something was used up.
-static TOLD: AtomicBool = AtomicBool::new(false);
+/// The error of what was used up the last time that something was.
+static LACK: AtomicI32 = AtomicI32::new(0);
 
 impl Lack {
     /// By an error, which is something used up, or else for good with this reason.
     fn of(errno: isize, otherwise: &'static [u8]) -> Lack {
-        match -errno as c_int {
-            libc::EMFILE => {
-                Lack::ForNow(b"no userfaultfd for now: this program has no descriptor left")
-            }
-            libc::ENFILE => {
-                Lack::ForNow(b"no userfaultfd for now: the system has no open file left")
-            }
-            libc::ENOMEM => Lack::ForNow(b"no userfaultfd for now: there is no memory for it"),
-            // Nothing could be asked for want of a descriptor.
-            libc::EIO => Lack::ForNow(b"no userfaultfd for now: the manager cannot be asked"),
-            _ => Lack::ForGood(otherwise),
-        }
+        let errno = -errno as c_int;
+        let what: &[u8] = match errno {
+            libc::EMFILE => b"no userfaultfd for now: this program has no descriptor left",
+            libc::ENFILE => b"no userfaultfd for now: the system has no open file left",
+            libc::ENOMEM => b"no userfaultfd for now: there is no memory for it",
+            libc::EIO => b"no userfaultfd for now: the manager cannot be asked",
+            _ => return Lack::ForGood(otherwise),
+        };
+        Lack::ForNow(errno, what)
     }
 }
 
