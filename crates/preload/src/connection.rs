@@ -235,9 +235,7 @@ const NUMBERS_END: u64 = 2048;
 
 /// Moves a descriptor out of the program's way.
 fn move_high(fd: c_int) -> c_int {
-    let mut limit = libc::rlimit { rlim_cur: 1024, rlim_max: 1024 };
-    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
-    let limit = limit.rlim_cur.min(NUMBERS_END);
+    let limit = room::limit().rlim_cur.min(NUMBERS_END);
     for reserve in [2 * CONNECTIONS_MAX as u64, limit / 2] {
         let base = limit.saturating_sub(reserve);
         let moved = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, base as usize);

@@ -5,13 +5,10 @@
 //! next call where nothing but the interrupted call knew of it; and a signal whose handler restarts
 //! calls (SA_RESTART) does not end the wait for a further message.
 
-use crate::transfer::BYTES_MAX;
+use crate::transfer::{BYTES_MAX, VECTORS_MAX};
 use crate::{bounce, environment, guard, mapping, raw, raw_call, sockets};
 use core::mem::MaybeUninit;
 use libc::{c_int, mmsghdr, msghdr, timespec};
-
-/// The most messages that one call sends (`UIO_MAXIOV`).
-const SENT_MAX: u32 = 1024;
 
 const FAULT: isize = -libc::EFAULT as isize;
 
@@ -63,7 +60,7 @@ fn after(done: u32, error: isize) -> isize {
 
 /// `sendmmsg(2)`; none if the kernel can reach all of it.
 pub(crate) fn send(fd: c_int, messages: *mut mmsghdr, count: u32, flags: c_int) -> Option<isize> {
-    let count = count.min(SENT_MAX);
+    let count = count.min(VECTORS_MAX as u32);
     concern(messages, count).then(|| send_each(fd, messages, count, flags))
 }
 

@@ -370,8 +370,8 @@ pub(crate) fn can_look(state: &State) -> bool {
     }
 }
 
-/// Asks, until there is an answer, for the table of overwrites and for this process's number in it; false if it may not
-/// write there.
+/// Asks, until there is an answer, for the table of overwrites and for this process's number in it;
+/// false if it may not write there.
 fn introduce(state: &State) -> bool {
     if state.number.load(Relaxed) == 0 {
         let _held = SignalsHeld::new();

@@ -17,8 +17,9 @@ pub(crate) struct Room<'a> {
     _lock: LockGuard<'a>,
 }
 
-fn limit() -> rlimit {
-    let mut limit = rlimit { rlim_cur: 0, rlim_max: 0 };
+/// How many descriptors this process may have.
+pub(crate) fn limit() -> rlimit {
+    let mut limit = rlimit { rlim_cur: 1024, rlim_max: 1024 };
     raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_NOFILE, 0, &raw mut limit);
     limit
 }

@@ -2,7 +2,7 @@
 //!
 //! Addresses and control data are left where they are.
 
-use crate::transfer::one;
+use crate::transfer::{VECTORS_MAX, one};
 use crate::{bounce, direct, environment, guard, mapping, raw_call, table};
 use libc::{c_int, iovec, msghdr};
 
@@ -39,9 +39,6 @@ pub(crate) fn receive_from(
     })
 }
 
-/// The most buffers that a message has (`UIO_MAXIOV`).
-const BUFFERS_MAX: usize = 1024;
-
 /// The buffers of a message, if the kernel may be unable to reach some, or what describes them. Where
 /// it reaches all memory the message is not looked at; what is not there is for the kernel to refuse.
 pub(crate) fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
@@ -56,7 +53,7 @@ pub(crate) fn buffers<'a>(message: *const msghdr) -> Option<&'a [iovec]> {
     let header = unsafe { message.as_ref() }?;
     let (first, count) = (header.msg_iov, header.msg_iovlen);
     let bytes = count.saturating_mul(size_of::<iovec>());
-    if !(1..=BUFFERS_MAX).contains(&count) || !is_there(first.addr(), bytes) {
+    if !(1..=VECTORS_MAX).contains(&count) || !is_there(first.addr(), bytes) {
         return None;
     }
     // SAFETY: the program says that so many are there, and memory is.

@@ -19,12 +19,12 @@ use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
-/// `UIO_MAXIOV`.
-const VECTORS_MAX: c_int = 1024;
+/// The most buffers of one call, and messages of one (`UIO_MAXIOV`).
+pub(crate) const VECTORS_MAX: usize = 1024;
 
 /// The buffers in the program's memory; an error is its negated errno.
 fn vectors<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec], isize> {
-    if !(0..=VECTORS_MAX).contains(&count) {
+    if !(0..=VECTORS_MAX as c_int).contains(&count) {
         return Err(-libc::EINVAL as isize);
     }
     if count == 0 {
@@ -68,7 +68,8 @@ pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
 }
 
 /// A call of the read family; `position` is none for the descriptor's own, `rwf` the `RWF_`
-/// flags, which a managed file is read without. `plain` makes the system call itself. None if the descriptor is not managed.
+/// flags, which a managed file is read without. `plain` makes the system call itself. None if the
+/// descriptor is not managed.
 pub(crate) fn read(
     fd: c_int,
     iov: impl Buffers,

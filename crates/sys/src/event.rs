@@ -4,7 +4,7 @@ use core::sync::atomic::AtomicU32;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::event::{EventfdFlags, Timespec, epoll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::thread::futex;
 
 use crate::memfd::retry;
@@ -12,6 +12,16 @@ use crate::{Errno, Result};
 
 /// Descriptors that became ready are returned at most this many at a time.
 const READY_PER_WAIT: usize = 64;
+
+/// What `poll(2)` says of a descriptor at this moment: whether it can be read, and errors and hang-ups.
+///
+/// # Errors
+/// As `poll(2)`.
+pub(crate) fn poll_now(fd: impl AsFd) -> Result<PollFlags> {
+    let mut fds = [PollFd::new(&fd, PollFlags::IN)];
+    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }))?;
+    Ok(fds[0].revents())
+}
 
 /// What to wait for on a descriptor. Errors and hang-ups are always reported.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -103,9 +103,7 @@ pub fn pidfd_open(id: u32) -> Result<OwnedFd> {
 
 /// Whether the process that a descriptor stands for has ended, reaped or not.
 pub fn has_ended(pidfd: impl AsFd) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-    let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
-    poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0)
+    crate::event::poll_now(pidfd).is_ok_and(|is| !is.is_empty())
 }
 
 /// `pidfd_send_signal(2)`.

@@ -318,10 +318,9 @@ impl Userfault {
 
     /// Whether no event will ever be read: nobody has called [`Userfault::api`], or it would wait.
     pub fn has_failed(&self) -> bool {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let mut fds = [PollFd::new(&self.fd, PollFlags::IN)];
-        let polled = poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-        polled.is_err() || fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+        use rustix::event::PollFlags;
+        crate::event::poll_now(&self.fd)
+            .map_or(true, |is| is.intersects(PollFlags::ERR | PollFlags::HUP))
     }
 
     /// Gives the descriptor up, to be sent or kept.

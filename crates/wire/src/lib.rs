@@ -41,8 +41,8 @@ pub enum Op {
     /// [`HELLO_FORKED`], `f` = a number that tells this process image from those that ran in the
     /// process before: what they left open is ended before the reply. 0 says nothing. A connection that
     /// ends without a reply is to be made again, or the request to be sent by another: the manager had
-    /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots; the descriptor
-    /// that rides along is the table, to be mapped read-only (see [`Slot`]).
+    /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots; the
+    /// descriptor that rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
     /// that the manager knows which memory is whose. All later connections of that process say

@@ -58,8 +58,8 @@ impl Manager {
     }
 
     /// Tells the witness of a file that is about to be mapped, or stored to: only from then on may it
-    /// have pages that storage lacks, and processes that have to be found. With `again`, of another descriptor
-    /// of one that it knows.
+    /// have pages that storage lacks, and processes that have to be found. With `again`, of another
+    /// descriptor of one that it knows.
     pub(crate) fn tell_witness(&self, no: FileNo, again: bool) {
         let Some(witness) = self.witness.get() else { return };
         let Some(live) = self.engine.port().file(no) else { return };
