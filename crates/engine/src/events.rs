@@ -8,9 +8,8 @@
 
 use crate::core::Fault;
 use crate::follow::Follow;
-use crate::live::LiveSpace;
 use crate::manager::{Manager, is_shortage};
-use crate::port::{PAGE_BYTES, SpaceNo};
+use crate::port::SpaceNo;
 use crate::spaces::Space;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
@@ -18,7 +17,7 @@ use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, MutexGuard};
+use std::sync::MutexGuard;
 use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
@@ -147,29 +146,6 @@ impl Manager {
         for orphan in self.engine.take_orphans() {
             self.workers.push(Work::Drop(orphan));
         }
-    }
-
-    /// Learns whose memory this is; answers the touch of a probe page.
-    fn probed(&self, no: SpaceNo, live: &Arc<LiveSpace>, fault: Fault) -> bool {
-        if live.process.get().is_none()
-            && fault.tid != 0
-            && let Ok(pid) = process::tgid_of(fault.tid)
-        {
-            self.is_owned_by(no, live, pid);
-            self.engine.with_space(no, |s| s.pid = pid);
-        }
-        let page = fault.addr & !(PAGE_BYTES - 1);
-        let probe = self.engine.with_space(no, |s| s.probe).unwrap_or(0);
-        if probe == 0 || page != probe {
-            return false;
-        }
-        let uf = &live.userfault;
-        if uf.cont(page, PAGE_BYTES, false, false).is_err()
-            && uf.zeropage(page, PAGE_BYTES, false).is_err()
-        {
-            let _ = uf.wake(page, PAGE_BYTES);
-        }
-        true
     }
 
     /// A process forked: its child maps what it maps.

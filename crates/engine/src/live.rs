@@ -71,6 +71,9 @@ pub struct LiveSpace {
     pub userfault: Userfault,
     /// Its process id and descriptor, once known.
     pub process: OnceLock<(u32, Option<OwnedFd>)>,
+    /// While it is not known: the thread that touched the probe page, by its number in its own process
+    /// namespace; 0: nothing was touched.
+    pub(crate) toucher: AtomicU32,
 }
 
 /// What the manager lends to the port: the queue of its workers, and the noticing of events.

@@ -3,6 +3,7 @@
 mod clients;
 mod files;
 mod reserve;
+mod whose;
 mod witness;
 
 pub(crate) use clients::{Client, Rights};
@@ -29,9 +30,8 @@ use crate::store::Store;
 use crate::work::{Work, Workers};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
-use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::socket::Connection;
-use pagekeeper_sys::userfault::{Track, Userfault};
+use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
 use reserve::Reserve;
 use std::collections::{HashMap, HashSet, VecDeque};
@@ -170,12 +170,6 @@ impl Manager {
         }
     }
 
-    /// A probe page's memfd. The kernel registers only what may be written, and who may write a
-    /// memfd may cut it off: each client has one of its own.
-    pub(crate) fn probe_for_client(&self) -> Result<OwnedFd, Errno> {
-        Memfd::create("pagekeeper-probe", PAGE_BYTES, false)?.reopen_writable()
-    }
-
     /// Something worth telling the user, once.
     pub fn note(&self, text: impl Into<String>) {
         let text = text.into();
@@ -198,7 +192,11 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
-        let live = Arc::new(LiveSpace { userfault, process: OnceLock::new() });
+        let live = Arc::new(LiveSpace {
+            userfault,
+            process: OnceLock::new(),
+            toucher: AtomicU32::new(0),
+        });
         let no = self.engine.port().put_space(live.clone());
         self.tell(|witness| witness.space(no, live.userfault.as_fd()));
         if pid != 0 {
@@ -212,26 +210,6 @@ impl Manager {
         }
         self.call_crew()?;
         Ok(no)
-    }
-
-    /// The space of a process; the newest, if it executed several programs.
-    pub(crate) fn space_of(&self, pid: u32) -> Option<SpaceNo> {
-        let port = self.engine.port();
-        let mut numbers = port.space_numbers();
-        numbers.reverse();
-        numbers.into_iter().find(|&no| {
-            port.space(no).is_some_and(|s| {
-                s.process.get().is_some_and(|p| p.0 == pid) && s.userfault.is_alive()
-            })
-        })
-    }
-
-    /// Registers the probe page of a space.
-    pub(crate) fn set_probe(&self, space: SpaceNo, addr: u64) -> Result<(), Errno> {
-        let live = self.engine.port().space(space).ok_or(Errno::SRCH)?;
-        live.userfault.register(addr, PAGE_BYTES, Track::MISSING | Track::MINOR)?;
-        self.engine.with_space(space, |s| s.probe = addr);
-        Ok(())
     }
 
     /// A mapping of an active file is about to be made: the memfd and the mapping type for it.

@@ -112,12 +112,15 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
     let trusted = trusts(peer.uid);
     let user = (peer.uid, peer.gid);
     let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
-    let Ok(name) = connection.greet() else { return };
+    let Ok(hello) = connection.greet() else { return };
     if peer.pid == NOBODY_HERE.pid {
         return connection.refuse();
     }
-    let Some(image) = connection.manager.client_came(peer.pid, name, number) else { return };
+    let Some(image) = connection.manager.client_came(peer.pid, hello.f, number) else { return };
     connection.image = image;
+    if hello.e == wire::HELLO_FORKED {
+        connection.manager.connected_after_touch(peer.pid, hello.d as u32);
+    }
     drop(arriving);
     if connection.welcome().is_ok() {
         connection.run();
@@ -133,7 +136,7 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
 
 impl Connection {
     /// The first message has to be a hello with the secret: what tells this image from others.
-    fn greet(&self) -> Result<u64, Errno> {
+    fn greet(&self) -> Result<Request, Errno> {
         let mut bytes = [0u8; size_of::<Request>()];
         self.socket.limit_waiting(Some(HELLO_WITHIN))?;
         let got = self.socket.recv(&mut bytes)?.ok_or(Errno::PROTO)?;
@@ -148,7 +151,7 @@ impl Connection {
             self.refuse();
             return Err(Errno::ACCESS);
         }
-        Ok(request.f)
+        Ok(request)
     }
 
     /// Says that it is of no use to come again.

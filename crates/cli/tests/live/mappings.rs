@@ -38,3 +38,25 @@ fn pages_are_not_put_elsewhere_behind_the_managers_back() {
         assert!(done.notes().contains("remap_file_pages"), "{}", done.notes());
     }
 }
+
+/// The number of a child in a process namespace of its own was taken for the process that has it outside:
+/// 1 is init. Its memory was looked at instead, and the child could map no other file.
+#[test]
+fn a_child_in_a_namespace_of_its_own_is_not_another_process() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("apart");
+    let content: Vec<u8> = (0..512 * 4096).map(|i| b'a' + (i / 4096 % 26) as u8).collect();
+    place.put("one", &content);
+    place.put("other", &content);
+    let mut run = command(&place, Some(&Budget::kib(256)), compiled("mappings.c", &[], "mappings"));
+    let done = finish(&place, run.args(["apart", "one", "other"]), b"", LIMIT).ok();
+    if done.text() == "none\n" {
+        return println!("skipped: this user may make no process namespace");
+    }
+    assert_eq!((done.text(), done.managed_files()), ("ok\n".to_owned(), 2));
+    for name in ["one", "other"] {
+        assert_eq!(std::fs::read(place.file(name)).expect("a file")[0], b'd');
+    }
+}

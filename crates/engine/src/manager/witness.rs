@@ -1,7 +1,6 @@
 //! Somebody outlives the manager, and is told what must not be lost with it.
 
 use super::Manager;
-use crate::live::LiveSpace;
 use crate::port::{FileNo, SpaceNo};
 use pagekeeper_sys::process;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,14 +35,6 @@ impl Manager {
     pub(crate) fn tell(&self, what: impl FnOnce(&dyn Witness)) {
         if let Some(witness) = self.witness.get() {
             what(&**witness);
-        }
-    }
-
-    /// It is known now whose memory a space is.
-    pub(crate) fn is_owned_by(&self, no: SpaceNo, live: &LiveSpace, pid: u32) {
-        let (_, pidfd) = live.process.get_or_init(|| (pid, process::pidfd_open(pid).ok()));
-        if let Some(pidfd) = pidfd {
-            self.tell(|witness| witness.owner(no, pid, pidfd.as_fd()));
         }
     }
 

@@ -7,12 +7,14 @@ const char *get(void) { return marker; }
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void check(int right, const char *what) {
@@ -62,12 +64,44 @@ static void remap(const char *name, int by_number) {
     printf("%s\n", done ? strerror(errno) : "ok");
 }
 
+// What a child in another process namespace does: it has a number there that belongs to another process
+// outside. What it inherited is as its parent left it, and it maps more.
+static void in_child(char *inherited, const char *name, int depth) {
+    size_t bytes;
+    pid_t child = fork();
+    check(child >= 0, "fork");
+    if (child) {
+        int status;
+        check(waitpid(child, &status, 0) == child && !status, "the child");
+        return;
+    }
+    check(getpid() == 1 + depth, "a namespace of its own");
+    for (int i = 0; i < 512; i++) check(inherited[i * 4096] == (i ? 'a' + i % 26 : 'a' + depth), "inherited");
+    char *other = map(name, &bytes);
+    for (int i = 0; i < 512; i++) check(other[i * 4096] == (i ? 'a' + i % 26 : 'a' + depth), "its own");
+    inherited[0] = 'b' + depth;
+    other[0] = 'b' + depth;
+    if (depth < 2) in_child(inherited, name, depth + 1);
+    exit(0);
+}
+
+static void apart(const char *name, const char *other) {
+    size_t bytes;
+    char *at = map(name, &bytes);
+    check(at[4096] == 'b', "content");
+    if (unshare(CLONE_NEWPID)) printf("none\n"), exit(0);
+    in_child(at, other, 0);
+    check(at[0] == 'd', "stores");
+    printf("ok\n");
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
     if (!strcmp(argument[1], "dlmopen")) load(argument[2], 1);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
+    if (!strcmp(argument[1], "apart")) apart(argument[2], argument[3]);
     return 0;
 }
 #endif
