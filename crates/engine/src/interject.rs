@@ -65,11 +65,18 @@ impl Waiting {
     /// Sends one of its threads, if one can be.
     fn interject(self) -> Option<()> {
         let detour = Detour { entry: self.entry()?, stack_end: self.at & !63 };
+        // The process may have executed another program since it was looked at: it is once more when a
+        // thread stands still.
+        let mut is_used = false;
         for tid in detour::threads_in_program(self.pid) {
-            self.set_used(1)?;
-            match detour::send(tid, detour, wire::SIGNALS_HELD) {
+            let may_go = || {
+                is_used = self.entry() == Some(detour.entry) && self.set_used(1).is_some();
+                is_used
+            };
+            match detour::send(self.pid, tid, detour, wire::SIGNALS_HELD, may_go) {
                 Ok(true) => return Some(()),
-                Ok(false) | Err(_) => self.set_used(0)?,
+                Err(_) if is_used => self.set_used(0)?,
+                Ok(false) | Err(_) => {}
             }
         }
         None

@@ -26,24 +26,37 @@ pub struct Detour {
     pub stack_end: u64,
 }
 
-/// Sends a thread on a detour, with the signals of a mask `held` (as in `sigprocmask(2)`) back, which
-/// come again by what the entry does. `false`, and nothing was changed, if it cannot be interrupted
-/// where it is: in a system call, where it holds them back itself, in a restartable sequence, in code
-/// of 32 bits, or while it is stopped.
+/// Sends a thread of a process on a detour, with the signals of a mask `held` (as in `sigprocmask(2)`)
+/// back, which come again by what the entry does. `false`, and nothing was changed, if it cannot be
+/// interrupted where it is: in a system call, where it holds them back itself, in a restartable sequence,
+/// in code of 32 bits, or while it is stopped; if the process executes another program; and if `may_go`,
+/// which is asked last, while the thread stands still, says so.
 ///
 /// # Errors
 /// [`Errno::PERM`]: it may not be traced, or somebody else does; [`Errno::SRCH`]: no such thread;
 /// [`Errno::NOSYS`]: not on this kind of processor.
-pub fn send(tid: u32, detour: Detour, held: u64) -> Result<bool> {
+pub fn send(
+    id: u32,
+    tid: u32,
+    detour: Detour,
+    held: u64,
+    may_go: impl FnOnce() -> bool,
+) -> Result<bool> {
     if !crate::mask::allows(crate::mask::Capability::ProcessVm) {
         return Err(Errno::PERM);
     }
-    machine::send(tid, detour, held)
+    machine::send(id, tid, detour, held, may_go)
 }
 
 #[cfg(not(target_arch = "x86_64"))]
 mod machine {
-    pub(super) fn send(_: u32, _: super::Detour, _: u64) -> crate::Result<bool> {
+    pub(super) fn send(
+        _: u32,
+        _: u32,
+        _: super::Detour,
+        _: u64,
+        _: impl FnOnce() -> bool,
+    ) -> crate::Result<bool> {
         Err(crate::Errno::NOSYS)
     }
 }
@@ -53,7 +66,10 @@ mod machine {
     use super::Detour;
     use crate::{Errno, Result, check, process};
     use core::ptr;
+    use std::time::Duration;
 
+    /// How often a thread is looked at that is to stop.
+    const LOOK_EVERY: Duration = Duration::from_micros(50);
     /// Code segment of 64-bit user code (`__USER_CS`, arch/x86/include/asm/segment.h).
     const USER_CS: u64 = 0x33;
     /// Flags that a function may not be called with, or not be interrupted with: trap, direction,
@@ -73,8 +89,14 @@ mod machine {
         padding: u32,
     }
 
-    pub(super) fn send(tid: u32, detour: Detour, held: u64) -> Result<bool> {
-        let tracee = Tracee::seize(tid)?;
+    pub(super) fn send(
+        id: u32,
+        tid: u32,
+        detour: Detour,
+        held: u64,
+        may_go: impl FnOnce() -> bool,
+    ) -> Result<bool> {
+        let tracee = Tracee::seize(id, tid)?;
         if !tracee.stop()? {
             return Ok(false);
         }
@@ -85,6 +107,7 @@ mod machine {
             || registers.cs != USER_CS
             || mask & held == held
             || tracee.is_in_sequence(registers.rip)?
+            || !may_go()
         {
             return Ok(false);
         }
@@ -92,7 +115,7 @@ mod machine {
         let back = [registers.rip, cs, flags, registers.rsp, ss, mask];
         let bytes: Vec<u8> = back.iter().flat_map(|word| word.to_le_bytes()).collect();
         let at = detour.stack_end - bytes.len() as u64;
-        if process::process_vm_write(tid, at, &bytes)? != bytes.len() {
+        if process::process_vm_write(id, at, &bytes)? != bytes.len() {
             return Err(Errno::FAULT);
         }
         registers.rip = detour.entry;
@@ -106,15 +129,18 @@ mod machine {
 
     /// A thread that is traced; let go of when dropped.
     struct Tracee {
-        tid: libc::pid_t,
+        tid: core::cell::Cell<libc::pid_t>,
+        /// The process it is a thread of.
+        id: libc::pid_t,
         /// A signal that it was about to get.
         signal: core::cell::Cell<libc::c_int>,
     }
 
     impl Tracee {
-        fn seize(tid: u32) -> Result<Tracee> {
-            let tid = libc::pid_t::try_from(tid).map_err(|_| Errno::SRCH)?;
-            let tracee = Tracee { tid, signal: core::cell::Cell::new(0) };
+        fn seize(id: u32, tid: u32) -> Result<Tracee> {
+            let number = |of: u32| libc::pid_t::try_from(of).map_err(|_| Errno::SRCH);
+            let (id, tid) = (number(id)?, core::cell::Cell::new(number(tid)?));
+            let tracee = Tracee { tid, id, signal: core::cell::Cell::new(0) };
             tracee.ask(libc::PTRACE_SEIZE, 0, ptr::null_mut::<u8>())?;
             Ok(tracee)
         }
@@ -123,22 +149,28 @@ mod machine {
         fn ask<T>(&self, request: libc::c_uint, addr: usize, data: *mut T) -> Result<libc::c_int> {
             // SAFETY: of the requests here some fill `*data`, of which the caller says that it has
             // their type, and the others leave this process's memory alone.
-            check(unsafe { libc::ptrace(request, self.tid, addr, data) as libc::c_int })
+            check(unsafe { libc::ptrace(request, self.tid.get(), addr, data) as libc::c_int })
         }
 
-        /// Stops it. `false` if it is about to handle a signal, which it then goes on with, or is
-        /// stopped as a whole.
+        /// Stops it. `false` if it is about to handle a signal, which it then goes on with, if it is
+        /// stopped as a whole, or if it has executed another program.
         fn stop(&self) -> Result<bool> {
             self.ask(libc::PTRACE_INTERRUPT, 0, ptr::null_mut::<u8>())?;
-            let mut status = 0;
-            loop {
-                // SAFETY: fills a live variable.
-                match check(unsafe { libc::waitpid(self.tid, &raw mut status, libc::__WALL) }) {
-                    Ok(_) => break,
-                    Err(Errno::INTR) => {}
+            // A thread that executes a program gets the number of its process (ptrace(2), "execve(2)
+            // under ptrace"). Whoever sleeps until the old one stops is not woken: it is looked at.
+            let mut has_executed = false;
+            let status = loop {
+                match self.status() {
+                    Ok(Some(status)) => break status,
+                    Ok(None) if self.is_ours()? => std::thread::sleep(LOOK_EVERY),
+                    Err(Errno::CHILD) if self.tid.get() != self.id => {
+                        self.tid.set(self.id);
+                        has_executed = true;
+                    }
+                    Ok(None) | Err(Errno::CHILD) => return Err(Errno::SRCH),
                     Err(errno) => return Err(errno),
                 }
-            }
+            };
             if !libc::WIFSTOPPED(status) {
                 return Err(Errno::SRCH);
             }
@@ -146,7 +178,22 @@ mod machine {
             if !is_event {
                 self.signal.set(libc::WSTOPSIG(status));
             }
-            Ok(is_event && libc::WSTOPSIG(status) == libc::SIGTRAP)
+            Ok(is_event && libc::WSTOPSIG(status) == libc::SIGTRAP && !has_executed)
+        }
+
+        /// Whether it is traced by this process: another that executes a program ends all others, and may
+        /// have this one's number then.
+        fn is_ours(&self) -> Result<bool> {
+            process::tracer_of(self.tid.get().unsigned_abs())
+                .map(|tracer| tracer == std::process::id())
+        }
+
+        /// Its state, if it has changed.
+        fn status(&self) -> Result<Option<libc::c_int>> {
+            let (mut status, how) = (0, libc::__WALL | libc::WNOHANG);
+            // SAFETY: fills a live variable.
+            let changed = check(unsafe { libc::waitpid(self.tid.get(), &raw mut status, how) })?;
+            Ok((changed != 0).then_some(status))
         }
 
         fn registers(&self) -> Result<libc::user_regs_struct> {
@@ -195,7 +242,7 @@ mod machine {
 
         fn words<const N: usize>(&self, addr: u64) -> Result<[u64; N]> {
             let mut bytes = vec![0; N * 8];
-            if process::process_vm_read(self.tid.unsigned_abs(), addr, &mut bytes)? != bytes.len() {
+            if process::process_vm_read(self.id.unsigned_abs(), addr, &mut bytes)? != bytes.len() {
                 return Err(Errno::FAULT);
             }
             let mut words = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_le_bytes(*word));
@@ -224,11 +271,12 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert_eq!(threads_in_program(child.id()).count(), 0);
         let detour = Detour { entry: 0, stack_end: 0 };
-        match send(child.id(), detour, 0) {
+        let send = || send(child.id(), child.id(), detour, 0, || true);
+        match send() {
             Err(Errno::PERM) => eprintln!("skipped: tracing is not permitted"),
             sent => assert_eq!(sent, Ok(false)),
         }
         assert!(child.wait().unwrap().success());
-        assert_eq!(send(child.id(), detour, 0), Err(Errno::SRCH));
+        assert_eq!(send(child.id(), child.id(), detour, 0, || true), Err(Errno::SRCH));
     }
 }

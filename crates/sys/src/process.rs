@@ -433,9 +433,7 @@ pub fn all() -> impl Iterator<Item = u32> {
 /// # Errors
 /// [`Errno::NOENT`]/[`Errno::SRCH`]: no such thread.
 pub fn tgid_of(tid: u32) -> Result<u32> {
-    let status = read_proc(&format!("/proc/{tid}/status"))?;
-    let value = status.lines().find_map(|line| line.strip_prefix("Tgid:"));
-    value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
+    status_field(tid, "Tgid:")
 }
 
 /// The parent of a process, from `/proc/PID/status`; 0 if it lies outside this pid name space.
@@ -443,9 +441,22 @@ pub fn tgid_of(tid: u32) -> Result<u32> {
 /// # Errors
 /// As for [`tgid_of`].
 pub fn parent_of(id: u32) -> Result<u32> {
+    status_field(id, "PPid:")
+}
+
+/// The process that traces a thread (`ptrace(2)`), from `/proc/TID/status`; 0: none does.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn tracer_of(tid: u32) -> Result<u32> {
+    status_field(tid, "TracerPid:")
+}
+
+fn status_field(id: u32, name: &str) -> Result<u32> {
     let status = read_proc(&format!("/proc/{id}/status"))?;
-    let value = status.lines().find_map(|line| line.strip_prefix("PPid:"));
-    value.and_then(|v| v.trim().parse().ok()).ok_or(Errno::PROTO)
+    let value = status.lines().find_map(|line| line.strip_prefix(name));
+    // Of several numbers the first (proc_pid_status(5), `Uid`: the real one).
+    value.and_then(|v| v.split_ascii_whitespace().next()?.parse().ok()).ok_or(Errno::PROTO)
 }
 
 /// Who a process really belongs to, from `/proc/PID/status`.
@@ -453,9 +464,7 @@ pub fn parent_of(id: u32) -> Result<u32> {
 /// # Errors
 /// As for [`tgid_of`].
 pub fn real_user(id: u32) -> Result<u32> {
-    let status = read_proc(&format!("/proc/{id}/status"))?;
-    let value = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    value.and_then(|v| v.split_ascii_whitespace().next()?.parse().ok()).ok_or(Errno::PROTO)
+    status_field(id, "Uid:")
 }
 
 /// Whether two processes have the same memory, as a child of `vfork(2)` has its parent's: `kcmp(2)`.

@@ -5,6 +5,7 @@ use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, fin
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::launch::ChildSetup;
+use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
 const PAGES: u64 = 4096;
@@ -220,6 +221,37 @@ fn a_child_of_vfork_is_no_other_process_with_the_same_file() {
 #[test]
 fn a_process_that_executes_another_program_meanwhile_holds_nobody_up() {
     run("executes", 64 * MIB, 96 * MIB);
+}
+
+/// Whoever was interrupted just as it executed another program has another number then, and was waited for
+/// by the old one for ever; it stood still as long.
+#[test]
+fn who_executes_another_program_as_it_is_interrupted_goes_on() {
+    use pagekeeper_sys::detour::{Detour, send};
+    let mut child = std::process::Command::new(compiled("standby.c", &["-O2"], "standby"))
+        .arg("executes-always")
+        .spawn()
+        .expect("a program can be started");
+    let id = child.id();
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let begun = std::time::Instant::now();
+        let mut stopped = 0;
+        while begun.elapsed() < Duration::from_secs(2) {
+            let threads = std::fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten();
+            let names = threads.flatten().filter_map(|entry| entry.file_name().into_string().ok());
+            for tid in names.filter_map(|name| name.parse().ok()).filter(|tid| *tid != id) {
+                let nowhere = Detour { entry: 0, stack_end: 0 };
+                let sent = send(id, tid, nowhere, 0, || false);
+                assert_ne!(sent, Ok(true));
+                stopped += u32::from(sent.is_ok());
+            }
+        }
+        let _ = done.send(stopped);
+    });
+    let stopped = is_done.recv_timeout(LIMIT);
+    child.kill().and_then(|()| child.wait()).expect("it runs");
+    println!("{} threads stood still for a moment", stopped.expect("nobody waits for ever"));
 }
 
 /// A program that makes no calls while it loops is interrupted, and does not notice.

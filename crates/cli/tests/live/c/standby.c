@@ -888,6 +888,17 @@ static void executed(void) {
     exit(0);
 }
 
+// Executes itself time and again, by a thread that is not the first.
+static void *executes_again(void *none) {
+    execl("/proc/self/exe", "standby", "executes-always", NULL);
+    return none;
+}
+
+static void executes_always(void) {
+    pthread_t thread;
+    CHECK(!pthread_create(&thread, NULL, executes_again, NULL) && !pthread_join(thread, NULL));
+}
+
 // Stores for ever, by calls in word 1 and by a mapping in word 2 of the first pages, and says what it
 // stored, while mappings are taken over and threads look at them. Somebody is killed meanwhile.
 enum { STORED_PAGES = 64 };
@@ -1030,6 +1041,7 @@ int main(int count, char **arguments) {
                  {"vforked", vforked},
                  {"executes", executes},
                  {"executed", executed},
+                 {"executes-always", executes_always},
                  {"killed", killed},
                  {"changed", changed_by_another},
                  {"changes", changed_by_itself},
