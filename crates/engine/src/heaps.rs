@@ -304,7 +304,7 @@ impl Manager {
         self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
         if let Some(store) = live.heap() {
-            self.engine.heap_inherit(no, || store.stored());
+            self.engine.heap_inherit(no, || store.stored().into_iter());
         }
         for range in &inherited {
             self.engine.heap_use(no, range.pages());
@@ -457,12 +457,12 @@ impl Manager {
                 self.release(gone.and_then(|mut gone| gone.let_go()));
                 Ok(0)
             }
-            (_, None) => Ok(0),
+            (wire::FORK_AHEAD | wire::FORK_BEGIN, None) => Ok(0),
             (wire::FORK_AHEAD, Some(no)) => {
                 self.engine.heap_store(no).map_err(errno)?;
                 Ok(0)
             }
-            (_, Some(no)) => {
+            (wire::FORK_BEGIN, Some(no)) => {
                 let held = self.engine.heap_hold(no).map_err(errno)?;
                 let snapshot = self.snapshot(no, pid, held);
                 match snapshot {
@@ -477,6 +477,7 @@ impl Manager {
                     }
                 }
             }
+            _ => Err(Errno::INVAL),
         }
     }
 

@@ -720,6 +720,8 @@ impl Connection {
     fn advise_heap(&self, r: Request, regions: &[(u64, u64, Region)]) -> Option<Handled> {
         /// `MADV_DONTNEED_LOCKED`
         const DONTNEED_LOCKED: i32 = 24;
+        /// `MADV_COLLAPSE`
+        const COLLAPSE: i32 = 25;
         let engine = &self.manager.engine;
         match r.c as i32 {
             // Pages that are freed lazily may be gone at once.
@@ -751,7 +753,23 @@ impl Connection {
             | libc::MADV_DONTFORK
             | libc::MADV_KEEPONFORK
             | libc::MADV_WILLNEED => Some(value(1)),
-            _ => None,
+            libc::MADV_NORMAL
+            | libc::MADV_RANDOM
+            | libc::MADV_SEQUENTIAL
+            | libc::MADV_MERGEABLE
+            | libc::MADV_UNMERGEABLE
+            | libc::MADV_DONTDUMP
+            | libc::MADV_DODUMP
+            | libc::MADV_COLD
+            | libc::MADV_PAGEOUT
+            | libc::MADV_POPULATE_READ
+            | libc::MADV_POPULATE_WRITE
+            | COLLAPSE
+            | libc::MADV_HWPOISON
+            | libc::MADV_SOFT_OFFLINE => None,
+            // Guard regions (Linux 6.13) and what is yet to come may drop what is there: programs get on
+            // without it where the kernel does not know it.
+            _ => Some(Err(Errno::INVAL)),
         }
     }
 

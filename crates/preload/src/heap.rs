@@ -199,6 +199,9 @@ pub(crate) fn mremap(
         return Some(-libc::EINVAL as isize);
     }
     if verdict == GROW_COPY {
+        if !may_move(flags, (old, had), (new, wanted)) {
+            return Some(-libc::EINVAL as isize);
+        }
         return Some(copy(state, (old, had, detail as c_int), wanted, flags, new));
     }
     let result = raw_call!(libc::SYS_mremap, old, old_bytes, new_bytes, flags, new);
@@ -207,6 +210,15 @@ pub(crate) fn mremap(
         let _ = commit(state, result as usize, wanted, detail);
     }
     Some(result)
+}
+
+/// Whether the kernel would make such a move, before which it changes nothing (mremap(2), EINVAL).
+fn may_move(flags: c_int, (old, had): (usize, usize), (new, wanted): (usize, usize)) -> bool {
+    let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
+    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let apart = new >= old + had || new.checked_add(wanted).is_some_and(|end| end <= old);
+    flags & !known == 0
+        && (!fixed || flags & libc::MREMAP_MAYMOVE != 0 && new.is_multiple_of(PAGE) && apart)
 }
 
 /// Memory (address, bytes, access) that cannot grow into what lies behind it in the heap.

@@ -42,6 +42,15 @@ fn memory_is_what_the_kernel_promises_of_it() {
     }
 }
 
+/// Advice that discards and that the manager did not know left what was there; a move onto itself destroyed
+/// it, where the kernel refuses.
+#[test]
+fn unknown_advice_and_moves_that_cannot_be_change_nothing() {
+    for name in ["guards", "refused-moves"] {
+        part(name, budget(4096), &[]);
+    }
+}
+
 /// SM, Tables 1 and 2: cyclic passes over more than there is memory for.
 #[test]
 fn a_transform_is_the_same_under_any_policy_and_mru_fetches_least() {

@@ -820,6 +820,31 @@ static void asynchronous(long mib) {
     puts("done");
 }
 
+/* What is discarded is not found again: guard regions (Linux 6.13), or an error that changes nothing. */
+static void guards(void) {
+    enum { INSTALL = 102, REMOVE = 103 };
+    unsigned char *p = map(32 * MIB, PROT_READ | PROT_WRITE), *there = p + MIB;
+    memset(p, 7, 32 * MIB);
+    if (madvise(there, MIB, INSTALL)) CHECK(errno == EINVAL && there[5] == 7);
+    else CHECK(!madvise(there, MIB, REMOVE) && there[5] == 0);
+    CHECK(there[MIB] == 7);
+    munmap(p, 32 * MIB);
+    puts("done");
+}
+
+/* Moves that the kernel refuses change nothing. */
+static void refused_moves(void) {
+    unsigned char *p = map(64 * MIB, PROT_READ | PROT_WRITE), *q = p + 32 * MIB;
+    memset(p, 7, 64 * MIB);
+    CHECK(mremap(p, 8 * MIB, 16 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, p + 4 * MIB) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(q, 8 * MIB, 16 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, q - 4 * MIB) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(p, 8 * MIB, 16 * MIB, MREMAP_FIXED, q) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(p, 8 * MIB, 16 * MIB, MREMAP_MAYMOVE | MREMAP_FIXED, q + 1) == MAP_FAILED && errno == EINVAL);
+    CHECK(mremap(p, 8 * MIB, 16 * MIB, 64) == MAP_FAILED && errno == EINVAL);
+    for (size_t i = 0; i < 64 * MIB; i += PAGE) CHECK(p[i] == 7);
+    puts("done");
+}
+
 int main(int argc, char **argv) {
     const char *what = argv[1];
     long n[4] = {0};
@@ -830,6 +855,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "loop-and-scan")) loop_and_scan(n[0], n[1], argv[4]);
     else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
     else if (!strcmp(what, "semantics")) semantics();
+    else if (!strcmp(what, "guards")) guards();
+    else if (!strcmp(what, "refused-moves")) refused_moves();
     else if (!strcmp(what, "forks")) forks();
     else if (!strcmp(what, "fork-threads")) fork_threads();
     else if (!strcmp(what, "fork-streams")) fork_streams(n[0]);
