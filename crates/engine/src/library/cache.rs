@@ -23,6 +23,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -236,6 +237,7 @@ impl Builder {
             open: Mutex::new(Open::default()),
             scratch_directory: self.scratch_directory,
             stopped: (Mutex::new(false), Condvar::new()),
+            looked_at: (Mutex::new(None), Condvar::new()),
         });
         let stop_faults = match path {
             FaultPath::Explicit => None,
@@ -320,6 +322,8 @@ pub(crate) struct Shared {
     open: Mutex<Open>,
     scratch_directory: PathBuf,
     stopped: (Mutex<bool>, Condvar),
+    /// The segment that the write-back thread looks at, and holds meanwhile.
+    looked_at: (Mutex<Option<FileNo>>, Condvar),
 }
 
 impl std::fmt::Debug for Shared {
@@ -392,12 +396,44 @@ impl Shared {
             }
             drop(stop);
             let _ = self.engine.write_behind();
-            let segments = self.open.lock().expect("open").all();
-            for segment in segments {
-                segment.look_for_changes();
+            let segments: Vec<FileNo> =
+                self.open.lock().expect("open").segments.keys().copied().collect();
+            for no in segments {
+                self.look_at(no);
             }
             stop = stopped.lock().expect("stopped");
         }
+    }
+}
+
+thread_local! {
+    /// This is a thread that looks at segments: it may close one, and others with it.
+    static LOOKS: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Shared {
+    fn look_at(&self, no: FileNo) {
+        let (looked_at, changed) = &self.looked_at;
+        LOOKS.set(true);
+        // Before it is held: who drops the last handle then waits until it is not.
+        *looked_at.lock().expect("looked at") = Some(no);
+        let segment = self.open.lock().expect("open").segments.get(&no).and_then(Weak::upgrade);
+        if let Some(segment) = segment {
+            segment.look_for_changes();
+        }
+        *looked_at.lock().expect("looked at") = None;
+        changed.notify_all();
+    }
+
+    /// Waits until the write-back thread does not hold a segment: it may be the last to do so, and closes
+    /// it then.
+    pub(crate) fn await_look(&self, no: FileNo) {
+        let (looked_at, changed) = &self.looked_at;
+        if LOOKS.get() {
+            return;
+        }
+        let looked_at = looked_at.lock().expect("looked at");
+        drop(changed.wait_while(looked_at, |at| *at == Some(no)).expect("looked at"));
     }
 }
 

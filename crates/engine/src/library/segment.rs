@@ -59,12 +59,39 @@ pub struct Segment {
     writable: bool,
     /// Which errors this handle has heard of: [`Engine::errors_so_far`](crate::engine::Engine).
     heard: Mutex<u64>,
+    /// Behind `inner`, which goes first.
+    end: End,
+}
+
+/// The end of a handle.
+#[derive(Debug)]
+struct End {
+    shared: Arc<Shared>,
+    no: FileNo,
+    is_last: bool,
+}
+
+impl Drop for Segment {
+    fn drop(&mut self) {
+        // Beside it there may be the write-back thread's.
+        self.end.is_last =
+            Arc::strong_count(&self.inner) <= 2 && self.inner.backing.frames.is_here();
+    }
+}
+
+impl Drop for End {
+    /// A segment is closed when this returns, whoever held it for a moment.
+    fn drop(&mut self) {
+        if self.is_last {
+            self.shared.await_look(self.no);
+        }
+    }
 }
 
 impl Clone for Segment {
     fn clone(&self) -> Segment {
         let heard = Mutex::new(*self.heard());
-        Segment { inner: self.inner.clone(), writable: self.writable, heard }
+        Segment::with(self.inner.clone(), self.writable, heard)
     }
 }
 
@@ -548,7 +575,12 @@ impl Drop for Inner {
 impl Segment {
     pub(crate) fn of(inner: Arc<Inner>, writable: bool) -> Segment {
         let heard = Mutex::new(inner.errors_so_far());
-        Segment { inner, writable, heard }
+        Segment::with(inner, writable, heard)
+    }
+
+    fn with(inner: Arc<Inner>, writable: bool, heard: Mutex<u64>) -> Segment {
+        let end = End { shared: inner.owner.shared.clone(), no: inner.no, is_last: false };
+        Segment { inner, writable, heard, end }
     }
 
     fn heard(&self) -> MutexGuard<'_, u64> {
@@ -919,9 +951,11 @@ impl Segment {
             Advice::Discardable | Advice::Needed => {
                 self.check_writable()?;
                 let pages = self.whole_pages(&range);
-                let (offset, len) = (pages.start, pages.end.saturating_sub(pages.start));
-                let store = &self.inner.backing.store;
-                store.advise(offset * self.page_bytes(), len * self.page_bytes(), advice)?;
+                if pages.is_empty() {
+                    return Ok(());
+                }
+                let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
+                self.inner.backing.store.advise(offset, end - offset, advice)?;
                 if advice == Advice::Needed {
                     self.inner.make_dirty(pages).map_err(io_error)?;
                 }
@@ -955,11 +989,12 @@ impl Segment {
 
     /// The pages that lie in a byte range, the last, partial one of the segment too.
     fn whole_pages(&self, range: &Range<u64>) -> Range<u64> {
+        let first = range.start.div_ceil(self.page_bytes());
         let end = match range.end >= self.len() {
             true => self.pages(),
             false => range.end / self.page_bytes(),
         };
-        range.start.div_ceil(self.page_bytes())..end
+        first..end.max(first)
     }
 
     /// What is known of the pages of a byte range.

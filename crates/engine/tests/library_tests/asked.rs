@@ -1,6 +1,7 @@
 //! Stores that fail, or use the cache, when they are asked.
 
 use super::*;
+use pagekeeper::library::{Discardable, FileStore};
 use std::sync::OnceLock;
 
 /// Pages, of which some cannot be written as long as that is said.
@@ -160,4 +161,128 @@ fn a_store_that_panics_fails() {
         assert_eq!(errno(segment.flush()), Some(EIO));
         segment.flush().unwrap();
     });
+}
+
+/// A page, and what happens while it is asked for.
+#[derive(Default)]
+struct Slow {
+    stored: Mutex<Vec<u8>>,
+    /// Its length is asked for by the write-back thread, and takes a while to say; or a write takes one.
+    is_slow: AtomicBool,
+    is_asked: AtomicBool,
+    panics: AtomicBool,
+}
+
+impl Slow {
+    fn page() -> Arc<Slow> {
+        Arc::new(Slow { stored: vec![0; PAGE].into(), ..Slow::default() })
+    }
+
+    fn linger(&self) {
+        self.is_asked.store(true, Ordering::SeqCst);
+        std::thread::sleep(Duration::from_millis(500));
+    }
+
+    fn await_asked(&self) {
+        while !self.is_asked.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        self.is_slow.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Store for Slow {
+    fn len(&self) -> io::Result<u64> {
+        let is_behind = std::thread::current().name() == Some("pagekeeper-wb");
+        if is_behind && self.is_slow.load(Ordering::SeqCst) {
+            self.linger();
+        }
+        Ok(self.stored.lock().unwrap().len() as u64)
+    }
+
+    fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
+        pages.copy_from_slice(&self.stored.lock().unwrap());
+        Ok(pages.len())
+    }
+
+    fn store(&self, _: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.is_slow.load(Ordering::SeqCst) {
+            self.linger();
+        }
+        self.stored.lock().unwrap().copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn as_file(&self) -> Option<&FileStore> {
+        assert!(!self.panics.swap(false, Ordering::SeqCst), "as it is told to");
+        None
+    }
+}
+
+/// The write-back thread held the segment for a moment, and so did not the last handle close it: a program
+/// that ended then lost what it had written.
+#[test]
+fn with_the_last_handle_all_is_written_back() {
+    let store = Slow::page();
+    let period = Some(Duration::from_millis(20));
+    let cache = builder(1 << 20).write_back_period(period).build().unwrap();
+    let segment = cache.open_store(store.clone(), "slow").unwrap();
+    store.is_slow.store(true, Ordering::SeqCst);
+    store.await_asked();
+    segment.write_all_at(b"kept", 0).unwrap();
+    drop(segment);
+    assert_eq!(store.stored.lock().unwrap()[..4], *b"kept");
+}
+
+/// A page that became discardable while it was written was read later as it had been written then, and not
+/// made anew.
+#[test]
+fn a_page_that_becomes_discardable_while_it_is_written_is_made_anew() {
+    let store = Slow::page();
+    let make = |_, pages: &mut [u8]| {
+        pages.fill(9);
+        Ok(())
+    };
+    let discardable = Arc::new(Discardable::new(store.clone(), make));
+    store.is_slow.store(true, Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let writes = scope.spawn(|| discardable.store(0, &[1; PAGE]));
+        store.await_asked();
+        discardable.advise(0, PAGE as u64, Advice::Discardable).unwrap();
+        writes.join().unwrap().unwrap();
+    });
+    discardable.store(0, &[2; PAGE]).unwrap();
+    let mut page = [0; PAGE];
+    discardable.load(0, &mut page).unwrap();
+    assert_eq!(page[0], 9);
+}
+
+/// It was asked with pages claimed, and its panic went through the cache.
+#[test]
+fn a_store_that_panics_when_it_is_asked_for_its_file_is_none() {
+    let store = Slow::page();
+    let cache = builder(1 << 20).write_back_period(None).workers(0).build().unwrap();
+    let segment = cache.open_store(store.clone(), "panics").unwrap();
+    store.panics.store(true, Ordering::SeqCst);
+    in_time(move || {
+        let mut page = [1; PAGE];
+        segment.read_exact_at(&mut page, 0).unwrap();
+        segment.read_exact_at(&mut page, 0).unwrap();
+        assert_eq!(page, [0; PAGE]);
+    });
+}
+
+/// Numbers of pages were subtracted the wrong way round, with the engine locked, where overflow is checked.
+#[test]
+fn less_than_a_page_is_discarded_by_nobody() {
+    let cache = builder(1 << 20).build().unwrap();
+    let segment = cache.scratch(1 << 20).unwrap();
+    segment.write_all_at(b"kept", 0).unwrap();
+    for range in [1..4095, 5000..6000, 2 << 20..3 << 20, u64::MAX - 1..u64::MAX] {
+        segment.discard(range.clone()).unwrap();
+        segment.advise(range, Advice::Discardable).unwrap();
+    }
+    let mut kept = [0; 4];
+    segment.read_exact_at(&mut kept, 0).unwrap();
+    assert_eq!(&kept, b"kept");
 }

@@ -138,7 +138,13 @@ where
             let from = part.start * PAGE_BYTES;
             let to = (part.end * PAGE_BYTES).min(end);
             write(from, &bytes[(from - offset) as usize..(to - offset) as usize])?;
-            self.pages.lock().expect("pages").made.remove(part);
+            let mut pages = self.pages.lock().expect("pages");
+            // What became discardable meanwhile is made anew, not read.
+            let since: Vec<_> = pages.discardable.overlapping(&part).cloned().collect();
+            pages.made.remove(part.clone());
+            for page in since {
+                pages.made.insert(page.start.max(part.start)..page.end.min(part.end));
+            }
         }
         Ok(())
     }
