@@ -16,8 +16,8 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
-use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
