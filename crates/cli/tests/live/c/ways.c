@@ -10,6 +10,7 @@
 //     ways flags FILE            flags of single reads
 //     ways room FILE             buffers that end before what is to be read
 //     ways vectors FILE          arrays of buffers that are not there
+//     ways blocked FILE          arrays of buffers in a mapping, with signals blocked
 //     ways outlives FILE         a forked child has a descriptor when all others are gone
 #define _GNU_SOURCE
 #include <aio.h>
@@ -679,6 +680,30 @@ static void vectors(const char *path) {
     }
 }
 
+// What describes the buffers lies in a mapping, and a signal that would stop a copy is blocked.
+static void blocked(const char *path) {
+    int fd = make(path, 'A'), pair[2];
+    char *at = map(fd), got[8];
+    struct iovec part = {got, sizeof got};
+    CHECK(pread(fd, got, 8, 0) == 8 && socketpair(AF_UNIX, SOCK_DGRAM, 0, pair) == 0);
+    for (int page = 0; page < PAGES; page++) memcpy(at + page * PAGE + 16, &part, sizeof part);
+    sigset_t set;
+    sigemptyset(&set), sigaddset(&set, SIGSEGV), sigaddset(&set, SIGBUS);
+    CHECK(pthread_sigmask(SIG_BLOCK, &set, NULL) == 0);
+    for (int page = 0; page < PAGES; page += 3) {
+        struct iovec *stored = (struct iovec *)(at + page * PAGE + 16);
+        CHECK(preadv(fd, stored, 1, page * PAGE) == 8 && got[5] == 'A' + page % 26);
+    }
+    for (int page = 0; page < PAGES; page += 3) {
+        struct mmsghdr message = {{.msg_iov = (struct iovec *)(at + page * PAGE + 16), .msg_iovlen = 1}};
+        CHECK(sendmmsg(pair[0], &message, 1, 0) == 1 && message.msg_len == 8);
+        CHECK(recvmmsg(pair[1], &message, 1, 0, NULL) == 1 && message.msg_len == 8);
+    }
+    // Addresses are others in each run.
+    for (int page = 0; page < PAGES; page++) memset(at + page * PAGE + 16, 'A', sizeof part);
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
 static void outlives(const char *path) {
     int fd = make(path, 'A');
     pid_t parent = getpid();
@@ -708,6 +733,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "flags")) flags(argv[2]);
     else if (!strcmp(what, "room")) some_room(argv[2]);
     else if (!strcmp(what, "vectors")) vectors(argv[2]);
+    else if (!strcmp(what, "blocked")) blocked(argv[2]);
     else if (!strcmp(what, "outlives")) outlives(argv[2]);
     else return 2;
     printf("%s ok\n", what);
