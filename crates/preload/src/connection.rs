@@ -253,16 +253,16 @@ fn new_socket() -> Result<c_int, i32> {
     if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
 }
 
-/// Connects a slot that the caller has taken.
-fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
-    let result = room::with(state, || {
-        connect_now(state, index, connection).unwrap_or_else(|errno| errno) as isize
-    });
-    if result < 0 { Err(result as i32) } else { Ok(result as c_int) }
+/// [`new_socket`] out of the program's way, with room made for it.
+fn new_high_socket(state: &State) -> Result<c_int, i32> {
+    let made = || new_socket().map_or_else(|errno| errno, move_high) as isize;
+    let fd = room::with(state, made);
+    if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
 }
 
-fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
-    let fd = move_high(new_socket()?);
+/// Connects a slot that the caller has taken.
+fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    let fd = new_high_socket(state)?;
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);
     table::mark_connection(fd);
@@ -281,7 +281,7 @@ fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c
 pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
     loop {
         let fd = new_socket()?;
-        let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
+        let answer = greet(None, fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
             raw::close(slots_fd);
             exchange(None, fd, request, text, -1)
         });
@@ -299,6 +299,7 @@ pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
 
 fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     let (reply, slots_fd) = greet(
+        Some(state),
         fd,
         state.hello_kind.load(Ordering::Relaxed).into(),
         state.image.load(Ordering::Relaxed),
@@ -316,7 +317,7 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
 }
 
 /// Connects a socket, and says who this is.
-fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
+fn greet(state: Option<&State>, fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     let door = environment::door();
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
@@ -339,7 +340,7 @@ fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     request.d = raw::gettid() as u64;
     (request.e, request.f) = (kind, image);
     // One that is gone is not connected to the next time.
-    exchange(None, fd, &request, &[], -1).map_err(|errno| match -errno {
+    exchange(state, fd, &request, &[], -1).map_err(|errno| match -errno {
         libc::EPIPE | libc::ECONNRESET => COME_AGAIN,
         _ => errno,
     })
@@ -355,15 +356,6 @@ struct Control {
 
 /// Length of a control message with one descriptor, without padding.
 const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
-
-/// Whether a descriptor may ride along with the reply.
-fn brings_descriptor(request: &Request) -> bool {
-    use Op::{Frames, Inherit, MapPrepare, Overwrites, Probe, UserfaultDevice};
-    let op = Op::from_u32(request.op);
-    op.is_some_and(|op| {
-        matches!(op, Frames | Inherit | MapPrepare | Overwrites | Probe | UserfaultDevice)
-    })
-}
 
 /// Sends a request and waits for its reply, if it has one. With the state, room is made for a descriptor
 /// that rides along.
@@ -407,7 +399,8 @@ fn exchange(
         return Ok((reply, -1));
     }
     // The kernel drops a descriptor that the table has no room for, and the reply would be all.
-    let full = state.filter(|_| brings_descriptor(request) && room::is_lacking(fd));
+    let brings = Op::from_u32(request.op).is_some_and(Op::may_bring_descriptor);
+    let full = state.filter(|_| brings && room::is_lacking(fd));
     let _room = full.and_then(|state| {
         // The limit is raised when the reply has come, not while it is waited for.
         let peek = || raw_call!(libc::SYS_recvfrom, fd, 0, 0, libc::MSG_PEEK, 0, 0);
