@@ -196,6 +196,7 @@ pub(crate) fn refused(state: &State) {
 pub(crate) fn before_sharing() {
     let _ = current();
     crate::table::share_all();
+    crate::room::settle();
     MEMORY_SHARED.store(true, Ordering::SeqCst);
 }
 
