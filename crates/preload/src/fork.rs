@@ -262,7 +262,7 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     if !concerns() {
         let result = call();
         if result == 0 {
-            forking.map(room::Forking::forked);
+            forking.forked();
         }
         return Some(result);
     }
@@ -274,7 +274,7 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     let result = call();
     match result {
         0 => {
-            forking.map(room::Forking::forked);
+            forking.forked();
             in_child();
         }
         error if error < 0 => failed(),

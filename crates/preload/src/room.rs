@@ -71,24 +71,25 @@ fn restore(was: &rlimit) {
 
 /// What a child gets that is about to be forked. The kernel copies the limit before the memory: who has
 /// it raised meanwhile may be done by then.
-pub(crate) struct Forking {
-    limit: rlimit,
-    raised: u32,
-}
+///
+/// The limit, and [`RAISED`]; none if nobody raises the limit in this process.
+pub(crate) struct Forking(Option<(rlimit, u32)>);
 
-/// Before a fork; none if nobody raises the limit in this process.
-pub(crate) fn forking() -> Option<Forking> {
-    let View::Ready(state) = state::view() else { return None };
+/// Before a fork.
+pub(crate) fn forking() -> Forking {
+    let View::Ready(state) = state::view() else { return Forking(None) };
     let _held = SignalsHeld::new();
     let _lock = state.limit.lock();
-    Some(Forking { limit: limit(), raised: RAISED.load(Ordering::SeqCst) })
+    Forking(Some((limit(), RAISED.load(Ordering::SeqCst))))
 }
 
 impl Forking {
     /// In the child.
-    pub(crate) fn forked(self) {
-        if RAISED.load(Ordering::SeqCst) != self.raised {
-            restore(&self.limit);
+    pub(crate) fn forked(&self) {
+        if let Forking(Some((limit, raised))) = self
+            && RAISED.load(Ordering::SeqCst) != *raised
+        {
+            restore(limit);
         }
     }
 }

@@ -111,7 +111,7 @@ export! {
         let forking = room::forking();
         let child = real::fork();
         match child {
-            0 => _ = forking.map(room::Forking::forked),
+            0 => forking.forked(),
             ..0 => fork::failed(),
             _ => {}
         }
@@ -127,7 +127,7 @@ export! {
         let forking = room::forking();
         let child = real::forkpty(main, name, terminal, window);
         if child == 0 {
-            forking.map(room::Forking::forked);
+            forking.forked();
             files::standard_replaced();
         }
         child
@@ -149,7 +149,7 @@ export! {
         let forking = room::forking();
         let result = real::daemon(stays, keeps);
         if result == 0 {
-            forking.map(room::Forking::forked);
+            forking.forked();
         }
         files::standard_replaced();
         result
