@@ -34,14 +34,7 @@
 #include <unistd.h>
 #include <utime.h>
 
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #x, strerror(errno));                  \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 // With an error, and which.
 #define FAILS(x, number) CHECK((errno = 0, (x)) == -1 && errno == (number))
