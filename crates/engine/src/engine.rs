@@ -90,7 +90,6 @@ pub struct Engine<P: Port> {
     pub(crate) queue: Mutex<Queue>,
     /// Jobs in it, to be looked at without its lock.
     pub(crate) queued: AtomicUsize,
-    /// Held while a file's length is looked at and followed.
     pub(crate) times: Times,
     pub(crate) failed_faults: AtomicU64,
     private_pages_max: AtomicU64,

@@ -77,15 +77,18 @@ pub(crate) fn truncate_path(
     plain: impl Fn() -> isize,
 ) -> Option<isize> {
     let stat = regular_at((libc::AT_FDCWD, path, 0))?;
+    state::current()?;
     with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?
 }
 
 /// A path as `fstatat(2)` takes it: directory, name and flags.
 type Place = (c_int, *const c_char, c_int);
 
-/// The regular file at a path, in a process that talks to the manager.
+/// The regular file at a path, in a process that may talk to the manager.
 fn regular_at((dir, path, flags): Place) -> Option<libc::stat> {
-    let View::Ready(_) = state::view() else { return None };
+    if let View::Foreign = state::view() {
+        return None;
+    }
     let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
     if raw_call!(libc::SYS_newfstatat, dir, path, stat.as_mut_ptr(), flags) < 0 {
         return None;
@@ -145,7 +148,15 @@ pub(crate) fn before_times_at(dir: c_int, path: *const c_char, flags: c_int) {
     let place = (dir, path, flags);
     let Some(stat) = regular_at(place) else { return };
     // Nobody has stored anything in a file that was never managed.
-    if board::unmanaged(&stat).is_none() {
+    if board::unmanaged(&stat).is_some() {
+        return;
+    }
+    // The kernel has just read the name.
+    // SAFETY: the program's own string, which has at least its NUL.
+    if flags & libc::AT_EMPTY_PATH != 0 && unsafe { path.read() } == 0 {
+        return before_times(dir);
+    }
+    if state::current().is_some() {
         let _ = with_descriptor(place, &stat, before_times);
     }
 }
@@ -221,7 +232,7 @@ pub(crate) fn refresh(fd: c_int) {
 
 /// Has every managed file's dirty pages written back.
 pub(crate) fn flush_all() -> isize {
-    let View::Ready(state) = state::view() else { return 0 };
+    let Some(state) = state::current() else { return 0 };
     let mut request = Request::new(Op::Flush);
     (request.a, request.d) = (ALL_FILES, 1);
     ask(state, &request).map_or_else(|errno| errno as isize, |_| 0)

@@ -93,7 +93,10 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         while connection.busy.swap(1, Ordering::Acquire) != 0 {
             raw::yield_now();
         }
-        if connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1 {
+        // Of a thread's own table it may be another's: there the connection stays.
+        if may_become_free(connection)
+            && connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1
+        {
             connection.socket.fd_and_one.store(0, Ordering::Release);
             INHERITED[index].fd_and_one.store(0, Ordering::Release);
             table::unmark_connection(fd);
@@ -110,8 +113,39 @@ fn release(state: &State, connection: &Connection) {
     }
 }
 
+/// Sees to it that there is a connection: threads that get tables of their own have it, too.
+pub(crate) fn ensure_any(state: &State) {
+    if !state.connections.iter().any(|connection| connection.socket.verified().is_some()) {
+        let _held = SignalsHeld::new();
+        connect_first(state);
+    }
+}
+
+/// Takes a slot where threads have tables of descriptors of their own: one whose connection is in this
+/// thread's table, or else, unless `connected` asks for such a one, a slot that never had any. One that
+/// another table has stays that one's: if it were connected here, nobody would close it there.
+fn take_in_table(state: &State, connected: bool) -> Option<(usize, &Connection)> {
+    let is_unused = |socket: &Socket| socket.fd_and_one.load(Ordering::Acquire) == 0;
+    let in_table = |socket: &Socket| socket.verified().is_some();
+    let take_of = |fits: &dyn Fn(&Socket) -> bool| {
+        state.connections.iter().enumerate().find(|(_, connection)| {
+            connection.busy.load(Ordering::Relaxed) == 0
+                && fits(&connection.socket)
+                && connection.busy.swap(1, Ordering::Acquire) == 0
+                && (fits(&connection.socket) || {
+                    release(state, connection);
+                    false
+                })
+        })
+    };
+    take_of(&in_table).or_else(|| if connected { None } else { take_of(&is_unused) })
+}
+
 /// Takes a slot; `connected` asks for one that has a connection.
 fn take(state: &State, connected: bool) -> Option<(usize, &Connection)> {
+    if table::differ() {
+        return take_in_table(state, connected);
+    }
     state.connections.iter().enumerate().find(|(_, connection)| {
         (!connected || connection.socket.fd_and_one.load(Ordering::Relaxed) != 0)
             && connection.busy.load(Ordering::Relaxed) == 0
@@ -143,41 +177,39 @@ pub(crate) fn ask_with(
     text: &[u8],
     send_fd: c_int,
 ) -> Result<Answer, i32> {
-    let _held = SignalsHeld::new();
+    let mut held = SignalsHeld::new();
     let mut only_connected = false;
     let mut sent_away = false;
     loop {
         let connected = if sent_away { take(state, true) } else { None };
-        let Some((index, connection)) = connected.or_else(|| take(state, only_connected)) else {
-            if only_connected
-                && !state
-                    .connections
-                    .iter()
-                    .any(|c| c.socket.fd_and_one.load(Ordering::Relaxed) != 0)
-            {
+        let result = match connected.or_else(|| take(state, only_connected)) {
+            Some((index, connection)) => {
+                let fd = match connection.socket.verified() {
+                    Some(fd) => Ok(fd),
+                    None => connect(state, index, connection),
+                };
+                let result = fd.and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
+                release(state, connection);
+                result
+            }
+            None if only_connected && !state.connections.iter().any(may_become_free) => {
                 // No descriptor to be had, and no connection that could become free.
                 return Err(-libc::EIO);
             }
-            state.waiters.fetch_add(1, Ordering::SeqCst);
-            let seen = state.freed.load(Ordering::SeqCst);
-            let any_free = state.connections.iter().any(|c| c.busy.load(Ordering::SeqCst) == 0);
-            if !any_free || only_connected {
-                raw::futex_wait(&state.freed, seen);
+            None if table::differ() && !only_connected => ask_apart(state, request, text, send_fd),
+            None => {
+                state.waiters.fetch_add(1, Ordering::SeqCst);
+                let seen = state.freed.load(Ordering::SeqCst);
+                let any_free = state.connections.iter().any(|c| c.busy.load(Ordering::SeqCst) == 0);
+                if !any_free || only_connected {
+                    raw::futex_wait(&state.freed, seen);
+                }
+                state.waiters.fetch_sub(1, Ordering::SeqCst);
+                continue;
             }
-            state.waiters.fetch_sub(1, Ordering::SeqCst);
-            continue;
         };
-        let fd = match connection.socket.verified() {
-            Some(fd) => Ok(fd),
-            None => connect(state, index, connection),
-        };
-        let result = match fd {
-            Ok(fd) => exchange(Some(state), fd, request, text, send_fd),
-            Err(errno) => Err(errno),
-        };
-        release(state, connection);
         match result {
-            Ok((reply, -1)) if reply.status == COME_AGAIN => pause(),
+            Ok((reply, -1)) if reply.status == COME_AGAIN => held = pause_between(held),
             Ok((reply, fd)) if reply.status < 0 => {
                 if fd >= 0 {
                     raw::close(fd);
@@ -191,7 +223,7 @@ pub(crate) fn ask_with(
             }
             Err(COME_AGAIN) => {
                 sent_away = true;
-                pause();
+                held = pause_between(held);
             }
             Err(errno) if matches!(-errno, libc::EBADF | libc::ENOTSOCK | libc::ETOOMANYREFS) => {
                 // Another thread of the program closed one of the two; without a descriptor of the
@@ -212,10 +244,27 @@ pub(crate) fn ask_with(
     }
 }
 
+/// Whether a slot that somebody uses is one that this thread could use.
+fn may_become_free(connection: &Connection) -> bool {
+    let socket = &connection.socket;
+    socket.fd_and_one.load(Ordering::Relaxed) != 0
+        && (!table::differ() || socket.verified().is_some())
+}
+
+/// [`ask_with`] by a connection that is made for this and closed again.
+fn ask_apart(state: &State, request: &Request, text: &[u8], send_fd: c_int) -> Result<Answer, i32> {
+    let fd = new_high_socket(state)?;
+    let answer = hello(state, fd).and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
+    raw::close(fd);
+    answer
+}
+
 /// Connects the first slot now, so that the manager hears of this process.
 pub(crate) fn connect_first(state: &State) {
     if let Some((index, connection)) = take(state, false) {
-        while connect(state, index, connection) == Err(COME_AGAIN) {
+        while connection.socket.verified().is_none()
+            && connect(state, index, connection) == Err(COME_AGAIN)
+        {
             pause();
         }
         release(state, connection);
@@ -226,6 +275,13 @@ pub(crate) fn connect_first(state: &State) {
 fn pause() {
     let pause = libc::timespec { tv_sec: 0, tv_nsec: 2_000_000 };
     raw_call!(libc::SYS_nanosleep, &raw const pause, 0);
+}
+
+/// [`pause`] with nothing under way: signals come meanwhile.
+fn pause_between(held: SignalsHeld) -> SignalsHeld {
+    drop(held);
+    pause();
+    SignalsHeld::new()
 }
 
 /// Our descriptors lie below this. The kernel's table of a process's descriptors is as long as its
@@ -253,16 +309,16 @@ fn new_socket() -> Result<c_int, i32> {
     if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
 }
 
-/// Connects a slot that the caller has taken.
-fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
-    let result = room::with(state, || {
-        connect_now(state, index, connection).unwrap_or_else(|errno| errno) as isize
-    });
-    if result < 0 { Err(result as i32) } else { Ok(result as c_int) }
+/// [`new_socket`] out of the program's way, with room made for it.
+fn new_high_socket(state: &State) -> Result<c_int, i32> {
+    let made = || new_socket().map_or_else(|errno| errno, move_high) as isize;
+    let fd = room::with(state, made);
+    if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
 }
 
-fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
-    let fd = move_high(new_socket()?);
+/// Connects a slot that the caller has taken.
+fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    let fd = new_high_socket(state)?;
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);
     table::mark_connection(fd);
@@ -281,7 +337,7 @@ fn connect_now(state: &State, index: usize, connection: &Connection) -> Result<c
 pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
     loop {
         let fd = new_socket()?;
-        let answer = greet(fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
+        let answer = greet(None, fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
             raw::close(slots_fd);
             exchange(None, fd, request, text, -1)
         });
@@ -299,6 +355,7 @@ pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
 
 fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     let (reply, slots_fd) = greet(
+        Some(state),
         fd,
         state.hello_kind.load(Ordering::Relaxed).into(),
         state.image.load(Ordering::Relaxed),
@@ -316,7 +373,7 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
 }
 
 /// Connects a socket, and says who this is.
-fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
+fn greet(state: Option<&State>, fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     let door = environment::door();
     let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
     for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
@@ -339,7 +396,7 @@ fn greet(fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     request.d = raw::gettid() as u64;
     (request.e, request.f) = (kind, image);
     // One that is gone is not connected to the next time.
-    exchange(None, fd, &request, &[], -1).map_err(|errno| match -errno {
+    exchange(state, fd, &request, &[], -1).map_err(|errno| match -errno {
         libc::EPIPE | libc::ECONNRESET => COME_AGAIN,
         _ => errno,
     })
@@ -355,15 +412,6 @@ struct Control {
 
 /// Length of a control message with one descriptor, without padding.
 const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
-
-/// Whether a descriptor may ride along with the reply.
-fn brings_descriptor(request: &Request) -> bool {
-    use Op::{Frames, Inherit, MapPrepare, Overwrites, Probe, UserfaultDevice};
-    let op = Op::from_u32(request.op);
-    op.is_some_and(|op| {
-        matches!(op, Frames | Inherit | MapPrepare | Overwrites | Probe | UserfaultDevice)
-    })
-}
 
 /// Sends a request and waits for its reply, if it has one. With the state, room is made for a descriptor
 /// that rides along.
@@ -407,7 +455,8 @@ fn exchange(
         return Ok((reply, -1));
     }
     // The kernel drops a descriptor that the table has no room for, and the reply would be all.
-    let full = state.filter(|_| brings_descriptor(request) && room::is_lacking(fd));
+    let brings = Op::from_u32(request.op).is_some_and(Op::may_bring_descriptor);
+    let full = state.filter(|_| brings && room::is_lacking(fd));
     let _room = full.and_then(|state| {
         // The limit is raised when the reply has come, not while it is waited for.
         let peek = || raw_call!(libc::SYS_recvfrom, fd, 0, 0, libc::MSG_PEEK, 0, 0);

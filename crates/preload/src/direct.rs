@@ -129,6 +129,27 @@ impl Window {
         self.held().then_some(want)
     }
 
+    /// Behind which byte of a range of the file a page is absent first.
+    fn resident(&self, offset: u64, end: u64) -> u64 {
+        /// Pages that are looked up in one call.
+        const ONCE: usize = 256;
+        let page = PAGE_BYTES;
+        let (mut at, last) = (offset / page * page, end.next_multiple_of(page));
+        while at < last {
+            let mut are_there = [0u8; ONCE];
+            let once = (last - at).min(ONCE as u64 * page);
+            let start = self.base as u64 + at;
+            let result = raw_call!(libc::SYS_mincore, start, once, are_there.as_mut_ptr());
+            let looked = &are_there[..(once / page) as usize];
+            let absent = |there: &u8| result < 0 || there & 1 == 0;
+            if let Some(first) = looked.iter().position(absent) {
+                return (at + first as u64 * page).max(offset);
+            }
+            at += once;
+        }
+        end
+    }
+
     /// A page may be marked as unreadable here: storage is asked anew at the next touch.
     fn mend(&self, from: usize, bytes: usize) {
         let page = PAGE_BYTES as usize;
@@ -156,33 +177,50 @@ pub(crate) fn read_at(entry: Entry, iov: &[iovec], offset: u64, limit: usize) ->
     if limit == 0 { None } else { Window::open(entry)?.copy(iov, offset, limit) }
 }
 
-/// Whether a read at an offset finds all of it in memory, as far as can be told without waiting. What is
-/// not mapped yet is not at hand.
-pub(crate) fn is_at_hand(entry: Entry, offset: u64, bytes: usize) -> bool {
-    /// Pages that are looked up in one call.
-    const ONCE: usize = 256;
-    let Some(window) = Window::open(entry) else { return false };
+/// How much of a read at an offset is in memory, from its start on, as far as can be told without waiting.
+pub(crate) enum AtHand {
+    /// All that there is of it in the file.
+    All,
+    /// So many bytes, which may be none; the rest is asked for.
+    Some(usize),
+    /// That cannot be told of this file.
+    Unknown,
+}
+
+/// Looks how much of a read is at hand, and has what is not fetched by somebody else.
+pub(crate) fn at_hand(file: &File, offset: u64, bytes: usize) -> AtHand {
+    if raw::fstat(file.fd).is_ok_and(|stat| stat.st_size as u64 <= offset) {
+        return AtHand::All;
+    }
+    // Where it is mapped is looked at.
+    offer(file, 0);
+    let Some(window) = Window::open(file.entry) else {
+        let is_mapped = |(_, known): (_, &SlotFile)| known.base.load(Ordering::Acquire) != 0;
+        let can_be = guard::works() && !guard::is_blocked();
+        return match can_be && table::records(file.entry).is_some_and(is_mapped) {
+            // Its length is being changed.
+            true => AtHand::Some(0),
+            false => AtHand::Unknown,
+        };
+    };
     let end = offset.saturating_add(bytes as u64).min(window.size);
     if offset >= end {
-        return true;
+        return AtHand::All;
+    }
+    let there = window.resident(offset, end.min(window.bytes));
+    if !window.held() {
+        return AtHand::Some(0);
+    }
+    if there >= end {
+        return AtHand::All;
     }
     let page = PAGE_BYTES;
-    let (mut at, end) = (offset / page * page, end.next_multiple_of(page));
-    if end > window.bytes {
-        return false;
+    let (from, until) = (there / page * page, end.min(window.bytes).next_multiple_of(page));
+    if from < until {
+        let (addr, bytes) = (window.base + from as usize, (until - from) as usize);
+        let _ = mapping::advise_manager(file.state, addr, bytes, libc::MADV_WILLNEED);
     }
-    while at < end {
-        let mut are_there = [0u8; ONCE];
-        let once = (end - at).min(ONCE as u64 * page);
-        let start = window.base as u64 + at;
-        let result = raw_call!(libc::SYS_mincore, start, once, are_there.as_mut_ptr());
-        let looked = &are_there[..(once / page) as usize];
-        if result < 0 || looked.iter().any(|there| there & 1 == 0) {
-            return false;
-        }
-        at += once;
-    }
-    window.held()
+    AtHand::Some(there.saturating_sub(offset) as usize)
 }
 
 /// How a read through the descriptor's own offset went.

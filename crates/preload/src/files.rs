@@ -513,7 +513,7 @@ pub(crate) fn unsharing(flags: c_int) {
         !variable.is_null() && variable.cast::<u8>().read_volatile() != 0
     };
     if !is_only_thread {
-        table::set_differ();
+        state::tables_differ();
     }
 }
 

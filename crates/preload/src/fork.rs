@@ -12,7 +12,7 @@ use crate::mapping::{self, Mmap};
 use crate::raw::{self, Lock, LockGuard, SignalsHeld};
 use crate::state::{self, State};
 use crate::stream_list::StreamList;
-use crate::{environment, heap, real, standby, table, userfault};
+use crate::{environment, heap, real, room, standby, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -255,8 +255,16 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     if flags & libc::CLONE_VM as usize == 0 {
         standby::end();
     }
-    if !concerns() || flags & libc::CLONE_VM as usize != 0 || stack != 0 {
+    if flags & libc::CLONE_VM as usize != 0 || stack != 0 {
         return None;
+    }
+    let forking = room::forking();
+    if !concerns() {
+        let result = call();
+        if result == 0 {
+            forking.forked();
+        }
+        return Some(result);
     }
     if !may_fork() {
         return Some(-libc::ENOMEM as isize);
@@ -265,7 +273,10 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     begin(None);
     let result = call();
     match result {
-        0 => in_child(),
+        0 => {
+            forking.forked();
+            in_child();
+        }
         error if error < 0 => failed(),
         _ => after(),
     }

@@ -7,7 +7,7 @@
 
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::{raw_call, real};
+use crate::{bounce, raw_call, real};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::{c_int, c_void, sigaction, siginfo_t};
 
@@ -153,6 +153,10 @@ pub(crate) fn is_there(addr: usize, bytes: usize) -> bool {
         return core::iter::once(addr).chain(pages).all(|at| copy(&raw mut byte as usize, at, 1));
     }
     core::iter::once(addr).chain(pages).all(|at| {
+        // What is managed may be absent for the kernel alone.
+        if bounce::concerns(at, 1) {
+            return true;
+        }
         // Reads a signal set there, and refuses to do anything with it.
         raw_call!(libc::SYS_rt_sigprocmask, -1i32, at & !7, 0, 8) != -libc::EFAULT as isize
     })

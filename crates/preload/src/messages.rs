@@ -12,17 +12,23 @@ use libc::{c_int, mmsghdr, msghdr, timespec};
 
 const FAULT: isize = -libc::EFAULT as isize;
 
+/// [`guard::copy`] from or to the program's memory, which is looked at before where no signal may come.
+fn copy(to: usize, from: usize, bytes: usize, theirs: usize) -> bool {
+    let guarded = guard::works() && !guard::is_blocked();
+    (guarded || guard::is_there(theirs, bytes)) && guard::copy(to, from, bytes)
+}
+
 /// What the program has at an address; none if nothing is there.
 fn get<T: Copy>(at: *const T) -> Option<T> {
     let mut copied = MaybeUninit::<T>::uninit();
     // SAFETY: all of it was written if the copy succeeded; it consists of numbers and addresses.
-    guard::copy(copied.as_mut_ptr().addr(), at.addr(), size_of::<T>())
+    copy(copied.as_mut_ptr().addr(), at.addr(), size_of::<T>(), at.addr())
         .then(|| unsafe { copied.assume_init() })
 }
 
 /// Writes to the program's memory; false if it cannot be.
 fn put<T: Copy>(at: *mut T, value: T) -> bool {
-    guard::copy(at.addr(), (&raw const value).addr(), size_of::<T>())
+    copy(at.addr(), (&raw const value).addr(), size_of::<T>(), at.addr())
 }
 
 /// Whether the kernel may be unable to reach some of so many messages, or what describes them.

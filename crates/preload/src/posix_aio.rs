@@ -12,6 +12,7 @@ use crate::{change, files, raw_call, real, table};
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicI32, AtomicIsize, Ordering};
 use libc::{c_int, c_void};
+use pagekeeper_wire::PAGE_BYTES;
 
 /// `struct sigevent`
 #[repr(C)]
@@ -122,18 +123,41 @@ unsafe fn tell(event: *const Event) {
         libc::SIGEV_THREAD => {
             let Some(function) = event.function else { return };
             let mut thread = MaybeUninit::<libc::pthread_t>::uninit();
-            // The function takes a union of the size of a pointer, which goes where a pointer goes; what
-            // it returns nobody looks at.
             let (at, by) = (thread.as_mut_ptr(), event.attributes);
-            // glibc's own threads take no signals, nor do those that they make.
+            let Some(room) = Arena::new(size_of::<Notice>()) else { return };
+            let notice = room.addr as *mut Notice;
+            // SAFETY: fresh memory for it.
+            unsafe { notice.write(Notice { function, value: event.value }) };
+            // It begins without signals, and lets them come by itself.
             let _held = SignalsHeld::new();
-            if real::pthread_create(at, by, function, event.value) == 0 && by.is_null() {
-                // SAFETY: it was made, and wrote its name.
-                real::pthread_detach(unsafe { thread.assume_init() });
+            if real::pthread_create(at, by, notify, notice.cast()) == 0 {
+                core::mem::forget(room);
+                if by.is_null() {
+                    // SAFETY: it was made, and wrote its name.
+                    real::pthread_detach(unsafe { thread.assume_init() });
+                }
             }
         }
         _ => {}
     }
+}
+
+/// What a thread that tells a program something is made for.
+struct Notice {
+    /// Takes a union of the size of a pointer, which goes where a pointer goes; what it returns nobody
+    /// looks at.
+    function: extern "C" fn(*mut c_void) -> *mut c_void,
+    value: *mut c_void,
+}
+
+/// Where such a thread begins. Under glibc, too, its function runs with no signal blocked.
+extern "C" fn notify(notice: *mut c_void) -> *mut c_void {
+    // SAFETY: who made the thread left it to this.
+    let Notice { function, value } = unsafe { notice.cast::<Notice>().read() };
+    raw::munmap(notice.addr(), PAGE_BYTES as usize);
+    let none = 0u64;
+    raw_call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const none, 0, size_of::<u64>());
+    function(value)
 }
 
 /// Sends this process a signal as the end of an asynchronous transfer does.
@@ -144,16 +168,21 @@ fn queue(signal: c_int, value: *mut c_void) {
         signal: c_int,
         errno: c_int,
         code: c_int,
+        padding: c_int,
         pid: c_int,
         uid: u32,
         value: *mut c_void,
         reserved: [u64; 12],
     }
-    const _: () = assert!(size_of::<Info>() == size_of::<libc::siginfo_t>());
+    const _: () = assert!(
+        size_of::<Info>() == size_of::<libc::siginfo_t>()
+            && offset_of!(Info, pid) == 16
+            && offset_of!(Info, value) == 24
+    );
     let pid = raw::getpid();
     let uid = raw_call!(libc::SYS_getuid) as u32;
     let (errno, code, reserved) = (0, libc::SI_ASYNCIO, [0; 12]);
-    let info = Info { signal, errno, code, pid, uid, value, reserved };
+    let info = Info { signal, errno, code, padding: 0, pid, uid, value, reserved };
     raw_call!(libc::SYS_rt_sigqueueinfo, pid, signal, &raw const info);
 }
 

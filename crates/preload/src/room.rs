@@ -6,10 +6,14 @@
 //! kept in reserve would be no help, since it frees its own number only, which lies above a limit that
 //! the program lowered meanwhile.
 
-use crate::raw::{self, LockGuard};
+use crate::raw::{self, LockGuard, SignalsHeld};
 use crate::raw_call;
-use crate::state::State;
+use crate::state::{self, State, View};
+use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, rlimit};
+
+/// How often the limit was raised.
+static RAISED: AtomicU32 = AtomicU32::new(0);
 
 /// The limit is raised as long as this exists. Signals are held.
 pub(crate) struct Room<'a> {
@@ -43,17 +47,57 @@ pub(crate) fn make(state: &State) -> Option<Room<'_>> {
     let lock = state.limit.lock();
     let was = limit();
     let raised = rlimit { rlim_cur: was.rlim_max, ..was };
-    (was.rlim_cur < was.rlim_max && set(&raised)).then_some(Room { was, _lock: lock })
+    if was.rlim_cur >= was.rlim_max {
+        return None;
+    }
+    RAISED.fetch_add(1, Ordering::SeqCst);
+    let room = Room { was, _lock: lock };
+    set(&raised).then_some(room)
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        let now = limit();
-        // Another one is the program's, set meanwhile.
-        if now.rlim_cur == self.was.rlim_max && now.rlim_max == self.was.rlim_max {
-            set(&self.was);
+        restore(&self.was);
+    }
+}
+
+fn restore(was: &rlimit) {
+    let now = limit();
+    // Another one is the program's, set meanwhile.
+    if now.rlim_cur == was.rlim_max && now.rlim_max == was.rlim_max {
+        set(was);
+    }
+}
+
+/// What a child gets that is about to be forked. The kernel copies the limit before the memory: who has
+/// it raised meanwhile may be done by then.
+///
+/// The limit, and [`RAISED`]; none if nobody raises the limit in this process.
+pub(crate) struct Forking(Option<(rlimit, u32)>);
+
+/// Before a fork.
+pub(crate) fn forking() -> Forking {
+    let View::Ready(state) = state::view() else { return Forking(None) };
+    let _held = SignalsHeld::new();
+    let _lock = state.limit.lock();
+    Forking(Some((limit(), RAISED.load(Ordering::SeqCst))))
+}
+
+impl Forking {
+    /// In the child.
+    pub(crate) fn forked(&self) {
+        if let Forking(Some((limit, raised))) = self
+            && RAISED.load(Ordering::SeqCst) != *raised
+        {
+            restore(limit);
         }
     }
+}
+
+/// Before a child is made in which nothing of this library runs first: it waits until the limit is what
+/// it was.
+pub(crate) fn settle() {
+    let _ = forking();
 }
 
 /// Makes a call that opens a descriptor or gives a negated errno, and once more with room if it lacked

@@ -313,6 +313,9 @@ fn take_over(state: &State) {
                 }
             }
             Ok((range, _)) if range.r1 != 0 => end_program(),
+            // The manager's answer is lost, by which the file may be its own. (One that is gone is no
+            // matter: nothing of it was in use.)
+            Err(_) if how == TAKE_HERE && state::is_ready() => end_program(),
             _ if room != 0 => raw::munmap(room, bytes),
             _ => {}
         }

@@ -196,6 +196,7 @@ pub(crate) fn refused(state: &State) {
 pub(crate) fn before_sharing() {
     let _ = current();
     crate::table::share_all();
+    crate::room::settle();
     MEMORY_SHARED.store(true, Ordering::SeqCst);
 }
 
@@ -210,8 +211,17 @@ pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
 pub(crate) fn sharing_memory(flags: usize) {
     let kind = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
     if flags as libc::c_int & kind == libc::CLONE_VM {
-        table::set_differ();
+        tables_differ();
     }
+}
+
+/// From now on threads have tables of descriptors of their own, which begin as copies of this one's: all
+/// of them can use what is connected here, and as long as one does the manager knows this process.
+pub(crate) fn tables_differ() {
+    if let Some(state) = current() {
+        connection::ensure_any(state);
+    }
+    table::set_differ();
 }
 
 /// [`before_sharing`] in front of `clone`, whose first arguments these are; returns where the real one

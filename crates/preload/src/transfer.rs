@@ -6,7 +6,7 @@
 
 use crate::connection::ask;
 use crate::delayed::{self, Delayed};
-use crate::direct::{self, Claimed};
+use crate::direct::{self, AtHand, Claimed};
 use crate::files::{self, File, Served};
 use crate::mapping;
 use crate::overwrite::{self, Place};
@@ -142,19 +142,39 @@ pub(crate) fn read_flagged(
         let (mut byte, far) = (0u8, i64::MAX - 0xffff);
         let part = one(&raw mut byte as usize, 1);
         let refused = raw_call!(libc::SYS_preadv2, fd, part.as_ptr(), 1, far, 0, rwf);
-        if refused == -libc::EOPNOTSUPP as isize {
+        if matches!(-refused as c_int, libc::EOPNOTSUPP | libc::EBADF) {
             return Some(refused);
         }
         if rwf & libc::RWF_NOWAIT != 0
+            && file.state.is_own()
             && let Ok(iov) = iov.get()
         {
             let offset = position.unwrap_or_else(|| raw::lseek(fd, 0, libc::SEEK_CUR));
-            if offset >= 0 && !direct::is_at_hand(file.entry, offset as u64, direct::total(iov)) {
-                return Some(-libc::EAGAIN as isize);
+            if let Ok(offset) = u64::try_from(offset) {
+                match direct::at_hand(&file, offset, direct::total(iov)) {
+                    AtHand::All => {}
+                    AtHand::Some(0) => return Some(-libc::EAGAIN as isize),
+                    AtHand::Some(bytes) => return Some(read_part(&file, iov, position, bytes)),
+                    AtHand::Unknown => return Some(-libc::EOPNOTSUPP as isize),
+                }
             }
         }
     }
     read(fd, iov, position, rwf, plain)
+}
+
+/// A read of so many bytes, of which there are more.
+fn read_part(file: &File, iov: &[iovec], position: Option<i64>, bytes: usize) -> isize {
+    if let Some(offset) = position {
+        return fetch(file, iov, offset, bytes);
+    }
+    let _held = SignalsHeld::new();
+    let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
+    let after = raw::lseek(file.fd, bytes as i64, libc::SEEK_CUR);
+    if after < 0 {
+        return after as isize;
+    }
+    read_claimed(file.fd, iov, after as u64 - bytes as u64, bytes)
 }
 
 /// A read without the manager, if that can be.

@@ -505,6 +505,18 @@ impl Op {
     pub const fn has_reply(self) -> bool {
         !matches!(self, Op::Note)
     }
+
+    /// Whether a descriptor may ride along with the reply.
+    pub const fn may_bring_descriptor(self) -> bool {
+        use Op::*;
+        match self {
+            Hello | Probe | UserfaultDevice | RawWord | MapPrepare | HeapMap | Inherit
+            | TakeOver | Overwrites | Frames | OpenPages => true,
+            Userfault | Opened | MapCommit | Protect | Sync | Flush | Read | ChangeBegin
+            | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGrow | Fork
+            | MakeRoom => false,
+        }
+    }
 }
 
 impl Request {

@@ -58,3 +58,28 @@ fn threads_may_have_descriptors_of_their_own() {
         }
     }
 }
+
+/// A slot of the pool that another table had was connected anew in a thread's own, by the other again, and
+/// so on: hundreds of connections in each.
+#[test]
+fn threads_with_tables_of_their_own_keep_few_connections() {
+    if runs::ready() {
+        check("tables", &Budget::kib(256)).pressed();
+    }
+}
+
+/// A child got the limit that was raised just then.
+#[test]
+fn a_forked_child_has_its_parents_limit() {
+    if runs::ready() {
+        check("limits", &Budget::kib(8192));
+    }
+}
+
+/// The descriptor of the heap's memory was lost where there was no room for it.
+#[test]
+fn a_program_without_free_descriptors_has_managed_heap_memory() {
+    if runs::ready() {
+        check("heap", &Budget::kib(4096).heap(256 << 10)).pressed();
+    }
+}

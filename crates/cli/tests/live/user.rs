@@ -105,6 +105,15 @@ fn system_calls_and_stdio_reach_mapped_files() {
     }
 }
 
+/// With SIGSEGV blocked the kernel was asked whether an array of buffers is there, which cannot see what
+/// is not in memory.
+#[test]
+fn buffers_may_be_described_in_a_mapping() {
+    let ways = compiled("ways.c", &["-O2"], "ways");
+    let budget = Budget::kib(256).files("**/f");
+    same("user-blocked", &budget, &ways, &["blocked", "f"], |_| ());
+}
+
 #[test]
 fn forked_children_have_their_parents_mappings() {
     let calls = compiled("calls.c", &[], "calls");

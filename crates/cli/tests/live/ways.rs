@@ -86,6 +86,12 @@ fn buffers_that_are_said_to_be_where_nothing_is_are_an_error() {
     check(&Budget::kib(256), &["vectors", "file"]);
 }
 
+/// With SIGSEGV blocked it is not tried whether memory is there.
+#[test]
+fn buffers_may_be_described_in_a_mapping() {
+    check(&Budget::kib(256), &["blocked", "file"]);
+}
+
 /// A forked child that had no mapping and had said nothing yet did not count as somebody who uses files:
 /// when the run had ended, it was ended by its next call. They are the kernel's by then.
 #[test]

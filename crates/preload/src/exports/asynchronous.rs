@@ -1,9 +1,10 @@
 //! Beginning asynchronous transfers: by POSIX's functions ([`posix_aio`]), by libaio and by liburing.
 //!
 //! Of the latter two: the kernel looks a buffer's pages up when a direct read is submitted, and storage
-//! fills them some time later. A page of heap memory that left meanwhile would not have what was read: nothing tells
-//! anybody outside of the kernel that a page is waited for. So where heap memory is managed there are
-//! no such transfers, as on a kernel without them, and programs fall back to calls that wait.
+//! fills them some time later. A page of heap memory that left meanwhile would not have what was read:
+//! nothing tells anybody outside of the kernel that a page is waited for. So where heap memory is
+//! managed there are no such transfers, as on a kernel without them, and programs fall back to calls
+//! that wait.
 
 use crate::posix_aio::{self, Block, Event, Operation};
 use crate::{heap, raw_call, real, state};

@@ -1,24 +1,27 @@
 //! Libraries that a program loads while it runs. The dynamic linker opens and maps them by itself, and
-//! no preloaded library sees that: what is dirty is written back before.
+//! no preloaded library sees that: what is dirty is written back before. Which libraries are loaded
+//! along with one, and from where, the linker alone knows.
 
 use crate::{change, mapping, raw, real, table};
-use libc::c_void;
+use libc::{c_char, c_int, c_void};
 
-fn before() {
-    if mapping::any() || table::any_active() {
+/// Before a library of this name is loaded; without a name, and if it is only looked for, none is.
+fn before(name: *const c_char, flags: c_int) {
+    let loads = !name.is_null() && flags & libc::RTLD_NOLOAD == 0;
+    if loads && (mapping::any() || table::any_active()) {
         let errno = raw::errno();
         let _ = change::flush_all();
         raw::set_errno(errno);
     }
 }
 
-extern "C" fn before_dlopen() -> *mut c_void {
-    before();
+extern "C" fn before_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
+    before(name, flags);
     real::dlopen_address()
 }
 
-extern "C" fn before_dlmopen() -> *mut c_void {
-    before();
+extern "C" fn before_dlmopen(_space: isize, name: *const c_char, flags: c_int) -> *mut c_void {
+    before(name, flags);
     real::dlmopen_address()
 }
 

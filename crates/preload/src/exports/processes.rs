@@ -1,7 +1,7 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
 use crate::locks;
-use crate::{environment, files, fork, raw, real, standby, table};
+use crate::{environment, files, fork, raw, real, room, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{
     c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
@@ -83,6 +83,7 @@ export! {
     ) -> c_int {
         announce_exec(path);
         table::share_all();
+        room::settle();
         follow(env, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
     }
 }
@@ -95,6 +96,7 @@ export! {
     ) -> c_int {
         announce_exec_search(file);
         table::share_all();
+        room::settle();
         follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
     }
 }
@@ -106,9 +108,12 @@ export! {
             raw::set_errno(libc::ENOMEM);
             return -1;
         }
+        let forking = room::forking();
         let child = real::fork();
-        if child < 0 {
-            fork::failed();
+        match child {
+            0 => forking.forked(),
+            ..0 => fork::failed(),
+            _ => {}
         }
         child
     }
@@ -119,8 +124,10 @@ export! {
     fn (
         main: *mut c_int, name: *mut c_char, terminal: *const termios, window: *const winsize
     ) -> pid_t {
+        let forking = room::forking();
         let child = real::forkpty(main, name, terminal, window);
         if child == 0 {
+            forking.forked();
             files::standard_replaced();
         }
         child
@@ -139,7 +146,11 @@ export! {
 export! {
     as daemon;
     fn (stays: c_int, keeps: c_int) -> c_int {
+        let forking = room::forking();
         let result = real::daemon(stays, keeps);
+        if result == 0 {
+            forking.forked();
+        }
         files::standard_replaced();
         result
     }

@@ -123,10 +123,80 @@ static void threads(const char *name) {
     check(!close(fd), "close");
 }
 
+// As many as before, whatever a thread with a table of its own writes.
+static void *busy(void *argument) {
+    check(!unshare(CLONE_FILES), "unshare");
+    int fd = open(argument, O_RDWR), before = open("/dev/null", O_RDONLY), from = 0;
+    for (int i = 0; i < 3000; i++) check(pwrite(fd, "a", 1, i % 256 * PAGE) == 1, "pwrite");
+    // Descriptors of ours lie high.
+    for (int i = 0; i < 4096; i++) from += fcntl(i, F_GETFD) >= 0;
+    close(before), close(fd);
+    return (void *)(long)from;
+}
+
+static void tables(const char *name) {
+    enum { THREADS = 4 };
+    int fd = open(name, O_RDWR);
+    check(pread(fd, page, 1, 0) == 1, "pread");
+    for (int round = 0; round < 40; round++) {
+        pthread_t threads[THREADS];
+        for (int i = 0; i < THREADS; i++) pthread_create(&threads[i], 0, busy, (void *)name);
+        for (int i = 0; i < THREADS; i++) {
+            void *most;
+            pthread_join(threads[i], &most);
+            if ((long)most > 40) printf("%ld descriptors\n", (long)most), exit(1);
+        }
+        // The manager knows this process still.
+        works(fd, map(fd));
+    }
+}
+
+static volatile int over;
+static void *mapper(void *argument) {
+    while (!over) {
+        char *at = map(*(int *)argument);
+        check(at != MAP_FAILED, "mmap");
+        munmap(at, BYTES);
+    }
+    return 0;
+}
+
+// Children have the limit that their parent has, but for moments.
+static void limits(const char *name) {
+    int fd = open(name, O_RDWR), others = 0;
+    works(fd, map(fd));
+    fill(0);
+    pthread_t thread;
+    pthread_create(&thread, 0, mapper, &fd);
+    for (int i = 0; i < 2000; i++) {
+        pid_t child = i % 2 ? fork() : syscall(SYS_clone, SIGCHLD, 0, 0, 0, 0);
+        if (child == 0) _exit(limit().rlim_cur != 64);
+        int status;
+        check(waitpid(child, &status, 0) == child, "waitpid");
+        others += status != 0;
+    }
+    over = 1;
+    pthread_join(thread, 0);
+    if (others) printf("%d children with another limit\n", others), exit(1);
+}
+
+// Heap memory is had while the table is full.
+static void heap(void) {
+    fill(0);
+    for (int i = 0; i < 16; i++) {
+        char *at = malloc(BYTES);
+        check(at != 0, "malloc");
+        for (int j = 0; j < BYTES; j += PAGE) at[j] = i;
+    }
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "full")) full(argument[2]);
     if (!strcmp(argument[1], "moment")) moment(argument[2]);
+    if (!strcmp(argument[1], "tables")) tables(argument[2]);
+    if (!strcmp(argument[1], "limits")) limits(argument[2]);
+    if (!strcmp(argument[1], "heap")) heap();
     if (count > 3) kind = argument[3], threads(argument[2]);
     puts("ok");
     return 0;

@@ -20,16 +20,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #define PAGE 4096ul
 #define MIB (1ul << 20)
-#define CHECK(c)                                                                                   \
-    do {                                                                                           \
-        if (!(c)) {                                                                                \
-            printf("line %d: %s (errno %d)\n", __LINE__, #c, errno);                               \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
 
 static uint64_t mix(uint64_t x) {
     x += 0x9e3779b97f4a7c15ull;

@@ -48,6 +48,40 @@ static void load(const char *name, int apart) {
     puts(get());
 }
 
+// A forked child, which has done nothing before, loads what its parent changed.
+static void load_in_child(const char *name) {
+    size_t bytes;
+    char *at = map(name, &bytes);
+    char *marker = memmem(at, bytes, "MARKER-OLD", 10);
+    check(marker != 0, "the marker");
+    memcpy(marker, "MARKER-NEW", 10);
+    pid_t child = fork();
+    if (child == 0) {
+        void *library = dlopen(name, RTLD_NOW);
+        if (!library) printf("%s\n", dlerror()), exit(1);
+        const char *(*get)(void) = dlsym(library, "get");
+        puts(get()), exit(0);
+    }
+    int status;
+    check(waitpid(child, &status, 0) == child && !status, "the child");
+}
+
+// What loads nothing writes nothing back, by which the file would be younger.
+static void load_nothing(const char *name) {
+    size_t bytes;
+    struct stat before, after;
+    struct timespec then[2] = {{1000}, {1000}};
+    char *at = map(name, &bytes);
+    check(!utimensat(AT_FDCWD, name, then, 0) && !stat(name, &before), "utimensat");
+    at[bytes - 1] ^= 1;
+    check(dlopen(NULL, RTLD_NOW) && dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "dlopen");
+    check(!dlopen("./none.so", RTLD_NOW | RTLD_NOLOAD), "what is not there");
+    check(!stat(name, &after) && after.st_mtime == before.st_mtime, "not written back");
+    check(!dlopen("./none.so", RTLD_NOW), "what is not there");
+    check(!stat(name, &after), "stat");
+    puts(after.st_mtime == before.st_mtime ? "not written back" : "MARKER-NEW");
+}
+
 // Pages of a file in another order: none of what is stored may be lost.
 static void remap(const char *name, int by_number) {
     size_t bytes;
@@ -99,6 +133,8 @@ int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
     if (!strcmp(argument[1], "dlmopen")) load(argument[2], 1);
+    if (!strcmp(argument[1], "dlopen-child")) load_in_child(argument[2]);
+    if (!strcmp(argument[1], "dlopen-nothing")) load_nothing(argument[2]);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "apart")) apart(argument[2], argument[3]);

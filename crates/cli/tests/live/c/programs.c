@@ -22,22 +22,14 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 enum { PAGE = 4096 };
 extern char **environ;
 static const char *directory;
 static char **rest;
 
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        errno = 0;                                                                                 \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "%s:%d (pid %d): %s failed (errno %d, %s)\n", __FILE__, __LINE__,      \
-                    getpid(), #x, errno, strerror(errno));                                         \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-#define FAILS(x, e) CHECK((long)(x) == -1 && errno == (e))
+#define FAILS(x, e) CHECK((errno = 0, (long)(x)) == -1 && errno == (e))
 
 static const char *in(const char *name) {
     static char path[4][4096];

@@ -23,16 +23,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        errno = 0;                                                                                 \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "line %d: %s (errno %d, %s)\n", __LINE__, #x, errno, strerror(errno)); \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
-#define FAILS(x, e) CHECK((long)(x) == -1 && errno == (e))
+#include "check.h"
+
+#define FAILS(x, e) CHECK((errno = 0, (long)(x)) == -1 && errno == (e))
 
 static uint64_t state;
 static uint64_t any(uint64_t below) {

@@ -26,19 +26,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "check.h"
+
 #define PAGE 4096UL
 #define DATA_PAGES 4096UL
 #define PART_FIRST 1000UL
 #define PART_PAGES 500UL
 #define READERS 3
-
-#define CHECK(what)                                                                                \
-    do {                                                                                           \
-        if (!(what)) {                                                                             \
-            fprintf(stderr, "%s:%d: %s (errno %d)\n", __FILE__, __LINE__, #what, errno);           \
-            exit(1);                                                                               \
-        }                                                                                          \
-    } while (0)
 
 // What is done with a page takes longer than a fast disk does to deliver it: a loop that is as fast as
 // memory is not one that ends a standby.

@@ -45,14 +45,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define CHECK(x)                                                                                   \
-    do {                                                                                           \
-        if (!(x)) {                                                                                \
-            fprintf(stderr, "line %d: %s (%s)\n", __LINE__, #x, strerror(errno));                  \
-            fflush(stdout);                                                                        \
-            _exit(1);                                                                              \
-        }                                                                                          \
-    } while (0)
+#include "check.h"
 
 enum { PAGE = 4096 };
 static uint64_t state;
