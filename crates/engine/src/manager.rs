@@ -381,7 +381,7 @@ impl Hands for Link {
 mod tests {
     use super::*;
     use pagekeeper_sys::socket::Listener;
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromBytes, IntoBytes};
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
@@ -451,6 +451,25 @@ mod tests {
         let late = tempfile::tempfile().unwrap();
         late.set_len(PAGE_BYTES).unwrap();
         assert_eq!(opened(&manager, &late), None);
+    }
+
+    /// It was taken for one whose descriptor had found no room, and asked for again for ever.
+    #[test]
+    fn an_over_long_message_is_refused() {
+        let manager = manager();
+        let (listener, name) = listener("long");
+        let client = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener));
+        let mut bytes = [0; size_of::<wire::Reply>()];
+        let mut ask = |message: &[u8]| {
+            client.send(message, None).unwrap();
+            client.recv(&mut bytes).unwrap().unwrap();
+            wire::Reply::read_from_bytes(&bytes).unwrap().status
+        };
+        assert_eq!(ask(hello([0; 16]).as_bytes()), 0);
+        let mut message = wire::Request::new(wire::Op::Read).as_bytes().to_vec();
+        message.resize(message.len() + wire::TEXT_BYTES + 1, 0);
+        assert_eq!(ask(&message), -Errno::MSGSIZE.raw_os_error());
     }
 
     /// Each had a thread and a descriptor for as long as it liked, and the run went on for it.

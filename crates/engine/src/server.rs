@@ -180,10 +180,12 @@ impl Connection {
             let (head, text) = bytes[..len].split_at(size_of::<Request>());
             let Ok(request) = Request::read_from_bytes(head) else { return };
             let Some(op) = Op::from_u32(request.op) else { return };
-            // Without a free descriptor here, one that is sent is lost.
-            let answer = match fd.is_none() && got.truncated {
-                true => Err(Errno::MFILE),
-                false => self.handle(op, request, text, fd),
+            let answer = match (got.truncated, got.lost_fd) {
+                // It is as long the next time.
+                (true, _) => Err(Errno::MSGSIZE),
+                // Without a free descriptor here, one that is sent is lost.
+                (_, true) => Err(Errno::MFILE),
+                _ => self.handle(op, request, text, fd),
             };
             if !op.has_reply() {
                 continue;
