@@ -55,6 +55,9 @@ pub struct Manager {
     /// Managed files without one.
     pub(crate) unwatched: Mutex<VecDeque<FileNo>>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
+    /// Held while a client comes or goes and the witness is told of it: in this order, and before
+    /// `clients`.
+    telling: Mutex<()>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
     /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
@@ -121,6 +124,7 @@ impl Manager {
             watches: Watches::new().ok(),
             unwatched: Mutex::default(),
             clients: Mutex::new(HashMap::new()),
+            telling: Mutex::new(()),
             connections: AtomicU32::new(1),
             arriving: AtomicU32::new(0),
             strangers: Mutex::default(),
