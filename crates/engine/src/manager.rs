@@ -245,8 +245,12 @@ impl Manager {
     }
 
     /// The memory that a file's pages are in, for a client that patches what it overwrites.
-    pub(crate) fn frames_for_client(&self, no: FileNo) -> Option<OwnedFd> {
-        rustix::io::fcntl_dupfd_cloexec(&self.engine.port().file(no)?.memfd, 0).ok()
+    ///
+    /// # Errors
+    /// There is no such file, or no descriptor is free.
+    pub(crate) fn frames_for_client(&self, no: FileNo) -> Result<OwnedFd, Errno> {
+        let live = self.engine.port().file(no).ok_or(Errno::ACCESS)?;
+        self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))
     }
 
     /// Clients are about to store to pages of a file by themselves, if they may: none if not.

@@ -299,8 +299,10 @@ impl Connection {
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
                 let committed = self.map_commit(no, r);
-                // Only now: see `Manager::is_being_mapped`.
-                self.prepared(no, false);
+                // Only now: see `Manager::is_being_mapped`. Who is to come again is not done.
+                if !committed.as_ref().is_err_and(|errno| is_shortage(*errno)) {
+                    self.prepared(no, false);
+                }
                 committed
             }
             Op::Protect => self.protect(r),
@@ -345,8 +347,11 @@ impl Connection {
                 let no = self.permitted(r.a, |rights| rights.write)?;
                 manager.wait_for_takers(no);
                 // Who has these can read them: so may the manager's user, or root.
-                let frames = manager.frames_for_client(no).filter(|_| self.trusted);
-                Ok(Answer { reply: Reply::default(), fd: Some(frames.ok_or(Errno::ACCESS)?) })
+                if !self.trusted {
+                    return Err(Errno::ACCESS);
+                }
+                let frames = manager.frames_for_client(no)?;
+                Ok(Answer { reply: Reply::default(), fd: Some(frames) })
             }
             Op::OpenPages => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
@@ -369,7 +374,7 @@ impl Connection {
 
     fn overwrites(&self) -> Handled {
         let given = self.manager.engine.with_overwrites(|overwrites| {
-            let writable = overwrites.for_writer().filter(|_| self.trusted);
+            let writable = if self.trusted { overwrites.for_writer()? } else { None };
             let r1 = if writable.is_some() { self.image.into() } else { 0 };
             let fd = writable.map_or_else(|| overwrites.for_reader(), Ok)?;
             let reply = Reply { r0: overwrites.records() as u64, r1, ..Reply::default() };
@@ -421,7 +426,11 @@ impl Connection {
             return values(addr, bytes);
         }
         let has_room = r.b == wire::TAKE_HERE;
-        match has_room.then(|| self.manager.take_over(self.pid, r.a, r.c)).flatten() {
+        let taken = match has_room {
+            true => self.manager.take_over(self.pid, r.a, r.c)?,
+            false => None,
+        };
+        match taken {
             Some((no, reply, memfd)) => {
                 self.prepared(no, true);
                 Ok(Answer { reply, fd: Some(memfd) })
@@ -492,7 +501,11 @@ impl Connection {
     /// Whether the mapping at the address is a shared one of the memfd.
     fn prepared_shared(&self, no: FileNo, r: Request) -> Result<bool, Errno> {
         let live = self.manager.engine.port().file(no).ok_or(Errno::BADF)?;
-        let found = crate::live::mapping_at(self.pid, r.d).ok_or(Errno::FAULT)?;
+        let found = self.manager.with_reserve(|| crate::live::mapping_at(self.pid, r.d));
+        let found = match found {
+            Err(errno) if is_shortage(errno) => return Err(errno),
+            found => found.ok().flatten().ok_or(Errno::FAULT)?,
+        };
         // The kernel merges neighbours: the offset at the address counts, not the one at the start.
         if found.ino != live.memfd_ino || found.offset + (r.d - found.start) != r.b {
             return Err(Errno::INVAL);
