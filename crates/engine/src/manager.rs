@@ -60,10 +60,12 @@ pub struct Manager {
     telling: Mutex<()>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
-    /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
+    /// Connections that were accepted, and are nobody's yet, but for strangers': see [`Arriving`].
     arriving: AtomicU32,
-    /// Those of them that strangers made: user, number, and the connection.
+    /// Others that strangers made: user, number, and the connection.
     strangers: Mutex<Vec<(u32, u32, Arc<Connection>)>>,
+    /// Users that are not trusted, and of which a program of the run was greeted: no strangers.
+    met: Mutex<HashSet<u32>>,
     pub(crate) reserve: Reserve,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
@@ -128,6 +130,7 @@ impl Manager {
             connections: AtomicU32::new(1),
             arriving: AtomicU32::new(0),
             strangers: Mutex::default(),
+            met: Mutex::default(),
             reserve: Reserve::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),
@@ -307,18 +310,23 @@ impl Manager {
 }
 
 /// A connection that was accepted and is not a client's yet. Who made it may be about to use managed
-/// files: the run does not end meanwhile.
+/// files: the run does not end meanwhile, unless it is a stranger, since anybody may connect.
 pub(crate) struct Arriving {
     pub(crate) manager: Arc<Manager>,
     pub(crate) number: u32,
+    uid: u32,
+    is_awaited: bool,
 }
 
 impl Arriving {
     /// A connection of this user's. Anybody may make them, and each takes a thread and a descriptor
     /// until it is known whose it is: of strangers, the oldest are sent away.
     pub(crate) fn at(manager: &Arc<Manager>, uid: u32, socket: &Arc<Connection>) -> Arriving {
-        manager.arriving.fetch_add(1, Ordering::SeqCst);
         let number = manager.connections.fetch_add(1, Ordering::Relaxed);
+        let is_awaited = trusts(uid) || manager.met.lock().expect("lock").contains(&uid);
+        if is_awaited {
+            manager.arriving.fetch_add(1, Ordering::SeqCst);
+        }
         if !trusts(uid) {
             let mut strangers = manager.strangers.lock().expect("lock");
             let mut own = strangers.iter().filter(|(of, ..)| *of == uid);
@@ -331,7 +339,14 @@ impl Arriving {
             }
             strangers.push((uid, number, socket.clone()));
         }
-        Arriving { manager: manager.clone(), number }
+        Arriving { manager: manager.clone(), number, uid, is_awaited }
+    }
+
+    /// It is a client's: its user's next connections are awaited.
+    pub(crate) fn has_arrived(self) {
+        if !trusts(self.uid) {
+            self.manager.met.lock().expect("lock").insert(self.uid);
+        }
     }
 }
 
@@ -340,7 +355,9 @@ impl Drop for Arriving {
         let mut strangers = self.manager.strangers.lock().expect("lock");
         strangers.retain(|(_, number, _)| *number != self.number);
         drop(strangers);
-        self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
+        if self.is_awaited {
+            self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -489,6 +506,29 @@ mod tests {
         assert!(manager.accept(&listener) && manager.in_use());
         until(|| manager.close_unless_used());
         assert!(silent.recv(&mut [0; 8]).unwrap().is_none());
+    }
+
+    /// Any user of the machine could keep a run from ending, by connecting again and again.
+    #[test]
+    fn a_strangers_silent_connections_keep_no_run_from_ending() {
+        let manager = manager();
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        let arrive = |uid| {
+            let (ours, theirs) = Connection::pair().unwrap();
+            (Arriving::at(&manager, uid, &Arc::new(ours)), theirs)
+        };
+        let silent = arrive(stranger);
+        assert!(!manager.in_use() && manager.close_unless_used());
+        let own = arrive(stranger - 1);
+        assert!(manager.in_use());
+        drop(own);
+        assert!(!manager.in_use());
+        // A user as whom a program of the run runs.
+        silent.0.has_arrived();
+        let next = arrive(stranger);
+        assert!(manager.in_use());
+        drop(next);
+        assert!(!manager.in_use());
     }
 
     #[test]

@@ -121,8 +121,8 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
     if hello.e == wire::HELLO_FORKED {
         connection.manager.connected_after_touch(peer.pid, hello.d as u32);
     }
-    drop(arriving);
-    if connection.welcome().is_ok() {
+    arriving.has_arrived();
+    if connection.welcome(image == number).is_ok() {
         connection.run();
     }
     let is_last = connection.with_client(|client| {
@@ -161,9 +161,12 @@ impl Connection {
     }
 
     /// The reply to that: from here on the client sees what there is.
-    fn welcome(&self) -> Result<(), Errno> {
+    fn welcome(&self, is_first: bool) -> Result<(), Errno> {
         self.manager.settle_changes_of_the_dead();
-        self.manager.settle_ends();
+        // Who has been greeted before has begun already.
+        if is_first {
+            self.manager.settle_ends();
+        }
         let slots = self.manager.slots_for_client()?;
         let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
