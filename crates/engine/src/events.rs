@@ -107,13 +107,11 @@ impl Manager {
                 return;
             }
             Err(errno) => {
-                self.note(format!(
-                    "a process's page faults cannot be read ({errno}): it was stopped"
-                ));
                 let _ = self.epoll.remove(&live.userfault);
-                if let Some((_, Some(pidfd))) = live.process.get() {
-                    let _ = process::send_signal(pidfd, libc::SIGKILL);
-                }
+                let pidfd = live.process.get().and_then(|(_, pidfd)| pidfd.as_ref());
+                let is_ended = pidfd.is_some_and(|p| process::send_signal(p, libc::SIGKILL).is_ok());
+                let what = if is_ended { "was ended" } else { "waits for them for ever" };
+                self.note(format!("a process's page faults cannot be read ({errno}): it {what}"));
                 return;
             }
         }

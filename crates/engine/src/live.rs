@@ -335,8 +335,11 @@ pub(crate) struct Found {
     pub(crate) shared: bool,
 }
 
-/// What `/proc/PID/maps` says about an address.
-pub(crate) fn mapping_at(pid: u32, addr: u64) -> Option<Found> {
+/// What `/proc/PID/maps` says about an address; none if nothing is there.
+///
+/// # Errors
+/// It cannot be read: no descriptor is free, or the process has ended.
+pub(crate) fn mapping_at(pid: u32, addr: u64) -> Result<Option<Found>, Errno> {
     let mut found = None;
     process::for_each_mapping(pid, |m| {
         if (m.start..m.end).contains(&addr) {
@@ -349,9 +352,8 @@ pub(crate) fn mapping_at(pid: u32, addr: u64) -> Option<Found> {
             });
         }
         found.is_none() && m.start <= addr
-    })
-    .ok()?;
-    found
+    })?;
+    Ok(found)
 }
 
 /// What an error of a userfault operation means for the engine.
@@ -632,7 +634,7 @@ impl Port for LivePort {
     fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)> {
         let live = self.space(space)?;
         let &(pid, _) = live.process.get()?;
-        let found = mapping_at(pid, addr)?;
+        let found = mapping_at(pid, addr).ok()??;
         let file = *self.by_memfd_ino.read().expect("lock").get(&found.ino)?;
         let writable = self.file(file)?.writable();
         let region = Region {

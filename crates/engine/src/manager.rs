@@ -55,12 +55,17 @@ pub struct Manager {
     /// Managed files without one.
     pub(crate) unwatched: Mutex<VecDeque<FileNo>>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
+    /// Held while a client comes or goes and the witness is told of it: in this order, and before
+    /// `clients`.
+    telling: Mutex<()>,
     /// The number of the next connection.
     pub(crate) connections: AtomicU32,
-    /// Connections that were accepted, and are nobody's yet: see [`Arriving`].
+    /// Connections that were accepted, and are nobody's yet, but for strangers': see [`Arriving`].
     arriving: AtomicU32,
-    /// Those of them that strangers made: user, number, and the connection.
+    /// Others that strangers made: user, number, and the connection.
     strangers: Mutex<Vec<(u32, u32, Arc<Connection>)>>,
+    /// Users that are not trusted, and of which a program of the run was greeted: no strangers.
+    met: Mutex<HashSet<u32>>,
     pub(crate) reserve: Reserve,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
@@ -121,9 +126,11 @@ impl Manager {
             watches: Watches::new().ok(),
             unwatched: Mutex::default(),
             clients: Mutex::new(HashMap::new()),
+            telling: Mutex::new(()),
             connections: AtomicU32::new(1),
             arriving: AtomicU32::new(0),
             strangers: Mutex::default(),
+            met: Mutex::default(),
             reserve: Reserve::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),
@@ -238,8 +245,12 @@ impl Manager {
     }
 
     /// The memory that a file's pages are in, for a client that patches what it overwrites.
-    pub(crate) fn frames_for_client(&self, no: FileNo) -> Option<OwnedFd> {
-        rustix::io::fcntl_dupfd_cloexec(&self.engine.port().file(no)?.memfd, 0).ok()
+    ///
+    /// # Errors
+    /// There is no such file, or no descriptor is free.
+    pub(crate) fn frames_for_client(&self, no: FileNo) -> Result<OwnedFd, Errno> {
+        let live = self.engine.port().file(no).ok_or(Errno::ACCESS)?;
+        self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))
     }
 
     /// Clients are about to store to pages of a file by themselves, if they may: none if not.
@@ -296,18 +307,23 @@ impl Manager {
 }
 
 /// A connection that was accepted and is not a client's yet. Who made it may be about to use managed
-/// files: the run does not end meanwhile.
+/// files: the run does not end meanwhile, unless it is a stranger, since anybody may connect.
 pub(crate) struct Arriving {
     pub(crate) manager: Arc<Manager>,
     pub(crate) number: u32,
+    uid: u32,
+    is_awaited: bool,
 }
 
 impl Arriving {
     /// A connection of this user's. Anybody may make them, and each takes a thread and a descriptor
     /// until it is known whose it is: of strangers, the oldest are sent away.
     pub(crate) fn at(manager: &Arc<Manager>, uid: u32, socket: &Arc<Connection>) -> Arriving {
-        manager.arriving.fetch_add(1, Ordering::SeqCst);
         let number = manager.connections.fetch_add(1, Ordering::Relaxed);
+        let is_awaited = trusts(uid) || manager.met.lock().expect("lock").contains(&uid);
+        if is_awaited {
+            manager.arriving.fetch_add(1, Ordering::SeqCst);
+        }
         if !trusts(uid) {
             let mut strangers = manager.strangers.lock().expect("lock");
             let mut own = strangers.iter().filter(|(of, ..)| *of == uid);
@@ -320,7 +336,14 @@ impl Arriving {
             }
             strangers.push((uid, number, socket.clone()));
         }
-        Arriving { manager: manager.clone(), number }
+        Arriving { manager: manager.clone(), number, uid, is_awaited }
+    }
+
+    /// It is a client's: its user's next connections are awaited.
+    pub(crate) fn has_arrived(self) {
+        if !trusts(self.uid) {
+            self.manager.met.lock().expect("lock").insert(self.uid);
+        }
     }
 }
 
@@ -329,7 +352,9 @@ impl Drop for Arriving {
         let mut strangers = self.manager.strangers.lock().expect("lock");
         strangers.retain(|(_, number, _)| *number != self.number);
         drop(strangers);
-        self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
+        if self.is_awaited {
+            self.manager.arriving.fetch_sub(1, Ordering::SeqCst);
+        }
     }
 }
 
@@ -378,7 +403,7 @@ impl Hands for Link {
 mod tests {
     use super::*;
     use pagekeeper_sys::socket::Listener;
-    use zerocopy::IntoBytes;
+    use zerocopy::{FromBytes, IntoBytes};
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
@@ -450,6 +475,25 @@ mod tests {
         assert_eq!(opened(&manager, &late), None);
     }
 
+    /// It was taken for one whose descriptor had found no room, and asked for again for ever.
+    #[test]
+    fn an_over_long_message_is_refused() {
+        let manager = manager();
+        let (listener, name) = listener("long");
+        let client = Connection::connect(name.as_bytes()).unwrap();
+        assert!(manager.accept(&listener));
+        let mut bytes = [0; size_of::<wire::Reply>()];
+        let mut ask = |message: &[u8]| {
+            client.send(message, None).unwrap();
+            client.recv(&mut bytes).unwrap().unwrap();
+            wire::Reply::read_from_bytes(&bytes).unwrap().status
+        };
+        assert_eq!(ask(hello([0; 16]).as_bytes()), 0);
+        let mut message = wire::Request::new(wire::Op::Read).as_bytes().to_vec();
+        message.resize(message.len() + wire::TEXT_BYTES + 1, 0);
+        assert_eq!(ask(&message), -Errno::MSGSIZE.raw_os_error());
+    }
+
     /// Each had a thread and a descriptor for as long as it liked, and the run went on for it.
     #[test]
     fn who_says_nothing_is_sent_away() {
@@ -459,6 +503,29 @@ mod tests {
         assert!(manager.accept(&listener) && manager.in_use());
         until(|| manager.close_unless_used());
         assert!(silent.recv(&mut [0; 8]).unwrap().is_none());
+    }
+
+    /// Any user of the machine could keep a run from ending, by connecting again and again.
+    #[test]
+    fn a_strangers_silent_connections_keep_no_run_from_ending() {
+        let manager = manager();
+        let stranger = rustix::process::geteuid().as_raw() + 1;
+        let arrive = |uid| {
+            let (ours, theirs) = Connection::pair().unwrap();
+            (Arriving::at(&manager, uid, &Arc::new(ours)), theirs)
+        };
+        let silent = arrive(stranger);
+        assert!(!manager.in_use() && manager.close_unless_used());
+        let own = arrive(stranger - 1);
+        assert!(manager.in_use());
+        drop(own);
+        assert!(!manager.in_use());
+        // A user as whom a program of the run runs.
+        silent.0.has_arrived();
+        let next = arrive(stranger);
+        assert!(manager.in_use());
+        drop(next);
+        assert!(!manager.in_use());
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 use crate::change::Change;
 use crate::core::Core;
+use crate::manager::is_shortage;
 use crate::port::{FileNo, Version};
 use pagekeeper_frames::{Place, Segment};
 use pagekeeper_policy::Page;
@@ -47,9 +48,15 @@ impl Overwrites {
 
     /// The table for a client, which can store to it, but not cut it off; none where the kernel
     /// does not see to that.
-    pub fn for_writer(&self) -> Option<OwnedFd> {
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn for_writer(&self) -> Result<Option<OwnedFd>, Errno> {
         let sealed = self.memfd.seals().is_ok_and(|s| s.contains(SealFlags::SHRINK));
-        sealed.then(|| self.memfd.reopen_writable().ok()).flatten()
+        match sealed.then(|| self.memfd.reopen_writable()).transpose() {
+            Err(errno) if is_shortage(errno) => Err(errno),
+            table => Ok(table.ok().flatten()),
+        }
     }
 
     /// Records in it.

@@ -121,8 +121,8 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
     if hello.e == wire::HELLO_FORKED {
         connection.manager.connected_after_touch(peer.pid, hello.d as u32);
     }
-    drop(arriving);
-    if connection.welcome().is_ok() {
+    arriving.has_arrived();
+    if connection.welcome(image == number).is_ok() {
         connection.run();
     }
     let is_last = connection.with_client(|client| {
@@ -161,9 +161,12 @@ impl Connection {
     }
 
     /// The reply to that: from here on the client sees what there is.
-    fn welcome(&self) -> Result<(), Errno> {
+    fn welcome(&self, is_first: bool) -> Result<(), Errno> {
         self.manager.settle_changes_of_the_dead();
-        self.manager.settle_ends();
+        // Who has been greeted before has begun already.
+        if is_first {
+            self.manager.settle_ends();
+        }
         let slots = self.manager.slots_for_client()?;
         let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
@@ -180,10 +183,12 @@ impl Connection {
             let (head, text) = bytes[..len].split_at(size_of::<Request>());
             let Ok(request) = Request::read_from_bytes(head) else { return };
             let Some(op) = Op::from_u32(request.op) else { return };
-            // Without a free descriptor here, one that is sent is lost.
-            let answer = match fd.is_none() && got.truncated {
-                true => Err(Errno::MFILE),
-                false => self.handle(op, request, text, fd),
+            let answer = match (got.truncated, got.lost_fd) {
+                // It is as long the next time.
+                (true, _) => Err(Errno::MSGSIZE),
+                // Without a free descriptor here, one that is sent is lost.
+                (_, true) => Err(Errno::MFILE),
+                _ => self.handle(op, request, text, fd),
             };
             if !op.has_reply() {
                 continue;
@@ -297,8 +302,10 @@ impl Connection {
             Op::MapCommit => {
                 let no = self.slot(r.a)?;
                 let committed = self.map_commit(no, r);
-                // Only now: see `Manager::is_being_mapped`.
-                self.prepared(no, false);
+                // Only now: see `Manager::is_being_mapped`. Who is to come again is not done.
+                if !committed.as_ref().is_err_and(|errno| is_shortage(*errno)) {
+                    self.prepared(no, false);
+                }
                 committed
             }
             Op::Protect => self.protect(r),
@@ -343,8 +350,11 @@ impl Connection {
                 let no = self.permitted(r.a, |rights| rights.write)?;
                 manager.wait_for_takers(no);
                 // Who has these can read them: so may the manager's user, or root.
-                let frames = manager.frames_for_client(no).filter(|_| self.trusted);
-                Ok(Answer { reply: Reply::default(), fd: Some(frames.ok_or(Errno::ACCESS)?) })
+                if !self.trusted {
+                    return Err(Errno::ACCESS);
+                }
+                let frames = manager.frames_for_client(no)?;
+                Ok(Answer { reply: Reply::default(), fd: Some(frames) })
             }
             Op::OpenPages => {
                 let no = self.permitted(r.a, |rights| rights.write)?;
@@ -367,7 +377,7 @@ impl Connection {
 
     fn overwrites(&self) -> Handled {
         let given = self.manager.engine.with_overwrites(|overwrites| {
-            let writable = overwrites.for_writer().filter(|_| self.trusted);
+            let writable = if self.trusted { overwrites.for_writer()? } else { None };
             let r1 = if writable.is_some() { self.image.into() } else { 0 };
             let fd = writable.map_or_else(|| overwrites.for_reader(), Ok)?;
             let reply = Reply { r0: overwrites.records() as u64, r1, ..Reply::default() };
@@ -419,7 +429,11 @@ impl Connection {
             return values(addr, bytes);
         }
         let has_room = r.b == wire::TAKE_HERE;
-        match has_room.then(|| self.manager.take_over(self.pid, r.a, r.c)).flatten() {
+        let taken = match has_room {
+            true => self.manager.take_over(self.pid, r.a, r.c)?,
+            false => None,
+        };
+        match taken {
             Some((no, reply, memfd)) => {
                 self.prepared(no, true);
                 Ok(Answer { reply, fd: Some(memfd) })
@@ -490,7 +504,11 @@ impl Connection {
     /// Whether the mapping at the address is a shared one of the memfd.
     fn prepared_shared(&self, no: FileNo, r: Request) -> Result<bool, Errno> {
         let live = self.manager.engine.port().file(no).ok_or(Errno::BADF)?;
-        let found = crate::live::mapping_at(self.pid, r.d).ok_or(Errno::FAULT)?;
+        let found = self.manager.with_reserve(|| crate::live::mapping_at(self.pid, r.d));
+        let found = match found {
+            Err(errno) if is_shortage(errno) => return Err(errno),
+            found => found.ok().flatten().ok_or(Errno::FAULT)?,
+        };
         // The kernel merges neighbours: the offset at the address counts, not the one at the start.
         if found.ino != live.memfd_ino || found.offset + (r.d - found.start) != r.b {
             return Err(Errno::INVAL);

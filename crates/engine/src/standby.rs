@@ -16,6 +16,7 @@
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
 use crate::board::Board;
+use crate::manager::is_shortage;
 use crate::port::FileNo;
 use crate::selection::Selection;
 use pagekeeper_sys::Errno;
@@ -336,28 +337,39 @@ impl Standby {
 
     /// The mapping of so many bytes at an address, with its file, if it is the one whose turn it is, and
     /// is there still: as several, if parts of it were advised or locked, and whatever the file's name.
+    ///
+    /// # Errors
+    /// No descriptor is free.
     pub(crate) fn at(
         &self,
         pid: u32,
         start: u64,
         bytes: u64,
-    ) -> Option<(Candidate, Advice, Arc<OwnedFd>)> {
-        let takers = self.takers.lock().expect("lock");
-        let taker = takers.get(&pid)?;
-        let (mapping, advice) = taker.current.clone()?;
-        let file = taker.opened.get(&(mapping.id, mapping.may_write))?.clone();
-        drop(takers);
-        if (mapping.start, mapping.bytes) != (start, bytes) {
-            return None;
-        }
+    ) -> Result<Option<(Candidate, Advice, Arc<OwnedFd>)>, Errno> {
+        let current = || {
+            let takers = self.takers.lock().expect("lock");
+            let taker = takers.get(&pid)?;
+            let (mapping, advice) = taker.current.clone()?;
+            let file = taker.opened.get(&(mapping.id, mapping.may_write))?.clone();
+            Some((mapping, advice, file))
+        };
+        let at = (start, bytes);
+        let Some((mapping, advice, file)) =
+            current().filter(|(mapping, ..)| (mapping.start, mapping.bytes) == at)
+        else {
+            return Ok(None);
+        };
         let mut there_to = start;
-        let _ = process::for_each_mapping(pid, |found| {
+        let looked = process::for_each_mapping(pid, |found| {
             if found.start <= there_to && there_to < found.end && mapping.is_shown_by(&found) {
                 there_to = found.end;
             }
             found.end < start + bytes
         });
-        (there_to >= start + bytes).then_some((mapping, advice, file))
+        match looked {
+            Err(errno) if is_shortage(errno) => Err(errno),
+            _ => Ok((there_to >= start + bytes).then_some((mapping, advice, file))),
+        }
     }
 
     /// The file of the mapping whose turn it is is managed.

@@ -1,5 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
+use crate::manager::is_shortage;
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
@@ -56,7 +57,7 @@ impl From<Errno> for PortError {
 impl Access {
     fn open(fd: BorrowedFd<'_>, writable: bool) -> Result<Access, Errno> {
         let plain = file::reopen(fd, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
-        let direct = direct(&plain, writable);
+        let direct = direct(&plain, writable)?;
         Ok(Access { plain, direct, writable })
     }
 
@@ -66,12 +67,17 @@ impl Access {
     }
 }
 
-fn direct(fd: impl AsFd, writable: bool) -> Option<OwnedFd> {
+/// None where the file cannot be used so; an error if only a descriptor lacks.
+fn direct(fd: impl AsFd, writable: bool) -> Result<Option<OwnedFd>, Errno> {
     let alignment = file::direct_alignment(&fd).ok().flatten();
     if alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES) {
-        return None;
+        return Ok(None);
     }
-    file::reopen_direct(fd, writable).ok()
+    match file::reopen_direct(fd, writable) {
+        Ok(fd) => Ok(Some(fd)),
+        Err(errno) if is_shortage(errno) => Err(errno),
+        Err(_) => Ok(None),
+    }
 }
 
 impl Store {
@@ -177,7 +183,8 @@ impl Store {
         self.give_up_lease();
         let mut access = self.access.write().expect("lock");
         let Ok(plain) = rustix::io::fcntl_dupfd_cloexec(&access.plain, 0) else { return };
-        let direct = direct(&plain, access.writable);
+        // Without a descriptor for it, it goes on without.
+        let direct = direct(&plain, access.writable).ok().flatten();
         *access = Arc::new(Access { plain, direct, writable: access.writable });
     }
 

@@ -1,7 +1,7 @@
 //! The end of a standby: the mappings that processes made meanwhile become the manager's.
 
 use crate::interject;
-use crate::manager::Manager;
+use crate::manager::{Manager, is_shortage};
 use crate::port::FileNo;
 use crate::standby::{Sign, StaysBehind};
 use pagekeeper_sys::Errno;
@@ -112,26 +112,35 @@ impl Manager {
     }
 
     /// A process has room for a mapping that is to be taken over: what to map there.
+    ///
+    /// # Errors
+    /// No descriptor is free.
     pub(crate) fn take_over(
         &self,
         pid: u32,
         start: u64,
         bytes: u64,
-    ) -> Option<(FileNo, Reply, OwnedFd)> {
-        let standby = self.standby.get()?;
-        let (mapping, advice, fd) = standby.at(pid, start, bytes)?;
+    ) -> Result<Option<(FileNo, Reply, OwnedFd)>, Errno> {
+        let Some(standby) = self.standby.get() else { return Ok(None) };
+        let found = self.with_reserve(|| standby.at(pid, start, bytes))?;
+        let Some((mapping, advice, fd)) = found else { return Ok(None) };
         let flags = if mapping.may_write { libc::O_RDWR } else { libc::O_RDONLY };
-        let no = self.opened_by(fd.as_fd(), flags, Some(pid))?.no();
-        if !self.wait_active(no) {
-            return None;
+        let pinned = self.opened_by(fd.as_fd(), flags, Some(pid));
+        let Some(no) = pinned.map(|pinned| pinned.no()).filter(|no| self.wait_active(*no)) else {
+            return Ok(None);
+        };
+        let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
+        let prepared = self.map_prepare(no, mapping.offset, bytes, kind, flags);
+        // Then it is asked for again.
+        let shortage = prepared.as_ref().err().filter(|errno| is_shortage(**errno));
+        if let Some(errno) = shortage {
+            return Err(*errno);
         }
         standby.is_managed(pid);
         if advice.random {
             self.engine.read_around(no, false);
         }
-        let kind = if mapping.shared { libc::MAP_SHARED } else { libc::MAP_PRIVATE };
-        let prepared = self.map_prepare(no, mapping.offset, bytes, kind, flags);
-        let (memfd, memory) = prepared.ok()??;
+        let Ok(Some((memfd, memory))) = prepared else { return Ok(None) };
         let advised = [
             (!mapping.shared, wire::INHERIT_PRIVATE),
             (memory == libc::MAP_SHARED, wire::INHERIT_WRITABLE),
@@ -141,7 +150,7 @@ impl Manager {
         let bits: u64 = advised.iter().filter(|(has, _)| *has).map(|(_, bit)| bit).sum();
         let r3 = (u64::from(no) + 1) << 32 | bits | mapping.protection;
         let (r0, r1, r2) = (start, bytes, mapping.offset);
-        Some((no, Reply { r0, r1, r2, r3, ..Reply::default() }, memfd))
+        Ok(Some((no, Reply { r0, r1, r2, r3, ..Reply::default() }, memfd)))
     }
 
     /// The mapping whose turn it is cannot be taken over. Whether the process has to end for it: it

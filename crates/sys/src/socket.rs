@@ -81,9 +81,10 @@ pub struct Peer {
 pub struct Received {
     /// Bytes of the message in the buffer.
     pub bytes: usize,
-    /// The message was longer than the buffer, or brought a descriptor for which there was no room: the
-    /// rest is lost.
+    /// The message was longer than the buffer: the rest is lost.
     pub truncated: bool,
+    /// It brought a descriptor for which there was no room: that is lost.
+    pub lost_fd: bool,
     /// The descriptor that came with it, close-on-exec. Any others were closed.
     pub fd: Option<OwnedFd>,
 }
@@ -205,8 +206,9 @@ impl Connection {
         if message.bytes == 0 {
             return Ok(None);
         }
-        let truncated = message.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
-        Ok(Some(Received { bytes: message.bytes, truncated, fd }))
+        let truncated = message.flags.contains(ReturnFlags::TRUNC);
+        let lost_fd = fd.is_none() && message.flags.contains(ReturnFlags::CTRUNC);
+        Ok(Some(Received { bytes: message.bytes, truncated, lost_fd, fd }))
     }
 
     /// How long [`Connection::recv`] waits for a message ([`Errno::AGAIN`] then); for ever, by `None`.
@@ -268,6 +270,7 @@ mod tests {
         assert_eq!(&byte, b"hello");
         let got = server.recv(&mut buf[..3]).unwrap().unwrap();
         assert_eq!((got.bytes, got.truncated, got.fd.is_none()), (3, true, true));
+        assert!(!got.lost_fd, "it brought none");
         assert_eq!(server.try_recv(&mut buf).unwrap_err(), Errno::AGAIN);
         drop(client);
         assert!(server.recv(&mut buf).unwrap().is_none());

@@ -44,6 +44,28 @@ fn a_moment_without_descriptors_passes() {
     assert!(!done.stderr.contains("not permitted"), "{}", done.stderr);
 }
 
+/// Where the manager had as many descriptors as it keeps for a need and no other, a file was left to the
+/// kernel for good in place of for the time being.
+#[test]
+fn files_are_managed_when_the_manager_has_descriptors_again() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("manager-full");
+    let program = compiled("descriptors.c", &["-pthread"], "descriptors");
+    let mut run = command(&place, Some(&Budget::kib(8192)), program);
+    run.args(["many", "-"]);
+    let mut limited = std::process::Command::new("sh");
+    limited.arg("-c").arg("ulimit -n 128; exec \"$0\" \"$@\"").arg(run.get_program());
+    limited.args(run.get_args()).current_dir(place.path());
+    for (name, value) in run.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    let done = finish(&place, &mut limited, b"", LIMIT).ok();
+    assert_eq!(done.text(), "ok\n");
+    assert!(!done.stderr.contains("Too many open files"), "{}", done.stderr);
+}
+
 /// The library has one table of descriptors, and a thread may have its own: another's descriptor of the
 /// same number was read as the file that it was in the first.
 #[test]

@@ -59,15 +59,20 @@ impl Rights {
 }
 
 impl Manager {
-    /// A process has made a connection, of this number: the number of its image; none if that is gone.
+    /// A process has made a connection, of this number: the number of its image; none if that is gone, or
+    /// if it has to come again, for lack of a descriptor.
     /// What another left open that ran in the process before is ended first. Its connections may live on,
     /// in this manager until their end is read, and in children that it forked.
     pub(crate) fn client_came(&self, pid: u32, name: u64, connection: u32) -> Option<u32> {
         loop {
             let other = {
+                // The witness may take its time, and every request asks for the clients.
+                let _telling = self.telling.lock().expect("lock");
+                if !self.clients.lock().expect("lock").contains_key(&pid) {
+                    self.tell_of_client(pid).ok()?;
+                }
                 let mut clients = self.clients.lock().expect("lock");
                 let client = clients.entry(pid).or_insert_with(|| {
-                    self.tell_of_client(pid);
                     Client { name, number: connection, ..Client::default() }
                 });
                 if name == 0 || client.name == name {
@@ -134,11 +139,15 @@ impl Manager {
             }
         }
         let client = {
-            let mut clients = self.clients.lock().expect("lock");
-            let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
             // While nobody of this number is told of.
-            is_same.then(|| self.tell(|witness| witness.client_gone(pid)));
-            is_same.then(|| clients.remove(&pid)).flatten()
+            let _telling = self.telling.lock().expect("lock");
+            let client = {
+                let mut clients = self.clients.lock().expect("lock");
+                let is_same = clients.get(&pid).is_some_and(|client| client.number == number);
+                is_same.then(|| clients.remove(&pid)).flatten()
+            };
+            client.iter().for_each(|_| self.tell(|witness| witness.client_gone(pid)));
+            client
         };
         // A request of its own may have been answered meanwhile; what was ended is not ended twice.
         for (ticket, file) in client.into_iter().flat_map(|client| client.changes) {

@@ -1,7 +1,7 @@
 //! How files become managed and cease to be: from a descriptor to a slot, and to an open file of
 //! the engine.
 
-use super::Manager;
+use super::{Manager, is_shortage};
 use crate::idle::Candidate;
 use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
@@ -10,6 +10,7 @@ use crate::server::errno_of;
 use crate::slots::{Identity, Numbered, Slots};
 use crate::store::Store;
 use crate::work::Work;
+use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_wire as wire;
@@ -258,6 +259,15 @@ impl Manager {
         slots.pass(no, reason.into());
     }
 
+    /// There is no descriptor to manage a file with: that is tried again.
+    fn lacks_descriptors(&self, no: FileNo) -> Left {
+        self.want_descriptors();
+        self.note("files were left to the kernel for the time being: no descriptor was free");
+        // While the kernel has it, somebody may map it from there.
+        self.slots.lock().expect("lock").list[no as usize].plain = true;
+        Left::ForNow
+    }
+
     /// Whether a file is left to the kernel until the standby ends, whoever opens it.
     fn is_deferred(&self, no: FileNo) -> bool {
         let mut slots = self.slots.lock().expect("lock");
@@ -335,26 +345,27 @@ impl Manager {
             self.refuse(no, reason);
             Left::ForGood
         };
-        // While the kernel has it, somebody may map it from there.
         if !self.reserve.refill() {
-            self.want_descriptors();
-            self.note("files were left to the kernel for the time being: no descriptor was free");
-            self.slots.lock().expect("lock").list[no as usize].plain = true;
-            return Err(Left::ForNow);
+            return Err(self.lacks_descriptors(no));
         }
         self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
-        let store = Store::open(fd)
-            .map_err(|e| refuse(format!("cannot be opened again for reading: {e}")))?;
+        // The reserve is whole, and there may be no other: it is not for this.
+        let fails = |what: &str, errno: Errno| match is_shortage(errno) {
+            true => self.lacks_descriptors(no),
+            false => refuse(format!("{what}: {errno}")),
+        };
+        let store =
+            Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
         if let Some(registry) = &self.registry
             && crate::registry::claim(registry, id).is_err()
         {
             return Err(refuse("another pagekeeper run manages it".to_owned()));
         }
         // From here on another run may not have it, unless it stays the kernel's here, too.
-        let refuse = |reason: String| {
+        let fails = |what: &str, errno: Errno| {
             self.unregister(id);
-            refuse(reason)
+            fails(what, errno)
         };
         if self.standby.get().is_some() {
             store.expect_cached();
@@ -363,15 +374,13 @@ impl Manager {
         if let Some(board) = self.board.get() {
             board.mark(id);
         }
-        let version =
-            store.version().map_err(|e| refuse(format!("cannot be looked at: {}", errno_of(e))))?;
+        let version = store.version().map_err(|e| fails("cannot be looked at", errno_of(e)))?;
         let pages = version.size_bytes.div_ceil(PAGE_BYTES);
         let memfd = Memfd::create(&format!("pagekeeper:{name}"), pages * PAGE_BYTES, false)
-            .map_err(|e| refuse(format!("no memory file: {e}")))?;
+            .map_err(|e| fails("no memory file", e))?;
         // A client that is handed a read-only descriptor must not make a writable one of it.
         let _ = memfd.set_mode(0o400);
-        let memfd_ino =
-            file::stat(&memfd).map_err(|e| refuse(format!("no memory file: {e}")))?.id.ino;
+        let memfd_ino = file::stat(&memfd).map_err(|e| fails("no memory file", e))?.id.ino;
         let sparse = store.sparse();
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::File(store) });
         {
@@ -519,7 +528,7 @@ impl Manager {
         let Some(live) = self.engine.port().file(no) else { return };
         let Some(store) = live.store() else { return };
         if writes && !store.writable() {
-            match store.allow_writes(fd) {
+            match self.with_reserve(|| store.allow_writes(fd)) {
                 Ok(()) => self.tell_witness(no, true),
                 Err(e) => self.note(format!(
                     "{}: cannot be opened again for writing ({e}); it may be read, but not mapped \

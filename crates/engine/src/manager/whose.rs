@@ -47,7 +47,8 @@ impl Manager {
 
     /// It is known now whose memory a space is.
     pub(crate) fn is_owned_by(&self, no: SpaceNo, live: &LiveSpace, pid: u32) {
-        let (_, pidfd) = live.process.get_or_init(|| (pid, process::pidfd_open(pid).ok()));
+        let open = || self.with_reserve(|| process::pidfd_open(pid));
+        let (_, pidfd) = live.process.get_or_init(|| (pid, open().ok()));
         if let Some(pidfd) = pidfd {
             self.tell(|witness| witness.owner(no, pid, pidfd.as_fd()));
         }
@@ -58,12 +59,18 @@ impl Manager {
         let page = fault.addr & !(PAGE_BYTES - 1);
         let probe = self.engine.with_space(no, |s| s.probe).unwrap_or(0);
         let is_probe = probe != 0 && page == probe;
+<<<<<<< HEAD
         if live.process.get().is_none()
             && fault.tid != 0
             && (is_probe || live.toucher.load(Ordering::Relaxed) == 0)
         {
             match process::tgid_of(fault.tid) {
                 Ok(pid) if maps_probe(pid, probe) && self.space_of(pid).is_none() => {
+=======
+        if live.process.get().is_none() && fault.tid != 0 && (is_probe || live.toucher.load(Ordering::Relaxed) == 0) {
+            match self.with_reserve(|| process::tgid_of(fault.tid)) {
+                Ok(pid) if self.maps_probe(pid, probe) && self.space_of(pid).is_none() => {
+>>>>>>> mend-host
                     self.belongs_to(no, live, pid);
                 }
                 // It says so itself when it has connected.
@@ -113,14 +120,15 @@ impl Manager {
         self.is_owned_by(no, live, pid);
         self.engine.with_space(no, |s| s.pid = pid);
     }
-}
 
-/// Whether a process has the probe page that a child inherited.
-fn maps_probe(pid: u32, probe: u64) -> bool {
-    let mut found = false;
-    let _ = process::for_each_shared_mapping(pid, |mapping| {
-        found |= (mapping.start, mapping.end) == (probe, probe + PAGE_BYTES);
-        mapping.start < probe
-    });
-    found
+    /// Whether a process has the probe page that a child inherited.
+    fn maps_probe(&self, pid: u32, probe: u64) -> bool {
+        let mut found = false;
+        let mut look = |mapping: process::Mapping<'_>| {
+            found |= (mapping.start, mapping.end) == (probe, probe + PAGE_BYTES);
+            mapping.start < probe
+        };
+        let _ = self.with_reserve(|| process::for_each_shared_mapping(pid, &mut look));
+        found
+    }
 }

@@ -1,8 +1,8 @@
 //! Somebody outlives the manager, and is told what must not be lost with it.
 
-use super::Manager;
+use super::{Manager, is_shortage};
 use crate::port::{FileNo, SpaceNo};
-use pagekeeper_sys::process;
+use pagekeeper_sys::{Errno, process};
 use std::os::fd::{AsFd, BorrowedFd};
 
 /// Told when files become managed and processes appear, so that another process can hold on to
@@ -39,13 +39,18 @@ impl Manager {
     }
 
     /// Tells the witness of a process that has made its first connection.
-    pub(super) fn tell_of_client(&self, pid: u32) {
-        self.tell(|witness| {
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub(super) fn tell_of_client(&self, pid: u32) -> Result<(), Errno> {
+        let Some(witness) = self.witness.get() else { return Ok(()) };
+        match self.with_reserve(|| process::pidfd_open(pid)) {
+            Ok(process) => witness.client(pid, process.as_fd()),
+            Err(errno) if is_shortage(errno) => return Err(errno),
             // One that has ended already stores nothing.
-            if let Ok(process) = process::pidfd_open(pid) {
-                witness.client(pid, process.as_fd());
-            }
-        });
+            Err(_) => {}
+        }
+        Ok(())
     }
 
     /// Tells the witness of a file that is about to be mapped, or stored to: only from then on may it

@@ -64,7 +64,7 @@ impl Shared {
     fn new(setup: &Setup) -> Option<Shared> {
         let world = World::new(setup);
         let overwrites = Overwrites::new(16).expect("shared memory");
-        let Some(fd) = overwrites.for_writer() else {
+        let Some(fd) = overwrites.for_writer().unwrap() else {
             eprintln!("skipped: no sealing here");
             return None;
         };

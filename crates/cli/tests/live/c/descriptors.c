@@ -74,6 +74,52 @@ static void moment(const char *name) {
     works(fd, map(fd));
 }
 
+// Whether the manager's memory is at an address.
+static int is_managed(char *at) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    check(maps != 0, "maps");
+    char line[512];
+    int found = 0;
+    while (fgets(line, sizeof line, maps)) {
+        unsigned long start, end;
+        if (sscanf(line, "%lx-%lx", &start, &end) == 2 && start <= (unsigned long)at && (unsigned long)at < end)
+            found = strstr(line, "memfd:pagekeeper") != 0;
+    }
+    fclose(maps);
+    return found;
+}
+
+// More files at once than the manager has descriptors for; then one after the other.
+static void many(void) {
+    enum { FILES = 200 };
+    static char *at[FILES];
+    char name[32];
+    for (int round = 0; round < 2; round++) {
+        for (int i = 0; i < FILES; i++) {
+            snprintf(name, sizeof name, "many%d", i);
+            for (int tries = 0;; tries++) {
+                int fd = open(name, O_RDWR | O_CREAT, 0600);
+                check(fd >= 0 && !ftruncate(fd, PAGE), "open");
+                at[i] = mmap(0, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+                check(at[i] != MAP_FAILED && !close(fd), "mmap");
+                check(at[i][0] == round + (tries > 0), "content");
+                at[i][0] = round + 1;
+                if (!round || is_managed(at[i])) break;
+                check(tries < 1000, "managed");
+                check(!munmap(at[i], PAGE), "munmap");
+                usleep(10000);
+            }
+            if (round) munmap(at[i], PAGE);
+        }
+        if (!round) {
+            int left = 0;
+            for (int i = 0; i < FILES; i++) left += !is_managed(at[i]);
+            check(left > 0, "some are the kernel's");
+            for (int i = 0; i < FILES; i++) munmap(at[i], PAGE);
+        }
+    }
+}
+
 static pthread_barrier_t barrier;
 static const char *kind;
 
@@ -194,9 +240,13 @@ int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "full")) full(argument[2]);
     if (!strcmp(argument[1], "moment")) moment(argument[2]);
+<<<<<<< HEAD
     if (!strcmp(argument[1], "tables")) tables(argument[2]);
     if (!strcmp(argument[1], "limits")) limits(argument[2]);
     if (!strcmp(argument[1], "heap")) heap();
+=======
+    if (!strcmp(argument[1], "many")) many();
+>>>>>>> mend-host
     if (count > 3) kind = argument[3], threads(argument[2]);
     puts("ok");
     return 0;
