@@ -109,7 +109,8 @@ impl Manager {
             Err(errno) => {
                 let _ = self.epoll.remove(&live.userfault);
                 let pidfd = live.process.get().and_then(|(_, pidfd)| pidfd.as_ref());
-                let is_ended = pidfd.is_some_and(|p| process::send_signal(p, libc::SIGKILL).is_ok());
+                let is_ended =
+                    pidfd.is_some_and(|p| process::send_signal(p, libc::SIGKILL).is_ok());
                 let what = if is_ended { "was ended" } else { "waits for them for ever" };
                 self.note(format!("a process's page faults cannot be read ({errno}): it {what}"));
                 return;

@@ -72,8 +72,10 @@ impl Manager {
                     self.tell_of_client(pid).ok()?;
                 }
                 let mut clients = self.clients.lock().expect("lock");
-                let client = clients.entry(pid).or_insert_with(|| {
-                    Client { name, number: connection, ..Client::default() }
+                let client = clients.entry(pid).or_insert_with(|| Client {
+                    name,
+                    number: connection,
+                    ..Client::default()
                 });
                 if name == 0 || client.name == name {
                     client.connections += 1;

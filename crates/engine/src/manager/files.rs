@@ -355,8 +355,7 @@ impl Manager {
             true => self.lacks_descriptors(no),
             false => refuse(format!("{what}: {errno}")),
         };
-        let store =
-            Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
+        let store = Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
         if let Some(registry) = &self.registry
             && crate::registry::claim(registry, id).is_err()
         {

@@ -59,18 +59,12 @@ impl Manager {
         let page = fault.addr & !(PAGE_BYTES - 1);
         let probe = self.engine.with_space(no, |s| s.probe).unwrap_or(0);
         let is_probe = probe != 0 && page == probe;
-<<<<<<< HEAD
         if live.process.get().is_none()
             && fault.tid != 0
             && (is_probe || live.toucher.load(Ordering::Relaxed) == 0)
         {
-            match process::tgid_of(fault.tid) {
-                Ok(pid) if maps_probe(pid, probe) && self.space_of(pid).is_none() => {
-=======
-        if live.process.get().is_none() && fault.tid != 0 && (is_probe || live.toucher.load(Ordering::Relaxed) == 0) {
             match self.with_reserve(|| process::tgid_of(fault.tid)) {
                 Ok(pid) if self.maps_probe(pid, probe) && self.space_of(pid).is_none() => {
->>>>>>> mend-host
                     self.belongs_to(no, live, pid);
                 }
                 // It says so itself when it has connected.

@@ -124,11 +124,19 @@ export! {
     fn (
         main: *mut c_int, name: *mut c_char, terminal: *const termios, window: *const winsize
     ) -> pid_t {
+        if !fork::may_fork() {
+            raw::set_errno(libc::ENOMEM);
+            return -1;
+        }
         let forking = room::forking();
         let child = real::forkpty(main, name, terminal, window);
-        if child == 0 {
-            forking.forked();
-            files::standard_replaced();
+        match child {
+            0 => {
+                forking.forked();
+                files::standard_replaced();
+            }
+            ..0 => fork::failed(),
+            _ => {}
         }
         child
     }
@@ -146,10 +154,16 @@ export! {
 export! {
     as daemon;
     fn (stays: c_int, keeps: c_int) -> c_int {
+        if !fork::may_fork() {
+            raw::set_errno(libc::ENOMEM);
+            return -1;
+        }
         let forking = room::forking();
         let result = real::daemon(stays, keeps);
-        if result == 0 {
-            forking.forked();
+        // It returns in the child, or if there is none.
+        match result {
+            0 => forking.forked(),
+            _ => fork::failed(),
         }
         files::standard_replaced();
         result

@@ -240,13 +240,10 @@ int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "full")) full(argument[2]);
     if (!strcmp(argument[1], "moment")) moment(argument[2]);
-<<<<<<< HEAD
     if (!strcmp(argument[1], "tables")) tables(argument[2]);
     if (!strcmp(argument[1], "limits")) limits(argument[2]);
     if (!strcmp(argument[1], "heap")) heap();
-=======
     if (!strcmp(argument[1], "many")) many();
->>>>>>> mend-host
     if (count > 3) kind = argument[3], threads(argument[2]);
     puts("ok");
     return 0;
