@@ -16,8 +16,8 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
-use std::sync::atomic::Ordering;
 use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
@@ -109,7 +109,8 @@ impl Manager {
             Err(errno) => {
                 let _ = self.epoll.remove(&live.userfault);
                 let pidfd = live.process.get().and_then(|(_, pidfd)| pidfd.as_ref());
-                let is_ended = pidfd.is_some_and(|p| process::send_signal(p, libc::SIGKILL).is_ok());
+                let is_ended =
+                    pidfd.is_some_and(|p| process::send_signal(p, libc::SIGKILL).is_ok());
                 let what = if is_ended { "was ended" } else { "waits for them for ever" };
                 self.note(format!("a process's page faults cannot be read ({errno}): it {what}"));
                 return;

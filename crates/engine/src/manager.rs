@@ -199,11 +199,8 @@ impl Manager {
         pid: u32,
         mut content: Space,
     ) -> Result<SpaceNo, Errno> {
-        let live = Arc::new(LiveSpace {
-            userfault,
-            process: OnceLock::new(),
-            toucher: AtomicU32::new(0),
-        });
+        let live =
+            Arc::new(LiveSpace { userfault, process: OnceLock::new(), toucher: AtomicU32::new(0) });
         let no = self.engine.port().put_space(live.clone());
         self.tell(|witness| witness.space(no, live.userfault.as_fd()));
         if pid != 0 {

@@ -171,8 +171,7 @@ impl Manager {
 
     fn forget_rights(&self, no: FileNo) {
         for client in self.clients.lock().expect("lock").values_mut() {
-            client.rights.remove(&no);
-            client.heard.remove(&no);
+            client.forget(no);
         }
     }
 
@@ -355,8 +354,7 @@ impl Manager {
             true => self.lacks_descriptors(no),
             false => refuse(format!("{what}: {errno}")),
         };
-        let store =
-            Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
+        let store = Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
         if let Some(registry) = &self.registry
             && crate::registry::claim(registry, id).is_err()
         {

@@ -59,7 +59,10 @@ impl Manager {
         let page = fault.addr & !(PAGE_BYTES - 1);
         let probe = self.engine.with_space(no, |s| s.probe).unwrap_or(0);
         let is_probe = probe != 0 && page == probe;
-        if live.process.get().is_none() && fault.tid != 0 && (is_probe || live.toucher.load(Ordering::Relaxed) == 0) {
+        if live.process.get().is_none()
+            && fault.tid != 0
+            && (is_probe || live.toucher.load(Ordering::Relaxed) == 0)
+        {
             match self.with_reserve(|| process::tgid_of(fault.tid)) {
                 Ok(pid) if self.maps_probe(pid, probe) && self.space_of(pid).is_none() => {
                     self.belongs_to(no, live, pid);
