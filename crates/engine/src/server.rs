@@ -16,7 +16,7 @@ use pagekeeper_wire::{self as wire, Op, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
 
 /// How long who connects may take to say hello. One that is stopped meanwhile connects once more.
@@ -253,13 +253,9 @@ impl Connection {
 
     /// This process is given a file to map, or has said where it mapped it.
     fn prepared(&self, no: FileNo, begins: bool) {
-        self.with_client(|client| {
-            let prepared = &mut client.prepared;
-            if begins {
-                prepared.push(no);
-            } else if let Some(at) = prepared.iter().position(|known| *known == no) {
-                prepared.swap_remove(at);
-            }
+        self.with_client(|client| match begins {
+            true => client.offered(no, Instant::now()),
+            false => client.took(no),
         });
     }
 

@@ -1,6 +1,6 @@
 //! Tables of descriptors: full ones, and threads that have their own.
 
-use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish};
+use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, limited};
 
 fn check(mode: &str, budget: &Budget) -> Finished {
     check_of(mode, "", budget)
@@ -55,13 +55,7 @@ fn files_are_managed_when_the_manager_has_descriptors_again() {
     let program = compiled("descriptors.c", &["-pthread"], "descriptors");
     let mut run = command(&place, Some(&Budget::kib(8192)), program);
     run.args(["many", "-"]);
-    let mut limited = std::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 128; exec \"$0\" \"$@\"").arg(run.get_program());
-    limited.args(run.get_args()).current_dir(place.path());
-    for (name, value) in run.get_envs() {
-        limited.env(name, value.unwrap_or_default());
-    }
-    let done = finish(&place, &mut limited, b"", LIMIT).ok();
+    let done = finish(&place, &mut limited(&run, "-n 128"), b"", LIMIT).ok();
     assert_eq!(done.text(), "ok\n");
     assert!(!done.stderr.contains("Too many open files"), "{}", done.stderr);
 }

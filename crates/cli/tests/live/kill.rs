@@ -2,13 +2,15 @@
 //! file, or the manager itself. As under the kernel, where a killed program's stores to a shared
 //! mapping and its finished writes are in the file.
 
-use crate::runs::{self, Budget, LIMIT, Scratch, Session, Tree, command, finish, programs};
+use crate::runs::{
+    self, Budget, LIMIT, Scratch, Session, Tree, command, finish, limited, programs,
+};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::launch::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use std::io::Read;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PAGES: u64 = 300;
@@ -350,12 +352,7 @@ time.sleep(100)
 ";
     budget.args(["-c", script]).arg(&said);
     // Behind the limit that a shell sets for all of them.
-    let mut limited = std::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -Sn 1000; exec \"$0\" \"$@\"").arg(budget.get_program());
-    limited.args(budget.get_args()).current_dir(place.path());
-    for (name, value) in budget.get_envs() {
-        limited.env(name, value.unwrap_or_default());
-    }
+    let mut limited = limited(&budget, "-Sn 1000");
     let mut tree = Tree::start(limited.stdin(Stdio::null()).stderr(Stdio::null()));
     until("the files are written", || said.metadata().is_ok_and(|m| m.len() > 0));
     let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
@@ -404,12 +401,7 @@ assert all(one.wait() == 0 for one in kept)
     );
     let mut run = command(&place, Some(&Budget::kib(1024)), "python3");
     run.args(["-c", &all, one]);
-    let mut limited = std::process::Command::new("sh");
-    limited.arg("-c").arg("ulimit -n 80; exec \"$0\" \"$@\"").arg(run.get_program());
-    limited.args(run.get_args()).current_dir(place.path());
-    for (name, value) in run.get_envs() {
-        limited.env(name, value.unwrap_or_default());
-    }
+    let mut limited = limited(&run, "-n 80");
     let mut tree = Tree::start(limited.stdin(Stdio::null()).stderr(Stdio::piped()));
     let status = tree.wait(LIMIT).expect("the run ends");
     let mut errors = String::new();
@@ -445,6 +437,44 @@ fn the_holder_is_named_by_itself_and_holds_nothing_of_the_managers() {
     assert!(others[0].starts_with("socket:"), "{open:?}");
 }
 
+/// A Python program hides itself by some lines of its own, and reads of a file `f` of sevens all the
+/// time: when its manager is killed, it is ended before it reads anything else.
+pub(crate) fn reads_no_zeros_without_its_manager(place: &Scratch, mut run: Command, hides: &str) {
+    let said = place.path().with_extension("said");
+    let seen = place.path().with_extension("seen");
+    let script = format!(
+        "\
+import ctypes, mmap, os, sys, time
+m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+{hides}
+seen = open(sys.argv[2], 'wb', buffering=0)
+open(sys.argv[1], 'w').write('done')
+i = 0
+while True:
+    i = (i + 1) % 600
+    if m[i * 4096] != 7: seen.write(b'zero')
+    time.sleep(0.0005)
+"
+    );
+    run.args(["-c", &script]).arg(&said).arg(&seen);
+    let mut tree = Tree::start(run.stdin(Stdio::null()).stderr(Stdio::null()));
+    until("the program begins", || said.metadata().is_ok_and(|m| m.len() > 0));
+    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+    assert_eq!(others.len(), 2, "a program and a holder");
+    std::thread::sleep(Duration::from_millis(50));
+    kill_process(tree.pid(), Signal::KILL).unwrap();
+    tree.wait(LIMIT).expect("a killed process ends");
+    let start = Instant::now();
+    while !others.iter().all(|pid| gone(*pid)) && start.elapsed() < Duration::from_secs(15) {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    let left: Vec<&Pid> = others.iter().filter(|pid| !gone(**pid)).collect();
+    left.iter().for_each(|pid| _ = kill_process(**pid, Signal::KILL));
+    assert!(left.is_empty(), "runs on without a manager");
+    let _ = std::fs::remove_file(said);
+    assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+}
+
 /// The holder knew programs by their environment alone. One that had written its title over it,
 /// as servers do, ran on without a manager, and read zeros from the moment the holder ended.
 #[test]
@@ -453,46 +483,14 @@ fn a_program_that_overwrote_its_environment_never_reads_zeros() {
         return;
     }
     let place = Scratch::new("kill-title");
-    let said = place.path().with_extension("said");
-    let seen = place.path().with_extension("seen");
     place.put("f", vec![7u8; 600 * PAGE]);
-    let script = "\
-import ctypes, mmap, os, sys, time
-m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+    let run = command(&place, Some(&Budget::kib(128)), "python3");
+    let hides = "\
 fields = open('/proc/self/stat').read().rsplit(')', 1)[1].split()
 start, end = int(fields[47]), int(fields[48])
 ctypes.memset(start, ord('x'), end - start)
-assert b'PAGEKEEPER' not in open('/proc/self/environ', 'rb').read()
-seen = open(sys.argv[2], 'wb', buffering=0)
-open(sys.argv[1], 'w').write('done')
-i = 0
-while True:
-    i = (i + 1) % 600
-    if m[i * 4096] != 7: seen.write(b'zero')
-    time.sleep(0.0005)
-";
-    let mut run = command(&place, Some(&Budget::kib(128)), "python3");
-    run.args(["-c", script]).arg(&said).arg(&seen);
-    let mut tree = Tree::start(run.stdin(Stdio::null()).stderr(Stdio::null()));
-    until("the program begins", || said.metadata().is_ok_and(|m| m.len() > 0));
-    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
-    assert_eq!(others.len(), 2, "a program and a holder");
-    std::thread::sleep(Duration::from_millis(50));
-    kill_process(tree.pid(), Signal::KILL).unwrap();
-    tree.wait(LIMIT).expect("a killed process ends");
-    for &pid in &others {
-        let start = Instant::now();
-        while !gone(pid) && start.elapsed() < Duration::from_secs(15) {
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-    let left: Vec<&Pid> = others.iter().filter(|pid| !gone(**pid)).collect();
-    for &&pid in &left {
-        let _ = kill_process(pid, Signal::KILL);
-    }
-    assert!(left.is_empty(), "runs on without a manager");
-    let _ = std::fs::remove_file(said);
-    assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+assert b'PAGEKEEPER' not in open('/proc/self/environ', 'rb').read()";
+    reads_no_zeros_without_its_manager(&place, run, hides);
 }
 
 /// A run under a run: the outer one's holder ended the inner manager and the inner holder at once, both

@@ -280,6 +280,20 @@ pub(crate) fn command(
     command
 }
 
+/// The same command, started by a shell behind a limit, in the words of its `ulimit`.
+pub(crate) fn limited(run: &Command, limit: &str) -> Command {
+    let mut limited = Command::new("sh");
+    limited.arg("-c").arg(format!("ulimit {limit}; exec \"$0\" \"$@\"")).arg(run.get_program());
+    limited.args(run.get_args());
+    if let Some(directory) = run.get_current_dir() {
+        limited.current_dir(directory);
+    }
+    for (name, value) in run.get_envs() {
+        limited.env(name, value.unwrap_or_default());
+    }
+    limited
+}
+
 /// A command that runs programs (`run`, `record`, `tune`), up to the program.
 pub(crate) fn managing(place: &Scratch, budget: &Budget, how: &[&str]) -> Command {
     let mut command = Command::new(pagekeeper());

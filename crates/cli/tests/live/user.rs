@@ -1,17 +1,15 @@
 //! A user without any privilege: only faults of user code are served, forks are followed by hand.
 //! As root, these tests run their programs as nobody.
 
-use crate::kill::{children, gone, read_and_remove, until};
+use crate::kill::reads_no_zeros_without_its_manager;
 use crate::runs::{
-    self, Budget, LIMIT, NOBODY, Scratch, Session, Tree, as_user, command, compiled, finish, has,
-    python,
+    self, Budget, LIMIT, NOBODY, Scratch, Session, as_user, command, compiled, finish, has, python,
 };
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
 
 const PAGE: usize = 4096;
 
@@ -300,38 +298,10 @@ fn deleted_files_are_let_go_of_when_nobody_can_reach_them() {
 #[test]
 fn a_program_that_shows_nothing_of_itself_never_reads_zeros() {
     let Some(place) = Place::new("user-hidden") else { return };
-    let said = place.place.path().with_extension("said");
-    let seen = place.place.path().with_extension("seen");
     place.put("f", vec![7u8; 600 * PAGE]);
-    let script = "\
-import ctypes, mmap, os, sys, time
-m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+    let run = place.command(Some(&Budget::kib(128)), "python3");
+    let hides = "\
 assert m[0] == 7
-assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0
-seen = open(sys.argv[2], 'wb', buffering=0)
-open(sys.argv[1], 'w').write('done')
-i = 0
-while True:
-    i = (i + 1) % 600
-    if m[i * 4096] != 7: seen.write(b'zero')
-    time.sleep(0.0005)
-";
-    let mut run = place.command(Some(&Budget::kib(128)), "python3");
-    run.args(["-c", script]).arg(&said).arg(&seen);
-    let mut tree = Tree::start(run.stdin(Stdio::null()).stderr(Stdio::null()));
-    until("the program begins", || said.metadata().is_ok_and(|m| m.len() > 0));
-    let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
-    assert_eq!(others.len(), 2, "a program and a holder");
-    std::thread::sleep(Duration::from_millis(50));
-    kill_process(tree.pid(), Signal::KILL).unwrap();
-    tree.wait(LIMIT).expect("a killed process ends");
-    let start = Instant::now();
-    while !others.iter().all(|pid| gone(*pid)) && start.elapsed() < Duration::from_secs(15) {
-        std::thread::sleep(Duration::from_millis(5));
-    }
-    let left: Vec<&Pid> = others.iter().filter(|pid| !gone(**pid)).collect();
-    left.iter().for_each(|pid| _ = kill_process(**pid, Signal::KILL));
-    assert!(left.is_empty(), "runs on without a manager");
-    let _ = std::fs::remove_file(said);
-    assert_eq!(read_and_remove(&seen), b"", "it read zeros");
+assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0";
+    reads_no_zeros_without_its_manager(&place.place, run, hides);
 }

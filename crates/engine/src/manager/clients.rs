@@ -16,6 +16,10 @@ const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
 const SETTLE_MAX: Duration = Duration::from_secs(10);
 
+/// How long a client may take to map a file that it was given, and to say so. Who lost the descriptor on
+/// its way, for want of a free number, never does.
+const OFFER_MAX: Duration = Duration::from_secs(60);
+
 /// The state of a client process, beside its address space: of the image that runs in it now.
 #[derive(Default)]
 pub(crate) struct Client {
@@ -30,9 +34,51 @@ pub(crate) struct Client {
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
     /// Files that it was given to map, and has not said yet where.
-    pub(crate) prepared: Vec<FileNo>,
+    offers: HashMap<FileNo, Offer>,
     /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
     pub(crate) heard: HashMap<FileNo, u64>,
+}
+
+/// How often a client was given a file to map without having said where, and when for the last time.
+struct Offer {
+    count: u32,
+    at: Instant,
+}
+
+impl Offer {
+    fn stands(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < OFFER_MAX
+    }
+}
+
+impl Client {
+    /// It is given a file to map.
+    pub(crate) fn offered(&mut self, no: FileNo, now: Instant) {
+        let offer = self.offers.entry(no).or_insert(Offer { count: 0, at: now });
+        let open = if offer.stands(now) { offer.count } else { 0 };
+        *offer = Offer { count: open + 1, at: now };
+    }
+
+    /// It has said where it mapped it, or has not been able to.
+    pub(crate) fn took(&mut self, no: FileNo) {
+        if let Some(offer) = self.offers.get_mut(&no) {
+            offer.count -= 1;
+            if offer.count == 0 {
+                self.offers.remove(&no);
+            }
+        }
+    }
+
+    fn is_to_map(&self, no: FileNo, now: Instant) -> bool {
+        self.offers.get(&no).is_some_and(|offer| offer.stands(now))
+    }
+
+    /// The file is not managed any more.
+    pub(super) fn forget(&mut self, no: FileNo) {
+        self.rights.remove(&no);
+        self.heard.remove(&no);
+        self.offers.remove(&no);
+    }
 }
 
 /// What a descriptor allows, by the mode it was opened with.
@@ -199,7 +245,8 @@ impl Manager {
     /// still come for a mapping of it.
     pub(crate) fn is_being_mapped(&self, no: FileNo) -> bool {
         let clients = self.clients.lock().expect("lock");
-        clients.values().any(|client| client.prepared.contains(&no)) || self.forks.concern(no)
+        let now = Instant::now();
+        clients.values().any(|client| client.is_to_map(no, now)) || self.forks.concern(no)
     }
 
     /// Plain system calls that began before a slot became active must have ended before anything
@@ -265,6 +312,24 @@ mod tests {
         // One that the first made, and that is greeted late.
         assert_eq!(manager.client_came(1, 100, 6), None);
         assert_eq!(manager.client_came(1, 200, 8), Some(next));
+    }
+
+    /// A file whose descriptor a client lost on its way was never let go of, and each such offer was kept.
+    #[test]
+    fn who_never_says_where_it_mapped_a_file_is_not_waited_for() {
+        let (mut client, now) = (Client::default(), Instant::now());
+        let after = |times: u32| now + OFFER_MAX * times;
+        client.offered(1, now);
+        client.offered(1, now);
+        client.took(1);
+        assert!(client.is_to_map(1, now) && !client.is_to_map(2, now));
+        assert!(!client.is_to_map(1, after(1)));
+        for _ in 0..100 {
+            client.offered(1, after(2));
+        }
+        (0..100).for_each(|_| client.took(1));
+        assert!(!client.is_to_map(1, after(2)), "what was lost long ago does not count");
+        assert!(client.offers.is_empty());
     }
 
     /// A process that was stopped in the midst of a call on a file that was the kernel's held everybody up

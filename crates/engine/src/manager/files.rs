@@ -171,8 +171,7 @@ impl Manager {
 
     fn forget_rights(&self, no: FileNo) {
         for client in self.clients.lock().expect("lock").values_mut() {
-            client.rights.remove(&no);
-            client.heard.remove(&no);
+            client.forget(no);
         }
     }
 
