@@ -42,6 +42,12 @@ fn memory_is_what_the_kernel_promises_of_it() {
     }
 }
 
+/// `forkpty` and `daemon` did not look at the stack as `fork` does, and waited for themselves for ever.
+#[test]
+fn whoever_forks_on_a_stack_that_is_managed_is_told() {
+    part("large-stack", budget(4096), &[]);
+}
+
 /// Advice that discards and that the manager did not know left what was there; a move onto itself destroyed
 /// it, where the kernel refuses.
 #[test]

@@ -7,6 +7,7 @@
 #include <malloc.h>
 #include <math.h>
 #include <pthread.h>
+#include <pty.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -18,6 +19,7 @@
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "check.h"
@@ -814,6 +816,42 @@ static void asynchronous(long mib) {
     puts("done");
 }
 
+/* Forks of all kinds on a stack that is memory of this kind, which nobody may store to meanwhile. */
+static ucontext_t first_stack, large_stack;
+
+static void forks_here(void) {
+    int fd, status;
+    pid_t child = fork();
+    CHECK(child >= 0 || errno == ENOMEM);
+    if (!child) _exit(0);
+    if (child > 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
+    child = forkpty(&fd, NULL, NULL, NULL);
+    CHECK(child >= 0 || errno == ENOMEM);
+    if (!child) _exit(0);
+    if (child > 0) CHECK(waitpid(child, &status, 0) == child && status == 0);
+    if (daemon(1, 1)) CHECK(errno == ENOMEM);
+}
+
+static void forks_on_a_large_stack(void) {
+    int status;
+    char *stack = map(32 * MIB, PROT_READ | PROT_WRITE);
+    alarm(60);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (!child) {
+        CHECK(!getcontext(&large_stack));
+        large_stack.uc_stack.ss_sp = stack;
+        large_stack.uc_stack.ss_size = 32 * MIB;
+        large_stack.uc_link = &first_stack;
+        makecontext(&large_stack, forks_here, 0);
+        alarm(30);
+        CHECK(!swapcontext(&first_stack, &large_stack));
+        _exit(0);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    puts("done");
+}
+
 /* What is discarded is not found again: guard regions (Linux 6.13), or an error that changes nothing. */
 static void guards(void) {
     enum { INSTALL = 102, REMOVE = 103 };
@@ -849,6 +887,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "loop-and-scan")) loop_and_scan(n[0], n[1], argv[4]);
     else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
     else if (!strcmp(what, "semantics")) semantics();
+    else if (!strcmp(what, "large-stack")) forks_on_a_large_stack();
     else if (!strcmp(what, "guards")) guards();
     else if (!strcmp(what, "refused-moves")) refused_moves();
     else if (!strcmp(what, "forks")) forks();
