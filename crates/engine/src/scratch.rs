@@ -602,7 +602,7 @@ mod tests {
         let child = parent.fork();
         child.retain(&[100..200, 600..601].into_iter().collect());
         assert_eq!(child.stored(), [100..200, 600..601]);
-        assert_eq!(parent.stored(), [0..1600]);
+        assert!(parent.stored().into_iter().eq(std::iter::once(0..1600)));
         let mut data = page(0);
         child.load(600, &mut data).unwrap();
         assert_eq!(data, page(600u64 as u8 | 1));

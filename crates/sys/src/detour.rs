@@ -271,12 +271,12 @@ mod tests {
         std::thread::sleep(std::time::Duration::from_millis(100));
         assert_eq!(threads_in_program(child.id()).count(), 0);
         let detour = Detour { entry: 0, stack_end: 0 };
-        let send = || send(child.id(), child.id(), detour, 0, || true);
-        match send() {
+        let id = child.id();
+        match send(id, id, detour, 0, || true) {
             Err(Errno::PERM) => eprintln!("skipped: tracing is not permitted"),
             sent => assert_eq!(sent, Ok(false)),
         }
         assert!(child.wait().unwrap().success());
-        assert_eq!(send(child.id(), child.id(), detour, 0, || true), Err(Errno::SRCH));
+        assert_eq!(send(id, id, detour, 0, || true), Err(Errno::SRCH));
     }
 }
