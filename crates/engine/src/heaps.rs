@@ -254,7 +254,7 @@ impl Heaps {
 /// The access that a process has to shared memory at an address.
 fn protection_at(pid: u32, addr: u64) -> u64 {
     let mut found = (libc::PROT_READ | libc::PROT_WRITE) as u64;
-    let _ = process::for_each_shared_mapping(pid, |m| {
+    let _ = process::for_each_shared_mapping(pid, 0, |m| {
         let is_here = (m.start..m.end).contains(&addr);
         if is_here {
             found = m.protection();
@@ -486,7 +486,7 @@ impl Manager {
     fn snapshot(&self, no: FileNo, pid: u32, held: u64) -> Result<Snapshot, Errno> {
         let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
         let mut mapped = Vec::new();
-        process::for_each_shared_mapping(pid, |m| {
+        process::for_each_shared_mapping(pid, 0, |m| {
             if m.inode == live.memfd_ino {
                 let (addr, bytes) = (m.start, m.end - m.start);
                 let protection = m.protection();
@@ -559,7 +559,7 @@ impl Manager {
     /// What of a heap's pages a process maps, whatever we were told and in which order.
     fn mapped_now(&self, pid: u32, live: &LiveFile, pages: &Range<u64>) -> Vec<(u64, Range<u64>)> {
         let mut found = Vec::new();
-        let _ = process::for_each_shared_mapping(pid, |m| {
+        let _ = process::for_each_shared_mapping(pid, 0, |m| {
             if m.inode == live.memfd_ino {
                 let first = m.offset / PAGE_BYTES;
                 let end = first + (m.end - m.start) / PAGE_BYTES;

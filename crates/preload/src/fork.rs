@@ -79,7 +79,7 @@ fn message(state: &State, phase: u64, ticket: u64) -> Result<u64, i32> {
 
 /// Whether this process may fork now: what is dirty can be stored, and the thread's stack is not
 /// itself heap memory, which nobody may write to while the process forks.
-pub(crate) fn may_fork() -> bool {
+fn may_fork() -> bool {
     standby::end();
     table::share_all();
     if !heap::used() {
@@ -165,8 +165,25 @@ extern "C" fn after() {
     }
 }
 
+/// Forks by a function of libc's that runs the handlers, and returns 0 in the child and less where there is
+/// none.
+pub(crate) fn by_libc(call: impl FnOnce() -> c_int) -> c_int {
+    if !may_fork() {
+        raw::set_errno(libc::ENOMEM);
+        return -1;
+    }
+    let forking = room::forking();
+    let child = call();
+    match child {
+        0 => forking.forked(),
+        ..0 => failed(),
+        _ => {}
+    }
+    child
+}
+
 /// There is no child.
-pub(crate) fn failed() {
+fn failed() {
     if let Some(ending) = Ending::take() {
         return tell(FORK_FAILED, ending.ticket);
     }

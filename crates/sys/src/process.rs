@@ -311,19 +311,23 @@ pub fn for_each_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Resu
 const QUERY: Opcode = opcode::read_write::<procmap_query>(b'f', 17);
 const _: () = assert!(size_of::<procmap_query>() == 104);
 
-/// [`for_each_mapping`] of the shared ones, without their paths. The kernel looks them up
+/// [`for_each_mapping`] of the shared ones that reach beyond an address, without their paths. The kernel looks them up
 /// (`PROCMAP_QUERY`, Linux 6.11, `include/uapi/linux/fs.h`); an older one lists all that there are.
 ///
 /// # Errors
 /// As [`for_each_mapping`].
-pub fn for_each_shared_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) -> Result<()> {
+pub fn for_each_shared_mapping(
+    id: u32,
+    from: u64,
+    mut f: impl FnMut(Mapping<'_>) -> bool,
+) -> Result<()> {
     use procmap_query_flags as flag;
     let list = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
     let mut query = procmap_query {
         size: size_of::<procmap_query>() as u64,
         query_flags: flag::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64
             | flag::PROCMAP_QUERY_VMA_SHARED as u64,
-        query_addr: 0,
+        query_addr: from,
         vma_start: 0,
         vma_end: 0,
         vma_flags: 0,
@@ -344,8 +348,9 @@ pub fn for_each_shared_mapping(id: u32, mut f: impl FnMut(Mapping<'_>) -> bool) 
             Ok(()) => {}
             Err(Errno::NOENT) => return Ok(()),
             // What is not known, or has no memory under this name.
-            Err(_) if query.query_addr == 0 => {
-                return for_each_mapping(id, |mapping| !mapping.shared || f(mapping));
+            Err(_) if query.query_addr == from => {
+                let concerns = |mapping: &Mapping<'_>| mapping.shared && mapping.end > from;
+                return for_each_mapping(id, |mapping| !concerns(&mapping) || f(mapping));
             }
             Err(errno) => return Err(errno),
         }
@@ -885,13 +890,13 @@ mod tests {
             true
         };
         for_each_mapping(me, &mut list).unwrap();
-        for_each_shared_mapping(me, |m| {
+        for_each_shared_mapping(me, 0, |m| {
             found.extend((m.inode == inode).then(|| own(&m)));
             true
         })
         .unwrap();
         assert_eq!((listed.len(), &found), (2, &listed));
-        assert_eq!(for_each_shared_mapping(u32::MAX, |_| true), Err(Errno::NOENT));
+        assert_eq!(for_each_shared_mapping(u32::MAX, 0, |_| true), Err(Errno::NOENT));
     }
 
     #[test]

@@ -429,7 +429,8 @@ impl Shared {
     /// it then.
     pub(crate) fn await_look(&self, no: FileNo) {
         let (looked_at, changed) = &self.looked_at;
-        if LOOKS.get() {
+        // A forked child has no such thread.
+        if LOOKS.get() || !self.process.mark.is_here() {
             return;
         }
         let looked_at = looked_at.lock().expect("looked at");

@@ -17,7 +17,7 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Most bytes of a region that are copied aside at a time.
 const BOUNCE_BYTES: usize = 256 << 10;
@@ -60,7 +60,7 @@ pub struct Segment {
     /// Which errors this handle has heard of: [`Engine::errors_so_far`](crate::engine::Engine).
     heard: Mutex<u64>,
     /// Behind `inner`, which goes first.
-    end: End,
+    _end: End,
 }
 
 /// The end of a handle.
@@ -68,21 +68,14 @@ pub struct Segment {
 struct End {
     shared: Arc<Shared>,
     no: FileNo,
-    is_last: bool,
-}
-
-impl Drop for Segment {
-    fn drop(&mut self) {
-        // Beside it there may be the write-back thread's.
-        self.end.is_last =
-            Arc::strong_count(&self.inner) <= 2 && self.inner.backing.frames.is_here();
-    }
+    inner: Weak<Inner>,
 }
 
 impl Drop for End {
-    /// A segment is closed when this returns, whoever held it for a moment.
+    /// A segment is closed when this returns, if no handle is left: the write-back thread may hold it for
+    /// a moment.
     fn drop(&mut self) {
-        if self.is_last {
+        if self.inner.strong_count() <= 1 {
             self.shared.await_look(self.no);
         }
     }
@@ -579,8 +572,9 @@ impl Segment {
     }
 
     fn with(inner: Arc<Inner>, writable: bool, heard: Mutex<u64>) -> Segment {
-        let end = End { shared: inner.owner.shared.clone(), no: inner.no, is_last: false };
-        Segment { inner, writable, heard, end }
+        let (shared, no) = (inner.owner.shared.clone(), inner.no);
+        let _end = End { shared, no, inner: Arc::downgrade(&inner) };
+        Segment { inner, writable, heard, _end }
     }
 
     fn heard(&self) -> MutexGuard<'_, u64> {

@@ -119,10 +119,10 @@ impl Manager {
     fn maps_probe(&self, pid: u32, probe: u64) -> bool {
         let mut found = false;
         let mut look = |mapping: process::Mapping<'_>| {
-            found |= (mapping.start, mapping.end) == (probe, probe + PAGE_BYTES);
-            mapping.start < probe
+            found = (mapping.start, mapping.end) == (probe, probe + PAGE_BYTES);
+            false
         };
-        let _ = self.with_reserve(|| process::for_each_shared_mapping(pid, &mut look));
+        let _ = self.with_reserve(|| process::for_each_shared_mapping(pid, probe, &mut look));
         found
     }
 }

@@ -104,18 +104,7 @@ export! {
 export! {
     as fork, __fork;
     fn () -> pid_t {
-        if !fork::may_fork() {
-            raw::set_errno(libc::ENOMEM);
-            return -1;
-        }
-        let forking = room::forking();
-        let child = real::fork();
-        match child {
-            0 => forking.forked(),
-            ..0 => fork::failed(),
-            _ => {}
-        }
-        child
+        fork::by_libc(real::fork)
     }
 }
 
@@ -124,19 +113,9 @@ export! {
     fn (
         main: *mut c_int, name: *mut c_char, terminal: *const termios, window: *const winsize
     ) -> pid_t {
-        if !fork::may_fork() {
-            raw::set_errno(libc::ENOMEM);
-            return -1;
-        }
-        let forking = room::forking();
-        let child = real::forkpty(main, name, terminal, window);
-        match child {
-            0 => {
-                forking.forked();
-                files::standard_replaced();
-            }
-            ..0 => fork::failed(),
-            _ => {}
+        let child = fork::by_libc(|| real::forkpty(main, name, terminal, window));
+        if child == 0 {
+            files::standard_replaced();
         }
         child
     }
@@ -154,17 +133,8 @@ export! {
 export! {
     as daemon;
     fn (stays: c_int, keeps: c_int) -> c_int {
-        if !fork::may_fork() {
-            raw::set_errno(libc::ENOMEM);
-            return -1;
-        }
-        let forking = room::forking();
-        let result = real::daemon(stays, keeps);
         // It returns in the child, or if there is none.
-        match result {
-            0 => forking.forked(),
-            _ => fork::failed(),
-        }
+        let result = fork::by_libc(|| real::daemon(stays, keeps));
         files::standard_replaced();
         result
     }
