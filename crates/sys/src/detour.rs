@@ -181,11 +181,11 @@ mod machine {
             Ok(is_event && libc::WSTOPSIG(status) == libc::SIGTRAP && !has_executed)
         }
 
-        /// Whether it is traced by this process: another that executes a program ends all others, and may
+        /// Whether it is traced by this thread: another that executes a program ends all others, and may
         /// have this one's number then.
         fn is_ours(&self) -> Result<bool> {
-            process::tracer_of(self.tid.get().unsigned_abs())
-                .map(|tracer| tracer == std::process::id())
+            let own = rustix::thread::gettid().as_raw_pid().unsigned_abs();
+            process::tracer_of(self.tid.get().unsigned_abs()).map(|tracer| tracer == own)
         }
 
         /// Its state, if it has changed.

@@ -449,7 +449,7 @@ pub fn parent_of(id: u32) -> Result<u32> {
     status_field(id, "PPid:")
 }
 
-/// The process that traces a thread (`ptrace(2)`), from `/proc/TID/status`; 0: none does.
+/// The thread that traces another (`ptrace(2)`), from `/proc/TID/status`; 0: none does.
 ///
 /// # Errors
 /// As for [`tgid_of`].
