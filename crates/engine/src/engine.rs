@@ -488,11 +488,21 @@ impl<P: Port> Engine<P> {
         self.decide(core, reserved)
     }
 
+    /// The policy that decides now, if it was [named](Self::name_policy).
+    pub fn policy(&self) -> Option<PolicySpec> {
+        self.lock().policies.last()?.spec.clone()
+    }
+
+    /// The budget in bytes.
+    pub fn budget_bytes(&self) -> u64 {
+        self.lock().budget.memory_bytes()
+    }
+
     /// Changes the budget for frames and state.
-    pub fn set_budget(&self, budget: Budget) {
+    pub fn set_budget(&self, memory_bytes: u64) {
         let mut core = self.lock();
-        core.budget = budget;
-        let frames = budget.frames(core.brain.numbered_pages());
+        core.budget = core.budget.of_bytes(memory_bytes);
+        let frames = core.budget.frames(core.brain.numbered_pages());
         let job = self.decide(&mut core, Input::Frames { frames });
         drop(core);
         self.finish(job);

@@ -166,11 +166,13 @@ pub struct PolicyReport {
     /// What it showed of itself, if it shows anything.
     #[serde(flatten)]
     pub account: Option<Account>,
+    #[serde(skip)]
+    pub(crate) spec: Option<PolicySpec>,
 }
 
 impl PolicyReport {
     pub(crate) fn new(spec: &PolicySpec) -> PolicyReport {
-        PolicyReport { policy: spec.to_string(), account: None }
+        PolicyReport { policy: spec.to_string(), account: None, spec: Some(spec.clone()) }
     }
 }
 

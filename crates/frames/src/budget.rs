@@ -34,6 +34,12 @@ impl Budget {
         Budget { frame_bytes, ..self }
     }
 
+    /// So many bytes instead, under the same policy and for frames of the same size.
+    #[must_use]
+    pub fn of_bytes(self, memory_bytes: u64) -> Budget {
+        Budget { memory_bytes, ..self }
+    }
+
     /// The same budget under another policy; `None` if that keeps as much for each page.
     pub fn under(self, policy_bytes_per_page: u32) -> Option<Budget> {
         let changed = Budget::new(self.memory_bytes, policy_bytes_per_page);

@@ -29,7 +29,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -228,10 +228,8 @@ impl Builder {
         }
         let shared = Arc::new(Shared {
             engine: Engine::new(port, built, config, tables.table(), budget),
-            policy: Mutex::new(policy),
             translation: self.translation,
             process,
-            budget_bytes: AtomicU64::new(self.budget_bytes),
             reserved_bytes: Mutex::new(0),
             listeners: self.listeners,
             open: Mutex::new(Open::default()),
@@ -247,7 +245,7 @@ impl Builder {
                 Some(Arc::new(EventFd::new()?))
             }
         };
-        shared.engine.name_policy(&shared.policy());
+        shared.engine.name_policy(&policy);
         let owner = Owner {
             shared: shared.clone(),
             stop_faults: stop_faults.clone(),
@@ -312,11 +310,9 @@ impl Open {
 /// What a cache's threads share.
 pub(crate) struct Shared {
     pub(crate) engine: Engine<LibraryPort>,
-    policy: Mutex<PolicySpec>,
     translation: Translation,
     process: &'static Process,
-    budget_bytes: AtomicU64,
-    /// Of that, what is set aside.
+    /// Of the budget, what is set aside.
     reserved_bytes: Mutex<u64>,
     listeners: Vec<Listener>,
     open: Mutex<Open>,
@@ -328,15 +324,11 @@ pub(crate) struct Shared {
 
 impl std::fmt::Debug for Shared {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Shared").field("policy", &self.policy).finish_non_exhaustive()
+        f.debug_struct("Shared").field("translation", &self.translation).finish_non_exhaustive()
     }
 }
 
 impl Shared {
-    fn policy(&self) -> PolicySpec {
-        self.policy.lock().expect("policy").clone()
-    }
-
     pub(crate) fn page_bytes(&self) -> u64 {
         self.engine.page_bytes
     }
@@ -695,7 +687,7 @@ impl Cache {
 
     /// The budget in bytes.
     pub fn budget_bytes(&self) -> u64 {
-        self.shared().budget_bytes.load(Ordering::Relaxed)
+        self.shared().engine.budget_bytes()
     }
 
     /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
@@ -706,13 +698,15 @@ impl Cache {
             return;
         }
         let shared = self.shared();
-        shared.budget_bytes.store(budget_bytes, Ordering::Relaxed);
-        let bytes_per_page = shared.policy().info().bytes_per_page;
-        let budget = Budget::new(budget_bytes, bytes_per_page).of_frames(self.page_bytes());
-        shared.engine.set_budget(budget);
+        shared.engine.set_budget(budget_bytes);
         shared.engine.port().memory().trim();
-        for listener in &shared.listeners {
-            listener(budget_bytes);
+        loop {
+            let now = self.budget_bytes();
+            shared.listeners.iter().for_each(|listener| listener(now));
+            // Of two threads that change it at once, one may tell late: the last word is what holds.
+            if now == self.budget_bytes() {
+                break;
+            }
         }
     }
 
@@ -745,7 +739,7 @@ impl Cache {
 
     /// The policy that decides now.
     pub fn policy(&self) -> PolicySpec {
-        self.shared().policy()
+        self.shared().engine.policy().expect("named when the cache was made")
     }
 
     /// Another policy decides from now on: V++'s `SetSegmentManager` on live segments. Pages stay
@@ -758,11 +752,8 @@ impl Cache {
     pub fn set_policy(&self, policy: PolicySpec) -> io::Result<u32> {
         self.check_here()?;
         let shared = self.shared();
-        let mut decides = shared.policy.lock().expect("policy");
         let resident = shared.engine.replace_policy(&policy, SEED);
-        let resident = resident.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
-        *decides = policy;
-        Ok(resident)
+        resident.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
     }
 
     /// What was counted so far, in total and per segment; nothing in a forked child.
@@ -772,7 +763,7 @@ impl Cache {
         }
         let shared = self.shared();
         let mut stats = shared.engine.stats();
-        stats.policy = shared.policy().to_string();
+        stats.policy = self.policy().to_string();
         stats.memory_bytes = self.budget_bytes();
         stats
     }
