@@ -436,8 +436,10 @@ fn set_crew(manager: &Arc<Manager>, holder: &Arc<Holder>, stop: &Arc<AtomicBool>
             spawn("pk-worker", move || m.work_loop()).ok()
         };
         manager.workers.hire(WORKERS, Box::new(worker))?;
+        let (m, s) = (manager.clone(), stop.clone());
+        threads.push(spawn("pk-writer", move || write_behind(&m, &s))?);
         let m = manager.clone();
-        threads.push(spawn("pk-writer", move || write_behind(&m, &holder, &stop))?);
+        threads.push(spawn("pk-teller", move || tell(&m, &holder, &stop))?);
         // It ends with the process, since nothing wakes a read.
         drop(spawn("pk-watch", move || manager.watch_loop())?);
         Ok(())
@@ -464,9 +466,24 @@ fn watch_standby(
     }
 }
 
-/// Writes dirty pages back from time to time, and names what is stuck.
-fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
+/// Writes dirty pages back from time to time, and lets go of what nobody uses.
+fn write_behind(manager: &Manager, stop: &AtomicBool) {
     let mut last = Instant::now();
+    while !stop.load(Ordering::SeqCst) {
+        std::thread::park_timeout(Duration::from_millis(100));
+        manager.let_go();
+        manager.reserve.refill();
+        manager.look_at_unwatched();
+        if last.elapsed() >= WRITE_BACK_EVERY {
+            let _ = manager.engine.write_behind();
+            last = Instant::now();
+        }
+    }
+}
+
+/// Tells people what goes wrong. It uses no file of theirs, so that it can name what is stuck,
+/// [`write_behind`] among them.
+fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     let mut told = None::<Instant>;
     let mut alone = false;
     while !stop.load(Ordering::SeqCst) {
@@ -488,15 +505,8 @@ fn write_behind(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
                 eprintln!("pagekeeper: {stuck}");
             }
         }
-        manager.let_go();
-        manager.reserve.refill();
-        manager.look_at_unwatched();
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");
-        }
-        if last.elapsed() >= WRITE_BACK_EVERY {
-            let _ = manager.engine.write_behind();
-            last = Instant::now();
         }
     }
 }
