@@ -3,6 +3,7 @@
 
 use crate::core::{Core, Fence, File};
 use crate::engine::{Again, Engine};
+use crate::flush::Leaving;
 use crate::look::Own;
 use crate::port::{FileNo, Port, PortError, Version};
 use crate::word::State;
@@ -308,7 +309,7 @@ impl<P: Port> Engine<P> {
             f.holes = true;
         }
         if !patched {
-            self.drop_pages(file, fence.first..fence.end, false, &mut again);
+            self.drop_pages(file, fence.first..fence.end, Leaving::Clean, &mut again);
         }
         self.take_fence(file, ticket);
         self.serve_all(&mut again);
@@ -401,7 +402,7 @@ impl<P: Port> Engine<P> {
     /// flushed before; if some are dirty still, it stays and false is returned.
     pub fn close_file(&self, file: FileNo) -> bool {
         let mut again = Again::new();
-        self.drop_pages(file, 0..u64::MAX, false, &mut again);
+        self.drop_pages(file, 0..u64::MAX, Leaving::Clean, &mut again);
         self.serve_all(&mut again);
         let mut core = self.lock();
         let left = !core.pages_in(file, 0..u64::MAX).is_empty();

@@ -4,12 +4,24 @@ use crate::core::{Core, File, Job};
 use crate::engine::{Again, Engine};
 use crate::evict::WRITES_MAX;
 use crate::overwrites::Claim;
+use crate::patience::Patience;
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
 
 /// Most pages written back in one request.
 const FLUSH_RUN_PAGES_MAX: u32 = 256;
+
+/// Which pages of a range are taken out of memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Leaving {
+    /// Clean ones that no program holds.
+    Clean,
+    /// Dirty ones, too: their content is not wanted any more. What a program holds stays.
+    Unheld,
+    /// All of them: they are cut off. Whoever holds one is waited for.
+    All,
+}
 
 impl<P: Port> Engine<P> {
     /// Writes the dirty pages of a file range back, and reports an error that one of them met, or
@@ -59,6 +71,28 @@ impl<P: Port> Engine<P> {
     /// # Errors
     /// The errno of the first write that failed; the pages stay dirty and in memory.
     pub fn write_out(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
+        self.write_out_with(file, pages, Patience::ForHolders)
+    }
+
+    /// The same in the background: a page that a program has to itself, for as long as it likes, is
+    /// passed over. (Who waited for it would write none of the others meanwhile.)
+    ///
+    /// # Errors
+    /// As [`write_out`](Self::write_out).
+    pub(crate) fn write_out_unheld(
+        &self,
+        file: FileNo,
+        pages: Range<u64>,
+    ) -> Result<(), PortError> {
+        self.write_out_with(file, pages, Patience::ForMotion)
+    }
+
+    fn write_out_with(
+        &self,
+        file: FileNo,
+        pages: Range<u64>,
+        patience: Patience,
+    ) -> Result<(), PortError> {
         let mut again = Again::new();
         let mut first_error = None;
         let mut failed = |error: PortError| {
@@ -67,7 +101,7 @@ impl<P: Port> Engine<P> {
         };
         let mut next = pages.start;
         loop {
-            let runs = self.claim_dirty_runs(file, next..pages.end, &mut again);
+            let runs = self.claim_dirty_runs(file, next..pages.end, patience, &mut again);
             let Some(last) = runs.last() else { break };
             next = last.place.index + u64::from(last.pages);
             let mut more = Job::default();
@@ -79,9 +113,8 @@ impl<P: Port> Engine<P> {
                             // One of them may have been chosen to leave: who waited with that
                             // undone would wait for itself.
                             self.run_waiting(std::mem::take(&mut more), None, &mut again);
-                            let Some(run) = self.claim_dirty(file, one..one + 1, &mut again) else {
-                                continue;
-                            };
+                            let run = self.claim_dirty(file, one..one + 1, patience, &mut again);
+                            let Some(run) = run else { continue };
                             let results = self.clean(&[run], false, &mut more, &mut again);
                             results.into_iter().filter_map(Result::err).for_each(&mut failed);
                         }
@@ -104,15 +137,22 @@ impl<P: Port> Engine<P> {
     /// Claims the next runs of dirty pages: the first one, waiting for busy pages, and what can be
     /// had behind it without. (Who waited with pages claimed could wait for one who waits for
     /// those.)
-    fn claim_dirty_runs(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Vec<Run> {
-        let mut runs: Vec<Run> = self.claim_dirty(file, range.clone(), again).into_iter().collect();
+    fn claim_dirty_runs(
+        &self,
+        file: FileNo,
+        range: Range<u64>,
+        patience: Patience,
+        again: &mut Again,
+    ) -> Vec<Run> {
+        let first = self.claim_dirty(file, range.clone(), patience, again);
+        let mut runs: Vec<Run> = first.into_iter().collect();
         let mut pages = runs.first().map_or(0, |run| run.pages);
         while let Some(last) = runs.last()
             && runs.len() < WRITES_MAX
             && pages < FLUSH_RUN_PAGES_MAX
         {
             let behind = last.place.index + u64::from(last.pages);
-            let next = claim_run(&mut self.lock(), file, behind..range.end);
+            let next = claim_run(&mut self.lock(), file, behind..range.end, patience);
             let Some(run) = next.flatten() else { break };
             pages += run.pages;
             runs.push(run);
@@ -121,8 +161,14 @@ impl<P: Port> Engine<P> {
     }
 
     /// Claims the next run of dirty pages, waiting for busy ones.
-    fn claim_dirty(&self, file: FileNo, range: Range<u64>, again: &mut Again) -> Option<Run> {
-        self.wait_until(again, |core| claim_run(core, file, range.clone())).1
+    fn claim_dirty(
+        &self,
+        file: FileNo,
+        range: Range<u64>,
+        patience: Patience,
+        again: &mut Again,
+    ) -> Option<Run> {
+        self.wait_until(again, |core| claim_run(core, file, range.clone(), patience)).1
     }
 
     /// Writes everything back.
@@ -147,8 +193,8 @@ impl<P: Port> Engine<P> {
         errors
     }
 
-    /// Writes back what is dirty now, so that little is lost should the machine die. Errors stay
-    /// with their files, for those who flush.
+    /// Writes back what is dirty now, so that little is lost should the machine die; what a program
+    /// has to itself another time. Errors stay with their files, for those who flush.
     ///
     /// # Errors
     /// The errno of the first write that failed.
@@ -162,7 +208,7 @@ impl<P: Port> Engine<P> {
         let mut result = Ok(());
         for file in files {
             if self.dirty_pages(file) > 0 {
-                result = result.and(self.write_out(file, 0..u64::MAX));
+                result = result.and(self.write_out_unheld(file, 0..u64::MAX));
             }
         }
         result
@@ -225,13 +271,12 @@ impl<P: Port> Engine<P> {
         count
     }
 
-    /// Takes the resident pages of a range out of memory. Dirty ones only if `discard_dirty`
-    /// (their content is not wanted any more). Waits for pages in motion.
+    /// Takes resident pages of a range out of memory. Waits for those of them that are in motion.
     pub(crate) fn drop_pages(
         &self,
         file: FileNo,
         range: Range<u64>,
-        discard_dirty: bool,
+        which: Leaving,
         again: &mut Again,
     ) {
         let claim = |core: &mut Core| {
@@ -239,8 +284,12 @@ impl<P: Port> Engine<P> {
             let mut busy = false;
             for (page, place) in core.pages_in(file, range.clone()) {
                 let word = core.word(page);
-                // What a program holds stays as it is, unless it is cut off.
-                if !discard_dirty && (word.dirty() || word.holds() > 0) {
+                let stays = match which {
+                    Leaving::Clean => word.dirty() || word.holds() > 0,
+                    Leaving::Unheld => word.holds() > 0,
+                    Leaving::All => false,
+                };
+                if stays {
                     continue;
                 }
                 if !word.doomed() && core.claim_leaving(page, place) == Claim::Made {
@@ -280,8 +329,14 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// Claims the next run of dirty pages, if there is one; `None` if its first page is busy.
-fn claim_run(core: &mut Core, file: FileNo, range: Range<u64>) -> Option<Option<Run>> {
+/// Claims the next run of dirty pages, if there is one; `None` if its first page is busy and waited
+/// for.
+fn claim_run(
+    core: &mut Core,
+    file: FileNo,
+    range: Range<u64>,
+    patience: Patience,
+) -> Option<Option<Run>> {
     let mut run: Option<Run> = None;
     let mut busy = false;
     core.for_each_dirty(file, range, |core, page, place| {
@@ -301,6 +356,7 @@ fn claim_run(core: &mut Core, file: FileNo, range: Range<u64>) -> Option<Option<
                 run = Some(Run { place, pages: 1, demanded: 0 });
                 true
             }
+            None if patience == Patience::ForMotion && word.is_held_alone() => true,
             None => {
                 busy = true;
                 false

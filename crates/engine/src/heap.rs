@@ -7,6 +7,7 @@
 use crate::change::Change;
 use crate::core::{Core, File};
 use crate::engine::{Again, Engine};
+use crate::flush::Leaving;
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Space;
 use pagekeeper_frames::{Input, Segment};
@@ -278,7 +279,7 @@ impl<P: Port> Engine<P> {
             left.remove(range.clone());
         }
         for pages in left.iter() {
-            self.drop_pages(orphan.file, pages.clone(), true, &mut again);
+            self.drop_pages(orphan.file, pages.clone(), Leaving::All, &mut again);
             forget(pages.clone());
         }
         let mut core = self.lock();
@@ -306,7 +307,7 @@ impl<P: Port> Engine<P> {
         };
         let Some(ticket) = ticket else { return true };
         let mut again = Again::new();
-        self.drop_pages(file, pages.clone(), true, &mut again);
+        self.drop_pages(file, pages.clone(), Leaving::All, &mut again);
         forget(pages.clone());
         let mut core = self.lock();
         core.log_extent(file, pages.clone(), ExtentEvent::Freed);
@@ -368,7 +369,7 @@ impl<P: Port> Engine<P> {
     pub fn close_heap(&self, file: FileNo) {
         let mut again = Again::new();
         let Some(ticket) = self.lock().put_fence(file, 0..PAGES_MAX, Change::Drop) else { return };
-        self.drop_pages(file, 0..PAGES_MAX, true, &mut again);
+        self.drop_pages(file, 0..PAGES_MAX, Leaving::All, &mut again);
         {
             let mut core = self.lock();
             core.decide(Input::Close { segment: Segment(file) });

@@ -41,6 +41,7 @@ mod mappings;
 mod open_pages;
 mod outside;
 pub mod overwrites;
+mod patience;
 mod plain;
 pub mod port;
 mod privilege;

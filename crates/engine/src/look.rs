@@ -3,6 +3,7 @@
 use crate::change::{Change, STORED};
 use crate::core::{Core, Fence, File};
 use crate::engine::{Again, Engine};
+use crate::flush::Leaving;
 use crate::port::{FileNo, Port, Version};
 use pagekeeper_frames::{Input, Place, Segment};
 use std::ops::Range;
@@ -188,7 +189,7 @@ impl<P: Port> Engine<P> {
         let Some(found) = self.lock().file(file).map(|f| f.foreign.found()) else { return };
         // What is read of it from now on is what they wrote, and no part of it.
         self.port.await_writes(file);
-        self.drop_pages(file, 0..u64::MAX, false, again);
+        self.drop_pages(file, 0..u64::MAX, Leaving::Clean, again);
         let mut core = self.lock();
         let pages = core.pages_in(file, 0..u64::MAX);
         let held = pages.iter().any(|(page, _)| core.word(*page).holds() > 0);
@@ -275,7 +276,7 @@ impl<P: Port> Engine<P> {
                 f.pages = pages;
             }
         }
-        self.drop_pages(file, pages..u64::MAX, true, again);
+        self.drop_pages(file, pages..u64::MAX, Leaving::All, again);
         let _ = self.port.resize(file, pages);
         // What was copied of them is gone with the frames.
         let gone = self.lock().private_mappings_from(file, pages);

@@ -2,6 +2,7 @@
 
 use crate::core::{Core, File};
 use crate::engine::{Again, Engine};
+use crate::flush::Leaving;
 use crate::port::{FileNo, Port};
 use crate::stats::{FileCounts, FileReport};
 use std::collections::BTreeMap;
@@ -109,7 +110,7 @@ impl<P: Port> Engine<P> {
         // Who copies from a mapping throws away what it has copied.
         self.port.announce(file, None);
         let mut again = Again::new();
-        self.drop_pages(file, 0..u64::MAX, true, &mut again);
+        self.drop_pages(file, 0..u64::MAX, Leaving::All, &mut again);
         self.serve_all(&mut again);
         let _ = self.port.resize(file, 0);
         let mut core = self.lock();

@@ -387,6 +387,17 @@ impl WordRef<'_> {
         word & (STATE | DOOMED | EXCLUSIVE | in_use) == RESIDENT
     }
 
+    /// Somebody has its content alone, for as long as a program likes.
+    pub fn is_held_alone(self) -> bool {
+        let word = self.load();
+        word & EXCLUSIVE != 0 && holds(word) > 0
+    }
+
+    /// As many programs hold it as a page can have: who would hold it too might wait for ever.
+    pub fn is_held_by_most(self) -> bool {
+        holds(self.load()) >= COUNT_MAX
+    }
+
     /// Whether [`begin`](Self::begin) would succeed now.
     pub fn is_usable(self, how: Use) -> bool {
         Self::usable(self.load(), how)

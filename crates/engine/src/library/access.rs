@@ -4,10 +4,12 @@
 use crate::core::{Core, Job};
 use crate::engine::{Again, Engine};
 use crate::job::Wait;
+use crate::patience::Patience;
 use crate::port::{Port, PortError};
 use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
+use pagekeeper_sys::Errno;
 use std::cell::Cell;
 
 /// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
@@ -18,22 +20,14 @@ pub(crate) struct After {
     again: Again,
 }
 
-/// What somebody who needs a page waits for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Patience {
-    /// For whoever holds it in a way that excludes this use, too.
-    ForHolders,
-    /// For what ends by itself only, as transfers and pins do: the caller holds a page that others may
-    /// wait for while they hold this one.
-    ForMotion,
-}
-
 /// How a page was found that somebody came to use.
 enum Found {
     /// Behind the end: there is no such page.
     Behind,
     /// By somebody else, who is not waited for.
     Held,
+    /// By as many as can hold it, all of whom may be waiting for this one.
+    HeldByMost,
     /// At rest and ready, or absent.
     Ready(Option<Page>, State),
 }
@@ -76,6 +70,9 @@ impl<P: Port> Engine<P> {
                 if !usable && word.holds() > 0 && patience == Patience::ForMotion {
                     return Some(Found::Held);
                 }
+                if how == Use::Shared && word.is_held_by_most() {
+                    return Some(Found::HeldByMost);
+                }
                 let barred = how.writes() && !word.dirty() && core.unwritable(place);
                 usable && !barred
             }
@@ -97,7 +94,8 @@ impl<P: Port> Engine<P> {
     /// it.
     ///
     /// # Errors
-    /// Storage failed; [`PortError::Again`]: somebody holds it, who is not waited for.
+    /// Storage failed; [`PortError::Again`]: somebody holds it, who is not waited for; `EUSERS`: as
+    /// many hold it as can.
     pub(crate) fn use_page(
         &self,
         place: Place,
@@ -114,6 +112,7 @@ impl<P: Port> Engine<P> {
             let (page, state) = match found {
                 Found::Behind => return Ok(None),
                 Found::Held => return Err(PortError::Again),
+                Found::HeldByMost => return Err(PortError::Io(Errno::USERS.raw_os_error())),
                 Found::Ready(page, state) => (page, state),
             };
             let was_told = core.touched(&self.touches, job);

@@ -1,7 +1,8 @@
 //! A store that panics is one that fails.
 //!
 //! The engine has claimed pages while it asks a store, and fences are around what changes: a panic that
-//! went through it would leave both for good, and whoever waits for them.
+//! went through it would leave both for good, and whoever waits for them. The same of a store that asks
+//! others with something of its own locked: those are caught below it, too.
 
 use crate::library::Advice;
 use crate::library::store::{FileStore, Store};
@@ -11,6 +12,7 @@ use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// A store whose panics (which the panic hook has told of) are errors: `EIO`.
+#[derive(Debug)]
 pub(crate) struct Caught<S>(pub(crate) S);
 
 /// What the store left half done is the store's: it is asked again, as after any error.

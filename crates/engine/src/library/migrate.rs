@@ -1,9 +1,9 @@
 //! Pages move from one segment to another: V++'s `MigratePages`.
 
 use crate::engine::{Again, Engine};
-use crate::library::access::Patience;
 use crate::library::segment::Segment;
 use crate::library::store::io_error;
+use crate::patience::Patience;
 use crate::port::{Port, PortError};
 use crate::word::{Use, WordRef};
 use pagekeeper_frames::{Input, Place};

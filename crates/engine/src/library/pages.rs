@@ -2,6 +2,7 @@
 
 use crate::core::Core;
 use crate::engine::{Again, Engine};
+use crate::flush::Leaving;
 use crate::library::segment::{PageAttributes, attributes_of};
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Segment};
@@ -107,28 +108,18 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Takes pages out of memory that nobody holds; dirty ones only if `discard_dirty`.
-    pub(crate) fn drop_idle(&self, file: FileNo, pages: Range<u64>, discard_dirty: bool) {
+    /// Takes pages out of memory that nobody holds: clean ones, or dirty ones too.
+    pub(crate) fn drop_unheld(&self, file: FileNo, pages: Range<u64>, which: Leaving) {
+        debug_assert_ne!(which, Leaving::All);
         let mut again = Again::new();
-        let held: Vec<u64> = {
-            let core = self.lock();
-            let all = core.pages_in(file, pages.clone());
-            all.iter().filter(|(p, _)| core.word(*p).holds() > 0).map(|(_, at)| at.index).collect()
-        };
-        let mut from = pages.start;
-        for index in held.into_iter().chain([pages.end]) {
-            if from < index {
-                self.drop_pages(file, from..index, discard_dirty, &mut again);
-            }
-            from = index + 1;
-        }
+        self.drop_pages(file, pages, which, &mut again);
         self.serve_all(&mut again);
     }
 
     /// Forgets a file, written back or not: nobody can ask for it any more.
     pub(crate) fn forget(&self, file: FileNo) {
         let mut again = Again::new();
-        self.drop_pages(file, 0..u64::MAX, true, &mut again);
+        self.drop_pages(file, 0..u64::MAX, Leaving::All, &mut again);
         self.serve_all(&mut again);
         let closed = self.close_file(file);
         debug_assert!(closed, "a segment without handles is in use");

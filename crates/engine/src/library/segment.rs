@@ -1,12 +1,14 @@
 //! A segment: pages with a store behind them, read and written as a file is.
 
 use crate::core::Core;
-use crate::library::access::{After, Patience};
+use crate::flush::Leaving;
+use crate::library::access::After;
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::{ByEntry, ByHash, ByPlace, Frame, ReadPage, SEGMENT_BYTES_MAX, Way};
 use crate::library::port::Backing;
 use crate::library::regions::may_be_managed;
 use crate::library::store::{io_error, port_error};
+use crate::patience::Patience;
 use crate::port::{FileNo, PAGE_BYTES, PortError};
 use crate::transfer::Change;
 use crate::word::{State, Use};
@@ -29,6 +31,8 @@ pub(crate) struct Inner {
     pub(crate) backing: Arc<Backing>,
     /// Held while the length changes.
     resizing: Mutex<()>,
+    /// How often it did.
+    lengths: AtomicU64,
     writable: bool,
     /// A [`WriteBack`].
     write_back: AtomicU8,
@@ -149,6 +153,7 @@ impl Inner {
             no,
             backing,
             resizing: Mutex::new(()),
+            lengths: AtomicU64::new(0),
             writable,
             write_back: AtomicU8::new(WriteBack::Background as u8),
             id,
@@ -420,6 +425,11 @@ impl Inner {
         self.resizing.lock().expect("resizing")
     }
 
+    /// How often the length changed so far. The caller holds `resizing`.
+    fn lengths(&self) -> u64 {
+        self.lengths.load(Ordering::Relaxed)
+    }
+
     /// Makes the segment longer. The caller holds `resizing`.
     fn grow(&self, to: u64) -> io::Result<()> {
         if to <= self.len() {
@@ -438,6 +448,7 @@ impl Inner {
         // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
         // could be written back to where they are.
         engine.zero_behind(self.no, from);
+        self.lengths.fetch_add(1, Ordering::Relaxed);
         self.backing.store.grow(to)?;
         let is_ours = self.backing.store.len()? == to;
         engine.refresh_size(self.no, is_ours);
@@ -454,6 +465,7 @@ impl Inner {
         if held() {
             return Err(Errno::BUSY.into());
         }
+        self.lengths.fetch_add(1, Ordering::Relaxed);
         // From now on nobody uses what will be gone; who does already, is waited for.
         self.size().store(to, Ordering::SeqCst);
         if held() {
@@ -767,8 +779,8 @@ impl Segment {
             let (first, end) = (offset, offset + written as u64);
             let full = first / self.page_bytes()..end / self.page_bytes();
             if !full.is_empty() {
-                // An error is told by the next flush, as one in the background.
-                self.inner.write_back(full);
+                // As in the background: an error is told by the next flush, and nobody waited for.
+                let _ = self.inner.shared().engine.write_out_unheld(self.inner.no, full);
             }
         }
         Ok(written)
@@ -801,13 +813,41 @@ impl Segment {
     /// A write that reaches behind the end.
     fn write_behind(&self, buf: &[u8], at: u64, end: u64) -> io::Result<usize> {
         let inner = &*self.inner;
-        let _resizing = inner.resizing();
+        let mut resizing = inner.resizing();
         let before = inner.len();
         inner.grow(end)?;
-        let written = inner.write(buf, at).map_err(io_error);
-        // The segment ends behind what was written, as if no more had been asked for.
-        let reached = at + *written.as_ref().unwrap_or(&0) as u64;
-        if reached < end && inner.backing.store.len().is_ok_and(|len| len == end) {
+        let lengths = inner.lengths();
+        let mut done = 0;
+        let written = loop {
+            let next = at + done as u64;
+            match inner.write_if(&buf[done..], next, Patience::ForMotion) {
+                // Whoever holds the page may be about to change the length.
+                Err(PortError::Again) => {
+                    drop(resizing);
+                    inner.await_holders(next / inner.page_bytes());
+                    resizing = inner.resizing();
+                    if inner.len() < end {
+                        return Ok(done);
+                    }
+                }
+                Ok(0) => break Ok(done),
+                Ok(n) => {
+                    done += n;
+                    if done == buf.len() {
+                        break Ok(done);
+                    }
+                }
+                Err(error) if done == 0 => break Err(io_error(error)),
+                Err(_) => break Ok(done),
+            }
+        };
+        // The segment ends behind what was written, as if no more had been asked for; unless its length
+        // was somebody else's affair since.
+        let reached = at + done as u64;
+        if reached < end
+            && inner.lengths() == lengths
+            && inner.backing.store.len().is_ok_and(|len| len == end)
+        {
             let _ = inner.shrink(reached.max(before));
         }
         written
@@ -958,11 +998,8 @@ impl Segment {
             Advice::WillNeed => self.prefetch(range).map(drop),
             Advice::DontNeed => {
                 self.inner.check_here()?;
-                self.inner.shared().engine.drop_idle(
-                    self.inner.no,
-                    self.inner.pages_of(&range),
-                    false,
-                );
+                let pages = self.inner.pages_of(&range);
+                self.inner.shared().engine.drop_unheld(self.inner.no, pages, Leaving::Clean);
                 Ok(())
             }
         }
@@ -977,7 +1014,7 @@ impl Segment {
     pub fn discard(&self, range: Range<u64>) -> io::Result<()> {
         self.check_writable()?;
         let pages = self.whole_pages(&range);
-        self.inner.shared().engine.drop_idle(self.inner.no, pages, true);
+        self.inner.shared().engine.drop_unheld(self.inner.no, pages, Leaving::Unheld);
         Ok(())
     }
 

@@ -2,12 +2,15 @@
 //! test program that this is part of.
 
 mod asked;
+mod held;
 mod outside;
 
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
-use pagekeeper::library::{Advice, Builder, Cache, Options, PolicySpec, Segment, Store, WriteBack};
+use pagekeeper::library::{
+    Advice, Builder, Cache, Options, PolicySpec, Segment, Store, Translation, WriteBack,
+};
 use proptest::prelude::*;
 use std::fs::File;
 use std::io;

@@ -2,6 +2,7 @@
 
 use crate::compressed::{Codec, Pool, PoolCounts};
 use crate::library::cache::Reserved;
+use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
@@ -45,7 +46,7 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// [`Segment::flush`]: crate::library::Segment::flush
 #[derive(Debug)]
 pub struct Compressed<S> {
-    below: S,
+    below: Caught<S>,
     pool: Pool,
     _memory: Reserved,
 }
@@ -54,7 +55,7 @@ impl<S: Store> Compressed<S> {
     /// Keeps pages of a store compressed, in as much memory as was reserved for it.
     pub fn new(below: S, memory: Reserved, codec: Codec) -> Compressed<S> {
         let pool = Pool::new(PAGE, memory.bytes(), codec);
-        Compressed { below, pool, _memory: memory }
+        Compressed { below: Caught(below), pool, _memory: memory }
     }
 
     /// What the pool did so far, and holds.
@@ -64,7 +65,7 @@ impl<S: Store> Compressed<S> {
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.below
+        &self.below.0
     }
 
     fn write(&self, number: u64, bytes: &[u8]) -> io::Result<()> {

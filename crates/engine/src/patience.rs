@@ -1,0 +1,11 @@
+//! What somebody who needs a page waits for.
+
+/// What is waited for when a page is in somebody else's hands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Patience {
+    /// Whoever holds it in a way that excludes this use, too, for as long as that likes.
+    ForHolders,
+    /// What ends by itself only, as transfers and pins do: the caller has others to serve, or holds what
+    /// they may wait for while they hold the page.
+    ForMotion,
+}
