@@ -45,6 +45,7 @@ mod patience;
 mod plain;
 pub mod port;
 mod privilege;
+mod reach;
 pub mod recorder;
 mod registry;
 mod retire;

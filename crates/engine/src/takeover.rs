@@ -49,7 +49,7 @@ impl Manager {
     ) {
         let Some(standby) = self.standby.get() else { return };
         let frames = self.engine.lock().brain.frames();
-        standby.watch(frames, &stop, |sign| {
+        standby.watch(frames, &self.selection, &stop, |sign| {
             if sign == Sign::Loop {
                 looped();
             }

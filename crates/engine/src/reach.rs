@@ -1,0 +1,76 @@
+//! How much of files programs have in hand: what a loop of theirs may go through.
+
+use crate::selection::Selection;
+use pagekeeper_sys::process;
+use std::collections::HashMap;
+use std::os::unix::fs::MetadataExt;
+
+/// Bytes of the selected files that these processes have mapped or open. What they open and close on
+/// their way is not in it.
+pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Selection) -> u64 {
+    let is_file = |path: &str| path.starts_with('/') && !path.starts_with("/memfd:");
+    let mut mapped = HashMap::<u64, u64>::new();
+    let mut open = HashMap::new();
+    for pid in processes {
+        let _ = process::for_each_mapping(pid, |mapping| {
+            let path = String::from_utf8_lossy(mapping.path);
+            if mapping.inode != 0 && is_file(&path) && selection.matches(&path) {
+                let end = mapping.offset + (mapping.end - mapping.start);
+                let reach = mapped.entry(mapping.inode).or_default();
+                *reach = end.max(*reach);
+            }
+            true
+        });
+        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
+        for descriptor in descriptors.flatten().map(|entry| entry.path()) {
+            let Ok(target) = std::fs::read_link(&descriptor) else { continue };
+            let path = target.to_string_lossy();
+            if is_file(&path)
+                && selection.matches(&path)
+                && let Ok(file) = std::fs::metadata(&descriptor)
+                && file.is_file()
+            {
+                open.insert(file.ino(), file.len());
+            }
+        }
+    }
+    // A file may be mapped far beyond its end.
+    mapped.retain(|inode, _| !open.contains_key(inode));
+    mapped.values().chain(open.values()).fold(0, |sum, bytes| bytes.saturating_add(sum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagekeeper_sys::shared::ReadOnlyMap;
+    use std::fs::File;
+
+    #[test]
+    fn what_is_mapped_or_open_counts_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let make = |name: &str, bytes: u64| {
+            let file = File::options()
+                .read(true)
+                .write(true)
+                .create(true)
+                .truncate(true)
+                .open(directory.path().join(name))
+                .unwrap();
+            file.set_len(bytes).unwrap();
+            file
+        };
+        let pattern = format!("{}/*.data", directory.path().canonicalize().unwrap().display());
+        let selection = Selection::new(&[pattern], 0).unwrap();
+        let reach = || reach_bytes([std::process::id()].into_iter(), &selection);
+        assert_eq!(reach(), 0);
+        let (first, other) = (make("first.data", 10_000), make("other.text", 1 << 20));
+        assert_eq!(reach(), 10_000);
+        let again = first.try_clone().unwrap();
+        let map = ReadOnlyMap::new(&first, 0, 1 << 20).unwrap();
+        assert_eq!(reach(), 10_000, "its descriptor says how long it is");
+        drop((first, again, other));
+        assert_eq!(reach(), 1 << 20, "what is mapped says it");
+        drop(map);
+        assert_eq!(reach(), 0);
+    }
+}
