@@ -10,7 +10,8 @@
  * RESULTS. A function returns 0, or what it counted, or a negative error number of <errno.h>:
  * -ENOENT and so on. pk_last_error() has the words: which call, what is wrong, what to do. Besides
  * the errors that stand at each function, all return -EINVAL for an argument that is null or makes
- * no sense, -EOWNERDEAD in a forked child of the process that made the cache (except for closing),
+ * no sense, -EOWNERDEAD in a forked child of the process that made the cache (except for closing;
+ * those that return pointers return null, as for every error),
  * and -ENOTRECOVERABLE if the library itself is at fault (pk_last_error() says how to report it;
  * flush what you can, and end).
  *
@@ -855,7 +856,7 @@ int pk_segment_pin(const struct pk_segment *segment,
 
 /**
  * The first of the pinned bytes, for reading; valid until pk_unpin(). They do not change under
- * PK_PIN_SHARED. Null if pin is null.
+ * PK_PIN_SHARED. Null if pin is null, or in a forked child, which has none of the pinned memory.
  *
  * Threads: any.
  */
@@ -863,7 +864,7 @@ const void *pk_pin_data(const struct pk_pin *pin);
 
 /**
  * The first of the pinned bytes, for writing; valid until pk_unpin(). Null if pin is null or not
- * PK_PIN_EXCLUSIVE.
+ * PK_PIN_EXCLUSIVE, or in a forked child.
  *
  * Threads: any; those that use the bytes agree among themselves.
  */
@@ -881,7 +882,8 @@ int pk_unpin(struct pk_pin *pin);
 /**
  * Binds a range into the address space. Its pages are brought in when they are touched, as the
  * cache's pk_fault_path says; a page that cannot be brought in, or lies behind the end of the
- * segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have the region (SIGSEGV there).
+ * segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have
+ * the region (SIGSEGV there).
  *
  * offset: a multiple of pk_cache_page_bytes(). The range has at least a byte and lies within the segment's
  * pages, the last of which may reach behind its end. protection: a pk_protection. region: where
@@ -901,8 +903,8 @@ int pk_segment_map(const struct pk_segment *segment,
                    struct pk_region **region);
 
 /**
- * A region's first byte, valid until pk_region_unmap(); null if region is null. What the
- * protection does not allow must not be tried.
+ * A region's first byte, valid until pk_region_unmap(); null if region is null, or in a forked child,
+ * which does not have the region. What the protection does not allow must not be tried.
  *
  * Threads: any.
  */
@@ -919,7 +921,7 @@ int64_t pk_region_len(const struct pk_region *region);
  * Unbinds a region; null is no region, and fine. What was stored in it is in the segment (but for
  * PK_MAP_COPY_ON_WRITE); pointers into it are no longer valid.
  *
- * Returns 0.
+ * Returns 0. In a forked child it frees the child's copy; the parent's region stays.
  *
  * Threads: the region is not used any more, nor its bytes.
  */

@@ -4,7 +4,6 @@ use crate::error::{Error, count, status};
 use crate::raw::{self, Context};
 use pagekeeper::library::{Cache, FaultPath, PolicySpec, SamplingShare, Translation};
 use std::ffi::{c_char, c_int, c_void};
-use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -112,11 +111,7 @@ impl pk_cache {
     /// The cache, in the process that made it.
     pub(crate) fn here(cache: Option<&pk_cache>) -> Result<&Cache, Error> {
         let cache = &given(cache, "cache")?.0;
-        if !cache.is_here() {
-            let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-            return Err(Error::at("a forked child", &error));
-        }
-        Ok(cache)
+        if cache.is_here() { Ok(cache) } else { Err(Error::forked()) }
     }
 }
 

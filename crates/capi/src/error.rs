@@ -26,6 +26,11 @@ impl Error {
         Error { errno, message: message.into(), complete: true }
     }
 
+    /// What is asked for is another process's, which this one was forked from.
+    pub(crate) fn forked() -> Error {
+        Error::at("a forked child", &io::Error::from_raw_os_error(libc::EOWNERDEAD))
+    }
+
     /// An error of the library, where it happened.
     pub(crate) fn at(place: impl Display, error: &io::Error) -> Error {
         Error { message: format!("{place}: {error}"), complete: false, ..Error::from(error) }

@@ -9,7 +9,6 @@ use pagekeeper::library::{
     Codec, Compressed, Discardable, FileStore, Logged, Mirrored, Side, Store,
 };
 use std::ffi::{c_char, c_int, c_void};
-use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,11 +59,7 @@ impl pk_layer {
     /// The layer, in the process that made it.
     fn here(layer: Option<&pk_layer>) -> Result<&pk_layer, Error> {
         let layer = given(layer, "layer")?;
-        if layer.pid == std::process::id() {
-            return Ok(layer);
-        }
-        let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-        Err(Error::at("a forked child", &error))
+        if layer.pid == std::process::id() { Ok(layer) } else { Err(Error::forked()) }
     }
 
     /// Lays something upon layers that have nothing upon them yet; if that fails, they still have

@@ -84,13 +84,9 @@ fn the(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
 }
 
 /// The segment, in the process that opened it.
-fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
+pub(crate) fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
     let segment = the(segment)?;
-    if segment.is_here() {
-        return Ok(segment);
-    }
-    let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-    Err(Error::at("a forked child", &error))
+    if segment.is_here() { Ok(segment) } else { Err(Error::forked()) }
 }
 
 /// Opens a file as a segment. One file is one segment of a cache, however often it is opened.
@@ -255,7 +251,7 @@ pub extern "C" fn pk_segment_len(segment: Option<&pk_segment>) -> i64 {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_segment_writable(segment: Option<&pk_segment>) -> c_int {
-    i32::from(match the(segment) {
+    i32::from(match here(segment) {
         Ok(segment) => segment.writable(),
         Err(error) => return status("pk_segment_writable", || Err(error)),
     })

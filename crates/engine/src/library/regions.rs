@@ -124,6 +124,11 @@ impl Segment {
 }
 
 impl Region {
+    /// Whether this is the process that bound it, and no forked child, which does not have it.
+    pub fn is_here(&self) -> bool {
+        self.inner.backing.frames.is_here()
+    }
+
     /// Its first byte. Reading or writing through the pointer is up to the caller: see
     /// [`as_slice`](Self::as_slice).
     pub fn as_ptr(&self) -> *const u8 {
