@@ -843,8 +843,9 @@ int pk_layer_close(struct pk_layer *layer);
  *
  * mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
  *
- * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; for
- * PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, and -ENOSPC; the store's.
+ * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; -EOPNOTSUPP: it is
+ * several pages of a cache with PK_TRANSLATION_TABLE; for PK_PIN_EXCLUSIVE -EBADF: the segment is open
+ * for reading, -ENOSPC, and -ENOMEM, as pk_segment_write_at(); the store's.
  *
  * Threads: any.
  */
@@ -938,7 +939,8 @@ int pk_region_unmap(struct pk_region *region);
  * pk_segment_close().
  *
  * Errors: those of open(2); -EBUSY: somebody else writes to the file, or reads it and this would
- * write; -EINVAL: no regular file.
+ * write, or this cache has it open for reading alone and this would write, or PK_OPEN_TRUNCATE would cut
+ * a page that is pinned; -EINVAL: no regular file.
  *
  * Threads: any. POSIX record locks of the process on the file are lost when the segment closes
  * (fcntl(2)): use open-file-description locks.
@@ -1047,7 +1049,8 @@ int64_t pk_segment_read_at(const struct pk_segment *segment,
  * rest to learn why).
  *
  * Errors: -EBADF: the segment is open for reading; -ENOSPC and others of the store, for the first
- * page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length.
+ * page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length; -ENOMEM: as many
+ * pages as may wait for a commit do (pk_segment_set_write_back()).
  *
  * Threads: any.
  */
@@ -1094,7 +1097,7 @@ int pk_segment_write_back(const struct pk_segment *segment, uint64_t offset, uin
  * PK_WRITE_BACK_ON_COMMIT nothing is written but by pk_segment_flush(), pk_segment_write_back() and
  * pk_cache_flush(): a commit is a flush, and pk_segment_discard() takes back what was written since
  * the last. Pages that wait for it stay in memory; once half of the budget's pages wait, writes
- * fail.
+ * fail (-ENOMEM) until some are committed or taken back.
  *
  * mode: a pk_write_back_mode.
  *
@@ -1130,7 +1133,7 @@ int64_t pk_segment_prefetch(const struct pk_segment *segment, uint64_t offset, u
  * Says how a range will be used, as posix_fadvise(2). len: may be PK_TO_END. advice: a pk_advice.
  *
  * Errors: of PK_DISCARDABLE and PK_NEEDED the store's (-EOPNOTSUPP: it can make nothing anew), and
- * -EBADF: the segment is open for reading.
+ * -EBADF: the segment is open for reading; of PK_NEEDED -ENOMEM, as pk_segment_write_at().
  *
  * Threads: any.
  */
