@@ -54,6 +54,11 @@
 #define PK_PAGE_BYTES 4096
 
 /**
+ * Fewest pages that a budget has room for, whatever their size.
+ */
+#define PK_BUDGET_PAGES_MIN 8
+
+/**
  * As a length: up to the end of the segment.
  */
 #define PK_TO_END UINT64_MAX
@@ -125,12 +130,13 @@ typedef struct pk_cache_options {
    */
   size_t struct_bytes;
   /**
-   * All that the cache may use: frames, state of pages, buffers.
+   * All that the cache may use: frames, state of pages, buffers. PK_BUDGET_PAGES_MIN pages at least:
+   * 32 KiB of the usual ones.
    */
   uint64_t budget_bytes;
   /**
    * Bytes in a page: what is fetched, written back, evicted and pinned as one. A power of two
-   * from 4096 to 2 MiB, of which eight fit into the budget. Large pages cost less to find, to fault
+   * from 4096 to 2 MiB. Large pages cost less to find, to fault
    * in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
    */
   uint64_t page_bytes;
@@ -554,14 +560,15 @@ extern "C" {
  * options: with struct_bytes and budget_bytes at least. cache: where its handle is put; null if
  * the call fails. Close it with pk_cache_close().
  *
- * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; -E2BIG: the program
- * was built for a later version of the library and uses what this one lacks; those of
+ * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
+ * none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
  * memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
  * userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
  *
  * Threads: any.
  */
-int pk_cache_create(const struct pk_cache_options *options, struct pk_cache **cache);
+int pk_cache_create(const struct pk_cache_options *options,
+                    struct pk_cache **cache);
 
 /**
  * Closes a handle of a cache; null is no handle, and fine. With the last of its handles, segments,
@@ -589,11 +596,15 @@ int64_t pk_cache_page_bytes(const struct pk_cache *cache);
 
 /**
  * Changes the budget. Pages beyond it leave before this returns, as far as they can: what is
- * pinned, or cannot be written back, stays until it can. on_budget_change is called.
+ * pinned, or cannot be written back, stays until it can. Less than PK_BUDGET_PAGES_MIN pages is that
+ * many, and pk_cache_budget() says so. on_budget_change is called, with what the budget is then.
+ *
+ * Errors: -EINVAL: it is 0.
  *
  * Threads: any.
  */
-int pk_cache_set_budget(const struct pk_cache *cache, uint64_t budget_bytes);
+int pk_cache_set_budget(const struct pk_cache *cache,
+                        uint64_t budget_bytes);
 
 /**
  * The policy that decides now, as it was asked for.

@@ -31,6 +31,11 @@ impl Error {
         Error::at("a forked child", &io::Error::from_raw_os_error(libc::EOWNERDEAD))
     }
 
+    /// An error of the library that has no number, but words enough of its own.
+    pub(crate) fn in_words(error: &io::Error) -> Error {
+        Error { complete: true, ..Error::from(error) }
+    }
+
     /// An error of the library, where it happened.
     pub(crate) fn at(place: impl Display, error: &io::Error) -> Error {
         Error { message: format!("{place}: {error}"), complete: false, ..Error::from(error) }

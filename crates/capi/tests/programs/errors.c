@@ -85,6 +85,21 @@ static void options(void)
     options.budget_bytes = 0;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "budget_bytes"));
+    /* So small a budget was eight frames of 4096 bytes, and of larger pages the size's mistake. */
+    options.budget_bytes = PK_BUDGET_PAGES_MIN * PAGE - 1;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "budget_bytes is 32767; it has room for PK_BUDGET_PAGES_MIN pages"));
+    options.page_bytes = 65536;
+    options.budget_bytes = PK_BUDGET_PAGES_MIN * 65536 - 1;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "524288 bytes"));
+    options.budget_bytes++;
+    DONE(pk_cache_create(&options, &cache));
+    DONE(pk_cache_set_budget(cache, 1));
+    CHECK(pk_cache_budget(cache) == 524288);
+    DONE(pk_cache_set_budget(cache, 1 << 20));
+    CHECK(pk_cache_budget(cache) == 1 << 20);
+    DONE(pk_cache_close(cache));
     options = tiny_options(NULL);
     options.fault_path = 3;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
