@@ -1,6 +1,6 @@
 //! Regions: ranges of segments bound into the address space.
 
-use crate::library::segment::{Inner, Segment};
+use crate::library::segment::{End, Inner, Segment};
 use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::spaces;
 use pagekeeper_sys::Errno;
@@ -41,6 +41,8 @@ pub struct Region {
     inner: Arc<Inner>,
     area: Option<Arc<Area>>,
     len: usize,
+    /// Behind `inner`, which goes first: with the last region a segment without handles is closed.
+    _end: End,
 }
 
 /// Bounds of every region that there ever was: what lies outside is not managed.
@@ -117,7 +119,8 @@ impl Segment {
         shared.engine.add_region(HERE, start..start + len as u64, region);
         // From here on dropping it undoes all of it.
         let bytes = (range.end - range.start) as usize;
-        let region = Region { inner: inner.clone(), area: Some(area.clone()), len: bytes };
+        let (inner, _end) = (inner.clone(), End::of(inner));
+        let region = Region { inner, area: Some(area.clone()), len: bytes, _end };
         area.open()?;
         Ok(region)
     }
