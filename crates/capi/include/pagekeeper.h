@@ -748,13 +748,18 @@ int pk_layer_compressed(const struct pk_layer *below,
  * Two stores that hold the same: what is written goes to both, and what one cannot give comes from
  * the other. One that misses a write is stale, and not read any more.
  *
+ * Either may be compressed, or have discardable pages, which a mirror then has, too. One that was stale
+ * keeps all pages, until pk_segment_advise() says again which it need not.
+ *
  * first, second: layers with nothing upon them, of the same length.
  *
  * Errors: -EINVAL: their lengths differ; -EBUSY: something is upon one already.
  *
  * Threads: any.
  */
-int pk_layer_mirrored(const struct pk_layer *first, const struct pk_layer *second, Place layer);
+int pk_layer_mirrored(const struct pk_layer *first,
+                      const struct pk_layer *second,
+                      Place layer);
 
 /**
  * Whether a side of a mirror lacks something that was written: 1, or 0.
@@ -780,6 +785,10 @@ int pk_layer_resync(const struct pk_layer *layer, pk_side which);
  * A write-ahead log before a store: all that one pk_segment_flush() writes is in the store, or
  * nothing of it is, whatever happens to the machine. What the log holds of complete flushes goes
  * in place first, before this returns.
+ *
+ * What is below may be compressed, and gets the pages that leave memory clean. It is not told of
+ * discardable pages (-EOPNOTSUPP), for it would forget them at once, and not with a flush: lay
+ * pk_layer_discardable() upon the log.
  *
  * below, log: layers with nothing upon them; the log may be empty. checkpoint_bytes: pages go in
  * place when the log is longer than that.
