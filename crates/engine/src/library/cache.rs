@@ -264,7 +264,9 @@ impl Builder {
         }
         if let (FaultPath::Thread, Some(stop)) = (path, stop_faults) {
             let (shared, workers) = (shared.clone(), workers.clone());
-            owner.spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &stop))?;
+            let awaited = faults::Awaited::new(&shared, &stop)?;
+            owner
+                .spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &awaited))?;
         }
         if let Some(period) = self.write_back_period {
             let shared = shared.clone();

@@ -182,21 +182,36 @@ impl Engine<LibraryPort> {
     }
 }
 
-/// Reads and serves faults until the descriptor in `stop` is written to.
-pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, stop: &EventFd) {
-    const STOP: u64 = 1;
-    const MARKED: u64 = 2;
-    let Some(userfault) = shared.engine.port().userfault() else { return };
-    let (Ok(epoll), Ok(marked)) = (Epoll::new(), EventFd::new()) else { return };
-    let marked = Arc::new(marked);
-    let added = epoll
-        .add(userfault, 0, Interest::READ)
-        .and(epoll.add(stop, STOP, Interest::READ))
-        .and(epoll.add(&*marked, MARKED, Interest::READ));
-    if added.is_err() {
-        return;
+const STOP: u64 = 1;
+const MARKED: u64 = 2;
+
+/// What a fault thread waits for.
+pub(crate) struct Awaited {
+    epoll: Epoll,
+    marked: Arc<EventFd>,
+}
+
+impl Awaited {
+    /// Faults, and that the descriptor in `stop` is written to. Made before the thread is, by who makes
+    /// the cache: without it nobody would serve faults, and who touched a region would wait for ever.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn new(shared: &Shared, stop: &EventFd) -> Result<Awaited, Errno> {
+        let port = shared.engine.port();
+        let (epoll, marked) = (Epoll::new()?, Arc::new(EventFd::new()?));
+        epoll.add(port.userfault().ok_or(Errno::OPNOTSUPP)?, 0, Interest::READ)?;
+        epoll.add(stop, STOP, Interest::READ)?;
+        epoll.add(&*marked, MARKED, Interest::READ)?;
+        port.tell_of_marks(marked.clone());
+        Ok(Awaited { epoll, marked })
     }
-    shared.engine.port().tell_of_marks(marked.clone());
+}
+
+/// Reads and serves faults until it is to stop.
+pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, awaited: &Awaited) {
+    let Some(userfault) = shared.engine.port().userfault() else { return };
+    let Awaited { epoll, marked } = awaited;
     let (mut ready, mut events) = (Vec::new(), Vec::new());
     loop {
         ready.clear();
