@@ -10,7 +10,8 @@
  * RESULTS. A function returns 0, or what it counted, or a negative error number of <errno.h>:
  * -ENOENT and so on. pk_last_error() has the words: which call, what is wrong, what to do. Besides
  * the errors that stand at each function, all return -EINVAL for an argument that is null or makes
- * no sense, -EOWNERDEAD in a forked child of the process that made the cache (except for closing),
+ * no sense, -EOWNERDEAD in a forked child of the process that made the cache (except for closing;
+ * those that return pointers return null, as for every error),
  * and -ENOTRECOVERABLE if the library itself is at fault (pk_last_error() says how to report it;
  * flush what you can, and end).
  *
@@ -51,6 +52,11 @@
  * Bytes in a page, unless pk_cache_options.page_bytes says otherwise.
  */
 #define PK_PAGE_BYTES 4096
+
+/**
+ * Fewest pages that a budget has room for, whatever their size.
+ */
+#define PK_BUDGET_PAGES_MIN 8
 
 /**
  * As a length: up to the end of the segment.
@@ -124,12 +130,13 @@ typedef struct pk_cache_options {
    */
   size_t struct_bytes;
   /**
-   * All that the cache may use: frames, state of pages, buffers.
+   * All that the cache may use: frames, state of pages, buffers. PK_BUDGET_PAGES_MIN pages at least:
+   * 32 KiB of the usual ones.
    */
   uint64_t budget_bytes;
   /**
    * Bytes in a page: what is fetched, written back, evicted and pinned as one. A power of two
-   * from 4096 to 2 MiB, of which eight fit into the budget. Large pages cost less to find, to fault
+   * from 4096 to 2 MiB. Large pages cost less to find, to fault
    * in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
    */
   uint64_t page_bytes;
@@ -553,14 +560,15 @@ extern "C" {
  * options: with struct_bytes and budget_bytes at least. cache: where its handle is put; null if
  * the call fails. Close it with pk_cache_close().
  *
- * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; -E2BIG: the program
- * was built for a later version of the library and uses what this one lacks; those of
+ * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
+ * none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
  * memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
  * userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
  *
  * Threads: any.
  */
-int pk_cache_create(const struct pk_cache_options *options, struct pk_cache **cache);
+int pk_cache_create(const struct pk_cache_options *options,
+                    struct pk_cache **cache);
 
 /**
  * Closes a handle of a cache; null is no handle, and fine. With the last of its handles, segments,
@@ -588,11 +596,15 @@ int64_t pk_cache_page_bytes(const struct pk_cache *cache);
 
 /**
  * Changes the budget. Pages beyond it leave before this returns, as far as they can: what is
- * pinned, or cannot be written back, stays until it can. on_budget_change is called.
+ * pinned, or cannot be written back, stays until it can. Less than PK_BUDGET_PAGES_MIN pages is that
+ * many, and pk_cache_budget() says so. on_budget_change is called, with what the budget is then.
+ *
+ * Errors: -EINVAL: it is 0.
  *
  * Threads: any.
  */
-int pk_cache_set_budget(const struct pk_cache *cache, uint64_t budget_bytes);
+int pk_cache_set_budget(const struct pk_cache *cache,
+                        uint64_t budget_bytes);
 
 /**
  * The policy that decides now, as it was asked for.
@@ -736,13 +748,18 @@ int pk_layer_compressed(const struct pk_layer *below,
  * Two stores that hold the same: what is written goes to both, and what one cannot give comes from
  * the other. One that misses a write is stale, and not read any more.
  *
+ * Either may be compressed, or have discardable pages, which a mirror then has, too. One that was stale
+ * keeps all pages, until pk_segment_advise() says again which it need not.
+ *
  * first, second: layers with nothing upon them, of the same length.
  *
  * Errors: -EINVAL: their lengths differ; -EBUSY: something is upon one already.
  *
  * Threads: any.
  */
-int pk_layer_mirrored(const struct pk_layer *first, const struct pk_layer *second, Place layer);
+int pk_layer_mirrored(const struct pk_layer *first,
+                      const struct pk_layer *second,
+                      Place layer);
 
 /**
  * Whether a side of a mirror lacks something that was written: 1, or 0.
@@ -768,6 +785,10 @@ int pk_layer_resync(const struct pk_layer *layer, pk_side which);
  * A write-ahead log before a store: all that one pk_segment_flush() writes is in the store, or
  * nothing of it is, whatever happens to the machine. What the log holds of complete flushes goes
  * in place first, before this returns.
+ *
+ * What is below may be compressed, and gets the pages that leave memory clean. It is not told of
+ * discardable pages (-EOPNOTSUPP), for it would forget them at once, and not with a flush: lay
+ * pk_layer_discardable() upon the log.
  *
  * below, log: layers with nothing upon them; the log may be empty. checkpoint_bytes: pages go in
  * place when the log is longer than that.
@@ -842,8 +863,9 @@ int pk_layer_close(struct pk_layer *layer);
  *
  * mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
  *
- * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; for
- * PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, and -ENOSPC; the store's.
+ * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; -EOPNOTSUPP: it is
+ * several pages of a cache with PK_TRANSLATION_TABLE; for PK_PIN_EXCLUSIVE -EBADF: the segment is open
+ * for reading, -ENOSPC, and -ENOMEM, as pk_segment_write_at(); the store's.
  *
  * Threads: any.
  */
@@ -855,7 +877,7 @@ int pk_segment_pin(const struct pk_segment *segment,
 
 /**
  * The first of the pinned bytes, for reading; valid until pk_unpin(). They do not change under
- * PK_PIN_SHARED. Null if pin is null.
+ * PK_PIN_SHARED. Null if pin is null, or in a forked child, which has none of the pinned memory.
  *
  * Threads: any.
  */
@@ -863,7 +885,7 @@ const void *pk_pin_data(const struct pk_pin *pin);
 
 /**
  * The first of the pinned bytes, for writing; valid until pk_unpin(). Null if pin is null or not
- * PK_PIN_EXCLUSIVE.
+ * PK_PIN_EXCLUSIVE, or in a forked child.
  *
  * Threads: any; those that use the bytes agree among themselves.
  */
@@ -881,7 +903,8 @@ int pk_unpin(struct pk_pin *pin);
 /**
  * Binds a range into the address space. Its pages are brought in when they are touched, as the
  * cache's pk_fault_path says; a page that cannot be brought in, or lies behind the end of the
- * segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have the region (SIGSEGV there).
+ * segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have
+ * the region (SIGSEGV there).
  *
  * offset: a multiple of pk_cache_page_bytes(). The range has at least a byte and lies within the segment's
  * pages, the last of which may reach behind its end. protection: a pk_protection. region: where
@@ -901,8 +924,8 @@ int pk_segment_map(const struct pk_segment *segment,
                    struct pk_region **region);
 
 /**
- * A region's first byte, valid until pk_region_unmap(); null if region is null. What the
- * protection does not allow must not be tried.
+ * A region's first byte, valid until pk_region_unmap(); null if region is null, or in a forked child,
+ * which does not have the region. What the protection does not allow must not be tried.
  *
  * Threads: any.
  */
@@ -919,7 +942,7 @@ int64_t pk_region_len(const struct pk_region *region);
  * Unbinds a region; null is no region, and fine. What was stored in it is in the segment (but for
  * PK_MAP_COPY_ON_WRITE); pointers into it are no longer valid.
  *
- * Returns 0.
+ * Returns 0. In a forked child it frees the child's copy; the parent's region stays.
  *
  * Threads: the region is not used any more, nor its bytes.
  */
@@ -936,7 +959,8 @@ int pk_region_unmap(struct pk_region *region);
  * pk_segment_close().
  *
  * Errors: those of open(2); -EBUSY: somebody else writes to the file, or reads it and this would
- * write; -EINVAL: no regular file.
+ * write, or this cache has it open for reading alone and this would write, or PK_OPEN_TRUNCATE would cut
+ * a page that is pinned; -EINVAL: no regular file.
  *
  * Threads: any. POSIX record locks of the process on the file are lost when the segment closes
  * (fcntl(2)): use open-file-description locks.
@@ -1045,7 +1069,8 @@ int64_t pk_segment_read_at(const struct pk_segment *segment,
  * rest to learn why).
  *
  * Errors: -EBADF: the segment is open for reading; -ENOSPC and others of the store, for the first
- * page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length.
+ * page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length; -ENOMEM: as many
+ * pages as may wait for a commit do (pk_segment_set_write_back()).
  *
  * Threads: any.
  */
@@ -1092,7 +1117,7 @@ int pk_segment_write_back(const struct pk_segment *segment, uint64_t offset, uin
  * PK_WRITE_BACK_ON_COMMIT nothing is written but by pk_segment_flush(), pk_segment_write_back() and
  * pk_cache_flush(): a commit is a flush, and pk_segment_discard() takes back what was written since
  * the last. Pages that wait for it stay in memory; once half of the budget's pages wait, writes
- * fail.
+ * fail (-ENOMEM) until some are committed or taken back.
  *
  * mode: a pk_write_back_mode.
  *
@@ -1128,7 +1153,7 @@ int64_t pk_segment_prefetch(const struct pk_segment *segment, uint64_t offset, u
  * Says how a range will be used, as posix_fadvise(2). len: may be PK_TO_END. advice: a pk_advice.
  *
  * Errors: of PK_DISCARDABLE and PK_NEEDED the store's (-EOPNOTSUPP: it can make nothing anew), and
- * -EBADF: the segment is open for reading.
+ * -EBADF: the segment is open for reading; of PK_NEEDED -ENOMEM, as pk_segment_write_at().
  *
  * Threads: any.
  */

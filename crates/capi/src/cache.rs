@@ -2,14 +2,22 @@
 
 use crate::error::{Error, count, status};
 use crate::raw::{self, Context};
-use pagekeeper::library::{Cache, FaultPath, PolicySpec, SamplingShare, Translation};
+use pagekeeper::library::{
+    BUDGET_PAGES_MIN, Cache, FaultPath, PolicySpec, SamplingShare, Translation,
+};
 use std::ffi::{c_char, c_int, c_void};
-use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
 /// Bytes in a page, unless pk_cache_options.page_bytes says otherwise.
 pub const PK_PAGE_BYTES: u64 = 4096;
+
+/// Most bytes in a page.
+const PAGE_BYTES_MAX: u64 = 2 << 20;
+
+/// Fewest pages that a budget has room for, whatever their size.
+pub const PK_BUDGET_PAGES_MIN: u64 = 8;
+const _: () = assert!(PK_BUDGET_PAGES_MIN == BUDGET_PAGES_MIN);
 
 /// As a length: up to the end of the segment.
 pub const PK_TO_END: u64 = u64::MAX;
@@ -58,10 +66,11 @@ pub const PK_NO_SAMPLING: u64 = u64::MAX;
 pub struct pk_cache_options {
     /// sizeof(pk_cache_options).
     pub struct_bytes: usize,
-    /// All that the cache may use: frames, state of pages, buffers.
+    /// All that the cache may use: frames, state of pages, buffers. PK_BUDGET_PAGES_MIN pages at least:
+    /// 32 KiB of the usual ones.
     pub budget_bytes: u64,
     /// Bytes in a page: what is fetched, written back, evicted and pinned as one. A power of two
-    /// from 4096 to 2 MiB, of which eight fit into the budget. Large pages cost less to find, to fault
+    /// from 4096 to 2 MiB. Large pages cost less to find, to fault
     /// in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
     pub page_bytes: u64,
     /// Which page leaves when room is needed: "mru", "lirs:hot=0.9", or the path of a program that
@@ -112,11 +121,7 @@ impl pk_cache {
     /// The cache, in the process that made it.
     pub(crate) fn here(cache: Option<&pk_cache>) -> Result<&Cache, Error> {
         let cache = &given(cache, "cache")?.0;
-        if !cache.is_here() {
-            let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-            return Err(Error::at("a forked child", &error));
-        }
-        Ok(cache)
+        if cache.is_here() { Ok(cache) } else { Err(Error::forked()) }
     }
 }
 
@@ -132,13 +137,28 @@ fn share(percent: u64) -> Result<SamplingShare, Error> {
     })
 }
 
+/// Whether there can be pages of this size, and enough of them.
+fn check_sizes(budget_bytes: u64, page_bytes: u64) -> Result<(), Error> {
+    if !page_bytes.is_power_of_two() || !(PK_PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes) {
+        let message = format!("page_bytes is {page_bytes}; a power of two from 4096 to 2 MiB");
+        return Err(Error::argument(message));
+    }
+    let least = PK_BUDGET_PAGES_MIN * page_bytes;
+    if budget_bytes < least {
+        return Err(Error::argument(format!(
+            "budget_bytes is {budget_bytes}; it has room for PK_BUDGET_PAGES_MIN pages, {least} bytes"
+        )));
+    }
+    Ok(())
+}
+
 /// Makes a cache.
 ///
 /// options: with struct_bytes and budget_bytes at least. cache: where its handle is put; null if
 /// the call fails. Close it with pk_cache_close().
 ///
-/// Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; -E2BIG: the program
-/// was built for a later version of the library and uses what this one lacks; those of
+/// Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
+/// none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
 /// memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
 /// userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
 ///
@@ -151,9 +171,11 @@ pub extern "C" fn pk_cache_create(
     status("pk_cache_create", || {
         let cache = place(cache, "place for the cache")?;
         let options = raw::get(options)?;
-        if options.budget_bytes == 0 {
-            return Err(Error::argument("budget_bytes is 0; say how much memory it may use"));
-        }
+        let page_bytes = match options.page_bytes {
+            0 => PK_PAGE_BYTES,
+            bytes => bytes,
+        };
+        check_sizes(options.budget_bytes, page_bytes)?;
         let mut builder = Cache::builder(options.budget_bytes);
         if let Some(text) = raw::text("policy", options.policy)? {
             builder = builder.policy(policy(text)?);
@@ -185,9 +207,7 @@ pub extern "C" fn pk_cache_create(
                 Err(_) => return Err(Error::argument(format!("workers is {threads}"))),
             },
         };
-        if options.page_bytes != 0 {
-            builder = builder.page_bytes(options.page_bytes);
-        }
+        builder = builder.page_bytes(page_bytes);
         if options.read_ahead_pages_max != 0 {
             builder = builder.read_ahead_pages_max(options.read_ahead_pages_max);
         }
@@ -209,13 +229,8 @@ pub extern "C" fn pk_cache_create(
             builder = builder.on_budget_change(move |bytes| listener(context.pointer(), bytes));
         }
         let made = builder.build().map_err(|error| match error.raw_os_error() {
-            // All other arguments were looked at.
-            Some(libc::EINVAL) if options.page_bytes != 0 => Error::argument(format!(
-                "page_bytes is {}; a power of two from 4096 to 2 MiB, of which eight fit into the \
-                 budget",
-                options.page_bytes
-            )),
-            _ => Error::at("the cache", &error),
+            Some(_) => Error::at("the cache", &error),
+            None => Error::in_words(&error),
         })?;
         cache.write(Some(Box::new(pk_cache(made))));
         Ok(())
@@ -253,7 +268,10 @@ pub extern "C" fn pk_cache_page_bytes(cache: Option<&pk_cache>) -> i64 {
 }
 
 /// Changes the budget. Pages beyond it leave before this returns, as far as they can: what is
-/// pinned, or cannot be written back, stays until it can. on_budget_change is called.
+/// pinned, or cannot be written back, stays until it can. Less than PK_BUDGET_PAGES_MIN pages is that
+/// many, and pk_cache_budget() says so. on_budget_change is called, with what the budget is then.
+///
+/// Errors: -EINVAL: it is 0.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

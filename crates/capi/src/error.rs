@@ -26,6 +26,16 @@ impl Error {
         Error { errno, message: message.into(), complete: true }
     }
 
+    /// What is asked for is another process's, which this one was forked from.
+    pub(crate) fn forked() -> Error {
+        Error::at("a forked child", &io::Error::from_raw_os_error(libc::EOWNERDEAD))
+    }
+
+    /// An error of the library that has no number, but words enough of its own.
+    pub(crate) fn in_words(error: &io::Error) -> Error {
+        Error { complete: true, ..Error::from(error) }
+    }
+
     /// An error of the library, where it happened.
     pub(crate) fn at(place: impl Display, error: &io::Error) -> Error {
         Error { message: format!("{place}: {error}"), complete: false, ..Error::from(error) }
@@ -48,59 +58,172 @@ impl From<io::Error> for Error {
     }
 }
 
-/// What to do about an error of a function.
+const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRITE (one over a file's \
+                           layer: pk_layer_file() with writable 1)";
+const NO_FILE: &str = "the directory is not there, or not to be written to";
+const KEPT: &str = "what could not be written stays in memory, and the next flush tries again";
+/// Of calls that make pages dirty.
+const NO_MORE_DIRTY: &str = "where dirty pages wait for a commit (PK_WRITE_BACK_ON_COMMIT) they may be half of the budget's: \
+     pk_segment_flush() commits them, pk_segment_discard() takes them back; or raise the budget. \
+     Elsewhere the machine has no memory left";
+const REGULAR: &str = "only regular files can be segments";
+
+/// What to do about an error of a function. Where the library has several reasons for one number, all
+/// are named.
 fn remedy(function: &str, errno: c_int) -> Option<&'static str> {
-    Some(match (function, errno) {
-        (_, libc::EOWNERDEAD) => {
-            "the cache belongs to the process that this one was forked from; make one after fork"
+    of_function(function, errno).or_else(|| of_any(errno))
+}
+
+/// About an error that means the same of all functions, but for those that [`of_function`] knows.
+fn of_any(errno: c_int) -> Option<&'static str> {
+    Some(match errno {
+        libc::EOWNERDEAD => {
+            "it belongs to the process that this one was forked from; make one after fork"
         }
-        (_, libc::ENOSPC) => "there is no room for it in the store; make some and try again",
+        libc::ENOSPC | libc::EDQUOT => {
+            "there is no room for it in the store; make some and try again"
+        }
+        libc::EBADF => FOR_READING,
+        libc::EFBIG => {
+            "a segment has at most 128 TiB, and a file what its file system and the process's limit \
+             (RLIMIT_FSIZE) allow"
+        }
+        libc::EMFILE | libc::ENFILE => {
+            "no file descriptor is left; close some, or raise the limit (RLIMIT_NOFILE)"
+        }
+        _ => return None,
+    })
+}
+
+fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
+    Some(match (function, errno) {
         ("pk_cache_create", libc::EBUSY) => {
             "the process has another SIGBUS handler of Pagekeeper's; use PK_FAULT_THREAD"
         }
-        ("pk_cache_create", libc::EPERM | libc::ENOSYS | libc::EACCES) => {
+        ("pk_cache_create", libc::EPERM | libc::EACCES) => {
             "this user may not use userfaultfd here; `pagekeeper doctor` prints the command that \
              allows it; PK_FAULT_EXPLICIT needs nothing"
         }
-        ("pk_segment_open" | "pk_segment_open_fd", libc::EBUSY) => {
-            "another cache or `pagekeeper run` has the file; several may read a file, or one write"
+        ("pk_cache_create", libc::ENOSYS | libc::EINVAL) => {
+            "what regions need is not here: this kernel's userfaultfd lacks it (`pagekeeper doctor` \
+             says what), or it is PK_FAULT_INLINE on another processor than x86-64; \
+             PK_FAULT_EXPLICIT needs nothing"
         }
-        ("pk_segment_open", libc::ENOENT) => "PK_OPEN_CREATE makes the file",
-        ("pk_segment_open" | "pk_segment_open_fd", libc::EINVAL) => {
-            "only regular files can be segments"
+        ("pk_cache_create", libc::ENOMEM) => {
+            "no memory or address space is left; a cache takes a gigabyte of the latter (RLIMIT_AS)"
+        }
+        ("pk_cache_create", libc::EAGAIN) => {
+            "no thread can be started; PK_NO_WORKERS, PK_NEVER and PK_FAULT_EXPLICIT need none"
+        }
+        ("pk_cache_save_working_set", libc::ENOSPC | libc::EDQUOT) => {
+            "there is no room for the file; make some and try again"
+        }
+        ("pk_segment_open" | "pk_segment_open_fd", libc::EBUSY) => {
+            "another cache or `pagekeeper run` has the file, or this cache has it for reading: several \
+             may read a file, or one write; close the others, or open it for writing first \
+             (PK_OPEN_TRUNCATE: it may also have a page that is pinned)"
+        }
+        ("pk_segment_open", libc::ENOENT) => {
+            "PK_OPEN_CREATE makes the file, in a directory that is there"
+        }
+        ("pk_segment_open" | "pk_segment_open_fd" | "pk_layer_file", libc::EINVAL) => REGULAR,
+        ("pk_segment_open_fd" | "pk_layer_file", libc::EBADF) => "fd is not open",
+        ("pk_segment_open_fd" | "pk_layer_file", libc::EACCES | libc::EPERM) => {
+            "the file is opened anew, which this user may not: for writing, or at all"
+        }
+        ("pk_segment_scratch" | "pk_layer_scratch", libc::EINVAL) => {
+            "a segment has at most 128 TiB"
         }
         ("pk_segment_scratch", libc::EOPNOTSUPP | libc::EISDIR) => {
             "the scratch directory's file system has no files without names (O_TMPFILE); set \
              scratch_directory to one that has"
         }
-        ("pk_segment_scratch", libc::ENOENT | libc::ENOTDIR | libc::EACCES) => {
+        ("pk_segment_scratch", libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EROFS) => {
             "set scratch_directory to a directory that can be written"
         }
+        ("pk_layer_scratch", libc::EOPNOTSUPP | libc::EISDIR) => {
+            "the directory's file system has no files without names (O_TMPFILE); name one that has"
+        }
+        (
+            "pk_layer_scratch" | "pk_cache_save_working_set",
+            libc::ENOENT | libc::ENOTDIR | libc::EACCES | libc::EROFS,
+        ) => NO_FILE,
+        ("pk_segment_read_at", libc::EINVAL) => "an offset is less than 2^63",
+        ("pk_segment_write_at", libc::EINVAL) => {
+            "an offset is less than 2^63, and a store whose length is fixed ends where it does"
+        }
+        ("pk_segment_write_at" | "pk_segment_migrate" | "pk_segment_advise", libc::ENOMEM) => {
+            NO_MORE_DIRTY
+        }
+        ("pk_segment_set_len", libc::EBUSY) => {
+            "a page that would go, or be cut in two, is pinned; unpin it first"
+        }
+        ("pk_segment_set_len", libc::EINVAL) => "the store cannot change its length",
         ("pk_segment_map", libc::EOPNOTSUPP) => {
             "the cache has no fault path; create it with PK_FAULT_THREAD or PK_FAULT_INLINE (or, \
              before Linux 6.4, large pages cannot be copied on write; use pages of 4096 bytes)"
         }
         ("pk_segment_map", libc::EINVAL) => {
-            "the offset is a multiple of PK_PAGE_BYTES, and the range within the segment"
+            "the offset is a multiple of pk_cache_page_bytes(), and the range has at least a byte and \
+             lies within the segment's pages"
+        }
+        ("pk_segment_map", libc::EBADF) => {
+            "the segment is for reading: open it with PK_OPEN_WRITE, or map it with PK_MAP_READ or \
+             PK_MAP_COPY_ON_WRITE"
+        }
+        ("pk_segment_map", libc::ENOMEM) => {
+            "no address space is left, or there are too many mappings (vm.max_map_count)"
         }
         ("pk_segment_pin", libc::EINVAL) => {
             "the range has at least a byte, ends within the segment and crosses no multiple of 1 GiB"
         }
+        ("pk_segment_pin", libc::EBADF) => {
+            "the segment is for reading: open it with PK_OPEN_WRITE, or pin with PK_PIN_SHARED"
+        }
         ("pk_segment_pin", libc::ENOMEM) => {
-            "that is more than half of the budget; pin less at once or raise the budget"
+            "the range is more than half of the budget (pin less at once, or raise the budget), or, \
+             for PK_PIN_EXCLUSIVE under PK_WRITE_BACK_ON_COMMIT, half of the budget's pages wait for a \
+             commit (pk_segment_flush() it)"
+        }
+        ("pk_segment_pin", libc::EOPNOTSUPP) => {
+            "with PK_TRANSLATION_TABLE a pin is of one page; pin each alone"
+        }
+        ("pk_segment_migrate", libc::EBADF) => {
+            "one of the segments is for reading; open both with PK_OPEN_WRITE"
         }
         ("pk_segment_migrate", libc::EINVAL) => {
             "both ranges lie within their segments and apart, of pages of one size"
         }
-        ("pk_segment_set_len", libc::EBUSY) => "a page that would go is pinned; unpin it first",
         ("pk_segment_advise", libc::EOPNOTSUPP) => {
-            "the store can make nothing anew: it has no function `advise`"
+            "the store can make nothing anew: it takes pk_layer_discardable(), above a log if there is \
+             one, or a pk_store with a function `advise`"
         }
-        ("pk_segment_set_len", libc::EINVAL) => "the store cannot change its length",
-        (_, libc::EBADF) => "the segment was opened for reading; open it with PK_OPEN_WRITE",
-        (_, libc::EFBIG) => "a segment has at most 128 TiB",
-        ("pk_segment_flush" | "pk_segment_write_back" | "pk_cache_flush", _) => {
-            "what could not be written stays in memory, and the next flush tries again"
+        ("pk_segment_flush" | "pk_segment_write_back" | "pk_cache_flush", errno) => match errno {
+            // A handle for reading may flush: this is the store's.
+            libc::EBADF => {
+                "the store is for reading (a file's layer: pk_layer_file() with writable 0); what was \
+                 written stays in memory until pk_segment_discard()"
+            }
+            libc::ENOSPC | libc::EDQUOT => {
+                "there is no room for it in the store; it stays in memory, and the next flush tries \
+                 again"
+            }
+            libc::EOWNERDEAD => return None,
+            _ => KEPT,
+        },
+        ("pk_layer_compressed", libc::ENOMEM) => {
+            "at most half of the cache's budget can be set aside, for all layers together; ask for \
+             less or raise the budget"
+        }
+        ("pk_layer_mirrored", libc::EINVAL) => "give the shorter store the other's length first",
+        ("pk_layer_resync", libc::EINVAL) => {
+            "the other side is stale itself, or a store that has another length cannot change it"
+        }
+        ("pk_layer_logged", libc::EINVAL) => {
+            "the log is empty or was one of pk_layer_logged(), and can become longer"
+        }
+        ("pk_layer_logged", libc::EBADF) => {
+            "the store and its log are written to: pk_layer_file() with writable 1"
         }
         _ => return None,
     })
@@ -226,6 +349,38 @@ mod tests {
         assert_eq!(count("pk_c", || Ok(u64::MAX)), i64::MAX);
         assert!(last().starts_with("pk_b"), "success leaves it as it is");
         assert_eq!(std::thread::spawn(last).join().unwrap(), "", "each thread has its own");
+    }
+
+    /// Words for one function's error stood at others', where they were wrong: what to open a segment
+    /// with, at a descriptor that was not open, and at a flush, which needs no such thing.
+    #[test]
+    fn a_remedy_is_its_function_s_own() {
+        let told = |function, errno| remedy(function, errno).unwrap_or("nothing");
+        for (function, errno, words) in [
+            ("pk_layer_file", libc::EBADF, "fd is not open"),
+            ("pk_segment_discard", libc::EBADF, "PK_OPEN_WRITE"),
+            ("pk_segment_pin", libc::EBADF, "PK_PIN_SHARED"),
+            ("pk_segment_map", libc::EBADF, "PK_MAP_READ"),
+            ("pk_segment_migrate", libc::EBADF, "one of the segments"),
+            ("pk_segment_flush", libc::EBADF, "the store is for reading"),
+            ("pk_cache_flush", libc::EIO, "tries again"),
+            ("pk_cache_flush", libc::EDQUOT, "no room"),
+            ("pk_cache_flush", libc::EOWNERDEAD, "after fork"),
+            ("pk_cache_save_working_set", libc::ENOSPC, "room for the file"),
+            ("pk_segment_map", libc::EINVAL, "pk_cache_page_bytes()"),
+            ("pk_segment_open", libc::EMFILE, "RLIMIT_NOFILE"),
+            ("pk_segment_open", libc::EBUSY, "this cache has it for reading"),
+            ("pk_segment_set_len", libc::EBUSY, "cut in two"),
+            ("pk_segment_write_at", libc::EFBIG, "RLIMIT_FSIZE"),
+            ("pk_segment_write_at", libc::ENOMEM, "commit"),
+            ("pk_segment_pin", libc::ENOMEM, "more than half of the budget"),
+            ("pk_layer_compressed", libc::ENOMEM, "half of the cache's budget"),
+            ("pk_cache_create", libc::ENOMEM, "address space"),
+            ("pk_segment_len", libc::EIO, "nothing"),
+        ] {
+            let told = told(function, errno);
+            assert!(told.contains(words), "{function}, {errno}: {told}");
+        }
     }
 
     #[test]

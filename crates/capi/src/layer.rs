@@ -9,7 +9,6 @@ use pagekeeper::library::{
     Codec, Compressed, Discardable, FileStore, Logged, Mirrored, Side, Store,
 };
 use std::ffi::{c_char, c_int, c_void};
-use std::io;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -60,11 +59,7 @@ impl pk_layer {
     /// The layer, in the process that made it.
     fn here(layer: Option<&pk_layer>) -> Result<&pk_layer, Error> {
         let layer = given(layer, "layer")?;
-        if layer.pid == std::process::id() {
-            return Ok(layer);
-        }
-        let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-        Err(Error::at("a forked child", &error))
+        if layer.pid == std::process::id() { Ok(layer) } else { Err(Error::forked()) }
     }
 
     /// Lays something upon layers that have nothing upon them yet; if that fails, they still have
@@ -201,6 +196,9 @@ pub extern "C" fn pk_layer_compressed(
 /// Two stores that hold the same: what is written goes to both, and what one cannot give comes from
 /// the other. One that misses a write is stale, and not read any more.
 ///
+/// Either may be compressed, or have discardable pages, which a mirror then has, too. One that was stale
+/// keeps all pages, until pk_segment_advise() says again which it need not.
+///
 /// first, second: layers with nothing upon them, of the same length.
 ///
 /// Errors: -EINVAL: their lengths differ; -EBUSY: something is upon one already.
@@ -251,6 +249,10 @@ pub extern "C" fn pk_layer_resync(layer: Option<&pk_layer>, which: pk_side) -> c
 /// A write-ahead log before a store: all that one pk_segment_flush() writes is in the store, or
 /// nothing of it is, whatever happens to the machine. What the log holds of complete flushes goes
 /// in place first, before this returns.
+///
+/// What is below may be compressed, and gets the pages that leave memory clean. It is not told of
+/// discardable pages (-EOPNOTSUPP), for it would forget them at once, and not with a flush: lay
+/// pk_layer_discardable() upon the log.
 ///
 /// below, log: layers with nothing upon them; the log may be empty. checkpoint_bytes: pages go in
 /// place when the log is longer than that.

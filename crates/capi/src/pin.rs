@@ -2,7 +2,7 @@
 
 use crate::cache::{given, place};
 use crate::error::{Error, pointer, status};
-use crate::segment::{extent, pk_segment};
+use crate::segment::{extent, here, pk_segment};
 use pagekeeper::library::{Pinned, PinnedMut, Segment};
 use self_cell::self_cell;
 use std::ffi::{c_int, c_void};
@@ -37,11 +37,24 @@ self_cell!(
 enum Guard {
     Shared(SharedPin),
     /// With its first byte.
-    Exclusive(#[expect(dead_code, reason = "held")] ExclusivePin, AtomicPtr<u8>),
+    Exclusive(ExclusivePin, AtomicPtr<u8>),
 }
 
 /// Bytes of a segment that stay in memory until pk_unpin(), and never fault.
 pub struct pk_pin(Guard);
+
+impl pk_pin {
+    /// The pin, in the process that pinned. A forked child has none of the memory: what lies there is
+    /// nothing, or something of its own.
+    fn here(pin: Option<&pk_pin>) -> Result<&Guard, Error> {
+        let guard = &given(pin, "pin")?.0;
+        let segment = match guard {
+            Guard::Shared(pinned) => pinned.borrow_owner(),
+            Guard::Exclusive(pinned, _) => pinned.borrow_owner(),
+        };
+        if segment.is_here() { Ok(guard) } else { Err(Error::forked()) }
+    }
+}
 
 impl std::fmt::Debug for pk_pin {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -59,8 +72,9 @@ impl std::fmt::Debug for pk_pin {
 ///
 /// mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
 ///
-/// Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; for
-/// PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, and -ENOSPC; the store's.
+/// Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; -EOPNOTSUPP: it is
+/// several pages of a cache with PK_TRANSLATION_TABLE; for PK_PIN_EXCLUSIVE -EBADF: the segment is open
+/// for reading, -ENOSPC, and -ENOMEM, as pk_segment_write_at(); the store's.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -73,7 +87,7 @@ pub extern "C" fn pk_segment_pin(
 ) -> c_int {
     status("pk_segment_pin", || {
         let pin = place(pin, "place for the pin")?;
-        let segment = &given(segment, "segment")?.0;
+        let segment = here(segment)?;
         let range = extent(offset, len as u64)?;
         let words = format_args!("bytes {offset}..{} of {}", range.end, segment.len()).to_string();
         let refused = |error| Error::at(&words, &error);
@@ -96,13 +110,13 @@ pub extern "C" fn pk_segment_pin(
 }
 
 /// The first of the pinned bytes, for reading; valid until pk_unpin(). They do not change under
-/// PK_PIN_SHARED. Null if pin is null.
+/// PK_PIN_SHARED. Null if pin is null, or in a forked child, which has none of the pinned memory.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_pin_data(pin: Option<&pk_pin>) -> *const c_void {
     pointer("pk_pin_data", || {
-        Ok(match &given(pin, "pin")?.0 {
+        Ok(match pk_pin::here(pin)? {
             Guard::Shared(guard) => guard.borrow_dependent().as_ptr().cast_mut().cast(),
             Guard::Exclusive(_, data) => data.load(Ordering::Relaxed).cast(),
         })
@@ -110,12 +124,12 @@ pub extern "C" fn pk_pin_data(pin: Option<&pk_pin>) -> *const c_void {
 }
 
 /// The first of the pinned bytes, for writing; valid until pk_unpin(). Null if pin is null or not
-/// PK_PIN_EXCLUSIVE.
+/// PK_PIN_EXCLUSIVE, or in a forked child.
 ///
 /// Threads: any; those that use the bytes agree among themselves.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_pin_data_mut(pin: Option<&pk_pin>) -> *mut c_void {
-    pointer("pk_pin_data_mut", || match &given(pin, "pin")?.0 {
+    pointer("pk_pin_data_mut", || match pk_pin::here(pin)? {
         Guard::Shared(_) => {
             Err(Error::argument("the pin is PK_PIN_SHARED; pin with PK_PIN_EXCLUSIVE to write"))
         }

@@ -2,7 +2,7 @@
 
 use crate::cache::{given, place};
 use crate::error::{Error, count, pointer, status};
-use crate::segment::{extent, pk_segment};
+use crate::segment::{extent, here, pk_segment};
 use pagekeeper::library::{Protection, Region};
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
@@ -10,6 +10,14 @@ use std::mem::MaybeUninit;
 /// A range of a segment, bound into the address space.
 #[derive(Debug)]
 pub struct pk_region(Region);
+
+impl pk_region {
+    /// The region, in the process that bound it.
+    fn here(region: Option<&pk_region>) -> Result<&Region, Error> {
+        let region = &given(region, "region")?.0;
+        if region.is_here() { Ok(region) } else { Err(Error::forked()) }
+    }
+}
 
 /// What may be done in a region: PK_MAP_READ, PK_MAP_READ_WRITE or PK_MAP_COPY_ON_WRITE.
 pub type pk_protection = u32;
@@ -25,7 +33,8 @@ pub const PK_MAP_COPY_ON_WRITE: pk_protection = 2;
 
 /// Binds a range into the address space. Its pages are brought in when they are touched, as the
 /// cache's pk_fault_path says; a page that cannot be brought in, or lies behind the end of the
-/// segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have the region (SIGSEGV there).
+/// segment by now (behind the 4096 bytes that it ends in), raises SIGBUS. A forked child does not have
+/// the region (SIGSEGV there).
 ///
 /// offset: a multiple of pk_cache_page_bytes(). The range has at least a byte and lies within the segment's
 /// pages, the last of which may reach behind its end. protection: a pk_protection. region: where
@@ -47,7 +56,7 @@ pub extern "C" fn pk_segment_map(
 ) -> c_int {
     status("pk_segment_map", || {
         let region = place(region, "place for the region")?;
-        let segment = &given(segment, "segment")?.0;
+        let segment = here(segment)?;
         let protection = match protection {
             PK_MAP_READ => Protection::Read,
             PK_MAP_READ_WRITE => Protection::ReadWrite,
@@ -65,13 +74,13 @@ pub extern "C" fn pk_segment_map(
     })
 }
 
-/// A region's first byte, valid until pk_region_unmap(); null if region is null. What the
-/// protection does not allow must not be tried.
+/// A region's first byte, valid until pk_region_unmap(); null if region is null, or in a forked child,
+/// which does not have the region. What the protection does not allow must not be tried.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_region_data(region: Option<&pk_region>) -> *mut c_void {
-    pointer("pk_region_data", || Ok(given(region, "region")?.0.as_mut_ptr().cast()))
+    pointer("pk_region_data", || Ok(pk_region::here(region)?.as_mut_ptr().cast()))
 }
 
 /// A region's length in bytes.
@@ -79,13 +88,13 @@ pub extern "C" fn pk_region_data(region: Option<&pk_region>) -> *mut c_void {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_region_len(region: Option<&pk_region>) -> i64 {
-    count("pk_region_len", || Ok(given(region, "region")?.0.len() as u64))
+    count("pk_region_len", || Ok(pk_region::here(region)?.len() as u64))
 }
 
 /// Unbinds a region; null is no region, and fine. What was stored in it is in the segment (but for
 /// PK_MAP_COPY_ON_WRITE); pointers into it are no longer valid.
 ///
-/// Returns 0.
+/// Returns 0. In a forked child it frees the child's copy; the parent's region stays.
 ///
 /// Threads: the region is not used any more, nor its bytes.
 #[unsafe(no_mangle)]

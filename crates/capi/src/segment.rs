@@ -84,13 +84,9 @@ fn the(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
 }
 
 /// The segment, in the process that opened it.
-fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
+pub(crate) fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
     let segment = the(segment)?;
-    if segment.is_here() {
-        return Ok(segment);
-    }
-    let error = io::Error::from_raw_os_error(libc::EOWNERDEAD);
-    Err(Error::at("a forked child", &error))
+    if segment.is_here() { Ok(segment) } else { Err(Error::forked()) }
 }
 
 /// Opens a file as a segment. One file is one segment of a cache, however often it is opened.
@@ -103,7 +99,8 @@ fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
 /// pk_segment_close().
 ///
 /// Errors: those of open(2); -EBUSY: somebody else writes to the file, or reads it and this would
-/// write; -EINVAL: no regular file.
+/// write, or this cache has it open for reading alone and this would write, or PK_OPEN_TRUNCATE would cut
+/// a page that is pinned; -EINVAL: no regular file.
 ///
 /// Threads: any. POSIX record locks of the process on the file are lost when the segment closes
 /// (fcntl(2)): use open-file-description locks.
@@ -255,7 +252,7 @@ pub extern "C" fn pk_segment_len(segment: Option<&pk_segment>) -> i64 {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_segment_writable(segment: Option<&pk_segment>) -> c_int {
-    i32::from(match the(segment) {
+    i32::from(match here(segment) {
         Ok(segment) => segment.writable(),
         Err(error) => return status("pk_segment_writable", || Err(error)),
     })
@@ -296,7 +293,8 @@ fn at(offset: u64, len: u64, error: &io::Error) -> Error {
 /// rest to learn why).
 ///
 /// Errors: -EBADF: the segment is open for reading; -ENOSPC and others of the store, for the first
-/// page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length.
+/// page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length; -ENOMEM: as many
+/// pages as may wait for a commit do (pk_segment_set_write_back()).
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -363,7 +361,7 @@ pub extern "C" fn pk_segment_write_back(
 /// PK_WRITE_BACK_ON_COMMIT nothing is written but by pk_segment_flush(), pk_segment_write_back() and
 /// pk_cache_flush(): a commit is a flush, and pk_segment_discard() takes back what was written since
 /// the last. Pages that wait for it stay in memory; once half of the budget's pages wait, writes
-/// fail.
+/// fail (-ENOMEM) until some are committed or taken back.
 ///
 /// mode: a pk_write_back_mode.
 ///
@@ -420,7 +418,7 @@ pub extern "C" fn pk_segment_prefetch(segment: Option<&pk_segment>, offset: u64,
 /// Says how a range will be used, as posix_fadvise(2). len: may be PK_TO_END. advice: a pk_advice.
 ///
 /// Errors: of PK_DISCARDABLE and PK_NEEDED the store's (-EOPNOTSUPP: it can make nothing anew), and
-/// -EBADF: the segment is open for reading.
+/// -EBADF: the segment is open for reading; of PK_NEEDED -ENOMEM, as pk_segment_write_at().
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

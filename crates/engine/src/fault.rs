@@ -372,7 +372,7 @@ impl<P: Port> Engine<P> {
             poisoned => poisoned,
         };
         if poisoned == Err(PortError::Missing) {
-            let _ = self.port.sigbus(space, fault.tid);
+            let _ = self.port.sigbus(space, fault.tid, addr);
         }
     }
 

@@ -114,7 +114,7 @@ mod working_set;
 pub use crate::compressed::{Codec, PoolCounts};
 pub use crate::port::{PAGE_BYTES, Version};
 pub use crate::stats::{FileCounts, FileReport, Stats};
-pub use cache::{Builder, Cache, Options, Reserved};
+pub use cache::{BUDGET_PAGES_MIN, Builder, Cache, Options, Reserved};
 pub use faults::FaultPath;
 pub use pagekeeper_frames::{NotAShare, SamplingShare};
 pub use pagekeeper_policy::PolicySpec;

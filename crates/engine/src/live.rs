@@ -615,7 +615,7 @@ impl Port for LivePort {
         }
     }
 
-    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError> {
+    fn sigbus(&self, space: SpaceNo, tid: u32, _: u64) -> Result<(), PortError> {
         let space = self.need_space(space)?;
         let Some(&(pid, _)) = space.process.get() else { return Err(PortError::Gone) };
         pagekeeper_sys::signal::send_to_thread(pid, tid, libc::SIGBUS).map_err(userfault_error)

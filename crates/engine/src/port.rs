@@ -241,8 +241,8 @@ pub trait Port: Send + Sync + 'static {
     fn cut(&self, _space: SpaceNo, _addr: u64, _pages: u64) {}
     /// Makes touches of a page of the machine's raise SIGBUS.
     fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError>;
-    /// Raises SIGBUS in one thread.
-    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError>;
+    /// Raises SIGBUS in one thread, which touched a page of the machine's.
+    fn sigbus(&self, space: SpaceNo, tid: u32, addr: u64) -> Result<(), PortError>;
     /// Unmaps pages (address, pages) without taking them out of memory. Best effort. Whatever the
     /// addresses mean by now, no content may be lost by it.
     fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]);

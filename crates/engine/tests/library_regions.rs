@@ -19,6 +19,7 @@ const MAPPED: [FaultPath; 2] = [FaultPath::Thread, FaultPath::Inline];
 const SIZES: [usize; 3] = [PAGE, 64 << 10, 2 << 20];
 const TINY_PAGES: usize = 24;
 const EFAULT: i32 = 14;
+const EMFILE: i32 = 24;
 const EOPNOTSUPP: i32 = 95;
 
 fn cache(path: FaultPath, policy: &str) -> Option<Cache> {
@@ -793,9 +794,52 @@ fn in_a_process_of_its_own() {
             let grow = || segment.write_all_at(&[6], (page + 5 * PAGE) as u64).unwrap();
             assert_eq!(load_with(&region, page + 5 * PAGE, grow), 6);
         }
+        "lacks_descriptors" => lacks_descriptors(path),
         "works" => works(&cache, &segment, path),
         other => panic!("no role {other}"),
     }
+}
+
+/// With so few descriptors left there is no cache; with one more there is, and its regions are served.
+fn lacks_descriptors(path: FaultPath) {
+    let number = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.unwrap().file_name().to_str().unwrap().parse::<u64>().unwrap()
+    };
+    // Below it there are so many numbers that are free.
+    let end_of_free = |free: usize| {
+        let open: Vec<u64> = std::fs::read_dir("/proc/self/fd").unwrap().map(number).collect();
+        (0..).filter(|number| !open.contains(number)).nth(free).unwrap()
+    };
+    let mut usual = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the struct is there to be filled, for a moment; a touch that waits for ever ends the
+    // process.
+    unsafe {
+        libc::getrlimit(libc::RLIMIT_NOFILE, &mut usual);
+        libc::alarm(30);
+    }
+    let limit = |rlim_cur: u64| {
+        let limit = libc::rlimit { rlim_cur, ..usual };
+        // SAFETY: the struct is there, and a limit takes no descriptor away.
+        assert_eq!(unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) }, 0);
+    };
+    let mut made = Vec::new();
+    for free in 0..16 {
+        limit(end_of_free(free));
+        let cache = Cache::builder((TINY_PAGES * PAGE) as u64).fault_path(path).build();
+        // Its threads have begun by then.
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        limit(usual.rlim_cur);
+        let Ok(cache) = cache.inspect_err(|error| assert_eq!(error.raw_os_error(), Some(EMFILE)))
+        else {
+            made.push(false);
+            continue;
+        };
+        let segment = cache.scratch(PAGE as u64).unwrap();
+        let region = segment.map(0..PAGE as u64, Protection::Read).unwrap();
+        assert_eq!(load(&region, 0), 0);
+        made.push(true);
+    }
+    assert!(made.is_sorted() && !made[0] && made[15], "{made:?}");
 }
 
 fn works(cache: &Cache, segment: &Segment, path: FaultPath) {
@@ -847,6 +891,17 @@ fn what_cannot_be_served_is_sigbus() {
         }
         unless_skipped(child(&format!("{path} forked {PAGE}"), &[]), |status| {
             assert!(status.success(), "{path}, forked: {status}");
+        });
+    }
+}
+
+/// A fault thread that had no descriptors to wait by ended at once, and nobody was told: the cache was
+/// there, and who touched a region of it waited for ever.
+#[test]
+fn a_cache_that_cannot_serve_its_regions_is_none() {
+    for path in ["thread", "inline"] {
+        unless_skipped(child(&format!("{path} lacks_descriptors {PAGE}"), &[]), |status| {
+            assert!(status.success(), "{path}: {status}");
         });
     }
 }

@@ -85,6 +85,21 @@ static void options(void)
     options.budget_bytes = 0;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
     CHECK(strstr(pk_last_error(), "budget_bytes"));
+    /* So small a budget was eight frames of 4096 bytes, and of larger pages the size's mistake. */
+    options.budget_bytes = PK_BUDGET_PAGES_MIN * PAGE - 1;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "budget_bytes is 32767; it has room for PK_BUDGET_PAGES_MIN pages"));
+    options.page_bytes = 65536;
+    options.budget_bytes = PK_BUDGET_PAGES_MIN * 65536 - 1;
+    REFUSED(EINVAL, pk_cache_create(&options, &cache));
+    CHECK(strstr(pk_last_error(), "524288 bytes"));
+    options.budget_bytes++;
+    DONE(pk_cache_create(&options, &cache));
+    DONE(pk_cache_set_budget(cache, 1));
+    CHECK(pk_cache_budget(cache) == 524288);
+    DONE(pk_cache_set_budget(cache, 1 << 20));
+    CHECK(pk_cache_budget(cache) == 1 << 20);
+    DONE(pk_cache_close(cache));
     options = tiny_options(NULL);
     options.fault_path = 3;
     REFUSED(EINVAL, pk_cache_create(&options, &cache));
@@ -131,6 +146,101 @@ static void options(void)
     CHECK(cache == NULL);
 }
 
+static int has_words(const char *words)
+{
+    return strstr(pk_last_error(), words) != NULL;
+}
+
+/* The remedy was another call's, or of another cause of the same number. */
+static void remedies(void)
+{
+    pk_cache_options options = tiny_options("lru");
+    pk_cache *cache = tiny_cache("lru"), *tables, *large;
+    pk_segment *reader, *none, *working, *over;
+    pk_layer *layer, *sound, *upon;
+    pk_pin *pin;
+    pk_region *region;
+    char path[] = "remedy-XXXXXX", page[PAGE] = "";
+    int fd = mkstemp(path);
+    CHECK(fd >= 0 && write(fd, page, PAGE) == (ssize_t)PAGE);
+
+    /* It is this very cache that has the file. */
+    DONE(pk_segment_open(cache, path, PK_OPEN_READ, &reader));
+    REFUSED(EBUSY, pk_segment_open(cache, path, PK_OPEN_WRITE, &none));
+    CHECK(has_words("this cache has it for reading") && has_words("open it for writing first"));
+    REFUSED(EBADF, pk_segment_pin(reader, 0, 1, PK_PIN_EXCLUSIVE, &pin));
+    CHECK(has_words("PK_PIN_SHARED"));
+    DONE(pk_segment_close(reader));
+    /* It is there to be made, but for its directory. */
+    REFUSED(ENOENT, pk_segment_open(cache, "nowhere/file", PK_OPEN_CREATE, &none));
+    CHECK(has_words("in a directory that is there"));
+    DONE(pk_segment_open(cache, path, PK_OPEN_WRITE, &working));
+    DONE(pk_segment_pin(working, 0, 1, PK_PIN_SHARED, &pin));
+    REFUSED(EBUSY, pk_segment_open(cache, path, PK_OPEN_TRUNCATE, &none));
+    CHECK(has_words("PK_OPEN_TRUNCATE"));
+    DONE(pk_unpin(pin));
+    DONE(pk_segment_close(working));
+
+    /* No segment was opened for reading here. */
+    REFUSED(EBADF, pk_layer_file(999, 0, &layer));
+    CHECK(has_words("fd is not open") && !has_words("PK_OPEN_WRITE"));
+    DONE(pk_layer_file(fd, 0, &layer));
+    DONE(pk_segment_open_layer(cache, layer, NULL, &over));
+    REFUSED(EBADF, pk_segment_set_len(over, 2 * PAGE));
+    CHECK(has_words("pk_layer_file() with writable 1"));
+    write_all(over, "x", 1, 0);
+    REFUSED(EBADF, pk_segment_flush(over));
+    CHECK(has_words("the store is for reading") && has_words("pk_segment_discard()"));
+    DONE(pk_segment_discard(over, 0, PK_TO_END));
+    DONE(pk_segment_close(over));
+    DONE(pk_layer_close(layer));
+
+    /* More than half of the budget may be two things. */
+    DONE(pk_layer_scratch(".", PAGE, &sound));
+    REFUSED(ENOMEM, pk_layer_compressed(sound, cache, TINY, 0, &upon));
+    CHECK(has_words("half of the cache's budget can be set aside"));
+    DONE(pk_layer_close(sound));
+    DONE(pk_segment_scratch(cache, 100 * PAGE, &working));
+    REFUSED(EOPNOTSUPP, pk_segment_advise(working, 0, PK_TO_END, PK_DISCARDABLE));
+    CHECK(has_words("pk_layer_discardable()"));
+    REFUSED(ENOMEM, pk_segment_pin(working, 0, 100 * PAGE, PK_PIN_SHARED, &pin));
+    CHECK(has_words("more than half of the budget"));
+    DONE(pk_segment_set_write_back(working, PK_WRITE_BACK_ON_COMMIT));
+    int64_t written = 0;
+    for (uint64_t i = 0; i < 100 && written >= 0; i++) {
+        written = pk_segment_write_at(working, page, PAGE, i * PAGE);
+    }
+    CHECK(written == -ENOMEM && has_words("pk_segment_write_at: ") && has_words("wait for a commit"));
+    REFUSED(ENOMEM, pk_segment_pin(working, 90 * PAGE, 1, PK_PIN_EXCLUSIVE, &pin));
+    CHECK(has_words("half of the budget's pages wait for a commit"));
+    DONE(pk_segment_flush(working));
+    write_all(working, page, PAGE, 99 * PAGE);
+    DONE(pk_segment_close(working));
+
+    /* Pages have the cache's size, and some caches pin them one by one. */
+    options.translation = PK_TRANSLATION_TABLE;
+    DONE(pk_cache_create(&options, &tables));
+    DONE(pk_segment_scratch(tables, 4 * PAGE, &working));
+    REFUSED(EOPNOTSUPP, pk_segment_pin(working, 0, 2 * PAGE, PK_PIN_SHARED, &pin));
+    CHECK(has_words("PK_TRANSLATION_TABLE"));
+    DONE(pk_segment_close(working));
+    DONE(pk_cache_close(tables));
+    options = tiny_options("lru");
+    options.budget_bytes = 32 * 16384;
+    options.page_bytes = 16384;
+    options.fault_path = PK_FAULT_THREAD;
+    if (pk_cache_create(&options, &large) == 0) {
+        DONE(pk_segment_scratch(large, 4 * 16384, &working));
+        REFUSED(EINVAL, pk_segment_map(working, PAGE, PAGE, PK_MAP_READ, &region));
+        CHECK(has_words("a multiple of pk_cache_page_bytes()"));
+        DONE(pk_segment_close(working));
+        DONE(pk_cache_close(large));
+    }
+    DONE(pk_cache_close(cache));
+    close(fd);
+    unlink(path);
+}
+
 int main(void)
 {
     memory_store memory;
@@ -145,6 +255,7 @@ int main(void)
     CHECK(!strcmp(pk_version(), PK_VERSION));
     CHECK(!strcmp(pk_last_error(), ""));
     options();
+    remedies();
     cache = tiny_cache("lru");
     DONE(pk_segment_open_store(cache, &store, NULL, &segment));
     nulls(cache, segment, &store);

@@ -37,6 +37,10 @@ use std::time::Duration;
 /// Seed of policies that draw lots.
 const SEED: u64 = 0;
 
+/// Fewest pages that a budget has room for, whatever their size: with fewer, no access to a few pages at
+/// once could be sure to end.
+pub const BUDGET_PAGES_MIN: u64 = MIN_FRAMES as u64;
+
 type Listener = Box<dyn Fn(u64) + Send + Sync>;
 
 /// What a cache is made with. Start from [`Cache::builder`].
@@ -174,8 +178,8 @@ impl Builder {
     /// Makes the cache.
     ///
     /// # Errors
-    /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or eight of them do
-    /// not fit into the budget; a hash table has no buckets, or another fault path than explicit; those of
+    /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or the budget is less
+    /// than eight of them ([`BUDGET_PAGES_MIN`]), 32 KiB if nothing is said of their size; a hash table has no buckets, or another fault path than explicit; those of
     /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
     /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
     /// `EBUSY`: the program has another kind of handler of SIGBUS from here. `Unsupported`: this kernel's
@@ -188,8 +192,7 @@ impl Builder {
         let (page_bytes, path) = (self.page_bytes, self.fault_path);
         let sound = page_bytes.is_power_of_two()
             && (PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes)
-            && (page_bytes == PAGE_BYTES
-                || self.budget_bytes / page_bytes >= u64::from(MIN_FRAMES))
+            && self.budget_bytes / page_bytes >= BUDGET_PAGES_MIN
             && self.translation != Translation::Hash(Buckets::Fixed(0))
             && (self.translation == Translation::Mapped || path == FaultPath::Explicit);
         if !sound {
@@ -259,7 +262,9 @@ impl Builder {
         }
         if let (FaultPath::Thread, Some(stop)) = (path, stop_faults) {
             let (shared, workers) = (shared.clone(), workers.clone());
-            owner.spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &stop))?;
+            let awaited = faults::Awaited::new(&shared, &stop)?;
+            owner
+                .spawn("pagekeeper-pf", move || faults::fault_loop(&shared, &workers, &awaited))?;
         }
         if let Some(period) = self.write_back_period {
             let shared = shared.clone();
@@ -530,7 +535,8 @@ impl Options {
 }
 
 impl Cache {
-    /// Begins a cache of so many bytes: all its frames, state and buffers.
+    /// Begins a cache of so many bytes: all its frames, state and buffers. They are
+    /// [`BUDGET_PAGES_MIN`] pages at least.
     pub fn builder(budget_bytes: u64) -> Builder {
         Builder {
             budget_bytes,
@@ -691,12 +697,14 @@ impl Cache {
     }
 
     /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
-    /// pinned, or cannot be written back, stays until it can). Listeners are told. In a forked child
-    /// nothing is done.
+    /// pinned, or cannot be written back, stays until it can). Less than [`BUDGET_PAGES_MIN`] pages is
+    /// that many: [`budget_bytes`](Self::budget_bytes) says so, and listeners are told so. In a forked
+    /// child nothing is done.
     pub fn set_budget(&self, budget_bytes: u64) {
         if !self.is_here() {
             return;
         }
+        let budget_bytes = budget_bytes.max(BUDGET_PAGES_MIN * self.page_bytes());
         let shared = self.shared();
         shared.engine.set_budget(budget_bytes);
         shared.engine.port().memory().trim();

@@ -56,8 +56,9 @@ pub(crate) struct LibraryPort {
     buffers: BufferPool,
     /// Regions, so that pages of them are unmapped only as long as they are there.
     areas: RwLock<Vec<Arc<Area>>>,
-    /// Threads whose inline fault could not be served.
-    failures: Mutex<Vec<u32>>,
+    /// Threads whose inline fault could not be served, and the machine's page that they touched: a
+    /// fault that another thread serves may fail when its own has gone on, to other pages.
+    failures: Mutex<Vec<(u32, u64)>>,
     /// When the machine's pages were marked whose touches raise SIGBUS.
     marks: Mutex<VecDeque<(Instant, u64)>>,
     /// Who takes the marks away is told so.
@@ -121,6 +122,9 @@ impl LibraryPort {
     /// Forgets a region. Nobody unmaps pages in it any more when this returns.
     pub(crate) fn take_area(&self, area: &Arc<Area>) {
         self.areas.write().expect("areas").retain(|known| !Arc::ptr_eq(known, area));
+        // Of those that nobody took: who touched it has gone on.
+        let range = area.address()..area.address() + area.len_bytes() as u64;
+        self.failures.lock().expect("failures").retain(|(_, addr)| !range.contains(addr));
     }
 
     /// Does something with the region that an address range lies in, if there is one; it stays
@@ -133,11 +137,11 @@ impl LibraryPort {
         areas.iter().find(inside).map(|area| f(area))
     }
 
-    /// Whether a thread's fault could not be served; told once.
-    pub(crate) fn take_failure(&self, tid: u32) -> bool {
+    /// Whether a thread's fault on a page of the machine's could not be served; told once.
+    pub(crate) fn take_failure(&self, tid: u32, addr: u64) -> bool {
         let mut failures = self.failures.lock().expect("failures");
         let before = failures.len();
-        failures.retain(|failed| *failed != tid);
+        failures.retain(|failed| *failed != (tid, addr));
         failures.len() < before
     }
 
@@ -487,9 +491,9 @@ impl Port for LibraryPort {
         Ok(())
     }
 
-    fn sigbus(&self, space: SpaceNo, tid: u32) -> Result<(), PortError> {
+    fn sigbus(&self, space: SpaceNo, tid: u32, addr: u64) -> Result<(), PortError> {
         if self.path == FaultPath::Inline {
-            self.failures.lock().expect("failures").push(tid);
+            self.failures.lock().expect("failures").push((tid, addr));
             return Ok(());
         }
         let _ = space;

@@ -1,6 +1,6 @@
 //! Regions: ranges of segments bound into the address space.
 
-use crate::library::segment::{Inner, Segment};
+use crate::library::segment::{End, Inner, Segment};
 use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::spaces;
 use pagekeeper_sys::Errno;
@@ -41,6 +41,8 @@ pub struct Region {
     inner: Arc<Inner>,
     area: Option<Arc<Area>>,
     len: usize,
+    /// Behind `inner`, which goes first: with the last region a segment without handles is closed.
+    _end: End,
 }
 
 /// Bounds of every region that there ever was: what lies outside is not managed.
@@ -117,13 +119,19 @@ impl Segment {
         shared.engine.add_region(HERE, start..start + len as u64, region);
         // From here on dropping it undoes all of it.
         let bytes = (range.end - range.start) as usize;
-        let region = Region { inner: inner.clone(), area: Some(area.clone()), len: bytes };
+        let (inner, _end) = (inner.clone(), End::of(inner));
+        let region = Region { inner, area: Some(area.clone()), len: bytes, _end };
         area.open()?;
         Ok(region)
     }
 }
 
 impl Region {
+    /// Whether this is the process that bound it, and no forked child, which does not have it.
+    pub fn is_here(&self) -> bool {
+        self.inner.backing.frames.is_here()
+    }
+
     /// Its first byte. Reading or writing through the pointer is up to the caller: see
     /// [`as_slice`](Self::as_slice).
     pub fn as_ptr(&self) -> *const u8 {

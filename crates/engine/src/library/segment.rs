@@ -55,8 +55,8 @@ impl std::fmt::Debug for Inner {
 /// half.
 ///
 /// Handles are cheap. Each is told once of every error in writing back ([`flush`](Self::flush)).
-/// With the last handle the segment is written back and closed; errors then have nobody to go to,
-/// so flush first.
+/// With the last handle and region the segment is written back and closed; errors then have nobody to
+/// go to, so flush first.
 #[derive(Debug)]
 pub struct Segment {
     pub(crate) inner: Arc<Inner>,
@@ -67,17 +67,24 @@ pub struct Segment {
     _end: End,
 }
 
-/// The end of a handle.
+/// The end of a handle or a region, which drops what it has of the segment before.
 #[derive(Debug)]
-struct End {
+pub(crate) struct End {
     shared: Arc<Shared>,
     no: FileNo,
     inner: Weak<Inner>,
 }
 
+impl End {
+    pub(crate) fn of(inner: &Arc<Inner>) -> End {
+        let (shared, no) = (inner.owner.shared.clone(), inner.no);
+        End { shared, no, inner: Arc::downgrade(inner) }
+    }
+}
+
 impl Drop for End {
-    /// A segment is closed when this returns, if no handle is left: the write-back thread may hold it for
-    /// a moment.
+    /// A segment is closed when this returns, if no handle or region is left: the write-back thread may
+    /// hold it for a moment.
     fn drop(&mut self) {
         if self.inner.strong_count() <= 1 {
             self.shared.await_look(self.no);
@@ -584,8 +591,7 @@ impl Segment {
     }
 
     fn with(inner: Arc<Inner>, writable: bool, heard: Mutex<u64>) -> Segment {
-        let (shared, no) = (inner.owner.shared.clone(), inner.no);
-        let _end = End { shared, no, inner: Arc::downgrade(&inner) };
+        let _end = End::of(&inner);
         Segment { inner, writable, heard, _end }
     }
 

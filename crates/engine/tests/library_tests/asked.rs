@@ -1,7 +1,7 @@
 //! Stores that fail, or use the cache, when they are asked.
 
 use super::*;
-use pagekeeper::library::{Discardable, FileStore};
+use pagekeeper::library::{Discardable, FaultPath, FileStore, Protection};
 use std::sync::OnceLock;
 
 /// Pages, of which some cannot be written as long as that is said.
@@ -231,6 +231,27 @@ fn with_the_last_handle_all_is_written_back() {
     store.await_asked();
     segment.write_all_at(b"kept", 0).unwrap();
     drop(segment);
+    assert_eq!(store.stored.lock().unwrap()[..4], *b"kept");
+}
+
+/// So it was with the last region of a segment whose handles were gone: it waited for nobody.
+#[test]
+fn with_the_last_region_all_is_written_back() {
+    let store = Slow::page();
+    let period = Some(Duration::from_millis(20));
+    let builder = builder(1 << 20).write_back_period(period).fault_path(FaultPath::Thread);
+    let Ok(cache) = builder.build() else {
+        println!("skipped: no regions under this translation, or here; see `pagekeeper doctor`");
+        return;
+    };
+    let segment = cache.open_store(store.clone(), "slow").unwrap();
+    let region = segment.map(0..PAGE as u64, Protection::ReadWrite).unwrap();
+    drop(segment);
+    store.is_slow.store(true, Ordering::SeqCst);
+    store.await_asked();
+    // SAFETY: inside the region, which nobody else uses.
+    unsafe { region.as_mut_ptr().cast::<[u8; 4]>().write(*b"kept") };
+    drop(region);
     assert_eq!(store.stored.lock().unwrap()[..4], *b"kept");
 }
 

@@ -9,7 +9,7 @@ use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
 use pagekeeper::library::{
-    Advice, Builder, Cache, Options, PolicySpec, Segment, Store, Translation, WriteBack,
+    Advice, BUDGET_PAGES_MIN, Builder, Cache, Options, PolicySpec, Segment, Store, Translation, WriteBack,
 };
 use proptest::prelude::*;
 use std::fs::File;
@@ -139,6 +139,36 @@ fn pages_have_a_size_that_can_be() {
     }
     assert_eq!(errno(build(15 << 20, 2 << 20)), Some(EINVAL), "seven pages");
     build(16 << 20, 2 << 20).unwrap();
+}
+
+/// Of pages of 4 KiB a budget of one byte was eight frames, which it said nothing of, and of larger ones an
+/// error; and a budget that became too small was told as it had been asked for, and not kept.
+#[test]
+fn a_budget_has_room_for_eight_pages_whatever_their_size() {
+    for page in [4u64 << 10, 64 << 10, 2 << 20] {
+        let least = BUDGET_PAGES_MIN * page;
+        for budget in [0, 1, page, least - 1] {
+            assert_eq!(errno(builder(budget).page_bytes(page).build()), Some(EINVAL), "{budget}");
+        }
+        let told = Arc::new(AtomicU64::new(0));
+        let hears = told.clone();
+        let listener = move |bytes| hears.store(bytes, Ordering::SeqCst);
+        let cache = builder(least).page_bytes(page).workers(0).on_budget_change(listener);
+        let cache = cache.build().unwrap();
+        for budget in [2 * least, least - 1, 1, 0] {
+            cache.set_budget(budget);
+            let is = budget.max(least);
+            assert_eq!((cache.budget_bytes(), told.load(Ordering::SeqCst)), (is, is));
+            assert_eq!(cache.stats().memory_bytes, is);
+        }
+        let segment = cache.scratch(20 * page).unwrap();
+        for at in (0..20 * page).step_by(page as usize) {
+            segment.write_all_at(b"word", at).unwrap();
+        }
+        let resident = segment.attributes(0..20 * page).unwrap();
+        assert!(resident.iter().filter(|page| page.resident).count() <= 8);
+    }
+    assert_eq!(errno(Cache::new(1)), Some(EINVAL));
 }
 
 /// A budget is bytes, whatever a page is; and a page is brought in, counted and written as one.

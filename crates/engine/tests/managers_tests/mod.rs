@@ -10,8 +10,8 @@ use pagekeeper::library::{
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 /// Some twenty frames.
 const TINY: u64 = 96 << 10;
@@ -51,9 +51,23 @@ fn make(kind: usize, cache: &Cache, len: usize) -> Made {
             let logged = Logged::open(store(&a), store(&log), 64 << 10).unwrap();
             (Arc::new(Compressed::new(logged, pool(), Codec::Lz4)), vec![])
         }
-        _ => {
+        5 => {
             let mirror: Arc<dyn Store> = Arc::new(Mirrored::new(store(&a), store(&b)).unwrap());
             (Arc::new(logged(mirror)), vec![])
+        }
+        6 => {
+            let side = |chaos| {
+                Compressed::new(
+                    store(chaos),
+                    cache.reserve(cache.budget_bytes() / 8).unwrap(),
+                    Codec::Lz4,
+                )
+            };
+            (Arc::new(Mirrored::new(side(&a), side(&b)).unwrap()), vec![a, b])
+        }
+        _ => {
+            let below: Arc<dyn Store> = Arc::new(Compressed::new(store(&a), pool(), Codec::Lz4));
+            (Arc::new(logged(below)), vec![])
         }
     }
 }
@@ -68,7 +82,7 @@ fn play_all(segment: &Segment, model: &mut Vec<u8>, ops: &[Op]) {
 }
 
 fn play_on_managers(ops: &[Op], cache: impl Fn() -> Cache, start: usize) {
-    for kind in 0..6 {
+    for kind in 0..8 {
         let cache = cache();
         let (store, below) = make(kind, &cache, start);
         let mut model = vec![0; start];
@@ -413,6 +427,192 @@ fn one_side_of_a_mirror_may_fail_and_both_may_not() {
     stale.resync(Side::First).unwrap();
     assert!(!stale.is_stale(Side::First));
     assert!(Mirrored::new(ChaosStore(a), ChaosStore(Chaos::new(PAGE))).is_err());
+}
+
+/// A mirror and a log took no victims, whatever lay below them: pages went to storage and were read from
+/// there, as if nothing compressed them.
+#[test]
+fn victims_reach_what_lies_below_a_mirror_or_a_log() {
+    const LEN: usize = 64 * PAGE;
+    let (a, b, log) = (Chaos::new(LEN), Chaos::new(LEN), Chaos::new(0));
+    let compressed = |cache: &Cache, chaos: &Arc<Chaos>, bytes| {
+        let store = ChaosStore(chaos.clone());
+        Arc::new(Compressed::new(store, cache.reserve(bytes).unwrap(), Codec::Lz4))
+    };
+    let read_all = |segment: &Segment, round: u8| {
+        for page in 0..64u64 {
+            let mut seen = [0; 8];
+            segment.read_exact_at(&mut seen, page * PAGE as u64).unwrap();
+            assert_eq!(seen, [round; 8]);
+        }
+    };
+    let cache = || builder(256 << 10).workers(0).write_back_period(None).build().unwrap();
+    let mirrors = cache();
+    let [first, second] = [&a, &b].map(|chaos| compressed(&mirrors, chaos, 64 << 10));
+    let mirror = Mirrored::new(first.clone(), second.clone()).unwrap();
+    let segment = mirrors.open_store(mirror, "mirrored").unwrap();
+    for round in 0..5u8 {
+        read_all(&segment, round);
+        for page in 0..64u64 {
+            segment.write_all_at(&[round + 1; 8], page * PAGE as u64).unwrap();
+        }
+    }
+    let counts = [first.counts(), second.counts()];
+    let stores = [&a, &b].map(|chaos| chaos.stores.load(Ordering::SeqCst));
+    assert_eq!(stores, [0, 0], "{counts:?}");
+    assert!(counts[0].found > 150 && counts[1].kept > 150, "{counts:?}");
+    segment.flush().unwrap();
+    assert!(bytes_of(&a) == bytes_of(&b) && bytes_of(&a)[63 * PAGE..][..8] == [5; 8]);
+
+    let logs = cache();
+    let below = compressed(&logs, &a, 128 << 10);
+    let logged = Arc::new(Logged::open(below.clone(), ChaosStore(log), 1 << 20).unwrap());
+    let segment = logs.open_store(logged.clone(), "logged").unwrap();
+    let before = a.loads.load(Ordering::SeqCst);
+    (0..5).for_each(|_| read_all(&segment, 5));
+    let counts = below.counts();
+    assert!(a.loads.load(Ordering::SeqCst) - before <= 64 && counts.found > 150, "{counts:?}");
+    // What is in the log goes by the pool below, which would have another content for its store's.
+    for page in 0..64u64 {
+        segment.write_all_at(&[6; 8], page * PAGE as u64).unwrap();
+    }
+    segment.flush().unwrap();
+    let kept = below.counts().kept;
+    read_all(&segment, 6);
+    assert_eq!(below.counts().kept, kept);
+    assert_eq!(bytes_of(&a)[..8], [5; 8], "committed, and not in place");
+    logged.checkpoint().unwrap();
+    assert_eq!(bytes_of(&a)[..8], [6; 8]);
+    (0..5).for_each(|_| read_all(&segment, 6));
+    assert!(below.counts().kept > kept);
+}
+
+/// What a log's store below is given as clean is what it holds: nothing that is in the log, and nothing
+/// behind the shortest length that it had.
+#[test]
+fn a_log_hands_down_what_the_store_below_has() {
+    struct Watched(ChaosStore, Mutex<Vec<(u64, usize, bool)>>);
+    impl Store for Watched {
+        fn len(&self) -> io::Result<u64> {
+            self.0.len()
+        }
+
+        fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+            self.0.load(offset, pages)
+        }
+
+        fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+            self.0.store(offset, bytes)
+        }
+
+        fn takes_victims(&self) -> bool {
+            true
+        }
+
+        fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+            self.1.lock().unwrap().push((offset, bytes.len(), dirty));
+            Ok(())
+        }
+
+        fn set_len(&self, len: u64) -> io::Result<()> {
+            self.0.set_len(len)
+        }
+    }
+    const P: u64 = PAGE as u64;
+    let below = ChaosStore(Chaos::new(8 * PAGE + 100));
+    let below = Arc::new(Watched(below, Mutex::default()));
+    let logged = Logged::open(below.clone(), ChaosStore(Chaos::new(0)), 1 << 20).unwrap();
+    let given = |offset: u64, len: usize, dirty: bool| {
+        logged.retire(offset, &vec![1; len], dirty).unwrap();
+        std::mem::take(&mut *below.1.lock().unwrap())
+    };
+    assert!(logged.takes_victims());
+    assert_eq!(given(0, 3 * PAGE, false), [(0, 3 * PAGE, false)]);
+    assert_eq!(given(8 * P, 100, false), [(8 * P, 100, false)], "the last page, as far as it goes");
+    // Dirty ones are logged, and clean from then on.
+    assert_eq!(given(P, PAGE, true), []);
+    assert_eq!(given(3 * P, 2 * PAGE, true), []);
+    let whole = [(0, PAGE, false), (2 * P, PAGE, false), (5 * P, PAGE, false)];
+    assert_eq!(given(0, 6 * PAGE, false), whole);
+    logged.sync().unwrap();
+    assert_eq!(given(0, 6 * PAGE, false), whole, "committed is not in place");
+    logged.set_len(6 * P + 10).unwrap();
+    logged.set_len(8 * P).unwrap();
+    assert_eq!(given(5 * P, 3 * PAGE, false), [(5 * P, PAGE, false)]);
+    logged.checkpoint().unwrap();
+    assert_eq!(given(0, 8 * PAGE, false), [(0, 8 * PAGE, false)]);
+}
+
+/// A mirror knew nothing of pages that can be made anew, and wrote them all.
+#[test]
+fn pages_are_discardable_below_a_mirror_and_above_a_log() {
+    const LEN: u64 = 64 * PAGE as u64;
+    let make = |_: u64, pages: &mut [u8]| {
+        pages.fill(9);
+        Ok(())
+    };
+    let made = |chaos: &Arc<Chaos>| Arc::new(Discardable::new(ChaosStore(chaos.clone()), make));
+    let cache = tiny(0);
+    let (a, b) = (Chaos::new(LEN as usize), Chaos::new(LEN as usize));
+    let sides = [made(&a), made(&b)];
+    let mirror = Arc::new(Mirrored::new(sides[0].clone(), sides[1].clone()).unwrap());
+    let segment = cache.open_store(mirror.clone(), "index").unwrap();
+    let page = |at: u64| at * PAGE as u64..(at + 1) * PAGE as u64;
+    let read = |at: u64| {
+        let mut byte = [0];
+        segment.advise(page(at), Advice::DontNeed).unwrap();
+        segment.read_exact_at(&mut byte, page(at).start).unwrap();
+        byte[0]
+    };
+    segment.advise(0..LEN, Advice::Discardable).unwrap();
+    for at in 0..64 {
+        segment.write_all_at(&[9; PAGE], page(at).start).unwrap();
+    }
+    segment.flush().unwrap();
+    assert_eq!(sides.each_ref().map(|side| side.dropped_pages()), [64, 64]);
+    assert!(bytes_of(&a).iter().chain(&bytes_of(&b)).all(|byte| *byte == 0));
+    assert_eq!(read(7), 9);
+
+    // A side that is stale does not hear that a page is needed; it keeps what it is brought up to date by.
+    segment.advise(page(50), Advice::Needed).unwrap();
+    b.set(&b.store_fails, 1000);
+    segment.write_all_at(&[5; PAGE], page(50).start).unwrap();
+    segment.flush().unwrap();
+    assert!(mirror.is_stale(Side::Second) && !mirror.is_stale(Side::First));
+    b.calm();
+    segment.advise(page(3), Advice::Needed).unwrap();
+    segment.write_all_at(&[3; PAGE], page(3).start).unwrap();
+    segment.flush().unwrap();
+    mirror.resync(Side::Second).unwrap();
+    segment.write_all_at(&[4; 8], page(3).start + 1).unwrap();
+    segment.flush().unwrap();
+    a.set(&a.load_fails, 1000);
+    assert_eq!((read(3), read(50), read(7)), (3, 5, 9));
+    a.calm();
+
+    // One side alone can drop pages, and the other writes them. Where neither can, the mirror cannot.
+    let second = made(&b);
+    let mirror = Mirrored::new(ChaosStore(a.clone()), second.clone()).unwrap();
+    mirror.advise(0, LEN, Advice::Discardable).unwrap();
+    mirror.store(0, &[8; PAGE]).unwrap();
+    assert_eq!((bytes_of(&a)[0], second.dropped_pages()), (8, 1));
+    let plain = Mirrored::new(ChaosStore(a.clone()), ChaosStore(b)).unwrap();
+    let refused = plain.advise(0, LEN, Advice::Discardable).unwrap_err();
+    assert_eq!(refused.raw_os_error(), Some(EOPNOTSUPP));
+    assert!(!plain.is_stale(Side::First) && plain.take_error(Side::First).is_none());
+
+    // A log keeps what was flushed, and is above nothing that forgets it.
+    let log = || ChaosStore(Chaos::new(0));
+    let under = Logged::open(made(&a), log(), 1 << 20).unwrap();
+    for advice in [Advice::Discardable, Advice::Needed] {
+        let refused = under.advise(0, LEN, advice).unwrap_err();
+        assert_eq!(refused.raw_os_error(), Some(EOPNOTSUPP), "{advice:?}");
+    }
+    let over = Discardable::new(Logged::open(ChaosStore(a), log(), 1 << 20).unwrap(), make);
+    over.advise(0, LEN, Advice::Discardable).unwrap();
+    let before = over.below().log_bytes();
+    over.store(0, &[9; PAGE]).unwrap();
+    assert_eq!((over.dropped_pages(), over.below().log_bytes()), (1, before));
 }
 
 #[test]

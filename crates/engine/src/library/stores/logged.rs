@@ -17,7 +17,7 @@
 //! Recovery applies the epoch's batches in order, up to the first whose descriptor or bytes do not
 //! match their checksums: that one was not durable, so nobody was told of it. It may be done twice.
 
-use crate::library::segment::pages_of;
+use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
@@ -114,6 +114,13 @@ struct State {
 /// it. (Pages that are evicted between two flushes wait in the log for the next.) A flush that
 /// reports an error made nothing durable.
 ///
+/// What leaves memory dirty goes to the log. What leaves it clean is handed to a store below that [takes
+/// victims](Store::takes_victims) ([`Compressed`](crate::library::Compressed)), unless its content is in
+/// the log still: the store below has an older one. And the store below is not told of pages that are
+/// [discardable](Advice::Discardable) (`EOPNOTSUPP`): it would forget at once, before the flush that
+/// goes with it is durable, what an earlier flush had made so. [`Discardable`] goes above a log, which
+/// then never hears of what is dropped.
+///
 /// Both stores are this one's alone. The log is as long as what is written between two checkpoints;
 /// when it can grow no more, writes fail with its error, and the pages stay in memory. For each
 /// page in the log some fifty bytes say where it is; the cache's budget does not count them.
@@ -143,6 +150,7 @@ struct State {
 /// ```
 ///
 /// [`Segment::flush`]: crate::library::Segment::flush
+/// [`Discardable`]: crate::library::Discardable
 #[derive(Debug)]
 pub struct Logged<S, L> {
     below: S,
@@ -527,6 +535,43 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
             };
         }
         added
+    }
+
+    fn takes_victims(&self) -> bool {
+        self.below.takes_victims()
+    }
+
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        if dirty {
+            return self.store(offset, bytes);
+        }
+        // Held meanwhile: a checkpoint must not put another content in place while the store below is
+        // told that it has this one.
+        let state = self.state.read().expect("state");
+        let end = offset + bytes.len() as u64;
+        let pages = pages_of(&(offset..end));
+        let mut from = pages.start;
+        let logged = state.pages.range(pages.clone()).map(|(number, _)| *number);
+        for to in logged.chain([pages.end]) {
+            // Behind its shortest length the store below has what was cut off, or nothing yet.
+            let (first, last) = (from * PAGE_BYTES, (to * PAGE_BYTES).min(end));
+            let last =
+                if last > state.len_min { state.len_min / PAGE_BYTES * PAGE_BYTES } else { last };
+            if first < last {
+                let piece = &bytes[(first - offset) as usize..(last - offset) as usize];
+                self.below.retire(first, piece, false)?;
+            }
+            from = to + 1;
+        }
+        Ok(())
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        match advice {
+            Advice::WillNeed | Advice::DontNeed => self.below.advise(offset, len, advice),
+            // See the words at the type.
+            Advice::Discardable | Advice::Needed => Err(Errno::OPNOTSUPP.into()),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

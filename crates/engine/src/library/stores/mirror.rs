@@ -1,7 +1,10 @@
 //! Mirrored write-back: two stores with the same content.
 
+use crate::library::segment::Advice;
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
+use pagekeeper_sys::Errno;
+use std::cell::Cell;
 use std::io;
 use std::sync::{Mutex, MutexGuard, RwLock};
 
@@ -45,6 +48,12 @@ struct Health {
 /// writing makes it *stale*: it is left alone until [`resync`](Self::resync). Either is told by
 /// [`take_error`](Self::take_error); the segment meets an error only when both sides fail.
 ///
+/// A side may be any store: one that [takes victims](Store::takes_victims) gets them (pages are read from
+/// the first side as long as it is whole: a [`Compressed`](crate::library::Compressed) second one saves
+/// no reads), and one that can make pages anew is told which. Where only one can, it alone drops them. A
+/// stale side hears of nothing; once it is re-synchronised it keeps all pages, until the program says
+/// again which it need not.
+///
 /// After a crash the sides may differ in what was written and not flushed: re-synchronise the
 /// second then. And whoever starts anew after one side went stale has to say so
 /// ([`with_stale`](Self::with_stale)).
@@ -75,7 +84,7 @@ pub struct Mirrored<A, B> {
     first: A,
     second: B,
     health: Mutex<[Health; 2]>,
-    /// Held for writing while a side is re-synchronised.
+    /// Held for writing while a side is re-synchronised, or advice is given.
     settled: RwLock<()>,
 }
 
@@ -86,7 +95,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// `EINVAL`: they have different lengths; the stores' own.
     pub fn new(first: A, second: B) -> io::Result<Mirrored<A, B>> {
         if first.len()? != second.len()? {
-            return Err(pagekeeper_sys::Errno::INVAL.into());
+            return Err(Errno::INVAL.into());
         }
         Ok(Mirrored { first, second, health: Mutex::default(), settled: RwLock::new(()) })
     }
@@ -127,13 +136,18 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     pub fn resync(&self, side: Side) -> io::Result<()> {
         let _settled = self.settled.write().expect("settled");
         if self.is_stale(side.other()) {
-            return Err(pagekeeper_sys::Errno::INVAL.into());
+            return Err(Errno::INVAL.into());
         }
         self.health()[side as usize].stale = true;
         let (from, to) = (self.side(side.other()), self.side(side));
         let len = from.len()?;
         if to.len()? != len {
             to.set_len(len)?;
+        }
+        // It may drop what is needed since it was left alone: it is to keep all that it gets now.
+        let whole = len.next_multiple_of(PAGE_BYTES);
+        if whole > 0 {
+            advised(to.advise(0, whole, Advice::Needed))?;
         }
         let mut buffer = vec![0; COPY_BYTES];
         let mut at = 0;
@@ -172,7 +186,13 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// Writes to both sides; one has to succeed.
     fn write(&self, write: impl Fn(&dyn Store) -> io::Result<()>) -> io::Result<()> {
         let _settled = self.settled.read().expect("settled");
-        let results = SIDES.map(|side| (!self.is_stale(side)).then(|| write(self.side(side))));
+        self.ask_both(true, write)
+    }
+
+    /// Asks both sides, of which one has to succeed; the other is stale then, if it `lacks` something.
+    /// The caller holds `settled`.
+    fn ask_both(&self, lacks: bool, ask: impl Fn(&dyn Store) -> io::Result<()>) -> io::Result<()> {
+        let results = SIDES.map(|side| (!self.is_stale(side)).then(|| ask(self.side(side))));
         let mut health = self.health();
         // A side may have gone stale meanwhile: what it has is worth nothing then.
         let written = |(result, health): (&Option<_>, &Health)| {
@@ -185,10 +205,18 @@ impl<A: Store, B: Store> Mirrored<A, B> {
                 failed = copy(&error);
                 health.error = Some(error);
                 // Where neither has it, neither is behind the other, and it is kept by who wrote.
-                health.stale |= done;
+                health.stale |= done && lacks;
             }
         }
         if done { Ok(()) } else { Err(failed) }
+    }
+}
+
+/// What came of advice; false: the store can make nothing anew, and has nothing that it may drop.
+fn advised(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Ok(false),
+        result => result.map(|()| true),
     }
 }
 
@@ -215,6 +243,30 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         self.write(|store| store.store(offset, bytes))
+    }
+
+    fn takes_victims(&self) -> bool {
+        self.first.takes_victims() || self.second.takes_victims()
+    }
+
+    fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
+        let _settled = self.settled.read().expect("settled");
+        // Who keeps no copy of a clean page has it where it was.
+        self.ask_both(dirty, |store| store.retire(offset, bytes, dirty))
+    }
+
+    fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        // Nothing is written meanwhile, of which one side would hear before this, and the other after.
+        let _settled = self.settled.write().expect("settled");
+        let is_known = Cell::new(false);
+        // Who was not told that pages are needed may drop what is written from now on; who was not told
+        // that they are not writes more than it had to.
+        self.ask_both(advice == Advice::Needed, |store| {
+            let known = advised(store.advise(offset, len, advice))?;
+            is_known.set(is_known.get() || known);
+            Ok(())
+        })?;
+        if is_known.get() { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {

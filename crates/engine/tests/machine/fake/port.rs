@@ -496,7 +496,7 @@ impl Port for FakePort {
         if free { Ok(()) } else { Err(PortError::Io(EEXIST)) }
     }
 
-    fn sigbus(&self, _space: SpaceNo, tid: u32) -> Result<(), PortError> {
+    fn sigbus(&self, _space: SpaceNo, tid: u32, _: u64) -> Result<(), PortError> {
         self.machine.signal(tid);
         Ok(())
     }
