@@ -10,7 +10,7 @@ use crate::engine::{Again, Engine};
 use crate::flush::Leaving;
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Space;
-use pagekeeper_frames::{Input, Segment};
+use pagekeeper_frames::Segment;
 use pagekeeper_trace::ExtentEvent;
 use rangemap::{RangeMap, RangeSet};
 use std::collections::VecDeque;
@@ -217,6 +217,12 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Pages that were to be mapped are not: they are to be dropped, as far as no mapping is known to
+    /// show them.
+    pub fn heap_give_back(&self, space: SpaceNo, file: FileNo, pages: Range<u64>) {
+        self.lock().orphan(space, vec![(file, pages)], None);
+    }
+
     /// Returns when none of these pages is being dropped.
     pub fn heap_dropped(&self, file: FileNo, pages: Range<u64>) {
         let mut again = Again::new();
@@ -365,19 +371,19 @@ impl<P: Port> Engine<P> {
         self.take_fence(file, ticket);
     }
 
-    /// The process is gone: its heap is too.
+    /// The process is gone: its heap is too. As with files that are let go of, its number stands for
+    /// nothing else before nothing can be about this heap any more.
     pub fn close_heap(&self, file: FileNo) {
+        self.port.announce(file, None);
         let mut again = Again::new();
         let Some(ticket) = self.lock().put_fence(file, 0..PAGES_MAX, Change::Drop) else { return };
         self.drop_pages(file, 0..PAGES_MAX, Leaving::All, &mut again);
+        // Whoever maps it all the same gets no zeros.
+        let _ = self.port.resize(file, 0);
         {
             let mut core = self.lock();
-            core.decide(Input::Close { segment: Segment(file) });
+            core.leave(file);
             core.log_extent(file, 0..PAGES_MAX, ExtentEvent::Freed);
-            if let Some(f) = core.file_mut(file) {
-                f.pages = 0;
-                f.dirty.clear();
-            }
         }
         self.take_fence(file, ticket);
         self.serve_all(&mut again);

@@ -142,6 +142,13 @@ fn memory_that_could_not_grow_is_given_back() {
     assert!(bytes < 50 << 20, "{bytes} bytes were allocated at once");
 }
 
+/// Where something failed between the manager's giving a range and its being mapped, the range counted as
+/// allocated, for good; and the mapping of the kernel's that had been made for it stayed.
+#[test]
+fn memory_that_could_not_be_mapped_is_given_back() {
+    part("mapped-in-vain", budget(4096), &["40"]);
+}
+
 #[test]
 fn a_process_forks_while_its_threads_write() {
     part("fork-threads", budget(1024), &[]);
@@ -171,6 +178,24 @@ fn memory_that_is_filled_in_order_has_few_faults() {
     let (pages, faults) = (2 * 8 * 256, done.total("write_faults") + done.total("major_faults"));
     assert!(faults * 64 < pages, "{faults} faults of {pages} pages");
     assert_eq!(done.total("written_bytes"), 0);
+}
+
+/// Each process's heap had a line of its own in the report, and a number that was never used again.
+#[test]
+fn the_heaps_of_many_processes_are_summed_in_the_report() {
+    if !runs::ready() {
+        return;
+    }
+    let script = format!("for i in $(seq 130); do {} zeros 1; done", heap().display());
+    let done = same("heap-many", &budget(8192), "/bin/sh", &["-c", &script], |_| ()).ok();
+    let files = done.stats["files"].as_array().expect("files");
+    let heaps: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file["name"].as_str().filter(|name| name.starts_with("heap:")))
+        .collect();
+    assert!((101..110).contains(&heaps.len()), "{heaps:?}");
+    assert!(heaps.iter().any(|name| name.ends_with(" others that ended")), "{heaps:?}");
+    assert!(done.total("major_faults") >= 130, "{}", done.stderr);
 }
 
 /// Without the option nothing of it is managed.

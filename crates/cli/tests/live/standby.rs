@@ -262,6 +262,16 @@ fn a_loop_that_makes_no_calls_is_taken_over_too() {
     assert_loop_was_seen(&done);
 }
 
+/// Of the functions that allocate, some did not look whether the standby was over: a program that made no
+/// other calls had to be interrupted, and where none can be, its file stayed the kernel's.
+#[test]
+fn whichever_function_allocates_notices_the_end() {
+    for name in ["reallocarray", "free", "memalign", "aligned_alloc", "valloc", "pvalloc", "usable"]
+    {
+        run(&format!("allocates-{name}"), 64 * MIB, 96 * MIB);
+    }
+}
+
 /// A program that misses single pages misses as many whoever chooses the victims.
 #[test]
 fn a_program_that_reads_single_pages_in_no_order_is_left_to_the_kernel() {

@@ -31,6 +31,7 @@ export! {
 export! {
     as reallocarray;
     fn (at: *mut c_void, count: size_t, bytes: size_t) -> *mut c_void {
+        standby::step();
         let Some(all) = count.checked_mul(bytes) else {
             crate::raw::set_errno(libc::ENOMEM);
             return core::ptr::null_mut();
@@ -42,6 +43,7 @@ export! {
 export! {
     as free, cfree;
     fn (at: *mut c_void) {
+        standby::step();
         if !allocation::free(at) {
             allocation::real_free(at);
         }
@@ -51,6 +53,7 @@ export! {
 export! {
     as memalign;
     fn (alignment: size_t, bytes: size_t) -> *mut c_void {
+        standby::step();
         // What is no power of two the real one rounds up.
         let ours = alignment.is_power_of_two().then(|| allocation::allocate(alignment, bytes));
         ours.flatten().unwrap_or_else(|| allocation::memalign(alignment, bytes))
@@ -60,6 +63,7 @@ export! {
 export! {
     as aligned_alloc;
     fn (alignment: size_t, bytes: size_t) -> *mut c_void {
+        standby::step();
         let ours = alignment.is_power_of_two().then(|| allocation::allocate(alignment, bytes));
         ours.flatten().unwrap_or_else(|| allocation::aligned_alloc(alignment, bytes))
     }
@@ -84,6 +88,7 @@ export! {
 export! {
     as valloc;
     fn (bytes: size_t) -> *mut c_void {
+        standby::step();
         allocation::allocate(4096, bytes).unwrap_or_else(|| allocation::valloc(bytes))
     }
 }
@@ -91,6 +96,7 @@ export! {
 export! {
     as pvalloc;
     fn (bytes: size_t) -> *mut c_void {
+        standby::step();
         allocation::allocate(4096, bytes).unwrap_or_else(|| allocation::pvalloc(bytes))
     }
 }
@@ -98,6 +104,7 @@ export! {
 export! {
     as malloc_usable_size;
     fn (at: *mut c_void) -> size_t {
+        standby::step();
         if at.is_null() {
             return 0;
         }
