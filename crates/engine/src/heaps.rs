@@ -588,9 +588,17 @@ impl Manager {
     // ---- memory that goes -------------------------------------------------------------------
 
     /// What of a heap's pages a process maps, whatever we were told and in which order.
-    fn mapped_now(&self, pid: u32, live: &LiveFile, pages: &Range<u64>) -> Vec<(u64, Range<u64>)> {
+    ///
+    /// # Errors
+    /// Nobody can say it: no descriptor is free, or we may not look.
+    fn mapped_now(
+        &self,
+        pid: u32,
+        live: &LiveFile,
+        pages: &Range<u64>,
+    ) -> Result<Vec<(u64, Range<u64>)>, Errno> {
         let mut found = Vec::new();
-        let _ = process::for_each_shared_mapping(pid, 0, |m| {
+        let looked = process::for_each_shared_mapping(pid, 0, |m| {
             if m.inode == live.memfd_ino {
                 let first = m.offset / PAGE_BYTES;
                 let end = first + (m.end - m.start) / PAGE_BYTES;
@@ -601,7 +609,11 @@ impl Manager {
             }
             true
         });
-        found
+        match looked {
+            // The process is gone, and all that it had mapped.
+            Ok(()) | Err(Errno::SRCH | Errno::NOENT) => Ok(found),
+            Err(errno) => Err(errno),
+        }
     }
 
     /// Whether an orphan's pages are mapped nowhere, without a look at all that is mapped.
@@ -625,7 +637,12 @@ impl Manager {
             // What moves while the kernel lists mappings may be missed where it was and where it is.
             // Whoever moved it waits for that to be noticed, so that another look finds it.
             for _ in 0..2 {
-                for (addr, pages) in self.mapped_now(pid, live, &orphan.pages) {
+                let Ok(found) = self.mapped_now(pid, live, &orphan.pages) else {
+                    // They may all be mapped: rather kept for nobody than zeros for somebody.
+                    mapped.insert(orphan.pages.clone());
+                    break;
+                };
+                for (addr, pages) in found {
                     let bytes = (pages.end - pages.start) * PAGE_BYTES;
                     let bias = (pages.start * PAGE_BYTES).wrapping_sub(addr);
                     let region = Region {

@@ -9,7 +9,8 @@ use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
 use pagekeeper::library::{
-    Advice, BUDGET_PAGES_MIN, Builder, Cache, Options, PolicySpec, Segment, Store, Translation, WriteBack,
+    Advice, BUDGET_PAGES_MIN, Builder, Cache, Options, PolicySpec, Segment, Store, Translation,
+    WriteBack,
 };
 use proptest::prelude::*;
 use std::fs::File;

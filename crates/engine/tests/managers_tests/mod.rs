@@ -10,7 +10,7 @@ use pagekeeper::library::{
 use proptest::prelude::*;
 use std::collections::HashSet;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Some twenty frames.
@@ -655,4 +655,75 @@ fn a_working_set_is_brought_back_hottest_first() {
     std::fs::write(&saved, b"no trace at all").unwrap();
     let error = small.load_working_set(&saved).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+}
+
+/// A store that panics as long as that is said.
+struct Panicking(ChaosStore, Arc<AtomicBool>);
+
+impl Panicking {
+    fn sound(&self) -> &ChaosStore {
+        assert!(!self.1.load(Ordering::SeqCst), "as it is told to");
+        &self.0
+    }
+}
+
+impl Store for Panicking {
+    fn len(&self) -> io::Result<u64> {
+        self.sound().len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.sound().load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.sound().store(offset, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.sound().set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sound().sync()
+    }
+}
+
+/// A panic below a layer went through it with what it had locked: everything that came later failed with
+/// EIO, for good.
+#[test]
+fn a_panic_below_a_layer_is_an_error_while_it_lasts() {
+    const PAGES: usize = 60;
+    for kind in 0..3 {
+        let cache = tiny(0);
+        let panics = Arc::new(AtomicBool::new(false));
+        let below = |len: usize| Panicking(ChaosStore(Chaos::new(len)), panics.clone());
+        let store: Arc<dyn Store> = match kind {
+            0 => {
+                let memory = cache.reserve(cache.budget_bytes() / 4).unwrap();
+                Arc::new(Compressed::new(below(PAGES * PAGE), memory, Codec::Lz4))
+            }
+            1 => Arc::new(Logged::open(below(PAGES * PAGE), below(0), 64 << 10).unwrap()),
+            _ => Arc::new(Mirrored::new(below(PAGES * PAGE), below(PAGES * PAGE)).unwrap()),
+        };
+        let segment = cache.open_store(store, "panics").unwrap();
+        // Nothing that can be compressed, so that it is all written.
+        let mut model = content(3, PAGES * PAGE);
+        segment.write_all_at(&model, 0).unwrap();
+        panics.store(true, Ordering::SeqCst);
+        let mut page = vec![0; PAGE];
+        for at in (0..PAGES * PAGE).step_by(PAGE) {
+            let _ = segment.read_at(&mut page, at as u64);
+            let _ = segment.write_at(&[kind; PAGE][..], at as u64);
+        }
+        assert_eq!(segment.flush().unwrap_err().raw_os_error(), Some(EIO), "{kind}");
+        panics.store(false, Ordering::SeqCst);
+        let _ = segment.flush();
+        model = content(4, PAGES * PAGE);
+        segment.write_all_at(&model, 0).unwrap();
+        segment.flush().unwrap();
+        let mut read = vec![0; PAGES * PAGE];
+        segment.read_exact_at(&mut read, 0).unwrap();
+        assert!(read == model, "{kind}");
+    }
 }

@@ -17,6 +17,7 @@
 //! Recovery applies the epoch's batches in order, up to the first whose descriptor or bytes do not
 //! match their checksums: that one was not durable, so nobody was told of it. It may be done twice.
 
+use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
@@ -153,8 +154,8 @@ struct State {
 /// [`Discardable`]: crate::library::Discardable
 #[derive(Debug)]
 pub struct Logged<S, L> {
-    below: S,
-    log: L,
+    below: Caught<S>,
+    log: Caught<L>,
     checkpoint_bytes: u64,
     state: RwLock<State>,
 }
@@ -197,6 +198,7 @@ impl<S: Store, L: Store> Logged<S, L> {
     /// # Errors
     /// The stores' own; `InvalidData`: the log is no log.
     pub fn open(below: S, log: L, checkpoint_bytes: u64) -> io::Result<Logged<S, L>> {
+        let (below, log) = (Caught(below), Caught(log));
         let log_len = log.len()?;
         let mut epoch = 0;
         if log_len > 0 {
@@ -233,7 +235,7 @@ impl<S: Store, L: Store> Logged<S, L> {
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.below
+        &self.below.0
     }
 
     /// Bytes of the log that are in use.

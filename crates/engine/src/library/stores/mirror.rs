@@ -1,5 +1,6 @@
 //! Mirrored write-back: two stores with the same content.
 
+use crate::library::caught::Caught;
 use crate::library::segment::Advice;
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
@@ -81,8 +82,8 @@ struct Health {
 /// ```
 #[derive(Debug)]
 pub struct Mirrored<A, B> {
-    first: A,
-    second: B,
+    first: Caught<A>,
+    second: Caught<B>,
     health: Mutex<[Health; 2]>,
     /// Held for writing while a side is re-synchronised, or advice is given.
     settled: RwLock<()>,
@@ -94,6 +95,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// # Errors
     /// `EINVAL`: they have different lengths; the stores' own.
     pub fn new(first: A, second: B) -> io::Result<Mirrored<A, B>> {
+        let (first, second) = (Caught(first), Caught(second));
         if first.len()? != second.len()? {
             return Err(Errno::INVAL.into());
         }
@@ -104,6 +106,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     pub fn with_stale(first: A, second: B, stale: Side) -> Mirrored<A, B> {
         let mut health = <[Health; 2]>::default();
         health[stale as usize].stale = true;
+        let (first, second) = (Caught(first), Caught(second));
         Mirrored { first, second, health: Mutex::new(health), settled: RwLock::new(()) }
     }
 
