@@ -185,6 +185,7 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
              for PK_PIN_EXCLUSIVE under PK_WRITE_BACK_ON_COMMIT, half of the budget's pages wait for a \
              commit (pk_segment_flush() it)"
         }
+        ("pk_segment_pin", libc::EUSERS) => "a page has at most 2048 pins; unpin some first",
         ("pk_segment_pin", libc::EOPNOTSUPP) => {
             "with PK_TRANSLATION_TABLE a pin is of one page; pin each alone"
         }
