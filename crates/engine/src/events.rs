@@ -8,8 +8,9 @@
 
 use crate::core::Fault;
 use crate::follow::Follow;
-use crate::manager::{Manager, is_shortage};
+use crate::manager::Manager;
 use crate::port::SpaceNo;
+use crate::shortage::is_shortage;
 use crate::spaces::Space;
 use crate::work::Work;
 use pagekeeper_sys::Errno;

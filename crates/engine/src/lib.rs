@@ -53,6 +53,7 @@ mod retire;
 pub mod scratch;
 pub mod selection;
 mod server;
+mod shortage;
 mod slots;
 pub mod spaces;
 mod standby;

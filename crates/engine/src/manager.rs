@@ -7,7 +7,6 @@ mod whose;
 mod witness;
 
 pub(crate) use clients::{Client, Rights};
-pub(crate) use reserve::is_shortage;
 pub use witness::Witness;
 
 use crate::board::Board;

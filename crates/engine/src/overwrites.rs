@@ -6,8 +6,8 @@
 
 use crate::change::Change;
 use crate::core::Core;
-use crate::manager::is_shortage;
 use crate::port::{FileNo, Version};
+use crate::shortage::is_shortage;
 use pagekeeper_frames::{Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;

@@ -1,8 +1,9 @@
 //! Answers the preload library's requests. One thread a connection: a read may wait for storage.
 
 use crate::change::NO_BYTES;
-use crate::manager::{Arriving, Client, Manager, Rights, is_shortage, trusts};
+use crate::manager::{Arriving, Client, Manager, Rights, trusts};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
+use crate::shortage::is_shortage;
 use crate::spaces::{Region, Space};
 use crate::transfer::Change;
 use crate::work::Work;

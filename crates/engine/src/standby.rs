@@ -16,10 +16,10 @@
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
 use crate::board::Board;
-use crate::manager::is_shortage;
 use crate::port::FileNo;
 use crate::reach::reach_bytes;
 use crate::selection::Selection;
+use crate::shortage::is_shortage;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bound, Counts, Pressure};
 use pagekeeper_sys::counters::largest_read_ahead_kib;

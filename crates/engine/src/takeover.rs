@@ -1,8 +1,9 @@
 //! The end of a standby: the mappings that processes made meanwhile become the manager's.
 
 use crate::interject;
-use crate::manager::{Manager, is_shortage};
+use crate::manager::Manager;
 use crate::port::FileNo;
+use crate::shortage::is_shortage;
 use crate::standby::{Sign, StaysBehind};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};

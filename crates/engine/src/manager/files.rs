@@ -1,12 +1,13 @@
 //! How files become managed and cease to be: from a descriptor to a slot, and to an open file of
 //! the engine.
 
-use super::{Manager, is_shortage};
+use super::Manager;
 use crate::idle::Candidate;
 use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES};
 use crate::server::errno_of;
+use crate::shortage::is_shortage;
 use crate::slots::{HEAP_DEVICE, Identity, Numbered, Slots};
 use crate::store::Store;
 use crate::work::Work;

@@ -2,6 +2,7 @@
 //! heard of, a connection that waits to be accepted.
 
 use super::Manager;
+use crate::shortage::is_shortage;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
 use rustix::fs::{Mode, OFlags};
@@ -13,11 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const RESERVE: usize = 16;
 /// Files that are let go of at once, where somebody waits for descriptors.
 const LET_GO_AT_ONCE: usize = 32;
-
-/// Whether there are no descriptors, here or in the whole system.
-pub(crate) fn is_shortage(errno: Errno) -> bool {
-    matches!(errno, Errno::MFILE | Errno::NFILE)
-}
 
 /// See the module. Empty until something is about to be managed.
 #[derive(Default)]

@@ -1,7 +1,8 @@
 //! Somebody outlives the manager, and is told what must not be lost with it.
 
-use super::{Manager, is_shortage};
+use super::Manager;
 use crate::port::{FileNo, SpaceNo};
+use crate::shortage::is_shortage;
 use pagekeeper_sys::{Errno, process};
 use std::os::fd::{AsFd, BorrowedFd};
 
