@@ -109,6 +109,7 @@ mod store;
 mod stores;
 mod tables;
 mod translation;
+mod visits;
 mod working_set;
 
 pub use crate::compressed::{Codec, PoolCounts};

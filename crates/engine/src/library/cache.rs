@@ -9,8 +9,9 @@ use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
-use crate::library::tables::{self, Tables};
+use crate::library::tables::Tables;
 use crate::library::translation::{Buckets, Translation};
+use crate::library::visits::Visits;
 use crate::port::{FileNo, PAGE_BYTES, Version, other_pages};
 use crate::spaces::Space;
 use crate::stats::Stats;
@@ -23,7 +24,6 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
-use std::cell::Cell;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -207,7 +207,7 @@ impl Builder {
         let built = policy.build(frames, SEED);
         let built = built.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
         let process = process::here()?;
-        let tables = tables::take(&process.unused)?;
+        let tables = Tables::take(&process.unused)?;
         let workers = Arc::new(Workers::new());
         let userfault = faults::open(path)?;
         let memory = Memory::new(self.translation, frames, page_bytes, tables.table())?;
@@ -238,7 +238,7 @@ impl Builder {
             open: Mutex::new(Open::default()),
             scratch_directory: self.scratch_directory,
             stopped: (Mutex::new(false), Condvar::new()),
-            looked_at: (Mutex::new(None), Condvar::new()),
+            visits: Visits::default(),
         });
         let stop_faults = match path {
             FaultPath::Explicit => None,
@@ -306,11 +306,7 @@ struct Open {
     segments: HashMap<FileNo, Weak<Inner>>,
 }
 
-impl Open {
-    fn all(&self) -> Vec<Arc<Inner>> {
-        self.segments.values().filter_map(Weak::upgrade).collect()
-    }
-}
+impl Open {}
 
 /// What a cache's threads share.
 pub(crate) struct Shared {
@@ -323,8 +319,7 @@ pub(crate) struct Shared {
     open: Mutex<Open>,
     scratch_directory: PathBuf,
     stopped: (Mutex<bool>, Condvar),
-    /// The segment that the write-back thread looks at, and holds meanwhile.
-    looked_at: (Mutex<Option<FileNo>>, Condvar),
+    pub(crate) visits: Visits,
 }
 
 impl std::fmt::Debug for Shared {
@@ -383,6 +378,21 @@ impl Shared {
         }
     }
 
+    /// The segments that are open, to be [visited](Visits::begin).
+    pub(crate) fn open_segments(&self) -> Vec<(FileNo, Weak<Inner>)> {
+        let open = self.open.lock().expect("open");
+        open.segments.iter().map(|(no, segment)| (*no, segment.clone())).collect()
+    }
+
+    /// Waits until nobody who has no handle holds a segment: that one may be the last to do so, and closes
+    /// it then.
+    pub(crate) fn await_visits(&self, no: FileNo) {
+        // In a forked child there are no visitors.
+        if self.process.mark.is_here() {
+            self.visits.await_end(no);
+        }
+    }
+
     fn write_behind(&self, period: Duration) {
         let (stopped, changed) = &self.stopped;
         let mut stop = stopped.lock().expect("stopped");
@@ -393,45 +403,13 @@ impl Shared {
             }
             drop(stop);
             let _ = self.engine.write_behind();
-            let segments: Vec<FileNo> =
-                self.open.lock().expect("open").segments.keys().copied().collect();
-            for no in segments {
-                self.look_at(no);
+            for (no, segment) in self.open_segments() {
+                if let Some(segment) = self.visits.begin(no, &segment) {
+                    segment.look_for_changes();
+                }
             }
             stop = stopped.lock().expect("stopped");
         }
-    }
-}
-
-thread_local! {
-    /// This is a thread that looks at segments: it may close one, and others with it.
-    static LOOKS: Cell<bool> = const { Cell::new(false) };
-}
-
-impl Shared {
-    fn look_at(&self, no: FileNo) {
-        let (looked_at, changed) = &self.looked_at;
-        LOOKS.set(true);
-        // Before it is held: who drops the last handle then waits until it is not.
-        *looked_at.lock().expect("looked at") = Some(no);
-        let segment = self.open.lock().expect("open").segments.get(&no).and_then(Weak::upgrade);
-        if let Some(segment) = segment {
-            segment.look_for_changes();
-        }
-        *looked_at.lock().expect("looked at") = None;
-        changed.notify_all();
-    }
-
-    /// Waits until the write-back thread does not hold a segment: it may be the last to do so, and closes
-    /// it then.
-    pub(crate) fn await_look(&self, no: FileNo) {
-        let (looked_at, changed) = &self.looked_at;
-        // A forked child has no such thread.
-        if LOOKS.get() || !self.process.mark.is_here() {
-            return;
-        }
-        let looked_at = looked_at.lock().expect("looked at");
-        drop(changed.wait_while(looked_at, |at| *at == Some(no)).expect("looked at"));
     }
 }
 
@@ -474,7 +452,7 @@ impl Drop for Owner {
         if !self.shared.process.mark.is_here() {
             // A forked child has neither the threads nor the frames: where those are mapped in the
             // parent, there is something else here by now, which must not be unmapped.
-            std::mem::forget((threads, self.shared.clone()));
+            std::mem::forget((threads, self.tables.take(), self.shared.clone()));
             return;
         }
         let _ = self.workers.close();
@@ -485,14 +463,12 @@ impl Drop for Owner {
         self.shared.stopped.1.notify_all();
         let own = std::thread::current().id();
         for thread in threads {
-            // The write-back thread may have held the last segment for a moment.
+            // The write-back thread may have visited the last segment.
             if thread.thread().id() != own {
                 let _ = thread.join();
             }
         }
-        if let Some(tables) = self.tables.take() {
-            tables::give_back(tables, &self.shared.process.unused);
-        }
+        drop(self.tables.take());
     }
 }
 
@@ -667,11 +643,6 @@ impl Cache {
         Ok(Segment::of(inner, writable))
     }
 
-    /// The segments that are open.
-    pub(crate) fn open_segments(&self) -> Vec<Arc<Inner>> {
-        self.shared().open.lock().expect("open").all()
-    }
-
     pub(crate) fn shared(&self) -> &Shared {
         &self.0.shared
     }
@@ -784,8 +755,11 @@ impl Cache {
     pub fn flush(&self) -> io::Result<()> {
         self.check_here()?;
         let mut result = Ok(());
-        for segment in self.open_segments() {
-            result = result.and(segment.flush(&mut segment.errors_so_far()));
+        let shared = self.shared();
+        for (no, segment) in shared.open_segments() {
+            if let Some(segment) = shared.visits.begin(no, &segment) {
+                result = result.and(segment.flush(&mut segment.errors_so_far()));
+            }
         }
         result
     }

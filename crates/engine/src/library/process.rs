@@ -3,7 +3,7 @@
 
 use crate::library::cache::Shared;
 use crate::library::faults;
-use crate::library::tables::Tables;
+use crate::library::tables::Unused;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::ForkMark;
 use pagekeeper_sys::userfault::Userfault;
@@ -15,7 +15,7 @@ pub(crate) struct Process {
     /// Tells it from its children.
     pub(crate) mark: ForkMark,
     /// Tables that no cache uses any more.
-    pub(crate) unused: Mutex<Vec<Tables>>,
+    pub(crate) unused: Unused,
     /// Whose region is where, for the SIGBUS handler. Held for moments by code that touches no
     /// region.
     pub(crate) inline: RwLock<Vec<(Range<u64>, Weak<Shared>)>>,

@@ -83,11 +83,11 @@ impl End {
 }
 
 impl Drop for End {
-    /// A segment is closed when this returns, if no handle or region is left: the write-back thread may
-    /// hold it for a moment.
+    /// A segment is closed when this returns, if no handle or region is left: somebody may
+    /// be visiting it.
     fn drop(&mut self) {
         if self.inner.strong_count() <= 1 {
-            self.shared.await_look(self.no);
+            self.shared.await_visits(self.no);
         }
     }
 }

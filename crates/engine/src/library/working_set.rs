@@ -2,12 +2,13 @@
 
 use crate::library::cache::Cache;
 use crate::library::segment::Inner;
+use crate::port::FileNo;
 use pagekeeper_trace::{Header, Record, Reference, Segment, SegmentKind, TraceReader, TraceWriter};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::Weak;
 
 impl Cache {
     /// Writes down which pages are in memory, the one used longest ago first, so that a later run
@@ -48,9 +49,11 @@ impl Cache {
         let output = BufWriter::new(File::create(&new)?);
         let header = Header::new(self.page_bytes() as u32).with("clock", "none");
         let mut trace = TraceWriter::new(output, header).map_err(io::Error::other)?;
-        for inner in self.open_segments() {
+        let shared = self.shared();
+        for (no, inner) in shared.open_segments() {
+            let Some(inner) = shared.visits.begin(no, &inner) else { continue };
             let segment = Segment {
-                segment: inner.number(),
+                segment: no,
                 kind: SegmentKind::File,
                 bytes: inner.len(),
                 name: inner.name().into_bytes(),
@@ -89,25 +92,33 @@ impl Cache {
         if u64::from(trace.header().page_bytes) != self.page_bytes() {
             return Err(invalid(format!("pages of {} bytes", trace.header().page_bytes)));
         }
-        let open = self.open_segments();
-        let by_name: HashMap<String, Arc<Inner>> =
-            open.into_iter().map(|inner| (inner.name(), inner)).collect();
-        let mut numbers: HashMap<u32, Arc<Inner>> = HashMap::new();
+        let shared = self.shared();
+        let visit = |segment: &(FileNo, Weak<Inner>)| shared.visits.begin(segment.0, &segment.1);
+        let mut by_name = HashMap::new();
+        for segment in shared.open_segments() {
+            if let Some(name) = visit(&segment).map(|inner| inner.name()) {
+                by_name.insert(name, segment);
+            }
+        }
+        // With the pages that each has.
+        let mut numbers: HashMap<u32, ((FileNo, Weak<Inner>), u64)> = HashMap::new();
         // The last use of each page, in order.
         let mut last: HashMap<(u32, u64), u64> = HashMap::new();
         let mut count = 0u64;
         while let Some(record) = trace.next_record().map_err(|e| invalid(e.to_string()))? {
             match record {
                 Record::Segment(segment) => {
-                    if let Some(inner) = by_name.get(&*String::from_utf8_lossy(&segment.name)) {
-                        numbers.insert(segment.segment, inner.clone());
+                    let named = by_name.get(&*String::from_utf8_lossy(&segment.name));
+                    if let Some((named, inner)) =
+                        named.and_then(|named| Some((named, visit(named)?)))
+                    {
+                        let pages = inner.len().div_ceil(self.page_bytes());
+                        numbers.insert(segment.segment, (named.clone(), pages));
                     }
                 }
                 Record::Reference(reference) => {
                     let known = numbers.get(&reference.segment);
-                    if known.is_some_and(|inner| {
-                        reference.page < inner.len().div_ceil(self.page_bytes())
-                    }) {
+                    if known.is_some_and(|(_, pages)| reference.page < *pages) {
                         last.insert((reference.segment, reference.page), count);
                         count += 1;
                     }
@@ -117,13 +128,13 @@ impl Cache {
         }
         let mut pages: Vec<((u32, u64), u64)> = last.into_iter().collect();
         pages.sort_unstable_by_key(|(_, when)| std::cmp::Reverse(*when));
-        pages.truncate(self.shared().engine.free_to_use() as usize);
+        pages.truncate(shared.engine.free_to_use() as usize);
         let mut pages: Vec<(u32, u64)> = pages.into_iter().map(|(page, _)| page).collect();
         pages.sort_unstable();
         let mut brought = 0;
         let runs = pages.chunk_by(|a, b| a.0 == b.0 && a.1 + 1 == b.1);
         for run in runs {
-            let inner = &numbers[&run[0].0];
+            let Some(inner) = visit(&numbers[&run[0].0].0) else { continue };
             let end = run[0].1 + run.len() as u64;
             let come = (run[0].1..end).filter(|&index| inner.bring_in(index, end - index));
             brought += come.count() as u64;

@@ -114,6 +114,13 @@ struct Slow {
     bytes: Mutex<Vec<u8>>,
     begun: Mutex<Sender<()>>,
     may_end: Mutex<Receiver<()>>,
+    is_gone: Arc<AtomicBool>,
+}
+
+impl Drop for Slow {
+    fn drop(&mut self) {
+        self.is_gone.store(true, Ordering::SeqCst);
+    }
 }
 
 impl Store for Slow {
@@ -142,8 +149,12 @@ impl Store for Slow {
 fn a_discard_waits_for_no_guard_that_comes_later() {
     in_time(|| {
         let ((begun, begins), (end, may_end)) = (channel(), channel());
-        let store =
-            Slow { bytes: vec![1; 8 * PAGE].into(), begun: begun.into(), may_end: may_end.into() };
+        let store = Slow {
+            bytes: vec![1; 8 * PAGE].into(),
+            begun: begun.into(),
+            may_end: may_end.into(),
+            is_gone: Arc::default(),
+        };
         let cache = tiny(0, "lru");
         let segment = cache.open_store(store, "slow").unwrap();
         segment.write_all_at(&[2; 2 * PAGE], 0).unwrap();
@@ -161,6 +172,36 @@ fn a_discard_waits_for_no_guard_that_comes_later() {
         discarder.join().unwrap();
         assert!(guard.iter().all(|b| *b == 1));
         drop((guard, end));
+    });
+}
+
+/// While all of a cache was flushed, a segment whose last handle was dropped was closed by that thread,
+/// later.
+#[test]
+fn a_segment_is_closed_with_its_last_handle_also_while_all_is_flushed() {
+    in_time(|| {
+        let ((begun, begins), (end, may_end)) = (channel(), channel());
+        let is_gone = Arc::new(AtomicBool::new(false));
+        let store = Slow {
+            bytes: vec![1; 8 * PAGE].into(),
+            begun: begun.into(),
+            may_end: may_end.into(),
+            is_gone: is_gone.clone(),
+        };
+        let cache = tiny(0, "lru");
+        let segment = cache.open_store(store, "slow").unwrap();
+        segment.write_all_at(&[2; PAGE], 0).unwrap();
+        let flushes = cache.clone();
+        let flusher = std::thread::spawn(move || flushes.flush().unwrap());
+        begins.recv().unwrap();
+        let later = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(50));
+            end.send(()).unwrap();
+        });
+        drop(segment);
+        assert!(is_gone.load(Ordering::SeqCst));
+        later.join().unwrap();
+        flusher.join().unwrap();
     });
 }
 
