@@ -416,11 +416,13 @@ impl<P: Port> Engine<P> {
         idle
     }
 
-    /// A range of a space moved (`mremap(2)`).
+    /// A range of a space moved (`mremap(2)`), and may be shorter or longer now. What was cut off is
+    /// unmapped.
     pub fn remapped(&self, space: SpaceNo, from: u64, to: u64, old_len: u64, new_len: u64) {
         let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
-        let gone = core.heap_pages(space, &(to..to + new_len));
+        let mut gone = core.heap_pages(space, &(to..to + new_len));
+        gone.extend(core.heap_pages(space, &(from + new_len.min(old_len)..from + old_len)));
         let Some(s) = core.space_mut(space) else { return };
         let change = s.order.heard();
         let files = s.remap(from, to, old_len, new_len);

@@ -126,7 +126,8 @@ impl Manager {
                 }
                 Event::Fork { child } => self.forked(no, child),
                 Event::Remap { from, to, len } => {
-                    self.engine.remapped(no, from, to, len, len);
+                    let moved = self.moved_bytes(no, &live, from, to, len);
+                    self.engine.remapped(no, from, to, len, moved);
                 }
                 Event::Remove { start, end } => self.engine.removed(no, start..end),
                 Event::Unmap { start, end } => {

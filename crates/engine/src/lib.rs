@@ -38,6 +38,7 @@ pub mod live;
 mod look;
 pub mod manager;
 mod mappings;
+mod moved;
 mod open_pages;
 mod outside;
 pub mod overwrites;

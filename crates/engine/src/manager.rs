@@ -400,7 +400,7 @@ impl Hands for Link {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use pagekeeper_sys::socket::Listener;
     use zerocopy::{FromBytes, IntoBytes};
@@ -409,7 +409,7 @@ mod tests {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
     }
 
-    pub(super) fn manager() -> Arc<Manager> {
+    pub(crate) fn manager() -> Arc<Manager> {
         manager_from(1)
     }
 

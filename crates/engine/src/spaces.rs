@@ -142,7 +142,8 @@ impl Space {
         }
     }
 
-    /// Moves a range to another address (`mremap(2)`); returns the files concerned.
+    /// Moves a range to another address (`mremap(2)`), where it is shorter or longer; returns the files
+    /// concerned.
     pub fn remap(&mut self, from: u64, to: u64, old_len: u64, new_len: u64) -> Vec<FileNo> {
         let old = from..from + old_len;
         let moved: Vec<(Range<u64>, Region)> = self
@@ -163,10 +164,15 @@ impl Space {
             if i == last && range.end == old_end {
                 end = end.max(to + new_len);
             }
+            end = end.min(to + new_len);
             files.push(region.file);
-            self.regions.insert(start..end.min(to + new_len), region);
+            // What is cut off is nowhere.
+            if start < end {
+                self.regions.insert(start..end, region);
+            }
         }
-        self.private.extend(private.iter().map(|a| a.wrapping_add(shift)));
+        let moved = private.iter().map(|addr| addr.wrapping_add(shift));
+        self.private.extend(moved.filter(|addr| *addr < to + new_len));
         files.sort_unstable();
         files.dedup();
         files
@@ -206,5 +212,11 @@ mod tests {
         assert_eq!(space.region(to + 7 * PAGE_BYTES).unwrap().index(to + 7 * PAGE_BYTES), 16);
         assert!(space.region(base + 5 * PAGE_BYTES).is_none());
         assert!(space.private.contains(&(to + 4 * PAGE_BYTES)));
+
+        // Shorter than its first piece, of two.
+        space.regions.insert(to + 8 * PAGE_BYTES..to + 9 * PAGE_BYTES, region(2, to, 0));
+        assert_eq!(space.remap(to, base, 9 * PAGE_BYTES, 3 * PAGE_BYTES), [1, 2]);
+        assert!(space.covers(base..base + 3 * PAGE_BYTES, region(1, base, 9)));
+        assert_eq!((space.regions.len(), space.private.len()), (1, 0));
     }
 }

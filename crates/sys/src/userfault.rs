@@ -172,7 +172,8 @@ pub enum Event {
         from: u64,
         /// New address.
         to: u64,
-        /// Bytes.
+        /// Bytes that it had at the old one; or, where it was made shorter as it moved and
+        /// [`tells_moved_bytes`] says so, those that it has at the new one.
         len: u64,
     },
     /// Pages of a range were dropped (`madvise(2)` DONTNEED or REMOVE); it stays registered.
@@ -571,6 +572,25 @@ pub fn supported_features() -> Result<Features> {
     unsafe { Userfault::open(flags) }?.api(Features::empty())
 }
 
+/// Whether this kernel tells of a range that is made shorter as it moves how much of it moved
+/// (Linux 6.15), and not how long it was.
+pub fn tells_moved_bytes() -> bool {
+    is_since(rustix::system::uname().release().to_bytes(), (6, 15))
+}
+
+/// Whether a kernel's release is this version or a later one. What cannot be read is not.
+fn is_since(release: &[u8], version: (u32, u32)) -> bool {
+    let digits = |part: &[u8]| {
+        let end = part.iter().position(|c| !c.is_ascii_digit()).unwrap_or(part.len());
+        std::str::from_utf8(&part[..end]).ok()?.parse().ok()
+    };
+    let mut parts = release.split(|c| *c == b'.').map(digits);
+    match (parts.next().flatten(), parts.next().flatten()) {
+        (Some(major), Some(minor)) => (major, minor) >= version,
+        _ => false,
+    }
+}
+
 fn bits(flags: OpenFlags) -> u32 {
     let nonblocking = if flags.nonblocking { OFlags::NONBLOCK.bits() } else { 0 };
     let user = if flags.user_mode_only { raw::UFFD_USER_MODE_ONLY } else { 0 };
@@ -612,4 +632,25 @@ fn decode(message: &Message) -> Option<Decoded> {
         raw::UFFD_EVENT_UNMAP => Event::Unmap { start: a, end: b },
         _ => return None,
     }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_are_compared_as_versions() {
+        for (release, since) in [
+            ("6.15.0", true),
+            ("6.15", true),
+            ("6.15-rc1", true),
+            ("7.0.1-generic", true),
+            ("6.9.12", false),
+            ("5.19.0", false),
+            ("6", false),
+            ("", false),
+        ] {
+            assert_eq!(is_since(release.as_bytes(), (6, 15)), since, "{release}");
+        }
+    }
 }
