@@ -216,6 +216,12 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// Pages that were to be mapped are not: they are to be dropped, as far as no mapping is known to
+    /// show them.
+    pub fn heap_give_back(&self, space: SpaceNo, file: FileNo, pages: Range<u64>) {
+        self.lock().orphan(space, vec![(file, pages)], None);
+    }
+
     /// Returns when none of these pages is being dropped.
     pub fn heap_dropped(&self, file: FileNo, pages: Range<u64>) {
         let mut again = Again::new();

@@ -345,6 +345,8 @@ impl Manager {
                 }
             }
         };
+        // Before a range is taken, which would be nobody's if there is none.
+        let memfd = self.heap_memfd(no)?;
         let first = {
             let mut known = self.heaps.lock();
             let first = known.heaps.get_mut(&no).and_then(|heap| heap.slots.take(pages));
@@ -356,7 +358,22 @@ impl Manager {
         };
         let Some(first) = first else { return Ok(None) };
         self.engine.heap_dropped(no, first..first + pages);
-        Ok(Some((first * PAGE_BYTES, self.heap_memfd(no)?)))
+        Ok(Some((first * PAGE_BYTES, memfd)))
+    }
+
+    /// A range that was given for an allocation was not mapped after all. What of it is mapped all the
+    /// same, stays in use.
+    pub(crate) fn heap_give_back(&self, pid: u32, offset: u64, bytes: u64) -> Result<(), Errno> {
+        let (space, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
+        let no = heap.ok_or(Errno::INVAL)?;
+        let end = offset.checked_add(bytes).ok_or(Errno::INVAL)?.div_ceil(PAGE_BYTES);
+        let pages = offset / PAGE_BYTES..end.min(PAGES_MAX);
+        if pages.is_empty() {
+            return Err(Errno::INVAL);
+        }
+        self.engine.heap_give_back(space, no, pages);
+        self.hand_over_orphans();
+        Ok(())
     }
 
     /// Heap memory is mapped somewhere.

@@ -331,6 +331,10 @@ impl Connection {
                 manager.heap_commit(self.pid, r.a, r.b, r.c)?;
                 value(0)
             }
+            Op::HeapGiveBack => {
+                manager.heap_give_back(self.pid, r.a, r.b)?;
+                value(0)
+            }
             Op::HeapGrow => {
                 let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c)?;
                 values(verdict, offset)

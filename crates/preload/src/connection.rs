@@ -156,7 +156,7 @@ fn take(state: &State, connected: bool) -> Option<(usize, &Connection)> {
 /// A reply and the descriptor that rode along, or -1.
 pub(crate) type Answer = (Reply, c_int);
 /// In place of a descriptor that rode along, and for which this process's table had no room.
-const LOST: c_int = -2;
+pub(crate) const LOST: c_int = -2;
 
 /// One request without attachments.
 pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {
@@ -172,6 +172,19 @@ pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {
 /// `status`, `-EMFILE` when a descriptor rode along that this process has no room for, or `-EIO` when
 /// nothing could be asked.
 pub(crate) fn ask_with(
+    state: &State,
+    request: &Request,
+    text: &[u8],
+    send_fd: c_int,
+) -> Result<Answer, i32> {
+    match ask_for(state, request, text, send_fd)? {
+        (_, LOST) => Err(-libc::EMFILE),
+        answer => Ok(answer),
+    }
+}
+
+/// [`ask_with`] for who has something to do about a descriptor that is [`LOST`].
+pub(crate) fn ask_for(
     state: &State,
     request: &Request,
     text: &[u8],
@@ -216,7 +229,6 @@ pub(crate) fn ask_with(
                 }
                 return Err(reply.status);
             }
-            Ok((_, LOST)) => return Err(-libc::EMFILE),
             Ok(answer) => return Ok(answer),
             Err(errno) if matches!(-errno, libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
                 only_connected = true;

@@ -239,7 +239,7 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
     let flags = libc::MAP_FIXED_NOREPLACE | libc::MAP_NORESERVE;
     let prot = range.r3 as u16 as c_int;
     match (range.r3 >> 32).checked_sub(1) {
-        None => heap::place(state, addr, bytes, offset, memfd, flags, prot),
+        None => heap::place(state, addr, bytes, offset, memfd, flags, prot).map_err(|_| ()),
         Some(slot) => {
             let private = range.r3 & INHERIT_PRIVATE != 0;
             let kind = if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };

@@ -4,7 +4,7 @@
 //! its place. It is mapped shared, so that the manager sees every page, and kept from children by
 //! MADV_DONTFORK: a forked child finds its own copy there ([`fork`]).
 
-use crate::connection::{ask, ask_with};
+use crate::connection::{ask, ask_for};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
@@ -92,19 +92,48 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
     };
     let mut request = Request::new(Op::HeapMap);
     request.a = bytes as u64;
-    let answer = between_forks(|| ask_with(state, &request, &[], -1));
+    let answer = between_forks(|| ask_for(state, &request, &[], -1));
     let (offset, memfd) = match answer {
         Ok((reply, memfd)) if reply.r0 == 1 && memfd >= 0 => (reply.r1, memfd),
-        _ if fixed => return None,
-        _ => return Some(addr as isize),
+        answer => {
+            if let Ok((reply, _)) = answer
+                && reply.r0 == 1
+            {
+                give_back(state, reply.r1, bytes);
+            }
+            return (!fixed).then_some(addr as isize);
+        }
     };
     let modifiers = call.flags & libc::MAP_NORESERVE;
     let placed = place(state, addr, bytes, offset, memfd, modifiers | libc::MAP_FIXED, call.prot);
-    if placed.is_err() {
-        // What stood there is gone, or half of ours is there.
-        return Some(call.plain_at(addr));
+    let Err(stop) = placed else { return Some(addr as isize) };
+    // What stood there is gone, or half of ours is there.
+    let mut plain = call.plain_at(addr);
+    if plain < 0 && (stop == Stop::Halfway || !fixed) {
+        raw::munmap(addr, bytes);
+        if !fixed {
+            // There is one mapping less, which may be all that was lacking.
+            plain = call.plain();
+        }
     }
-    Some(addr as isize)
+    give_back(state, offset, bytes);
+    Some(plain)
+}
+
+/// A range that the manager gave is mapped nowhere.
+fn give_back(state: &State, offset: u64, bytes: usize) {
+    let mut request = Request::new(Op::HeapGiveBack);
+    (request.a, request.b) = (offset, bytes as u64);
+    let _ = ask(state, &request);
+}
+
+/// Why a range of the heap is not where it should be.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stop {
+    /// It was not mapped.
+    Refused,
+    /// Something failed when it was, and it, or a part of it, may still be there.
+    Halfway,
 }
 
 /// Maps a range of the heap, has it watched, and gives it its protection. Closes the memfd.
@@ -116,7 +145,7 @@ pub(crate) fn place(
     memfd: c_int,
     flags: c_int,
     prot: c_int,
-) -> Result<(), ()> {
+) -> Result<(), Stop> {
     let placed = place_part(state, addr, bytes, offset, memfd, flags, prot);
     raw::close(memfd);
     placed
@@ -130,7 +159,7 @@ fn place_part(
     memfd: c_int,
     flags: c_int,
     prot: c_int,
-) -> Result<(), ()> {
+) -> Result<(), Stop> {
     let flags = flags | libc::MAP_SHARED;
     let mapped = raw::mmap(addr, bytes, libc::PROT_NONE, flags, memfd, offset as i64);
     if mapped == -libc::EEXIST as isize {
@@ -142,24 +171,25 @@ fn place_part(
         let half = (bytes / 2).next_multiple_of(PAGE);
         place_part(state, addr, half, offset, memfd, flags, prot)?;
         let rest = (addr + half, bytes - half, offset + half as u64);
-        return place_part(state, rest.0, rest.1, rest.2, memfd, flags, prot);
+        return place_part(state, rest.0, rest.1, rest.2, memfd, flags, prot)
+            .map_err(|_| Stop::Halfway);
     }
     if mapped < 0 {
-        return Err(());
+        return Err(Stop::Refused);
     }
     if mapped as usize != addr {
         // An old kernel's idea of MAP_FIXED_NOREPLACE.
         raw::munmap(mapped as usize, bytes);
-        return Err(());
+        return Err(Stop::Refused);
     }
     if raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTFORK) < 0 {
-        return Err(());
+        return Err(Stop::Halfway);
     }
     mapping::widen(addr, bytes);
     USED.store(true, Ordering::Release);
-    commit(state, addr, bytes, offset)?;
+    commit(state, addr, bytes, offset).map_err(|()| Stop::Halfway)?;
     let open = prot == libc::PROT_NONE || raw_call!(libc::SYS_mprotect, addr, bytes, prot) >= 0;
-    if open { Ok(()) } else { Err(()) }
+    if open { Ok(()) } else { Err(Stop::Halfway) }
 }
 
 fn commit(state: &State, addr: usize, bytes: usize, offset: u64) -> Result<(), ()> {

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -134,11 +134,15 @@ pub enum Op {
     RawWord = 17,
     /// Before private anonymous memory is mapped: `a` = bytes. Reply: `r0` = 1, `r1` = the offset to
     /// map, and the memfd of the process's heap rides along; or `r0` = 0: leave it to the kernel.
+    /// [`Op::HeapCommit`] follows, or [`Op::HeapGiveBack`].
     /// -EAGAIN: the process forks; to be asked again in a moment.
     HeapMap = 19,
     /// Heap memory is mapped at an address, without access or having grown or moved there. `a` =
     /// address, `b` = bytes, `c` = offset. On status 0 it is registered.
     HeapCommit = 20,
+    /// What [`Op::HeapMap`] gave could not be mapped, or not be registered, and is mapped nowhere any
+    /// more: it is nobody's again. `a` = offset, `b` = bytes.
+    HeapGiveBack = 30,
     /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
     /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
     /// [`GROW_COPY`] (`r1` = the access that its mapping gives, as of `mmap(2)`). -EAGAIN: as for
@@ -497,6 +501,7 @@ impl Op {
             27 => TakeOver,
             28 => UserfaultDevice,
             29 => OpenPages,
+            30 => HeapGiveBack,
             _ => return None,
         })
     }
@@ -513,8 +518,8 @@ impl Op {
             Hello | Probe | UserfaultDevice | RawWord | MapPrepare | HeapMap | Inherit
             | TakeOver | Overwrites | Frames | OpenPages => true,
             Userfault | Opened | MapCommit | Protect | Sync | Flush | Read | ChangeBegin
-            | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGrow | Fork
-            | MakeRoom => false,
+            | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGiveBack | HeapGrow
+            | Fork | MakeRoom => false,
         }
     }
 }

@@ -142,6 +142,13 @@ fn memory_that_could_not_grow_is_given_back() {
     assert!(bytes < 50 << 20, "{bytes} bytes were allocated at once");
 }
 
+/// Where something failed between the manager's giving a range and its being mapped, the range counted as
+/// allocated, for good; and the mapping of the kernel's that had been made for it stayed.
+#[test]
+fn memory_that_could_not_be_mapped_is_given_back() {
+    part("mapped-in-vain", budget(4096), &["40"]);
+}
+
 #[test]
 fn a_process_forks_while_its_threads_write() {
     part("fork-threads", budget(1024), &[]);

@@ -768,6 +768,58 @@ static void grow_in_vain(long count) {
     puts("done");
 }
 
+/* Where in its file, if it is of one, memory is mapped. */
+static unsigned long offset_of(const char *p) {
+    FILE *maps = fopen("/proc/self/maps", "r");
+    char line[4096];
+    unsigned long start, end, offset, found = 0;
+    CHECK(maps);
+    while (fgets(line, sizeof line, maps))
+        if (sscanf(line, "%lx-%lx %*s %lx", &start, &end, &offset) == 3 && start <= (unsigned long)p
+            && (unsigned long)p < end)
+            found = offset + ((unsigned long)p - start);
+    CHECK(!fclose(maps));
+    return found;
+}
+
+/* So many mappings as a process may have: what the manager gives for an allocation finds no place. In the
+ * end its place in the heap is the first one again. */
+static void mapped_in_vain(long count) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+    long most = 0, pages = 0;
+    FILE *limit = fopen("/proc/sys/vm/max_map_count", "r");
+    CHECK(limit && fscanf(limit, "%ld", &most) == 1 && !fclose(limit));
+    char *first = map(8 * MIB, PROT_READ | PROT_WRITE);
+    put(first, 8, 1);
+    /* The kernel's. */
+    char *all = mmap(NULL, 2 * most * PAGE, PROT_NONE, flags | MAP_STACK, -1, 0);
+    CHECK(all != MAP_FAILED);
+    while (!mprotect(all + 2 * pages * PAGE, PAGE, PROT_READ)) pages++;
+    CHECK(errno == ENOMEM);
+    for (long room = 0; room < 4; room++) {
+        for (long i = 0; i < count; i++) {
+            char *p = mmap(NULL, 4 * MIB, PROT_READ | PROT_WRITE, flags, -1, 0);
+            if (p == MAP_FAILED) continue;
+            put(p, 4, i), has(p, 4, i);
+            CHECK(!munmap(p, 4 * MIB));
+        }
+        CHECK(!mprotect(all + 2 * --pages * PAGE, PAGE, PROT_NONE));
+    }
+    has(first, 8, 1);
+    CHECK(!munmap(all, 2 * most * PAGE));
+    unsigned long before = offset_of(first), offset = -1UL;
+    /* The manager is told at once, and gives it to others a little later. */
+    for (int i = 0; i < 1000 && offset > before + 16 * MIB; i++) {
+        char *p = map(4 * MIB, PROT_READ | PROT_WRITE);
+        offset = offset_of(p);
+        zeros(p, 4), put(p, 4, i), has(p, 4, i);
+        CHECK(!munmap(p, 4 * MIB));
+        usleep(10000);
+    }
+    CHECK(offset <= before + 16 * MIB);
+    puts("done");
+}
+
 /* libaio's, where somebody has brought it. */
 extern int io_setup(int events, aio_context_t *context) __attribute__((weak));
 
@@ -898,6 +950,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "fresh")) fresh(n[0]);
     else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
     else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);
+    else if (!strcmp(what, "mapped-in-vain")) mapped_in_vain(n[0]);
     else if (!strcmp(what, "asynchronous")) asynchronous(n[0]);
     else if (!strcmp(what, "zeros")) {
         /* Read and never written. */
