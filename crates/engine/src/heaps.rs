@@ -9,7 +9,7 @@
 //! inherits before anything else runs in it.
 
 use crate::heap::{Orphan, PAGES_MAX};
-use crate::live::{Behind, LiveFile};
+use crate::live::{Behind, LiveFile, LiveSpace};
 use crate::manager::Manager;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::scratch::{HeapStore, Scratch};
@@ -596,21 +596,21 @@ impl Manager {
         certain() || self.settled(space, certain)
     }
 
-    /// Drops memory that was unmapped. Where an address space changes from several threads at
-    /// once, what it says in the end counts.
-    pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
-        let owner = {
-            let known = self.heaps.lock();
-            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid))
-        };
-        let live = self.engine.port().file(orphan.file);
+    /// Which of an orphan's pages are mapped all the same. They are entered.
+    fn mapped_still(
+        &self,
+        space: SpaceNo,
+        pid: u32,
+        live: &LiveFile,
+        orphan: &Orphan,
+    ) -> RangeSet<u64> {
         let mut mapped = RangeSet::new();
-        if let (Some((Some(space), pid)), Some(live)) = (owner, &live)
-            && !self.is_certain(space, orphan)
-            && !self.mapped_now(pid, live, &orphan.pages).is_empty()
-        {
-            // What the kernel says now, with everything noticed that came before.
-            self.settled(space, || {
+        // What the kernel says now, with everything noticed that came before, and nothing that comes
+        // later.
+        self.settled(space, || {
+            // What moves while the kernel lists mappings may be missed where it was and where it is.
+            // Whoever moved it waits for that to be noticed, so that another look finds it.
+            for _ in 0..2 {
                 for (addr, pages) in self.mapped_now(pid, live, &orphan.pages) {
                     let bytes = (pages.end - pages.start) * PAGE_BYTES;
                     let bias = (pages.start * PAGE_BYTES).wrapping_sub(addr);
@@ -624,7 +624,27 @@ impl Manager {
                     self.engine.add_region(space, addr..addr + bytes, region);
                     mapped.insert(pages);
                 }
-            });
+                if !self.is_changing(space) {
+                    break;
+                }
+            }
+        });
+        mapped
+    }
+
+    /// Drops memory that was unmapped. Where an address space changes from several threads at
+    /// once, what it says in the end counts.
+    pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
+        let owner = {
+            let known = self.heaps.lock();
+            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid))
+        };
+        let live = self.engine.port().file(orphan.file);
+        let mut mapped = RangeSet::new();
+        if let (Some((Some(space), pid)), Some(live)) = (owner, &live)
+            && !self.is_certain(space, orphan)
+        {
+            mapped = self.mapped_still(space, pid, live, orphan);
         }
         self.engine.drop_orphan(orphan, &mapped, |pages| {
             if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
@@ -675,13 +695,7 @@ impl Manager {
         let result = loop {
             let order = self.mapping_order.lock().expect("lock");
             self.read_space(space, &mut faults, &order);
-            let live = self.engine.port().space(space);
-            // No such request is granted, but it says whether a change is under way that has not
-            // been read.
-            let changing = live.is_some_and(|live| {
-                live.userfault.write_protect(0, PAGE_BYTES, true, true) == Err(Errno::AGAIN)
-            });
-            if !changing {
+            if !self.is_changing(space) {
                 self.engine.space_quiet(space);
                 break call();
             }
@@ -693,6 +707,15 @@ impl Manager {
             self.workers.push(crate::work::Work::Fault(fault));
         }
         result
+    }
+
+    /// Whether a change of an address space is under way that has not been read.
+    fn is_changing(&self, space: SpaceNo) -> bool {
+        // No such request is granted, but what refuses it is told.
+        let refused = |live: Arc<LiveSpace>| {
+            live.userfault.write_protect(0, PAGE_BYTES, true, true) == Err(Errno::AGAIN)
+        };
+        self.engine.port().space(space).is_some_and(refused)
     }
 
     /// Registers memory with the program's userfaultfd. A late word of an old mapping at the same
@@ -718,6 +741,9 @@ impl Manager {
         })
     }
 }
+
+#[cfg(test)]
+mod own_process;
 
 #[cfg(test)]
 mod tests {
