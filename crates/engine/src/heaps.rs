@@ -34,6 +34,10 @@ const ALLOCATION_PAGES_MAX: u64 = 1 << 28;
 /// Room for growth behind an allocation, as a multiple of its length rounded up to a power of two.
 const ROOM: u64 = 2;
 
+/// Why allocations are the kernel's when all of a heap is taken.
+const HEAP_FULL: &str = "its ranges take 16 TiB with their room to grow, which is all that a process's heap \
+                         has: what else it allocates is not managed until some is freed";
+
 /// Ranges of a heap that are given out, each with room for growth. Used ranges are used again
 /// first, since their pages have numbers already.
 #[derive(Clone)]
@@ -356,7 +360,10 @@ impl Manager {
             }
             first
         };
-        let Some(first) = first else { return Ok(None) };
+        let Some(first) = first else {
+            self.pass_heap(no, HEAP_FULL);
+            return Ok(None);
+        };
         self.engine.heap_dropped(no, first..first + pages);
         Ok(Some((first * PAGE_BYTES, memfd)))
     }

@@ -102,3 +102,26 @@ fn what_moves_while_mappings_are_looked_at_is_not_dropped() {
         assert_eq!(dropped, 0, "how often memory was dropped that is mapped");
     });
 }
+
+/// From 16 TiB on, ranges with their room to grow, a process's allocations were the kernel's, and nobody
+/// was told.
+#[test]
+fn whose_heap_is_full_is_told() {
+    const LARGEST_BYTES: u64 = ALLOCATION_PAGES_MAX * PAGE_BYTES;
+    let Some((manager, _, pid)) = managed() else { return };
+    let given = |bytes| manager.heap_map(pid, bytes).unwrap().map(|(offset, _)| offset);
+    let most = PAGES_MAX * PAGE_BYTES / (ROOM * LARGEST_BYTES);
+    assert!((0..most).all(|_| given(LARGEST_BYTES).is_some()));
+    assert_eq!(manager.remarks().1, []);
+    for _ in 0..2 {
+        assert_eq!(given(PAGE_BYTES), None);
+    }
+    let (_, passed) = manager.remarks();
+    assert!(passed.len() == 1 && passed[0].name.starts_with("heap:1 ("), "{passed:?}");
+    assert!(passed[0].reason.contains("16 TiB"), "{passed:?}");
+
+    manager.heap_give_back(pid, 0, LARGEST_BYTES).unwrap();
+    manager.workers.close();
+    manager.work_loop();
+    assert_eq!(given(PAGE_BYTES), Some(0));
+}

@@ -546,6 +546,11 @@ impl Manager {
         Some(no)
     }
 
+    /// Some of a process's memory is left to the kernel, and why.
+    pub(crate) fn pass_heap(&self, no: FileNo, reason: &str) {
+        self.slots.lock().expect("lock").pass(no, reason.to_owned());
+    }
+
     /// A heap is gone; its slot stays for the report.
     pub(crate) fn forget_heap(&self, no: FileNo) {
         let mut slots = self.slots.lock().expect("lock");
