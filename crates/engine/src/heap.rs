@@ -9,7 +9,7 @@ use crate::core::{Core, File};
 use crate::engine::{Again, Engine};
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Space;
-use pagekeeper_frames::{Input, Segment};
+use pagekeeper_frames::Segment;
 use pagekeeper_trace::ExtentEvent;
 use rangemap::{RangeMap, RangeSet};
 use std::collections::VecDeque;
@@ -289,9 +289,10 @@ impl<P: Port> Engine<P> {
         }
         let mut core = self.lock();
         for pages in left.iter() {
+            // Also of a heap that ended meanwhile: its number is its own as long as the fence is there.
+            core.log_extent(orphan.file, pages.clone(), ExtentEvent::Freed);
             if let Some(heap) = core.file_mut(orphan.file).and_then(|f| f.heap.as_mut()) {
                 heap.remove(pages.clone());
-                core.log_extent(orphan.file, pages.clone(), ExtentEvent::Freed);
             }
         }
         drop(core);
@@ -370,19 +371,19 @@ impl<P: Port> Engine<P> {
         self.take_fence(file, ticket);
     }
 
-    /// The process is gone: its heap is too.
+    /// The process is gone: its heap is too. As with files that are let go of, its number stands for
+    /// nothing else before nothing can be about this heap any more.
     pub fn close_heap(&self, file: FileNo) {
+        self.port.announce(file, None);
         let mut again = Again::new();
         let Some(ticket) = self.lock().put_fence(file, 0..PAGES_MAX, Change::Drop) else { return };
         self.drop_pages(file, 0..PAGES_MAX, true, &mut again);
+        // Whoever maps it all the same gets no zeros.
+        let _ = self.port.resize(file, 0);
         {
             let mut core = self.lock();
-            core.decide(Input::Close { segment: Segment(file) });
+            core.leave(file);
             core.log_extent(file, 0..PAGES_MAX, ExtentEvent::Freed);
-            if let Some(f) = core.file_mut(file) {
-                f.pages = 0;
-                f.dirty.clear();
-            }
         }
         self.take_fence(file, ticket);
         self.serve_all(&mut again);

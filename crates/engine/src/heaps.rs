@@ -165,6 +165,8 @@ impl Inherited {
 }
 
 struct Heap {
+    /// Which heap it is: its file's number may be another one's later.
+    number: u32,
     /// None once its process is gone.
     space: Option<SpaceNo>,
     pid: u32,
@@ -175,7 +177,8 @@ struct Heap {
 
 /// What a child begins with. It may come for it when its parent is gone.
 struct Snapshot {
-    parent: FileNo,
+    /// None once that is gone: its number may be another heap's.
+    parent: Option<FileNo>,
     /// What holds the parent's stores back; none when the fork is done, or the parent gone.
     held: Option<u64>,
     /// The spaces that the kernel told of: the child's is among them.
@@ -188,7 +191,8 @@ struct Snapshot {
 impl Snapshot {
     /// Nothing is to be held back for it any more: what was, and in whose heap.
     fn let_go(&mut self) -> Option<(FileNo, u64)> {
-        self.held.take().map(|held| (self.parent, held))
+        let held = self.held.take()?;
+        Some((self.parent?, held))
     }
 }
 
@@ -223,7 +227,7 @@ impl Heaps {
         for snapshot in self.lock().snapshots.values_mut() {
             // Whose fork is done has its child, unless this is it.
             let waits = snapshot.held.is_some() || snapshot.children.is_empty();
-            if snapshot.parent == parent && waits {
+            if snapshot.parent == Some(parent) && waits {
                 snapshot.children.push(child);
             }
         }
@@ -303,7 +307,7 @@ impl Manager {
         let memfd =
             Memfd::create(&format!("pagekeeper:heap:{number}"), PAGES_MAX * PAGE_BYTES, false)?;
         let memfd_ino = file::stat(&memfd)?.id.ino;
-        let no = self.number_heap(&name, memfd_ino).ok_or(Errno::MFILE)?;
+        let no = self.number_heap(&name, memfd_ino).ok_or(Errno::NOSPC)?;
         let live = Arc::new(LiveFile { memfd, memfd_ino, behind: Behind::Scratch(store) });
         self.engine.port().put_file(no, live.clone());
         self.engine.open_heap(no, &name);
@@ -313,7 +317,8 @@ impl Manager {
         for range in &inherited {
             self.engine.heap_use(no, range.pages());
         }
-        self.heaps.lock().heaps.insert(no, Heap { space: Some(space), pid, slots, inherited });
+        let heap = Heap { number, space: Some(space), pid, slots, inherited };
+        self.heaps.lock().heaps.insert(no, heap);
         self.tell_witness(no, false);
         Ok(no)
     }
@@ -353,7 +358,8 @@ impl Manager {
         let memfd = self.heap_memfd(no)?;
         let first = {
             let mut known = self.heaps.lock();
-            let first = known.heaps.get_mut(&no).and_then(|heap| heap.slots.take(pages));
+            let heap = known.heaps.get_mut(&no).ok_or(Errno::SRCH)?;
+            let first = heap.slots.take(pages);
             if let Some(first) = first {
                 // Under the lock: whoever clears up after a former user must see it in use.
                 self.engine.heap_use(no, first..first + pages);
@@ -531,7 +537,8 @@ impl Manager {
         let pages = slots.keep(&mapped.iter().map(Inherited::pages).collect());
         store.retain(&pages);
         let ranges = mapped.into_iter().flat_map(|range| range.parts(&pages)).collect();
-        Ok(Snapshot { parent: no, held: Some(held), children: Vec::new(), store, slots, ranges })
+        let (parent, held) = (Some(no), Some(held));
+        Ok(Snapshot { parent, held, children: Vec::new(), store, slots, ranges })
     }
 
     /// Ends what a [`Snapshot`] held.
@@ -644,11 +651,11 @@ impl Manager {
     pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
         let owner = {
             let known = self.heaps.lock();
-            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid))
+            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid, heap.number))
         };
         let live = self.engine.port().file(orphan.file);
         let mut mapped = RangeSet::new();
-        if let (Some((Some(space), pid)), Some(live)) = (owner, &live)
+        if let (Some((Some(space), pid, _)), Some(live)) = (owner, &live)
             && !self.is_certain(space, orphan)
         {
             mapped = self.mapped_still(space, pid, live, orphan);
@@ -659,7 +666,9 @@ impl Manager {
             }
         });
         let mut known = self.heaps.lock();
-        let Some(heap) = known.heaps.get_mut(&orphan.file) else { return };
+        // Its fence is gone, and the number may be another heap's.
+        let is_its = |heap: &&mut Heap| owner.is_some_and(|(.., number)| heap.number == number);
+        let Some(heap) = known.heaps.get_mut(&orphan.file).filter(is_its) else { return };
         let mut page = orphan.pages.start;
         while let Some(slot) = heap.slots.of(page) {
             if self.engine.heap_unused(orphan.file, slot.clone()) {
@@ -679,10 +688,11 @@ impl Manager {
             let mut known = self.heaps.lock();
             known.heaps.remove(&no);
             let mut ends = |snapshot: &mut Snapshot| {
-                if snapshot.parent != no {
+                if snapshot.parent != Some(no) {
                     return false;
                 }
                 held.extend(snapshot.let_go());
+                snapshot.parent = None;
                 snapshot.children.is_empty()
             };
             known.snapshots.extract_if(|_, snapshot| ends(snapshot)).map(|(_, s)| s).collect()
@@ -690,6 +700,7 @@ impl Manager {
         held.into_iter().for_each(|held| self.release(Some(held)));
         drop(unwanted);
         self.engine.close_heap(no);
+        self.close_slot(no);
         // With the last of these goes what is stored.
         self.engine.port().remove_file(no);
         self.forget_heap(no);
@@ -755,6 +766,99 @@ mod own_process;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::manager::tests::manager;
+    use crate::spaces::Space;
+
+    /// A manager, and a way to give a space of it a heap.
+    fn with_heaps() -> (Arc<Manager>, impl Fn(SpaceNo) -> FileNo) {
+        let manager = manager();
+        let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
+        let theirs = manager.clone();
+        let open = move |space| {
+            theirs.engine.open_space(space, Space::default());
+            theirs.open_heap(space, 1, scratch.heap(), Slots::default(), Vec::new()).unwrap()
+        };
+        (manager, open)
+    }
+
+    fn region(file: FileNo) -> Region {
+        Region { file, bias: 0, shared: true, read_only: false, library: false }
+    }
+
+    /// Each process's heap had its number for ever, and a line of its own in the report: after a million
+    /// processes nothing more was managed.
+    #[test]
+    fn a_heap_that_ended_leaves_its_number_to_others() {
+        let (manager, open) = with_heaps();
+        let mut numbers = BTreeSet::new();
+        for _ in 0..150 {
+            let no = open(0);
+            numbers.insert((no, manager.incarnation(no)));
+            manager.engine.heap_use(no, 0..10);
+            manager.retire_heap(no);
+        }
+        // Whoever knows the number from before finds that it stands for something else.
+        assert!(numbers.iter().eq((0..150).map(|n| (0, n)).collect::<BTreeSet<_>>().iter()));
+        let files = manager.engine.stats().files;
+        let bytes = |no: usize| files[no].bytes / PAGE_BYTES;
+        assert_eq!((files.len(), bytes(99), bytes(100)), (101, 10, 50 * 10));
+        assert_eq!(files[100].name, "heap: 50 others that ended");
+    }
+
+    /// What is still to be dropped of one, or still mapped somewhere, is not the next one's.
+    #[test]
+    fn the_number_of_a_heap_stays_as_long_as_something_is_about_it() {
+        let (manager, open) = with_heaps();
+        let engine = &manager.engine;
+        let (dropped, mapped) = (open(0), open(1));
+        for (space, no) in [(0, dropped), (1, mapped)] {
+            engine.heap_use(no, 0..16);
+            engine.add_region(space, 0..16 * PAGE_BYTES, region(no));
+        }
+        engine.unmapped(0, 0..16 * PAGE_BYTES);
+        let orphans = engine.take_orphans();
+        assert_eq!(orphans.len(), 1);
+        manager.retire_heap(dropped);
+        manager.retire_heap(mapped);
+
+        let others = [open(2), open(3)];
+        assert!(others.iter().all(|no| ![dropped, mapped].contains(no)), "{others:?}");
+        engine.unmapped(1, 0..16 * PAGE_BYTES);
+        manager.retire_heap(others[0]);
+        let again = [open(2), open(4)];
+        assert!(again.contains(&mapped) && !again.contains(&dropped), "{again:?}");
+
+        orphans.iter().for_each(|orphan| manager.drop_orphan(orphan));
+        manager.retire_heap(again[0]);
+        let last = [open(2), open(5)];
+        assert!(last.contains(&dropped), "{last:?}");
+    }
+
+    /// A child that comes for its memory late is no child of who has its parent's number.
+    #[test]
+    fn a_child_is_not_taken_for_one_of_who_has_its_parents_number() {
+        let (manager, open) = with_heaps();
+        let no = open(0);
+        let held = manager.engine.heap_hold(no).unwrap();
+        let store = manager.engine.port().file(no).unwrap().heap().unwrap().fork();
+        let snapshot = Snapshot {
+            parent: Some(no),
+            held: Some(held),
+            children: vec![7],
+            store,
+            slots: Slots::default(),
+            ranges: Vec::new(),
+        };
+        manager.heaps.lock().snapshots.insert(1, snapshot);
+        manager.heaps.end_of_space(0);
+        manager.retire_heap(no);
+        assert_eq!(open(1), no);
+        manager.heaps.forked(1, 8);
+        manager.retire_heap(no);
+        assert_eq!(manager.heaps.lock().snapshots[&1].children, [7]);
+        manager.heaps.end_of_child(7);
+        assert!(!manager.heaps.are_awaited());
+    }
 
     #[test]
     fn ranges_are_used_again_and_grow_into_their_room() {

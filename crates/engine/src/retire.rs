@@ -1,4 +1,5 @@
-//! Files that nobody can reach any more, or that nobody has open: what the engine forgets of them.
+//! Files that nobody can reach any more, or that nobody has open, and heaps of processes that are gone:
+//! what the engine forgets of them.
 
 use crate::core::{Core, File};
 use crate::engine::{Again, Engine};
@@ -8,28 +9,55 @@ use std::collections::BTreeMap;
 
 /// Files that are gone and have a line of their own in the report.
 const NAMES_MAX: usize = 10_000;
+/// The same of heaps. Each process that allocates has one, and no two have the same name.
+const HEAPS_MAX: usize = 100;
+
+/// What was counted of files without a line of their own.
+#[derive(Debug, Default)]
+struct Sum {
+    counts: FileCounts,
+    bytes: u64,
+    files: u64,
+}
+
+impl Sum {
+    fn add(&mut self, report: &FileReport) {
+        self.counts.add(&report.counts);
+        self.bytes += report.bytes;
+        self.files += 1;
+    }
+
+    fn report(&self, name: impl FnOnce(u64) -> String) -> Option<FileReport> {
+        let report =
+            || FileReport { name: name(self.files), bytes: self.bytes, counts: self.counts };
+        (self.files > 0).then(report)
+    }
+}
 
 /// What was counted of files that are gone, by name.
 #[derive(Debug, Default)]
 pub(crate) struct Past {
     named: BTreeMap<String, FileReport>,
-    others: FileCounts,
-    others_bytes: u64,
-    others_files: u64,
+    heaps: Vec<FileReport>,
+    other_files: Sum,
+    other_heaps: Sum,
 }
 
 impl Past {
     fn add(&mut self, file: &File) {
         let report = file.report();
-        if let Some(known) = self.named.get_mut(&report.name) {
+        if file.heap.is_some() {
+            match self.heaps.len() {
+                0..HEAPS_MAX => self.heaps.push(report),
+                _ => self.other_heaps.add(&report),
+            }
+        } else if let Some(known) = self.named.get_mut(&report.name) {
             known.counts.add(&report.counts);
             known.bytes = report.bytes;
         } else if self.named.len() < NAMES_MAX {
             self.named.insert(report.name.clone(), report);
         } else {
-            self.others.add(&report.counts);
-            self.others_bytes += report.bytes;
-            self.others_files += 1;
+            self.other_files.add(&report);
         }
     }
 
@@ -42,10 +70,9 @@ impl Past {
             }
         }
         files.extend(named.into_values());
-        if self.others_files > 0 {
-            let name = format!("{} other files", self.others_files);
-            files.push(FileReport { name, bytes: self.others_bytes, counts: self.others });
-        }
+        files.extend(self.heaps.iter().cloned());
+        files.extend(self.other_files.report(|files| format!("{files} other files")));
+        files.extend(self.other_heaps.report(|heaps| format!("heap: {heaps} others that ended")));
     }
 }
 
@@ -71,6 +98,19 @@ impl Core {
             self.file(*no).is_some_and(|f| f.heap.is_none()) && !self.is_mapped_by_programs(*no)
         };
         files.into_iter().filter(is_unmapped).collect()
+    }
+
+    /// Nothing is left of a file, none of whose pages is in memory, but mappings that show nothing, and
+    /// fences of whoever is not done with it.
+    pub(crate) fn leave(&mut self, file: FileNo) {
+        self.close_segment(file);
+        let Core { past, files, .. } = self;
+        if let Some(f) = files.get_mut(file as usize).and_then(Option::as_mut) {
+            past.add(f);
+            let (mappings, fences) =
+                (std::mem::take(&mut f.mappings), std::mem::take(&mut f.fences));
+            *f = File { mappings, fences, ..File::gone() };
+        }
     }
 }
 
@@ -112,19 +152,17 @@ impl<P: Port> Engine<P> {
         self.drop_pages(file, 0..u64::MAX, true, &mut again);
         self.serve_all(&mut again);
         let _ = self.port.resize(file, 0);
-        let mut core = self.lock();
-        core.close_segment(file);
-        let Core { past, files, .. } = &mut *core;
-        if let Some(f) = files.get_mut(file as usize).and_then(Option::as_mut) {
-            past.add(f);
-            *f = File { mappings: std::mem::take(&mut f.mappings), ..File::gone() };
-        }
+        self.lock().leave(file);
     }
 
-    /// Whether a retired file is mapped nowhere any more; its number is free then.
+    /// Whether a retired file is mapped nowhere any more, and nobody is in the midst of changing it; its
+    /// number is free then.
     pub(crate) fn is_gone(&self, file: FileNo) -> bool {
+        // Who looks an address up enters what it finds before this goes on.
+        let _layout = self.layout.write().expect("layout");
         let mut core = self.lock();
-        if core.file(file).is_some_and(|f| !f.mappings.is_empty()) {
+        // Of a heap, memory that was unmapped may have yet to be dropped: of this one, and no other.
+        if core.file(file).is_some_and(|f| !f.mappings.is_empty() || !f.fences.is_empty()) {
             return false;
         }
         if let Some(f) = core.files.get_mut(file as usize) {

@@ -20,6 +20,9 @@ use std::time::Instant;
 pub(crate) const UNMANAGED_MAX: usize = 1 << 15;
 /// So many are looked at before a slot that nobody had yet is taken.
 const LOOKS: usize = 64;
+/// The device of heaps' slots: none that a file is on. Nobody has one open, and it keeps its slot for as
+/// long as its process lives.
+pub(crate) const HEAP_DEVICE: u64 = u64::MAX;
 /// Files that were passed through and have a line of their own in the report.
 const PASSED_MAX: usize = 10_000;
 
@@ -186,7 +189,8 @@ impl Slots {
         if let Some(no) = self.pin(id) {
             return Numbered::Is(no);
         }
-        if self.exhausted {
+        let is_heap = id.dev == HEAP_DEVICE;
+        if self.exhausted && !is_heap {
             return Numbered::Full;
         }
         if self.free.is_empty() {
@@ -232,7 +236,9 @@ impl Slots {
                 self.list.len() as FileNo - 1
             }
         };
-        self.turns.push_back(Turn { no, serial: self.serials, used: self.heard });
+        if !is_heap {
+            self.turns.push_back(Turn { no, serial: self.serials, used: self.heard });
+        }
         self.by_id.insert(id, no);
         Numbered::Is(no)
     }
@@ -414,6 +420,9 @@ mod tests {
         assert_eq!(number(&mut slots, 2), Some(2));
         slots.free.push(3);
         assert_eq!(number(&mut slots, 4), None);
+        // Of a heap nobody hears in any other way.
+        let heap = FileId { dev: HEAP_DEVICE, ino: 4 };
+        assert_eq!(slots.number(heap, None, "heap".into(), |_| {}), Numbered::Is(3));
     }
 
     #[test]

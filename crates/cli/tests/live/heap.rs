@@ -180,6 +180,24 @@ fn memory_that_is_filled_in_order_has_few_faults() {
     assert_eq!(done.total("written_bytes"), 0);
 }
 
+/// Each process's heap had a line of its own in the report, and a number that was never used again.
+#[test]
+fn the_heaps_of_many_processes_are_summed_in_the_report() {
+    if !runs::ready() {
+        return;
+    }
+    let script = format!("for i in $(seq 130); do {} zeros 1; done", heap().display());
+    let done = same("heap-many", &budget(8192), "/bin/sh", &["-c", &script], |_| ()).ok();
+    let files = done.stats["files"].as_array().expect("files");
+    let heaps: Vec<&str> = files
+        .iter()
+        .filter_map(|file| file["name"].as_str().filter(|name| name.starts_with("heap:")))
+        .collect();
+    assert!((101..110).contains(&heaps.len()), "{heaps:?}");
+    assert!(heaps.iter().any(|name| name.ends_with(" others that ended")), "{heaps:?}");
+    assert!(done.total("major_faults") >= 130, "{}", done.stderr);
+}
+
 /// Without the option nothing of it is managed.
 #[test]
 fn heap_memory_is_left_alone_unless_asked_for() {

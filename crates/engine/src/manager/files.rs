@@ -7,7 +7,7 @@ use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
 use crate::port::{FileNo, PAGE_BYTES};
 use crate::server::errno_of;
-use crate::slots::{Identity, Numbered, Slots};
+use crate::slots::{HEAP_DEVICE, Identity, Numbered, Slots};
 use crate::store::Store;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
@@ -23,9 +23,6 @@ use std::time::Instant;
 /// there is one, so often.
 const LOOK_EVERY: u32 = 20;
 const LOOKS_DOUBLE_MAX: u32 = 8;
-
-/// The device of heaps' slots: none that a file is on.
-const HEAP_DEVICE: u64 = u64::MAX;
 
 /// Why a file is the kernel's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,6 +120,14 @@ impl Manager {
                 Numbered::Took(no) => {
                     drop(slots);
                     self.free_taken(no);
+                }
+                Numbered::Full if id.dev == HEAP_DEVICE => {
+                    drop(slots);
+                    self.note(
+                        "files and processes have all numbers that there are: what further processes \
+                         allocate is left to the kernel",
+                    );
+                    return None;
                 }
                 Numbered::Full if looked || slots.exhausted => {
                     slots.exhausted = true;
@@ -482,10 +487,11 @@ impl Manager {
             return;
         }
         let Ok(_quiet) = self.using.try_write() else { return };
-        let mut slots = self.slots.lock().expect("lock");
+        let unused = std::mem::take(&mut self.slots.lock().expect("lock").unused);
         let (free, unused): (Vec<FileNo>, Vec<FileNo>) =
-            std::mem::take(&mut slots.unused).into_iter().partition(|no| self.engine.is_gone(*no));
-        slots.unused = unused;
+            unused.into_iter().partition(|no| self.engine.is_gone(*no));
+        let mut slots = self.slots.lock().expect("lock");
+        slots.unused.extend(unused);
         slots.free.extend(free);
     }
 
@@ -551,13 +557,14 @@ impl Manager {
         self.slots.lock().expect("lock").pass(no, reason.to_owned());
     }
 
-    /// A heap is gone; its slot stays for the report.
+    /// A heap is gone whose slot is [closed](Self::close_slot): it is another's as soon as nothing is
+    /// about this heap any more.
     pub(crate) fn forget_heap(&self, no: FileNo) {
-        let mut slots = self.slots.lock().expect("lock");
-        let id = slots.list[no as usize].id;
-        slots.by_id.remove(&id);
-        drop(slots);
         self.tell(|witness| witness.forget(no));
+        // Of `number_heap`.
+        drop(Pinned { manager: self, no });
+        self.slot_is_unused(no);
+        self.free_slots();
     }
 }
 
