@@ -169,6 +169,12 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(13),
         },
         Entry {
+            name: "fio mmap, reads in order, 12 loops, most fits",
+            program: fio("read", &["--loops=12"]),
+            memory_bytes: mib(160),
+            heap_bytes: mib(13),
+        },
+        Entry {
             name: "fio mmap, random reads",
             program: fio("randread", &["--io_size=128m", "--norandommap"]),
             memory_bytes: mib(48),

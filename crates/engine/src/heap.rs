@@ -66,7 +66,7 @@ pub struct Orphan {
     /// Which pages.
     pub pages: Range<u64>,
     /// By which change of the space they went, if that is known.
-    pub(crate) change: Option<u64>,
+    change: Option<u64>,
     ticket: u64,
 }
 
