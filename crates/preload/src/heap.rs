@@ -8,7 +8,7 @@ use crate::connection::{ask, ask_for};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State};
-use crate::{fork, raw_call, userfault};
+use crate::{fork, raw_call, standby, userfault};
 use core::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{GROW_COPY, GROW_MAY, Op, PAGE_BYTES, Request};
@@ -78,6 +78,8 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
     let bytes = call.bytes.checked_next_multiple_of(PAGE)?;
     let fixed = call.flags & libc::MAP_FIXED != 0
         && call.flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    // What it replaces may be a file's mapping that is to be taken over.
+    let _changing = fixed.then(standby::changing);
     let addr = if fixed {
         if !call.addr.is_multiple_of(PAGE) {
             return None;
