@@ -104,7 +104,9 @@ fn a_recording_says_what_memory_there_was() {
     };
     // Two arrays of 1 MiB, each with a header in front, and the whole heap at the end.
     assert_eq!(pages(ExtentEvent::Allocated), 2 * 257);
-    assert_eq!(pages(ExtentEvent::Freed), 2 * 257 + (1 << 32));
+    // (What was freed as the program ended may be a part of that.)
+    let freed = pages(ExtentEvent::Freed);
+    assert!((0..=2).any(|apart| freed == apart * 257 + (1 << 32)), "{freed}");
 
     let references = references(&records);
     assert_eq!(references.zero_pages(), references.pages());
