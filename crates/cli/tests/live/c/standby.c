@@ -28,6 +28,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "unheard.h"
 
 #define PAGE 4096UL
 #define DATA_PAGES 4096UL
@@ -1000,19 +1001,6 @@ static void untouched(void) {
         CHECK(total[i] == (double)passes * (DATA_PAGES * (DATA_PAGES - 1) / 2) * (i / 4 + 1));
     puts(is_the_kernels(all) ? "kernel" : "ours");
     CHECK(alarms > 0 && !elsewhere);
-}
-
-// A system call of which this program's libraries do not hear.
-static long unheard(long number, long a, long b, long c) {
-#if defined __x86_64__
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return result;
-#else
-    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
-    return x0;
-#endif
 }
 
 // Ends the standby and calls one function of the malloc family, after which nothing of the file is the
