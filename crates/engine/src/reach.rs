@@ -1,20 +1,20 @@
 //! How much of files programs have in hand: what a loop of theirs may go through.
 
 use crate::selection::Selection;
+use crate::standby::{is_files, is_of_file, path_of};
 use pagekeeper_sys::process;
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
 /// Bytes of the selected files that these processes have mapped or open. What they open and close on
 /// their way is not in it.
 pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Selection) -> u64 {
-    let is_file = |path: &str| path.starts_with('/') && !path.starts_with("/memfd:");
     let mut mapped = HashMap::<u64, u64>::new();
     let mut open = HashMap::new();
     for pid in processes {
         let _ = process::for_each_mapping(pid, |mapping| {
-            let path = String::from_utf8_lossy(mapping.path);
-            if mapping.inode != 0 && is_file(&path) && selection.matches(&path) {
+            if is_of_file(&mapping) && selection.matches(&path_of(&mapping)) {
                 let end = mapping.offset + (mapping.end - mapping.start);
                 let reach = mapped.entry(mapping.inode).or_default();
                 *reach = end.max(*reach);
@@ -24,9 +24,8 @@ pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Sele
         let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
         for descriptor in descriptors.flatten().map(|entry| entry.path()) {
             let Ok(target) = std::fs::read_link(&descriptor) else { continue };
-            let path = target.to_string_lossy();
-            if is_file(&path)
-                && selection.matches(&path)
+            if is_files(target.as_os_str().as_bytes())
+                && selection.matches(&target.to_string_lossy())
                 && let Ok(file) = std::fs::metadata(&descriptor)
                 && file.is_file()
             {

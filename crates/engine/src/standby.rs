@@ -470,7 +470,7 @@ pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> 
     process::all().filter(move |pid| *pid != me).filter_map(move |pid| {
         let mut page_end = None;
         let _ = process::for_each_mapping(pid, |mapping| {
-            if mapping.inode == board_inode && is_memfd(&mapping) {
+            if mapping.inode == board_inode && is_memfd(mapping.path) {
                 page_end = Some(mapping.end);
             }
             page_end.is_none()
@@ -627,17 +627,21 @@ fn for_each_marked(pid: u32, mut f: impl FnMut(&Mapping<'_>, &Detail<'_>)) {
     });
 }
 
-fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
+pub(crate) fn path_of<'a>(mapping: &Mapping<'a>) -> std::borrow::Cow<'a, str> {
     String::from_utf8_lossy(mapping.path)
 }
 
 /// A memfd's path begins like that of a file that has a place in the file system.
-fn is_memfd(mapping: &Mapping<'_>) -> bool {
-    mapping.path.starts_with(b"/memfd:")
+fn is_memfd(path: &[u8]) -> bool {
+    path.starts_with(b"/memfd:")
 }
 
-fn is_of_file(mapping: &Mapping<'_>) -> bool {
-    mapping.inode != 0 && mapping.path.starts_with(b"/") && !is_memfd(mapping)
+pub(crate) fn is_files(path: &[u8]) -> bool {
+    path.starts_with(b"/") && !is_memfd(path)
+}
+
+pub(crate) fn is_of_file(mapping: &Mapping<'_>) -> bool {
+    mapping.inode != 0 && is_files(mapping.path)
 }
 
 /// Whether memory of ours in its place would be the same to the program: nobody writes to the file by
