@@ -3,7 +3,7 @@
 use crate::error::{Error, count, status};
 use crate::raw::{self, Context};
 use pagekeeper::library::{
-    BUDGET_PAGES_MIN, Cache, FaultPath, PolicySpec, SamplingShare, Translation,
+    BUDGET_PAGES_MIN, Cache, FaultPath, PAGE_BYTES_MAX, PolicySpec, SamplingShare, Translation,
 };
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
@@ -11,9 +11,6 @@ use std::time::Duration;
 
 /// Bytes in a page, unless pk_cache_options.page_bytes says otherwise.
 pub const PK_PAGE_BYTES: u64 = 4096;
-
-/// Most bytes in a page.
-const PAGE_BYTES_MAX: u64 = 2 << 20;
 
 /// Fewest pages that a budget has room for, whatever their size.
 pub const PK_BUDGET_PAGES_MIN: u64 = 8;

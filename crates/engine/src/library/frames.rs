@@ -37,8 +37,8 @@ pub(crate) use windows::SEGMENT_BYTES_MAX;
 
 /// Bytes seen through one window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;
-/// Largest page: a window has some extents of them.
-pub(crate) const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// Most bytes in a page: a window has some extents of such.
+pub const PAGE_BYTES_MAX: u64 = 2 << 20;
 /// A page that the machine can map as one.
 const HUGE_BYTES: u64 = 2 << 20;
 /// Most bytes of a read that is not made in place.
