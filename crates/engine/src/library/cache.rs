@@ -179,9 +179,9 @@ impl Builder {
     ///
     /// # Errors
     /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or the budget is less
-    /// than eight of them ([`BUDGET_PAGES_MIN`]), 32 KiB if nothing is said of their size; a hash table has no buckets, or another fault path than explicit; those of
-    /// `memfd_create(2)`, `mmap(2)` and of starting threads. For fault paths other than explicit,
-    /// those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
+    /// than eight of them ([`BUDGET_PAGES_MIN`]), 32 KiB if nothing is said of their size; a hash table
+    /// has no buckets, or another fault path than explicit; those of `memfd_create(2)`, `mmap(2)` and of
+    /// starting threads. For fault paths other than explicit, those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
     /// `EBUSY`: the program has another kind of handler of SIGBUS from here. `Unsupported`: this kernel's
     /// pages have not 4096 bytes.
     pub fn build(self) -> io::Result<Cache> {
@@ -305,8 +305,6 @@ struct Open {
     by_id: HashMap<FileId, FileNo>,
     segments: HashMap<FileNo, Weak<Inner>>,
 }
-
-impl Open {}
 
 /// What a cache's threads share.
 pub(crate) struct Shared {

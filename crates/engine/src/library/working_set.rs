@@ -94,26 +94,23 @@ impl Cache {
         }
         let shared = self.shared();
         let visit = |segment: &(FileNo, Weak<Inner>)| shared.visits.begin(segment.0, &segment.1);
+        // With the pages that each has.
         let mut by_name = HashMap::new();
         for segment in shared.open_segments() {
-            if let Some(name) = visit(&segment).map(|inner| inner.name()) {
-                by_name.insert(name, segment);
-            }
+            let Some(inner) = visit(&segment) else { continue };
+            let (name, pages) = (inner.name(), inner.len().div_ceil(self.page_bytes()));
+            drop(inner);
+            by_name.insert(name, (segment, pages));
         }
-        // With the pages that each has.
-        let mut numbers: HashMap<u32, ((FileNo, Weak<Inner>), u64)> = HashMap::new();
+        let mut numbers = HashMap::new();
         // The last use of each page, in order.
         let mut last: HashMap<(u32, u64), u64> = HashMap::new();
         let mut count = 0u64;
         while let Some(record) = trace.next_record().map_err(|e| invalid(e.to_string()))? {
             match record {
                 Record::Segment(segment) => {
-                    let named = by_name.get(&*String::from_utf8_lossy(&segment.name));
-                    if let Some((named, inner)) =
-                        named.and_then(|named| Some((named, visit(named)?)))
-                    {
-                        let pages = inner.len().div_ceil(self.page_bytes());
-                        numbers.insert(segment.segment, (named.clone(), pages));
+                    if let Some(named) = by_name.get(&*String::from_utf8_lossy(&segment.name)) {
+                        numbers.insert(segment.segment, named);
                     }
                 }
                 Record::Reference(reference) => {
