@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
-.PHONY: help setup build install demo test stress kernels aarch64 fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
+.PHONY: help setup build preload install demo test stress kernels aarch64 fuzz lint bench bench-library bench-heap bench-predict bench-tables bench-simulator bench-domains bench-hits bench-peers bench-suite bench-live clean
 
 help: ## What there is to make
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 16
@@ -10,10 +10,13 @@ help: ## What there is to make
 setup: ## Install what is needed: a Rust toolchain, a C compiler, sqlite3, python3 with numpy in .venv
 	@scripts/setup.sh
 
-build: setup ## Build the command and the preload library (target/release)
+build: setup preload ## Build the command and the preload library (target/release)
 	cargo build --release
+
+preload: setup
 	cargo build --profile preload -p pagekeeper-preload
 # Not over the old one, which programs may have mapped.
+	mkdir -p target/release
 	install -m 755 target/preload/libpagekeeper_preload.so target/release/
 
 install: build ## Install the command and the library for C: PREFIX=/usr/local, LIBDIR, INCLUDEDIR, DESTDIR
@@ -22,7 +25,9 @@ install: build ## Install the command and the library for C: PREFIX=/usr/local, 
 demo: build ## Run a SQLite join and numpy epochs under `pagekeeper tune`
 	@scripts/demo.sh
 
-test: build ## All tests: units, properties, and unmodified programs end to end
+# The tests' own dependencies turn on features of others, so that a build without them would be a second
+# one of nearly everything.
+test: setup preload ## All tests: units, properties, and unmodified programs end to end
 	@scripts/test.sh
 
 stress: build ## Long tests: fsx, LMDB's, stress-ng, SQLite's, and 10^8 checked writes of our own

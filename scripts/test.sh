@@ -19,6 +19,8 @@ command -v chromium >/dev/null || install chromium "the test of reports in a bro
 compgen -G '/usr/lib*/*/libjemalloc.so.2' >/dev/null ||
     install libjemalloc2 "tests of programs that bring jemalloc are"
 
+# With the tests, the command.
+cargo test --release --workspace --exclude pagekeeper-preload --no-run
 "$PAGEKEEPER_BIN" doctor || true
 cargo test --release --workspace --exclude pagekeeper-preload --no-fail-fast
 crates/preload/tests/run.sh

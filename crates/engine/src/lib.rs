@@ -63,6 +63,7 @@ pub mod table;
 mod takeover;
 mod touches;
 pub mod transfer;
+mod verdict;
 mod watch;
 pub mod word;
 mod work;

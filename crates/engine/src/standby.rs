@@ -20,6 +20,7 @@ use crate::port::FileNo;
 use crate::reach::reach_bytes;
 use crate::selection::Selection;
 use crate::shortage::is_shortage;
+use crate::verdict::{Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Bound, Counts, Pressure};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
@@ -44,31 +45,8 @@ const FREE_EVERY_MAX: Duration = Duration::from_millis(100);
 const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
-/// So many pages for each frame have to be read again before that is judged: to begin costs up to
-/// once and a half as much, all read once more and a loop learnt, and a program may be near its end.
-/// At least so many, and at most so many.
-const REFAULTS_PER_FRAME: u64 = 4;
-const REFAULTS_MIN: u64 = 64;
-const REFAULTS_MAX: u64 = 1 << 18;
-/// Refaults for each major fault from which on something can be won.
-const REFAULTS_PER_FAULT: u64 = 2;
-/// Of loops much is won, and the sooner the more: one refault for so many frames.
-const FRAMES_PER_REFAULT_OF_LOOP: u64 = 4;
-/// And only of one that has gone on for so long: to begin takes some ten milliseconds, and a program
-/// that reads everything just twice has nothing left to win.
-const LOOP_LASTS_MIN: Duration = Duration::from_millis(100);
-/// And only of one that waits for storage: from so much time for each page on, all that the programs do
-/// with it included.
-const PAGE_OF_LOOP_NS: u128 = 16_000;
-/// Where it takes less, what the programs wait for the kernel has to be more than what they would wait for
-/// us. A page takes us so much more of the processors' time (copied into a frame, mapped, taken out),
-/// but only those have to be fetched that do not fit.
-const OURS_MORE_NS: u128 = 6_000;
-/// And so much of it may be left at most, in tenths: to begin has to be paid for, too.
-const LEFT_TENTHS_MAX: u128 = 9;
-/// Loops are told from single pages, around which the kernel reads a window for each fault, by so many
-/// windows for each fault: in order it reads ahead before there is one.
-const WINDOWS_PER_FAULT_OF_LOOP: u64 = 2;
+/// Programs are looked at for this part of the time at most.
+const LOOKS_PART: u32 = 100;
 /// What the kernel reads ahead, or around a page, at most, if it is not set to more.
 const WINDOW_KIB: u32 = 128;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
@@ -218,6 +196,7 @@ impl Standby {
             let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
+        let mut looks = Looks { not_before: self.started };
         let mut since: Option<(Instant, Pressure)> = None;
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
         while self.holds() && !stop() {
@@ -235,7 +214,7 @@ impl Standby {
                 return end(Sign::Unreadable);
             };
             let (begun, before) = *since.get_or_insert((Instant::now(), now));
-            let programs = || Programs::look(self.board_inode(), selection, self.started);
+            let programs = || looks.pay(|| self.look_at_programs(selection));
             let elapsed = begun.elapsed();
             match Verdict::on(before, now, frames, *window_pages, elapsed, programs) {
                 // The time runs from the first page that was read again.
@@ -244,6 +223,14 @@ impl Standby {
                 Verdict::Short(sign) => return end(sign),
             }
         }
+    }
+
+    fn look_at_programs(&self, selection: &Selection) -> Programs {
+        let pids: Vec<u32> = standing_by(self.board_inode()).map(|(pid, _)| pid).collect();
+        let used_ns = |pid: &u32| CpuClock::of(*pid).and_then(CpuClock::used_ns).unwrap_or(0);
+        let busy = Duration::from_nanos(pids.iter().map(used_ns).sum());
+        let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
+        Programs { reach_pages, lifetime: self.started.elapsed(), busy }
     }
 
     /// Its cgroup's limit, and how much of that is in use and cannot be taken back by the kernel, in
@@ -459,6 +446,25 @@ impl Standby {
     }
 }
 
+/// Looks at programs, which take longer the more processes the machine has: each is paid for by the time
+/// until the next.
+#[derive(Debug)]
+struct Looks {
+    not_before: Instant,
+}
+
+impl Looks {
+    fn pay<T>(&mut self, look: impl FnOnce() -> T) -> Option<T> {
+        let begun = Instant::now();
+        (begun >= self.not_before).then(|| {
+            let seen = look();
+            let ended = Instant::now();
+            self.not_before = ended + LOOKS_PART * (ended - begun);
+            seen
+        })
+    }
+}
+
 /// How long not to look, with so much memory free.
 pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
     Duration::from_millis(free_bytes / FILL_BYTES_PER_MS_MAX).clamp(EVERY, FREE_EVERY_MAX)
@@ -477,106 +483,6 @@ pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> 
         });
         Some((pid, page_end?))
     })
-}
-
-/// What the kernel's counts say.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    /// Too little was read again to tell.
-    Wait,
-    /// Memory is short, but single pages are missed in no order: no policy would miss fewer. Or the
-    /// kernel reads them as fast as we could.
-    NothingToWin,
-    /// Memory is short, and reads can be saved.
-    Short(Sign),
-}
-
-/// Why the kernel's counts end a standby.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sign {
-    /// They cannot be read any more.
-    Unreadable,
-    /// Pages were read again that had been evicted.
-    Refaults,
-    /// Such pages were read in order.
-    Loop,
-}
-
-impl Sign {
-    pub(crate) fn reason(self) -> &'static str {
-        match self {
-            Sign::Unreadable => "the kernel's counts of the cgroup cannot be read any more",
-            Sign::Refaults => "the kernel read pages again that it had evicted",
-            Sign::Loop => "the kernel read pages again, in order, that it had evicted",
-        }
-    }
-}
-
-impl Verdict {
-    /// What the counts since some time say. The `programs` are looked at if that decides.
-    fn on(
-        since: Pressure,
-        now: Pressure,
-        frames: u32,
-        window_pages: u64,
-        elapsed: Duration,
-        programs: impl FnOnce() -> Programs,
-    ) -> Verdict {
-        let is_worth_it = |refaults: u64| {
-            let page_ns = elapsed.as_nanos() / u128::from(refaults);
-            page_ns >= PAGE_OF_LOOP_NS || programs().would_wait_less(page_ns, frames)
-        };
-        let refaults = now.refaults.saturating_sub(since.refaults);
-        let major_faults = now.major_faults.saturating_sub(since.major_faults);
-        let is_loop = refaults > WINDOWS_PER_FAULT_OF_LOOP * window_pages * major_faults;
-        let enough = match is_loop && elapsed >= LOOP_LASTS_MIN {
-            true => u64::from(frames) / FRAMES_PER_REFAULT_OF_LOOP,
-            false => REFAULTS_PER_FRAME * u64::from(frames),
-        };
-        if refaults < enough.clamp(REFAULTS_MIN, REFAULTS_MAX) {
-            Verdict::Wait
-        } else if refaults < REFAULTS_PER_FAULT * major_faults || is_loop && !is_worth_it(refaults)
-        {
-            Verdict::NothingToWin
-        } else {
-            Verdict::Short(if is_loop { Sign::Loop } else { Sign::Refaults })
-        }
-    }
-}
-
-/// What the programs have in hand, and how they spend their time.
-#[derive(Clone, Copy, Debug)]
-struct Programs {
-    /// Pages of what they have mapped or open.
-    reach_pages: u64,
-    /// How long there have been any.
-    lifetime: Duration,
-    /// How long, of that, they had a processor.
-    busy: Duration,
-}
-
-impl Programs {
-    fn look(board_inode: u64, selection: &Selection, started: Instant) -> Programs {
-        let pids: Vec<u32> = standing_by(board_inode).map(|(pid, _)| pid).collect();
-        let used_ns = |pid: &u32| CpuClock::of(*pid).and_then(CpuClock::used_ns).unwrap_or(0);
-        let busy = Duration::from_nanos(pids.iter().map(used_ns).sum());
-        let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
-        Programs { reach_pages, lifetime: started.elapsed(), busy }
-    }
-
-    /// Whether they would wait less for us than for the kernel, which needs so long for a page of their
-    /// loop.
-    fn would_wait_less(self, page_ns: u128, frames: u32) -> bool {
-        // It must have more than fits, or it goes through what it opens and closes on its way.
-        let missed = self.reach_pages.saturating_sub(frames.into());
-        if missed == 0 || self.lifetime.is_zero() {
-            return false;
-        }
-        let waited = self.lifetime.saturating_sub(self.busy);
-        let waited_ns = page_ns * waited.as_nanos() / self.lifetime.as_nanos();
-        let ours_ns = (waited_ns + OURS_MORE_NS) * u128::from(missed);
-        ours_ns * 10 <= waited_ns * u128::from(self.reach_pages) * LEFT_TENTHS_MAX
-    }
 }
 
 impl Candidate {
@@ -656,99 +562,16 @@ fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
 mod tests {
     use super::*;
 
-    fn verdict(refaults: u64, major_faults: u64) -> Verdict {
-        let since = Pressure { refaults: 1000, major_faults: 50 };
-        let now = Pressure {
-            refaults: since.refaults + refaults,
-            major_faults: since.major_faults + major_faults,
-        };
-        Verdict::on(since, now, 100, 32, LOOP_LASTS_MIN, unasked)
-    }
-
-    fn unasked() -> Programs {
-        panic!("what programs do decides nothing here")
-    }
-
     #[test]
-    fn memory_is_short_when_the_kernel_reads_runs_of_pages_again() {
-        assert_eq!(verdict(0, 0), Verdict::Wait);
-        assert_eq!(verdict(399, 300), Verdict::Wait);
-        // Single pages in no order.
-        assert_eq!(verdict(400, 410), Verdict::NothingToWin);
-        assert_eq!(verdict(400, 201), Verdict::NothingToWin);
-        // Pages that lie near each other: the kernel reads around each.
-        assert_eq!(verdict(400, 200), Verdict::Short(Sign::Refaults));
-        assert_eq!(verdict(400, 13), Verdict::Short(Sign::Refaults));
-        assert_eq!(verdict(399, 13), Verdict::Wait);
-    }
-
-    #[test]
-    fn loops_are_known_sooner() {
-        // Read-ahead brings pages back that were evicted a pass before.
-        assert_eq!(verdict(64, 1), Verdict::Wait);
-        assert_eq!(verdict(65, 1), Verdict::Short(Sign::Loop));
-        // Reads by calls cause no faults.
-        assert_eq!(verdict(63, 0), Verdict::Wait);
-        assert_eq!(verdict(64, 0), Verdict::Short(Sign::Loop));
-    }
-
-    #[test]
-    fn what_is_read_again_once_and_soon_is_no_loop() {
-        let [since, now] = [0, 399].map(|refaults| Pressure { refaults, major_faults: 0 });
-        let soon = LOOP_LASTS_MIN - Duration::from_millis(1);
-        assert_eq!(Verdict::on(since, now, 100, 32, soon, unasked), Verdict::Wait);
-        let lasting = Verdict::on(since, now, 100, 32, LOOP_LASTS_MIN, unasked);
-        assert_eq!(lasting, Verdict::Short(Sign::Loop));
-        let now = Pressure { refaults: 400, ..now };
-        assert_eq!(Verdict::on(since, now, 100, 32, soon, unasked), Verdict::Short(Sign::Loop));
-    }
-
-    /// A loop of 60,000 pages, each of which takes so long, by programs that have a processor for so much
-    /// of the time.
-    fn loop_of(page_us: u64, reach_pages: u64, busy_percent: u32) -> Verdict {
-        let since = Pressure { refaults: 0, major_faults: 0 };
-        let now = Pressure { refaults: 60_000, major_faults: 400 };
-        let lifetime = Duration::from_micros(60_000 * page_us);
-        let busy = lifetime * busy_percent / 100;
-        let programs = || Programs { reach_pages, lifetime, busy };
-        Verdict::on(since, now, 32_000, 32, lifetime, programs)
-    }
-
-    /// Four loops of fio over a disk that delivers a page in 3 µs took 1.12 of the kernel's time when they
-    /// were managed, though a fifth fewer pages were read; four scans of SQLite, of 6 and of 12 µs a page,
-    /// 1.10 and 1.08; epochs of numpy, of 8 µs, 1.15 for 0.64 of the pages.
-    #[test]
-    fn a_loop_that_hardly_waits_for_storage_is_left_to_the_kernel() {
-        let twice = 64_000;
-        assert_eq!(loop_of(3, twice, 30), Verdict::NothingToWin);
-        assert_eq!(loop_of(8, twice, 60), Verdict::NothingToWin);
-        assert_eq!(loop_of(12, twice, 60), Verdict::NothingToWin);
-        // On a processor for longer than it has lived: there are several threads.
-        assert_eq!(loop_of(15, twice, 180), Verdict::NothingToWin);
-        assert_eq!(loop_of(12, twice, 20), Verdict::Short(Sign::Loop));
-        // Storage is slow.
-        assert_eq!(loop_of(16, twice, 180), Verdict::Short(Sign::Loop));
-    }
-
-    /// Ten passes over a quarter more than fits took the kernel 3.9 µs a page, and us four tenths of that
-    /// time.
-    #[test]
-    fn a_loop_most_of_which_fits_is_worth_while_on_any_disk() {
-        assert_eq!(loop_of(4, 40_000, 40), Verdict::Short(Sign::Loop));
-        assert_eq!(loop_of(4, 40_000, 90), Verdict::NothingToWin);
-        assert_eq!(loop_of(4, 64_000, 40), Verdict::NothingToWin);
-        // What it goes through is nothing that it has in hand.
-        assert_eq!(loop_of(12, 0, 20), Verdict::NothingToWin);
-        assert_eq!(loop_of(12, 32_000, 20), Verdict::NothingToWin);
-    }
-
-    /// What is missed in no order is judged by that alone.
-    #[test]
-    fn single_pages_are_not_judged_by_what_they_take() {
-        let since = Pressure { refaults: 0, major_faults: 0 };
-        let now = Pressure { refaults: 1 << 20, major_faults: 40_000 };
-        let verdict = Verdict::on(since, now, 32_768, 32, Duration::from_secs(4), unasked);
-        assert_eq!(verdict, Verdict::Short(Sign::Refaults));
+    fn a_look_is_paid_for_before_the_next() {
+        let mut looks = Looks { not_before: Instant::now() };
+        let took = Duration::from_millis(20);
+        let begun = Instant::now();
+        assert_eq!(looks.pay(|| std::thread::sleep(took)), Some(()));
+        assert!(looks.not_before - begun >= LOOKS_PART * took);
+        assert_eq!(looks.pay(|| panic!("a second look")), None::<()>);
+        looks.not_before = Instant::now();
+        assert_eq!(looks.pay(|| 1), Some(1));
     }
 
     #[test]
