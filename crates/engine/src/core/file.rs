@@ -1,0 +1,144 @@
+//! What is known of a file.
+
+use crate::change::Change;
+use crate::errors::WriteErrors;
+use crate::mappings::Mappings;
+use crate::open_pages::OpenPages;
+use crate::port::{PAGE_BYTES, Version};
+use crate::stats::FileCounts;
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// A range of a file that a client is changing by a system call of its own.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Fence {
+    pub(crate) ticket: u64,
+    pub(crate) change: Change,
+    pub(crate) first: u64,
+    pub(crate) end: u64,
+    /// Not yet: an earlier change of some of its pages is open, or its dirty pages are being
+    /// written back (and no new ones come into being).
+    pub(crate) preparing: bool,
+    /// How long the file may be taken for until it is over: what is longer may not be patched yet.
+    pub(crate) size_bytes_max: u64,
+}
+
+/// Changes of a file by somebody outside. Clean pages may be old until they were dropped after the
+/// last one was found; what is found meanwhile counts.
+#[derive(Default, Debug)]
+pub(crate) struct Foreign {
+    /// How often one was found.
+    found: u64,
+    /// How many of them all clean pages were dropped after.
+    dropped: u64,
+}
+
+impl Foreign {
+    /// One was found.
+    pub(crate) fn find(&mut self) {
+        self.found += 1;
+    }
+
+    /// How many were found so far.
+    pub(crate) fn found(&self) -> u64 {
+        self.found
+    }
+
+    /// All clean pages were dropped after so many had been found.
+    pub(crate) fn drop_old(&mut self, found: u64) {
+        self.dropped = self.dropped.max(found);
+    }
+
+    /// Whether clean pages may be old.
+    pub(crate) fn is_stale(&self) -> bool {
+        self.dropped < self.found
+    }
+}
+
+/// A managed file.
+#[derive(Debug)]
+pub(crate) struct File {
+    pub(crate) name: String,
+    pub(crate) version: Version,
+    pub(crate) pages: u64,
+    pub(crate) mappings: Mappings,
+    pub(crate) fences: Vec<Fence>,
+    /// The fence of an overwrite that a client began without a message.
+    pub(crate) overwrite: Option<u64>,
+    /// Somebody made it longer than this while one of ours was changing its last page: when that one is
+    /// done, storage is asked what lies behind.
+    pub(crate) unread: Option<u64>,
+    /// What clients store to by themselves, if writes are delayed.
+    pub(crate) open: Option<OpenPages>,
+    /// Held by whoever looks at its length and follows it.
+    pub(crate) looking: Arc<Mutex<()>>,
+    /// Changes in progress that a copy from a mapping must not run beside.
+    pub(crate) unsettled: u32,
+    /// How many of them began so far.
+    pub(crate) unsettlings: u64,
+    /// Write-backs in flight: the file's times change by our own doing.
+    pub(crate) own_writes: u32,
+    /// What somebody outside did to it.
+    pub(crate) foreign: Foreign,
+    /// Whoever writes to it by system calls is heard of.
+    pub(crate) is_heard: bool,
+    /// Somebody outside was heard of.
+    pub(crate) is_shared: bool,
+    /// When its change time was last looked at, and may have been due to somebody outside who was not
+    /// heard of yet.
+    pub(crate) doubted_ns: Option<u64>,
+    /// Every dirty page, and perhaps some that are clean by now.
+    pub(crate) dirty: BTreeSet<u64>,
+    /// Storage may lack blocks for some pages: reserve before giving write access.
+    pub(crate) holes: bool,
+    pub(crate) counts: FileCounts,
+    /// What write-backs failed with.
+    pub(crate) errors: WriteErrors,
+    /// Dirty pages are written when somebody asks for it, and stay until then.
+    pub(crate) on_request: bool,
+    /// It is a process's heap: what of it is in use.
+    pub(crate) heap: Option<crate::heap::Pages>,
+    /// Nothing is left of it but mappings that show nothing: see [`Engine::retire`].
+    ///
+    /// [`Engine::retire`]: crate::engine::Engine::retire
+    pub(crate) gone: bool,
+}
+
+impl File {
+    pub(crate) fn new(name: &str, version: Version, pages: u64, holes: bool) -> File {
+        File {
+            name: name.to_owned(),
+            version,
+            pages,
+            mappings: Mappings::default(),
+            fences: Vec::new(),
+            overwrite: None,
+            unread: None,
+            open: None,
+            looking: Arc::default(),
+            unsettled: 0,
+            unsettlings: 0,
+            own_writes: 0,
+            foreign: Foreign::default(),
+            is_heard: false,
+            is_shared: false,
+            doubted_ns: None,
+            dirty: BTreeSet::new(),
+            holes,
+            counts: FileCounts::default(),
+            errors: WriteErrors::default(),
+            on_request: false,
+            heap: None,
+            gone: false,
+        }
+    }
+
+    /// The machine's page behind the one that the file ends in.
+    pub(crate) fn machine_end(&self) -> u64 {
+        self.version.size_bytes.div_ceil(PAGE_BYTES)
+    }
+
+    pub(crate) fn gone() -> File {
+        File { gone: true, ..File::new("", Version::default(), 0, false) }
+    }
+}

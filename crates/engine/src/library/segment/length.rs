@@ -1,0 +1,138 @@
+//! A segment's length: `ftruncate(2)`, and what others make of it.
+
+use super::{Inner, Segment};
+use crate::library::frames::SEGMENT_BYTES_MAX;
+use crate::library::store::io_error;
+use crate::port::PortError;
+use crate::transfer::Change;
+use pagekeeper_sys::Errno;
+use std::io;
+use std::sync::MutexGuard;
+use std::sync::atomic::Ordering;
+
+impl Segment {
+    /// Sets the length: `ftruncate(2)`. What is cut off is gone, and not written back; what is
+    /// gained reads as zeros. Waits for nobody's pins: pages that are pinned are not cut, and a segment
+    /// grows beside them.
+    ///
+    /// # Errors
+    /// `EBADF`: the handle may not write; `EBUSY`: a page that would go, or be cut in two, is pinned,
+    /// whichever of its bytes; the store's.
+    pub fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let _resizing = self.inner.resizing();
+        self.inner.follow();
+        if len < self.inner.len() { self.inner.shrink(len) } else { self.inner.grow(len) }
+    }
+}
+
+impl Inner {
+    pub(super) fn resizing(&self) -> MutexGuard<'_, ()> {
+        self.resizing.lock().expect("resizing")
+    }
+
+    /// How often the length changed so far. The caller holds `resizing`.
+    pub(super) fn lengths(&self) -> u64 {
+        self.lengths.load(Ordering::Relaxed)
+    }
+
+    /// Makes the segment longer. The caller holds `resizing`.
+    pub(super) fn grow(&self, to: u64) -> io::Result<()> {
+        if to <= self.len() {
+            return Ok(());
+        }
+        if to > SEGMENT_BYTES_MAX {
+            return Err(Errno::FBIG.into());
+        }
+        // Somebody else may have made it longer, and written there.
+        self.follow();
+        let from = self.len();
+        if to <= from {
+            return Ok(());
+        }
+        let engine = &self.shared().engine;
+        // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
+        // could be written back to where they are.
+        engine.zero_behind(self.no, from);
+        self.lengths.fetch_add(1, Ordering::Relaxed);
+        self.backing.store.grow(to)?;
+        let is_ours = self.backing.store.len()? == to;
+        engine.refresh_size(self.no, is_ours);
+        self.follow_length();
+        Ok(())
+    }
+
+    /// Makes the segment shorter. The caller holds `resizing`.
+    pub(super) fn shrink(&self, to: u64) -> io::Result<()> {
+        let engine = &self.shared().engine;
+        let before = self.len();
+        // Of a page that is held nobody knows which bytes: it is not cut in two either.
+        let held = || engine.last_held(self.no, to / self.page_bytes()..u64::MAX).is_some();
+        if held() {
+            return Err(Errno::BUSY.into());
+        }
+        self.lengths.fetch_add(1, Ordering::Relaxed);
+        // From now on nobody uses what will be gone; who does already, is waited for.
+        self.size().store(to, Ordering::SeqCst);
+        if held() {
+            // Somebody was faster.
+            self.size().store(before, Ordering::SeqCst);
+            return Err(Errno::BUSY.into());
+        }
+        let result = engine
+            .change_begin(self.no, to, u64::MAX, Change::Truncate)
+            .map_err(io_error)
+            .and_then(|ticket| {
+                let result = self.backing.store.set_len(to);
+                type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
+                engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
+                result
+            });
+        if result.is_err() {
+            self.size().store(before, Ordering::SeqCst);
+        }
+        self.follow_length();
+        result
+    }
+
+    pub(super) fn follow_length(&self) {
+        if let Some(version) = self.shared().engine.file_version(self.no) {
+            self.size().store(version.size_bytes, Ordering::SeqCst);
+        }
+    }
+
+    /// Somebody else may have made the store shorter: the engine may know from now on, as far as
+    /// nobody holds what is gone. The caller holds `resizing`.
+    pub(super) fn allow_shorter(&self) {
+        let before = self.len();
+        let Some(now) = self.backing.store.len().ok().filter(|now| *now < before) else { return };
+        // From now on nobody begins to hold what is gone.
+        self.size().store(now, Ordering::SeqCst);
+        let page = self.page_bytes();
+        if let Some(last) = self.shared().engine.last_held(self.no, now / page..u64::MAX) {
+            // Another time; that page, and what lies before it, stays as it is.
+            self.size().store(((last + 1) * page).min(before), Ordering::SeqCst);
+        }
+    }
+
+    /// Drops clean pages if somebody else changed the store, and follows its length.
+    pub(crate) fn look_for_changes(&self) {
+        let _resizing = self.resizing();
+        self.allow_shorter();
+        self.shared().engine.look_for_changes(self.no);
+        self.follow_length();
+    }
+
+    pub(super) fn refresh(&self) -> bool {
+        let _resizing = self.resizing();
+        self.follow()
+    }
+
+    /// The caller holds `resizing`.
+    pub(super) fn follow(&self) -> bool {
+        self.allow_shorter();
+        let foreign = self.shared().engine.refresh_size(self.no, false);
+        self.follow_length();
+        foreign
+    }
+}
