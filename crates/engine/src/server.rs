@@ -336,6 +336,10 @@ impl Connection {
                 manager.heap_give_back(self.pid, r.a, r.b)?;
                 value(0)
             }
+            Op::AwaitDead => {
+                manager.settle_changes_of_the_dead();
+                value(0)
+            }
             Op::HeapGrow => {
                 let (verdict, offset) = manager.heap_grow(self.pid, r.a, r.b, r.c)?;
                 values(verdict, offset)
@@ -668,21 +672,26 @@ impl Connection {
 
     fn change_end(&self, r: Request) -> Handled {
         let no = self.slot(r.a)?;
-        if r.b != 0 {
-            let taken = self.with_client(|client| {
-                let own = client.changes.iter().position(|c| *c == (r.b, no));
-                own.map(|at| client.changes.swap_remove(at))
-            });
-            taken.flatten().ok_or(Errno::ACCESS)?;
+        let taken = self.with_client(|client| {
+            let own = client.changes.iter().position(|c| *c == (r.b, no));
+            own.inspect(|at| drop(client.changes.swap_remove(*at)));
+            let is_own = r.b == 0 || own.is_some();
+            client.endings += u32::from(is_own);
+            is_own
+        });
+        if taken != Some(true) {
+            return Err(Errno::ACCESS);
         }
         let bytes = (r.e != 0).then_some(self.bytes_at(r.e));
         let engine = &self.manager.engine;
-        if r.b == 0 {
-            engine.overwrite_end(no, self.image, r.c, r.d, bytes).map_err(errno_of)?;
+        let ended = if r.b == 0 {
+            engine.overwrite_end(no, self.image, r.c, r.d, bytes).map_err(errno_of)
         } else {
             engine.change_end(no, r.b, r.c, r.d, bytes);
-        }
-        value(0)
+            Ok(())
+        };
+        self.with_client(|client| client.endings -= 1);
+        ended.and_then(|()| value(0))
     }
 
     fn advise(&self, r: Request) -> Handled {

@@ -47,6 +47,7 @@ mod allocation;
 mod board;
 mod bounce;
 mod change;
+mod children;
 mod connection;
 mod delayed;
 mod direct;

@@ -116,6 +116,8 @@ real_functions! {
         writev = SYS_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t;
         pwrite64 = SYS_pwrite64(fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t)
             -> ssize_t;
+        wait4 = SYS_wait4(child: libc::pid_t, status: *mut c_int, options: c_int,
+            usage: *mut libc::rusage) -> libc::pid_t;
         ftruncate = SYS_ftruncate(fd: c_int, bytes: off_t) -> c_int;
         truncate = SYS_truncate(path: *const c_char, bytes: off_t) -> c_int;
         fallocate = SYS_fallocate(fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int;
@@ -153,6 +155,9 @@ real_functions! {
             flags: c_int) -> c_int;
     }
     functions {
+        waitid(of: libc::idtype_t, id: libc::id_t, info: *mut libc::siginfo_t, options: c_int)
+            -> c_int,
+            otherwise crate::raw::ret(crate::raw_call!(libc::SYS_waitid, of, id, info, options, 0)) as c_int;
         dup2(old: c_int, new: c_int) -> c_int, otherwise -1;
         send(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t,
             otherwise -1;

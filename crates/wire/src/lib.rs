@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 18;
+pub const VERSION: u32 = 19;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -143,6 +143,8 @@ pub enum Op {
     /// What [`Op::HeapMap`] gave could not be mapped, or not be registered, and is mapped nowhere any
     /// more: it is nobody's again. `a` = offset, `b` = bytes.
     HeapGiveBack = 30,
+    /// Processes are known to have died: what they were changing is settled before the reply.
+    AwaitDead = 31,
     /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
     /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
     /// [`GROW_COPY`] (`r1` = the access that its mapping gives, as of `mmap(2)`). -EAGAIN: as for
@@ -502,6 +504,7 @@ impl Op {
             28 => UserfaultDevice,
             29 => OpenPages,
             30 => HeapGiveBack,
+            31 => AwaitDead,
             _ => return None,
         })
     }
@@ -519,7 +522,7 @@ impl Op {
             | TakeOver | Overwrites | Frames | OpenPages => true,
             Userfault | Opened | MapCommit | Protect | Sync | Flush | Read | ChangeBegin
             | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGiveBack | HeapGrow
-            | Fork | MakeRoom => false,
+            | Fork | MakeRoom | AwaitDead => false,
         }
     }
 }

@@ -37,6 +37,16 @@ fn records_that_several_append_are_all_there() {
     }
 }
 
+/// A page that was in memory changed milliseconds after its writer's death, under the eyes of who had waited
+/// for that.
+#[test]
+fn what_a_killed_process_was_writing_does_not_come_later() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["killed", "file"]);
+        check(&Budget::kib(96), &["killed", "file"]);
+    }
+}
+
 /// Writes anywhere, appends, truncations, reads and stores beside a copy in memory.
 #[test]
 fn a_file_is_as_a_model_says() {

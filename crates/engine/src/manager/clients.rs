@@ -31,12 +31,16 @@ pub(crate) struct Client {
     pub(crate) raw: Option<SharedMap>,
     /// Open changes: ticket and slot.
     pub(crate) changes: Vec<(u64, FileNo)>,
+    /// Changes that it has ended, and that are not settled yet.
+    pub(crate) endings: u32,
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
     /// Files that it was given to map, and has not said yet where.
     offers: HashMap<FileNo, Offer>,
     /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
     pub(crate) heard: HashMap<FileNo, u64>,
+    /// It is gone, and what it left open is being ended.
+    is_ending: bool,
 }
 
 /// How often a client was given a file to map without having said where, and when for the last time.
@@ -176,7 +180,10 @@ impl Manager {
     pub(crate) fn client_gone(&self, pid: u32, number: u32) {
         // What it wrote is no outsider's.
         self.hear();
-        let left = |client: &mut Client| (client.changes.clone(), self.overwritten_by(client));
+        let left = |client: &mut Client| {
+            client.is_ending = true;
+            (client.changes.clone(), self.overwritten_by(client))
+        };
         let Some((changes, files)) = self.with_client(pid, number, left) else { return };
         for (ticket, file) in changes {
             self.change_left(file, ticket);
@@ -214,14 +221,20 @@ impl Manager {
     }
 
     /// Waits until changes are settled that processes began and did not live to end: who is started
-    /// after a process died sees what that one wrote, and does not see it come later.
+    /// after a process died, or has waited for it, sees what that one wrote, and does not see it come
+    /// later.
     pub(crate) fn settle_changes_of_the_dead(&self) {
         let is_waiting = || {
             let clients = self.clients.lock().expect("lock");
             let is_changing = |client: &Client| {
-                !client.changes.is_empty() || !self.overwritten_by(client).is_empty()
+                client.endings > 0
+                    || !client.changes.is_empty()
+                    || !self.overwritten_by(client).is_empty()
             };
-            clients.iter().any(|(pid, client)| is_changing(client) && process_ended(*pid))
+            clients.iter().any(|(pid, client)| {
+                // What was overwritten is nobody's any more before it is what storage has.
+                client.is_ending || is_changing(client) && process_ended(*pid)
+            })
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
@@ -291,6 +304,9 @@ mod tests {
     use super::super::tests::*;
     use super::*;
     use crate::port::PAGE_BYTES;
+    use pagekeeper_wire as wire;
+    use std::mem::offset_of;
+    use std::sync::atomic::AtomicU64;
 
     /// What was open when a program was executed was ended with the process, or when its last connection
     /// was closed, which a forked child may have, too: whoever changed the same pages waited until then.
@@ -312,6 +328,45 @@ mod tests {
         // One that the first made, and that is greeted late.
         assert_eq!(manager.client_came(1, 100, 6), None);
         assert_eq!(manager.client_came(1, 200, 8), Some(next));
+    }
+
+    /// Who was started after a process had been killed in the midst of a write, one that it makes without
+    /// a message, could read what was there before, and a moment later what was written: from when nobody
+    /// held the file's record any more, nobody was waited for, though its pages were not brought up to date.
+    #[test]
+    fn what_a_dead_process_overwrote_is_settled_before_another_begins() {
+        let manager = manager();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(PAGE_BYTES).unwrap();
+        let no = opened(&manager, &file).unwrap();
+        let dead = std::process::Command::new("true").spawn().unwrap();
+        let pid = dead.id();
+        dead.wait_with_output().unwrap();
+        let number = manager.client_came(pid, 1, 5).unwrap();
+        let rights = Rights { read: true, write: true };
+        manager.with_client(pid, number, |client| client.rights.insert(no, rights)).unwrap();
+        let Some(fd) = manager.engine.with_overwrites(|o| o.for_writer().unwrap()).unwrap() else {
+            return eprintln!("skipped: no sealing here");
+        };
+        let map = SharedMap::new(&fd, 0, (no as usize + 1) * size_of::<wire::Overwrite>()).unwrap();
+        let record = no as usize * size_of::<wire::Overwrite>();
+        let state = &map.words::<AtomicU64>(record + offset_of!(wire::Overwrite, state), 1)[0];
+        state.store(wire::overwrite_held_by(number), Ordering::SeqCst);
+
+        // Its end is under way, and does not get any further.
+        let telling = manager.telling.lock().unwrap();
+        let held = || state.load(Ordering::SeqCst) & wire::OVERWRITE_HELD != 0;
+        std::thread::scope(|scope| {
+            scope.spawn(|| manager.client_gone(pid, number));
+            while held() {
+                std::thread::yield_now();
+            }
+            let settled = scope.spawn(|| manager.settle_changes_of_the_dead());
+            std::thread::sleep(Duration::from_millis(50));
+            assert!(!settled.is_finished());
+            drop(telling);
+        });
+        assert!(manager.with_client(pid, number, |_| ()).is_none());
     }
 
     /// A file whose descriptor a client lost on its way was never let go of, and each such offer was kept.

@@ -1,6 +1,6 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
-use crate::locks;
+use crate::{children, locks};
 use crate::{environment, files, fork, raw, real, room, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{
@@ -161,6 +161,43 @@ export! {
         // Ours come first.
         fork::watch();
         real::__register_atfork(before, after, in_child, object)
+    }
+}
+
+export! {
+    as wait;
+    fn (status: *mut c_int) -> pid_t {
+        children::wait(-1, status, 0, core::ptr::null_mut())
+    }
+}
+
+export! {
+    as waitpid, __waitpid;
+    fn (child: pid_t, status: *mut c_int, options: c_int) -> pid_t {
+        children::wait(child, status, options, core::ptr::null_mut())
+    }
+}
+
+export! {
+    as wait3;
+    fn (status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
+        children::wait(-1, status, options, usage)
+    }
+}
+
+export! {
+    as wait4;
+    fn (child: pid_t, status: *mut c_int, options: c_int, usage: *mut libc::rusage) -> pid_t {
+        children::wait(child, status, options, usage)
+    }
+}
+
+export! {
+    as waitid;
+    fn (
+        of: libc::idtype_t, id: libc::id_t, info: *mut libc::siginfo_t, options: c_int
+    ) -> c_int {
+        children::wait_for_state(of, id, info, options)
     }
 }
 

@@ -25,6 +25,7 @@
 //     writes offset FILE         one whose writes fail shares an offset with one whose writes do not
 //     writes image FILE          another program is executed in the midst of writes
 //     writes after FILE          appends once: what is executed there
+//     writes killed FILE         what a killed process was writing is there when it was waited for, or never
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -963,6 +964,37 @@ static void after(const char *path) {
     CHECK(pread(fd, &last, 1, stat.st_size - 1) == 1 && last == 'y');
 }
 
+// A process is killed in the midst of its writes: what its parent finds when it has waited for it does not
+// change any more.
+static void killed(const char *path) {
+    enum { KILLED_PAGES = 32, WORDS = PAGE / 8 };
+    static uint64_t block[KILLED_PAGES * WORDS];
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    CHECK(fd >= 0 && ftruncate(fd, sizeof block) == 0);
+    volatile uint64_t *map = mmap(NULL, sizeof block, PROT_READ, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    state = 7;
+    for (int round = 0; round < 150; round++) {
+        uint64_t seen[KILLED_PAGES];
+        for (int i = 0; i < KILLED_PAGES; i++) seen[i] = map[i * WORDS];
+        pid_t child = fork();
+        CHECK(child >= 0);
+        for (uint64_t n = (uint64_t)(round + 1) << 32; child == 0; n++) {
+            for (int i = 0; i < KILLED_PAGES; i++) block[i * WORDS] = n;
+            CHECK(pwrite(fd, block, sizeof block, 0) == sizeof block);
+        }
+        while (seen[0] == map[0]) usleep(100);
+        usleep((useconds_t)any(3000));
+        siginfo_t info;
+        CHECK(kill(child, SIGKILL) == 0);
+        if (round % 2) CHECK(waitid(P_PID, (id_t)child, &info, WEXITED) == 0);
+        else CHECK(waitpid(child, NULL, 0) == child);
+        for (int i = 0; i < KILLED_PAGES; i++) seen[i] = map[i * WORDS];
+        usleep(2000);
+        for (int i = 0; i < KILLED_PAGES; i++) CHECK(seen[i] == map[i * WORDS]);
+    }
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -978,6 +1010,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "beside") && argc > 3) state = 7, beside(argv[2], !strcmp(argv[3], "stores"));
     else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
+    else if (!strcmp(argv[1], "killed")) killed(argv[2]);
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);
