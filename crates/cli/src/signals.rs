@@ -12,20 +12,28 @@ use pagekeeper_sys::process;
 use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, ExitCode};
+use std::sync::OnceLock;
 
 /// Signals that users and service managers send to stop, reload or tell a program something.
 const TAKEN: [i32; 6] =
     [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
 
+/// The mask that the caller of this process gave it, for the program.
+static BEFORE: OnceLock<SignalSet> = OnceLock::new();
+
 /// Blocks the signals. Call before there are threads.
 pub(crate) fn take_over() {
     // Blocking these cannot fail; if it did, signals would end the manager as they end others.
-    let _ = signal::block(&SignalSet::of(&TAKEN));
+    if let Ok(before) = signal::block(&SignalSet::of(&TAKEN)) {
+        BEFORE.get_or_init(|| before);
+    }
 }
 
-/// Before the program is started: it gets them unblocked.
+/// Before the program is started: it gets what this process was given.
 pub(crate) fn prepare(command: &mut Command) {
-    ChildSetup { unblock_signals: true, ..ChildSetup::default() }.apply(command);
+    let signal_mask = Some(*BEFORE.get_or_init(|| SignalSet::of(&[])));
+    let ignored_signals = Vec::from_iter(signal::pipe_was_ignored().then_some(libc::SIGPIPE));
+    ChildSetup { signal_mask, ignored_signals, ..ChildSetup::default() }.apply(command);
 }
 
 /// After the program was started: passes signals on.

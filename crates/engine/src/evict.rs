@@ -93,6 +93,9 @@ impl<P: Port> Engine<P> {
         for victim in victims {
             core.word(victim.page).left();
             core.rests(victim.place.segment.0);
+            if let Some(file) = core.file_mut(victim.place.segment.0) {
+                file.counts.evictions += 1;
+            }
             core.unpark_into(victim.place, again);
         }
         self.rested();

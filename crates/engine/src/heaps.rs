@@ -14,6 +14,7 @@ use crate::manager::Manager;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
+use crate::work::Work;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file;
 use pagekeeper_sys::memfd::Memfd;
@@ -216,9 +217,18 @@ impl Heaps {
 
     /// The heap of a space that is gone, and whose number may be another one's from now on.
     pub(crate) fn end_of_space(&self, space: SpaceNo) -> Option<FileNo> {
-        let no = self.of(space)?;
-        self.lock().heaps.get_mut(&no)?.space = None;
-        Some(no)
+        let mut known = self.lock();
+        let (no, heap) = known.heaps.iter_mut().find(|(_, heap)| heap.space == Some(space))?;
+        heap.space = None;
+        Some(*no)
+    }
+
+    /// A heap was made for a process that had just gone, and nobody has noticed: whether it is to be
+    /// retired.
+    fn end_of(&self, no: FileNo, number: u32) -> bool {
+        let mut known = self.lock();
+        let heap = known.heaps.get_mut(&no).filter(|heap| heap.number == number);
+        heap.is_some_and(|heap| heap.space.take().is_some())
     }
 
     /// A process forked: the child may come for what was set aside of its parent's heap.
@@ -259,17 +269,20 @@ impl Heaps {
     }
 }
 
-/// The access that a process has to shared memory at an address.
-fn protection_at(pid: u32, addr: u64) -> u64 {
-    let mut found = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+/// The access that a process has to shared memory in a range; none where that is not the same
+/// everywhere, and [`Errno::FAULT`] of `mremap(2)`.
+fn protection_of(pid: u32, range: Range<u64>) -> Option<u64> {
+    let mut found = None;
+    let mut is_same = true;
     let _ = process::for_each_shared_mapping(pid, 0, |m| {
-        let is_here = (m.start..m.end).contains(&addr);
-        if is_here {
-            found = m.protection();
+        if m.start < range.end && range.start < m.end {
+            is_same &= *found.get_or_insert(m.protection()) == m.protection();
         }
-        !is_here
+        is_same && m.start < range.end
     });
-    found
+    // Nobody could look, or what was said of it is not true any more.
+    let usual = (libc::PROT_READ | libc::PROT_WRITE) as u64;
+    is_same.then(|| found.unwrap_or(usual))
 }
 
 impl Manager {
@@ -320,6 +333,13 @@ impl Manager {
         let heap = Heap { number, space: Some(space), pid, slots, inherited };
         self.heaps.lock().heaps.insert(no, heap);
         self.tell_witness(no, false);
+        // Whoever sees later that it is gone finds the heap.
+        if self.space_of(pid) != Some(space) {
+            if self.heaps.end_of(no, number) {
+                self.workers.push(Work::Retire(no));
+            }
+            return Err(Errno::SRCH);
+        }
         Ok(no)
     }
 
@@ -444,7 +464,8 @@ impl Manager {
             heap.is_some_and(|heap| free && heap.slots.reach(first, end))
         };
         if !reaches {
-            return Ok((wire::GROW_COPY, protection_at(pid, addr)));
+            let protection = protection_of(pid, addr..addr + bytes).ok_or(Errno::FAULT)?;
+            return Ok((wire::GROW_COPY, protection));
         }
         // In use they are when they are mapped: the kernel may refuse it, and nobody would say so.
         Ok((wire::GROW_MAY, offset))
@@ -498,8 +519,15 @@ impl Manager {
                 match snapshot {
                     Ok(snapshot) => {
                         let ticket = RandomState::new().build_hasher().finish() | 1;
-                        self.heaps.lock().snapshots.insert(ticket, snapshot);
-                        Ok(ticket)
+                        let mut known = self.heaps.lock();
+                        // Its process may be gone by now, and nobody would ask for it, nor end it.
+                        if known.heaps.get(&no).is_some_and(|heap| heap.pid == pid) {
+                            known.snapshots.insert(ticket, snapshot);
+                            return Ok(ticket);
+                        }
+                        drop(known);
+                        self.engine.heap_release(no, held);
+                        Err(Errno::SRCH)
                     }
                     Err(errno) => {
                         self.engine.heap_release(no, held);
@@ -739,7 +767,7 @@ impl Manager {
         };
         self.hand_over_orphans();
         for fault in faults {
-            self.workers.push(crate::work::Work::Fault(fault));
+            self.workers.push(Work::Fault(fault));
         }
         result
     }

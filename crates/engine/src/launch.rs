@@ -18,6 +18,7 @@ use crate::stats::{StandbyReport, Stats};
 use crate::table::Table;
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare};
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::launch::LiftedLimits;
 use pagekeeper_sys::socket::Listener;
 use pagekeeper_sys::{Errno, process, userfault};
 use pagekeeper_trace::TraceError;
@@ -33,6 +34,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
+/// Fewer open files than that are not enough to begin with.
+const OPEN_FILES_MIN: u64 = 32;
 /// Most threads that serve faults beside the event thread, and fetch ahead.
 const WORKERS: usize = 6;
 /// Smallest budget: the frames that one instruction needs, and a little.
@@ -219,15 +222,41 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if let Some(reason) = other_pages() {
         return Err(RunError::Machine(reason));
     }
+    let limits = LiftedLimits::new();
+    check_limits(&limits).map_err(RunError::Machine)?;
     let (holder, table) = Holder::start()
         .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
     let holder = Arc::new(holder);
-    let result = run_with(options, &holder, table);
+    let result = run_with(options, &holder, table, &limits);
     holder.end();
     result
 }
 
-fn run_with(options: &Options, holder: &Arc<Holder>, table: Table) -> Result<Outcome, RunError> {
+/// Whether there can be a manager within the limits of this process, which are meant for the program.
+fn check_limits(limits: &LiftedLimits) -> Result<(), String> {
+    if let Some(bytes) = limits.file_bytes_max() {
+        return Err(format!(
+            "files may be no longer than {bytes} bytes here (ulimit -f), and the memory that pages are \
+             kept in is one to the kernel. Start pagekeeper without this limit, and set it for the \
+             program alone: pagekeeper run … -- sh -c 'ulimit -f …; exec PROGRAM'"
+        ));
+    }
+    let open_files_max = pagekeeper_sys::launch::open_files_max();
+    if open_files_max < OPEN_FILES_MIN {
+        return Err(format!(
+            "no more than {open_files_max} files may be open here (ulimit -n); pagekeeper needs \
+             {OPEN_FILES_MIN}, and two for each managed file"
+        ));
+    }
+    Ok(())
+}
+
+fn run_with(
+    options: &Options,
+    holder: &Arc<Holder>,
+    table: Table,
+    limits: &LiftedLimits,
+) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let frames = budget.frames(0);
     let policy =
@@ -255,7 +284,10 @@ fn run_with(options: &Options, holder: &Arc<Holder>, table: Table) -> Result<Out
     holder.watch_for(&tag).map_err(machine("the holder process has ended"))?;
     let privilege = Privilege::found(may_follow, holder.pid());
     let config = privilege.limit(config).map_err(RunError::Machine)?;
-    run_held(options, policy, config, privilege, secret, &name, &tag, table, holder, board, standby)
+    run_held(
+        options, policy, config, privilege, secret, &name, &tag, table, holder, board, standby,
+        limits,
+    )
 }
 
 #[allow(clippy::too_many_arguments)]
@@ -271,6 +303,7 @@ fn run_held(
     holder: &Arc<Holder>,
     board: Arc<Board>,
     standby: Option<Standby>,
+    limits: &LiftedLimits,
 ) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
@@ -311,6 +344,12 @@ fn run_held(
     }
     let listener = Listener::bind(name.as_bytes(), true).map_err(machine("no socket"))?;
 
+    if let Some(seconds) = limits.processor_seconds_max() {
+        manager.note(format!(
+            "the limit of processor time (ulimit -t), {seconds} s, is the manager's as well, whose end \
+             is the program's"
+        ));
+    }
     let (_, value) = tag.split_once('=').expect("a tag is an assignment");
     let mut command = Command::new(&options.path);
     command
@@ -318,6 +357,7 @@ fn run_held(
         .args(&options.arguments)
         .env("LD_PRELOAD", preload_list(&options.preload))
         .env(wire::ENV_SOCKET, value);
+    limits.setup().apply(&mut command);
     if let Some(prepare) = options.hooks.prepare {
         prepare(&mut command);
     }

@@ -674,7 +674,9 @@ impl Connection {
         let no = self.slot(r.a)?;
         let taken = self.with_client(|client| {
             let own = client.changes.iter().position(|c| *c == (r.b, no));
-            own.inspect(|at| drop(client.changes.swap_remove(*at)));
+            if let Some(at) = own {
+                client.changes.swap_remove(at);
+            }
             let is_own = r.b == 0 || own.is_some();
             client.endings += u32::from(is_own);
             is_own

@@ -1,6 +1,8 @@
 //! Starting a program: what is set between fork and exec, where only system calls are safe.
 #![allow(unsafe_code)]
 
+use crate::signal::{self, SignalSet};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -11,11 +13,13 @@ use std::process::Command;
 pub struct ChildSetup {
     /// A signal for the child when the thread that starts it ends (PR_SET_PDEATHSIG).
     pub parent_death_signal: Option<i32>,
-    /// Unblock all signals: a launcher that uses a signalfd blocks some, and a signal mask is
-    /// inherited through exec.
-    pub unblock_signals: bool,
+    /// Block these signals alone: a launcher that uses a signalfd blocks others, and a signal mask
+    /// is inherited through exec.
+    pub signal_mask: Option<SignalSet>,
     /// Give these signals their default action again (an ignored signal stays so through exec).
     pub default_signals: Vec<i32>,
+    /// Ignore these: `Command` gives SIGPIPE its default action, whatever it was.
+    pub ignored_signals: Vec<i32>,
     /// Start a session of its own.
     pub new_session: bool,
     /// `cgroup.procs` files, open for writing, of cgroups to enter.
@@ -23,6 +27,8 @@ pub struct ChildSetup {
     /// Soft limit of open files to restore: a launcher raises its own, and programs that use
     /// `select(2)` break with more than 1024.
     pub open_files_soft: Option<u64>,
+    /// Limits that the launcher has lifted for itself.
+    pub limits: Vec<(Resource, Rlimit)>,
 }
 
 impl ChildSetup {
@@ -53,20 +59,17 @@ impl ChildSetup {
                 check(libc::setrlimit(libc::RLIMIT_NOFILE, &limit))?;
             }
         }
-        for &signal in &self.default_signals {
-            // SAFETY: SIG_DFL runs no code of ours.
-            if unsafe { libc::signal(signal, libc::SIG_DFL) } == libc::SIG_ERR {
-                return Err(io::Error::last_os_error());
-            }
+        for &(resource, limit) in &self.limits {
+            setrlimit(resource, limit)?;
         }
-        if self.unblock_signals {
-            // SAFETY: an all-zero sigset_t is the empty set on Linux, and is set up as such; the
-            // old mask is not asked for.
-            unsafe {
-                let mut none: libc::sigset_t = core::mem::zeroed();
-                libc::sigemptyset(&mut none);
-                check(libc::sigprocmask(libc::SIG_SETMASK, &none, core::ptr::null_mut()))?;
-            }
+        for &signal in &self.default_signals {
+            signal::ignore(signal, false)?;
+        }
+        for &signal in &self.ignored_signals {
+            signal::ignore(signal, true)?;
+        }
+        if let Some(mask) = &self.signal_mask {
+            signal::set_mask(mask)?;
         }
         if let Some(signal) = self.parent_death_signal {
             // SAFETY: the option takes a number.
@@ -84,7 +87,6 @@ fn check(ret: i32) -> io::Result<()> {
 /// may (CAP_SYS_RESOURCE), both to the most that the kernel allows anybody (`fs.nr_open`). Returns
 /// `(soft before, soft now)`, the former for [`ChildSetup::open_files_soft`].
 pub fn raise_open_files_limit() -> (u64, u64) {
-    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let before = getrlimit(Resource::Nofile);
     let most = std::fs::read_to_string("/proc/sys/fs/nr_open")
         .ok()
@@ -96,6 +98,62 @@ pub fn raise_open_files_limit() -> (u64, u64) {
     let now = [all, own].into_iter().find(|&wanted| setrlimit(Resource::Nofile, wanted).is_ok());
     let now = now.unwrap_or(before);
     (before.current.unwrap_or(u64::MAX), now.current.unwrap_or(u64::MAX))
+}
+
+/// Limits of this process that are meant for the program that it starts, and not for itself: how long
+/// files may be (memory in a memfd is a file), and its processor time. Set again when this is dropped.
+#[derive(Debug)]
+pub struct LiftedLimits {
+    before: Vec<(Resource, Rlimit)>,
+}
+
+impl LiftedLimits {
+    /// Lifts them as far as this process may.
+    pub fn new() -> LiftedLimits {
+        let before: Vec<_> =
+            [Resource::Fsize, Resource::Cpu].map(|which| (which, getrlimit(which))).into();
+        for (which, limit) in &before {
+            let none = Rlimit { current: None, maximum: None };
+            let own = Rlimit { current: limit.maximum, maximum: limit.maximum };
+            // The first may need a privilege.
+            let _ = setrlimit(*which, none).or_else(|_| setrlimit(*which, own));
+        }
+        LiftedLimits { before }
+    }
+
+    /// For the child that they are meant for.
+    pub fn setup(&self) -> ChildSetup {
+        ChildSetup { limits: self.before.clone(), ..ChildSetup::default() }
+    }
+
+    /// How many bytes a file may still be long, if that is bounded.
+    pub fn file_bytes_max(&self) -> Option<u64> {
+        getrlimit(Resource::Fsize).current
+    }
+
+    /// How much processor time this process may still take, in seconds, if that is bounded.
+    pub fn processor_seconds_max(&self) -> Option<u64> {
+        getrlimit(Resource::Cpu).current
+    }
+}
+
+impl Default for LiftedLimits {
+    fn default() -> LiftedLimits {
+        LiftedLimits::new()
+    }
+}
+
+impl Drop for LiftedLimits {
+    fn drop(&mut self) {
+        for (which, limit) in self.before.drain(..) {
+            let _ = setrlimit(which, limit);
+        }
+    }
+}
+
+/// How many files this process may have open at most, as it stands.
+pub fn open_files_max() -> u64 {
+    getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
@@ -111,12 +169,17 @@ mod tests {
             let mut command = Command::new("/bin/sh");
             command.args([
                 "-c",
-                "ulimit -Sn; grep SigBlk /proc/self/status; ps -o sid= $$ || echo $$",
+                "ulimit -Sn; grep SigBlk /proc/self/status; grep SigIgn /proc/self/status; \
+                 grep 'Max file size' /proc/self/limits",
             ]);
             ChildSetup {
                 parent_death_signal: Some(libc::SIGKILL),
-                unblock_signals: true,
-                default_signals: vec![libc::SIGPIPE],
+                signal_mask: Some(signal::SignalSet::of(&[libc::SIGUSR2])),
+                ignored_signals: vec![libc::SIGPIPE],
+                limits: vec![(
+                    Resource::Fsize,
+                    Rlimit { current: Some(1 << 20), maximum: getrlimit(Resource::Fsize).maximum },
+                )],
                 new_session: true,
                 open_files_soft: Some(77),
                 ..ChildSetup::default()
@@ -125,7 +188,9 @@ mod tests {
             let out = String::from_utf8(command.output().unwrap().stdout).unwrap();
             let lines: Vec<&str> = out.lines().collect();
             assert_eq!(lines[0], "77");
-            assert!(lines[1].ends_with("0000000000000000"), "{out}");
+            assert!(lines[1].ends_with("0000000000000800"), "{out}");
+            assert!(lines[2].ends_with("0000000000001000"), "{out}");
+            assert!(lines[3].contains(" 1048576 "), "{out}");
         })
         .join()
         .unwrap();

@@ -3,6 +3,7 @@
 #![allow(unsafe_code)]
 
 use core::mem::{MaybeUninit, size_of};
+use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::{Errno, Result, check};
@@ -64,6 +65,32 @@ fn change_mask(how: libc::c_int, set: &SignalSet) -> Result<SignalSet> {
         0 => Ok(before),
         error => Err(Errno::from_raw_os_error(error)),
     }
+}
+
+/// Whether SIGPIPE was ignored when this process was executed: Rust's runtime ignores it before `main`.
+static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+
+/// Called by the dynamic linker, before that.
+#[used]
+#[unsafe(link_section = ".init_array")]
+static LOOK_FIRST: extern "C" fn() = {
+    extern "C" fn look() {
+        let mut action = MaybeUninit::<libc::sigaction>::uninit();
+        // SAFETY: asks for the action, and changes nothing; what it is, is read if that succeeded.
+        let ignored = unsafe {
+            libc::sigaction(libc::SIGPIPE, core::ptr::null(), action.as_mut_ptr()) == 0
+                && action.assume_init().sa_sigaction == libc::SIG_IGN
+        };
+        PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+    }
+    look
+};
+
+/// Whether SIGPIPE was ignored when this process was executed, as service managers have it.
+pub fn pipe_was_ignored() -> bool {
+    // So that it is linked.
+    core::hint::black_box(&LOOK_FIRST);
+    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
 /// Ignores a signal in the whole process, or gives it its default action again. An ignored signal

@@ -5,6 +5,7 @@ mod cplusplus;
 mod descriptors;
 mod dropped;
 mod faults;
+mod given;
 mod heap;
 mod heap_traces;
 mod kill;

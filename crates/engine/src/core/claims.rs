@@ -236,11 +236,6 @@ impl Core {
             kept.push(victim.place);
             return false;
         }
-        if chosen != Chosen::Held
-            && let Some(file) = self.file_mut(victim.place.segment.0)
-        {
-            file.counts.evictions += 1;
-        }
         match chosen {
             Chosen::Leaving => {}
             Chosen::Held => kept.push(victim.place),

@@ -106,6 +106,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<Option<Page>, PortError> {
         let After { job, again } = after;
         let mut reserved = false;
+        let mut want = want;
         loop {
             let ready = |core: &mut Core| Self::ready(core, place, how, patience);
             let (mut core, found) = self.wait_until(again, ready);
@@ -135,9 +136,12 @@ impl<P: Port> Engine<P> {
             }
             let Some(page) = page.filter(|_| state == State::Resident) else {
                 match self.bring_in(core, job, place, how, want, again)? {
-                    None => continue,
+                    // Where nearly all frames hold what cannot leave, the first of several that come
+                    // together goes for the last: alone it stays.
+                    None => want = 1,
                     found => return Ok(found),
                 }
+                continue;
             };
             // What changed since may be a touch that the rings told of.
             if !core.word(page).begin(how) {
@@ -233,7 +237,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<u64, PortError> {
         let file = place.segment.0;
         let mut again = Again::new();
-        let pages = data.len() as u64 / self.page_bytes;
+        let mut pages = data.len() as u64 / self.page_bytes;
         // How many may become dirty, once that is known.
         let mut allowed = None;
         let job = loop {
@@ -251,14 +255,14 @@ impl<P: Port> Engine<P> {
                 return Ok(0);
             }
             let f = core.file(file).expect("looked at just now");
-            let pages = pages.min(f.pages - place.index);
+            let within = pages.min(f.pages - place.index);
             if (f.holes || f.on_request) && allowed.is_none() {
                 drop(core);
                 self.serve_all(&mut again);
-                allowed = Some(self.reserve(place, pages)?);
+                allowed = Some(self.reserve(place, within)?);
                 continue;
             }
-            let pages = pages.min(allowed.unwrap_or(u64::MAX));
+            let within = within.min(allowed.unwrap_or(u64::MAX));
             self.touches.missed();
             let mut job = self.told(&mut core);
             if core.state(place).1 != State::Absent {
@@ -266,8 +270,8 @@ impl<P: Port> Engine<P> {
                 self.run(job, None, &mut again);
                 continue;
             }
-            let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-            let wanted = self.decide(&mut core, Input::Overwrite { place, pages });
+            let within = u32::try_from(within).unwrap_or(u32::MAX);
+            let wanted = self.decide(&mut core, Input::Overwrite { place, pages: within });
             drop(core);
             self.run(std::mem::replace(&mut job, wanted), None, &mut again);
             self.make_room(&mut job, Wait::Long, &mut again);
@@ -275,6 +279,8 @@ impl<P: Port> Engine<P> {
                 break job;
             }
             self.run(job, None, &mut again);
+            // As in `use_page`.
+            pages = 1;
         };
         let result = self.fill_from(job, place, data, &mut again);
         self.serve_all(&mut again);

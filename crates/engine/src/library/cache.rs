@@ -625,7 +625,12 @@ impl Cache {
         let len = found.version.size_bytes;
         let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
         let Found { store, version, sparse } = found;
-        let backing = Arc::new(Backing { frames, store, size: AtomicU64::new(len) });
+        let backing = Arc::new(Backing {
+            frames,
+            store,
+            size: AtomicU64::new(len),
+            stored_size: AtomicU64::new(len),
+        });
         if open.free.pop().is_none() {
             open.next += 1;
         }

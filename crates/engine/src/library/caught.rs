@@ -49,6 +49,13 @@ impl<S: Store> Store for Caught<S> {
         caught(|| self.0.advise(offset, len, advice))
     }
 
+    fn dropped(&self, offset: u64, len: u64) {
+        let _ = caught(|| {
+            self.0.dropped(offset, len);
+            Ok(())
+        });
+    }
+
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         caught(|| self.0.reserve(offset, len))
     }

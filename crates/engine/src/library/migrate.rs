@@ -99,6 +99,7 @@ impl Segment {
             }
         };
         self.inner.shared().engine.taken_out(place, word);
+        self.inner.dropped(index..index + 1);
         Ok(())
     }
 }

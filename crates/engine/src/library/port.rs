@@ -39,6 +39,9 @@ pub(crate) struct Backing {
     /// The segment's length, which the engine is never told less than. Only who knows that nobody
     /// holds what would go makes it less.
     pub(crate) size: AtomicU64,
+    /// What lies behind it is not given to the store. Not less than `size` while that may become
+    /// longer again, because the store was not made shorter after all.
+    pub(crate) stored_size: AtomicU64,
 }
 
 /// Segments by number.
@@ -206,7 +209,7 @@ fn load(store: &dyn Store, offset: u64, pages: &mut [u8]) -> Result<u64, PortErr
 /// is somebody else's, and was not followed yet.
 fn within<'a>(segment: &Backing, offset: u64, pages: &'a [u8]) -> Result<&'a [u8], PortError> {
     let present = segment.store.len().map_err(|e| port_error(&e))?;
-    let len = present.min(segment.size.load(Ordering::SeqCst)).saturating_sub(offset);
+    let len = present.min(segment.stored_size.load(Ordering::SeqCst)).saturating_sub(offset);
     Ok(&pages[..usize::try_from(len).unwrap_or(usize::MAX).min(pages.len())])
 }
 

@@ -16,8 +16,8 @@ use pagekeeper_sys::file::FileId;
 use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 mod length;
 mod read;
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     /// How often it did.
     lengths: AtomicU64,
     writable: bool,
+    /// Handles and regions.
+    owners: Arc<AtomicUsize>,
     /// A [`WriteBack`].
     write_back: AtomicU8,
     id: Option<FileId>,
@@ -74,21 +76,22 @@ pub struct Segment {
 pub(crate) struct End {
     shared: Arc<Shared>,
     no: FileNo,
-    inner: Weak<Inner>,
+    owners: Arc<AtomicUsize>,
 }
 
 impl End {
-    pub(crate) fn of(inner: &Arc<Inner>) -> End {
-        let (shared, no) = (inner.owner.shared.clone(), inner.no);
-        End { shared, no, inner: Arc::downgrade(inner) }
+    pub(crate) fn of(inner: &Inner) -> End {
+        let (shared, owners) = (inner.owner.shared.clone(), inner.owners.clone());
+        owners.fetch_add(1, Ordering::SeqCst);
+        End { shared, no: inner.no, owners }
     }
 }
 
 impl Drop for End {
-    /// A segment is closed when this returns, if no handle or region is left: somebody may
-    /// be visiting it.
+    /// A segment is closed when this returns, if no handle or region is left: somebody may be visiting
+    /// it. (Nobody is waited for while one is left: a visitor may wait for what its owner has pinned.)
     fn drop(&mut self) {
-        if self.inner.strong_count() <= 1 {
+        if self.owners.fetch_sub(1, Ordering::SeqCst) == 1 {
             self.shared.await_visits(self.no);
         }
     }
@@ -164,6 +167,7 @@ impl Inner {
             resizing: Mutex::new(()),
             lengths: AtomicU64::new(0),
             writable,
+            owners: Arc::default(),
             write_back: AtomicU8::new(WriteBack::Background as u8),
             id,
             claim,
@@ -212,9 +216,11 @@ impl Inner {
     }
 
     /// Uses a page, so that it is in memory; `want` pages from there on will be used. False: it
-    /// cannot be had.
+    /// cannot be had. Nobody who has it to himself is waited for: then it is in memory.
     pub(crate) fn bring_in(&self, index: u64, want: u64) -> bool {
-        matches!(self.with_page(index, Use::Read, want, |frame| drop(frame)), Ok(Some(())))
+        let used =
+            self.with_page_if(index, Use::Read, want, Patience::ForMotion, |frame| drop(frame));
+        matches!(used, Ok(Some(())) | Err(PortError::Again))
     }
 
     fn place(&self, index: u64) -> Place {
@@ -348,6 +354,14 @@ impl Inner {
         }
     }
 
+    /// What these pages held is not wanted any more, nor in memory.
+    pub(crate) fn dropped(&self, pages: Range<u64>) {
+        if !pages.is_empty() {
+            let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
+            self.backing.store.dropped(offset, end - offset);
+        }
+    }
+
     /// What a new handle has heard of errors: as a new descriptor, of those that somebody heard of.
     pub(crate) fn errors_so_far(&self) -> u64 {
         self.shared().engine.errors_so_far(self.no)
@@ -373,6 +387,10 @@ impl Drop for Inner {
         let engine = &self.shared().engine;
         if self.write_back_mode() != WriteBack::OnCommit {
             let _ = engine.flush(self.no, 0..u64::MAX);
+            // What it keeps for later: there is no later. A file has it.
+            if self.backing.store.as_file().is_none() {
+                let _ = self.backing.store.sync();
+            }
         }
         // What could not be written has nobody left who could ask for it.
         engine.forget(self.no);
@@ -565,7 +583,15 @@ impl Segment {
     pub fn discard(&self, range: Range<u64>) -> io::Result<()> {
         self.check_writable()?;
         let pages = self.whole_pages(&range);
-        self.inner.shared().engine.drop_unheld(self.inner.no, pages, Leaving::Unheld);
+        let engine = &self.inner.shared().engine;
+        engine.drop_unheld(self.inner.no, pages.clone(), Leaving::Unheld);
+        // What is pinned stays.
+        let stay = engine.resident_in(self.inner.no, pages.clone());
+        let mut first = pages.start;
+        for end in stay.into_iter().chain([pages.end]) {
+            self.inner.dropped(first..end);
+            first = end + 1;
+        }
         Ok(())
     }
 

@@ -93,6 +93,14 @@ pub trait Store: Send + Sync + 'static {
         }
     }
 
+    /// What pages of this range held in memory, and had not been stored, is not wanted any more:
+    /// [`Segment::discard`], or they moved to another segment. For who remembers that a write failed.
+    ///
+    /// [`Segment::discard`]: crate::library::Segment::discard
+    fn dropped(&self, offset: u64, len: u64) {
+        let _ = (offset, len);
+    }
+
     /// Makes sure that [`store`](Self::store) of this range cannot fail for lack of space. Called
     /// before a page becomes dirty for the first time, if the store is [`sparse`](Self::sparse).
     ///
@@ -177,6 +185,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
         (**self).advise(offset, len, advice)
+    }
+
+    fn dropped(&self, offset: u64, len: u64) {
+        (**self).dropped(offset, len);
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {

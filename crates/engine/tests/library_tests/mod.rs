@@ -8,6 +8,7 @@ mod held;
 mod lengths;
 mod moves;
 mod outside;
+mod stuck;
 
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};

@@ -1,5 +1,7 @@
 //! Managers that fill and write back in another way, against a plain vector of bytes.
 
+mod flushes;
+
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EIO, ENOMEM, ENOSPC, EOPNOTSUPP, PAGE, Rng};

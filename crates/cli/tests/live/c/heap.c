@@ -389,6 +389,16 @@ static void semantics(void) {
         CHECK(!munmap(p, 16 * MIB) && !munmap(away, 2 * MIB));
     }
 
+    /* With two kinds of access in it, it grows nowhere. */
+    p = map(2 * MIB, rw);
+    put(p, 512, 3);
+    char *moved = mremap(p + MIB, MIB, 2 * MIB, MREMAP_MAYMOVE);
+    CHECK(moved != MAP_FAILED && !mprotect(p + MIB - PAGE, PAGE, PROT_NONE));
+    CHECK(mremap(p, MIB, 16 * MIB, MREMAP_MAYMOVE) == MAP_FAILED && errno == EFAULT);
+    CHECK(!mprotect(p + MIB - PAGE, PAGE, rw));
+    has(p, 256, 3);
+    CHECK(!munmap(p, MIB) && !munmap(moved, 2 * MIB));
+
     /* Freed lazily, and dropped although it may be locked; also where some of it is the kernel's. */
     p = map(4 * MIB, PROT_NONE);
     CHECK(mmap(p, 8 * PAGE, rw, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) == p);

@@ -2,6 +2,7 @@
 
 use super::{Inner, Segment};
 use crate::library::frames::SEGMENT_BYTES_MAX;
+use crate::library::port::Backing;
 use crate::library::store::io_error;
 use crate::port::PortError;
 use crate::transfer::Change;
@@ -83,7 +84,12 @@ impl Inner {
             .change_begin(self.no, to, u64::MAX, Change::Truncate)
             .map_err(io_error)
             .and_then(|ticket| {
+                // Nothing of it is being written, nor will be before the change is over.
+                self.backing.stored_size.store(to, Ordering::SeqCst);
                 let result = self.backing.store.set_len(to);
+                if result.is_err() {
+                    self.backing.stored_size.store(before, Ordering::SeqCst);
+                }
                 type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
                 engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
                 result
@@ -97,7 +103,19 @@ impl Inner {
 
     pub(super) fn follow_length(&self) {
         if let Some(version) = self.shared().engine.file_version(self.no) {
-            self.size().store(version.size_bytes, Ordering::SeqCst);
+            self.set_size(version.size_bytes);
+        }
+    }
+
+    /// The store is so long, as far as is known. The caller holds `resizing`.
+    fn set_size(&self, to: u64) {
+        let Backing { size, stored_size, .. } = &*self.backing;
+        if to > self.len() {
+            stored_size.store(to, Ordering::SeqCst);
+            size.store(to, Ordering::SeqCst);
+        } else {
+            size.store(to, Ordering::SeqCst);
+            stored_size.store(to, Ordering::SeqCst);
         }
     }
 
@@ -107,11 +125,11 @@ impl Inner {
         let before = self.len();
         let Some(now) = self.backing.store.len().ok().filter(|now| *now < before) else { return };
         // From now on nobody begins to hold what is gone.
-        self.size().store(now, Ordering::SeqCst);
+        self.set_size(now);
         let page = self.page_bytes();
         if let Some(last) = self.shared().engine.last_held(self.no, now / page..u64::MAX) {
             // Another time; that page, and what lies before it, stays as it is.
-            self.size().store(((last + 1) * page).min(before), Ordering::SeqCst);
+            self.set_size(((last + 1) * page).min(before));
         }
     }
 

@@ -106,6 +106,15 @@ impl<S: Store> Store for Compressed<S> {
         self.below.advise(offset, len, advice)
     }
 
+    fn dropped(&self, offset: u64, len: u64) {
+        for page in pages_of(&(offset..offset + len)) {
+            // What is in the pool will be stored.
+            if !self.pool.has(page) {
+                self.below.dropped(page * PAGE_BYTES, PAGE_BYTES);
+            }
+        }
+    }
+
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         self.below.reserve(offset, len)
     }

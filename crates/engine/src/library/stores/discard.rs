@@ -133,6 +133,7 @@ where
         for (part, dropped) in self.split(pages_of(&(offset..end)), |p| &p.discardable) {
             if dropped {
                 self.dropped.fetch_add(part.end - part.start, Ordering::Relaxed);
+                self.below.dropped(part.start * PAGE_BYTES, (part.end - part.start) * PAGE_BYTES);
                 continue;
             }
             let from = part.start * PAGE_BYTES;
@@ -219,6 +220,10 @@ where
             Advice::WillNeed | Advice::DontNeed => {}
         }
         Ok(())
+    }
+
+    fn dropped(&self, offset: u64, len: u64) {
+        self.below.dropped(offset, len);
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {

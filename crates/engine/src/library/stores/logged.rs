@@ -22,7 +22,7 @@ use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::{RwLock, RwLockWriteGuard};
 
@@ -95,8 +95,8 @@ struct State {
     records: Vec<Record>,
     /// Pages that are in the log, committed or not.
     pages: BTreeMap<u64, Place>,
-    /// Pages whose write failed: the batch lacks them.
-    failed: BTreeSet<u64>,
+    /// Pages whose write failed, and with what: the batch lacks them.
+    failed: BTreeMap<u64, i32>,
     /// The epoch's head is not durable yet: what lies behind it must not be overwritten.
     head_due: bool,
     /// A sync failed: what was written since the last one may be lost by storage, which need not
@@ -113,7 +113,9 @@ struct State {
 /// Each [`Segment::flush`] makes what was written since the last one durable as a whole: after a
 /// crash the store below has, once it was [opened](Self::open) again, all of a flush or nothing of
 /// it. (Pages that are evicted between two flushes wait in the log for the next.) A flush that
-/// reports an error made nothing durable.
+/// reports an error made nothing durable: what it was to write is so with the next that succeeds, all
+/// together, but for what was discarded meanwhile. A segment that is closed is flushed, unless it is
+/// written [on commit](crate::library::WriteBack::OnCommit) only.
 ///
 /// What leaves memory dirty goes to the log. What leaves it clean is handed to a store below that [takes
 /// victims](Store::takes_victims) ([`Compressed`](crate::library::Compressed)), unless its content is in
@@ -123,7 +125,8 @@ struct State {
 /// then never hears of what is dropped.
 ///
 /// Both stores are this one's alone. The log is as long as what is written between two checkpoints;
-/// when it can grow no more, writes fail with its error, and the pages stay in memory. For each
+/// when it can grow no more, flushes fail with its error, and the pages stay in memory. (That pages cannot
+/// go in place fails no flush, as long as the log can grow.) For each
 /// page in the log some fifty bytes say where it is; the cache's budget does not count them.
 ///
 /// ```
@@ -222,7 +225,7 @@ impl<S: Store, L: Store> Logged<S, L> {
             end: FIRST,
             records: Vec::new(),
             pages: BTreeMap::new(),
-            failed: BTreeSet::new(),
+            failed: BTreeMap::new(),
             head_due: false,
             doubtful: false,
             len,
@@ -332,9 +335,9 @@ impl<S: Store, L: Store> Logged<S, L> {
 
     /// Makes the batch durable.
     fn commit(&self, state: &mut State) -> io::Result<()> {
-        if !std::mem::take(&mut state.failed).is_empty() {
-            // It lacks pages. Those that are written by the next time complete it.
-            return Err(Errno::IO.into());
+        if let Some(error) = state.failed.values().next() {
+            // It lacks pages, and is complete when they are written.
+            return Err(io::Error::from_raw_os_error(*error));
         }
         if state.records.is_empty() {
             return Ok(());
@@ -531,9 +534,12 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
         let mut state = self.write_state();
         let added = self.add(&mut state, offset, bytes);
         for page in pages_of(&(offset..offset + bytes.len() as u64)) {
-            match added {
+            match &added {
                 Ok(()) => state.failed.remove(&page),
-                Err(_) => state.failed.insert(page),
+                Err(error) => {
+                    let error = error.raw_os_error().unwrap_or(libc::EIO);
+                    state.failed.insert(page, error)
+                }
             };
         }
         added
@@ -576,6 +582,11 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
         }
     }
 
+    fn dropped(&self, offset: u64, len: u64) {
+        let pages = pages_of(&(offset..offset + len));
+        self.write_state().failed.retain(|page, _| !pages.contains(page));
+    }
+
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.write_state();
         // Whether its length can change at all is to be known now, not at some checkpoint.
@@ -595,6 +606,10 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.write_state();
         self.commit(&mut state)?;
-        if state.end > self.checkpoint_bytes { self.put_in_place(&mut state) } else { Ok(()) }
+        if state.end > self.checkpoint_bytes {
+            // It is durable in the log, from where the next flush tries again.
+            let _ = self.put_in_place(&mut state);
+        }
+        Ok(())
     }
 }

@@ -272,6 +272,11 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
         if is_known.get() { Ok(()) } else { Err(Errno::OPNOTSUPP.into()) }
     }
 
+    fn dropped(&self, offset: u64, len: u64) {
+        self.first.dropped(offset, len);
+        self.second.dropped(offset, len);
+    }
+
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
         // A side without room will be stale when it is written to.
         self.read(|store| store.reserve(offset, len))

@@ -1,0 +1,62 @@
+//! What a program is given by who starts it, its limits and signals, is its own, and not the manager's.
+
+use crate::runs::{self, Scratch};
+use std::path::Path;
+use std::process::{Command, Output};
+
+/// A program that says what it was given, after it has read a file of 8 MiB.
+const TELLS: &str = "cat big.dat >/dev/null && ulimit -f && ulimit -t && \
+    grep -E 'SigBlk|SigIgn' /proc/self/status";
+
+/// `before` in a shell, which then becomes the program, or a manager with it.
+fn started(place: &Path, before: &str, managed: bool, program: &str) -> Output {
+    let mut command = Command::new("sh");
+    command.current_dir(place).arg("-c").arg(format!("{before}; exec \"$@\"")).arg("sh");
+    if managed {
+        command.arg(runs::pagekeeper()).args(["run", "--config", "/dev/null", "--policy", "lru"]);
+        command.args(["--memory", "1M", "--min-size", "0", "--files", "*.dat", "--"]);
+        command.env("PAGEKEEPER_PRELOAD", runs::preload());
+    }
+    command.args(["sh", "-c", program]).output().expect("a shell can be started")
+}
+
+fn place(name: &str) -> Scratch {
+    let place = Scratch::new(name);
+    std::fs::write(place.path().join("big.dat"), vec![7; 8 << 20]).unwrap();
+    place
+}
+
+/// A service manager starts programs with SIGPIPE ignored: one under a manager died of the first client that
+/// hung up. A limit of the length of files was that of the memory in which its pages are kept: SIGXFSZ.
+#[test]
+fn limits_and_signals_are_the_programs() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("given");
+    for before in ["true", "trap '' PIPE", "trap '' INT HUP", "ulimit -S -f 1024; ulimit -S -t 900"]
+    {
+        let [plain, managed] =
+            [false, true].map(|managed| started(place.path(), before, managed, TELLS));
+        let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(plain.status.success());
+        assert_eq!(text(&managed), text(&plain), "after {before}: {managed:?}");
+        assert_eq!(managed.status, plain.status);
+    }
+}
+
+/// What cannot be lifted is said before anything is begun.
+#[test]
+fn limits_that_leave_no_room_for_a_manager_are_told() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("limits");
+    for (before, words) in [("ulimit -f 1024", "ulimit -f"), ("ulimit -n 20", "ulimit -n")] {
+        let done = started(place.path(), before, true, "cat big.dat >/dev/null && echo read");
+        let error = String::from_utf8_lossy(&done.stderr);
+        // Who may lift any limit does.
+        let is_lifted = done.status.success() && done.stdout == b"read\n";
+        assert!(is_lifted || done.status.code() == Some(69) && error.contains(words), "{done:?}");
+    }
+}
