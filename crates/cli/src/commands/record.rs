@@ -1,7 +1,7 @@
 //! `pagekeeper record`: a program's reference string.
 
 use crate::failure::Failure;
-use crate::job::{self, JobArgs};
+use crate::job::{self, JobArgs, Telling};
 use pagekeeper_policy::PolicySpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,17 +36,26 @@ pub(crate) struct Args {
     /// Say what was done, and name every file that was left to the kernel
     #[arg(long, short)]
     verbose: bool,
+    /// For `tune`, which says itself that nothing was managed
+    #[arg(long, hide = true)]
+    for_tune: bool,
     #[command(flatten)]
     job: JobArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let mut options = args.job.resolve(args.policy, "lru", None)?.options()?;
+    let job = args.job.resolve(args.policy, "lru", None)?;
+    let mut options = job.options()?;
     let window = args.window.unwrap_or_else(|| window_pages(options.memory_bytes));
     options.window_pages = Some(window);
     options.record = Some((args.output, args.inputs));
-    job::execute(&options, args.stats.as_deref(), args.verbose)
+    let telling = Telling {
+        stats: args.stats.as_deref(),
+        verbose: args.verbose,
+        nothing_managed: (!args.for_tune).then(|| job.nothing_managed()),
+    };
+    job::execute(&options, &telling)
 }
 
 fn window_pages(memory_bytes: u64) -> u32 {

@@ -1,7 +1,7 @@
 //! `pagekeeper run`: a program under a policy.
 
 use crate::failure::{Failure, Kind};
-use crate::job::{self, JobArgs};
+use crate::job::{self, JobArgs, Telling};
 use crate::sampling::SamplingArgs;
 use crate::{control, policy_text};
 use pagekeeper::launch::ControlHook;
@@ -105,7 +105,13 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         control::serve(control)
     })));
-    job::execute(&options, args.stats.as_deref(), args.verbose)
+    let tells = args.verbose || job.files_given;
+    let telling = Telling {
+        stats: args.stats.as_deref(),
+        verbose: args.verbose,
+        nothing_managed: tells.then(|| job.nothing_managed()),
+    };
+    job::execute(&options, &telling)
 }
 
 /// The policy's text and file, and what that holds now.

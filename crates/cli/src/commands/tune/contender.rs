@@ -229,7 +229,7 @@ impl<'a> Runner<'a> {
         let mut command = Command::new(&self.executable);
         match contender {
             Contender::Recorded(trace) => {
-                command.arg("record").arg("--output").arg(trace).arg("--policy");
+                command.args(["record", "--for-tune"]).arg("--output").arg(trace).arg("--policy");
                 command.arg(self.job.policy.to_string());
             }
             Contender::Policy(spec) => {

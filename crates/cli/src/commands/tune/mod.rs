@@ -162,24 +162,7 @@ fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
 }
 
 fn nothing_managed(job: &Job) -> Failure {
-    let program = job.command[0].to_string_lossy();
-    let least = Size(job.min_size.0);
-    let (no_heap, or_lower) = match &job.heap {
-        None => (String::new(), ""),
-        Some(heap) => {
-            let least = Size(heap.min_bytes);
-            (format!(", nor allocated {least} or more at once"), ", or the least size of --heap")
-        }
-    };
-    let text = format!(
-        "{program} mapped or read no file of {least} or more{}{no_heap}: there is nothing to choose \
-         a policy for. Name its files with --files, or lower --min-size{or_lower}; `pagekeeper run \
-         -v` says which files were left to the kernel, and why",
-        match job.files.as_slice() {
-            [] => String::new(),
-            files => format!(" that matches {}", files.join(" or ")),
-        }
-    );
+    let text = format!("{}; there is nothing to choose a policy for", job.nothing_managed());
     Failure::new(Kind::Failure, text)
 }
 
