@@ -15,6 +15,7 @@
 //! ```
 
 use crate::failure::{Failure, Kind};
+use crate::report::say;
 use crate::size::Size;
 use globset::{GlobBuilder, GlobMatcher};
 use pagekeeper_frames::SamplingShare;
@@ -183,7 +184,12 @@ impl Config {
         for path in &config.places {
             let text = match std::fs::read_to_string(path) {
                 Ok(text) => text,
-                Err(e) if given.is_none() && e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if given.is_none() && is_no_file(&e) => continue,
+                // Somebody else's, where the environment came along: `setpriv`, `sudo -E`.
+                Err(e) if given.is_none() && e.kind() == io::ErrorKind::PermissionDenied => {
+                    say(&format!("passed over the configuration {}: {e}", path.display()));
+                    continue;
+                }
                 Err(e) => {
                     let text = format!("cannot read the configuration {}: {e}", path.display());
                     return Err(Failure::new(Kind::Usage, text));
@@ -210,6 +216,10 @@ impl Config {
         let defaults = self.files.iter().map(|file| &file.default);
         specific.chain(defaults).fold(Settings::default(), Settings::or)
     }
+}
+
+fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn usual_places() -> Vec<PathBuf> {

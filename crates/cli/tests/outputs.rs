@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -99,4 +100,30 @@ fn a_report_is_not_written_over_its_traces() {
     let said = String::from_utf8(ran.stderr).unwrap();
     assert!(said.contains("b.txt would be written over itself"), "{said}");
     assert_eq!(fs::read(directory.join("b.txt")).unwrap(), b"3\n4\n");
+}
+
+/// `setpriv --reuid … pagekeeper run` with root's HOME ended with "cannot read the configuration".
+#[test]
+fn a_configuration_that_may_not_be_looked_at_is_passed_over_unless_it_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let named = closed.join("named.toml");
+    let said = |arguments: &[&str]| {
+        let mut command = pagekeeper(directory.path());
+        command.env("XDG_CONFIG_HOME", &closed).arg("run").args(arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.args(["--memory", "1M", "--", "no-such-program"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = said(&[]);
+    assert_eq!(code, Some(127), "{text}");
+    assert!(text.contains("passed over the configuration") && text.contains("closed/pagekeeper/"));
+    let (code, text) = said(&["--config", named.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("cannot read the configuration"), "{text}");
 }
