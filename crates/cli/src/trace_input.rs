@@ -136,6 +136,21 @@ pub(crate) fn tell_dropped(path: &Path, source: &dyn Source) {
     }
 }
 
+/// Says so if a trace has part of the references only, as `run --record` makes it: its headers have
+/// no window, in which alone touches are not seen.
+fn tell_incomplete(path: &Path, header: &Header) {
+    if header.attribute("window_pages") != Some(b"0") || header.attribute("policy").is_none() {
+        return;
+    }
+    let sampled = header.attribute("sampling_percent").is_some_and(|percent| percent != b"0");
+    let seen = if sampled { "faults and sampled touches" } else { "faults" };
+    report::say(&format!(
+        "{}: it was recorded by `run`, and holds {seen} under its policy, not every touch: hits are \
+         too few. `pagekeeper record` sees nearly every touch",
+        path.display()
+    ));
+}
+
 /// Reads all references of a trace. One that is damaged is refused.
 pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     let meter = Meter::default();
@@ -153,6 +168,7 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     read.map_err(|e| Failure::from(e).of_file(path))?;
     full.map_err(|e| Failure::from(e).of_file(path))?;
     tell_dropped(path, source.as_ref());
+    tell_incomplete(path, source.header());
     Ok(Loaded { name: name(path), page_bytes, references: builder.finish() })
 }
 

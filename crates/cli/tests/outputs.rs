@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use pagekeeper_trace::{Header, Reference, TraceWriter};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 fn pagekeeper(directory: &Path) -> Command {
@@ -126,4 +127,35 @@ fn a_configuration_that_may_not_be_looked_at_is_passed_over_unless_it_is_named()
     let (code, text) = said(&["--config", named.to_str().unwrap()]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("cannot read the configuration"), "{text}");
+}
+
+/// A trace of `run --record` was simulated as if it had every touch.
+#[test]
+fn a_trace_that_run_made_is_said_to_have_part_of_the_touches() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    for (window, sampling, expected) in [
+        ("0", None, Some("holds faults under")),
+        ("0", Some("25"), Some("holds faults and sampled touches under")),
+        ("8", Some("25"), None),
+    ] {
+        let mut header = Header::new(4096).with("policy", "lru").with("window_pages", window);
+        if let Some(percent) = sampling {
+            header = header.with("sampling_percent", percent);
+        }
+        let file = fs::File::create(directory.join("run.pkt")).unwrap();
+        let mut writer = TraceWriter::new(file, header).unwrap();
+        let reference = Reference { time_ns: 0, process: 0, segment: 0, page: 1, write: false };
+        writer.reference(reference).unwrap();
+        writer.finish().unwrap();
+        let output = run(directory, &["simulate", "run.pkt", "--policy", "lru", "--frames", "1"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        match expected {
+            Some(expected) => {
+                assert!(said.contains(expected) && said.contains("record`"), "{said}")
+            }
+            None => assert_eq!(said, ""),
+        }
+    }
 }

@@ -73,7 +73,8 @@ pub(crate) struct Args {
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]
     stats: Option<PathBuf>,
-    /// Record references and faults to this file
+    /// Record to this file what is seen: faults, calls, and sampled touches of mapped pages (without
+    /// privilege faults only). `pagekeeper record` sees nearly every touch
     #[arg(long, value_name = "OUT")]
     record: Option<PathBuf>,
     /// Record every input of the decisions too, for `pagekeeper replay`
