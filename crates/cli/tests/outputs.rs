@@ -145,7 +145,8 @@ fn a_trace_that_run_made_is_said_to_have_part_of_the_touches() {
         }
         let file = fs::File::create(directory.join("run.pkt")).unwrap();
         let mut writer = TraceWriter::new(file, header).unwrap();
-        let reference = Reference { time_ns: 0, process: 0, segment: 0, page: 1, write: false };
+        let reference =
+            Reference { time_ns: 0, process: 0, segment: 0, page: 1, write: false, by_call: false };
         writer.reference(reference).unwrap();
         writer.finish().unwrap();
         let output = run(directory, &["simulate", "run.pkt", "--policy", "lru", "--frames", "1"]);
