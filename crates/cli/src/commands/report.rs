@@ -77,7 +77,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "REFS", default_value_t = 0)]
     warm: usize,
     /// Estimate miss ratios from this share of the pages, such as 0.01, and say how far off they
-    /// may be
+    /// may be; at sizes of at least 32 frames of the sample (3,200 frames at 0.01). Policies that look at
+    /// neighbouring pages see all pages, and say so
     #[arg(long, value_name = "SHARE", value_parser = rate)]
     sample: Option<f64>,
     /// Figures to make, by name; may be repeated [default: all]
