@@ -4,7 +4,7 @@ use crate::config::{Config, ProgramPaths, Settings};
 use crate::failure::{Failure, Kind};
 use crate::report::say;
 use crate::size::Size;
-use crate::{account, program, report, signals};
+use crate::{account, output, program, report, signals};
 use pagekeeper::launch::{self, HeapOptions, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
@@ -240,6 +240,8 @@ impl Job {
 pub(crate) struct Telling<'a> {
     /// The file that gets the statistics.
     pub(crate) stats: Option<&'a Path>,
+    /// The option that names the trace.
+    pub(crate) record_option: &'static str,
     /// Everything.
     pub(crate) verbose: bool,
     /// What to say if nothing was managed.
@@ -252,6 +254,12 @@ pub(crate) struct Telling<'a> {
 /// # Errors
 /// It could not be started; or it succeeded, and data of it or of ours could not be written.
 pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCode, Failure> {
+    if let Some(path) = telling.stats {
+        output::check_writable("--stats", path)?;
+    }
+    if let Some((path, _)) = &options.record {
+        output::check_writable(telling.record_option, path)?;
+    }
     signals::take_over();
     let outcome = launch::run(options)?;
     tell(&outcome, telling.verbose);

@@ -126,7 +126,8 @@ pub(crate) fn open(
         .map_err(|source| failed(ImportError::Open { path: path.to_owned(), source }))?;
     let total_bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let file = meter.count(file, total_bytes);
-    pagekeeper_trace::open_reader(file, Some(path), &options).map_err(failed)
+    pagekeeper_trace::open_reader(file, Some(path), &options)
+        .map_err(|error| failed(error).nothing_to_salvage())
 }
 
 /// Says what an importer left out.

@@ -1,7 +1,7 @@
 //! `pagekeeper export`: our traces into formats of others.
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, Stdout};
 use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::trace_input::{self, InputArgs};
@@ -46,7 +46,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let mut source = trace_input::open(&args.trace, &args.input, &meter)?;
     let failed = |e| Failure::from(e).of_file(&args.trace);
     let summary = if args.output == Path::new("-") {
-        exporter.export(source.as_mut(), &mut std::io::stdout().lock()).map_err(failed)?
+        let mut stdout = Stdout::new();
+        match exporter.export(source.as_mut(), &mut stdout) {
+            Err(_) if stdout.reader_is_gone() => return Ok(()),
+            other => other.map_err(failed)?,
+        }
     } else {
         let mut output = Output::create(&args.output, &[&args.trace])?;
         let summary = exporter.export(source.as_mut(), &mut output).map_err(failed)?;
@@ -55,7 +59,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     };
     trace_input::tell_dropped(&args.trace, source.as_ref());
     for (count, what) in [
-        (summary.dropped, "records have no place in this format and were left out"),
+        (
+            summary.dropped,
+            "records that are no references (what is recorded beside them: processes, files, faults, \
+             inputs) have no place in this format and were left out; all references are there",
+        ),
         (summary.unmarked_writes, "references were writes, which this format does not say"),
     ] {
         if count > 0 {

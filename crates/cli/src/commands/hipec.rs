@@ -52,7 +52,7 @@ enum Action {
     Compile {
         /// The program
         program: PathBuf,
-        /// File to write
+        /// File to write, or - for standard output
         #[arg(long, short, value_name = "OUT.hipec")]
         output: PathBuf,
     },
@@ -89,6 +89,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Action::Compile { program, output } => {
             let (verified, _) = read(program)?;
             let bytes = verified.program().encode().map_err(|e| Failure::new(Kind::Data, e))?;
+            if output == Path::new("-") {
+                return report::print_bytes(&bytes);
+            }
             let mut file = Output::create(output, &[program])?;
             file.write_all(&bytes).map_err(|error| Failure::write(output.display(), &error))?;
             file.keep()

@@ -21,7 +21,8 @@ pub(crate) struct Args {
     /// The trace to write
     #[arg(long, short, value_name = "OUT.pkt")]
     output: PathBuf,
-    /// Policy of the recorded run: NAME, FILE.hipec, either with :KEY=VALUE,… [default: lru]
+    /// Policy of the recorded run: NAME, FILE.hipec, either with :KEY=VALUE,… [default: the
+    /// configuration's, else lru]
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]
@@ -52,6 +53,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     options.record = Some((args.output, args.inputs));
     let telling = Telling {
         stats: args.stats.as_deref(),
+        record_option: "--output",
         verbose: args.verbose,
         nothing_managed: (!args.for_tune).then(|| job.nothing_managed()),
     };

@@ -109,6 +109,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let tells = args.verbose || job.files_given;
     let telling = Telling {
         stats: args.stats.as_deref(),
+        record_option: "--record",
         verbose: args.verbose,
         nothing_managed: tells.then(|| job.nothing_managed()),
     };
