@@ -75,8 +75,10 @@ fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicySpe
 }
 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SamplingShare>, D::Error> {
-    let percent = u32::deserialize(deserializer)?;
-    SamplingShare::of_percent(percent).map(Some).map_err(de::Error::custom)
+    let value = toml::Value::deserialize(deserializer)?;
+    let percent = value.as_integer().and_then(|percent| u32::try_from(percent).ok());
+    // Whatever is no number is as wrong as one that is too large.
+    SamplingShare::of_percent(percent.unwrap_or(u32::MAX)).map(Some).map_err(de::Error::custom)
 }
 
 #[derive(Deserialize)]
@@ -289,6 +291,8 @@ mod tests {
             ("[program.a]\npolicy = 'lruu'", "line 2, column 10", "did you mean `lru`"),
             ("[program.a]\nmemory = '64X'", "line 2, column 10", "not a size"),
             ("[program.a]\nsampling = 101", "line 2, column 12", "from 0 (no sampling) to 100"),
+            ("[program.a]\nsampling = -1", "line 2, column 12", "from 0 (no sampling) to 100"),
+            ("[program.a]\nsampling = 'x'", "line 2, column 12", "from 0 (no sampling) to 100"),
             ("[program.a]\nmemory = 64", "line 2, column 10", "string"),
             ("[program.a]\nfiles = ['a', '[']", "line 2, column 9", "'[': unclosed"),
             ("[program.a]\npolicies = 'lru'", "line 2, column 1", "unknown field `policies`"),

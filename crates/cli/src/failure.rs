@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     NotRunnable = 126,
     /// There is no such program.
     NotFound = 127,
+    /// The user interrupted it, by the terminal's Ctrl-C.
+    Interrupted = 130,
 }
 
 /// Why a command failed.

@@ -24,14 +24,14 @@ const PASSED_THROUGH_SHOWN_MAX: usize = 5;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct JobArgs {
     /// Memory for the program's files: a bound on everything of ours
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<Size>,
     /// Manage files of this name or path, as '*.db' or '/data/**'; may be repeated [default: every
     /// file of the least size]
     #[arg(long, value_name = "GLOB", value_parser = file_pattern)]
     pub(crate) files: Vec<String>,
     /// Manage only files of at least this size [default: 1M]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) min_size: Option<Size>,
     /// Manage heap memory too: allocations of at least this size [default: 1M]
     #[arg(
@@ -340,13 +340,14 @@ fn tell_policies(stats: &Stats, verbose: bool) {
 
 fn tell_counts(stats: &Stats) {
     let total = &stats.total;
+    let files = stats.files.len();
     say(&format!(
-        "{} in {}: {} in {} managed files; major faults {}, minor {}, write {}; evictions {}; read \
+        "{} in {}: {} in {files} managed {}; major faults {}, minor {}, write {}; evictions {}; read \
          {}, written {}",
         stats.policy,
         Size(stats.memory_bytes),
         report::duration(stats.elapsed_ns as f64),
-        stats.files.len(),
+        if files == 1 { "file" } else { "files" },
         report::count(total.major_faults),
         report::count(total.minor_faults),
         report::count(total.write_faults),
@@ -380,10 +381,17 @@ fn tell_counts(stats: &Stats) {
         ));
     }
     if let Some(percent) = stats.sampling_percent.filter(|percent| *percent > 0) {
-        let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;
+        // Where nothing had to leave, there is nothing to compare with.
+        let compared = match total.evictions {
+            0 => String::new(),
+            evictions => {
+                let per_hundred = 100.0 * stats.touches_seen as f64 / evictions as f64;
+                format!(", {per_hundred:.1} for each 100 evictions")
+            }
+        };
         say(&format!(
             "sampling for at most {percent}% of the time that misses take: {} pages unmapped, {} \
-             touches seen, {per_hundred:.1} for each 100 evictions (two cost about as much as a miss)",
+             touches seen{compared} (two cost about as much as a miss)",
             report::count(stats.unmapped_pages),
             report::count(stats.touches_seen),
         ));

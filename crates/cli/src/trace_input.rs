@@ -83,6 +83,22 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Refuses to count from a reference on that the trace does not have, and says so if it has none.
+    pub(crate) fn check_warm(&self, warm_refs: usize) -> Result<(), Failure> {
+        let references = self.references.len();
+        if warm_refs > 0 && warm_refs >= references {
+            let text = format!(
+                "{}: --warm {warm_refs} leaves nothing to count: the trace has {references} references",
+                self.name
+            );
+            return Err(Failure::new(Kind::Usage, text));
+        }
+        if references == 0 {
+            report::say(&format!("{}: it has no references", self.name));
+        }
+        Ok(())
+    }
+
     /// Memory sizes in frames of this trace's pages.
     pub(crate) fn frames_of(&self, asked: &[Frames]) -> Result<Vec<u32>, Failure> {
         let frames = asked.iter().map(|frames| {

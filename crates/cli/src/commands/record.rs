@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::job::{self, JobArgs, Telling};
+use crate::size::number_in;
 use pagekeeper_policy::PolicySpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,7 +27,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number_in::<1, { u32::MAX }>)]
+    #[arg(allow_negative_numbers = true)]
     window: Option<u32>,
     /// Record every input of the decisions too, for `pagekeeper replay`
     #[arg(long)]

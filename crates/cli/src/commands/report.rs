@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report;
-use crate::size::Frames;
+use crate::size::{Frames, number};
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_policy::{PolicySpec, find};
 use pagekeeper_report::{Figure, Kind, Options, Report, Stills, Trace};
@@ -71,10 +71,11 @@ pub(crate) struct Args {
     policy: Vec<PolicyList>,
     /// Memory sizes to look at closely, in frames of one page, or as 64M [default: a quarter of
     /// the pages]
-    #[arg(long, value_name = "N[,N…]", value_delimiter = ',')]
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', allow_negative_numbers = true)]
     memory: Vec<Frames>,
     /// Count from this reference on; those before it fill memory
-    #[arg(long, value_name = "REFS", default_value_t = 0)]
+    #[arg(long, value_name = "REFS", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = number::<usize>)]
     warm: usize,
     /// Estimate miss ratios from this share of the pages, such as 0.01, and say how far off they
     /// may be; at sizes of at least 32 frames of the sample (3,200 frames at 0.01). Policies that look at
@@ -87,7 +88,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
     /// Seed of random policies, and of the sample
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = number::<u64>)]
     seed: u64,
 }
 
@@ -116,6 +118,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         check_drawn(&args.figure)?;
     }
     let loaded = trace_input::load_all(&args.traces, &args.input)?;
+    loaded.iter().try_for_each(|trace| trace.check_warm(args.warm))?;
     let memory: Vec<Vec<u32>> =
         loaded.iter().map(|trace| trace.frames_of(&args.memory)).collect::<Result<_, Failure>>()?;
     let traces: Vec<Trace<'_>> = loaded

@@ -3,6 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::job::{self, JobArgs, Telling};
 use crate::sampling::SamplingArgs;
+use crate::size::number_in;
 use crate::{control, policy_text};
 use pagekeeper::launch::ControlHook;
 use pagekeeper_policy::PolicySpec;
@@ -36,6 +37,11 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   [program.all]
   policy = \"clock\"
 
+Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that are sent to pagekeeper go on to the program;
+those of the terminal reach it anyway. One that is sent to the whole process group (`kill -- -PGID`,
+a service manager) reaches the program twice. Send it to pagekeeper's own process id; under systemd,
+set KillMode=mixed.
+
 PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 
 /// Run a program with its files in memory that a policy manages
@@ -66,7 +72,8 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "20",
-        value_parser = clap::value_parser!(u32).range(0..=90),
+        value_parser = number_in::<0, 90>,
+        allow_negative_numbers = true,
         requires = "heap"
     )]
     compress: Option<u32>,
@@ -124,7 +131,7 @@ fn followed(policy: &PolicySpec) -> Result<(String, PathBuf, Vec<u8>), Failure> 
         return Err(Failure::new(Kind::Usage, text));
     };
     let path = path.to_owned();
-    let bytes = std::fs::read(&path).map_err(|error| {
+    let bytes = policy_text::read_bytes(&path).map_err(|error| {
         Failure::new(Kind::Usage, format!("cannot read {}: {error}", path.display()))
     })?;
     Ok((text, path, bytes))

@@ -381,6 +381,10 @@ impl<'a> Runner<'a> {
         if !bad {
             return Ok(());
         }
+        if status.signal() == Some(libc::SIGINT) {
+            let text = format!("interrupted in the run ({contender})");
+            return Err(Failure::new(Kind::Interrupted, text));
+        }
         // What we could not do says its exit code; the message is above.
         let kind = match status.code() {
             Some(2) if !has_stats => Kind::Usage,
