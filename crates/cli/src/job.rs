@@ -180,12 +180,16 @@ impl JobArgs {
 
 impl Job {
     /// What to say where nothing was managed: what of the program's could have been, and what to do.
-    pub(crate) fn nothing_managed(&self) -> String {
+    /// What was passed through was named with its reason.
+    pub(crate) fn nothing_managed(&self, is_passed_through: bool) -> String {
         let program = self.command[0].to_string_lossy();
         if std::env::var_os(ENV_DISABLE).is_some_and(|value| value == "1") {
             return format!(
                 "{ENV_DISABLE}=1 is set, and leaves every file of {program} to the kernel: unset it"
             );
+        }
+        if is_passed_through {
+            return format!("nothing of {program} was managed: all was left to the kernel (above)");
         }
         let (no_heap, or_lower) = match &self.heap {
             None => (String::new(), ""),
@@ -244,8 +248,8 @@ pub(crate) struct Telling<'a> {
     pub(crate) record_option: &'static str,
     /// Everything.
     pub(crate) verbose: bool,
-    /// What to say if nothing was managed.
-    pub(crate) nothing_managed: Option<String>,
+    /// The job, if it is to be said that nothing of it was managed.
+    pub(crate) nothing_managed_of: Option<&'a Job>,
 }
 
 /// Runs the program, reports on stderr what the user must know, and gives the program's exit code
@@ -266,9 +270,9 @@ pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCo
     // What stood by was looked at, and would have been managed.
     if outcome.stats.files.is_empty()
         && outcome.stats.standby.is_none()
-        && let Some(text) = &telling.nothing_managed
+        && let Some(job) = telling.nothing_managed_of
     {
-        say(text);
+        say(&job.nothing_managed(!outcome.stats.passed_through.is_empty()));
     }
     let mut unwritten = None;
     if !outcome.unwritten.is_empty() {

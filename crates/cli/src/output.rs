@@ -80,12 +80,11 @@ pub(crate) fn check_writable(what: &str, path: &Path) -> Result<(), Failure> {
                 Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
                 _ => PathBuf::from("."),
             };
-            let may = rustix::fs::access(&directory, Access::WRITE_OK | Access::EXEC_OK);
-            may.map_err(|e| failed(e.into()))?;
-            match std::fs::metadata(&directory) {
-                Ok(metadata) if !metadata.is_dir() => Err(failed(rustix::io::Errno::NOTDIR.into())),
-                _ => Ok(()),
+            if !std::fs::metadata(&directory).map_err(failed)?.is_dir() {
+                return Err(failed(rustix::io::Errno::NOTDIR.into()));
             }
+            let may = rustix::fs::access(&directory, Access::WRITE_OK | Access::EXEC_OK);
+            may.map_err(|e| failed(e.into()))
         }
     }
 }

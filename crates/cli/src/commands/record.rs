@@ -57,7 +57,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         stats: args.stats.as_deref(),
         record_option: "--output",
         verbose: args.verbose,
-        nothing_managed: (!args.for_tune).then(|| job.nothing_managed()),
+        nothing_managed_of: (!args.for_tune).then_some(&job),
     };
     job::execute(&options, &telling)
 }

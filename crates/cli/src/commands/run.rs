@@ -118,7 +118,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         stats: args.stats.as_deref(),
         record_option: "--record",
         verbose: args.verbose,
-        nothing_managed: tells.then(|| job.nothing_managed()),
+        nothing_managed_of: tells.then_some(&job),
     };
     job::execute(&options, &telling)
 }

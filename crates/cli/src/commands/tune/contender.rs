@@ -70,6 +70,8 @@ pub(super) struct RunStats {
     pub(super) elapsed_ns: u64,
     #[serde(skip_serializing)]
     pub(super) files: Vec<ManagedFile>,
+    #[serde(skip_serializing)]
+    pub(super) passed_through: Vec<serde::de::IgnoredAny>,
 }
 
 /// A file that was managed.

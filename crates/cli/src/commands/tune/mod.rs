@@ -21,7 +21,7 @@ use crate::report::{self, Format, say};
 use crate::sampling::SamplingArgs;
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
-use contender::{Contender, Ended, RunFailure, Runner};
+use contender::{Contender, Ended, RunFailure, RunStats, Runner};
 use findings::{Findings, Measured, Row};
 use forecast::Forecast;
 use pagekeeper_policy::PolicySpec;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Forecast::new(&loaded, &policies, job.memory.0, job.sampling, stats, recorded.cpu)?;
     drop(waiting);
     if loaded.references.is_empty() {
-        return Err(nothing_managed(&job));
+        return Err(nothing_managed(&job, stats));
     }
 
     runner.set_limit(recorded.peak_program_bytes);
@@ -161,8 +161,9 @@ fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
     Ok(policies)
 }
 
-fn nothing_managed(job: &Job) -> Failure {
-    let text = format!("{}; there is nothing to choose a policy for", job.nothing_managed());
+fn nothing_managed(job: &Job, stats: &RunStats) -> Failure {
+    let passed = !stats.passed_through.is_empty();
+    let text = format!("{}; there is nothing to choose a policy for", job.nothing_managed(passed));
     Failure::new(Kind::Failure, text)
 }
 
