@@ -118,6 +118,7 @@ fn sizes_of_few_sampled_frames_are_left_out_and_what_is_exact_is_named() {
     let figure = only(&report, Kind::MissRatio);
     assert!(figure.reading.contains("fewer than 32 frames of the sample"), "{}", figure.reading);
     assert!(figure.reading.contains("since neighbours matter to them: ubm"), "{}", figure.reading);
+    assert_eq!(figure.columns[2..4], ["lru", "ubm (exact)"]);
     for row in &figure.rows {
         let is_left_out = row[0].as_u64().unwrap() / 10 < 31;
         assert!(!is_left_out || row[2].is_null(), "{row:?}");

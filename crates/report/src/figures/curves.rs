@@ -37,7 +37,11 @@ pub(super) fn figures(subject: &Subject<'_>) -> Result<Vec<Figure>, SimError> {
     let mut story = Story::default();
     let mut curves: Vec<(String, Ratios)> = Vec::new();
     for spec in &subject.options.policies {
-        curves.push((spec.to_string(), ratios(subject, spec, &mut story)?));
+        let ratios = ratios(subject, spec, &mut story)?;
+        let name = spec.to_string();
+        let is_sampled = story.sampled.last().is_some_and(|(sampled, _)| *sampled == name);
+        let is_odd = subject.options.sample_rate.is_some() && !is_sampled;
+        curves.push((if is_odd { name + " (exact)" } else { name }, ratios));
     }
     let how = story.told(subject);
     let miss = "Lower is better. Each line tells how many references miss in a memory of so many \
