@@ -115,7 +115,10 @@ mod tests {
     fn the_command_line_is_consistent_and_every_command_has_an_example() {
         let command = Cli::command();
         command.clone().debug_assert();
-        for command in command.get_subcommands().filter(|c| !c.is_hide_set()) {
+        let all: Vec<&clap::Command> =
+            command.get_subcommands().filter(|command| !command.is_hide_set()).collect();
+        let below = all.iter().flat_map(|command| command.get_subcommands());
+        for command in all.iter().copied().chain(below) {
             let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(after.contains("Example"), "{} has no example", command.get_name());
             assert!(command.get_about().is_some(), "{} has no text", command.get_name());

@@ -15,6 +15,7 @@
 //! ```
 
 use crate::failure::{Failure, Kind};
+use crate::report::say;
 use crate::size::Size;
 use globset::{GlobBuilder, GlobMatcher};
 use pagekeeper_frames::SamplingShare;
@@ -74,8 +75,10 @@ fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicySpe
 }
 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SamplingShare>, D::Error> {
-    let percent = u32::deserialize(deserializer)?;
-    SamplingShare::of_percent(percent).map(Some).map_err(de::Error::custom)
+    let value = toml::Value::deserialize(deserializer)?;
+    let percent = value.as_integer().and_then(|percent| u32::try_from(percent).ok());
+    // Whatever is no number is as wrong as one that is too large.
+    SamplingShare::of_percent(percent.unwrap_or(u32::MAX)).map(Some).map_err(de::Error::custom)
 }
 
 #[derive(Deserialize)]
@@ -183,7 +186,12 @@ impl Config {
         for path in &config.places {
             let text = match std::fs::read_to_string(path) {
                 Ok(text) => text,
-                Err(e) if given.is_none() && e.kind() == io::ErrorKind::NotFound => continue,
+                Err(e) if given.is_none() && is_no_file(&e) => continue,
+                // Somebody else's, where the environment came along: `setpriv`, `sudo -E`.
+                Err(e) if given.is_none() && e.kind() == io::ErrorKind::PermissionDenied => {
+                    say(&format!("passed over the configuration {}: {e}", path.display()));
+                    continue;
+                }
                 Err(e) => {
                     let text = format!("cannot read the configuration {}: {e}", path.display());
                     return Err(Failure::new(Kind::Usage, text));
@@ -210,6 +218,10 @@ impl Config {
         let defaults = self.files.iter().map(|file| &file.default);
         specific.chain(defaults).fold(Settings::default(), Settings::or)
     }
+}
+
+fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 fn usual_places() -> Vec<PathBuf> {
@@ -279,6 +291,8 @@ mod tests {
             ("[program.a]\npolicy = 'lruu'", "line 2, column 10", "did you mean `lru`"),
             ("[program.a]\nmemory = '64X'", "line 2, column 10", "not a size"),
             ("[program.a]\nsampling = 101", "line 2, column 12", "from 0 (no sampling) to 100"),
+            ("[program.a]\nsampling = -1", "line 2, column 12", "from 0 (no sampling) to 100"),
+            ("[program.a]\nsampling = 'x'", "line 2, column 12", "from 0 (no sampling) to 100"),
             ("[program.a]\nmemory = 64", "line 2, column 10", "string"),
             ("[program.a]\nfiles = ['a', '[']", "line 2, column 9", "'[': unclosed"),
             ("[program.a]\npolicies = 'lru'", "line 2, column 1", "unknown field `policies`"),

@@ -26,6 +26,8 @@ pub(crate) enum Kind {
     NotRunnable = 126,
     /// There is no such program.
     NotFound = 127,
+    /// The user interrupted it, by the terminal's Ctrl-C.
+    Interrupted = 130,
 }
 
 /// Why a command failed.
@@ -43,6 +45,22 @@ impl Failure {
     /// Something could not be written.
     pub(crate) fn write(what: impl fmt::Display, error: &io::Error) -> Failure {
         Failure::new(Kind::Output, format!("cannot write {what}: {error}"))
+    }
+
+    /// The same without the advice to salvage a trace, which was followed.
+    pub(crate) fn salvaged(self) -> Failure {
+        let advice = self.message.find("`pagekeeper import --salvage`");
+        let end = advice.and_then(|at| self.message[..at].rfind("; "));
+        let end = end.unwrap_or(self.message.len());
+        Failure { kind: self.kind, message: self.message[..end].to_owned() }
+    }
+
+    /// The same where that advice would not help.
+    pub(crate) fn nothing_to_salvage(self) -> Failure {
+        let length = self.message.len();
+        let Failure { kind, message } = self.salvaged();
+        let why = if message.len() < length { "; there is no record before it" } else { "" };
+        Failure { kind, message: message + why }
     }
 
     pub(crate) fn exit_code(&self) -> u8 {

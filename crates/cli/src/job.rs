@@ -4,7 +4,7 @@ use crate::config::{Config, ProgramPaths, Settings};
 use crate::failure::{Failure, Kind};
 use crate::report::say;
 use crate::size::Size;
-use crate::{account, program, report, signals};
+use crate::{account, output, program, report, signals};
 use pagekeeper::launch::{self, HeapOptions, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
@@ -15,6 +15,8 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+/// Leaves every file to the kernel, if it is 1.
+const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Files passed through that are named on stderr; all are in the statistics.
 const PASSED_THROUGH_SHOWN_MAX: usize = 5;
 
@@ -22,14 +24,14 @@ const PASSED_THROUGH_SHOWN_MAX: usize = 5;
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct JobArgs {
     /// Memory for the program's files: a bound on everything of ours
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) memory: Option<Size>,
     /// Manage files of this name or path, as '*.db' or '/data/**'; may be repeated [default: every
     /// file of the least size]
-    #[arg(long, value_name = "GLOB")]
+    #[arg(long, value_name = "GLOB", value_parser = file_pattern)]
     pub(crate) files: Vec<String>,
     /// Manage only files of at least this size [default: 1M]
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
     pub(crate) min_size: Option<Size>,
     /// Manage heap memory too: allocations of at least this size [default: 1M]
     #[arg(
@@ -52,6 +54,44 @@ pub(crate) struct JobArgs {
     pub(crate) command: Vec<OsString>,
 }
 
+/// A pattern of files. One that begins in the working directory or above it (`./shop.db`, as a shell
+/// completes names) means what is there now: files are known by their whole paths.
+fn file_pattern(text: &str) -> Result<String, String> {
+    if text.is_empty() {
+        let text = "an empty pattern matches no file; leave --files out to manage every file of the \
+                    least size";
+        return Err(text.to_owned());
+    }
+    if !text.starts_with("./") && !text.starts_with("../") {
+        return Ok(text.to_owned());
+    }
+    // The name of a file that is there is that file, whatever characters it has, and where a link
+    // leads to.
+    if let Some(path) = std::fs::canonicalize(text).ok().filter(|path| path.is_file()) {
+        return Ok(globset::escape(&path.to_string_lossy()));
+    }
+    let directory = std::env::current_dir()
+        .map_err(|error| format!("the working directory is not known: {error}"))?;
+    Ok(below(&directory, text))
+}
+
+/// A pattern that begins in a directory, from the root on.
+fn below(directory: &Path, pattern: &str) -> String {
+    let (mut directory, mut rest) = (directory, pattern);
+    loop {
+        if let Some(after) = rest.strip_prefix("./") {
+            rest = after.trim_start_matches('/');
+        } else if let Some(after) = rest.strip_prefix("../") {
+            rest = after.trim_start_matches('/');
+            directory = directory.parent().unwrap_or(directory);
+        } else {
+            break;
+        }
+    }
+    let directory = globset::escape(&directory.to_string_lossy());
+    format!("{}/{rest}", directory.trim_end_matches('/'))
+}
+
 /// A run, with nothing left open.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -65,6 +105,8 @@ pub(crate) struct Job {
     pub(crate) from_start: bool,
     pub(crate) delay_writes: bool,
     pub(crate) command: Vec<OsString>,
+    /// The command line names files.
+    pub(crate) files_given: bool,
     /// Where its program was found.
     pub(crate) path: PathBuf,
 }
@@ -86,6 +128,7 @@ impl JobArgs {
         program::check_reachable(&found)?;
         let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
         let resolved = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
+        let files_given = !self.files.is_empty();
         let given = Settings {
             policy,
             memory: self.memory,
@@ -129,12 +172,46 @@ impl JobArgs {
             from_start: settings.from_start.unwrap_or(false),
             delay_writes: settings.delay_writes.unwrap_or(false),
             command: self.command,
+            files_given,
             path: found,
         })
     }
 }
 
 impl Job {
+    /// What to say where nothing was managed: what of the program's could have been, and what to do.
+    /// What was passed through was named with its reason.
+    pub(crate) fn nothing_managed(&self, is_passed_through: bool) -> String {
+        let program = self.command[0].to_string_lossy();
+        if std::env::var_os(ENV_DISABLE).is_some_and(|value| value == "1") {
+            return format!(
+                "{ENV_DISABLE}=1 is set, and leaves every file of {program} to the kernel: unset it"
+            );
+        }
+        if is_passed_through {
+            return format!("nothing of {program} was managed: all was left to the kernel (above)");
+        }
+        let (no_heap, or_lower) = match &self.heap {
+            None => (String::new(), ""),
+            Some(heap) => {
+                let least = Size(heap.min_bytes);
+                (
+                    format!(", nor allocated {least} or more at once"),
+                    ", or the least size of --heap",
+                )
+            }
+        };
+        let matching = match self.files.as_slice() {
+            [] => String::new(),
+            files => format!(" that matches {}", files.join(" or ")),
+        };
+        format!(
+            "{program} mapped or read no file of {} or more{matching}{no_heap}: nothing was managed. \
+             Name its files with --files, or lower --min-size{or_lower}",
+            self.min_size,
+        )
+    }
+
     /// The same for the engine.
     ///
     /// # Errors
@@ -162,19 +239,41 @@ impl Job {
     }
 }
 
+/// What is told of a run.
+#[derive(Debug)]
+pub(crate) struct Telling<'a> {
+    /// The file that gets the statistics.
+    pub(crate) stats: Option<&'a Path>,
+    /// The option that names the trace.
+    pub(crate) record_option: &'static str,
+    /// Everything.
+    pub(crate) verbose: bool,
+    /// The job, if it is to be said that nothing of it was managed.
+    pub(crate) nothing_managed_of: Option<&'a Job>,
+}
+
 /// Runs the program, reports on stderr what the user must know, and gives the program's exit code
 /// or dies of the signal that ended it.
 ///
 /// # Errors
 /// It could not be started; or it succeeded, and data of it or of ours could not be written.
-pub(crate) fn execute(
-    options: &Options,
-    stats_path: Option<&Path>,
-    verbose: bool,
-) -> Result<ExitCode, Failure> {
+pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCode, Failure> {
+    if let Some(path) = telling.stats {
+        output::check_writable("--stats", path)?;
+    }
+    if let Some((path, _)) = &options.record {
+        output::check_writable(telling.record_option, path)?;
+    }
     signals::take_over();
     let outcome = launch::run(options)?;
-    tell(&outcome, verbose);
+    tell(&outcome, telling.verbose);
+    // What stood by was looked at, and would have been managed.
+    if outcome.stats.files.is_empty()
+        && outcome.stats.standby.is_none()
+        && let Some(job) = telling.nothing_managed_of
+    {
+        say(&job.nothing_managed(!outcome.stats.passed_through.is_empty()));
+    }
     let mut unwritten = None;
     if !outcome.unwritten.is_empty() {
         for (file, reason) in &outcome.unwritten {
@@ -187,7 +286,7 @@ pub(crate) fn execute(
         let text = format!("recording to {}: {error}", path.display());
         unwritten = Some(Failure::new(Kind::Output, text));
     }
-    if let Some(path) = stats_path
+    if let Some(path) = telling.stats
         && let Err(error) = std::fs::write(path, report::json(&outcome.stats))
     {
         unwritten = Some(Failure::write(format!("the statistics to {}", path.display()), &error));
@@ -245,13 +344,14 @@ fn tell_policies(stats: &Stats, verbose: bool) {
 
 fn tell_counts(stats: &Stats) {
     let total = &stats.total;
+    let files = stats.files.len();
     say(&format!(
-        "{} in {}: {} in {} managed files; major faults {}, minor {}, write {}; evictions {}; read \
+        "{} in {}: {} in {files} managed {}; major faults {}, minor {}, write {}; evictions {}; read \
          {}, written {}",
         stats.policy,
         Size(stats.memory_bytes),
         report::duration(stats.elapsed_ns as f64),
-        stats.files.len(),
+        if files == 1 { "file" } else { "files" },
         report::count(total.major_faults),
         report::count(total.minor_faults),
         report::count(total.write_faults),
@@ -285,12 +385,41 @@ fn tell_counts(stats: &Stats) {
         ));
     }
     if let Some(percent) = stats.sampling_percent.filter(|percent| *percent > 0) {
-        let per_hundred = 100.0 * stats.touches_seen as f64 / total.evictions.max(1) as f64;
+        // Where nothing had to leave, there is nothing to compare with.
+        let compared = match total.evictions {
+            0 => String::new(),
+            evictions => {
+                let per_hundred = 100.0 * stats.touches_seen as f64 / evictions as f64;
+                format!(", {per_hundred:.1} for each 100 evictions")
+            }
+        };
         say(&format!(
             "sampling for at most {percent}% of the time that misses take: {} pages unmapped, {} \
-             touches seen, {per_hundred:.1} for each 100 evictions (two cost about as much as a miss)",
+             touches seen{compared} (two cost about as much as a miss)",
             report::count(stats.unmapped_pages),
             report::count(stats.touches_seen),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `--files ./shop.db`, as a shell completes it, matched no file.
+    #[test]
+    fn patterns_that_begin_in_the_working_directory_name_what_is_there() {
+        let at = Path::new("/data/a[1]");
+        assert_eq!(below(at, "./*.db"), "/data/a[[]1[]]/*.db");
+        assert_eq!(below(at, ".//../x/*.db"), "/data/x/*.db");
+        assert_eq!(below(at, "../../../x"), "/x");
+        assert_eq!(file_pattern("*.db").as_deref(), Ok("*.db"));
+        assert!(file_pattern("").unwrap_err().contains("leave --files out"));
+        let selection = |pattern: &str| Selection::new(&[file_pattern(pattern).unwrap()], 0);
+        let here = std::env::current_dir().unwrap();
+        let manifest = here.join("Cargo.toml");
+        assert!(selection("./Cargo.toml").unwrap().matches(manifest.to_str().unwrap()));
+        assert!(selection("./*.toml").unwrap().matches(manifest.to_str().unwrap()));
+        assert!(!selection("../*.none").unwrap().matches(manifest.to_str().unwrap()));
     }
 }

@@ -1,7 +1,7 @@
 //! Output files that appear whole or not at all.
 
 use crate::failure::{Failure, Kind};
-use rustix::fs::{AtFlags, CWD, Mode, OFlags};
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags};
 use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::os::fd::AsRawFd;
@@ -17,6 +17,76 @@ pub(crate) struct Output {
     /// As the user named it.
     path: PathBuf,
     target: Target,
+}
+
+/// Standard output, written as it comes. A reader that goes away (`| head`) is no error of ours.
+pub(crate) struct Stdout {
+    stdout: io::StdoutLock<'static>,
+    reader_is_gone: bool,
+}
+
+impl Stdout {
+    pub(crate) fn new() -> Stdout {
+        Stdout { stdout: io::stdout().lock(), reader_is_gone: false }
+    }
+
+    /// Whether a write failed for that reason.
+    pub(crate) fn reader_is_gone(&self) -> bool {
+        self.reader_is_gone
+    }
+
+    fn seen<T>(&mut self, result: io::Result<T>) -> io::Result<T> {
+        let broken = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
+        self.reader_is_gone |= result.as_ref().is_err_and(broken);
+        result
+    }
+}
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let result = self.stdout.write(bytes);
+        self.seen(result)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        let result = self.stdout.flush();
+        self.seen(result)
+    }
+}
+
+/// Whether a run may write its statistics or its trace there when it has ended. The program has
+/// standard output.
+///
+/// # Errors
+/// It may not, or it is `-`.
+pub(crate) fn check_writable(what: &str, path: &Path) -> Result<(), Failure> {
+    if path == Path::new("-") {
+        let text = format!(
+            "{what} -: standard output is the program's; name a file (./- for one of this name)"
+        );
+        return Err(Failure::new(Kind::Usage, text));
+    }
+    let failed = |error: io::Error| Failure::write(path.display(), &error);
+    match std::fs::metadata(path) {
+        Ok(metadata) if metadata.is_dir() => Err(failed(rustix::io::Errno::ISDIR.into())),
+        Ok(_) => rustix::fs::access(path, Access::WRITE_OK).map_err(|e| failed(e.into())),
+        Err(_) => {
+            // A link may lead to where a file is to be made.
+            let place = match std::fs::read_link(path) {
+                Ok(target) => path.parent().unwrap_or(Path::new("")).join(target),
+                Err(_) => path.to_owned(),
+            };
+            let directory = match place.parent() {
+                Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),
+                _ => PathBuf::from("."),
+            };
+            if !std::fs::metadata(&directory).map_err(failed)?.is_dir() {
+                return Err(failed(rustix::io::Errno::NOTDIR.into()));
+            }
+            let may = rustix::fs::access(&directory, Access::WRITE_OK | Access::EXEC_OK);
+            may.map_err(|e| failed(e.into()))
+        }
+    }
 }
 
 enum Target {

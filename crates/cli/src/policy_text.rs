@@ -2,9 +2,27 @@
 
 use pagekeeper_hipec::{Form, Verified, load};
 use pagekeeper_policy::PolicySpec;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::Path;
 
 pub(crate) use pagekeeper_hipec::text::{program_path, restore};
+
+/// Most bytes of a program's file. The largest that may run is far smaller.
+const PROGRAM_BYTES_MAX: u64 = 1 << 20;
+
+/// Reads a program's file.
+///
+/// # Errors
+/// It cannot be read, or is too large for a program.
+pub(crate) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    File::open(path)?.take(PROGRAM_BYTES_MAX + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > PROGRAM_BYTES_MAX {
+        return Err(io::Error::other("it is longer than 1 MiB, and so no program"));
+    }
+    Ok(bytes)
+}
 
 /// Reads `name`, `name:key=value,…`, or the path of a program.
 ///
@@ -12,7 +30,7 @@ pub(crate) use pagekeeper_hipec::text::{program_path, restore};
 /// There is no such policy or parameter; or the program cannot be read, or is refused. The message
 /// says why and what to do.
 pub(crate) fn parse(text: &str) -> Result<PolicySpec, String> {
-    pagekeeper_hipec::text::parse(text, |path| std::fs::read(path))
+    pagekeeper_hipec::text::parse(text, read_bytes)
 }
 
 /// Reads a program in any form, and checks it.
@@ -21,7 +39,7 @@ pub(crate) fn parse(text: &str) -> Result<PolicySpec, String> {
 /// It cannot be read, or is refused.
 pub(crate) fn read(path: &Path) -> Result<(Verified, Form), String> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| format!("cannot read {name}: {error}"))?;
+    let bytes = read_bytes(path).map_err(|error| format!("cannot read {name}: {error}"))?;
     load(&name, &bytes).map_err(|error| error.to_string())
 }
 

@@ -8,6 +8,6 @@ pub(crate) struct SamplingArgs {
     /// The most that seeing touches of mapped pages may cost, in percent of the time that misses
     /// take, so of the run's at most (auto: as much again for pages that it watches); 0: policies see
     /// misses only [default: 25]
-    #[arg(long, value_name = "PERCENT")]
+    #[arg(long, value_name = "PERCENT", allow_negative_numbers = true)]
     pub(crate) sampling: Option<SamplingShare>,
 }

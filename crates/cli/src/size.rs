@@ -117,6 +117,26 @@ impl FromStr for Frames {
     }
 }
 
+/// A whole number, for options.
+pub(crate) fn number<N: TryFrom<u64>>(text: &str) -> Result<N, String> {
+    let digits = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let number = digits.then(|| text.parse::<u64>().ok().and_then(|n| N::try_from(n).ok()));
+    match number {
+        Some(Some(number)) => Ok(number),
+        Some(None) => Err("it is too large".to_owned()),
+        None => Err("write a whole number, 0 or more, as 1000".to_owned()),
+    }
+}
+
+/// A whole number between two.
+pub(crate) fn number_in<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let number = number::<u32>(text).ok().filter(|number| (LEAST..=MOST).contains(number));
+    number.ok_or_else(|| match MOST {
+        u32::MAX => format!("write a whole number, {LEAST} or more"),
+        _ => format!("write a whole number from {LEAST} to {MOST}"),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -183,6 +203,21 @@ mod tests {
         for text in ["0", "", "-1", "x", "99999999999"] {
             assert!(text.parse::<Frames>().is_err(), "{text}");
         }
+    }
+
+    #[test]
+    fn numbers_are_refused_in_words() {
+        assert_eq!(number::<u64>("18446744073709551615"), Ok(u64::MAX));
+        assert_eq!(number::<u64>("18446744073709551616"), Err("it is too large".to_owned()));
+        assert_eq!(number::<u32>("4294967296"), Err("it is too large".to_owned()));
+        for text in ["", "-1", "+1", "1.5", "x", "0x1"] {
+            assert!(number::<u64>(text).unwrap_err().contains("0 or more"), "{text}");
+        }
+        assert_eq!(number_in::<1, 9>("9"), Ok(9));
+        for text in ["0", "10", "-1", "x"] {
+            assert!(number_in::<1, 9>(text).unwrap_err().ends_with("from 1 to 9"), "{text}");
+        }
+        assert!(number_in::<1, { u32::MAX }>("0").unwrap_err().ends_with("1 or more"));
     }
 
     proptest! {

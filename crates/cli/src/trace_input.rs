@@ -83,6 +83,22 @@ pub(crate) struct Loaded {
 }
 
 impl Loaded {
+    /// Refuses to count from a reference on that the trace does not have, and says so if it has none.
+    pub(crate) fn check_warm(&self, warm_refs: usize) -> Result<(), Failure> {
+        let references = self.references.len();
+        if warm_refs > 0 && warm_refs >= references {
+            let text = format!(
+                "{}: --warm {warm_refs} leaves nothing to count: the trace has {references} references",
+                self.name
+            );
+            return Err(Failure::new(Kind::Usage, text));
+        }
+        if references == 0 {
+            report::say(&format!("{}: it has no references", self.name));
+        }
+        Ok(())
+    }
+
     /// Memory sizes in frames of this trace's pages.
     pub(crate) fn frames_of(&self, asked: &[Frames]) -> Result<Vec<u32>, Failure> {
         let frames = asked.iter().map(|frames| {
@@ -126,7 +142,8 @@ pub(crate) fn open(
         .map_err(|source| failed(ImportError::Open { path: path.to_owned(), source }))?;
     let total_bytes = file.metadata().map_or(0, |metadata| metadata.len());
     let file = meter.count(file, total_bytes);
-    pagekeeper_trace::open_reader(file, Some(path), &options).map_err(failed)
+    pagekeeper_trace::open_reader(file, Some(path), &options)
+        .map_err(|error| failed(error).nothing_to_salvage())
 }
 
 /// Says what an importer left out.
@@ -134,6 +151,21 @@ pub(crate) fn tell_dropped(path: &Path, source: &dyn Source) {
     for dropped in source.dropped().iter().filter(|dropped| dropped.count > 0) {
         report::say(&format!("{}: left out {} {}", path.display(), dropped.count, dropped.what));
     }
+}
+
+/// Says so if a trace has part of the references only, as `run --record` makes it: its headers have
+/// no window, in which alone touches are not seen.
+fn tell_incomplete(path: &Path, header: &Header) {
+    if header.attribute("window_pages") != Some(b"0") || header.attribute("policy").is_none() {
+        return;
+    }
+    let sampled = header.attribute("sampling_percent").is_some_and(|percent| percent != b"0");
+    let seen = if sampled { "faults and sampled touches" } else { "faults" };
+    report::say(&format!(
+        "{}: it was recorded by `run`, and holds {seen} under its policy, not every touch: hits are \
+         too few. `pagekeeper record` sees nearly every touch",
+        path.display()
+    ));
 }
 
 /// Reads all references of a trace. One that is damaged is refused.
@@ -153,6 +185,7 @@ pub(crate) fn load(path: &Path, args: &InputArgs) -> Result<Loaded, Failure> {
     read.map_err(|e| Failure::from(e).of_file(path))?;
     full.map_err(|e| Failure::from(e).of_file(path))?;
     tell_dropped(path, source.as_ref());
+    tell_incomplete(path, source.header());
     Ok(Loaded { name: name(path), page_bytes, references: builder.finish() })
 }
 

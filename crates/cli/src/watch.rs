@@ -1,5 +1,6 @@
 //! Waiting for a file to be saved.
 
+use crate::policy_text;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
@@ -40,7 +41,7 @@ impl Saved {
             return false;
         }
         // In the midst of being written, perhaps: what follows changes the time or the length.
-        let Ok(bytes) = std::fs::read(&self.path) else { return false };
+        let Ok(bytes) = policy_text::read_bytes(&self.path) else { return false };
         self.seen = Some(now);
         if bytes == self.bytes {
             return false;

@@ -3,9 +3,11 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
+use pagekeeper_trace::{Header, Reference, TraceWriter};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 fn pagekeeper(directory: &Path) -> Command {
@@ -99,4 +101,149 @@ fn a_report_is_not_written_over_its_traces() {
     let said = String::from_utf8(ran.stderr).unwrap();
     assert!(said.contains("b.txt would be written over itself"), "{said}");
     assert_eq!(fs::read(directory.join("b.txt")).unwrap(), b"3\n4\n");
+}
+
+/// `setpriv --reuid … pagekeeper run` with root's HOME ended with "cannot read the configuration".
+#[test]
+fn a_configuration_that_may_not_be_looked_at_is_passed_over_unless_it_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o000)).unwrap();
+    let named = closed.join("named.toml");
+    let said = |arguments: &[&str]| {
+        let mut command = pagekeeper(directory.path());
+        command.env("XDG_CONFIG_HOME", &closed).arg("run").args(arguments);
+        if rustix::process::geteuid().is_root() {
+            command.uid(65534).gid(65534);
+        }
+        let output = command.args(["--memory", "1M", "--", "no-such-program"]).output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let (code, text) = said(&[]);
+    assert_eq!(code, Some(127), "{text}");
+    assert!(text.contains("passed over the configuration") && text.contains("closed/pagekeeper/"));
+    let (code, text) = said(&["--config", named.to_str().unwrap()]);
+    assert_eq!(code, Some(2), "{text}");
+    assert!(text.contains("cannot read the configuration"), "{text}");
+}
+
+/// A trace of `run --record` was simulated as if it had every touch.
+#[test]
+fn a_trace_that_run_made_is_said_to_have_part_of_the_touches() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    for (window, sampling, expected) in [
+        ("0", None, Some("holds faults under")),
+        ("0", Some("25"), Some("holds faults and sampled touches under")),
+        ("8", Some("25"), None),
+    ] {
+        let mut header = Header::new(4096).with("policy", "lru").with("window_pages", window);
+        if let Some(percent) = sampling {
+            header = header.with("sampling_percent", percent);
+        }
+        let file = fs::File::create(directory.join("run.pkt")).unwrap();
+        let mut writer = TraceWriter::new(file, header).unwrap();
+        let reference =
+            Reference { time_ns: 0, process: 0, segment: 0, page: 1, write: false, by_call: false };
+        writer.reference(reference).unwrap();
+        writer.finish().unwrap();
+        let output = run(directory, &["simulate", "run.pkt", "--policy", "lru", "--frames", "1"]);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success(), "{said}");
+        match expected {
+            Some(expected) => {
+                assert!(said.contains(expected) && said.contains("record`"), "{said}")
+            }
+            None => assert_eq!(said, ""),
+        }
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error_of_export_and_import() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("a.txt"), "123456\n".repeat(1 << 18)).unwrap();
+    for arguments in [
+        "export a.txt --as csv -o -",
+        "export a.txt --as oracleGeneral -o -",
+        "export a.txt --as pagekeeper -o -",
+        "import a.txt -o -",
+    ] {
+        let script =
+            format!("{} {arguments} | head -c 1 >/dev/null", env!("CARGO_BIN_EXE_pagekeeper"));
+        let script = format!("set -o pipefail; {script}");
+        let mut command = Command::new("bash");
+        let output = command.current_dir(directory).args(["-c", &script]).output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert!(output.status.success() && said.is_empty(), "{arguments}: {said}");
+    }
+    assert_eq!(names(directory), ["a.txt"]);
+}
+
+#[test]
+fn an_import_goes_to_standard_output_too() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("a.txt"), "1\n2\n1\n").unwrap();
+    let output = run(directory, &["import", "a.txt", "-o", "-"]);
+    assert!(output.status.success());
+    fs::write(directory.join("b.pkt"), output.stdout).unwrap();
+    let output = run(directory, &["export", "b.pkt", "--as", "text", "-o", "-"]);
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "1\n2\n1\n");
+    assert_eq!(names(directory), ["a.txt", "b.pkt"]);
+}
+
+/// `--stats /nonexistent/x` was noticed when the program had run, and `record -o` told to make room.
+#[test]
+fn what_a_run_cannot_write_is_refused_before_the_program_starts() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    let library = directory.join("none.so");
+    fs::write(&library, "").unwrap();
+    for (how, code, expected) in [
+        (["run", "--stats", "/nonexistent/x"], 74, "cannot write /nonexistent/x: No such file"),
+        (["run", "--stats", "."], 74, "cannot write .: Is a directory"),
+        (["run", "--record", "/nonexistent/x"], 74, "cannot write /nonexistent/x: No such file"),
+        (["record", "--output", "none.so/x"], 74, "cannot write none.so/x: Not a directory"),
+        (["record", "--output", "-"], 2, "standard output is the program's; name a file (./-"),
+        (["run", "--stats", "-"], 2, "standard output is the program's; name a file (./-"),
+    ] {
+        let mut command = pagekeeper(directory);
+        command.env("PAGEKEEPER_PRELOAD", &library).args(how);
+        command.args(["--config", "/dev/null", "--memory", "1M", "--", "touch", "ran"]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(code), "{how:?}: {said}");
+        assert!(said.contains(expected), "{how:?}: {said}");
+        assert_eq!(names(directory), ["none.so"], "{how:?}");
+    }
+}
+
+#[test]
+fn a_damaged_trace_is_not_to_be_salvaged_twice_nor_where_nothing_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("bad.txt"), "1\n2\nthree\n").unwrap();
+    let said = |arguments: &[&str]| {
+        let output = run(directory, arguments);
+        assert_eq!(output.status.code(), Some(65), "{arguments:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(said(&["import", "bad.txt", "-o", "a.pkt"]).contains("import --salvage"));
+    let text = said(&["import", "bad.txt", "--salvage", "-o", "a.pkt"]);
+    assert!(text.contains("records before the damage"), "{text}");
+    assert!(text.contains("three") && !text.contains("import --salvage"), "{text}");
+    let whole = fs::read(directory.join("a.pkt")).unwrap();
+    fs::write(directory.join("cut.pkt"), &whole[..12]).unwrap();
+    for arguments in [
+        &["import", "cut.pkt", "--salvage", "-o", "b.pkt"][..],
+        &["simulate", "cut.pkt", "--policy", "lru", "--frames", "1"],
+    ] {
+        let text = said(arguments);
+        assert!(text.contains("there is no record before it"), "{text}");
+        assert!(!text.contains("--salvage") && !text.contains("intact"), "{text}");
+    }
 }

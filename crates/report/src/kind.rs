@@ -49,6 +49,13 @@ kinds! {
     Notes "notes" "what a policy says happened"
 }
 
+impl Kind {
+    /// Whether it is a table alone, and is never drawn.
+    pub const fn is_table(self) -> bool {
+        matches!(self, Kind::Statistics | Kind::Notes)
+    }
+}
+
 /// Text that names no figure.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no figure `{name}`; figures are {}", names())]

@@ -31,7 +31,8 @@ pub struct Options {
     pub figures: Vec<Kind>,
     /// Counting starts at this reference; those before it fill memory.
     pub warm_refs: usize,
-    /// Share of the pages that miss ratios are estimated from; exact without.
+    /// Share of the pages that miss ratios are estimated from, at sizes of at least 32 frames of the
+    /// sample; exact without, and for policies that look at neighbouring pages.
     pub sample_rate: Option<f64>,
     /// Feeds random policies, and chooses the sample.
     pub seed: u64,

@@ -107,6 +107,29 @@ fn samples_say_how_far_off_they_may_be() {
     assert!(compared >= 20, "{compared} points");
 }
 
+/// `report --sample 0.01` drew sizes that a frame or two of the sample stood for, and a policy that is
+/// not sampled as if it were.
+#[test]
+fn sizes_of_few_sampled_frames_are_left_out_and_what_is_exact_is_named() {
+    let references = References::from_blocks((0..40_000_u64).map(|at| at * at % 5_003)).unwrap();
+    let policies = vec![PolicySpec::parse("lru").unwrap(), PolicySpec::parse("ubm").unwrap()];
+    let options = Options { figures: vec![Kind::MissRatio], ..Options::new(policies) };
+    let report = made(&references, &[], &Options { sample_rate: Some(0.1), ..options.clone() });
+    let figure = only(&report, Kind::MissRatio);
+    assert!(figure.reading.contains("fewer than 32 frames of the sample"), "{}", figure.reading);
+    assert!(figure.reading.contains("since neighbours matter to them: ubm"), "{}", figure.reading);
+    assert_eq!(figure.columns[2..4], ["lru", "ubm (exact)"]);
+    for row in &figure.rows {
+        let is_left_out = row[0].as_u64().unwrap() / 10 < 31;
+        assert!(!is_left_out || row[2].is_null(), "{row:?}");
+        assert!(!row[3].is_null(), "{row:?}");
+    }
+    assert!(figure.rows.iter().any(|row| !row[2].is_null()));
+    let report = made(&references, &[], &Options { sample_rate: Some(0.0001), ..options });
+    let figure = only(&report, Kind::MissRatio);
+    assert!(figure.reading.contains("lru unknown"), "{}", figure.reading);
+}
+
 #[test]
 fn nothing_at_all_makes_a_report() {
     for references in [References::default(), string(1), References::from_blocks([7, 7]).unwrap()] {

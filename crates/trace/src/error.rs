@@ -208,6 +208,12 @@ pub enum ImportError {
         /// What there is.
         known: String,
     },
+    /// There is nothing in the file.
+    #[error("{name} is empty: it holds no trace")]
+    Empty {
+        /// The file.
+        name: String,
+    },
     /// The format could not be told from the file.
     #[error(
         "cannot tell the format of {name}, which starts with \"{start}\": name it with \

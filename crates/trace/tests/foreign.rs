@@ -630,6 +630,11 @@ proptest! {
         let (records, error) = import_with(&columns, &bytes);
         prop_assert!(error.is_none());
         let found: Vec<_> = references(&records).map(|r| (r.page, r.write)).collect();
+        prop_assert_eq!(&found, &pages_written);
+        // By its headings, too.
+        let (records, error) = import("", &bytes);
+        prop_assert!(error.is_none());
+        let found: Vec<_> = references(&records).map(|r| (r.page, r.write)).collect();
         prop_assert_eq!(found, pages_written);
     }
 

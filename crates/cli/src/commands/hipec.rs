@@ -44,31 +44,37 @@ pub(crate) struct Args {
 #[derive(clap::Subcommand, Debug)]
 enum Action {
     /// Say whether a program may run, and what it takes
+    #[command(after_help = "Example:\n  pagekeeper hipec check scan.hipec")]
     Check {
         /// The program
         program: PathBuf,
     },
     /// Write a program's binary form
+    #[command(after_help = "Example:\n  pagekeeper hipec compile scan.hipec -o scan.binary.hipec")]
     Compile {
         /// The program
         program: PathBuf,
-        /// File to write
+        /// File to write, or - for standard output
         #[arg(long, short, value_name = "OUT.hipec")]
         output: PathBuf,
     },
     /// Show a program command by command
+    #[command(after_help = "Example:\n  pagekeeper hipec disassemble scan.hipec")]
     Disassemble {
         /// The program
         program: PathBuf,
     },
     /// Replay a trace through a program, and show what it did
+    #[command(
+        after_help = "Examples:\n  pagekeeper hipec run scan.hipec shop.pkt --frames 64M\n  pagekeeper hipec run scan.hipec shop.pkt --frames 64M --watch"
+    )]
     Run {
         /// The program
         program: PathBuf,
         /// The trace, in any known format
         trace: PathBuf,
         /// Memory size, in frames of one page, or as 64M
-        #[arg(long, value_name = "N")]
+        #[arg(long, value_name = "N", allow_negative_numbers = true)]
         frames: Frames,
         /// Go on: replay it again whenever the program is saved, and compare; Ctrl-C ends it
         #[arg(long)]
@@ -89,6 +95,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         Action::Compile { program, output } => {
             let (verified, _) = read(program)?;
             let bytes = verified.program().encode().map_err(|e| Failure::new(Kind::Data, e))?;
+            if output == Path::new("-") {
+                return report::print_bytes(&bytes);
+            }
             let mut file = Output::create(output, &[program])?;
             file.write_all(&bytes).map_err(|error| Failure::write(output.display(), &error))?;
             file.keep()

@@ -1,13 +1,13 @@
 //! `pagekeeper import`: any trace into our own format.
 
 use crate::failure::Failure;
-use crate::output::Output;
+use crate::output::{Output, Stdout};
 use crate::progress::{Meter, Waiting};
 use crate::report;
 use crate::trace_input::{self, InputArgs};
-use pagekeeper_trace::{ImportError, Source, TraceError, TraceWriter};
-use std::io::Write;
-use std::path::PathBuf;
+use pagekeeper_trace::{Header, ImportError, Source, TraceError, TraceWriter};
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 const AFTER: &str = "\
 Examples:
@@ -28,7 +28,7 @@ everything before the damage; the damage is reported and the exit code is 65.
 pub(crate) struct Args {
     /// The trace to read
     trace: PathBuf,
-    /// The trace to write
+    /// The trace to write, or - for standard output
     #[arg(long, short, value_name = "OUT")]
     output: PathBuf,
     /// Of a trace that is damaged, keep everything before the damage
@@ -44,24 +44,59 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let what = format!("importing {}", args.trace.display());
     let _waiting = Waiting::for_end_of_file(what, &meter);
     let mut source = trace_input::open(&args.trace, &args.input, &meter)?;
-    let output = Output::create(&args.output, &[&args.trace])?;
     let of_output = |e: TraceError| Failure::from(e).of_file(&args.output);
-    let mut writer = TraceWriter::new(output, source.header().clone()).map_err(of_output)?;
-    let read = copy(source.as_mut(), &mut writer).map_err(of_output)?;
-    let records = writer.records();
+    let header = source.header().clone();
+    let (read, records) = if args.output == Path::new("-") {
+        let mut stdout = Stdout::new();
+        match to_stdout(source.as_mut(), header, &mut stdout, args.salvage) {
+            Err(_) if stdout.reader_is_gone() => return Ok(()),
+            other => other.map_err(of_output)?,
+        }
+    } else {
+        let output = Output::create(&args.output, &[&args.trace])?;
+        let mut writer = TraceWriter::new(output, header).map_err(of_output)?;
+        let read = copy(source.as_mut(), &mut writer).map_err(of_output)?;
+        let records = writer.records();
+        if read.is_ok() || args.salvage {
+            writer.finish().map_err(of_output)?.keep()?;
+        }
+        (read, records)
+    };
     if read.is_ok() || args.salvage {
-        writer.finish().map_err(of_output)?.keep()?;
         trace_input::tell_dropped(&args.trace, source.as_ref());
     }
     read.map_err(|e| {
-        if args.salvage {
-            report::say(&format!(
-                "{}: wrote the {records} records before the damage",
-                args.output.display()
-            ));
+        let failure = Failure::from(e).of_file(&args.trace);
+        match (records, args.salvage) {
+            (0, _) => failure.nothing_to_salvage(),
+            (_, true) => {
+                report::say(&format!(
+                    "{}: wrote the {records} records before the damage",
+                    args.output.display()
+                ));
+                failure.salvaged()
+            }
+            (_, false) => failure,
         }
-        Failure::from(e).of_file(&args.trace)
     })
+}
+
+/// Writes all records to standard output as they come; one that is damaged is not finished, unless it
+/// is to be salvaged.
+fn to_stdout(
+    source: &mut dyn Source,
+    header: Header,
+    stdout: &mut Stdout,
+    salvage: bool,
+) -> Result<(Result<(), ImportError>, u64), TraceError> {
+    let mut writer = TraceWriter::new(BufWriter::new(stdout), header)?;
+    let read = copy(source, &mut writer)?;
+    let records = writer.records();
+    if read.is_ok() || salvage {
+        let mut stdout = writer.finish()?;
+        stdout.flush().map_err(|source| TraceError::Write { offset: 0, source })?;
+    }
+    Ok((read, records))
 }
 
 /// Writes all records; the inner result is the source's damage, after all before it was written.

@@ -4,7 +4,7 @@ use crate::failure::{Failure, Kind};
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report;
-use crate::size::Frames;
+use crate::size::{Frames, number, number_in};
 use crate::trace_input::{self, InputArgs, Loaded};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{
@@ -68,6 +68,13 @@ impl FromStr for Bounds {
     }
 }
 
+fn period(text: &str) -> Result<u64, String> {
+    match number(text)? {
+        0 => Err("write a whole number, 1 or more".to_owned()),
+        references => Ok(references),
+    }
+}
+
 /// Simulate several programs that share memory
 #[derive(clap::Args, Debug)]
 #[command(after_help = after_help())]
@@ -92,29 +99,37 @@ pub(crate) struct Args {
     schedule: Turns,
     /// Longest turn of a program, in microseconds
     #[arg(long, value_name = "N", default_value_t = 10_000)]
+    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
     quantum_us: u64,
     /// A program's own work per reference, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().reference_ns)]
+    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
     reference_ns: u64,
     /// Reading a page, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().fault_ns)]
+    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
     fault_ns: u64,
     /// Writing a page back, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().write_back_ns)]
+    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
     write_back_ns: u64,
     /// References between two splits by gain [default: twice the frames]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = period)]
+    #[arg(allow_negative_numbers = true)]
     period_refs: Option<u64>,
     #[command(flatten)]
     input: InputArgs,
     /// Parts of each file that faults are counted in, in JSON
-    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = number_in::<1, 65536>)]
+    #[arg(allow_negative_numbers = true)]
     regions: u32,
     /// Points of time, in JSON
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = number_in::<1, 1_000_000>)]
+    #[arg(allow_negative_numbers = true)]
     points: u32,
     /// Seed of random policies
     #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
     seed: u64,
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]

@@ -1,7 +1,8 @@
 //! `pagekeeper record`: a program's reference string.
 
 use crate::failure::Failure;
-use crate::job::{self, JobArgs};
+use crate::job::{self, JobArgs, Telling};
+use crate::size::number_in;
 use pagekeeper_policy::PolicySpec;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -21,11 +22,13 @@ pub(crate) struct Args {
     /// The trace to write
     #[arg(long, short, value_name = "OUT.pkt")]
     output: PathBuf,
-    /// Policy of the recorded run: NAME, FILE.hipec, either with :KEY=VALUE,… [default: lru]
+    /// Policy of the recorded run: NAME, FILE.hipec, either with :KEY=VALUE,… [default: the
+    /// configuration's, else lru]
     #[arg(long, value_name = "P", value_parser = crate::policy_text::parse)]
     policy: Option<PolicySpec>,
     /// Pages whose touches are not seen [default: a 128th of the memory, from 8 to 1024]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = number_in::<1, { u32::MAX }>)]
+    #[arg(allow_negative_numbers = true)]
     window: Option<u32>,
     /// Record every input of the decisions too, for `pagekeeper replay`
     #[arg(long)]
@@ -36,17 +39,27 @@ pub(crate) struct Args {
     /// Say what was done, and name every file that was left to the kernel
     #[arg(long, short)]
     verbose: bool,
+    /// For `tune`, which says itself that nothing was managed
+    #[arg(long, hide = true)]
+    for_tune: bool,
     #[command(flatten)]
     job: JobArgs,
 }
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
-    let mut options = args.job.resolve(args.policy, "lru", None)?.options()?;
+    let job = args.job.resolve(args.policy, "lru", None)?;
+    let mut options = job.options()?;
     let window = args.window.unwrap_or_else(|| window_pages(options.memory_bytes));
     options.window_pages = Some(window);
     options.record = Some((args.output, args.inputs));
-    job::execute(&options, args.stats.as_deref(), args.verbose)
+    let telling = Telling {
+        stats: args.stats.as_deref(),
+        record_option: "--output",
+        verbose: args.verbose,
+        nothing_managed_of: (!args.for_tune).then_some(&job),
+    };
+    job::execute(&options, &telling)
 }
 
 fn window_pages(memory_bytes: u64) -> u32 {

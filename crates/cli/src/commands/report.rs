@@ -5,7 +5,7 @@ use crate::output::Output;
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report;
-use crate::size::Frames;
+use crate::size::{Frames, number};
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_policy::{PolicySpec, find};
 use pagekeeper_report::{Figure, Kind, Options, Report, Stills, Trace};
@@ -71,13 +71,15 @@ pub(crate) struct Args {
     policy: Vec<PolicyList>,
     /// Memory sizes to look at closely, in frames of one page, or as 64M [default: a quarter of
     /// the pages]
-    #[arg(long, value_name = "N[,N…]", value_delimiter = ',')]
+    #[arg(long, value_name = "N[,N…]", value_delimiter = ',', allow_negative_numbers = true)]
     memory: Vec<Frames>,
     /// Count from this reference on; those before it fill memory
-    #[arg(long, value_name = "REFS", default_value_t = 0)]
+    #[arg(long, value_name = "REFS", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = number::<usize>)]
     warm: usize,
     /// Estimate miss ratios from this share of the pages, such as 0.01, and say how far off they
-    /// may be
+    /// may be; at sizes of at least 32 frames of the sample (3,200 frames at 0.01). Policies that look at
+    /// neighbouring pages see all pages, and say so
     #[arg(long, value_name = "SHARE", value_parser = rate)]
     sample: Option<f64>,
     /// Figures to make, by name; may be repeated [default: all]
@@ -86,7 +88,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
     /// Seed of random policies, and of the sample
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = number::<u64>)]
     seed: u64,
 }
 
@@ -110,7 +113,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if args.policy.is_empty() {
         policies.extend(POLICIES.iter().filter_map(|name| find(name)).map(PolicySpec::of));
     }
+    let drawn = matches!(args.format, Format::Png | Format::Svg);
+    if drawn {
+        check_drawn(&args.figure)?;
+    }
     let loaded = trace_input::load_all(&args.traces, &args.input)?;
+    loaded.iter().try_for_each(|trace| trace.check_warm(args.warm))?;
     let memory: Vec<Vec<u32>> =
         loaded.iter().map(|trace| trace.frames_of(&args.memory)).collect::<Result<_, Failure>>()?;
     let traces: Vec<Trace<'_>> = loaded
@@ -130,7 +138,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         seed: args.seed,
         ..Options::new(policies)
     };
-    if matches!(args.format, Format::Png | Format::Svg) {
+    if drawn {
         (options.cells, options.columns) = (u32::MAX / 2, STILL_COLUMNS);
     }
     let waiting = Waiting::for_end_of("analysing");
@@ -154,17 +162,45 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
 }
 
+/// Figures that are named, and of which there are no pictures: says so, or refuses if all are.
+fn check_drawn(figures: &[Kind]) -> Result<(), Failure> {
+    let tables: Vec<&str> =
+        figures.iter().filter(|kind| kind.is_table()).map(|kind| kind.name()).collect();
+    if tables.is_empty() {
+        return Ok(());
+    }
+    let tables = tables.join(", ");
+    if figures.iter().all(|kind| kind.is_table()) {
+        let text = format!(
+            "there is no picture of {tables}, which is a table: use --format csv, json or html"
+        );
+        return Err(Failure::new(FailureKind::Usage, text));
+    }
+    report::say(&format!(
+        "left out {tables}, of which there is no picture: use --format csv, json or html for it"
+    ));
+    Ok(())
+}
+
 /// Writes a file for each figure.
 fn each(args: &Args, made: &Report) -> Result<(), Failure> {
     let drawn = matches!(args.format, Format::Png | Format::Svg);
     let figures: Vec<&Figure> =
         made.figures().filter(|figure| !drawn || figure.chart.is_some()).collect();
+    // What there is nothing to show for was said.
+    if figures.is_empty() {
+        return Ok(());
+    }
     let output = args.output.clone().unwrap_or_else(|| PathBuf::from("pagekeeper-report"));
     let ends_as_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/");
     let alone =
         figures.len() == 1 && args.output.is_some() && !ends_as_directory && !output.is_dir();
     if !alone && output == Path::new("-") {
-        let text = format!("{} figures do not go to standard output", figures.len());
+        let text = format!(
+            "{} figures do not go to standard output: name one with --figure NAME, or a directory \
+             with --output",
+            figures.len()
+        );
         return Err(Failure::new(FailureKind::Usage, text));
     }
     if !alone {

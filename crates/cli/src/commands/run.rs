@@ -1,8 +1,9 @@
 //! `pagekeeper run`: a program under a policy.
 
 use crate::failure::{Failure, Kind};
-use crate::job::{self, JobArgs};
+use crate::job::{self, JobArgs, Telling};
 use crate::sampling::SamplingArgs;
+use crate::size::number_in;
 use crate::{control, policy_text};
 use pagekeeper::launch::ControlHook;
 use pagekeeper_policy::PolicySpec;
@@ -36,6 +37,11 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   [program.all]
   policy = \"clock\"
 
+Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that are sent to pagekeeper go on to the program;
+those of the terminal reach it anyway. One that is sent to the whole process group (`kill -- -PGID`,
+a service manager) reaches the program twice. Send it to pagekeeper's own process id; under systemd,
+set KillMode=mixed.
+
 PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
 
 /// Run a program with its files in memory that a policy manages
@@ -66,14 +72,16 @@ pub(crate) struct Args {
         num_args = 0..=1,
         require_equals = true,
         default_missing_value = "20",
-        value_parser = clap::value_parser!(u32).range(0..=90),
+        value_parser = number_in::<0, 90>,
+        allow_negative_numbers = true,
         requires = "heap"
     )]
     compress: Option<u32>,
     /// Write what was counted to this file, as JSON
     #[arg(long, value_name = "OUT.json")]
     stats: Option<PathBuf>,
-    /// Record references and faults to this file
+    /// Record to this file what is seen: faults, calls, and sampled touches of mapped pages (without
+    /// privilege faults only). `pagekeeper record` sees nearly every touch
     #[arg(long, value_name = "OUT")]
     record: Option<PathBuf>,
     /// Record every input of the decisions too, for `pagekeeper replay`
@@ -105,7 +113,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         }
         control::serve(control)
     })));
-    job::execute(&options, args.stats.as_deref(), args.verbose)
+    let tells = args.verbose || job.files_given;
+    let telling = Telling {
+        stats: args.stats.as_deref(),
+        record_option: "--record",
+        verbose: args.verbose,
+        nothing_managed_of: tells.then_some(&job),
+    };
+    job::execute(&options, &telling)
 }
 
 /// The policy's text and file, and what that holds now.
@@ -116,7 +131,7 @@ fn followed(policy: &PolicySpec) -> Result<(String, PathBuf, Vec<u8>), Failure> 
         return Err(Failure::new(Kind::Usage, text));
     };
     let path = path.to_owned();
-    let bytes = std::fs::read(&path).map_err(|error| {
+    let bytes = policy_text::read_bytes(&path).map_err(|error| {
         Failure::new(Kind::Usage, format!("cannot read {}: {error}", path.display()))
     })?;
     Ok((text, path, bytes))

@@ -7,7 +7,7 @@ use crate::predict::{self, Emulation};
 use crate::progress::Waiting;
 use crate::report;
 use crate::sampling::SamplingArgs;
-use crate::size::Frames;
+use crate::size::{Frames, number, number_in};
 use crate::trace_input::{self, InputArgs, Loaded};
 use pagekeeper_frames::SamplingShare;
 use pagekeeper_sim::{CostModel, Outcome, SimError, SweepOptions};
@@ -65,6 +65,7 @@ pub(crate) struct Args {
     policy: Vec<PolicyList>,
     /// Memory sizes, in frames of one page, or as 64M; may be repeated
     #[arg(long, required = true, value_name = "N[,N…]", value_delimiter = ',')]
+    #[arg(allow_negative_numbers = true)]
     frames: Vec<Frames>,
     /// How policies see references
     #[arg(long, value_enum, default_value_t = Seen::Exact)]
@@ -77,17 +78,19 @@ pub(crate) struct Args {
     #[command(flatten)]
     input: InputArgs,
     /// Show faults by file, and by so many equal parts of each file [default: 16 in JSON]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65536))]
+    #[arg(long, value_name = "N", value_parser = number_in::<1, 65536>)]
+    #[arg(allow_negative_numbers = true)]
     regions: Option<u32>,
     /// Costs in nanoseconds, to predict time: hit_ns, minor_fault_ns, major_request_ns, …
     #[arg(long, value_name = "KEY=VALUE,…", value_delimiter = ',')]
     cost: Vec<Cost>,
     /// Count from this reference on; those before it warm the frames
-    #[arg(long, value_name = "REFS", default_value_t = 0)]
-    #[arg(conflicts_with_all = ["readahead", "references"])]
+    #[arg(long, value_name = "REFS", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(conflicts_with = "readahead", value_parser = number::<usize>)]
     warm: usize,
     /// Seed of random policies
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
+    #[arg(value_parser = number::<u64>)]
     seed: u64,
     /// Form of the output
     #[arg(long, value_enum, default_value_t = Format::Table)]
@@ -128,6 +131,11 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     for Cost(key, value) in &args.cost {
         cost.set(key, value)?;
     }
+    if args.warm > 0 && args.references == Seen::Sampled {
+        let text = "--warm counts from a reference on, which --references sampled cannot: leave out \
+                    one of them";
+        return Err(Failure::new(Kind::Usage, text));
+    }
     let emulation = Emulation { read_ahead: args.readahead, sampled: sampled(args)? };
     let live_only = emulation.read_ahead || emulation.sampled.is_some();
     let policies = policy_list::flatten(&args.policy, live_only);
@@ -143,6 +151,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         ..SweepOptions::default()
     };
     let traces = trace_input::load_all(&args.traces, &args.input)?;
+    traces.iter().try_for_each(|trace| trace.check_warm(args.warm))?;
     let waiting = Waiting::for_end_of("simulating");
     let mut results = Vec::new();
     for trace in &traces {

@@ -3,6 +3,7 @@
 use crate::control;
 use crate::failure::Failure;
 use crate::report;
+use crate::size::number_in;
 use pagekeeper_policy::PolicySpec;
 
 const AFTER: &str = "\
@@ -20,6 +21,7 @@ A program that is refused changes nothing. Only the user who started the run may
 #[command(after_help = AFTER)]
 pub(crate) struct Args {
     /// Process id of the program, or of its `pagekeeper run`
+    #[arg(value_parser = number_in::<1, { u32::MAX }>, allow_negative_numbers = true)]
     pid: u32,
     /// Which pages leave memory from now on: NAME, FILE.hipec, either with :KEY=VALUE,…
     #[arg(value_parser = crate::policy_text::parse)]

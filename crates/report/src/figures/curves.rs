@@ -17,6 +17,10 @@ const POINTS: u32 = 160;
 /// OPT's one pass is given up after so many steps: a few seconds.
 const OPT_STEPS_MOST: u64 = 4_000_000_000;
 
+/// Sizes that stand for fewer frames of the sample are left out: what a few frames of it hold says
+/// nothing about the whole.
+const SAMPLED_FRAMES_MIN: u32 = 32;
+
 /// Misses per reference, by frames.
 type Ratios = BTreeMap<u32, f64>;
 
@@ -33,7 +37,11 @@ pub(super) fn figures(subject: &Subject<'_>) -> Result<Vec<Figure>, SimError> {
     let mut story = Story::default();
     let mut curves: Vec<(String, Ratios)> = Vec::new();
     for spec in &subject.options.policies {
-        curves.push((spec.to_string(), ratios(subject, spec, &mut story)?));
+        let ratios = ratios(subject, spec, &mut story)?;
+        let name = spec.to_string();
+        let is_sampled = story.sampled.last().is_some_and(|(sampled, _)| *sampled == name);
+        let is_odd = subject.options.sample_rate.is_some() && !is_sampled;
+        curves.push((if is_odd { name + " (exact)" } else { name }, ratios));
     }
     let how = story.told(subject);
     let miss = "Lower is better. Each line tells how many references miss in a memory of so many \
@@ -64,7 +72,11 @@ fn ratios(subject: &Subject<'_>, spec: &PolicySpec, story: &mut Story) -> Result
             Some(curve) => Ok(frames.iter().map(|frames| curve.hits(*frames)).collect()),
             None => hits_at(part, spec, frames, warm, seed),
         };
-        let estimate = Sampler::new(rate, seed).estimate(references, sizes, warm, hits)?;
+        let sampler = Sampler::new(rate, seed);
+        let fine_enough =
+            |frames: &&u32| f64::from(**frames) * sampler.rate() >= f64::from(SAMPLED_FRAMES_MIN);
+        let sizes: Vec<u32> = sizes.iter().filter(fine_enough).copied().collect();
+        let estimate = sampler.estimate(references, &sizes, warm, hits)?;
         let ratios = sizes.iter().copied().zip(estimate.miss_ratio.iter().copied()).collect();
         story.sampled.push((name, estimate));
         return Ok(ratios);
@@ -107,12 +119,21 @@ impl Story {
         }
         if let Some((_, first)) = self.sampled.first() {
             text += &format!(
-                " Estimated from {} of the pages ({} pages, {} references), with the largest error \
-                 (two standard errors):",
+                " Estimated from {} of the pages ({} pages, {} references): {}.",
                 percent(first.rate),
                 super::grouped(first.sampled_pages.into()),
-                super::grouped(first.sampled_references)
+                super::grouped(first.sampled_references),
+                list(&self.sampled.iter().map(|(name, _)| name.clone()).collect::<Vec<_>>())
             );
+            let exact: Vec<String> = self.one_pass.iter().chain(&self.replayed).cloned().collect();
+            if !exact.is_empty() {
+                text +=
+                    &format!(" From all pages, since neighbours matter to them: {}.", list(&exact));
+            }
+            text += &format!(
+                " Sizes of fewer than {SAMPLED_FRAMES_MIN} frames of the sample are left out."
+            );
+            text += " Largest error (two standard errors):";
             let errors = self.sampled.iter().map(|(name, estimate)| {
                 if estimate.error.iter().all(Option::is_none) {
                     return format!(" {name} unknown, as the sample is too small");

@@ -11,7 +11,8 @@
 //! | `obj` | `object`, `file` | segment *name*; names are numbered as they appear | segment 0 |
 //! | `write` | `op`, `rw` | an operation, as below; empty: read | read |
 //!
-//! or by a [`ColumnSpec`], which may name a column of objects in place of pages, as libCacheSim's
+//! or are `time,object,size,op`, as libCacheSim's are when we export them: time in seconds, and objects
+//! that are numbers; or are told by a [`ColumnSpec`], which may name a column of objects in place of pages, as libCacheSim's
 //! reader takes them. An object that is a number becomes the page of that number, any other the
 //! page that its hash gives (as in `ids`).
 //!
@@ -36,6 +37,8 @@ use crate::record::SegmentKind;
 use crate::source::{Dropped, Source};
 
 const NAME: &str = "csv";
+/// What `libcachesim-csv` is exported under.
+const LIBCACHESIM_HEADINGS: [&[u8]; 4] = [b"time", b"object", b"size", b"op"];
 /// Most columns.
 const COLUMNS_MAX: usize = 64;
 /// Most bytes in the fields of one record.
@@ -59,11 +62,14 @@ impl Importer for Csv {
         let first = sample.start.split(|&byte| byte == b'\n').next().unwrap_or_default();
         let first = first.strip_prefix(b"\xef\xbb\xbf").unwrap_or(first);
         let fields = first.split(|&byte| byte == b',').map(|field| field.trim_ascii());
-        let headings = fields.map(|field| {
+        let mut headings = fields.map(|field| {
             let quoted = field.strip_prefix(b"\"").and_then(|rest| rest.strip_suffix(b"\""));
-            Meaning::of_heading(quoted.unwrap_or(field))
+            quoted.unwrap_or(field)
         });
-        if headings.into_iter().any(|heading| heading == Some(Meaning::Page)) {
+        let is_for_libcachesim = headings.clone().eq(LIBCACHESIM_HEADINGS);
+        if is_for_libcachesim
+            || headings.any(|heading| Meaning::of_heading(heading) == Some(Meaning::Page))
+        {
             Confidence::Certain
         } else {
             Confidence::No
@@ -298,6 +304,15 @@ impl Columns {
             return Err(rows.wrong("expected a line of headings, with one called page"));
         }
         let mut columns = Self::new(rows.fields);
+        if (0..rows.fields).map(|index| rows.field(index).trim_ascii()).eq(LIBCACHESIM_HEADINGS) {
+            let meanings = [Meaning::Time, Meaning::Object, Meaning::Bytes, Meaning::Write];
+            for (index, meaning) in meanings.into_iter().enumerate() {
+                columns.places[meaning as usize] = Some(index);
+            }
+            columns.time_unit_ns = Some(SECOND_NS);
+            columns.objects_are_numbers = Some(true);
+            return Ok(columns);
+        }
         for index in 0..rows.fields {
             let Some(meaning) = Meaning::of_heading(rows.field(index)) else { continue };
             if columns.places[meaning as usize].replace(index).is_some() {

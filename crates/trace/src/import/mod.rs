@@ -261,8 +261,12 @@ pub fn open_reader(
                 whole: start.len() < SAMPLE_BYTES,
                 name: name.map(compressed::name_inside),
             };
+            let name = || name.map_or("the trace".to_owned(), |name| name.display().to_string());
+            if start.is_empty() {
+                return Err(ImportError::Empty { name: name() });
+            }
             detect(&sample).ok_or_else(|| ImportError::NotRecognised {
-                name: name.map_or("the trace".to_owned(), |name| name.display().to_string()),
+                name: name(),
                 start: excerpt(&start[..start.len().min(24)]),
                 known: known(),
             })?

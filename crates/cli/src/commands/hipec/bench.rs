@@ -3,7 +3,7 @@
 use crate::failure::{Failure, Kind};
 use crate::progress::Waiting;
 use crate::report::{self, Format};
-use crate::size::Frames;
+use crate::size::{Frames, number_in};
 use crate::trace_input::{self, InputArgs};
 use pagekeeper_hipec::compile::Execution;
 use pagekeeper_hipec::{HipecPolicy, Verified};
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     frames: Frames,
     /// How often each way is timed
     #[arg(long, value_name = "N", default_value_t = 5)]
-    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(value_parser = number_in::<1, 1000>, allow_negative_numbers = true)]
     repeats: u32,
     #[command(flatten)]
     input: InputArgs,

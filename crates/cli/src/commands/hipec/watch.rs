@@ -1,6 +1,7 @@
 //! `pagekeeper hipec run --watch`: what each save of a program changes.
 
 use crate::failure::{Failure, Kind};
+use crate::policy_text;
 use crate::report::{self, count};
 use crate::trace_input::Loaded;
 use crate::watch::Saved;
@@ -25,7 +26,7 @@ pub(super) fn run(program: &Path, trace: &Loaded, frames: u32) -> Result<(), Fai
         count(lru),
         count(opt)
     ))?;
-    let bytes = std::fs::read(program)
+    let bytes = policy_text::read_bytes(program)
         .map_err(|error| Failure::new(Kind::Data, format!("cannot read {name}: {error}")))?;
     let mut last = None;
     last = look(&name, &bytes, trace, frames, [lru, opt], last)?.or(last);

@@ -70,6 +70,8 @@ pub(super) struct RunStats {
     pub(super) elapsed_ns: u64,
     #[serde(skip_serializing)]
     pub(super) files: Vec<ManagedFile>,
+    #[serde(skip_serializing)]
+    pub(super) passed_through: Vec<serde::de::IgnoredAny>,
 }
 
 /// A file that was managed.
@@ -229,7 +231,7 @@ impl<'a> Runner<'a> {
         let mut command = Command::new(&self.executable);
         match contender {
             Contender::Recorded(trace) => {
-                command.arg("record").arg("--output").arg(trace).arg("--policy");
+                command.args(["record", "--for-tune"]).arg("--output").arg(trace).arg("--policy");
                 command.arg(self.job.policy.to_string());
             }
             Contender::Policy(spec) => {
@@ -380,6 +382,10 @@ impl<'a> Runner<'a> {
         }
         if !bad {
             return Ok(());
+        }
+        if status.signal() == Some(libc::SIGINT) {
+            let text = format!("interrupted in the run ({contender})");
+            return Err(Failure::new(Kind::Interrupted, text));
         }
         // What we could not do says its exit code; the message is above.
         let kind = match status.code() {

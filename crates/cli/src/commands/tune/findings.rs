@@ -2,7 +2,7 @@
 
 use super::contender::{Ended, RunStats};
 use super::forecast::{Forecast, Predicted};
-use super::verdict::{KernelFaster, Room};
+use super::verdict::{KernelFaster, Room, lru_faster};
 use crate::job::Job;
 use crate::report::{count, duration, table};
 use crate::size::Size;
@@ -24,7 +24,7 @@ pub(super) struct Findings {
     recommended_policy: String,
     /// What was measured of the kernel alone, if it was faster than that.
     kernel_faster: Option<KernelFaster>,
-    /// Why the kernel is not recommended all the same.
+    /// Why the kernel is not recommended all the same; that lru was faster than what is.
     caution: Option<String>,
     touched_bytes: u64,
     /// Limit of the cgroups, where there were any.
@@ -122,6 +122,7 @@ impl Findings {
     /// All runs were made: whether the kernel was better, with this much memory for what the program
     /// needs for itself.
     pub(super) fn conclude(&mut self, peak_program_bytes: u64) {
+        self.caution = lru_faster(&self.rows, &self.recommended_policy);
         let Some(limit_bytes) = self.limit_bytes else { return };
         let room = Room {
             memory_bytes: self.memory_bytes,
@@ -134,8 +135,15 @@ impl Findings {
             Some(found) if found.fair => {
                 self.reason = found.reason(policy);
                 self.recommended = "kernel".to_owned();
+                self.caution = None;
             }
-            Some(found) => self.caution = Some(found.caution(policy, room)),
+            Some(found) => {
+                let of_kernel = found.caution(policy, room);
+                self.caution = Some(match self.caution.take() {
+                    Some(of_lru) => format!("{of_lru}. And {of_kernel}"),
+                    None => of_kernel,
+                });
+            }
             None => {}
         }
     }

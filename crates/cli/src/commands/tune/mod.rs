@@ -21,7 +21,7 @@ use crate::report::{self, Format, say};
 use crate::sampling::SamplingArgs;
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
-use contender::{Contender, Ended, RunFailure, Runner};
+use contender::{Contender, Ended, RunFailure, RunStats, Runner};
 use findings::{Findings, Measured, Row};
 use forecast::Forecast;
 use pagekeeper_policy::PolicySpec;
@@ -96,7 +96,7 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
         Forecast::new(&loaded, &policies, job.memory.0, job.sampling, stats, recorded.cpu)?;
     drop(waiting);
     if loaded.references.is_empty() {
-        return Err(nothing_managed(&job));
+        return Err(nothing_managed(&job, stats));
     }
 
     runner.set_limit(recorded.peak_program_bytes);
@@ -161,25 +161,9 @@ fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
     Ok(policies)
 }
 
-fn nothing_managed(job: &Job) -> Failure {
-    let program = job.command[0].to_string_lossy();
-    let least = Size(job.min_size.0);
-    let (no_heap, or_lower) = match &job.heap {
-        None => (String::new(), ""),
-        Some(heap) => {
-            let least = Size(heap.min_bytes);
-            (format!(", nor allocated {least} or more at once"), ", or the least size of --heap")
-        }
-    };
-    let text = format!(
-        "{program} mapped or read no file of {least} or more{}{no_heap}: there is nothing to choose \
-         a policy for. Name its files with --files, or lower --min-size{or_lower}; `pagekeeper run \
-         -v` says which files were left to the kernel, and why",
-        match job.files.as_slice() {
-            [] => String::new(),
-            files => format!(" that matches {}", files.join(" or ")),
-        }
-    );
+fn nothing_managed(job: &Job, stats: &RunStats) -> Failure {
+    let passed = !stats.passed_through.is_empty();
+    let text = format!("{}; there is nothing to choose a policy for", job.nothing_managed(passed));
     Failure::new(Kind::Failure, text)
 }
 
