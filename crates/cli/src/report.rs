@@ -30,9 +30,10 @@ pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
     }
 }
 
-/// A message on stderr. That it cannot be written must not change what a program's user sees.
+/// A message on stderr, in one piece: this process may end while a thread has something to say. That it
+/// cannot be written must not change what a program's user sees.
 pub(crate) fn say(text: &str) {
-    let _ = writeln!(io::stderr(), "pagekeeper: {text}");
+    let _ = io::stderr().write_all(format!("pagekeeper: {text}\n").as_bytes());
 }
 
 /// Prints a value as indented JSON.

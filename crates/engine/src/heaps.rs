@@ -225,9 +225,9 @@ impl Heaps {
 
     /// A heap was made for a process that had just gone, and nobody has noticed: whether it is to be
     /// retired.
-    fn end_of(&self, no: FileNo, number: u32) -> bool {
+    fn end_of(&self, no: FileNo, pid: u32) -> bool {
         let mut known = self.lock();
-        let heap = known.heaps.get_mut(&no).filter(|heap| heap.number == number);
+        let heap = known.heaps.get_mut(&no).filter(|heap| heap.pid == pid);
         heap.is_some_and(|heap| heap.space.take().is_some())
     }
 
@@ -333,14 +333,19 @@ impl Manager {
         let heap = Heap { number, space: Some(space), pid, slots, inherited };
         self.heaps.lock().heaps.insert(no, heap);
         self.tell_witness(no, false);
-        // Whoever sees later that it is gone finds the heap.
-        if self.space_of(pid) != Some(space) {
-            if self.heaps.end_of(no, number) {
-                self.workers.push(Work::Retire(no));
-            }
-            return Err(Errno::SRCH);
-        }
         Ok(no)
+    }
+
+    /// Whether a process lives whose heap was just made. Whoever sees later that it is gone finds the
+    /// heap; now nobody may.
+    fn has_user(&self, no: FileNo, space: SpaceNo, pid: u32) -> Result<FileNo, Errno> {
+        if self.space_of(pid) == Some(space) {
+            return Ok(no);
+        }
+        if self.heaps.end_of(no, pid) {
+            self.workers.push(Work::Retire(no));
+        }
+        Err(Errno::SRCH)
     }
 
     fn heap_memfd(&self, no: FileNo) -> Result<OwnedFd, Errno> {
@@ -369,7 +374,9 @@ impl Manager {
                 match self.heaps.of(space) {
                     Some(no) => no,
                     None => {
-                        self.open_heap(space, pid, scratch.heap(), Slots::default(), Vec::new())?
+                        let (store, slots) = (scratch.heap(), Slots::default());
+                        let no = self.open_heap(space, pid, store, slots, Vec::new())?;
+                        self.has_user(no, space, pid)?
                     }
                 }
             }
@@ -593,7 +600,8 @@ impl Manager {
                 // Or its parent's message that the fork is done would find nothing.
                 self.release(snapshot.let_go());
                 let Snapshot { store, slots, ranges, .. } = snapshot;
-                self.open_heap(space, pid, store, slots, ranges)?
+                let no = self.open_heap(space, pid, store, slots, ranges)?;
+                self.has_user(no, space, pid)?
             }
         };
         let next = {

@@ -1,8 +1,9 @@
 //! Children that this process waits for.
 //!
-//! Under the kernel, what a process was writing when it was killed is written, or will never be, when its
-//! parent knows of its death. Here a page that was in memory is brought up to date when the manager has
-//! heard of it: who knows of a death has the manager finish that first.
+//! Under the kernel, what a process was writing when it was killed, or when another of its threads ended
+//! it, is written or will never be when its parent knows of its end. Here a page that was in memory is
+//! brought up to date when the manager has heard of it: who knows of an end has the manager finish that
+//! first.
 
 use crate::connection::ask;
 use crate::state::{self, View};
@@ -10,13 +11,17 @@ use crate::{mapping, real, table};
 use libc::{c_int, id_t, idtype_t, pid_t, rusage, siginfo_t};
 use pagekeeper_wire::{Op, Request};
 
+/// The status of a child that has not ended.
+const STOPPED: c_int = 0x7f;
+
 /// `wait4(2)`.
 pub(crate) fn wait(child: pid_t, status: *mut c_int, options: c_int, usage: *mut rusage) -> pid_t {
     let mut own = 0;
     let status = if status.is_null() { &raw mut own } else { status };
     let waited_for = real::wait4(child, status, options, usage);
     // SAFETY: our own, or the program's, where the kernel has just stored.
-    if waited_for > 0 && libc::WIFSIGNALED(unsafe { status.read() }) {
+    let status = if waited_for > 0 { unsafe { status.read() } } else { STOPPED };
+    if libc::WIFSIGNALED(status) || libc::WIFEXITED(status) {
         settle();
     }
     waited_for
@@ -37,14 +42,14 @@ pub(crate) fn wait_for_state(
         // SAFETY: our own, or the program's, where the kernel has just stored. Zero if nobody changed
         // its state.
         let (code, pid) = unsafe { ((*info).si_code, (*info).si_pid()) };
-        if pid > 0 && matches!(code, libc::CLD_KILLED | libc::CLD_DUMPED) {
+        if pid > 0 && matches!(code, libc::CLD_EXITED | libc::CLD_KILLED | libc::CLD_DUMPED) {
             settle();
         }
     }
     result
 }
 
-/// Somebody was killed: what it was writing is to be seen now, or never.
+/// Somebody has ended: what it was writing is to be seen now, or never.
 fn settle() {
     if let View::Ready(state) = state::view()
         && (mapping::any() || table::any_active())
