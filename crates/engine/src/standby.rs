@@ -45,8 +45,8 @@ const FREE_EVERY_MAX: Duration = Duration::from_millis(100);
 const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
-/// Programs are looked at for this part of the time at most.
-const LOOKS_PART: u32 = 100;
+/// Programs are looked at for this part of a processor's time at most.
+const LOOKS_PART: u32 = 20;
 /// What the kernel reads ahead, or around a page, at most, if it is not set to more.
 const WINDOW_KIB: u32 = 128;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
@@ -455,11 +455,13 @@ struct Looks {
 
 impl Looks {
     fn pay<T>(&mut self, look: impl FnOnce() -> T) -> Option<T> {
-        let begun = Instant::now();
-        (begun >= self.not_before).then(|| {
+        (Instant::now() >= self.not_before).then(|| {
+            let clock = CpuClock::of_thread();
+            let used_ns = || clock.used_ns().unwrap_or(0);
+            let before_ns = used_ns();
             let seen = look();
-            let ended = Instant::now();
-            self.not_before = ended + LOOKS_PART * (ended - begun);
+            let cost = Duration::from_nanos(used_ns().saturating_sub(before_ns));
+            self.not_before = Instant::now() + LOOKS_PART * cost;
             seen
         })
     }
@@ -565,10 +567,12 @@ mod tests {
     #[test]
     fn a_look_is_paid_for_before_the_next() {
         let mut looks = Looks { not_before: Instant::now() };
-        let took = Duration::from_millis(20);
+        let took_ns = 20_000_000;
         let begun = Instant::now();
-        assert_eq!(looks.pay(|| std::thread::sleep(took)), Some(()));
-        assert!(looks.not_before - begun >= LOOKS_PART * took);
+        let clock = CpuClock::of_thread();
+        let before_ns = clock.used_ns().unwrap();
+        assert_eq!(looks.pay(|| while clock.used_ns().unwrap() < before_ns + took_ns {}), Some(()));
+        assert!(looks.not_before - begun >= LOOKS_PART * Duration::from_nanos(took_ns));
         assert_eq!(looks.pay(|| panic!("a second look")), None::<()>);
         looks.not_before = Instant::now();
         assert_eq!(looks.pay(|| 1), Some(1));

@@ -534,6 +534,11 @@ impl CpuClock {
         }
     }
 
+    /// The clock of whichever thread asks it.
+    pub fn of_thread() -> CpuClock {
+        CpuClock(libc::CLOCK_THREAD_CPUTIME_ID)
+    }
+
     /// Nanoseconds used so far (`clock_gettime(2)`).
     ///
     /// # Errors

@@ -135,11 +135,12 @@ fn memory_that_shrank_and_grew_again_is_nobody_elses() {
 /// Growth that the kernel refused counted as allocated, for good.
 #[test]
 fn memory_that_could_not_grow_is_given_back() {
-    let Some(done) = part("grow-in-vain", budget(4096), &["400"]) else { return };
-    // All of it would be 100 MiB, and twice that.
+    let Some(done) = part("grow-in-vain", budget(4096), &["1000"]) else { return };
+    // All of it would be 250 MiB, and twice that.
     let files = done.stats["files"].as_array().expect("files");
     let bytes: u64 = files.iter().map(|file| file["bytes"].as_u64().expect("a count")).sum();
-    assert!(bytes < 50 << 20, "{bytes} bytes were allocated at once");
+    // It is given back by and by.
+    assert!(bytes < 125 << 20, "{bytes} bytes were allocated at once");
 }
 
 /// Where something failed between the manager's giving a range and its being mapped, the range counted as
