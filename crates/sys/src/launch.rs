@@ -188,7 +188,10 @@ mod tests {
             assert!(lines[0].contains(" 1048576 "), "{out}");
             assert!(lines[1].contains(" 77 "), "{out}");
             assert!(lines[2].ends_with("0000000000000800"), "{out}");
-            assert!(lines[3].ends_with("0000000000001000"), "{out}");
+            // Whoever started this test may ignore others.
+            let ignored = lines[3].rsplit('\t').next().expect("a number");
+            let ignored = u64::from_str_radix(ignored, 16).expect("hexadecimal");
+            assert_ne!(ignored & 1 << (libc::SIGPIPE - 1), 0, "{out}");
         })
         .join()
         .unwrap();

@@ -36,10 +36,11 @@
 #define PART_PAGES 500UL
 #define READERS 3
 
-// What is done with a page takes longer than a fast disk does to deliver it: a loop that is as fast as
+// What is done with a page takes longer than a fast disk does to deliver it (on a fast processor, too, more
+// than the 16 us from which a loop ends a standby whatever its programs do): a loop that is as fast as
 // memory is not one that ends a standby.
 #define WORK                                                                                       \
-    for (volatile int i = 0; i < 25000; i++) {                                                     \
+    for (volatile int i = 0; i < 60000; i++) {                                                     \
     }
 
 static uint64_t *map(const char *path, int flags, int prot, int kind, off_t at, size_t bytes) {
