@@ -15,7 +15,8 @@ import socket, struct, subprocess, sys, threading
 REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
        "change_begin change_end advise exec note raw_word refresh "
-       "heap_map heap_commit heap_grow fork inherit make_room overwrites frames").split()
+       "heap_map heap_commit heap_grow fork inherit make_room overwrites frames "
+       "take_over userfault_device open_pages heap_give_back await_dead").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
 FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32
@@ -181,7 +182,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
             return 0, slot + 1, 0, -1, 0 if status else done + 1
         finally:
             os.close(fd)
-    if op in ("make_room", "overwrites"):
+    if op in ("make_room", "overwrites", "await_dead"):
         return 0, 0, 0, -1
     if op in ("protect", "sync", "advise"):
         mine = [m for m in mappings if m[1] < a + b and a < m[1] + m[2]]
