@@ -100,13 +100,12 @@ impl<P: Port> Engine<P> {
         &self,
         place: Place,
         how: Use,
-        want: u64,
+        mut want: u64,
         patience: Patience,
         after: &mut After,
     ) -> Result<Option<Page>, PortError> {
         let After { job, again } = after;
         let mut reserved = false;
-        let mut want = want;
         loop {
             let ready = |core: &mut Core| Self::ready(core, place, how, patience);
             let (mut core, found) = self.wait_until(again, ready);

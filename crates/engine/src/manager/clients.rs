@@ -31,7 +31,8 @@ pub(crate) struct Client {
     pub(crate) raw: Option<SharedMap>,
     /// Open changes: ticket and slot.
     pub(crate) changes: Vec<(u64, FileNo)>,
-    /// Changes that it has ended, and that are not settled yet.
+    /// Changes that it has ended, or that are being ended for it, and are not settled yet: what was
+    /// overwritten is nobody's any more before it is what storage has.
     pub(crate) endings: u32,
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
@@ -39,8 +40,6 @@ pub(crate) struct Client {
     offers: HashMap<FileNo, Offer>,
     /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
     pub(crate) heard: HashMap<FileNo, u64>,
-    /// It is gone, and what it left open is being ended.
-    is_ending: bool,
 }
 
 /// How often a client was given a file to map without having said where, and when for the last time.
@@ -181,7 +180,7 @@ impl Manager {
         // What it wrote is no outsider's.
         self.hear();
         let left = |client: &mut Client| {
-            client.is_ending = true;
+            client.endings += 1;
             (client.changes.clone(), self.overwritten_by(client))
         };
         let Some((changes, files)) = self.with_client(pid, number, left) else { return };
@@ -231,10 +230,7 @@ impl Manager {
                     || !client.changes.is_empty()
                     || !self.overwritten_by(client).is_empty()
             };
-            clients.iter().any(|(pid, client)| {
-                // What was overwritten is nobody's any more before it is what storage has.
-                client.is_ending || is_changing(client) && process_ended(*pid)
-            })
+            clients.iter().any(|(pid, client)| is_changing(client) && process_ended(*pid))
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
