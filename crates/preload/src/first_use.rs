@@ -50,12 +50,32 @@ pub(crate) fn short(fd: c_int) -> Option<u32> {
 }
 
 fn look(fd: c_int, known: Unshown) -> Option<u32> {
-    let cell = board::too_short(&raw::fstat(fd).ok()?)?;
+    if known.was_looked_at() {
+        return None;
+    }
+    let stat = raw::fstat(fd).ok()?;
+    let cell = board::too_short(&stat);
     // A vfork child's table is its parent's.
     if !matches!(state::view(), View::Foreign) {
-        table::set_short(fd, known, cell);
+        match cell {
+            Some(cell) => table::exchange_unshown(fd, known, known.short(cell)),
+            None if stat.st_mode & libc::S_IFMT == libc::S_IFREG => {
+                table::exchange_unshown(fd, known, known.looked_at());
+            }
+            None => {
+                table::replace_unshown(fd, known, None);
+            }
+        }
     }
-    Some(cell)
+    cell
+}
+
+/// Whether a read by this descriptor is the kernel's: it is of no file that could be managed, or nothing
+/// is shown for the time being.
+#[inline(always)]
+pub(crate) fn is_left(fd: c_int) -> bool {
+    table::is_plain(fd)
+        || table::unshown(fd).is_some_and(|known| known.was_looked_at() && waits())
 }
 
 /// An unshown descriptor was duplicated.
@@ -75,6 +95,7 @@ fn note(fd: c_int, opened_ns: u64, unshown: Unshown) {
 
 /// Whether nothing is shown for the time being. What was mapped meanwhile is taken over before
 /// anything is shown.
+#[inline(always)]
 fn waits() -> bool {
     standby::step();
     standby::holds()

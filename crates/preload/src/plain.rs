@@ -38,7 +38,16 @@ pub(crate) fn of(fd: c_int) -> Option<Plain> {
     found.is_plain().then_some(found)
 }
 
+/// Whether a file with a slot is the kernel's now.
+#[inline(always)]
+pub(crate) fn is_left(entry: Entry) -> bool {
+    // It may be about to be managed.
+    standby::step();
+    Plain::Known(entry).is_plain()
+}
+
 impl Plain {
+    #[inline(always)]
     fn is_plain(self) -> bool {
         match self {
             Plain::Unshown(cell) => board::is_clear(cell),

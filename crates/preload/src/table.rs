@@ -36,9 +36,11 @@ const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
 /// And of an unshown descriptor: that its file is too short to be managed, and which cell it has (see
 /// [`crate::board`]).
 const SHORT: u64 = 1 << INCARNATION_SHIFT;
+/// Or that it was looked at and is not.
+const LOOKED_AT: u64 = SHORT << 1;
 const CELL_SHIFT: u32 = u64::BITS - CELLS.ilog2();
 /// Between them a number of its own, so that another file is told from it that gets the same descriptor.
-const TURN_SHIFT: u32 = INCARNATION_SHIFT + 1;
+const TURN_SHIFT: u32 = INCARNATION_SHIFT + 2;
 const TURN_MASK: u64 = (1 << (CELL_SHIFT - TURN_SHIFT)) - 1;
 static TURNS: AtomicU64 = AtomicU64::new(0);
 /// File slots that a table word can hold.
@@ -130,6 +132,17 @@ impl Unshown {
     /// The same, of a file of this cell that is too short to be managed.
     pub(crate) fn short(self, cell: u32) -> Unshown {
         Unshown(self.0 | SHORT | u64::from(cell) << CELL_SHIFT)
+    }
+
+    /// The same, of a regular file that was looked at and is not short.
+    pub(crate) fn looked_at(self) -> Unshown {
+        Unshown(self.0 | LOOKED_AT)
+    }
+
+    /// Whether it was looked at, and its file is regular and was not short.
+    #[inline(always)]
+    pub(crate) fn was_looked_at(self) -> bool {
+        self.0 & LOOKED_AT != 0
     }
 
     /// The file's cell, if it was too short to be managed when that was looked at.
@@ -393,6 +406,7 @@ pub(crate) fn get(fd: c_int) -> Option<Entry> {
 }
 
 /// What is known of a descriptor that was not shown yet.
+#[inline(always)]
 pub(crate) fn unshown(fd: c_int) -> Option<Unshown> {
     let value = word(fd)?.load(Ordering::Acquire);
     (value & SLOT_MASK == UNSHOWN).then_some(Unshown(value))
@@ -405,11 +419,10 @@ pub(crate) fn set_unshown(fd: c_int, unshown: Unshown) -> Option<Entry> {
     Entry::of(word.swap(unshown.0, Ordering::AcqRel))
 }
 
-/// Notes that an unshown descriptor's file is too short to be managed, if it is still what it was.
-pub(crate) fn set_short(fd: c_int, unshown: Unshown, cell: u32) {
+/// Notes more of an unshown descriptor's file, if it is still what it was.
+pub(crate) fn exchange_unshown(fd: c_int, old: Unshown, new: Unshown) {
     if let Some(word) = word(fd) {
-        let (old, new) = (unshown.0, unshown.short(cell).0);
-        let _ = word.compare_exchange(old, new, Ordering::AcqRel, Ordering::Relaxed);
+        let _ = word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
     }
 }
 
@@ -628,6 +641,7 @@ pub(crate) fn is_present(slot: u32, file: &SlotFile) -> bool {
 }
 
 /// Whether the manager serves this file's content now.
+#[inline(always)]
 pub(crate) fn is_active(entry: Entry) -> bool {
     // In this order: the slot is no other file's as long as this one is managed and open here.
     shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)

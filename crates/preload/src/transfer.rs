@@ -77,10 +77,29 @@ pub(crate) fn read(
     rwf: c_int,
     plain: impl FnOnce() -> isize,
 ) -> Option<isize> {
-    let direct = table::readable(fd).and_then(|entry| read_directly(fd, entry, &iov, position));
-    if direct.is_some() {
-        return direct;
+    if let Some(entry) = table::readable(fd) {
+        let direct = read_directly(fd, entry, &iov, position);
+        if direct.is_some() {
+            return direct;
+        }
+        if plain::is_left(entry) && !mapping::any() {
+            return Some(plain());
+        }
+    } else if first_use::is_left(fd) && !mapping::any() {
+        return None;
     }
+    read_otherwise(fd, iov, position, rwf, plain)
+}
+
+/// A read that may be anybody's.
+#[inline(never)]
+fn read_otherwise(
+    fd: c_int,
+    iov: impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+    plain: impl FnOnce() -> isize,
+) -> Option<isize> {
     let by_relay = |iov: &dyn Buffers| {
         if !mapping::any() {
             return None;
