@@ -74,8 +74,7 @@ fn look(fd: c_int, known: Unshown) -> Option<u32> {
 /// is shown for the time being.
 #[inline(always)]
 pub(crate) fn is_left(fd: c_int) -> bool {
-    table::is_plain(fd)
-        || table::unshown(fd).is_some_and(|known| known.was_looked_at() && waits())
+    table::is_plain(fd) || table::unshown(fd).is_some_and(|known| known.was_looked_at() && waits())
 }
 
 /// An unshown descriptor was duplicated.
