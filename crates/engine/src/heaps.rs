@@ -8,22 +8,26 @@
 //! by block, until one of the two stores another content. The child maps its own heap over what it
 //! inherits before anything else runs in it.
 
-use crate::heap::{Orphan, PAGES_MAX};
+mod forks;
+mod orphans;
+mod ranges;
+
+use crate::heap::PAGES_MAX;
 use crate::live::{Behind, LiveFile, LiveSpace};
 use crate::manager::Manager;
-use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
 use crate::work::Work;
+use forks::Snapshot;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::Track;
 use pagekeeper_wire as wire;
-use rangemap::RangeSet;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::hash::{BuildHasher, Hasher, RandomState};
+use ranges::{Inherited, Slots};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -32,138 +36,10 @@ use std::time::Duration;
 /// Largest allocation that is managed: a longer one is address space to be parcelled out, not
 /// memory.
 const ALLOCATION_PAGES_MAX: u64 = 1 << 28;
-/// Room for growth behind an allocation, as a multiple of its length rounded up to a power of two.
-const ROOM: u64 = 2;
 
 /// Why allocations are the kernel's when all of a heap is taken.
 const HEAP_FULL: &str = "its ranges take 16 TiB with their room to grow, which is all that a process's heap \
                          has: what else it allocates is not managed until some is freed";
-
-/// Ranges of a heap that are given out, each with room for growth. Used ranges are used again
-/// first, since their pages have numbers already.
-#[derive(Clone)]
-struct Slots {
-    taken: BTreeMap<u64, u64>,
-    /// What is free between them: where, by the power of two that each is no shorter than.
-    gaps: Vec<BTreeSet<u64>>,
-}
-
-impl Default for Slots {
-    fn default() -> Slots {
-        let gaps = vec![BTreeSet::new(); PAGES_MAX.ilog2() as usize + 1];
-        let mut slots = Slots { taken: BTreeMap::new(), gaps };
-        slots.put_gap(0..PAGES_MAX);
-        slots
-    }
-}
-
-impl Slots {
-    fn put_gap(&mut self, gap: Range<u64>) {
-        if !gap.is_empty() {
-            self.gaps[(gap.end - gap.start).ilog2() as usize].insert(gap.start);
-        }
-    }
-
-    fn take_gap(&mut self, gap: Range<u64>) {
-        if !gap.is_empty() {
-            self.gaps[(gap.end - gap.start).ilog2() as usize].remove(&gap.start);
-        }
-    }
-
-    /// The first taken page from here on, or the end.
-    fn next_taken(&self, page: u64) -> u64 {
-        self.taken.range(page..).next().map_or(PAGES_MAX, |(&next, _)| next)
-    }
-
-    /// The first free range for an allocation of so many pages.
-    fn take(&mut self, pages: u64) -> Option<u64> {
-        let needed = pages.next_power_of_two() * ROOM;
-        // A power of two: whatever is no shorter than that is long enough.
-        let fitting = self.gaps.get(needed.ilog2() as usize..)?;
-        let start = *fitting.iter().filter_map(BTreeSet::first).min()?;
-        let end = self.next_taken(start);
-        self.take_gap(start..end);
-        self.taken.insert(start, needed);
-        self.put_gap(start + needed..end);
-        Some(start)
-    }
-
-    /// Gives the range back that begins here.
-    fn free(&mut self, start: u64) {
-        let Some(len) = self.taken.remove(&start) else { return };
-        let before = self.taken.range(..start).next_back().map_or(0, |(&at, &len)| at + len);
-        let next = self.next_taken(start);
-        self.take_gap(before..start);
-        self.take_gap(start + len..next);
-        self.put_gap(before..next);
-    }
-
-    /// The range that a page is in.
-    fn of(&self, page: u64) -> Option<Range<u64>> {
-        let (&start, &len) = self.taken.range(..=page).next_back()?;
-        (page < start + len).then_some(start..start + len)
-    }
-
-    /// The parts of these pages that are given out. Ranges with none of them are free from now on.
-    fn keep(&mut self, pages: &RangeSet<u64>) -> RangeSet<u64> {
-        let mut kept = RangeSet::new();
-        let taken: Vec<(u64, u64)> = self.taken.iter().map(|(&at, &len)| (at, at + len)).collect();
-        for (start, end) in taken {
-            let mut nobodys = true;
-            for part in pages.overlapping(&(start..end)) {
-                kept.insert(part.start.max(start)..part.end.min(end));
-                nobodys = false;
-            }
-            if nobodys {
-                self.free(start);
-            }
-        }
-        kept
-    }
-
-    /// Makes the range around `page` reach to `end`, if nobody has what lies behind it.
-    fn reach(&mut self, page: u64, end: u64) -> bool {
-        let Some(range) = self.of(page) else { return false };
-        let free_to = self.next_taken(range.end);
-        if end > range.end && end <= free_to {
-            self.take_gap(range.end..free_to);
-            self.taken.insert(range.start, end - range.start);
-            self.put_gap(end..free_to);
-        }
-        end <= range.end || end <= free_to
-    }
-}
-
-/// A piece of memory that a forked child inherits.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Inherited {
-    pub(crate) addr: u64,
-    pub(crate) bytes: u64,
-    pub(crate) offset: u64,
-    pub(crate) protection: u64,
-}
-
-impl Inherited {
-    fn pages(&self) -> Range<u64> {
-        let first = self.offset / PAGE_BYTES;
-        first..first + self.bytes / PAGE_BYTES
-    }
-
-    /// The parts of it that show these pages.
-    fn parts(self, pages: &RangeSet<u64>) -> Vec<Inherited> {
-        let own = self.pages();
-        let part = |found: &Range<u64>| {
-            let (first, end) = (found.start.max(own.start), found.end.min(own.end));
-            Inherited {
-                addr: self.addr + (first - own.start) * PAGE_BYTES,
-                bytes: (end - first) * PAGE_BYTES,
-                offset: first * PAGE_BYTES,
-                ..self
-            }
-        };
-        pages.overlapping(&own).map(part).collect()
-    }
-}
 
 struct Heap {
     /// Which heap it is: its file's number may be another one's later.
@@ -174,27 +50,6 @@ struct Heap {
     slots: Slots,
     /// What a forked child has not mapped yet.
     inherited: Vec<Inherited>,
-}
-
-/// What a child begins with. It may come for it when its parent is gone.
-struct Snapshot {
-    /// None once that is gone: its number may be another heap's.
-    parent: Option<FileNo>,
-    /// What holds the parent's stores back; none when the fork is done, or the parent gone.
-    held: Option<u64>,
-    /// The spaces that the kernel told of: the child's is among them.
-    children: Vec<SpaceNo>,
-    store: HeapStore,
-    slots: Slots,
-    ranges: Vec<Inherited>,
-}
-
-impl Snapshot {
-    /// Nothing is to be held back for it any more: what was, and in whose heap.
-    fn let_go(&mut self) -> Option<(FileNo, u64)> {
-        let held = self.held.take()?;
-        Some((self.parent?, held))
-    }
 }
 
 #[derive(Default)]
@@ -229,38 +84,6 @@ impl Heaps {
         let mut known = self.lock();
         let heap = known.heaps.get_mut(&no).filter(|heap| heap.pid == pid);
         heap.is_some_and(|heap| heap.space.take().is_some())
-    }
-
-    /// A process forked: the child may come for what was set aside of its parent's heap.
-    pub(crate) fn forked(&self, parent: SpaceNo, child: SpaceNo) {
-        let Some(parent) = self.of(parent) else { return };
-        for snapshot in self.lock().snapshots.values_mut() {
-            // Whose fork is done has its child, unless this is it.
-            let waits = snapshot.held.is_some() || snapshot.children.is_empty();
-            if snapshot.parent == Some(parent) && waits {
-                snapshot.children.push(child);
-            }
-        }
-    }
-
-    /// A space is gone: what was set aside for it, if that was not fetched.
-    pub(crate) fn end_of_child(&self, space: SpaceNo) {
-        let gone: Vec<Snapshot> = {
-            let mut known = self.lock();
-            let nobodys = |snapshot: &mut Snapshot| {
-                let before = snapshot.children.len();
-                snapshot.children.retain(|child| *child != space);
-                let was_the_last = before > 0 && snapshot.children.is_empty();
-                was_the_last && snapshot.held.is_none()
-            };
-            known.snapshots.extract_if(|_, snapshot| nobodys(snapshot)).map(|(_, s)| s).collect()
-        };
-        drop(gone);
-    }
-
-    /// Whether a child may still come for what it inherits.
-    pub(crate) fn are_awaited(&self) -> bool {
-        !self.lock().snapshots.is_empty()
     }
 
     fn of(&self, space: SpaceNo) -> Option<FileNo> {
@@ -493,246 +316,7 @@ impl Manager {
         if cleared { Ok(()) } else { Err(Errno::AGAIN) }
     }
 
-    // ---- forks ------------------------------------------------------------------------------
-
-    /// A process is about to fork, forks, or has done so.
-    pub(crate) fn heap_fork(&self, pid: u32, phase: u64, ticket: u64) -> Result<u64, Errno> {
-        let errno = |error| match error {
-            PortError::Io(errno) => Errno::from_raw_os_error(errno),
-            _ => Errno::NOMEM,
-        };
-        let heap = self.own_heap(pid).and_then(|(_, heap)| heap);
-        match (phase, heap) {
-            (wire::FORK_END, _) => {
-                let mut known = self.heaps.lock();
-                let held = known.snapshots.get_mut(&ticket).and_then(Snapshot::let_go);
-                drop(known);
-                self.release(held);
-                Ok(0)
-            }
-            (wire::FORK_FAILED, _) => {
-                let gone = self.heaps.lock().snapshots.remove(&ticket);
-                self.release(gone.and_then(|mut gone| gone.let_go()));
-                Ok(0)
-            }
-            (wire::FORK_AHEAD | wire::FORK_BEGIN, None) => Ok(0),
-            (wire::FORK_AHEAD, Some(no)) => {
-                self.engine.heap_store(no).map_err(errno)?;
-                Ok(0)
-            }
-            (wire::FORK_BEGIN, Some(no)) => {
-                let held = self.engine.heap_hold(no).map_err(errno)?;
-                let snapshot = self.snapshot(no, pid, held);
-                match snapshot {
-                    Ok(snapshot) => {
-                        let ticket = RandomState::new().build_hasher().finish() | 1;
-                        let mut known = self.heaps.lock();
-                        // Its process may be gone by now, and nobody would ask for it, nor end it.
-                        if known.heaps.get(&no).is_some_and(|heap| heap.pid == pid) {
-                            known.snapshots.insert(ticket, snapshot);
-                            return Ok(ticket);
-                        }
-                        drop(known);
-                        self.engine.heap_release(no, held);
-                        Err(Errno::SRCH)
-                    }
-                    Err(errno) => {
-                        self.engine.heap_release(no, held);
-                        Err(errno)
-                    }
-                }
-            }
-            _ => Err(Errno::INVAL),
-        }
-    }
-
-    /// Sets aside what a child begins with. No page is stored to meanwhile, but other threads of the
-    /// parent go on freeing memory.
-    fn snapshot(&self, no: FileNo, pid: u32, held: u64) -> Result<Snapshot, Errno> {
-        let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
-        let mut mapped = Vec::new();
-        process::for_each_shared_mapping(pid, 0, |m| {
-            if m.inode == live.memfd_ino {
-                let (addr, bytes) = (m.start, m.end - m.start);
-                let protection = m.protection();
-                mapped.push(Inherited { addr, bytes, offset: m.offset, protection });
-            }
-            true
-        })?;
-        let (mut slots, store) = {
-            let known = self.heaps.lock();
-            let heap = known.heaps.get(&no).ok_or(Errno::BADF)?;
-            // What was freed is forgotten first, and then may be given out: in this order a range that
-            // is free has nothing stored.
-            (heap.slots.clone(), live.heap().ok_or(Errno::BADF)?.fork())
-        };
-        // What is freed at this moment, or about to be mapped, nobody in the child frees or maps: it
-        // is free there, and zeros. And what was freed since the look at what is mapped may be
-        // somebody else's by now.
-        let pages = slots.keep(&mapped.iter().map(Inherited::pages).collect());
-        store.retain(&pages);
-        let ranges = mapped.into_iter().flat_map(|range| range.parts(&pages)).collect();
-        let (parent, held) = (Some(no), Some(held));
-        Ok(Snapshot { parent, held, children: Vec::new(), store, slots, ranges })
-    }
-
-    /// Ends what a [`Snapshot`] held.
-    fn release(&self, held: Option<(FileNo, u64)>) {
-        if let Some((parent, held)) = held {
-            self.engine.heap_release(parent, held);
-        }
-    }
-
-    /// The next piece that a forked child inherits, from an address on. The first time makes its
-    /// heap.
-    pub(crate) fn heap_inherit(
-        &self,
-        pid: u32,
-        ticket: u64,
-        from: u64,
-    ) -> Result<Option<(Inherited, OwnedFd)>, Errno> {
-        let (space, heap) = self.own_heap(pid).ok_or(Errno::SRCH)?;
-        let no = match heap {
-            Some(no) => no,
-            None => {
-                let snapshot = self.heaps.lock().snapshots.remove(&ticket);
-                let mut snapshot = snapshot.ok_or(Errno::NOENT)?;
-                // Or its parent's message that the fork is done would find nothing.
-                self.release(snapshot.let_go());
-                let Snapshot { store, slots, ranges, .. } = snapshot;
-                let no = self.open_heap(space, pid, store, slots, ranges)?;
-                self.has_user(no, space, pid)?
-            }
-        };
-        let next = {
-            let mut known = self.heaps.lock();
-            let heap = known.heaps.get_mut(&no).ok_or(Errno::BADF)?;
-            // As the kernel lists them, by address.
-            let at = heap.inherited.partition_point(|range| range.addr < from);
-            let next = heap.inherited.get(at).copied();
-            if next.is_none() {
-                heap.inherited = Vec::new();
-            }
-            next
-        };
-        match next {
-            Some(range) => Ok(Some((range, self.heap_memfd(no)?))),
-            None => Ok(None),
-        }
-    }
-
     // ---- memory that goes -------------------------------------------------------------------
-
-    /// What of a heap's pages a process maps, whatever we were told and in which order.
-    ///
-    /// # Errors
-    /// Nobody can say it: no descriptor is free, or we may not look.
-    fn mapped_now(
-        &self,
-        pid: u32,
-        live: &LiveFile,
-        pages: &Range<u64>,
-    ) -> Result<Vec<(u64, Range<u64>)>, Errno> {
-        let mut found = Vec::new();
-        let looked = process::for_each_shared_mapping(pid, 0, |m| {
-            if m.inode == live.memfd_ino {
-                let first = m.offset / PAGE_BYTES;
-                let end = first + (m.end - m.start) / PAGE_BYTES;
-                let (from, to) = (first.max(pages.start), end.min(pages.end));
-                if from < to {
-                    found.push((m.start + (from - first) * PAGE_BYTES, from..to));
-                }
-            }
-            true
-        });
-        match looked {
-            // The process is gone, and all that it had mapped.
-            Ok(()) | Err(Errno::SRCH | Errno::NOENT) => Ok(found),
-            Err(errno) => Err(errno),
-        }
-    }
-
-    /// Whether an orphan's pages are mapped nowhere, without a look at all that is mapped.
-    fn is_certain(&self, space: SpaceNo, orphan: &Orphan) -> bool {
-        let certain = || self.engine.is_certain(orphan);
-        certain() || self.settled(space, certain)
-    }
-
-    /// Which of an orphan's pages are mapped all the same. They are entered.
-    fn mapped_still(
-        &self,
-        space: SpaceNo,
-        pid: u32,
-        live: &LiveFile,
-        orphan: &Orphan,
-    ) -> RangeSet<u64> {
-        let mut mapped = RangeSet::new();
-        // What the kernel says now, with everything noticed that came before, and nothing that comes
-        // later.
-        self.settled(space, || {
-            // What moves while the kernel lists mappings may be missed where it was and where it is.
-            // Whoever moved it waits for that to be noticed, so that another look finds it.
-            for _ in 0..2 {
-                let Ok(found) = self.mapped_now(pid, live, &orphan.pages) else {
-                    // They may all be mapped: rather kept for nobody than zeros for somebody.
-                    mapped.insert(orphan.pages.clone());
-                    break;
-                };
-                for (addr, pages) in found {
-                    let bytes = (pages.end - pages.start) * PAGE_BYTES;
-                    let bias = (pages.start * PAGE_BYTES).wrapping_sub(addr);
-                    let region = Region {
-                        file: orphan.file,
-                        bias,
-                        shared: true,
-                        read_only: false,
-                        library: false,
-                    };
-                    self.engine.add_region(space, addr..addr + bytes, region);
-                    mapped.insert(pages);
-                }
-                if !self.is_changing(space) {
-                    break;
-                }
-            }
-        });
-        mapped
-    }
-
-    /// Drops memory that was unmapped. Where an address space changes from several threads at
-    /// once, what it says in the end counts.
-    pub(crate) fn drop_orphan(&self, orphan: &Orphan) {
-        let owner = {
-            let known = self.heaps.lock();
-            known.heaps.get(&orphan.file).map(|heap| (heap.space, heap.pid, heap.number))
-        };
-        let live = self.engine.port().file(orphan.file);
-        let mut mapped = RangeSet::new();
-        if let (Some((Some(space), pid, _)), Some(live)) = (owner, &live)
-            && !self.is_certain(space, orphan)
-        {
-            mapped = self.mapped_still(space, pid, live, orphan);
-        }
-        self.engine.drop_orphan(orphan, &mapped, |pages| {
-            if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
-                store.forget(pages);
-            }
-        });
-        let mut known = self.heaps.lock();
-        // Its fence is gone, and the number may be another heap's.
-        let is_its = |heap: &&mut Heap| owner.is_some_and(|(.., number)| heap.number == number);
-        let Some(heap) = known.heaps.get_mut(&orphan.file).filter(is_its) else { return };
-        let mut page = orphan.pages.start;
-        while let Some(slot) = heap.slots.of(page) {
-            if self.engine.heap_unused(orphan.file, slot.clone()) {
-                heap.slots.free(slot.start);
-            }
-            page = slot.end;
-            if page >= orphan.pages.end {
-                break;
-            }
-        }
-    }
 
     /// A process is gone, and its heap with it, but for what children have yet to come for.
     pub(crate) fn retire_heap(&self, no: FileNo) {
@@ -821,9 +405,10 @@ mod tests {
     use super::*;
     use crate::manager::tests::manager;
     use crate::spaces::Space;
+    use std::collections::BTreeSet;
 
     /// A manager, and a way to give a space of it a heap.
-    fn with_heaps() -> (Arc<Manager>, impl Fn(SpaceNo) -> FileNo) {
+    pub(super) fn with_heaps() -> (Arc<Manager>, impl Fn(SpaceNo) -> FileNo) {
         let manager = manager();
         let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
         let theirs = manager.clone();
@@ -885,94 +470,5 @@ mod tests {
         manager.retire_heap(again[0]);
         let last = [open(2), open(5)];
         assert!(last.contains(&dropped), "{last:?}");
-    }
-
-    /// A child that comes for its memory late is no child of who has its parent's number.
-    #[test]
-    fn a_child_is_not_taken_for_one_of_who_has_its_parents_number() {
-        let (manager, open) = with_heaps();
-        let no = open(0);
-        let held = manager.engine.heap_hold(no).unwrap();
-        let store = manager.engine.port().file(no).unwrap().heap().unwrap().fork();
-        let snapshot = Snapshot {
-            parent: Some(no),
-            held: Some(held),
-            children: vec![7],
-            store,
-            slots: Slots::default(),
-            ranges: Vec::new(),
-        };
-        manager.heaps.lock().snapshots.insert(1, snapshot);
-        manager.heaps.end_of_space(0);
-        manager.retire_heap(no);
-        assert_eq!(open(1), no);
-        manager.heaps.forked(1, 8);
-        manager.retire_heap(no);
-        assert_eq!(manager.heaps.lock().snapshots[&1].children, [7]);
-        manager.heaps.end_of_child(7);
-        assert!(!manager.heaps.are_awaited());
-    }
-
-    #[test]
-    fn ranges_are_used_again_and_grow_into_their_room() {
-        let mut slots = Slots::default();
-        let (a, b) = (slots.take(300).unwrap(), slots.take(10).unwrap());
-        assert_eq!((a, b), (0, 1024));
-        assert_eq!(slots.of(1023), Some(0..1024));
-        assert!(slots.reach(a, 1024));
-        assert!(!slots.reach(a, 1025), "somebody else's");
-        assert!(slots.reach(b, 5000), "nobody is behind the last");
-        slots.free(a);
-        assert_eq!(slots.take(20), Some(0));
-        assert_eq!(slots.take(2000), Some(5000));
-    }
-
-    /// A child once began with ranges that its parent's threads were freeing as it was forked, or had
-    /// not mapped yet: they stayed taken for ever. And where one was free that had just been mapped,
-    /// the next allocation had the same pages.
-    #[test]
-    fn a_child_has_the_ranges_that_it_maps() {
-        let mut slots = Slots::default();
-        let [a, b, c] = [300, 10, 10].map(|pages| slots.take(pages).unwrap());
-        assert_eq!((a, b, c), (0, 1024, 1056));
-        // Of the first a part is mapped; the second is going; the third goes on in nobody's range.
-        let mapped = [10..20, 1056..2000].into_iter().collect();
-        assert_eq!(slots.keep(&mapped), [10..20, 1056..1088].into_iter().collect());
-        assert_eq!(slots.of(1024), None);
-        assert_eq!(slots.take(10), Some(1024));
-
-        let at = |addr, first: u64, pages: u64| {
-            let (offset, bytes) = (first * PAGE_BYTES, pages * PAGE_BYTES);
-            Inherited { addr, bytes, offset, protection: 3 }
-        };
-        let parts = at(1 << 30, 1050, 100).parts(&[1040..1052, 1056..1088].into_iter().collect());
-        let shown: Vec<_> = parts.iter().map(|part| (part.addr, part.pages())).collect();
-        assert_eq!(shown, [(1 << 30, 1050..1052), ((1 << 30) + 6 * PAGE_BYTES, 1056..1088)]);
-    }
-
-    #[test]
-    fn the_first_range_that_is_free_is_taken() {
-        let mut slots = Slots::default();
-        let mut number = 1u64;
-        for step in 0..2000 {
-            number = number.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            let pages = 1 + (number >> 33) % 300;
-            let nth = (number >> 50) as usize % slots.taken.len().max(1);
-            match slots.taken.iter().nth(nth).map(|(&start, &len)| (start, len)) {
-                Some((start, _)) if step % 5 < 2 => slots.free(start),
-                Some((start, len)) if step % 5 == 2 => _ = slots.reach(start, start + len + pages),
-                _ => {
-                    let needed = pages.next_power_of_two() * ROOM;
-                    let mut first = 0;
-                    for (&start, &len) in &slots.taken {
-                        if start - first >= needed {
-                            break;
-                        }
-                        first = start + len;
-                    }
-                    assert_eq!(slots.take(pages), Some(first));
-                }
-            }
-        }
     }
 }

@@ -2,6 +2,7 @@
 #![allow(unsafe_code)]
 
 use super::*;
+use crate::heaps::ranges::ROOM;
 use crate::manager::tests::manager;
 use crate::spaces::Space;
 use pagekeeper_sys::userfault::{Features, OpenFlags, Userfault};

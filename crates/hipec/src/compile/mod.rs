@@ -6,6 +6,7 @@
 //! (hints, addresses) or long (Ordered queues), a command that cannot be done, and the last
 //! commands of a budget. So the budget is exact though it is looked at once for each block of
 //! commands that run together.
+mod layout;
 mod native;
 mod translate;
 

@@ -11,8 +11,8 @@ use cranelift_codegen::{CodegenError, isa};
 use cranelift_jit::{JITBuilder, JITModule};
 use cranelift_module::{FuncId, Module, ModuleError, default_libcall_names};
 
-use super::translate::{self, Layout};
-use super::{COMPILED_COMMANDS_MAX, CompileError};
+use super::layout::Layout;
+use super::{COMPILED_COMMANDS_MAX, CompileError, translate};
 use crate::image::{Image, Registers, SYSTEM_EVENTS, system_place};
 use crate::interpret::State;
 use crate::program::EventNumber;
