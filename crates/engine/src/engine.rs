@@ -443,7 +443,7 @@ impl<P: Port> Engine<P> {
 
     /// Tells the brain how many private copies there are. What follows is left to others: the
     /// caller may be following an address space in the midst of another fault.
-    fn recount_later(&self, mut core: MutexGuard<'_, Core>) {
+    pub(crate) fn recount_later(&self, mut core: MutexGuard<'_, Core>) {
         let job = self.recount(&mut core);
         drop(core);
         self.run_later(job, None);

@@ -44,7 +44,7 @@ impl<P: Port> Engine<P> {
             // Storage may lack blocks for the page: a full disk is an error at the write, not
             // at some later write-back.
             if let Err(error) = self.reserve(place, 1) {
-                self.fail(fault, error);
+                self.fail(fault, error, again);
                 return;
             }
             reserved = Some(place);
@@ -161,7 +161,7 @@ impl<P: Port> Engine<P> {
                 answered = !copied && self.map_run(run, fault.space, region, true);
             });
             if let Err(error) = completed {
-                self.fail(fault, error);
+                self.fail(fault, error, again);
                 answered = true;
             }
         }
@@ -273,7 +273,7 @@ impl<P: Port> Engine<P> {
                 let _ = self.port.wake(space, touched, 1);
             }
             Err(PortError::Missing) => self.lost(place, again, fault),
-            Err(error) => self.fail(fault, error),
+            Err(error) => self.fail(fault, error, again),
         }
         self.run(job, Some((space, region)), again);
     }
@@ -284,12 +284,42 @@ impl<P: Port> Engine<P> {
         again.push_back(fault);
         let mut core = self.lock();
         let (Some(page), State::Resident) = core.state(place) else { return };
-        let word = core.word(page);
         if core.claim_leaving(page, place) != Claim::Made {
             drop(core);
             std::thread::yield_now();
             return;
         }
+        self.drop_claimed(core, page, place, again);
+    }
+
+    /// Takes a page out of memory that is clean, and that nobody uses just now.
+    fn take_out(&self, place: Place, again: &mut Again) {
+        let mut core = self.lock();
+        let (Some(page), State::Resident) = core.state(place) else { return };
+        let word = core.word(page);
+        if word.doomed() || core.claim_leaving(page, place) != Claim::Made {
+            return;
+        }
+        // Nobody makes it dirty from now on.
+        if word.dirty() {
+            word.kept();
+            core.rests(place.segment.0);
+            again.extend(core.unpark(place));
+            self.rested();
+            return;
+        }
+        self.drop_claimed(core, page, place, again);
+    }
+
+    /// Takes a page out of memory whose leaving was claimed, whatever it holds.
+    fn drop_claimed(
+        &self,
+        core: MutexGuard<'_, Core>,
+        page: pagekeeper_policy::Page,
+        place: Place,
+        again: &mut Again,
+    ) {
+        let word = core.word(page);
         drop(core);
         let _ = self.port.discard(place.segment.0, place.index, 1);
         let mut core = self.lock();
@@ -313,14 +343,32 @@ impl<P: Port> Engine<P> {
 
     /// A fault that cannot be served: SIGBUS, as under the kernel. Others who touch the page find
     /// out by themselves: storage may serve them.
-    fn fail(&self, fault: Fault, error: PortError) {
+    fn fail(&self, fault: Fault, error: PortError, again: &mut Again) {
         self.failed_faults.fetch_add(1, Ordering::Relaxed);
         let no_space = matches!(error, PortError::Io(ENOSPC | EDQUOT | ENOMEM));
         let addr = fault.addr & !(PAGE_BYTES - 1);
-        let poisoned = if no_space || fault.protected {
+        // The page can be read.
+        let by_signal = no_space || fault.protected;
+        let poisoned = if by_signal && !self.port.is_deaf(fault.space, fault.tid) {
             Err(PortError::Missing)
         } else {
-            self.until_settled(|| self.port.poison(fault.space, addr))
+            let place = {
+                let core = self.lock();
+                core.region(fault.space, addr).map(|region| core.place_of(region, addr).0)
+            };
+            // What is mapped raises nothing.
+            if let Some(place) = place.filter(|_| by_signal) {
+                self.take_out(place, again);
+            }
+            self.until_settled(|| {
+                // Nobody takes the mark away meanwhile.
+                let _layout = self.layout.read().expect("layout");
+                let poisoned = self.port.poison(fault.space, addr);
+                if poisoned.is_ok() {
+                    self.forget_copy(fault);
+                }
+                poisoned
+            })
         };
         let absent = |core: &Core| {
             core.region(fault.space, addr).is_some_and(|region| {
@@ -329,6 +377,21 @@ impl<P: Port> Engine<P> {
             })
         };
         self.denied(fault, poisoned, absent);
+    }
+
+    /// Where a page was marked that could not be had, there is no private copy of it, and none is about to
+    /// be made.
+    fn forget_copy(&self, fault: Fault) {
+        let mut core = self.lock();
+        let touched = fault.addr & !(PAGE_BYTES - 1);
+        let Some(region) = core.region(fault.space, touched).filter(|region| !region.shared) else {
+            return;
+        };
+        let (_, addr) = core.place_of(region, touched);
+        let forget = |s: &mut Space| !s.copied.contains(&addr) && s.private.remove(&addr);
+        if core.space_mut(fault.space).is_some_and(forget) {
+            self.recount_later(core);
+        }
     }
 
     /// A fault behind the end of a file, in the last page, of which the machine has several: SIGBUS, as

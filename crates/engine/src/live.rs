@@ -615,6 +615,12 @@ impl Port for LivePort {
         }
     }
 
+    fn is_deaf(&self, space: SpaceNo, tid: u32) -> bool {
+        let Some(space) = self.space(space) else { return false };
+        let pid = space.process.get().map(|&(pid, _)| pid);
+        pid.is_some_and(|pid| process::is_deaf(pid, tid, libc::SIGBUS))
+    }
+
     fn sigbus(&self, space: SpaceNo, tid: u32, _: u64) -> Result<(), PortError> {
         let space = self.need_space(space)?;
         let Some(&(pid, _)) = space.process.get() else { return Err(PortError::Gone) };

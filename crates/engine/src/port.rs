@@ -241,6 +241,11 @@ pub trait Port: Send + Sync + 'static {
     fn cut(&self, _space: SpaceNo, _addr: u64, _pages: u64) {}
     /// Makes touches of a page of the machine's raise SIGBUS.
     fn poison(&self, space: SpaceNo, addr: u64) -> Result<(), PortError>;
+    /// Whether a thread that waits for a page would go on waiting, whatever signal it is sent: it is in a
+    /// system call, or blocks or ignores SIGBUS. Only by the page is it told.
+    fn is_deaf(&self, _space: SpaceNo, _tid: u32) -> bool {
+        false
+    }
     /// Raises SIGBUS in one thread, which touched a page of the machine's.
     fn sigbus(&self, space: SpaceNo, tid: u32, addr: u64) -> Result<(), PortError>;
     /// Unmaps pages (address, pages) without taking them out of memory. Best effort. Whatever the

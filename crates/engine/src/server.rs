@@ -697,8 +697,15 @@ impl Connection {
     }
 
     fn advise(&self, r: Request) -> Handled {
+        /// `MADV_GUARD_INSTALL`
+        const GUARD_INSTALL: i32 = 102;
         let engine = &self.manager.engine;
         let regions = self.space_regions(r.a, r.b);
+        if r.c as i32 == wire::ADVICE_MEND {
+            // What is dirty in a private mapping is nowhere else.
+            let is_elsewhere = !regions.is_empty() && regions.iter().all(|(_, _, r)| r.shared);
+            return value(if is_elsewhere { wire::ADVISE_DONTNEED } else { 0 });
+        }
         if regions.iter().any(|(_, _, region)| engine.is_heap(region.file))
             && let Some(answer) = self.advise_heap(r, &regions)
         {
@@ -724,10 +731,15 @@ impl Connection {
             libc::MADV_DOFORK if engine.port().is_user_mode_only() => {
                 value(u64::from(!regions.is_empty()))
             }
+            // The kernel never comes to an end with what we protect. Before Linux 6.15 it knew no guards
+            // in mappings of files.
+            GUARD_INSTALL if !regions.is_empty() => Err(Errno::INVAL),
             libc::MADV_REMOVE => {
-                let heap = |file| engine.is_heap(file);
-                if regions.iter().any(|(_, _, r)| !r.shared || heap(r.file)) {
+                if regions.iter().any(|(_, _, r)| engine.is_heap(r.file)) {
                     return Err(Errno::INVAL);
+                }
+                if regions.iter().any(|(_, _, r)| !r.shared) {
+                    return Err(Errno::ACCESS);
                 }
                 for (start, end, region) in regions {
                     let (offset, len) = (start.wrapping_add(region.bias), end - start);

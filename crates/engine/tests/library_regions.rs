@@ -670,6 +670,10 @@ extern "C" fn waits_for_help(_: i32) {
 /// Loads a byte; when that is SIGBUS, another thread mends what is wrong, and the load is made once
 /// more.
 fn load_with(region: &Region, at: usize, mend: impl FnOnce() + Send) -> u8 {
+    touch_with(|| load(region, at), mend)
+}
+
+fn touch_with<T>(touch: impl FnOnce() -> T, mend: impl FnOnce() + Send) -> T {
     MET.store(false, Ordering::SeqCst);
     MENDED.store(false, Ordering::SeqCst);
     std::thread::scope(|scope| {
@@ -680,7 +684,7 @@ fn load_with(region: &Region, at: usize, mend: impl FnOnce() + Send) -> u8 {
             mend();
             MENDED.store(true, Ordering::SeqCst);
         });
-        load(region, at)
+        touch()
     })
 }
 
@@ -697,7 +701,7 @@ fn in_a_process_of_its_own() {
     };
     let handler = match what {
         "handled" => Some(programs_own_handler as extern "C" fn(i32)),
-        "tries_again" | "grows" => Some(waits_for_help as extern "C" fn(i32)),
+        "tries_again" | "grows" | "copies_again" => Some(waits_for_help as extern "C" fn(i32)),
         _ => None,
     };
     if let Some(handler) = handler {
@@ -785,6 +789,45 @@ fn in_a_process_of_its_own() {
                     std::thread::sleep(std::time::Duration::from_millis(50));
                     assert_eq!((load(&region, at), load(&region, 7 * PAGE)), (4, 3));
                 }
+            }
+        }
+        "copies_again" if !can_copy(page) => std::process::exit(77),
+        "copies_again" => {
+            let region = segment.map(0..page as u64, Protection::CopyOnWrite).unwrap();
+            chaos.set(&chaos.load_fails, 1000);
+            // SAFETY: a touch that fails for ever ends the process.
+            unsafe { libc::alarm(30) };
+            touch_with(|| store(&region, 0, 1), || chaos.set(&chaos.load_fails, 0));
+            assert_eq!((load(&region, 0), load(&region, 1)), (1, 0));
+        }
+        "full" | "full_and_deaf" => {
+            chaos.set(&chaos.full, 1000);
+            let region = segment.map(0..2 * page as u64, Protection::ReadWrite).unwrap();
+            // One that was there, too, and is protected.
+            assert_eq!(load(&region, page), 0);
+            // SAFETY: reads into the region; a call that waits for ever ends the process.
+            unsafe {
+                libc::alarm(30);
+                let zero = libc::open(c"/dev/zero".as_ptr(), libc::O_RDONLY);
+                for at in [0, page] {
+                    let got = libc::read(zero, region.as_mut_ptr().add(at).cast(), PAGE);
+                    assert_eq!(
+                        (got, std::io::Error::last_os_error().raw_os_error()),
+                        (-1, Some(EFAULT))
+                    );
+                }
+            }
+            // Reading needs no room, as soon as that is over.
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            assert_eq!(load(&region, 0) + load(&region, page), 0);
+            if what == "full_and_deaf" {
+                // SAFETY: sets are made before they are used.
+                unsafe {
+                    let mut set = std::mem::zeroed();
+                    libc::sigaddset(&mut set, libc::SIGBUS);
+                    libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut());
+                }
+                store(&region, 0, 1);
             }
         }
         "grows" => {
@@ -884,7 +927,13 @@ fn what_cannot_be_served_is_sigbus() {
         unless_skipped(child(&format!("{path} handled {PAGE}"), &[]), |status| {
             assert_eq!(status.code(), Some(42), "{path}: the program's own handler: {status}");
         });
-        for what in ["tries_again 4096", "tries_again 65536", "grows 65536"] {
+        for what in [
+            "tries_again 4096",
+            "tries_again 65536",
+            "copies_again 4096",
+            "copies_again 65536",
+            "grows 65536",
+        ] {
             unless_skipped(child(&format!("{path} {what}"), &[]), |status| {
                 assert!(status.success(), "{path}, {what}: {status}");
             });
@@ -892,6 +941,51 @@ fn what_cannot_be_served_is_sigbus() {
         unless_skipped(child(&format!("{path} forked {PAGE}"), &[]), |status| {
             assert!(status.success(), "{path}, forked: {status}");
         });
+    }
+}
+
+/// A store that is refused room is told by a signal, which reaches no thread that waits in the kernel, or
+/// blocks it: it waited for ever.
+#[test]
+fn who_hears_no_signal_is_refused_room_all_the_same() {
+    for page in [PAGE, 64 << 10] {
+        unless_skipped(child(&format!("thread full {page}"), &[]), |status| {
+            assert!(status.success(), "{page}: {status}");
+        });
+        unless_skipped(child(&format!("thread full_and_deaf {page}"), &[]), |status| {
+            assert_eq!(status.signal(), Some(libc::SIGBUS), "{page}: {status}");
+        });
+    }
+}
+
+/// Threads of a cache took signals that the program waited for, and ended it by them; a handler that
+/// touched a region on the thread that serves it waited for itself.
+#[test]
+fn threads_of_a_cache_take_no_signal_of_the_programs() {
+    let cache = Cache::builder((TINY_PAGES * PAGE) as u64).fault_path(FaultPath::Thread).build();
+    if cache.is_err() {
+        println!("skipped: the fault path is missing here");
+        return;
+    }
+    // Threads name themselves, a moment after they have begun.
+    let mut masks = std::collections::BTreeMap::new();
+    while !["pagekeeper-0", "pagekeeper-pf", "pagekeeper-wb"].iter().all(|n| masks.contains_key(*n))
+    {
+        for task in std::fs::read_dir("/proc/self/task").unwrap() {
+            // Another test's may have ended.
+            let Ok(status) = std::fs::read_to_string(task.unwrap().path().join("status")) else {
+                continue;
+            };
+            let field = |name| status.lines().find_map(|line| line.strip_prefix(name));
+            let mask = u64::from_str_radix(field("SigBlk:").unwrap().trim(), 16).unwrap();
+            masks.insert(field("Name:").unwrap().trim().to_owned(), mask);
+        }
+        std::thread::yield_now();
+    }
+    for (name, mask) in masks.into_iter().filter(|(name, _)| name.starts_with("pagekeeper-")) {
+        let blocks = |signal: i32| mask & 1 << (signal - 1) != 0;
+        assert!([libc::SIGTERM, libc::SIGUSR1, libc::SIGRTMAX()].into_iter().all(blocks), "{name}");
+        assert!(![libc::SIGSEGV, libc::SIGBUS].into_iter().any(blocks), "{name}");
     }
 }
 

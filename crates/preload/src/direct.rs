@@ -107,7 +107,7 @@ impl Window {
     fn copy(&self, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
         let want = (self.size.saturating_sub(offset)).min(limit as u64) as usize;
         if want == 0 {
-            return self.held().then_some(0);
+            return (is_place(offset as i64, limit) && self.held()).then_some(0);
         }
         let reach = self.bytes.min(self.known_size);
         if offset.saturating_add(want as u64) > reach || self.is_cold() {
@@ -169,6 +169,11 @@ impl Window {
 #[inline(always)]
 pub(crate) fn total(iov: &[iovec]) -> usize {
     iov.iter().fold(0usize, |sum, part| sum.saturating_add(part.iov_len)).min(BYTES_MAX)
+}
+
+/// Whether so many bytes can be at an offset of any file: elsewhere a call is EINVAL.
+pub(crate) fn is_place(offset: i64, bytes: usize) -> bool {
+    offset >= 0 && offset.checked_add_unsigned(bytes as u64).is_some()
 }
 
 /// A read at an offset of a descriptor. None if it has to be made in another way.

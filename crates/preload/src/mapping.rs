@@ -302,6 +302,8 @@ pub(crate) fn msync(addr: usize, bytes: usize, flags: c_int) -> Option<isize> {
 pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize> {
     /// `MADV_COLLAPSE`
     const COLLAPSE: c_int = 25;
+    /// `MADV_GUARD_INSTALL`
+    const GUARD_INSTALL: c_int = 102;
     let concerns = matches!(
         advice,
         libc::MADV_NORMAL
@@ -312,6 +314,7 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
             | libc::MADV_REMOVE
             | libc::MADV_HUGEPAGE
             | COLLAPSE
+            | GUARD_INSTALL
     );
     // What a file leaves to the kernel is heap memory's to do.
     let concerns = concerns || heap::used() && advice != libc::MADV_DODUMP;
@@ -333,6 +336,20 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
         Ok(_) => Some(0),
         // Not the kernel's turn then: it would act on the manager's memory.
         Err(errno) => Some(errno as isize),
+    }
+}
+
+/// Takes the mark away that a page may have that could not be had.
+#[cold]
+pub(crate) fn mend(addr: usize) {
+    let page = PAGE_BYTES as usize;
+    let start = addr & !(page - 1);
+    if !may_be_managed(addr, 1) {
+        return;
+    }
+    let Some(state) = state::current() else { return };
+    if advise_manager(state, start, page, pagekeeper_wire::ADVICE_MEND) == Ok(ADVISE_DONTNEED) {
+        raw_call!(libc::SYS_madvise, start, page, libc::MADV_DONTNEED);
     }
 }
 

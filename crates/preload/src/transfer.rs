@@ -75,7 +75,7 @@ pub(crate) fn read(
     iov: impl Buffers,
     position: Option<i64>,
     rwf: c_int,
-    plain: impl FnOnce() -> isize,
+    plain: impl Fn() -> isize,
 ) -> Option<isize> {
     if let Some(entry) = table::readable(fd) {
         let direct = read_directly(fd, entry, &iov, position);
@@ -98,28 +98,22 @@ fn read_otherwise(
     iov: impl Buffers,
     position: Option<i64>,
     rwf: c_int,
-    plain: impl FnOnce() -> isize,
+    plain: impl Fn() -> isize,
 ) -> Option<isize> {
-    let by_relay = |iov: &dyn Buffers| {
-        if !mapping::any() {
-            return None;
-        }
-        let iov = iov.get().ok()?;
-        if bounce::needed(iov) {
-            return Some(bounce::read(fd, iov, position, rwf));
-        }
-        relay::needed(fd, iov).then(|| relay::read(fd, iov, position))
-    };
     if plain::of(fd).is_some() {
-        return by_relay(&iov).or_else(|| Some(plain()));
+        return Some(into_managed(fd, &iov, position, rwf, &plain).unwrap_or_else(plain));
     }
     let done = first_use::read(fd, &iov, position);
     if done.is_some() {
         return done;
     }
-    let Some(mut file) = files::managed(fd) else { return by_relay(&iov) };
+    let Some(mut file) = files::managed(fd) else {
+        return into_managed(fd, &iov, position, rwf, &plain);
+    };
     match file.enter() {
-        Served::Kernel(_guard) => return by_relay(&iov).or_else(|| Some(plain())),
+        Served::Kernel(_guard) => {
+            return Some(into_managed(fd, &iov, position, rwf, &plain).unwrap_or_else(plain));
+        }
         Served::Managed => {}
     }
     let flags = raw::fcntl(fd, libc::F_GETFL, 0);
@@ -134,7 +128,7 @@ fn read_otherwise(
         Err(errno) => return Some(errno),
     };
     Some(match position {
-        Some(offset) if offset < 0 => -libc::EINVAL as isize,
+        Some(offset) if !direct::is_place(offset, direct::total(iov)) => -libc::EINVAL as isize,
         Some(offset) => fetch(&file, iov, offset, direct::total(iov)),
         None => {
             let _held = SignalsHeld::new();
@@ -144,13 +138,58 @@ fn read_otherwise(
     })
 }
 
+/// A read of what is the kernel's into memory that may be managed. None if it is not, and the call can
+/// be made as it is.
+fn into_managed(
+    fd: c_int,
+    iov: &impl Buffers,
+    position: Option<i64>,
+    rwf: c_int,
+    plain: &impl Fn() -> isize,
+) -> Option<isize> {
+    if !mapping::any() {
+        return None;
+    }
+    let iov = iov.get().ok()?;
+    if bounce::needed(iov) {
+        return Some(bounce::read(fd, iov, position, rwf));
+    }
+    if relay::needed(fd, iov) {
+        return Some(relay::read(fd, iov, position));
+    }
+    let may_be = |part: &iovec| mapping::may_be_managed(part.iov_base as usize, part.iov_len);
+    if !iov.iter().any(may_be) {
+        return None;
+    }
+    let done = plain();
+    mend(iov, done);
+    Some(done)
+}
+
+/// A page that the kernel could not have for a read, since its file's disk is full, was marked for the
+/// kernel to see. The mark is taken away: the next touch asks anew.
+fn mend(iov: &[iovec], done: isize) {
+    let Some(mut skip) =
+        (if done == -libc::EFAULT as isize { Some(0) } else { usize::try_from(done).ok() })
+    else {
+        return;
+    };
+    for part in iov {
+        if skip < part.iov_len {
+            mapping::mend(part.iov_base as usize + skip);
+            return;
+        }
+        skip -= part.iov_len;
+    }
+}
+
 /// A call of the read family with `RWF_` flags.
 pub(crate) fn read_flagged(
     fd: c_int,
     iov: impl Buffers,
     position: Option<i64>,
     rwf: c_int,
-    plain: impl FnOnce() -> isize,
+    plain: impl Fn() -> isize,
 ) -> Option<isize> {
     if rwf != 0
         && let Some(file) = files::managed(fd)

@@ -35,6 +35,25 @@ pub(crate) fn calls_of_threads(id: u32) -> impl Iterator<Item = (u32, String)> {
     })
 }
 
+/// Whether a signal does not end a thread's wait for a page: it waits in a system call, or blocks or
+/// ignores the signal. Of a thread that cannot be seen that is not known, and false.
+pub fn is_deaf(id: u32, tid: u32, signal: i32) -> bool {
+    let task = |what: &str| read_proc(&format!("/proc/{id}/task/{tid}/{what}"));
+    let Ok(call) = task("syscall") else { return false };
+    // -1: it is in none (proc_pid_syscall(5)).
+    if !matches!(call.split_ascii_whitespace().next(), Some("-1" | "running") | None) {
+        return true;
+    }
+    let Ok(status) = task("status") else { return false };
+    let masks = status
+        .lines()
+        .filter_map(|line| line.strip_prefix("SigBlk:").or_else(|| line.strip_prefix("SigIgn:")));
+    let has = |mask: &str| {
+        u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << (signal - 1) != 0)
+    };
+    masks.into_iter().any(has)
+}
+
 /// The other threads of a process. Once its first has ended and others go on, only those show its
 /// memory.
 fn other_threads(id: u32) -> impl Iterator<Item = u32> {

@@ -28,6 +28,21 @@ impl SignalSet {
         SignalSet(set)
     }
 
+    /// Those that somebody sends, and that no fault of the thread itself raises.
+    pub fn sent() -> SignalSet {
+        let raised = [
+            libc::SIGSEGV,
+            libc::SIGBUS,
+            libc::SIGILL,
+            libc::SIGFPE,
+            libc::SIGTRAP,
+            libc::SIGABRT,
+            libc::SIGSYS,
+        ];
+        let sent: Vec<i32> = (1..=libc::SIGRTMAX()).filter(|s| !raised.contains(s)).collect();
+        SignalSet::of(&sent)
+    }
+
     /// Whether it holds a signal.
     pub fn contains(&self, signal: i32) -> bool {
         // SAFETY: the set is initialised.

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -211,6 +211,9 @@ pub const GROW_COPY: u64 = 2;
 /// [`Op::Advise`]: done in part; the kernel is to do the rest by MADV_DONTNEED, since it frees no
 /// range lazily that shared memory is in.
 pub const ADVISE_DONTNEED: u64 = 2;
+/// [`Op::Advise`], beside those of `madvise(2)`: a page may be marked as one that cannot be had. Its content
+/// is not in the process, which may drop what it has of it ([`ADVISE_DONTNEED`]) if that is so.
+pub const ADVICE_MEND: i32 = -1;
 /// [`Op::Fork`]: a fork is near. What is dirty is stored; fails if it cannot be.
 pub const FORK_AHEAD: u64 = 0;
 /// [`Op::Fork`]: nobody writes any more.

@@ -90,6 +90,26 @@ fn a_full_tmpfs_is_an_error_at_the_write() {
     }
 }
 
+/// A store by the kernel, for a call of the program's, is told by no signal: it waited for ever.
+#[test]
+fn a_full_disk_is_an_error_for_the_kernel_too() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("full-kernel");
+    let Some(mount) = Mount::image(&place, &place.file("image"), "ext4", 4096) else { return };
+    let program = runs::compiled("full.c", &["-O2"], "full");
+    let budget = Budget::kib(1024).files(format!("{}/**", mount.path().display()));
+    let [bare, managed] = [None, Some(&budget)].map(|budget| {
+        let file = mount.file("hole");
+        let done = finish(&place, command(&place, budget, &program).arg(&file), b"", LIMIT).ok();
+        std::fs::remove_file(file).unwrap();
+        done.text()
+    });
+    assert!(bare.contains("EFAULT") && bare.contains("ignored: signal 7"), "{bare}");
+    assert_eq!(managed, bare);
+}
+
 /// Each first store to a page of a hole threw out what had been read of the file, since giving the
 /// page storage changed the file's times: six times its size was read, and a page took 0.6 ms.
 #[test]

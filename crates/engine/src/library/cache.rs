@@ -24,6 +24,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::signal::{self, SignalSet};
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -426,8 +427,13 @@ pub(crate) struct Owner {
 }
 
 impl Owner {
+    /// A thread that takes none of the program's signals: those are for the program's own threads, which
+    /// may wait for them (`sigwait(3)`), and whose handlers may touch a region.
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run)?;
+        let before = signal::block(&SignalSet::sent())?;
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+        signal::set_mask(&before)?;
+        let thread = thread?;
         self.threads.lock().expect("threads").push(thread);
         Ok(())
     }

@@ -494,6 +494,12 @@ impl Port for LibraryPort {
         Ok(())
     }
 
+    fn is_deaf(&self, _: SpaceNo, tid: u32) -> bool {
+        // Inline it is told where it is.
+        self.path == FaultPath::Thread
+            && pagekeeper_sys::process::is_deaf(std::process::id(), tid, libc::SIGBUS)
+    }
+
     fn sigbus(&self, space: SpaceNo, tid: u32, addr: u64) -> Result<(), PortError> {
         if self.path == FaultPath::Inline {
             self.failures.lock().expect("failures").push((tid, addr));
