@@ -6,7 +6,7 @@
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId, RangeLock};
 use rustix::fs::{FileType, Mode, OFlags};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 
 /// Names that are tried, should others have taken the first ones: anybody may make files there.
 const NAMES: u32 = 16;
@@ -52,7 +52,7 @@ pub(crate) fn claim_shared(registry: &OwnedFd, id: FileId) -> Result<(), Errno> 
 }
 
 /// Gives a file up. Closing the descriptor does so only if no forked child has a copy of it.
-pub(crate) fn release(registry: &OwnedFd, id: FileId) {
+pub(crate) fn release(registry: impl AsFd, id: FileId) {
     let _ = file::lock_range(registry, RangeLock::Unlock, byte_of(id), 1, false);
 }
 

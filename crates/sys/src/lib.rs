@@ -43,6 +43,7 @@ pub mod shared;
 pub mod signal;
 pub mod socket;
 pub mod torn;
+pub mod unforked;
 pub mod userfault;
 
 pub use rustix::io::Errno;

@@ -25,10 +25,10 @@ use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::signal::{self, SignalSet};
+use pagekeeper_sys::unforked::Unforked;
 use std::collections::HashMap;
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Condvar, Mutex, Weak};
@@ -621,7 +621,7 @@ impl Cache {
         found: Found,
         writable: bool,
         name: &str,
-        file: Option<(FileId, Option<OwnedFd>)>,
+        file: Option<(FileId, Option<Unforked>)>,
         mut open: std::sync::MutexGuard<'_, Open>,
     ) -> io::Result<Segment> {
         let engine = &self.shared().engine;
@@ -797,15 +797,16 @@ impl Drop for Reserved {
     }
 }
 
-/// Registers a file among the caches of this user: one that writes, or several that read.
-fn claim(id: FileId, writable: bool) -> io::Result<Option<OwnedFd>> {
+/// Registers a file among the caches of this user: one that writes, or several that read. A forked child
+/// has neither the cache nor the claim.
+fn claim(id: FileId, writable: bool) -> io::Result<Option<Unforked>> {
     let Some(registry) = crate::registry::open() else { return Ok(None) };
     let claimed = match writable {
         true => crate::registry::claim(&registry, id),
         false => crate::registry::claim_shared(&registry, id),
     };
     match claimed {
-        Ok(()) => Ok(Some(registry)),
+        Ok(()) => Ok(Some(Unforked::new(registry))),
         Err(_) => Err(Errno::BUSY.into()),
     }
 }

@@ -13,9 +13,9 @@ use crate::word::{State, Use};
 use pagekeeper_frames::{Place, Segment as Number};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::FileId;
+use pagekeeper_sys::unforked::Unforked;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -41,7 +41,7 @@ pub(crate) struct Inner {
     /// A [`WriteBack`].
     write_back: AtomicU8,
     id: Option<FileId>,
-    claim: Option<OwnedFd>,
+    claim: Option<Unforked>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -158,7 +158,7 @@ impl Inner {
         backing: Arc<Backing>,
         writable: bool,
         id: Option<FileId>,
-        claim: Option<OwnedFd>,
+        claim: Option<Unforked>,
     ) -> Inner {
         Inner {
             owner,

@@ -166,6 +166,36 @@ fn a_file_is_given_up_though_a_child_lives() {
     again.unwrap();
 }
 
+/// And one whose owner died without closing it, which the next start of a program with helpers met.
+#[test]
+fn a_file_is_given_up_by_who_dies_though_a_child_lives() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("file");
+    std::fs::write(&path, [1; 5000]).unwrap();
+    let mut ends = [0; 2];
+    // SAFETY: the array has room for both ends.
+    assert_eq!(unsafe { libc::pipe(ends.as_mut_ptr()) }, 0);
+    let died = in_child(|| {
+        let segment = tiny(0, "lru").open(&path, Options::new().writable(true)).unwrap();
+        // SAFETY: the grandchild waits until the pipe's last other end is closed.
+        unsafe {
+            if libc::fork() == 0 {
+                libc::close(ends[1]);
+                let mut byte = 0u8;
+                libc::read(ends[0], (&raw mut byte).cast(), 1);
+                libc::_exit(0);
+            }
+            std::mem::forget(segment);
+            libc::_exit(7);
+        }
+    });
+    assert_eq!(died, 7);
+    let again = tiny(0, "lru").open(&path, Options::new().writable(true)).map(drop);
+    // SAFETY: ends of the pipe just made.
+    unsafe { (libc::close(ends[0]), libc::close(ends[1])) };
+    again.unwrap();
+}
+
 /// A child's copy of a guard took its parent's hold away when it was dropped, since the words of
 /// pages are shared; and a child could have no cache of its own, nor would it have been sound, since
 /// it took over page tables that its parent went on to use.
