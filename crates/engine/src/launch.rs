@@ -25,7 +25,7 @@ use pagekeeper_trace::TraceError;
 use pagekeeper_wire as wire;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus};
@@ -279,14 +279,17 @@ fn run_with(
     let board = Board::create(secret, &options.selection).map_err(machine("no shared memory"))?;
     let board = Arc::new(board);
     let standby = stands_by.then(|| Standby::begin(options.memory_bytes, &board)).flatten();
-    let tag = format!("{}={name}:{}:{how}:{}", wire::ENV_SOCKET, hex(&secret), board.place());
+    let side = SideDoor::open(&name);
+    let side_place = side.as_ref().map_or_else(String::new, SideDoor::place);
+    let tag =
+        format!("{}={name}:{}:{how}:{}{side_place}", wire::ENV_SOCKET, hex(&secret), board.place());
 
     holder.watch_for(&tag).map_err(machine("the holder process has ended"))?;
     let privilege = Privilege::found(may_follow, holder.pid());
     let config = privilege.limit(config).map_err(RunError::Machine)?;
     run_held(
         options, policy, config, privilege, secret, &name, &tag, table, holder, board, standby,
-        limits,
+        limits, side,
     )
 }
 
@@ -304,6 +307,7 @@ fn run_held(
     board: Arc<Board>,
     standby: Option<Standby>,
     limits: &LiftedLimits,
+    side: Option<SideDoor>,
 ) -> Result<Outcome, RunError> {
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
@@ -373,7 +377,11 @@ fn run_held(
     if !manager.stands_by() {
         manager.call_crew().expect("threads can be started");
     }
-    let mut wait = Wait { manager: &manager, listener: Some(listener), sources: Vec::new() };
+    let (listeners, _side) = match side {
+        Some(SideDoor { listener: side, place }) => (vec![listener, side], Some(place)),
+        None => (vec![listener], None),
+    };
+    let mut wait = Wait { manager: &manager, listeners, sources: Vec::new() };
     if let Some(started) = options.hooks.started {
         wait.sources.extend(started(child.id()));
     }
@@ -551,10 +559,32 @@ fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     }
 }
 
+/// A second way in, for programs that the first one's name means nothing to.
+struct SideDoor {
+    listener: Listener,
+    /// Open as long as somebody may come.
+    place: OwnedFd,
+}
+
+impl SideDoor {
+    /// None where there is no place for one.
+    fn open(name: &str) -> Option<SideDoor> {
+        ["/dev/shm", "/tmp"].into_iter().find_map(|directory| {
+            let bound = Listener::bind_nameless(directory.as_ref(), name, true);
+            bound.ok().map(|(listener, place)| SideDoor { listener, place })
+        })
+    }
+
+    /// Where it is, behind the board's place in [`wire::ENV_SOCKET`].
+    fn place(&self) -> String {
+        format!(".{}", self.place.as_raw_fd())
+    }
+}
+
 /// What the thread that waits for the program does meanwhile: what is not worth a thread of its own.
 struct Wait<'a> {
     manager: &'a Arc<Manager>,
-    listener: Option<Listener>,
+    listeners: Vec<Listener>,
     sources: Vec<Box<dyn Source>>,
 }
 
@@ -618,11 +648,10 @@ impl Wait<'_> {
     /// Looks after everything until `end` or a source is readable, or `pause` is over.
     fn serve(&mut self, end: Option<BorrowedFd<'_>>, pause: Option<Duration>) {
         let pause = pause.and_then(|pause| Timespec::try_from(pause).ok());
-        let listener = self.listener.as_ref().map(AsFd::as_fd);
         let sources = self.sources.iter().map(|source| source.descriptor());
-        let mut fds: Vec<PollFd<'_>> = [listener, end]
-            .into_iter()
-            .flatten()
+        let listeners = self.listeners.iter().map(AsFd::as_fd);
+        let mut fds: Vec<PollFd<'_>> = listeners
+            .chain(end)
             .chain(sources)
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
@@ -631,12 +660,8 @@ impl Wait<'_> {
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         let mut ready = ready.into_iter();
-        if let Some(listener) = &self.listener
-            && ready.next() == Some(true)
-            && !self.manager.accept(listener)
-        {
-            self.listener = None;
-        }
+        let manager = self.manager;
+        self.listeners.retain(|listener| ready.next() != Some(true) || manager.accept(listener));
         // The end is the caller's to look at.
         let _ = end.and_then(|_| ready.next());
         self.sources.retain_mut(|source| ready.next() != Some(true) || source.serve());

@@ -193,6 +193,7 @@ pub(crate) fn ask_for(
     let mut held = SignalsHeld::new();
     let mut only_connected = false;
     let mut sent_away = false;
+    let mut last = 0;
     loop {
         let connected = if sent_away { take(state, true) } else { None };
         let result = match connected.or_else(|| take(state, only_connected)) {
@@ -206,7 +207,10 @@ pub(crate) fn ask_for(
                 result
             }
             None if only_connected && !state.connections.iter().any(may_become_free) => {
-                // No descriptor to be had, and no connection that could become free.
+                // No connection to be had, and none that could become free.
+                if is_shut(last) {
+                    state::shut_in(state);
+                }
                 return Err(-libc::EIO);
             }
             None if table::differ() && !only_connected => ask_apart(state, request, text, send_fd),
@@ -247,6 +251,14 @@ pub(crate) fn ask_for(
             Err(errno) if errno == -libc::EPROTO => {
                 state::refused(state);
                 return Err(-libc::EIO);
+            }
+            Err(errno) if is_shut(errno) => {
+                // The manager is there: what is connected may go on.
+                if only_connected {
+                    state::shut_in(state);
+                    return Err(-libc::EIO);
+                }
+                (only_connected, last) = (true, errno);
             }
             Err(_) => {
                 state::manager_gone(state);
@@ -384,24 +396,52 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     if usable { Ok(fd) } else { Err(-libc::EPROTO) }
 }
 
+/// Whether a call is kept from this process, by a filter of its own or of who started it.
+fn is_shut(errno: i32) -> bool {
+    matches!(-errno, libc::EPERM | libc::EACCES | libc::ENOSYS)
+}
+
+/// Where a socket connects to.
+struct Address {
+    place: libc::sockaddr_un,
+    bytes: usize,
+}
+
+impl Address {
+    /// A name behind so many NULs.
+    fn new(nuls: usize, name: &[u8]) -> Address {
+        let mut place = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
+        for (to, from) in place.sun_path[nuls..].iter_mut().zip(name) {
+            *to = *from as libc::c_char;
+        }
+        Address { place, bytes: size_of::<libc::sa_family_t>() + nuls + name.len() }
+    }
+
+    fn connect(&self, fd: c_int) -> Result<(), i32> {
+        loop {
+            let r = raw_call!(libc::SYS_connect, fd, &raw const self.place, self.bytes);
+            if r >= 0 {
+                return Ok(());
+            }
+            if r != -libc::EAGAIN as isize && r != -libc::EINTR as isize {
+                return Err(r as i32);
+            }
+            raw::yield_now();
+        }
+    }
+}
+
 /// Connects a socket, and says who this is.
 fn greet(state: Option<&State>, fd: c_int, kind: u64, image: u64) -> Result<Answer, i32> {
     let door = environment::door();
-    let mut address = libc::sockaddr_un { sun_family: libc::AF_UNIX as u16, sun_path: [0; 108] };
-    for (to, from) in address.sun_path[1..].iter_mut().zip(door.name()) {
-        *to = *from as libc::c_char;
-    }
-    let bytes = size_of::<libc::sa_family_t>() + 1 + door.name().len();
-    loop {
-        let r = raw_call!(libc::SYS_connect, fd, &raw const address, bytes);
-        if r >= 0 {
-            break;
+    let abstract_name = Address::new(1, door.name());
+    match abstract_name.connect(fd) {
+        // Of another network namespace, where the name is nobody's, or kept from it (Landlock).
+        Err(errno) if is_shut(errno) || errno == -libc::ECONNREFUSED => {
+            door.side().and_then(|path| Address::new(0, path).connect(fd).ok()).ok_or(errno)
         }
-        if r != -libc::EAGAIN as isize && r != -libc::EINTR as isize {
-            return Err(r as i32);
-        }
-        raw::yield_now();
-    }
+        done => done,
+    }?;
     let mut request = Request::new(Op::Hello);
     request.a = VERSION as u64;
     (request.b, request.c) = door.secret;

@@ -26,6 +26,8 @@ pub(crate) struct Door {
     name_bytes: usize,
     /// The secret as two big-endian integers.
     pub(crate) secret: (u64, u64),
+    /// A path to a socket of the manager's, where the name means nothing; empty if there is none.
+    side: board::Path,
     /// Least bytes of an allocation that is managed, if any is.
     pub(crate) heap_bytes: Option<usize>,
     /// Only faults of user code are served.
@@ -42,6 +44,11 @@ impl Door {
     pub(crate) fn name(&self) -> &[u8] {
         &self.name[..self.name_bytes]
     }
+
+    /// Path of the second way in, if there is one.
+    pub(crate) fn side(&self) -> Option<&board::Path> {
+        (self.side[0] != 0).then_some(&self.side)
+    }
 }
 
 struct Place(UnsafeCell<Door>);
@@ -52,6 +59,7 @@ static DOOR: Place = Place(UnsafeCell::new(Door {
     name: [0; NAME_BYTES_MAX],
     name_bytes: 0,
     secret: (0, 0),
+    side: [0; board::PATH_BYTES],
     heap_bytes: None,
     user_mode_only: false,
     variable: [0; 256],
@@ -147,6 +155,7 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     door.secret = (halves[0], halves[1]);
     if let Some(place) = board {
         board::find(place, door.secret);
+        door.side = board::side_door(place).unwrap_or(door.side);
     }
     door.heap_bytes = heap;
     door.user_mode_only = user_mode_only;

@@ -36,7 +36,7 @@
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
 //! libc's internal calls (`execl*`, `system` and `popen` are followed only through the
-//! environment), and programs in another network namespace, where the manager's socket is not.
+//! environment), and programs in another network namespace that have no `/proc` of the manager's.
 //!
 //! Built on its own: `cargo build -p pagekeeper-preload --profile preload`. With `panic = "abort"`
 //! it is `no_std` and imports libc only; in other profiles std comes along for its panic handler,

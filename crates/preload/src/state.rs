@@ -187,6 +187,21 @@ pub(crate) fn manager_gone(state: &State) {
     state.phase.store(GONE, Ordering::Release);
 }
 
+/// This process is kept from the manager, by a filter of system calls or of its own making. What it has
+/// of managed memory goes on; its calls on managed files fail. Without either, everything passes through.
+pub(crate) fn shut_in(state: &State) {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    if !SAID.swap(true, Ordering::Relaxed) {
+        raw::complain(
+            b"a filter (seccomp, Landlock) keeps this process from the manager: it needs socket, connect, \
+              sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)",
+        );
+    }
+    if !crate::mapping::any() && !table::any_active() {
+        state.phase.store(GONE, Ordering::Release);
+    }
+}
+
 /// The manager refuses this process: everything passes through.
 pub(crate) fn refused(state: &State) {
     state.phase.store(GONE, Ordering::Release);

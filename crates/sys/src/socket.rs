@@ -7,7 +7,9 @@
 use core::mem::{MaybeUninit, size_of};
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::net::sockopt::Timeout;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags,
@@ -40,6 +42,28 @@ impl Listener {
         rustix::net::bind(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
         rustix::net::listen(&fd, BACKLOG)?;
         Ok(Listener { fd })
+    }
+
+    /// Listens under a name in a directory, which is taken away again: connections come by
+    /// `/proc/PID/fd/N`, N being the descriptor that is returned too. Abstract names belong to one network
+    /// name space, and a program may be confined to its own (Landlock); this way in is open to both.
+    ///
+    /// # Errors
+    /// Nothing can be made there.
+    pub fn bind_nameless(
+        directory: &Path,
+        name: &str,
+        nonblocking: bool,
+    ) -> Result<(Listener, OwnedFd)> {
+        let path = directory.join(name);
+        let fd = socket(nonblocking)?;
+        rustix::net::bind(&fd, &SocketAddrUnix::new(&path)?)?;
+        let place = rustix::fs::chmod(&path, Mode::from_raw_mode(0o666))
+            .and_then(|()| rustix::fs::open(&path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()));
+        let _ = rustix::fs::unlink(&path);
+        let place = place?;
+        rustix::net::listen(&fd, BACKLOG)?;
+        Ok((Listener { fd }, place))
     }
 
     /// `accept4(2)`; `None` if nonblocking and nobody waits.

@@ -260,3 +260,20 @@ print(os.wait()[1] >> 8, n[20 * 4096 + 5])
     let budget = Budget::kib(128);
     runs::same("closes", &budget, runs::python(), &["script.py"], prepare).ok().pressed();
 }
+
+/// The manager's name is another network namespace's: a child in one of its own was ended, or worked on
+/// other content if it was executed there, and what it stored was lost.
+#[test]
+fn a_child_in_another_network_namespace_shares_what_is_managed() {
+    if !runs::ready() || !runs::is_root() {
+        return;
+    }
+    let program = runs::compiled("networks.c", &["-O2"], "networks");
+    for how in ["executes", "itself", "forks"] {
+        let prepare = |place: &Scratch| drop(place.put("file", vec![0; 64 * 4096]));
+        let done =
+            runs::same("networks", &Budget::kib(128), &program, &[how, "file"], prepare).ok();
+        assert_eq!(done.text(), "ok\n", "{how}");
+        assert!(done.total("evictions") > 0, "{how}");
+    }
+}
