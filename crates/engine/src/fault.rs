@@ -76,6 +76,11 @@ impl<P: Port> Engine<P> {
             return None;
         }
         let ask = file.holes || file.on_request;
+        if core.has_no_number_for(place) {
+            drop(core);
+            self.fail(fault, PortError::Io(ENOMEM), again);
+            return None;
+        }
         let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;

@@ -175,6 +175,9 @@ impl<P: Port> Engine<P> {
     pub fn prefetch(&self, file: FileNo, first: u64, pages: u64) {
         let mut core = self.lock();
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
+        if core.has_no_number_for(Place { segment: Segment(file), index: first }) {
+            return;
+        }
         let job = self.decide(&mut core, Input::Ahead { segment: Segment(file), first, pages });
         drop(core);
         self.finish(job);

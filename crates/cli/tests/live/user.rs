@@ -305,3 +305,21 @@ assert m[0] == 7
 assert ctypes.CDLL(None).prctl(4, 0, 0, 0, 0) == 0";
     reads_no_zeros_without_its_manager(&place.place, run, hides);
 }
+
+/// A file that its maker may write to by this one descriptor could not be mapped to write (ENOMEM).
+#[test]
+fn who_makes_a_file_that_may_only_be_read_maps_it_to_write() {
+    let script = "
+import mmap, os
+for mode in (0o444, 0o400, 0o600):
+    fd = os.open(f'made-{mode:o}', os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
+    os.write(fd, b'abc' * 40000)
+    with mmap.mmap(fd, 0) as m:
+        for turn in range(9):
+            for at in range(0, 120000, 4096):
+                m[at] += turn
+        print(mode, os.pread(fd, 5, 69630), m[:3])
+    os.close(fd)
+";
+    same("user-made", &Budget::kib(64), Path::new("python3"), &["-c", script], |_| ());
+}

@@ -115,6 +115,9 @@ impl<P: Port> Engine<P> {
                 Found::HeldByMost => return Err(PortError::Io(Errno::USERS.raw_os_error())),
                 Found::Ready(page, state) => (page, state),
             };
+            if core.has_no_number_for(place) {
+                return Err(PortError::Io(Errno::NOMEM.raw_os_error()));
+            }
             let was_told = core.touched(&self.touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
             let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
@@ -252,6 +255,11 @@ impl<P: Port> Engine<P> {
                 drop(core);
                 self.serve_all(&mut again);
                 return Ok(0);
+            }
+            if core.has_no_number_for(place) {
+                drop(core);
+                self.serve_all(&mut again);
+                return Err(PortError::Io(Errno::NOMEM.raw_os_error()));
             }
             let f = core.file(file).expect("looked at just now");
             let within = pages.min(f.pages - place.index);
