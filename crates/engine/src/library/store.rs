@@ -101,8 +101,9 @@ pub trait Store: Send + Sync + 'static {
         let _ = (offset, len);
     }
 
-    /// Makes sure that [`store`](Self::store) of this range cannot fail for lack of space. Called
-    /// before a page becomes dirty for the first time, if the store is [`sparse`](Self::sparse).
+    /// Makes sure that [`store`](Self::store) of this range, as far as the store reaches, cannot fail for
+    /// lack of space. Called before a page becomes dirty for the first time, and of one that is when the
+    /// store becomes longer within it, if the store is [`sparse`](Self::sparse) or has become longer.
     ///
     /// # Errors
     /// `ENOSPC` and the store's own: the write fails with it.
