@@ -553,12 +553,15 @@ impl Segment {
         match advice {
             Advice::Discardable | Advice::Needed => {
                 self.check_writable()?;
+                // What is being appended was not there, and is not meant.
+                let resizing = (advice == Advice::Discardable).then(|| self.inner.resizing());
                 let pages = self.whole_pages(&range);
                 if pages.is_empty() {
                     return Ok(());
                 }
                 let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
                 self.inner.backing.store.advise(offset, end - offset, advice)?;
+                drop(resizing);
                 if advice == Advice::Needed {
                     self.inner.make_dirty(pages).map_err(io_error)?;
                 }

@@ -1,5 +1,6 @@
 //! Managers that fill and write back in another way, against a plain vector of bytes.
 
+mod discards;
 mod flushes;
 
 use crate::TRANSLATION;
