@@ -560,10 +560,15 @@ impl Segment {
                     return Ok(());
                 }
                 let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
-                self.inner.backing.store.advise(offset, end - offset, advice)?;
+                let store = &self.inner.backing.store;
+                store.advise(offset, end - offset, advice)?;
                 drop(resizing);
                 if advice == Advice::Needed {
                     self.inner.make_dirty(pages).map_err(io_error)?;
+                    if store.takes_victims() {
+                        // What left memory clean meanwhile may be there since it was told.
+                        store.advise(offset, end - offset, advice)?;
+                    }
                 }
                 Ok(())
             }

@@ -103,3 +103,32 @@ fn what_others_append_behind_discardable_pages_is_theirs() {
         }
     }
 }
+
+/// A pool above took a discardable page for written when it had been dropped, and did not hear that it was
+/// needed: later it was made anew, in place of what had been read since.
+#[test]
+fn a_page_in_a_pool_is_kept_once_it_is_needed() {
+    const PAGES: u64 = 400;
+    let page = |at: u64| at * PAGE as u64;
+    let cache = builder(256 << 10).workers(0).write_back_period(None).build().unwrap();
+    let below = Discardable::new(ChaosStore(Chaos::new(PAGES as usize * PAGE)), make);
+    let store = Compressed::new(below, cache.reserve(64 << 10).unwrap(), Codec::Lz4);
+    let segment = cache.open_store(store, "index").unwrap();
+    let read = |at: u64| {
+        let mut bytes = [0; 8];
+        segment.read_exact_at(&mut bytes, page(at)).unwrap();
+        bytes[7]
+    };
+    segment.advise(0..page(PAGES), Advice::Discardable).unwrap();
+    segment.write_all_at(&[b'X'; PAGE], 0).unwrap();
+    // It leaves for the pool, dirty.
+    (100..160).for_each(|at| assert_eq!(read(at), M));
+    assert!(!segment.attributes(0..1).unwrap()[0].resident);
+    segment.flush().unwrap();
+    segment.advise(0..page(4), Advice::Needed).unwrap();
+    let found = read(0);
+    for _ in 0..3 {
+        (1..PAGES).for_each(|at| assert_eq!(read(at), M));
+    }
+    assert_eq!(read(0), found);
+}

@@ -103,7 +103,14 @@ impl<S: Store> Store for Compressed<S> {
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
-        self.below.advise(offset, len, advice)
+        self.below.advise(offset, len, advice)?;
+        let pages = pages_of(&(offset..offset + len));
+        if advice != Advice::Needed || pages.is_empty() {
+            return Ok(());
+        }
+        // What was written may have been dropped there.
+        self.pool.make_dirty(pages);
+        Ok(())
     }
 
     fn dropped(&self, offset: u64, len: u64) {
