@@ -385,8 +385,9 @@ impl Drop for Inner {
             return;
         }
         let engine = &self.shared().engine;
-        if self.write_back_mode() != WriteBack::OnCommit {
-            let _ = engine.flush(self.no, 0..u64::MAX);
+        let mut is_lost = self.write_back_mode() == WriteBack::OnCommit;
+        if !is_lost {
+            is_lost = engine.flush(self.no, 0..u64::MAX).is_err();
             // What it keeps for later: there is no later. A file has it.
             if self.backing.store.as_file().is_none() {
                 let _ = self.backing.store.sync();
@@ -394,6 +395,9 @@ impl Drop for Inner {
         }
         // What could not be written has nobody left who could ask for it.
         engine.forget(self.no);
+        if is_lost {
+            self.dropped(self.pages_of(&(0..self.len())));
+        }
         if let (Some(claim), Some(id)) = (self.claim.take(), self.id) {
             crate::registry::release(&claim, id);
         }
@@ -594,12 +598,14 @@ impl Segment {
         let engine = &self.inner.shared().engine;
         engine.drop_unheld(self.inner.no, pages.clone(), Leaving::Unheld);
         // What is pinned stays.
-        let stay = engine.resident_in(self.inner.no, pages.clone());
+        let stay = engine.staying_in(self.inner.no, pages.clone());
         let mut first = pages.start;
         for end in stay.into_iter().chain([pages.end]) {
             self.inner.dropped(first..end);
             first = end + 1;
         }
+        // What was read meanwhile may be what the store has taken back since.
+        engine.drop_unheld(self.inner.no, pages, Leaving::Clean);
         Ok(())
     }
 

@@ -94,7 +94,8 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What pages of this range held in memory, and had not been stored, is not wanted any more:
-    /// [`Segment::discard`], or they moved to another segment. For who remembers that a write failed.
+    /// [`Segment::discard`], or they moved to another segment, or theirs was closed. For who remembers that a
+    /// write failed.
     ///
     /// [`Segment::discard`]: crate::library::Segment::discard
     fn dropped(&self, offset: u64, len: u64) {

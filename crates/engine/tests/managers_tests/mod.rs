@@ -2,6 +2,7 @@
 
 mod discards;
 mod flushes;
+mod rollbacks;
 
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};

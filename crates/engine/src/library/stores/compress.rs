@@ -114,11 +114,14 @@ impl<S: Store> Store for Compressed<S> {
     }
 
     fn dropped(&self, offset: u64, len: u64) {
-        for page in pages_of(&(offset..offset + len)) {
-            // What is in the pool will be stored.
-            if !self.pool.has(page) {
-                self.below.dropped(page * PAGE_BYTES, PAGE_BYTES);
+        let pages = pages_of(&(offset..offset + len));
+        let mut from = pages.start;
+        // What is in the pool will be stored.
+        for end in self.pool.numbers(pages.clone()).into_iter().chain([pages.end]) {
+            if from < end {
+                self.below.dropped(from * PAGE_BYTES, (end - from) * PAGE_BYTES);
             }
+            from = end + 1;
         }
     }
 

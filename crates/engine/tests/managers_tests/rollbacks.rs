@@ -1,0 +1,180 @@
+//! What a flush that failed leaves, and what is taken back of it.
+
+use super::flushes::{copy_of, errno, logged};
+use super::*;
+
+const P: u64 = PAGE as u64;
+
+/// A store of which the calls of `store` after so many fail, as long as that is said.
+#[derive(Debug)]
+struct After {
+    chaos: Arc<Chaos>,
+    left: AtomicU64,
+    /// Those that fail store all the same.
+    stores: bool,
+    no_sync: AtomicBool,
+}
+
+impl After {
+    fn new(len: usize, stores: bool) -> Arc<After> {
+        let (left, no_sync) = (AtomicU64::new(u64::MAX), AtomicBool::new(false));
+        Arc::new(After { chaos: Chaos::new(len), left, stores, no_sync })
+    }
+
+    fn fail_after(&self, calls: u64) {
+        self.left.store(calls, Ordering::SeqCst);
+    }
+
+    fn calm(&self) {
+        self.fail_after(u64::MAX);
+        self.no_sync.store(false, Ordering::SeqCst);
+    }
+
+    fn inner(&self) -> ChaosStore {
+        ChaosStore(self.chaos.clone())
+    }
+}
+
+impl Store for After {
+    fn len(&self) -> io::Result<u64> {
+        self.inner().len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.inner().load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let left = self.left.load(Ordering::SeqCst);
+        if left == 0 {
+            if self.stores {
+                self.inner().store(offset, bytes)?;
+            }
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        if left < u64::MAX {
+            self.fail_after(left - 1);
+        }
+        self.inner().store(offset, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.inner().set_len(len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if self.no_sync.load(Ordering::SeqCst) {
+            return Err(io::Error::from_raw_os_error(EIO));
+        }
+        self.inner().sync()
+    }
+}
+
+fn four(segment: &Segment, page: u64) -> [u8; 4] {
+    let mut bytes = [0; 4];
+    segment.read_exact_at(&mut bytes, page * P).unwrap();
+    bytes
+}
+
+fn four_of(bytes: &[u8], page: usize) -> [u8; 4] {
+    bytes[page * PAGE..][..4].try_into().unwrap()
+}
+
+/// What a flush that failed had appended stayed in the log, and was durable with the next one, though it had
+/// been taken back.
+#[test]
+fn what_is_taken_back_of_a_failed_flush_is_not_durable() {
+    // The log fails at the second write of the flush, at the descriptor, or when it is synced. Of a run of
+    // pages, a part may be taken back.
+    for (fails_after, syncs) in [(1, true), (2, true), (u64::MAX, false)] {
+        for way in 0..4 {
+            let (in_place, closes) = (way & 1 == 1, way & 2 == 2);
+            let below = Chaos::new(64 * PAGE);
+            let log = After::new(0, false);
+            let store = Logged::open(ChaosStore(below.clone()), log.clone(), 1 << 20).unwrap();
+            let store = Arc::new(store);
+            let cache = tiny(0);
+            let mut segment = cache.open_store(store.clone(), "table").unwrap();
+            segment.set_write_back(WriteBack::OnCommit).unwrap();
+            let write = |segment: &Segment, text: &[u8; 4]| {
+                for page in [0, 1, 2, 8] {
+                    segment.write_all_at(text, page * P).unwrap();
+                }
+            };
+            write(&segment, b"old.");
+            segment.flush().unwrap();
+            if in_place {
+                store.checkpoint().unwrap();
+            }
+            write(&segment, b"NEW.");
+            log.fail_after(fails_after);
+            log.no_sync.store(!syncs, Ordering::SeqCst);
+            assert_eq!(errno(segment.flush()), Some(EIO));
+            log.calm();
+            if closes {
+                drop(segment);
+                segment = cache.open_store(store.clone(), "table").unwrap();
+            } else {
+                segment.discard(0..64 * P).unwrap();
+            }
+            let all = || [0, 1, 2, 8].map(|page| four(&segment, page));
+            let what = format!("{fails_after} {syncs} {in_place} {closes}");
+            assert_eq!(all(), [*b"old."; 4], "{what}");
+            segment.write_all_at(b"more", 20 * P).unwrap();
+            segment.flush().unwrap();
+            assert_eq!(all(), [*b"old."; 4], "{what}");
+            let crashed = copy_of(&below);
+            drop(logged(&crashed, &copy_of(&log.chaos)));
+            store.checkpoint().unwrap();
+            for bytes in [bytes_of(&crashed), bytes_of(&below)] {
+                let found = [0, 1, 2, 8].map(|page| four_of(&bytes, page));
+                assert_eq!(found, [*b"old."; 4], "{what}");
+                assert_eq!(four_of(&bytes, 20), *b"more");
+            }
+        }
+    }
+}
+
+/// The same of a part of what was written together.
+#[test]
+fn a_part_of_a_failed_flush_may_be_taken_back() {
+    let below = Chaos::new(64 * PAGE);
+    let log = After::new(0, false);
+    let store = Logged::open(ChaosStore(below.clone()), log.clone(), 1 << 20).unwrap();
+    let cache = tiny(0);
+    let segment = cache.open_store(store, "table").unwrap();
+    segment.set_write_back(WriteBack::OnCommit).unwrap();
+    for page in 0..6 {
+        segment.write_all_at(b"old.", page * P).unwrap();
+    }
+    segment.flush().unwrap();
+    for page in 0..6 {
+        segment.write_all_at(b"NEW.", page * P).unwrap();
+    }
+    log.no_sync.store(true, Ordering::SeqCst);
+    assert_eq!(errno(segment.flush()), Some(EIO));
+    // Once more, in another place of the log.
+    segment.write_all_at(b"LATE", 3 * P).unwrap();
+    assert_eq!(errno(segment.flush()), Some(EIO));
+    log.calm();
+    segment.discard(P..2 * P).unwrap();
+    segment.discard(3 * P..5 * P).unwrap();
+    // What is cut off is not brought back either.
+    segment.set_len(5 * P + 2).unwrap();
+    segment.set_len(64 * P).unwrap();
+    segment.discard(5 * P..6 * P).unwrap();
+    let expected = [*b"NEW.", *b"old.", *b"NEW.", *b"old.", *b"old.", *b"ol\0\0"];
+    let found = || [0, 1, 2, 3, 4, 5].map(|page| four(&segment, page));
+    assert_eq!(found(), expected);
+    // It is read again to be summed up: who cannot, says so, and tries another time.
+    log.chaos.set(&log.chaos.load_fails, 1000);
+    assert_eq!(errno(segment.flush()), Some(EIO));
+    log.chaos.calm();
+    segment.flush().unwrap();
+    segment.advise(0..64 * P, Advice::DontNeed).unwrap();
+    assert_eq!(found(), expected);
+    let crashed = copy_of(&below);
+    drop(logged(&crashed, &copy_of(&log.chaos)));
+    let bytes = bytes_of(&crashed);
+    assert_eq!([0, 1, 2, 3, 4, 5].map(|page| four_of(&bytes, page)), expected);
+}
