@@ -178,3 +178,63 @@ fn a_part_of_a_failed_flush_may_be_taken_back() {
     let bytes = bytes_of(&crashed);
     assert_eq!([0, 1, 2, 3, 4, 5].map(|page| four_of(&bytes, page)), expected);
 }
+
+/// Where both sides failed, one had what was to be written and the other had not; and which one a read
+/// showed, once it was taken back, depended on which side could be read.
+#[test]
+fn sides_that_failed_both_are_alike_once_nobody_has_what_they_lack() {
+    for closed in [false, true] {
+        let (a, b) = (After::new(64 * PAGE, true), After::new(64 * PAGE, false));
+        let mirror = Arc::new(Mirrored::new(a.clone(), b.clone()).unwrap());
+        let cache = tiny(0);
+        let mut segment = cache.open_store(mirror.clone(), "mirror").unwrap();
+        segment.write_all_at(b"old.", 7 * P).unwrap();
+        segment.flush().unwrap();
+        segment.write_all_at(b"NEW.", 7 * P).unwrap();
+        a.fail_after(0);
+        b.fail_after(0);
+        assert_eq!(errno(segment.flush()), Some(EIO));
+        assert!(!mirror.is_stale(Side::First) && !mirror.is_stale(Side::Second));
+        if closed {
+            drop(segment);
+            a.calm();
+            b.calm();
+            segment = cache.open_store(mirror.clone(), "mirror").unwrap();
+        } else {
+            a.calm();
+            b.calm();
+            segment.discard(0..64 * P).unwrap();
+        }
+        let seen = four(&segment, 7);
+        assert!(bytes_of(&a.chaos) == bytes_of(&b.chaos), "{closed}");
+        a.chaos.set(&a.chaos.load_fails, 1000);
+        segment.advise(0..64 * P, Advice::DontNeed).unwrap();
+        assert_eq!(four(&segment, 7), seen);
+    }
+
+    // One that cannot be made like the other is stale.
+    let (a, b) = (After::new(64 * PAGE, true), After::new(64 * PAGE, false));
+    let mirror = Arc::new(Mirrored::new(a.clone(), b.clone()).unwrap());
+    let segment = tiny(0).open_store(mirror.clone(), "mirror").unwrap();
+    segment.write_all_at(b"NEW.", 7 * P).unwrap();
+    a.fail_after(0);
+    b.fail_after(0);
+    assert_eq!(errno(segment.flush()), Some(EIO));
+    segment.discard(0..64 * P).unwrap();
+    assert!(!mirror.is_stale(Side::First) && !mirror.is_stale(Side::Second), "not read yet");
+    assert_eq!(four(&segment, 7), *b"NEW.");
+    assert!(!mirror.is_stale(Side::First) && mirror.is_stale(Side::Second));
+    a.calm();
+    b.calm();
+    mirror.resync(Side::Second).unwrap();
+    assert!(bytes_of(&a.chaos) == bytes_of(&b.chaos));
+    // What is written after all leaves nothing to be made alike.
+    segment.write_all_at(b"then", 7 * P).unwrap();
+    a.fail_after(0);
+    b.fail_after(0);
+    assert_eq!(errno(segment.flush()), Some(EIO));
+    a.calm();
+    b.calm();
+    segment.flush().unwrap();
+    assert!(bytes_of(&a.chaos) == bytes_of(&b.chaos) && four(&segment, 7) == *b"then");
+}
