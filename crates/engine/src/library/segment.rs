@@ -552,7 +552,8 @@ impl Segment {
     /// Says how a byte range will be used.
     ///
     /// # Errors
-    /// `EOWNERDEAD`: in a forked child; the store's: `EOPNOTSUPP` if it can make nothing anew.
+    /// `EOWNERDEAD`: in a forked child; the store's: `EOPNOTSUPP` if it can make nothing anew, `ENOSPC` if
+    /// there is no room for what is in memory of pages that are needed again.
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
         match advice {
             Advice::Discardable | Advice::Needed => {

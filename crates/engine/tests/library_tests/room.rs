@@ -1,6 +1,7 @@
 //! What is accepted has room on storage, also where a page is dirty already.
 
 use super::*;
+use pagekeeper::library::Discardable;
 use std::collections::BTreeSet;
 
 /// A store on a disk of so many blocks: one is taken when it is reserved or stored to, and given back
@@ -188,4 +189,41 @@ fn what_is_appended_to_a_page_that_waits_is_no_further_page() {
     segment.write_all_at(&[2; 50], len - 100).unwrap();
     segment.flush().unwrap();
     assert_eq!(disk.bytes.lock().unwrap().len() as u64, len - 50);
+}
+
+/// Pages that were written while they were discardable had no room, and got none when they were needed.
+#[test]
+fn pages_that_are_needed_again_have_room() {
+    const P: u64 = PAGE as u64;
+    let make = |_: u64, pages: &mut [u8]| {
+        pages.fill(b'M');
+        Ok(())
+    };
+    for page in [PAGE, LARGE] {
+        let disk = Disk::new(4 * LARGE);
+        let store = Discardable::new(OnDisk(disk.clone()), make);
+        let segment = tiny_of(page, 0, "lru").open_store(store, "index").unwrap();
+        let whole = LARGE as u64;
+        segment.write_all_at(&[b'n'; LARGE], whole).unwrap();
+        segment.advise(0..whole, Advice::Discardable).unwrap();
+        segment.write_all_at(&[b'x'; LARGE], 0).unwrap();
+        disk.fill_up(0);
+        // What was needed before remains so.
+        let needed = segment.advise(0..2 * whole, Advice::Needed);
+        assert_eq!(errno(needed), Some(ENOSPC), "pages of {page}");
+        segment.flush().unwrap();
+        segment.advise(0..u64::MAX, Advice::DontNeed).unwrap();
+        let mut got = [0; 8];
+        for (at, is) in [(0, b'M'), (whole - 8, b'M'), (whole, b'n'), (2 * whole - 8, b'n')] {
+            segment.read_exact_at(&mut got, at).unwrap();
+            assert_eq!(got, [is; 8], "pages of {page}, at {at}");
+        }
+        disk.fill_up(100);
+        segment.write_all_at(&[b'y'; LARGE], 0).unwrap();
+        segment.advise(0..whole, Advice::Needed).unwrap();
+        disk.fill_up(0);
+        segment.flush().unwrap();
+        assert!(disk.bytes.lock().unwrap()[..LARGE] == [b'y'; LARGE]);
+        assert!(disk.taken.lock().unwrap().len() as u64 >= 2 * whole / P);
+    }
 }

@@ -108,6 +108,9 @@ impl<S: Store> Store for Compressed<S> {
         if advice != Advice::Needed || pages.is_empty() {
             return Ok(());
         }
+        for number in self.pool.numbers(pages.clone()) {
+            self.below.reserve(number * PAGE_BYTES, PAGE_BYTES)?;
+        }
         // What was written may have been dropped there.
         self.pool.make_dirty(pages);
         Ok(())

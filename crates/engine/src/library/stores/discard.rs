@@ -19,7 +19,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 ///
 /// Pages are made discardable by [`Segment::advise`] with [`Advice::Discardable`], and the store
 /// below is kept for again with [`Advice::Needed`]: then what is in memory is written as ever, and
-/// what was dropped before is still made anew until it is next written.
+/// what was dropped before is still made anew until it is next written. (Where there is no room for what
+/// is in memory, that is `ENOSPC`, and all stay as they were.)
 ///
 /// The page that the store ends in is discardable as far as the store reaches. Once it is longer, the page
 /// is needed: its first part is made anew until it is next written, and what was added is kept.
@@ -67,6 +68,8 @@ struct Pages {
     made: RangeSet<u64>,
     /// Of these of them only so many bytes: the store once ended there, and has the others.
     made_bytes: BTreeMap<u64, usize>,
+    /// Those that are discardable and dirty, or about to be, without room below.
+    roomless: RangeSet<u64>,
     /// The length of the store below when it was last looked at.
     len: Option<u64>,
     /// How often it was changed so far.
@@ -107,6 +110,7 @@ impl Pages {
         let behind = end.div_ceil(PAGE_BYTES)..u64::MAX;
         self.discardable.remove(behind.clone());
         self.made.remove(behind.clone());
+        self.roomless.remove(behind.clone());
         self.made_bytes.split_off(&behind.start);
         let (last, within) = (end / PAGE_BYTES, (end % PAGE_BYTES) as usize);
         if len > before && within > 0 && self.made.contains(&last) {
@@ -114,6 +118,13 @@ impl Pages {
             let bytes = self.made_bytes.entry(last).or_insert(within);
             *bytes = within.min(*bytes);
         }
+    }
+
+    /// What of a range has to have room before it is needed, but for what was given some.
+    fn lacking(&self, range: &Range<u64>, given: &RangeSet<u64>) -> Vec<Range<u64>> {
+        let parts = self.split(range.clone(), |p| &p.roomless).into_iter();
+        let lacking = parts.filter(|(_, lacks)| *lacks);
+        lacking.flat_map(|(part, _)| given.gaps(&part).collect::<Vec<_>>()).collect()
     }
 
     /// Pages are made as a whole, or not any more.
@@ -182,6 +193,31 @@ where
         Ok(())
     }
 
+    fn reserve_below(&self, part: &Range<u64>) -> io::Result<()> {
+        self.below.reserve(part.start * PAGE_BYTES, (part.end - part.start) * PAGE_BYTES)
+    }
+
+    /// Pages are not discardable any more: all or, for want of room, none.
+    fn need(&self, range: Range<u64>) -> io::Result<()> {
+        let mut given = RangeSet::new();
+        loop {
+            let lacking = {
+                let mut pages = self.pages();
+                let lacking = pages.lacking(&range, &given);
+                if lacking.is_empty() {
+                    pages.roomless.remove(range.clone());
+                    pages.discardable.remove(range);
+                    return Ok(());
+                }
+                lacking
+            };
+            for part in lacking {
+                self.reserve_below(&part)?;
+                given.insert(part);
+            }
+        }
+    }
+
     /// Bytes that leave memory or are to be written: those of discardable pages are dropped.
     fn write(
         &self,
@@ -193,6 +229,7 @@ where
         let parts = self.pages().split(pages_of(&(offset..end)), |p| &p.discardable);
         for (part, dropped) in parts {
             if dropped {
+                self.pages().roomless.remove(part.clone());
                 self.dropped.fetch_add(part.end - part.start, Ordering::Relaxed);
                 self.below.dropped(part.start * PAGE_BYTES, (part.end - part.start) * PAGE_BYTES);
                 continue;
@@ -290,27 +327,30 @@ where
                 pages.made.insert(range);
                 Ok(())
             }
-            Advice::Needed => {
-                self.pages().discardable.remove(range);
-                Ok(())
-            }
+            Advice::Needed => self.need(range),
             Advice::WillNeed | Advice::DontNeed => Ok(()),
         }
     }
 
     fn dropped(&self, offset: u64, len: u64) {
+        let range = pages_of(&(offset..offset + len));
+        if !range.is_empty() {
+            self.pages().roomless.remove(range);
+        }
         self.below.dropped(offset, len);
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        let parts = self.pages().split(pages_of(&(offset..offset + len)), |p| &p.discardable);
-        for (part, dropped) in parts {
-            if !dropped {
-                let bytes = (part.end - part.start) * PAGE_BYTES;
-                self.below.reserve(part.start * PAGE_BYTES, bytes)?;
-            }
-        }
-        Ok(())
+        let parts = {
+            let mut pages = self.pages();
+            let parts = pages.split(pages_of(&(offset..offset + len)), |p| &p.discardable);
+            let dropped = parts.iter().filter(|(_, dropped)| *dropped);
+            // They are given room when they are needed.
+            dropped.for_each(|(part, _)| pages.roomless.insert(part.clone()));
+            parts
+        };
+        let mut kept = parts.into_iter().filter(|(_, dropped)| !dropped);
+        kept.try_for_each(|(part, _)| self.reserve_below(&part))
     }
 
     fn sparse(&self) -> bool {
@@ -319,12 +359,18 @@ where
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let before = self.len()?;
+        let last = before / PAGE_BYTES;
+        if len > before && self.pages().roomless.contains(&last) {
+            // It will be written.
+            self.reserve_below(&(last..last + 1))?;
+        }
         {
             let mut pages = self.pages();
             pages.lengths += 1;
             if len > before {
                 // First: nothing is made where there is something.
                 pages.follow(len);
+                pages.roomless.remove(last..last + 1);
             }
         }
         let result = self.below.set_len(len);
