@@ -179,6 +179,31 @@ fn a_part_of_a_failed_flush_may_be_taken_back() {
     assert_eq!([0, 1, 2, 3, 4, 5].map(|page| four_of(&bytes, page)), expected);
 }
 
+/// Each append left the length that it led to in the log, also where nothing was written between them.
+#[test]
+fn lengths_that_follow_each_other_are_one_in_the_log() {
+    let (below, log) = (Chaos::new(100), Chaos::new(0));
+    let store = logged(&below, &log);
+    store.store(0, &[7; 100]).unwrap();
+    for len in 101..9000 {
+        store.set_len(len).unwrap();
+    }
+    store.sync().unwrap();
+    assert!(store.log_bytes() <= 5 * P, "{} bytes of log", store.log_bytes());
+    store.store(P, &[8; PAGE]).unwrap();
+    // What was cut off does not come back.
+    store.set_len(5000).unwrap();
+    store.set_len(6000).unwrap();
+    store.set_len(9000).unwrap();
+    store.sync().unwrap();
+    drop(store);
+    drop(logged(&below, &log));
+    let bytes = bytes_of(&below);
+    assert!(bytes[..100] == [7; 100] && bytes[100..PAGE].iter().all(|byte| *byte == 0));
+    assert!(bytes[PAGE..5000].iter().all(|byte| *byte == 8));
+    assert!(bytes.len() == 9000 && bytes[5000..].iter().all(|byte| *byte == 0));
+}
+
 /// Where both sides failed, one had what was to be written and the other had not; and which one a read
 /// showed, once it was taken back, depended on which side could be read.
 #[test]

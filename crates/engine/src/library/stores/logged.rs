@@ -49,8 +49,8 @@ const CHECKSUM_WORD: usize = 6;
 enum Record {
     /// Bytes from a page on. What is left of a write of which a part was taken back has no checksum yet.
     Bytes { offset: u64, len: u64, checksum: Option<u32> },
-    /// The length became this.
-    Length(u64),
+    /// The length became this, which cut something off or not.
+    Length { len: u64, cuts: bool },
     /// So many bytes of the log that do not count.
     Nothing(u64),
 }
@@ -60,7 +60,7 @@ impl Record {
     fn log_bytes(&self) -> u64 {
         match self {
             Record::Bytes { len, .. } => len.next_multiple_of(PAGE_BYTES),
-            Record::Length(_) => 0,
+            Record::Length { .. } => 0,
             Record::Nothing(len) => *len,
         }
     }
@@ -71,7 +71,7 @@ impl Record {
                 let checksum = checksum.expect("it was summed up");
                 [u64::from(checksum) << 8, offset, len]
             }
-            Record::Length(len) => [1, 0, len],
+            Record::Length { len, .. } => [1, 0, len],
             Record::Nothing(len) => [2, 0, len],
         }
     }
@@ -81,7 +81,7 @@ impl Record {
             (0, offset, len) => {
                 Some(Record::Bytes { offset, len, checksum: Some((words[0] >> 8) as u32) })
             }
-            (1, _, len) => Some(Record::Length(len)),
+            (1, _, len) => Some(Record::Length { len, cuts: true }),
             (2, _, len) => Some(Record::Nothing(len)),
             _ => None,
         }
@@ -505,7 +505,7 @@ fn recover(below: &impl Store, log: &impl Store, epoch: u64, log_len: u64) -> io
         let mut position = begin;
         for record in records {
             match record {
-                Record::Length(len) => below.set_len(len)?,
+                Record::Length { len, .. } => below.set_len(len)?,
                 Record::Nothing(_) => {}
                 Record::Bytes { offset, len, .. } => {
                     let mut bytes = vec![0; record.log_bytes() as usize];
@@ -683,7 +683,12 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
         let mut state = self.write_state();
         // Whether its length can change at all is to be known now, not at some checkpoint.
         self.below.set_len(self.below.len()?)?;
-        state.records.push(Record::Length(len));
+        let cuts = len < state.len;
+        match state.records.last_mut() {
+            // Appends follow each other. What a cut took away must not come back.
+            Some(Record::Length { len: last, cuts: false }) if !cuts => *last = len,
+            _ => state.records.push(Record::Length { len, cuts }),
+        }
         let end = len.div_ceil(PAGE_BYTES);
         state.pages.split_off(&end);
         state.earlier.split_off(&end);
