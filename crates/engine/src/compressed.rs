@@ -322,6 +322,22 @@ impl Pool {
         self.lock().by_number.contains_key(&number)
     }
 
+    /// The pages of a range that are here, in order.
+    pub fn numbers(&self, range: Range<u64>) -> Vec<u64> {
+        self.lock().by_number.range(range).map(|(number, _)| *number).collect()
+    }
+
+    /// What is here of some pages is to be written, whether it was before or not: what it was written to
+    /// has not kept it. Waits for a write of any of them.
+    pub fn make_dirty(&self, range: Range<u64>) {
+        let mut pages = self.lock_at_rest(&range);
+        let Pages { by_number, counts, .. } = &mut *pages;
+        for (_, entry) in by_number.range_mut(range) {
+            counts.dirty_pages += u64::from(!entry.dirty);
+            entry.dirty = true;
+        }
+    }
+
     /// Forgets a page, dirty or not. When this returns, nobody writes it.
     pub fn remove(&self, number: u64) {
         self.remove_range(number..number + 1);

@@ -354,6 +354,35 @@ impl Core {
         most.saturating_sub(all(self) as u64)
     }
 
+    /// A file becomes longer than this. Of a large page that it ended in, what it gains may have no room
+    /// on storage, though the page is dirty, or about to become so: its next use to write begins with
+    /// that.
+    pub(crate) fn grows_within_page(&mut self, file: FileNo, size_bytes: u64) {
+        if self.machine_pages == 1 || size_bytes.is_multiple_of(self.page_bytes()) {
+            return;
+        }
+        let index = size_bytes / self.page_bytes();
+        let Some(f) = self.file_mut(file) else { return };
+        f.grown += 1;
+        f.lacks_room.insert(index);
+        let mut lacking = std::mem::take(&mut f.lacks_room);
+        let place = |index| Place { segment: Segment(file), index };
+        lacking.retain(|index| self.state(place(*index)).1 != State::Absent);
+        if lacking.contains(&index)
+            && let (Some(page), _) = self.state(place(index))
+        {
+            self.word(page).notice();
+        }
+        if let Some(f) = self.file_mut(file) {
+            f.lacks_room = lacking;
+        }
+    }
+
+    /// Whether storage may lack room for a part of a page that is dirty.
+    pub(crate) fn lacks_room(&self, place: Place) -> bool {
+        self.file(place.segment.0).is_some_and(|f| f.lacks_room.contains(&place.index))
+    }
+
     /// Notes that a page is dirty, for flushes to find it.
     pub(crate) fn note_dirty(&mut self, place: Place) {
         let no = place.segment.0;

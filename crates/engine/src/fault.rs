@@ -18,6 +18,15 @@ const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
 
+/// A page that storage may lack room for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Unreserved {
+    place: Place,
+    dirty: bool,
+    /// How often the file had become longer within a page.
+    grown: u64,
+}
+
 impl<P: Port> Engine<P> {
     /// Serves a fault, and every fault that waited for what it brought to rest.
     pub fn serve(&self, fault: Fault) {
@@ -40,19 +49,25 @@ impl<P: Port> Engine<P> {
 
     fn serve_one(&self, fault: Fault, again: &mut Again) {
         let mut reserved = None;
-        while let Some(place) = self.attempt(fault, reserved, again) {
+        while let Some(unreserved) = self.attempt(fault, reserved, again) {
             // Storage may lack blocks for the page: a full disk is an error at the write, not
             // at some later write-back.
-            if let Err(error) = self.reserve(place, 1) {
+            let Unreserved { place, dirty, grown } = unreserved;
+            if let Err(error) = self.reserve_page(place, dirty, grown) {
                 self.fail(fault, error, again);
                 return;
             }
-            reserved = Some(place);
+            reserved = Some(unreserved);
         }
     }
 
     /// Serves a fault, or says for which page storage has to be reserved first.
-    fn attempt(&self, fault: Fault, reserved: Option<Place>, again: &mut Again) -> Option<Place> {
+    fn attempt(
+        &self,
+        fault: Fault,
+        reserved: Option<Unreserved>,
+        again: &mut Again,
+    ) -> Option<Unreserved> {
         let touched = fault.addr & !(PAGE_BYTES - 1);
         // Whoever asks first finds out, which is no work for under the lock.
         let maps_protected = self.port.maps_protected();
@@ -81,6 +96,8 @@ impl<P: Port> Engine<P> {
             self.fail(fault, PortError::Io(ENOMEM), again);
             return None;
         }
+        let grown = file.grown;
+        let lacks_room = file.lacks_room.contains(&place.index);
         let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;
@@ -109,8 +126,10 @@ impl<P: Port> Engine<P> {
             self.run(job, Some((fault.space, region)), again);
             return None;
         }
-        if shared_write && !dirty && ask && reserved != Some(place) {
-            return Some(place);
+        let unreserved = Unreserved { place, dirty, grown };
+        let has_room = if dirty { !lacks_room } else { reserved == Some(unreserved) };
+        if shared_write && ask && !has_room {
+            return Some(unreserved);
         }
         if wants_write
             && !region.shared
@@ -235,7 +254,7 @@ impl<P: Port> Engine<P> {
         job.append(self.make_dirty(&mut core, next));
         // Private mappings stay write-protected until their copy is counted.
         let protect = match region.shared {
-            true => !(word.dirty() && (writes || !self.exact)),
+            true => !(word.dirty() && (writes || !self.exact && !core.lacks_room(place))),
             false => !core.is_own_copy(fault.space, addr),
         };
         drop(core);

@@ -245,13 +245,69 @@ impl<P: Port> Engine<P> {
             return Err(PortError::Io(pagekeeper_sys::Errno::NOMEM.raw_os_error()));
         }
         if holes {
-            // Giving storage to a hole changes the file's times.
-            self.begin_own_write(place.segment.0);
-            let reserved = self.port.reserve(place.segment.0, place.index, pages);
-            self.end_own_write(place.segment.0);
-            reserved?;
+            self.give_room(place, pages)?;
         }
         Ok(pages)
+    }
+
+    /// The same of one page, which may be dirty already; as often as that is said, the file had become
+    /// longer within a page before this was asked for.
+    ///
+    /// # Errors
+    /// As [`reserve`](Self::reserve).
+    pub(crate) fn reserve_page(
+        &self,
+        place: Place,
+        dirty: bool,
+        grown: u64,
+    ) -> Result<(), PortError> {
+        if dirty {
+            // It waits for its write-back already.
+            self.give_room(place, 1)?;
+        } else {
+            self.reserve(place, 1)?;
+        }
+        self.has_room(place, grown);
+        Ok(())
+    }
+
+    /// A page has room as a whole, if the file became longer within a page so often, and not since.
+    pub(crate) fn has_room(&self, place: Place, grown: u64) {
+        let mut core = self.lock();
+        if let Some(f) = core.file_mut(place.segment.0).filter(|f| f.grown == grown) {
+            f.lacks_room.remove(&place.index);
+        }
+    }
+
+    /// Makes sure that dirty pages can be written as far as the file reaches by now. Where there is no
+    /// room, whoever writes to them next finds out.
+    pub(crate) fn reserve_grown(&self, file: FileNo) {
+        let (pages, grown) = {
+            let core = self.lock();
+            let Some(f) = core.file(file) else { return };
+            (f.lacks_room.clone(), f.grown)
+        };
+        for index in pages {
+            let place = Place { segment: Segment(file), index };
+            if self.dirty_at(place).is_some() {
+                let _ = self.reserve_page(place, true, grown);
+            }
+        }
+    }
+
+    /// How often a file had become longer within a page, if this one of it is dirty.
+    pub(crate) fn dirty_at(&self, place: Place) -> Option<u64> {
+        let core = self.lock();
+        let is_dirty = core.brain.page(place).is_some_and(|page| core.word(page).dirty());
+        core.file(place.segment.0).filter(|_| is_dirty).map(|f| f.grown)
+    }
+
+    fn give_room(&self, place: Place, pages: u64) -> Result<(), PortError> {
+        // Giving storage to a hole changes the file's times.
+        self.begin_own_write(place.segment.0);
+        let reserved = self.port.reserve(place.segment.0, place.index, pages);
+        self.end_own_write(place.segment.0);
+        reserved
     }
 
     /// Files that a space maps of which pages are dirty, but heap memory.

@@ -285,7 +285,7 @@ impl<P: Port> Engine<P> {
                 continue;
             }
             let protect = if region.shared {
-                !word.dirty() || self.exact && !wanted
+                !word.dirty() || self.exact && !wanted || core.lacks_room(place)
             } else {
                 !core.is_own_copy(space, addr)
             };

@@ -237,9 +237,13 @@ impl<P: Port> Engine<P> {
     }
 
     fn follow(&self, core: &mut Core, file: FileNo, now: Version, pages: u64, is_sure: bool) {
+        let Some(before) = core.file(file).map(|f| f.version.size_bytes) else { return };
+        if now.size_bytes > before {
+            core.grows_within_page(file, before);
+        }
         let Some(f) = core.file_mut(file) else { return };
         // New length may be a hole.
-        f.holes |= now.size_bytes > f.version.size_bytes;
+        f.holes |= now.size_bytes > before;
         f.version = now;
         f.pages = pages;
         if !is_sure {

@@ -227,7 +227,7 @@ impl WordRef<'_> {
 
     /// Filling → Absent.
     pub fn fill_failed(self) {
-        self.step(&[State::Filling], 0, DIRTY | DOOMED, 0, "fill_failed");
+        self.step(&[State::Filling], 0, DIRTY | DOOMED | NOTICE, 0, "fill_failed");
     }
 
     /// Marks a resident page dirty, before write access is given. Also while it is pinned.
@@ -263,7 +263,7 @@ impl WordRef<'_> {
             } else if holds(w) > 0 {
                 (Chosen::Held, w | KEPT)
             } else if w & STATE == RESIDENT && pins(w) == 0 {
-                (Chosen::Leaving, w & !(STATE | DOOMED | KEPT | NOTICE) | 4)
+                (Chosen::Leaving, w & !(STATE | DOOMED | KEPT) | 4)
             } else {
                 (Chosen::Doomed, w | DOOMED)
             };
@@ -284,7 +284,7 @@ impl WordRef<'_> {
     pub fn claim_leave(self) -> bool {
         let to = |w: u32| {
             let idle = w & STATE == RESIDENT && w / PIN == 0;
-            idle.then_some(w & !(STATE | DOOMED | KEPT | NOTICE) | 4)
+            idle.then_some(w & !(STATE | DOOMED | KEPT) | 4)
         };
         self.change(to).is_some()
     }
@@ -310,12 +310,12 @@ impl WordRef<'_> {
     /// Leaving → Absent. A dirty page cannot: its write-back comes first.
     pub fn left(self) {
         assert!(!self.dirty(), "page word: a dirty page left memory");
-        self.step(&[State::Leaving], 0, 0, 0, "left");
+        self.step(&[State::Leaving], 0, NOTICE, 0, "left");
     }
 
     /// Leaving → Absent for content that nobody wants any more (truncated, deleted).
     pub fn dropped(self) {
-        self.step(&[State::Leaving], 0, DIRTY, 0, "dropped");
+        self.step(&[State::Leaving], 0, DIRTY | NOTICE, 0, "dropped");
     }
 
     /// Leaving → Resident: it could not be written back.
@@ -352,7 +352,8 @@ impl WordRef<'_> {
         self.end(Use::Read) != Ended::Among
     }
 
-    /// The next use is to be told to the brain at once.
+    /// The next use begins under the engine's lock: the brain is to be told of it at once, or it needs more
+    /// than being begun.
     pub fn notice(self) {
         self.0.fetch_or(NOTICE, Ordering::AcqRel);
     }

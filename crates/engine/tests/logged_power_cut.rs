@@ -171,6 +171,8 @@ fn run(seed: u64, checkpoint_bytes: u64, failing: bool) -> Vec<Event> {
     let (below, log) = (Device(world.clone(), 0), Device(world.clone(), 1));
     let mut logged = Logged::open(below.clone(), log.clone(), checkpoint_bytes).unwrap();
     let mut model = content(&logged);
+    // What the last flush left, but for what was cut off since.
+    let mut committed = model.clone();
     // Pages whose store failed are dirty in the cache, which tries again before it syncs.
     let mut dirty: Vec<(u64, Vec<u8>)> = Vec::new();
     for _ in 0..120 {
@@ -181,6 +183,7 @@ fn run(seed: u64, checkpoint_bytes: u64, failing: bool) -> Vec<Event> {
                 let len = rng.below(PAGES * PAGE as u64);
                 logged.set_len(len).unwrap();
                 model.resize(len as usize, 0);
+                committed.resize(len as usize, 0);
                 dirty.retain(|(offset, _)| *offset < len);
                 dirty.iter_mut().for_each(|(offset, bytes)| {
                     bytes.truncate((len - *offset).min(bytes.len() as u64) as usize);
@@ -192,6 +195,12 @@ fn run(seed: u64, checkpoint_bytes: u64, failing: bool) -> Vec<Event> {
                 if logged.sync().is_ok() {
                     assert!(dirty.is_empty(), "a batch that lacks pages is no success");
                     world.lock().unwrap().events.push(Event::Told);
+                    committed.clone_from(&model);
+                } else if rng.below(2) == 0 {
+                    // Taken back.
+                    logged.dropped(0, PAGES * PAGE as u64);
+                    dirty.clear();
+                    model.clone_from(&committed);
                 }
             }
             3 if rng.below(8) == 0 && dirty.is_empty() => {
@@ -202,6 +211,7 @@ fn run(seed: u64, checkpoint_bytes: u64, failing: bool) -> Vec<Event> {
                     logged.sync().unwrap();
                 }
                 world.lock().unwrap().events.push(Event::Told);
+                committed.clone_from(&model);
                 drop(logged);
                 logged = Logged::open(below.clone(), log.clone(), checkpoint_bytes).unwrap();
                 assert!(content(&logged) == model);
@@ -277,6 +287,7 @@ fn a_flush_survives_a_power_cut_as_a_whole_or_not_at_all() {
         (3, 1 << 30, false),
         (4, 0, true),
         (5, 60 << 10, true),
+        (6, 1 << 30, true),
     ] {
         let events = run(seed, checkpoint_bytes, failing);
         let (f, a) = cut_everywhere(&events, seed);

@@ -91,6 +91,12 @@ pub(crate) struct File {
     pub(crate) dirty: BTreeSet<u64>,
     /// Storage may lack blocks for some pages: reserve before giving write access.
     pub(crate) holes: bool,
+    /// Pages that may be dirty, and that the file became longer within: storage may lack blocks for what
+    /// they gained.
+    pub(crate) lacks_room: BTreeSet<u64>,
+    /// How often it became longer within a page: what was reserved before may not reach to the page's
+    /// end.
+    pub(crate) grown: u64,
     pub(crate) counts: FileCounts,
     /// What write-backs failed with.
     pub(crate) errors: WriteErrors,
@@ -125,6 +131,8 @@ impl File {
             doubted_ns: None,
             dirty: BTreeSet::new(),
             holes,
+            lacks_room: BTreeSet::new(),
+            grown: 0,
             counts: FileCounts::default(),
             errors: WriteErrors::default(),
             on_request: false,

@@ -105,7 +105,7 @@ impl<P: Port> Engine<P> {
         after: &mut After,
     ) -> Result<Option<Page>, PortError> {
         let After { job, again } = after;
-        let mut reserved = false;
+        let mut reserved = None;
         loop {
             let ready = |core: &mut Core| Self::ready(core, place, how, patience);
             let (mut core, found) = self.wait_until(again, ready);
@@ -120,14 +120,18 @@ impl<P: Port> Engine<P> {
             }
             let was_told = core.touched(&self.touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
-            let ask = core.file(place.segment.0).is_some_and(|f| f.holes || f.on_request);
-            if how.writes() && ask && !dirty && !reserved {
+            let lacks_room = core.lacks_room(place);
+            let file = core.file(place.segment.0);
+            let ask = file.is_some_and(|f| f.holes || f.on_request);
+            let grown = file.map_or(0, |f| f.grown);
+            let has_room = if dirty { !lacks_room } else { reserved == Some(grown) };
+            if how.writes() && ask && !has_room {
                 drop(core);
                 self.run(std::mem::take(job), None, again);
                 self.serve_all(again);
                 // A full disk is an error at the write, not at some later write-back.
-                self.reserve(place, 1)?;
-                reserved = true;
+                self.reserve_page(place, dirty, grown)?;
+                reserved = Some(grown);
                 continue;
             }
             // Telling of touches may have led to this very page's being fetched ahead.
@@ -150,6 +154,10 @@ impl<P: Port> Engine<P> {
                 drop(core);
                 self.run(std::mem::take(job), None, again);
                 continue;
+            }
+            if lacks_room && dirty && !how.writes() {
+                // The next one may write.
+                core.word(page).notice();
             }
             if how.writes() && !dirty {
                 core.note_dirty(place);

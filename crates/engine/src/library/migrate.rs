@@ -98,8 +98,9 @@ impl Segment {
                 }
             }
         };
-        self.inner.shared().engine.taken_out(place, word);
+        // Before anybody reads what the store shows then.
         self.inner.dropped(index..index + 1);
+        self.inner.shared().engine.taken_out(place, word);
         Ok(())
     }
 }

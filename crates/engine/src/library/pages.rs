@@ -36,6 +36,16 @@ impl<P: Port> Engine<P> {
         core.pages_in(file, pages).into_iter().map(|(_, place)| place.index).collect()
     }
 
+    /// The pages of a range that a program holds, or that hold what storage lacks, in order.
+    pub(crate) fn staying_in(&self, file: FileNo, pages: Range<u64>) -> Vec<u64> {
+        let core = self.lock();
+        let stays = |(page, _): &(Page, Place)| {
+            let word = core.word(*page);
+            word.dirty() || word.holds() > 0
+        };
+        core.pages_in(file, pages).into_iter().filter(stays).map(|(_, p)| p.index).collect()
+    }
+
     /// The last page of a range that a program holds.
     pub(crate) fn last_held(&self, file: FileNo, pages: Range<u64>) -> Option<u64> {
         let core = self.lock();

@@ -385,8 +385,9 @@ impl Drop for Inner {
             return;
         }
         let engine = &self.shared().engine;
-        if self.write_back_mode() != WriteBack::OnCommit {
-            let _ = engine.flush(self.no, 0..u64::MAX);
+        let mut is_lost = self.write_back_mode() == WriteBack::OnCommit;
+        if !is_lost {
+            is_lost = engine.flush(self.no, 0..u64::MAX).is_err();
             // What it keeps for later: there is no later. A file has it.
             if self.backing.store.as_file().is_none() {
                 let _ = self.backing.store.sync();
@@ -394,6 +395,9 @@ impl Drop for Inner {
         }
         // What could not be written has nobody left who could ask for it.
         engine.forget(self.no);
+        if is_lost {
+            self.dropped(self.pages_of(&(0..self.len())));
+        }
         if let (Some(claim), Some(id)) = (self.claim.take(), self.id) {
             crate::registry::release(&claim, id);
         }
@@ -548,19 +552,28 @@ impl Segment {
     /// Says how a byte range will be used.
     ///
     /// # Errors
-    /// `EOWNERDEAD`: in a forked child; the store's: `EOPNOTSUPP` if it can make nothing anew.
+    /// `EOWNERDEAD`: in a forked child; the store's: `EOPNOTSUPP` if it can make nothing anew, `ENOSPC` if
+    /// there is no room for what is in memory of pages that are needed again.
     pub fn advise(&self, range: Range<u64>, advice: Advice) -> io::Result<()> {
         match advice {
             Advice::Discardable | Advice::Needed => {
                 self.check_writable()?;
+                // What is being appended was not there, and is not meant.
+                let resizing = (advice == Advice::Discardable).then(|| self.inner.resizing());
                 let pages = self.whole_pages(&range);
                 if pages.is_empty() {
                     return Ok(());
                 }
                 let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
-                self.inner.backing.store.advise(offset, end - offset, advice)?;
+                let store = &self.inner.backing.store;
+                store.advise(offset, end - offset, advice)?;
+                drop(resizing);
                 if advice == Advice::Needed {
                     self.inner.make_dirty(pages).map_err(io_error)?;
+                    if store.takes_victims() {
+                        // What left memory clean meanwhile may be there since it was told.
+                        store.advise(offset, end - offset, advice)?;
+                    }
                 }
                 Ok(())
             }
@@ -586,12 +599,14 @@ impl Segment {
         let engine = &self.inner.shared().engine;
         engine.drop_unheld(self.inner.no, pages.clone(), Leaving::Unheld);
         // What is pinned stays.
-        let stay = engine.resident_in(self.inner.no, pages.clone());
+        let stay = engine.staying_in(self.inner.no, pages.clone());
         let mut first = pages.start;
         for end in stay.into_iter().chain([pages.end]) {
             self.inner.dropped(first..end);
             first = end + 1;
         }
+        // What was read meanwhile may be what the store has taken back since.
+        engine.drop_unheld(self.inner.no, pages, Leaving::Clean);
         Ok(())
     }
 

@@ -96,15 +96,17 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// What pages of this range held in memory, and had not been stored, is not wanted any more:
-    /// [`Segment::discard`], or they moved to another segment. For who remembers that a write failed.
+    /// [`Segment::discard`], or they moved to another segment, or theirs was closed. For who remembers that a
+    /// write failed.
     ///
     /// [`Segment::discard`]: crate::library::Segment::discard
     fn dropped(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
 
-    /// Makes sure that [`store`](Self::store) of this range cannot fail for lack of space. Called
-    /// before a page becomes dirty for the first time, if the store is [`sparse`](Self::sparse).
+    /// Makes sure that [`store`](Self::store) of this range, as far as the store reaches, cannot fail for
+    /// lack of space. Called before a page becomes dirty for the first time, and of one that is when the
+    /// store becomes longer within it, if the store is [`sparse`](Self::sparse) or has become longer.
     ///
     /// # Errors
     /// `ENOSPC` and the store's own: the write fails with it.

@@ -8,6 +8,7 @@ mod held;
 mod lengths;
 mod moves;
 mod outside;
+mod room;
 mod stuck;
 
 use crate::TRANSLATION;

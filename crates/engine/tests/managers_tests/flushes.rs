@@ -2,17 +2,17 @@
 
 use super::*;
 
-fn logged(below: &Arc<Chaos>, log: &Arc<Chaos>) -> Logged<ChaosStore, ChaosStore> {
+pub(super) fn logged(below: &Arc<Chaos>, log: &Arc<Chaos>) -> Logged<ChaosStore, ChaosStore> {
     Logged::open(ChaosStore(below.clone()), ChaosStore(log.clone()), 8 << 20).unwrap()
 }
 
-fn copy_of(chaos: &Chaos) -> Arc<Chaos> {
+pub(super) fn copy_of(chaos: &Chaos) -> Arc<Chaos> {
     let copy = Chaos::new(0);
     *copy.bytes.lock().unwrap() = bytes_of(chaos);
     copy
 }
 
-fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
+pub(super) fn errno<T: std::fmt::Debug>(result: io::Result<T>) -> Option<i32> {
     result.unwrap_err().raw_os_error()
 }
 

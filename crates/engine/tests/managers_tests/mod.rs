@@ -1,6 +1,8 @@
 //! Managers that fill and write back in another way, against a plain vector of bytes.
 
+mod discards;
 mod flushes;
+mod rollbacks;
 
 use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
@@ -197,25 +199,26 @@ proptest! {
         prop_assert!(bytes_of(&a) == model);
     }
 
-    /// Each page holds what was written to it, or, while it is discardable, what is made anew.
+    /// Each page holds what was written to it, or, while it is discardable, what is made anew. A pool may be
+    /// below what makes them, above it, or nowhere.
     #[test]
-    fn discardable_pages_are_as_they_were_or_made_anew(seed in any::<u64>(), compressed in any::<bool>()) {
+    fn discardable_pages_are_as_they_were_or_made_anew(seed in any::<u64>(), pool in 0usize..3) {
         const PAGES: u64 = 60;
         let cache = tiny(0);
-        let chaos = Chaos::new(PAGES as usize * PAGE);
         let make = |offset: u64, pages: &mut [u8]| {
             for (i, page) in pages.chunks_mut(PAGE).enumerate() {
                 page.fill(0x80 | (offset / PAGE as u64 + i as u64) as u8);
             }
             Ok(())
         };
-        let below: Arc<dyn Store> = match compressed {
-            true => Arc::new(Compressed::new(
-                ChaosStore(chaos.clone()), cache.reserve(24 << 10).unwrap(), Codec::Lz4)),
-            false => Arc::new(ChaosStore(chaos.clone())),
+        let plain: Arc<dyn Store> = Arc::new(ChaosStore(Chaos::new(PAGES as usize * PAGE)));
+        let compressed = |below| -> Arc<dyn Store> {
+            Arc::new(Compressed::new(below, cache.reserve(24 << 10).unwrap(), Codec::Lz4))
         };
+        let below = if pool == 1 { compressed(plain) } else { plain };
         let store = Arc::new(Discardable::new(below, make));
-        let segment = cache.open_store(store.clone(), "index").unwrap();
+        let managed = if pool == 2 { compressed(store.clone()) } else { store.clone() };
+        let segment = cache.open_store(managed, "index").unwrap();
         // Per page: what it may hold.
         let mut may: Vec<HashSet<u8>> = vec![HashSet::from([0]); PAGES as usize];
         let mut discardable = HashSet::new();

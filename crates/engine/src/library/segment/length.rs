@@ -4,7 +4,7 @@ use super::{Inner, Segment};
 use crate::library::frames::SEGMENT_BYTES_MAX;
 use crate::library::port::Backing;
 use crate::library::store::io_error;
-use crate::port::PortError;
+use crate::port::{PAGE_BYTES, PortError};
 use crate::transfer::Change;
 use pagekeeper_sys::Errno;
 use std::io;
@@ -18,7 +18,8 @@ impl Segment {
     ///
     /// # Errors
     /// `EBADF`: the handle may not write; `EBUSY`: a page that would go, or be cut in two, is pinned,
-    /// whichever of its bytes; the store's.
+    /// whichever of its bytes; the store's, `ENOSPC` also for want of room for the rest of a large page that
+    /// waits to be written.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();
@@ -56,11 +57,24 @@ impl Inner {
         // could be written back to where they are.
         engine.zero_behind(self.no, from);
         self.lengths.fetch_add(1, Ordering::Relaxed);
-        self.backing.store.grow(to)?;
-        let is_ours = self.backing.store.len()? == to;
+        let page = self.page_bytes();
+        let last = self.place(from / page);
+        let large = page > PAGE_BYTES && !from.is_multiple_of(page);
+        let dirty = if large { engine.dirty_at(last) } else { None };
+        let store = &self.backing.store;
+        store.grow(to)?;
+        let is_ours = store.len()? == to;
+        // It is written as far as the segment reaches, and had room as far as it did.
+        let result = dirty.map_or(Ok(()), |_| store.reserve(last.index * page, page));
+        if result.is_err() && is_ours {
+            let _ = store.set_len(from);
+        }
         engine.refresh_size(self.no, is_ours);
+        if let Some(grown) = dirty.filter(|_| is_ours && result.is_ok()) {
+            engine.has_room(last, grown + 1);
+        }
         self.follow_length();
-        Ok(())
+        result
     }
 
     /// Makes the segment shorter. The caller holds `resizing`.
@@ -138,6 +152,7 @@ impl Inner {
         let _resizing = self.resizing();
         self.allow_shorter();
         self.shared().engine.look_for_changes(self.no);
+        self.shared().engine.reserve_grown(self.no);
         self.follow_length();
     }
 
@@ -150,6 +165,7 @@ impl Inner {
     pub(super) fn follow(&self) -> bool {
         self.allow_shorter();
         let foreign = self.shared().engine.refresh_size(self.no, false);
+        self.shared().engine.reserve_grown(self.no);
         self.follow_length();
         foreign
     }

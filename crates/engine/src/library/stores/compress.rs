@@ -103,15 +103,28 @@ impl<S: Store> Store for Compressed<S> {
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
-        self.below.advise(offset, len, advice)
+        self.below.advise(offset, len, advice)?;
+        let pages = pages_of(&(offset..offset + len));
+        if advice != Advice::Needed || pages.is_empty() {
+            return Ok(());
+        }
+        for number in self.pool.numbers(pages.clone()) {
+            self.below.reserve(number * PAGE_BYTES, PAGE_BYTES)?;
+        }
+        // What was written may have been dropped there.
+        self.pool.make_dirty(pages);
+        Ok(())
     }
 
     fn dropped(&self, offset: u64, len: u64) {
-        for page in pages_of(&(offset..offset + len)) {
-            // What is in the pool will be stored.
-            if !self.pool.has(page) {
-                self.below.dropped(page * PAGE_BYTES, PAGE_BYTES);
+        let pages = pages_of(&(offset..offset + len));
+        let mut from = pages.start;
+        // What is in the pool will be stored.
+        for end in self.pool.numbers(pages.clone()).into_iter().chain([pages.end]) {
+            if from < end {
+                self.below.dropped(from * PAGE_BYTES, (end - from) * PAGE_BYTES);
             }
+            from = end + 1;
         }
     }
 

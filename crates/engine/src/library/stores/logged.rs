@@ -9,6 +9,8 @@
 //!             for each write: kind, checksum of its bytes, offset, length; a checksum of all that
 //! ```
 //!
+//! A write is bytes, a length of the whole, or nothing: bytes that were taken back, after a flush had failed.
+//!
 //! A batch is one flush's worth of writes. Its pages are appended as they come; its descriptor,
 //! and one `sync` of the log, make it durable. Only then may its pages go in place, which they do
 //! together, when the log has grown long: a *checkpoint*, after which the log begins a new epoch.
@@ -24,6 +26,7 @@ use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{RwLock, RwLockWriteGuard};
 
 const PAGE: usize = PAGE_BYTES as usize;
@@ -44,10 +47,12 @@ const CHECKSUM_WORD: usize = 6;
 /// What one write of a batch was.
 #[derive(Clone, Copy, Debug)]
 enum Record {
-    /// Bytes from a page on.
-    Bytes { offset: u64, len: u64, checksum: u32 },
-    /// The length became this.
-    Length(u64),
+    /// Bytes from a page on. What is left of a write of which a part was taken back has no checksum yet.
+    Bytes { offset: u64, len: u64, checksum: Option<u32> },
+    /// The length became this, which cut something off or not.
+    Length { len: u64, cuts: bool },
+    /// So many bytes of the log that do not count.
+    Nothing(u64),
 }
 
 impl Record {
@@ -55,24 +60,53 @@ impl Record {
     fn log_bytes(&self) -> u64 {
         match self {
             Record::Bytes { len, .. } => len.next_multiple_of(PAGE_BYTES),
-            Record::Length(_) => 0,
+            Record::Length { .. } => 0,
+            Record::Nothing(len) => *len,
         }
     }
 
     fn words(&self) -> [u64; RECORD_WORDS] {
         match *self {
-            Record::Bytes { offset, len, checksum } => [u64::from(checksum) << 8, offset, len],
-            Record::Length(len) => [1, 0, len],
+            Record::Bytes { offset, len, checksum } => {
+                let checksum = checksum.expect("it was summed up");
+                [u64::from(checksum) << 8, offset, len]
+            }
+            Record::Length { len, .. } => [1, 0, len],
+            Record::Nothing(len) => [2, 0, len],
         }
     }
 
     fn of(words: &[u64]) -> Option<Record> {
         match (words[0] as u8, words[1], words[2]) {
             (0, offset, len) => {
-                Some(Record::Bytes { offset, len, checksum: (words[0] >> 8) as u32 })
+                Some(Record::Bytes { offset, len, checksum: Some((words[0] >> 8) as u32) })
             }
-            (1, _, len) => Some(Record::Length(len)),
+            (1, _, len) => Some(Record::Length { len, cuts: true }),
+            (2, _, len) => Some(Record::Nothing(len)),
             _ => None,
+        }
+    }
+
+    /// Puts down what is left of it without some pages.
+    fn without(self, taken: &BTreeMap<u64, Option<Place>>, records: &mut Vec<Record>) {
+        let Record::Bytes { offset, len, .. } = self else { return records.push(self) };
+        let pages = pages_of(&(offset..offset + len));
+        if taken.range(pages.clone()).next().is_none() {
+            return records.push(self);
+        }
+        for page in pages {
+            let from = page * PAGE_BYTES;
+            let bytes = PAGE_BYTES.min(offset + len - from);
+            match (taken.contains_key(&page), records.last_mut()) {
+                (true, Some(Record::Nothing(len))) => *len += PAGE_BYTES,
+                (true, _) => records.push(Record::Nothing(PAGE_BYTES)),
+                (false, Some(Record::Bytes { offset, len, checksum: None }))
+                    if *offset + *len == from =>
+                {
+                    *len += bytes;
+                }
+                _ => records.push(Record::Bytes { offset: from, len: bytes, checksum: None }),
+            }
         }
     }
 }
@@ -95,6 +129,10 @@ struct State {
     records: Vec<Record>,
     /// Pages that are in the log, committed or not.
     pages: BTreeMap<u64, Place>,
+    /// Those that are in this batch, and where they were in the log before, if they were.
+    earlier: BTreeMap<u64, Option<Place>>,
+    /// Somebody was told that this batch is not durable.
+    has_failed: bool,
     /// Pages whose write failed, and with what: the batch lacks them.
     failed: BTreeMap<u64, i32>,
     /// The epoch's head is not durable yet: what lies behind it must not be overwritten.
@@ -108,13 +146,33 @@ struct State {
     len_min: u64,
 }
 
+impl State {
+    /// What this batch has of some pages is not to become durable: they are as they were before.
+    fn take_back(&mut self, pages: Range<u64>) {
+        let taken: BTreeMap<_, _> = self.earlier.extract_if(pages, |_, _| true).collect();
+        if taken.is_empty() {
+            return;
+        }
+        for (page, earlier) in &taken {
+            match earlier {
+                Some(place) => self.pages.insert(*page, *place),
+                None => self.pages.remove(page),
+            };
+        }
+        for record in std::mem::take(&mut self.records) {
+            record.without(&taken, &mut self.records);
+        }
+    }
+}
+
 /// A store whose writes are logged before they go in place.
 ///
 /// Each [`Segment::flush`] makes what was written since the last one durable as a whole: after a
 /// crash the store below has, once it was [opened](Self::open) again, all of a flush or nothing of
 /// it. (Pages that are evicted between two flushes wait in the log for the next.) A flush that
 /// reports an error made nothing durable: what it was to write is so with the next that succeeds, all
-/// together, but for what was discarded meanwhile. A segment that is closed is flushed, unless it is
+/// together, but for what was [discarded](crate::library::Segment::discard) meanwhile: that is as it was
+/// before, also what of it had reached the log. A segment that is closed is flushed, unless it is
 /// written [on commit](crate::library::WriteBack::OnCommit) only.
 ///
 /// What leaves memory dirty goes to the log. What leaves it clean is handed to a store below that [takes
@@ -127,7 +185,8 @@ struct State {
 /// Both stores are this one's alone. The log is as long as what is written between two checkpoints;
 /// when it can grow no more, flushes fail with its error, and the pages stay in memory. (That pages cannot
 /// go in place fails no flush, as long as the log can grow.) For each
-/// page in the log some fifty bytes say where it is; the cache's budget does not count them.
+/// page in the log some fifty bytes say where it is, and as many, until it is durable, where it was; the
+/// cache's budget does not count them.
 ///
 /// ```
 /// use pagekeeper::library::{Cache, FileStore, Logged};
@@ -225,6 +284,8 @@ impl<S: Store, L: Store> Logged<S, L> {
             end: FIRST,
             records: Vec::new(),
             pages: BTreeMap::new(),
+            earlier: BTreeMap::new(),
+            has_failed: false,
             failed: BTreeMap::new(),
             head_due: false,
             doubtful: false,
@@ -324,17 +385,40 @@ impl<S: Store, L: Store> Logged<S, L> {
 
     fn add(&self, state: &mut State, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let position = self.append(state, bytes)?;
-        let (len, checksum) = (bytes.len() as u64, crc32fast::hash(bytes));
+        let (len, checksum) = (bytes.len() as u64, Some(crc32fast::hash(bytes)));
         state.records.push(Record::Bytes { offset, len, checksum });
         for (i, page) in bytes.chunks(PAGE).enumerate() {
             let place = Place { position: position + (i * PAGE) as u64, len: page.len() as u64 };
-            state.pages.insert(offset / PAGE_BYTES + i as u64, place);
+            let page = offset / PAGE_BYTES + i as u64;
+            let earlier = state.pages.insert(page, place);
+            state.earlier.entry(page).or_insert(earlier);
         }
         Ok(())
     }
 
     /// Makes the batch durable.
     fn commit(&self, state: &mut State) -> io::Result<()> {
+        let result = self.try_to_commit(state);
+        state.has_failed = result.is_err();
+        result
+    }
+
+    /// Sums up what is left of writes of which a part was taken back.
+    fn sum_up(&self, state: &mut State) -> io::Result<()> {
+        let mut at = state.begin;
+        for record in &mut state.records {
+            let log_bytes = record.log_bytes();
+            if let Record::Bytes { len, checksum: checksum @ None, .. } = record {
+                let mut bytes = vec![0; log_bytes as usize];
+                load(&self.log, at, &mut bytes)?;
+                *checksum = Some(crc32fast::hash(&bytes[..*len as usize]));
+            }
+            at += log_bytes;
+        }
+        Ok(())
+    }
+
+    fn try_to_commit(&self, state: &mut State) -> io::Result<()> {
         if let Some(error) = state.failed.values().next() {
             // It lacks pages, and is complete when they are written.
             return Err(io::Error::from_raw_os_error(*error));
@@ -343,6 +427,7 @@ impl<S: Store, L: Store> Logged<S, L> {
             return Ok(());
         }
         self.rewrite(state)?;
+        self.sum_up(state)?;
         let mut descriptor = Vec::new();
         let count = state.records.len() as u64;
         put_words(
@@ -363,6 +448,7 @@ impl<S: Store, L: Store> Logged<S, L> {
         state.batch += 1;
         state.begin = state.end;
         state.records.clear();
+        state.earlier.clear();
         Ok(())
     }
 
@@ -419,7 +505,8 @@ fn recover(below: &impl Store, log: &impl Store, epoch: u64, log_len: u64) -> io
         let mut position = begin;
         for record in records {
             match record {
-                Record::Length(len) => below.set_len(len)?,
+                Record::Length { len, .. } => below.set_len(len)?,
+                Record::Nothing(_) => {}
                 Record::Bytes { offset, len, .. } => {
                     let mut bytes = vec![0; record.log_bytes() as usize];
                     load(log, position, &mut bytes)?;
@@ -493,7 +580,7 @@ fn complete(
         if let Record::Bytes { len, checksum, .. } = record {
             let mut bytes = vec![0; record.log_bytes() as usize];
             load(log, position, &mut bytes)?;
-            if crc32fast::hash(&bytes[..len as usize]) != checksum {
+            if checksum != Some(crc32fast::hash(&bytes[..len as usize])) {
                 return Ok(None);
             }
         }
@@ -584,18 +671,33 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
 
     fn dropped(&self, offset: u64, len: u64) {
         let pages = pages_of(&(offset..offset + len));
-        self.write_state().failed.retain(|page, _| !pages.contains(page));
+        let mut state = self.write_state();
+        // Otherwise what is in the log was written back as any other store is written, and stays.
+        if !pages.is_empty() && (state.has_failed || !state.failed.is_empty()) {
+            state.take_back(pages.clone());
+        }
+        state.failed.retain(|page, _| !pages.contains(page));
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.write_state();
         // Whether its length can change at all is to be known now, not at some checkpoint.
         self.below.set_len(self.below.len()?)?;
-        state.records.push(Record::Length(len));
-        state.pages.split_off(&len.div_ceil(PAGE_BYTES));
-        state.failed.split_off(&len.div_ceil(PAGE_BYTES));
-        if let Some(last) = state.pages.get_mut(&(len / PAGE_BYTES)) {
-            last.len = last.len.min(len % PAGE_BYTES);
+        let cuts = len < state.len;
+        match state.records.last_mut() {
+            // Appends follow each other. What a cut took away must not come back.
+            Some(Record::Length { len: last, cuts: false }) if !cuts => *last = len,
+            _ => state.records.push(Record::Length { len, cuts }),
+        }
+        let end = len.div_ceil(PAGE_BYTES);
+        state.pages.split_off(&end);
+        state.earlier.split_off(&end);
+        state.failed.split_off(&end);
+        let last = len / PAGE_BYTES;
+        let State { pages, earlier, .. } = &mut *state;
+        let earlier = earlier.get_mut(&last).and_then(Option::as_mut);
+        for place in [pages.get_mut(&last), earlier].into_iter().flatten() {
+            place.len = place.len.min(len % PAGE_BYTES);
         }
         state.len = len;
         state.len_min = state.len_min.min(len);

@@ -1,12 +1,14 @@
 //! Mirrored write-back: two stores with the same content.
 
 use crate::library::caught::Caught;
-use crate::library::segment::Advice;
+use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
+use rangemap::RangeSet;
 use std::cell::Cell;
 use std::io;
+use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, RwLock};
 
 /// Bytes that a re-synchronisation copies at a time.
@@ -49,6 +51,12 @@ struct Health {
 /// writing makes it *stale*: it is left alone until [`resync`](Self::resync). Either is told by
 /// [`take_error`](Self::take_error); the segment meets an error only when both sides fail.
 ///
+/// Where both fail in writing, neither is behind the other, and what they have may differ until it is
+/// written after all. If that is not wanted any more (the segment was
+/// [discarded](crate::library::Segment::discard) or closed), one side is made like the other before
+/// anybody reads it. (If the mirror is gone before, the sides differ, of which both had an error:
+/// re-synchronise the second then.)
+///
 /// A side may be any store: one that [takes victims](Store::takes_victims) gets them (pages are read from
 /// the first side as long as it is whole: a [`Compressed`](crate::library::Compressed) second one saves
 /// no reads), and one that can make pages anew is told which. Where only one can, it alone drops them. A
@@ -85,6 +93,8 @@ pub struct Mirrored<A, B> {
     first: Caught<A>,
     second: Caught<B>,
     health: Mutex<[Health; 2]>,
+    /// Pages that neither side has as they were to be written, and that may differ.
+    differing: Mutex<RangeSet<u64>>,
     /// Held for writing while a side is re-synchronised, or advice is given.
     settled: RwLock<()>,
 }
@@ -99,7 +109,11 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         if first.len()? != second.len()? {
             return Err(Errno::INVAL.into());
         }
-        Ok(Mirrored { first, second, health: Mutex::default(), settled: RwLock::new(()) })
+        Ok(Mirrored::of(first, second, Mutex::default()))
+    }
+
+    fn of(first: Caught<A>, second: Caught<B>, health: Mutex<[Health; 2]>) -> Mirrored<A, B> {
+        Mirrored { first, second, health, differing: Mutex::default(), settled: RwLock::new(()) }
     }
 
     /// Mirrors two stores of which one is stale: [`resync`](Self::resync) is to follow.
@@ -107,7 +121,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         let mut health = <[Health; 2]>::default();
         health[stale as usize].stale = true;
         let (first, second) = (Caught(first), Caught(second));
-        Mirrored { first, second, health: Mutex::new(health), settled: RwLock::new(()) }
+        Mirrored::of(first, second, Mutex::new(health))
     }
 
     fn side(&self, side: Side) -> &dyn Store {
@@ -119,6 +133,10 @@ impl<A: Store, B: Store> Mirrored<A, B> {
 
     fn health(&self) -> MutexGuard<'_, [Health; 2]> {
         self.health.lock().expect("health")
+    }
+
+    fn differing(&self) -> MutexGuard<'_, RangeSet<u64>> {
+        self.differing.lock().expect("differing")
     }
 
     /// Whether a side lacks something that was written.
@@ -152,19 +170,74 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         if whole > 0 {
             advised(to.advise(0, whole, Advice::Needed))?;
         }
-        let mut buffer = vec![0; COPY_BYTES];
-        let mut at = 0;
-        while at < len {
-            let bytes = (len - at).min(COPY_BYTES as u64) as usize;
-            let whole = bytes.next_multiple_of(PAGE_BYTES as usize);
-            let had = from.load(at, &mut buffer[..whole])?.min(whole);
-            buffer[had..whole].fill(0);
-            to.store(at, &buffer[..bytes])?;
-            at += bytes as u64;
-        }
+        self.copy_from(side.other(), 0..len).map_err(|(_, error)| error)?;
         to.sync()?;
         self.health()[side as usize] = Health::default();
+        self.differing().clear();
         Ok(())
+    }
+
+    /// Copies bytes from a page on, as far as there are any, from a side to the other.
+    ///
+    /// # Errors
+    /// Which side failed, and how.
+    fn copy_from(&self, side: Side, bytes: Range<u64>) -> Result<(), (Side, io::Error)> {
+        let (from, to) = (self.side(side), self.side(side.other()));
+        let end = bytes.end.min(from.len().map_err(|error| (side, error))?);
+        let mut buffer = vec![0; end.saturating_sub(bytes.start).min(COPY_BYTES as u64) as usize];
+        buffer.resize(buffer.len().next_multiple_of(PAGE_BYTES as usize), 0);
+        let mut at = bytes.start;
+        while at < end {
+            let bytes = (end - at).min(COPY_BYTES as u64) as usize;
+            let whole = bytes.next_multiple_of(PAGE_BYTES as usize);
+            let had = from.load(at, &mut buffer[..whole]).map_err(|error| (side, error))?;
+            buffer[had.min(whole)..whole].fill(0);
+            to.store(at, &buffer[..bytes]).map_err(|error| (side.other(), error))?;
+            at += bytes as u64;
+        }
+        Ok(())
+    }
+
+    /// Nobody has any more what was to be written to pages of a range: where both sides failed to, they
+    /// become alike, if they can; surely before anybody `reads` one or the other.
+    fn settle(&self, pages: Range<u64>, reads: bool) {
+        if pages.is_empty() || !self.differing().overlaps(&pages) {
+            return;
+        }
+        let _settled = self.settled.write().expect("settled");
+        let parts: Vec<Range<u64>> = {
+            let mut differing = self.differing();
+            let within = |part: &Range<u64>| part.start.max(pages.start)..part.end.min(pages.end);
+            let parts = differing.overlapping(&pages).map(within).collect();
+            differing.remove(pages.clone());
+            parts
+        };
+        for part in parts {
+            let bytes = part.start * PAGE_BYTES..part.end * PAGE_BYTES;
+            if reads {
+                self.make_alike(bytes);
+            } else if SIDES.into_iter().all(|side| !self.is_stale(side))
+                && self.copy_from(Side::First, bytes).is_err()
+            {
+                // Another time.
+                self.differing().insert(part);
+            }
+        }
+    }
+
+    /// Makes the sides alike in some bytes, whichever they are. The caller holds `settled`.
+    fn make_alike(&self, bytes: Range<u64>) {
+        for side in SIDES {
+            if SIDES.into_iter().any(|side| self.is_stale(side)) {
+                // The other one is all that is read.
+                return;
+            }
+            let Err((failed, error)) = self.copy_from(side, bytes.clone()) else { return };
+            let mut health = self.health();
+            health[failed as usize].error = Some(error);
+            // Where neither can be read, they may differ all the same.
+            health[failed as usize].stale |= failed != side || side == Side::Second;
+        }
     }
 
     /// Reads from the first side that can.
@@ -190,6 +263,23 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     fn write(&self, write: impl Fn(&dyn Store) -> io::Result<()>) -> io::Result<()> {
         let _settled = self.settled.read().expect("settled");
         self.ask_both(true, write)
+    }
+
+    /// The same of pages, which may differ if both fail. The caller holds `settled`.
+    fn write_pages(
+        &self,
+        pages: Range<u64>,
+        write: impl Fn(&dyn Store) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let result = self.ask_both(true, write);
+        if !pages.is_empty() {
+            let mut differing = self.differing();
+            match &result {
+                Ok(()) => differing.remove(pages),
+                Err(_) => differing.insert(pages),
+            }
+        }
+        result
     }
 
     /// Asks both sides, of which one has to succeed; the other is stale then, if it `lacks` something.
@@ -241,11 +331,15 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
     }
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        // Who reads a page does not have it to write.
+        self.settle(pages_of(&(offset..offset + pages.len() as u64)), true);
         self.read(|store| store.load(offset, pages))
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        self.write(|store| store.store(offset, bytes))
+        let _settled = self.settled.read().expect("settled");
+        let pages = pages_of(&(offset..offset + bytes.len() as u64));
+        self.write_pages(pages, |store| store.store(offset, bytes))
     }
 
     fn takes_victims(&self) -> bool {
@@ -254,8 +348,12 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
 
     fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
         let _settled = self.settled.read().expect("settled");
+        let retire = |store: &dyn Store| store.retire(offset, bytes, dirty);
+        if dirty {
+            return self.write_pages(pages_of(&(offset..offset + bytes.len() as u64)), retire);
+        }
         // Who keeps no copy of a clean page has it where it was.
-        self.ask_both(dirty, |store| store.retire(offset, bytes, dirty))
+        self.ask_both(false, retire)
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
@@ -275,6 +373,7 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
     fn dropped(&self, offset: u64, len: u64) {
         self.first.dropped(offset, len);
         self.second.dropped(offset, len);
+        self.settle(pages_of(&(offset..offset + len)), false);
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
