@@ -2,8 +2,10 @@
 
 use crate::selection::Selection;
 use crate::standby::{is_files, is_of_file, path_of};
+use pagekeeper_sys::counters::read_ahead_kib_of;
 use pagekeeper_sys::process;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
@@ -21,21 +23,44 @@ pub(crate) fn reach_bytes(processes: impl Iterator<Item = u32>, selection: &Sele
             }
             true
         });
-        let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { continue };
-        for descriptor in descriptors.flatten().map(|entry| entry.path()) {
-            let Ok(target) = std::fs::read_link(&descriptor) else { continue };
-            if is_files(target.as_os_str().as_bytes())
-                && selection.matches(&target.to_string_lossy())
-                && let Ok(file) = std::fs::metadata(&descriptor)
-                && file.is_file()
-            {
-                open.insert(file.ino(), file.len());
-            }
-        }
+        for_each_open(pid, selection, |file| {
+            open.insert(file.ino(), file.len());
+        });
     }
     // A file may be mapped far beyond its end.
     mapped.retain(|inode, _| !open.contains_key(inode));
     mapped.values().chain(open.values()).fold(0, |sum, bytes| bytes.saturating_add(sum))
+}
+
+/// The selected files that a process has open.
+fn for_each_open(pid: u32, selection: &Selection, mut each: impl FnMut(&Metadata)) {
+    let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return };
+    for descriptor in descriptors.flatten().map(|entry| entry.path()) {
+        let Ok(target) = std::fs::read_link(&descriptor) else { continue };
+        if is_files(target.as_os_str().as_bytes())
+            && selection.matches(&target.to_string_lossy())
+            && let Ok(file) = std::fs::metadata(&descriptor)
+            && file.is_file()
+        {
+            each(&file);
+        }
+    }
+}
+
+/// The most that the kernel reads ahead in the file systems of what these processes have open of the
+/// selected files, in KiB; none if that is nothing, or cannot be told of all of them.
+pub(crate) fn read_ahead_kib(
+    processes: impl Iterator<Item = u32>,
+    selection: &Selection,
+) -> Option<u32> {
+    let mut devices = HashSet::new();
+    for pid in processes {
+        for_each_open(pid, selection, |file| {
+            devices.insert(file.dev());
+        });
+    }
+    let kib: Option<Vec<u32>> = devices.into_iter().map(read_ahead_kib_of).collect();
+    kib?.into_iter().max()
 }
 
 #[cfg(test)]
@@ -64,6 +89,9 @@ mod tests {
         assert_eq!(reach(), 0);
         let (first, other) = (make("first.data", 10_000), make("other.text", 1 << 20));
         assert_eq!(reach(), 10_000);
+        // Of its own file system, whatever else is mounted.
+        let own = read_ahead_kib_of(first.metadata().unwrap().dev());
+        assert_eq!(read_ahead_kib([std::process::id()].into_iter(), &selection), own);
         let again = first.try_clone().unwrap();
         let map = ReadOnlyMap::new(&first, 0, 1 << 20).unwrap();
         assert_eq!(reach(), 10_000, "its descriptor says how long it is");

@@ -17,7 +17,7 @@
 
 use crate::board::Board;
 use crate::port::FileNo;
-use crate::reach::reach_bytes;
+use crate::reach::{reach_bytes, read_ahead_kib};
 use crate::selection::Selection;
 use crate::shortage::is_shortage;
 use crate::verdict::{Programs, Sign, Verdict};
@@ -191,9 +191,14 @@ impl Standby {
         end: impl FnOnce(Sign),
     ) {
         let full_bytes = self.limit_bytes - self.limit_bytes / FULL_PART;
-        // A look at every mount, which a run that never fills its memory has no use for.
+        // A look at every program, and perhaps every mount, which a run that never fills its memory has no
+        // use for.
         let window_pages = LazyCell::new(|| {
-            let window_kib = largest_read_ahead_kib().unwrap_or(0).max(WINDOW_KIB);
+            let programs = standing_by(self.board_inode()).map(|(pid, _)| pid);
+            // Of mounts that they use nothing of, one may read far more ahead (a loop device, NFS): no loop
+            // would be known as one.
+            let own = read_ahead_kib(programs, selection).or_else(largest_read_ahead_kib);
+            let window_kib = own.unwrap_or(0).max(WINDOW_KIB);
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
         let mut looks = Looks { not_before: self.started };

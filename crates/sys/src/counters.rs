@@ -156,13 +156,20 @@ fn read_kib(file: &Path) -> Result<u32> {
 pub fn largest_read_ahead_kib() -> Option<u32> {
     let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
     // proc_pid_mountinfo(5): the third field is the device's number.
-    let numbers = mounts.lines().filter_map(|mount| mount.split(' ').nth(2));
-    let kib = numbers.filter_map(|number| {
-        // A disk, or a file system that has none; else a partition.
-        let own = read_kib(Path::new(&format!("/sys/class/bdi/{number}/read_ahead_kb")));
-        own.or_else(|_| BlockDevice::numbered(number)?.read_ahead_kib()).ok()
-    });
-    kib.max()
+    mounts.lines().filter_map(|mount| mount.split(' ').nth(2)).filter_map(read_ahead_of).max()
+}
+
+/// The most that the kernel reads ahead in the file system with this device (`st_dev`), in KiB; `None` where
+/// that cannot be told.
+pub fn read_ahead_kib_of(dev: u64) -> Option<u32> {
+    read_ahead_of(&format!("{}:{}", rustix::fs::major(dev), rustix::fs::minor(dev)))
+}
+
+/// By `MAJOR:MINOR`.
+fn read_ahead_of(number: &str) -> Option<u32> {
+    // A disk, or a file system that has none; else a partition.
+    let own = read_kib(Path::new(&format!("/sys/class/bdi/{number}/read_ahead_kb")));
+    own.or_else(|_| BlockDevice::numbered(number)?.read_ahead_kib()).ok()
 }
 
 /// Restores a device's read-ahead when dropped.
