@@ -167,7 +167,9 @@ fn a_process_forks_while_a_thread_flushes_all_streams() {
 fn memory_that_is_never_written_costs_no_io() {
     if let Some(done) = part("zeros", budget(2048), &["16"]) {
         let done = done.pressed();
-        assert_eq!((done.total("read_bytes"), done.total("written_bytes")), (0, 0));
+        assert_eq!(done.total("read_bytes"), 0);
+        // The allocator stores to the first page, which is written if that takes five seconds.
+        assert!(done.total("written_bytes") <= 4096, "{}", done.stats);
     }
 }
 
