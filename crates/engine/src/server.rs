@@ -697,8 +697,6 @@ impl Connection {
     }
 
     fn advise(&self, r: Request) -> Handled {
-        /// `MADV_GUARD_INSTALL`
-        const GUARD_INSTALL: i32 = 102;
         let engine = &self.manager.engine;
         let regions = self.space_regions(r.a, r.b);
         if r.c as i32 == wire::ADVICE_MEND {
@@ -733,7 +731,7 @@ impl Connection {
             }
             // The kernel never comes to an end with what we protect. Before Linux 6.15 it knew no guards
             // in mappings of files.
-            GUARD_INSTALL if !regions.is_empty() => Err(Errno::INVAL),
+            wire::MADV_GUARD_INSTALL if !regions.is_empty() => Err(Errno::INVAL),
             libc::MADV_REMOVE => {
                 if regions.iter().any(|(_, _, r)| engine.is_heap(r.file)) {
                     return Err(Errno::INVAL);
@@ -762,8 +760,6 @@ impl Connection {
     fn advise_heap(&self, r: Request, regions: &[(u64, u64, Region)]) -> Option<Handled> {
         /// `MADV_DONTNEED_LOCKED`
         const DONTNEED_LOCKED: i32 = 24;
-        /// `MADV_COLLAPSE`
-        const COLLAPSE: i32 = 25;
         let engine = &self.manager.engine;
         match r.c as i32 {
             // Pages that are freed lazily may be gone at once.
@@ -806,7 +802,7 @@ impl Connection {
             | libc::MADV_PAGEOUT
             | libc::MADV_POPULATE_READ
             | libc::MADV_POPULATE_WRITE
-            | COLLAPSE
+            | libc::MADV_COLLAPSE
             | libc::MADV_HWPOISON
             | libc::MADV_SOFT_OFFLINE => None,
             // Guard regions (Linux 6.13) and what is yet to come may drop what is there: programs get on

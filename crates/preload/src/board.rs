@@ -12,14 +12,16 @@ use pagekeeper_wire::{BOARD_BYTES, Board, CELLS, INTERJECTION_BYTES, PAGE_BYTES,
 /// Null where it could not be had: then everything is asked for.
 static BOARD: AtomicPtr<Board> = AtomicPtr::new(core::ptr::null_mut());
 
-/// Longest such path.
+/// Longest [`Path`].
 pub(crate) const PATH_BYTES: usize = 48;
 
-/// `/proc/PID/fd/FD` with its NUL, if that is a path.
+/// `/proc/PID/fd/FD`, with its NUL.
 pub(crate) type Path = [u8; PATH_BYTES];
 
-/// The path of a descriptor of the manager's.
-fn path_of(process: &[u8], number: &[u8]) -> Option<Path> {
+/// The path of one of the manager's descriptors: the environment names the process and some of these.
+fn path_of(place: &[u8], which: usize) -> Option<Path> {
+    let mut numbers = place.split(|&c| c == b'.');
+    let (process, number) = (numbers.next()?, numbers.nth(which)?);
     let mut path = [0u8; PATH_BYTES];
     let mut end = 0;
     for part in [b"/proc/", process, b"/fd/", number] {
@@ -33,16 +35,12 @@ fn path_of(process: &[u8], number: &[u8]) -> Option<Path> {
 
 /// The manager's second way in, if the environment names one behind the board's place.
 pub(crate) fn side_door(place: &[u8]) -> Option<Path> {
-    let mut numbers = place.split(|&c| c == b'.');
-    let process = numbers.next()?;
-    path_of(process, numbers.nth(1)?)
+    path_of(place, 1)
 }
 
 /// Looks for the board at the place that the environment names.
 pub(crate) fn find(place: &[u8], secret: (u64, u64)) {
-    let mut numbers = place.split(|&c| c == b'.');
-    let (Some(process), Some(number)) = (numbers.next(), numbers.next()) else { return };
-    let Some(path) = path_of(process, number) else { return };
+    let Some(path) = path_of(place, 0) else { return };
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
     let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) as c_int;
     if fd < 0 {

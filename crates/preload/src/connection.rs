@@ -193,7 +193,7 @@ pub(crate) fn ask_for(
     let mut held = SignalsHeld::new();
     let mut only_connected = false;
     let mut sent_away = false;
-    let mut last = 0;
+    let mut shut = false;
     loop {
         let connected = if sent_away { take(state, true) } else { None };
         let result = match connected.or_else(|| take(state, only_connected)) {
@@ -208,7 +208,7 @@ pub(crate) fn ask_for(
             }
             None if only_connected && !state.connections.iter().any(may_become_free) => {
                 // No connection to be had, and none that could become free.
-                if is_shut(last) {
+                if shut {
                     state::shut_in(state);
                 }
                 return Err(-libc::EIO);
@@ -258,7 +258,7 @@ pub(crate) fn ask_for(
                     state::shut_in(state);
                     return Err(-libc::EIO);
                 }
-                (only_connected, last) = (true, errno);
+                (only_connected, shut) = (true, true);
             }
             Err(_) => {
                 state::manager_gone(state);

@@ -300,10 +300,6 @@ pub(crate) fn msync(addr: usize, bytes: usize, flags: c_int) -> Option<isize> {
 
 /// `madvise(2)`: the result if the manager carried it out.
 pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize> {
-    /// `MADV_COLLAPSE`
-    const COLLAPSE: c_int = 25;
-    /// `MADV_GUARD_INSTALL`
-    const GUARD_INSTALL: c_int = 102;
     let concerns = matches!(
         advice,
         libc::MADV_NORMAL
@@ -313,8 +309,8 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
             | libc::MADV_FREE
             | libc::MADV_REMOVE
             | libc::MADV_HUGEPAGE
-            | COLLAPSE
-            | GUARD_INSTALL
+            | libc::MADV_COLLAPSE
+            | pagekeeper_wire::MADV_GUARD_INSTALL
     );
     // What a file leaves to the kernel is heap memory's to do.
     let concerns = concerns || heap::used() && advice != libc::MADV_DODUMP;

@@ -5,7 +5,7 @@
 //! what is put into them then would be lost. So the bytes go to a memory file, and from there to
 //! the buffer by a plain read of this process's own, which copies page by page as they are mapped.
 
-use crate::{bounce, environment, mapping, raw, raw_call};
+use crate::{bounce, environment, raw, raw_call};
 use libc::{c_int, iovec};
 
 /// Most bytes that are relayed at once; a multiple of every alignment that O_DIRECT asks for.
@@ -62,10 +62,10 @@ impl Drop for Relay {
     }
 }
 
-/// Whether a plain read would be filled by a device that may find the pages of the buffers evicted.
-pub(crate) fn needed(fd: c_int, iov: &[iovec]) -> bool {
-    iov.iter().any(|part| mapping::may_be_managed(part.iov_base as usize, part.iov_len))
-        && raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_DIRECT != 0
+/// Whether a plain read into managed memory would be filled by a device, which may find the pages of the
+/// buffers evicted.
+pub(crate) fn needed(fd: c_int) -> bool {
+    raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_DIRECT != 0
 }
 
 /// A plain read by way of a relay; `position` is none for the descriptor's own.

@@ -151,15 +151,15 @@ fn into_managed(
         return None;
     }
     let iov = iov.get().ok()?;
-    if bounce::needed(iov) {
-        return Some(bounce::read(fd, iov, position, rwf));
-    }
-    if relay::needed(fd, iov) {
-        return Some(relay::read(fd, iov, position));
-    }
     let may_be = |part: &iovec| mapping::may_be_managed(part.iov_base as usize, part.iov_len);
     if !iov.iter().any(may_be) {
         return None;
+    }
+    if bounce::needed(iov) {
+        return Some(bounce::read(fd, iov, position, rwf));
+    }
+    if relay::needed(fd) {
+        return Some(relay::read(fd, iov, position));
     }
     let done = plain();
     mend(iov, done);
@@ -169,10 +169,10 @@ fn into_managed(
 /// A page that the kernel could not have for a read, since its file's disk is full, was marked for the
 /// kernel to see. The mark is taken away: the next touch asks anew.
 fn mend(iov: &[iovec], done: isize) {
-    let Some(mut skip) =
-        (if done == -libc::EFAULT as isize { Some(0) } else { usize::try_from(done).ok() })
-    else {
-        return;
+    let mut skip = match usize::try_from(done) {
+        Ok(done) => done,
+        Err(_) if done == -libc::EFAULT as isize => 0,
+        Err(_) => return,
     };
     for part in iov {
         if skip < part.iov_len {

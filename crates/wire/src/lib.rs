@@ -214,6 +214,8 @@ pub const ADVISE_DONTNEED: u64 = 2;
 /// [`Op::Advise`], beside those of `madvise(2)`: a page may be marked as one that cannot be had. Its content
 /// is not in the process, which may drop what it has of it ([`ADVISE_DONTNEED`]) if that is so.
 pub const ADVICE_MEND: i32 = -1;
+/// Guard regions (Linux 6.13), an advice that libc has no name for yet.
+pub const MADV_GUARD_INSTALL: i32 = 102;
 /// [`Op::Fork`]: a fork is near. What is dirty is stored; fails if it cannot be.
 pub const FORK_AHEAD: u64 = 0;
 /// [`Op::Fork`]: nobody writes any more.
