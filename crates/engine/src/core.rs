@@ -123,8 +123,8 @@ impl Core {
     }
 
     /// Whether there is no number for a page that has none: too many pages of too many places were touched.
-    pub(crate) fn has_no_number_for(&self, place: Place) -> bool {
-        self.brain.page(place).is_none() && self.table.is_short_of(self.brain.used_numbers())
+    pub(crate) fn has_no_number_for(&self, page: Option<Page>) -> bool {
+        page.is_none() && self.table.is_short_of(self.brain.used_numbers())
     }
 
     pub(crate) fn file(&self, file: FileNo) -> Option<&File> {

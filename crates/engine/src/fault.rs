@@ -91,14 +91,14 @@ impl<P: Port> Engine<P> {
             return None;
         }
         let ask = file.holes || file.on_request;
-        if core.has_no_number_for(place) {
+        let grown = file.grown;
+        let lacks_room = file.lacks_room.contains(&place.index);
+        let (page, state) = core.state(place);
+        if core.has_no_number_for(page) {
             drop(core);
             self.fail(fault, PortError::Io(ENOMEM), again);
             return None;
         }
-        let grown = file.grown;
-        let lacks_room = file.lacks_room.contains(&place.index);
-        let (page, state) = core.state(place);
         let wants_write = fault.write || fault.protected;
         let shared_write = wants_write && region.shared;
         // Or for a moment: see `map_range`.
@@ -316,9 +316,11 @@ impl<P: Port> Engine<P> {
         self.drop_claimed(core, page, place, again);
     }
 
-    /// Takes a page out of memory that is clean, and that nobody uses just now.
-    fn take_out(&self, place: Place, again: &mut Again) {
+    /// Takes a touched page out of memory if it is clean, and nobody uses it just now.
+    fn take_out(&self, fault: Fault, again: &mut Again) {
         let mut core = self.lock();
+        let Some(region) = core.region(fault.space, fault.addr) else { return };
+        let (place, _) = core.place_of(region, fault.addr);
         let (Some(page), State::Resident) = core.state(place) else { return };
         let word = core.word(page);
         if word.doomed() || core.claim_leaving(page, place) != Claim::Made {
@@ -376,13 +378,9 @@ impl<P: Port> Engine<P> {
         let poisoned = if by_signal && !self.port.is_deaf(fault.space, fault.tid) {
             Err(PortError::Missing)
         } else {
-            let place = {
-                let core = self.lock();
-                core.region(fault.space, addr).map(|region| core.place_of(region, addr).0)
-            };
-            // What is mapped raises nothing.
-            if let Some(place) = place.filter(|_| by_signal) {
-                self.take_out(place, again);
+            if by_signal {
+                // What is mapped raises nothing.
+                self.take_out(fault, again);
             }
             self.until_settled(|| {
                 // Nobody takes the mark away meanwhile.

@@ -11,9 +11,12 @@ use std::os::fd::{AsFd, OwnedFd};
 /// Names that are tried, should others have taken the first ones: anybody may make files there.
 const NAMES: u32 = 16;
 
+/// Where anybody may make files, in memory if possible.
+pub(crate) const DIRECTORIES: [&str; 2] = ["/dev/shm", "/tmp"];
+
 /// Opens the registry of this user; `None` if there is no place for one.
 pub(crate) fn open() -> Option<OwnedFd> {
-    open_in(&["/dev/shm", "/tmp"])
+    open_in(&DIRECTORIES)
 }
 
 fn open_in(directories: &[&str]) -> Option<OwnedFd> {

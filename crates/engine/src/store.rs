@@ -141,14 +141,6 @@ impl Store {
         Ok(())
     }
 
-    /// Whether [`allow_writes`](Self::allow_writes) would succeed.
-    ///
-    /// # Errors
-    /// As for that.
-    pub(crate) fn may_allow_writes(fd: BorrowedFd<'_>) -> Result<(), Errno> {
-        Access::open(fd, true).map(drop)
-    }
-
     /// Adopts a descriptor as it is (for the holder, which is given the manager's own).
     pub fn adopt(plain: OwnedFd) -> Store {
         Store::new(Access { plain, direct: None, writable: true }, true)

@@ -14,8 +14,8 @@ pub const WORDS_BYTES: usize = TABLE_PAGES * 4;
 pub const EXTENTS_BYTES: usize = TABLE_PAGES / EXTENT_PAGES as usize * 8;
 
 const INDEX_BITS: u32 = 40;
-/// Far more pages than one decision is about.
-const DECISION_PAGES_MAX: u64 = 1 << 22;
+/// This part of all numbers is left to what one decision is about: of all, four million pages.
+const DECISION_PART: u64 = 64;
 
 /// The words of one extent's pages.
 pub(crate) type ExtentWords = [AtomicU32; EXTENT_PAGES as usize];
@@ -44,8 +44,8 @@ impl Table {
 
     /// Whether so many numbers are in use that those which one decision may give out could be too many.
     pub(crate) fn is_short_of(&self, used_numbers: u64) -> bool {
-        let spare = if self.words.len() == TABLE_PAGES { DECISION_PAGES_MAX } else { 0 };
-        used_numbers + spare > self.words.len() as u64
+        let all = self.words.len() as u64;
+        used_numbers + all / DECISION_PART > all
     }
 
     /// A page's word.

@@ -175,10 +175,11 @@ impl<P: Port> Engine<P> {
     pub fn prefetch(&self, file: FileNo, first: u64, pages: u64) {
         let mut core = self.lock();
         let pages = u32::try_from(pages).unwrap_or(u32::MAX);
-        if core.has_no_number_for(Place { segment: Segment(file), index: first }) {
+        let segment = Segment(file);
+        if core.has_no_number_for(core.brain.page(Place { segment, index: first })) {
             return;
         }
-        let job = self.decide(&mut core, Input::Ahead { segment: Segment(file), first, pages });
+        let job = self.decide(&mut core, Input::Ahead { segment, first, pages });
         drop(core);
         self.finish(job);
     }

@@ -45,13 +45,13 @@ pub fn is_deaf(id: u32, tid: u32, signal: i32) -> bool {
         return true;
     }
     let Ok(status) = task("status") else { return false };
-    let masks = status
+    let mut masks = status
         .lines()
         .filter_map(|line| line.strip_prefix("SigBlk:").or_else(|| line.strip_prefix("SigIgn:")));
     let has = |mask: &str| {
         u64::from_str_radix(mask.trim(), 16).is_ok_and(|mask| mask & 1 << (signal - 1) != 0)
     };
-    masks.into_iter().any(has)
+    masks.any(has)
 }
 
 /// The other threads of a process. Once its first has ended and others go on, only those show its

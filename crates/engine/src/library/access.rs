@@ -115,13 +115,13 @@ impl<P: Port> Engine<P> {
                 Found::HeldByMost => return Err(PortError::Io(Errno::USERS.raw_os_error())),
                 Found::Ready(page, state) => (page, state),
             };
-            if core.has_no_number_for(place) {
+            if core.has_no_number_for(page) {
                 return Err(PortError::Io(Errno::NOMEM.raw_os_error()));
             }
             let was_told = core.touched(&self.touches, job);
             let dirty = page.is_some_and(|page| core.word(page).dirty());
-            let lacks_room = core.lacks_room(place);
             let file = core.file(place.segment.0);
+            let lacks_room = file.is_some_and(|f| f.lacks_room.contains(&place.index));
             let ask = file.is_some_and(|f| f.holes || f.on_request);
             let grown = file.map_or(0, |f| f.grown);
             let has_room = if dirty { !lacks_room } else { reserved == Some(grown) };
@@ -264,7 +264,7 @@ impl<P: Port> Engine<P> {
                 self.serve_all(&mut again);
                 return Ok(0);
             }
-            if core.has_no_number_for(place) {
+            if core.has_no_number_for(core.brain.page(place)) {
                 drop(core);
                 self.serve_all(&mut again);
                 return Err(PortError::Io(Errno::NOMEM.raw_os_error()));

@@ -363,8 +363,7 @@ impl Manager {
         let store = Store::open(fd).map_err(|e| fails("cannot be opened again for reading", e))?;
         // Who made it for others to read only (O_CREAT, 0444) may map it to write all the same.
         if open_flags & libc::O_ACCMODE == libc::O_RDWR {
-            Store::may_allow_writes(fd)
-                .map_err(|e| fails("cannot be opened again for writing", e))?;
+            store.allow_writes(fd).map_err(|e| fails("cannot be opened again for writing", e))?;
         }
         if let Some(registry) = &self.registry
             && crate::registry::claim(registry, id).is_err()
