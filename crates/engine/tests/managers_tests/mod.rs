@@ -114,6 +114,81 @@ proptest! {
     }
 }
 
+/// Plays with 60 discardable pages: each holds what was written to it, or, while it is discardable, what is made
+/// anew. A pool may be below what makes them, above it, or nowhere. Returns how many pages were made, and dropped.
+fn play_on_discardable_pages(seed: u64, pool: usize) -> (u64, u64) {
+    const PAGES: u64 = 60;
+    let cache = tiny(0);
+    let make = |offset: u64, pages: &mut [u8]| {
+        for (i, page) in pages.chunks_mut(PAGE).enumerate() {
+            page.fill(0x80 | (offset / PAGE as u64 + i as u64) as u8);
+        }
+        Ok(())
+    };
+    let plain: Arc<dyn Store> = Arc::new(ChaosStore(Chaos::new(PAGES as usize * PAGE)));
+    let compressed = |below| -> Arc<dyn Store> {
+        Arc::new(Compressed::new(below, cache.reserve(24 << 10).unwrap(), Codec::Lz4))
+    };
+    let below = if pool == 1 { compressed(plain) } else { plain };
+    let store = Arc::new(Discardable::new(below, make));
+    let managed = if pool == 2 { compressed(store.clone()) } else { store.clone() };
+    let segment = cache.open_store(managed, "index").unwrap();
+    // Per page: what it may hold.
+    let mut may: Vec<HashSet<u8>> = vec![HashSet::from([0]); PAGES as usize];
+    let mut discardable = HashSet::new();
+    let mut rng = Rng(seed);
+    for step in 0..600u64 {
+        let page = rng.below(PAGES);
+        let at = page as usize;
+        let made = 0x80 | page as u8;
+        let range = page * PAGE as u64..(page + 1) * PAGE as u64;
+        match rng.below(12) {
+            0 => {
+                segment.advise(range, Advice::Discardable).unwrap();
+                discardable.insert(page);
+                may[at].insert(made);
+            }
+            1 => {
+                segment.advise(range, Advice::Needed).unwrap();
+                discardable.remove(&page);
+            }
+            2 if step % 4 == 0 => segment.flush().unwrap(),
+            3 => segment.advise(range, Advice::DontNeed).unwrap(),
+            4..7 => {
+                let value = (step % 0x7f) as u8 + 1;
+                segment.write_all_at(&vec![value; PAGE], range.start).unwrap();
+                may[at] = HashSet::from([value]);
+                if discardable.contains(&page) {
+                    may[at].insert(made);
+                }
+            }
+            _ => {
+                let mut got = vec![0; PAGE];
+                segment.read_exact_at(&mut got, range.start).unwrap();
+                assert!(got.iter().all(|byte| *byte == got[0]), "half a page");
+                assert!(may[at].contains(&got[0]), "page {page}: {} of {:?}", got[0], may[at]);
+                if !discardable.contains(&page) {
+                    // It can be nothing else from now on.
+                    may[at] = HashSet::from([got[0]]);
+                }
+            }
+        }
+    }
+    (store.made_pages(), store.dropped_pages())
+}
+
+#[test]
+fn discardable_pages_are_dropped_and_made_anew() {
+    // One seed may drop none, where a pool above holds them all.
+    for pool in 0..3 {
+        let counts: Vec<_> = (0..8).map(|seed| play_on_discardable_pages(seed, pool)).collect();
+        assert!(
+            counts.iter().any(|(made, dropped)| *made > 0 && *dropped > 0),
+            "pool {pool}: {counts:?}"
+        );
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
@@ -199,68 +274,9 @@ proptest! {
         prop_assert!(bytes_of(&a) == model);
     }
 
-    /// Each page holds what was written to it, or, while it is discardable, what is made anew. A pool may be
-    /// below what makes them, above it, or nowhere.
     #[test]
     fn discardable_pages_are_as_they_were_or_made_anew(seed in any::<u64>(), pool in 0usize..3) {
-        const PAGES: u64 = 60;
-        let cache = tiny(0);
-        let make = |offset: u64, pages: &mut [u8]| {
-            for (i, page) in pages.chunks_mut(PAGE).enumerate() {
-                page.fill(0x80 | (offset / PAGE as u64 + i as u64) as u8);
-            }
-            Ok(())
-        };
-        let plain: Arc<dyn Store> = Arc::new(ChaosStore(Chaos::new(PAGES as usize * PAGE)));
-        let compressed = |below| -> Arc<dyn Store> {
-            Arc::new(Compressed::new(below, cache.reserve(24 << 10).unwrap(), Codec::Lz4))
-        };
-        let below = if pool == 1 { compressed(plain) } else { plain };
-        let store = Arc::new(Discardable::new(below, make));
-        let managed = if pool == 2 { compressed(store.clone()) } else { store.clone() };
-        let segment = cache.open_store(managed, "index").unwrap();
-        // Per page: what it may hold.
-        let mut may: Vec<HashSet<u8>> = vec![HashSet::from([0]); PAGES as usize];
-        let mut discardable = HashSet::new();
-        let mut rng = Rng(seed);
-        for step in 0..600u64 {
-            let page = rng.below(PAGES);
-            let at = page as usize;
-            let made = 0x80 | page as u8;
-            let range = page * PAGE as u64..(page + 1) * PAGE as u64;
-            match rng.below(12) {
-                0 => {
-                    segment.advise(range, Advice::Discardable).unwrap();
-                    discardable.insert(page);
-                    may[at].insert(made);
-                }
-                1 => {
-                    segment.advise(range, Advice::Needed).unwrap();
-                    discardable.remove(&page);
-                }
-                2 if step % 4 == 0 => segment.flush().unwrap(),
-                3 => segment.advise(range, Advice::DontNeed).unwrap(),
-                4..7 => {
-                    let value = (step % 0x7f) as u8 + 1;
-                    segment.write_all_at(&vec![value; PAGE], range.start).unwrap();
-                    may[at] = HashSet::from([value]);
-                    if discardable.contains(&page) {
-                        may[at].insert(made);
-                    }
-                }
-                _ => {
-                    let mut got = vec![0; PAGE];
-                    segment.read_exact_at(&mut got, range.start).unwrap();
-                    prop_assert!(got.iter().all(|byte| *byte == got[0]), "half a page");
-                    prop_assert!(may[at].contains(&got[0]), "page {page}: {} of {:?}", got[0], may[at]);
-                    if !discardable.contains(&page) {
-                        // It can be nothing else from now on.
-                        may[at] = HashSet::from([got[0]]);
-                    }
-                }
-            }
-        }
-        prop_assert!(store.made_pages() > 0 && store.dropped_pages() > 0);
+        play_on_discardable_pages(seed, pool);
     }
 
     /// Storage changes at commits alone, and a rollback brings the last one back.
