@@ -66,8 +66,8 @@ for line in sys.stdin:
 ' >"$at/programs"
 
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(pagekeeper_sys doctor file mask userfault library library_hashed library_regions
-    library_table outputs watch live preload)
+[ $# -gt 0 ] || wanted=(pagekeeper_sys doctor file mask userfault library library_regions
+    outputs watch live preload)
 rm -rf "${root:?}$PWD"
 mkdir -p "$root$PWD" "$root$built/"{tmp,release/deps,preload}
 tar c --exclude=./target --exclude=./.git --exclude='./.venv*' . | tar x -C "$root$PWD"

@@ -88,8 +88,8 @@ for line in sys.stdin:
         print(path, built["target"]["name"], built["executable"])
 ' >"$at/programs"
 wanted=("$@")
-[ $# -gt 0 ] || wanted=(pagekeeper_sys doctor file mask userfault library library_hashed
-    library_regions library_table logged_power_cut pagekeeper_capi c_programs outputs watch live
+[ $# -gt 0 ] || wanted=(pagekeeper_sys doctor file mask userfault library
+    library_regions logged_power_cut pagekeeper_capi c_programs outputs watch live
     preload)
 
 tests() {

@@ -100,7 +100,7 @@ fn a_page_has_so_many_guards_and_then_says_so() {
             (0..GUARDS_MAX).map(|_| segment.pin(0..PAGE as u64).unwrap()).collect();
         assert_eq!(errno(segment.pin(0..PAGE as u64)), Some(EUSERS));
         // What other pages were pinned on the way there is let go.
-        if TRANSLATION == Translation::Mapped {
+        if translation() == Translation::Mapped {
             assert_eq!(errno(segment.pin(0..2 * PAGE as u64)), Some(EUSERS));
         }
         drop(segment.pin_mut(PAGE as u64..2 * PAGE as u64).unwrap());

@@ -1,5 +1,5 @@
-//! The library against a plain vector of bytes, and file semantics; under the translation of the
-//! test program that this is part of.
+//! The library against a plain vector of bytes, and file semantics; under the translation that the process
+//! is to test.
 
 mod asked;
 mod children;
@@ -11,9 +11,9 @@ mod outside;
 mod room;
 mod stuck;
 
-use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, PAGES, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOSPC, PAGE, Rng};
+use crate::library_translations::translation;
 use pagekeeper::library::{
     Advice, BUDGET_PAGES_MIN, Builder, Cache, Options, PolicySpec, Segment, Store, Translation,
     WriteBack,
@@ -35,7 +35,7 @@ const EOWNERDEAD: i32 = 130;
 const TINY_PAGES: u64 = 24;
 
 fn builder(budget_bytes: u64) -> Builder {
-    Cache::builder(budget_bytes).translation(TRANSLATION)
+    Cache::builder(budget_bytes).translation(translation())
 }
 
 fn tiny(workers: usize, policy: &str) -> Cache {

@@ -4,9 +4,9 @@ mod discards;
 mod flushes;
 mod rollbacks;
 
-use crate::TRANSLATION;
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
 use crate::library_model::{Chaos, ChaosStore, EIO, ENOMEM, ENOSPC, EOPNOTSUPP, PAGE, Rng};
+use crate::library_translations::translation;
 use pagekeeper::library::{
     Advice, Builder, Cache, Codec, Compressed, Discardable, Logged, Mirrored, Options, Segment,
     Side, Store, WriteBack,
@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 const TINY: u64 = 96 << 10;
 
 fn builder(budget_bytes: u64) -> Builder {
-    Cache::builder(budget_bytes).translation(TRANSLATION)
+    Cache::builder(budget_bytes).translation(translation())
 }
 
 fn tiny(workers: usize) -> Cache {

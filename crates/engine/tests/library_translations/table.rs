@@ -1,17 +1,11 @@
-//! The tests of the library and of its managers over a table of blocks, and what blocks are asked.
+//! The table, and what is asked of blocks.
 
-mod library_model;
-mod library_tests;
-mod managers_tests;
-
-use library_model::PAGE;
+use crate::library_model::{PAGE, maps_nothing_and_pins_within_a_page};
 use pagekeeper::library::{Cache, Options, PolicySpec, Translation};
-
-const TRANSLATION: Translation = Translation::Table;
 
 #[test]
 fn a_table_maps_nothing_and_pins_within_a_page() {
-    library_model::maps_nothing_and_pins_within_a_page(TRANSLATION);
+    maps_nothing_and_pins_within_a_page(Translation::Table);
 }
 
 /// KiB of this process's memory in blocks.
@@ -40,7 +34,7 @@ fn blocks_kib(chunk_bytes: u64) -> u64 {
 #[test]
 fn blocks_are_used_again_and_given_back() {
     // In a process of its own: other tests have blocks, too.
-    let test = "blocks_are_used_again_and_given_back";
+    let test = "library_translations::table::blocks_are_used_again_and_given_back";
     if std::env::var_os("PAGEKEEPER_TEST_ALONE").is_none() {
         let mut command = std::process::Command::new(std::env::current_exe().unwrap());
         let command = command.args(["--exact", test]).env("PAGEKEEPER_TEST_ALONE", "1");
@@ -54,7 +48,7 @@ fn blocks_are_used_again_and_given_back() {
     std::fs::write(file.path(), content).unwrap();
     let budget = 8 << 20;
     let cache = Cache::builder(budget)
-        .translation(TRANSLATION)
+        .translation(Translation::Table)
         .policy(PolicySpec::parse("lru").unwrap())
         .build()
         .unwrap();
