@@ -114,8 +114,19 @@ impl Core {
     }
 
     fn decide_into(&mut self, input: Input, job: &mut Job) {
+        let mut kept = Vec::new();
         if self.ask(input) {
-            self.claim(job);
+            self.claim(job, &mut kept);
+        }
+        // Last: other victims are chosen for these, perhaps among what was just claimed. They may stay in
+        // turn, as many as there are pages: there is no stack for that.
+        kept.reverse();
+        while let Some(place) = kept.pop() {
+            if self.ask(Input::Kept { place }) {
+                let before = kept.len();
+                self.claim(job, &mut kept);
+                kept[before..].reverse();
+            }
         }
         self.charge_state(job);
     }
@@ -179,21 +190,18 @@ impl Core {
 
     /// Per-page state is paid from the budget: as page numbers are given out, frames shrink.
     fn charge_state(&mut self, job: &mut Job) {
-        if let Some(frames) = self.budget.correct(self.brain.numbered_pages())
-            && self.ask(Input::Frames { frames })
-        {
-            self.claim(job);
+        if let Some(frames) = self.budget.correct(self.brain.numbered_pages()) {
+            self.decide_into(Input::Frames { frames }, job);
         }
     }
 
-    /// Claims the pages of the brain's last plan.
-    fn claim(&mut self, job: &mut Job) {
+    /// Claims the pages of the brain's last plan; adds those that have to stay.
+    fn claim(&mut self, job: &mut Job, kept: &mut Vec<Place>) {
         let mut plan = self.brain.take_plan();
-        let mut kept = Vec::new();
-        plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, &mut kept));
+        plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, kept));
         take_over(&mut job.evict, &mut plan.evict);
         for run in plan.clean.drain(..) {
-            self.claim_cleaning(run, job);
+            self.claim_cleaning(run, job, kept);
         }
         plan.fetch.retain_mut(|run| {
             run.pages = self.claim_fill(*run, job);
@@ -208,10 +216,6 @@ impl Core {
             self.locate(&plan.unmap, job);
         }
         self.brain.reuse_plan(plan);
-        // Last: other victims are chosen for these, perhaps among what was just claimed.
-        for place in kept {
-            self.decide_into(Input::Kept { place }, job);
-        }
     }
 
     /// Whether a victim leaves; else it is doomed, or stays.
@@ -356,7 +360,7 @@ impl Core {
         }
     }
 
-    fn claim_cleaning(&mut self, run: Run, job: &mut Job) {
+    fn claim_cleaning(&mut self, run: Run, job: &mut Job, kept: &mut Vec<Place>) {
         for i in 0..u64::from(run.pages) {
             let place = Place { index: run.place.index + i, ..run.place };
             let Some(page) = self.brain.page(place) else { continue };
@@ -365,7 +369,7 @@ impl Core {
                 Run::add(&mut job.clean, place);
             } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
-                self.decide_into(Input::Kept { place }, job);
+                kept.push(place);
             }
         }
     }
