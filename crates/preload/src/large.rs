@@ -32,7 +32,7 @@ pub(crate) struct Fields {
     pub(crate) fileno: c_int,
     /// `_old_offset` to `_lock`; `_flags2` is in the gap before it.
     unused_middle: [usize; 3],
-    offset: i64,
+    pub(crate) offset: i64,
     unused_codecvt: usize,
     pub(crate) wide: *mut c_void,
     /// `_freeres_list` to `__pad5`.
@@ -53,7 +53,7 @@ const NOT_SIMPLY_PUTTING: c_int = 0x8 | 0x100 | 0x200;
 /// `_IO_ERR_SEEN`
 const FAILED: c_int = 0x20;
 /// [`Fields::offset`]: not known, to be asked for (`_IO_pos_BAD`).
-const UNKNOWN: i64 = -1;
+pub(crate) const UNKNOWN: i64 = -1;
 
 unsafe extern "C" {
     fn flockfile(stream: *mut FILE);

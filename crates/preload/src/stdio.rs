@@ -84,8 +84,17 @@ pub(crate) fn read_file(fd: c_int, buffer: usize, bytes: usize) -> isize {
 }
 
 extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
+    let fd = cookie as usize as c_int;
     // Fewer than asked for is an error to stdio; errno says which.
-    write_file(cookie as usize as c_int, buffer as usize, bytes) as ssize_t
+    let written = write_file(fd, buffer as usize, bytes);
+    let stream = stream_of(fd).map_or(core::ptr::null_mut(), |known| known.load(Ordering::Acquire));
+    if !stream.is_null() {
+        // Of a file's stream glibc counts on by what was written; of others it does not, and would seek
+        // from where that began.
+        // SAFETY: a stream of glibc's, which writes it just now.
+        unsafe { (*stream.cast::<Fields>()).offset = large::UNKNOWN };
+    }
+    written as ssize_t
 }
 
 /// Writes to where the file of a stream stands, all if that can be: the bytes written.
