@@ -24,6 +24,10 @@ use zerocopy::{FromBytes, IntoBytes};
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
 /// Until connections are accepted again, where there was nothing to accept them with.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How long a read at the end waits for somebody who makes the file longer, who may be stopped; and how
+/// long between two looks.
+const GROWING_MAX: Duration = Duration::from_millis(50);
+const GROWING_PAUSE: Duration = Duration::from_micros(50);
 
 /// Who is outside of our pid name space: nothing can be done for one whose memory cannot be named.
 const NOBODY_HERE: Peer = Peer { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -536,6 +540,12 @@ impl Connection {
     }
 
     fn protect(&self, r: Request) -> Handled {
+        if r.d != 0
+            && let Some(space) = self.manager.space_of(self.pid)
+        {
+            // All of it is one mapping, if it is there still.
+            self.manager.engine.find_region(space, r.a);
+        }
         let writes = r.c as i32 & libc::PROT_WRITE != 0;
         let refused = writes && self.space_regions(r.a, r.b).iter().any(|(_, _, v)| v.read_only);
         if refused { Err(Errno::ACCESS) } else { value(0) }
@@ -610,6 +620,22 @@ impl Connection {
 
     /// Copies file content into the client's memory; the bytes copied.
     fn copy(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
+        let mut done = self.copy_known(no, offset, len, addr)?;
+        // The kernel tells a new length before who made the file longer does, and who asked for it reads as far.
+        let begun = Instant::now();
+        while done < len && self.manager.engine.may_grow(no) && begun.elapsed() < GROWING_MAX {
+            std::thread::sleep(GROWING_PAUSE);
+            done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
+        }
+        if done < len {
+            // It may have been said in between.
+            done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
+        }
+        Ok(done)
+    }
+
+    /// The same, up to the length that is known.
+    fn copy_known(&self, no: FileNo, offset: u64, len: u64, addr: u64) -> Result<u64, Errno> {
         self.manager.engine.catch_up(no);
         let copied = self.manager.engine.read_for(self.pid, no, offset, len, |bytes, done| {
             match process::process_vm_write(self.pid, addr + done, bytes) {

@@ -54,6 +54,15 @@ impl<P: Port> Engine<P> {
         Ok(done)
     }
 
+    /// Whether somebody is about to make a file longer, or has done so and did not say so yet.
+    pub(crate) fn may_grow(&self, file: FileNo) -> bool {
+        let core = self.lock();
+        let behind = core.known_size(file).div_ceil(self.page_bytes);
+        let place = Place { segment: Segment(file), index: behind };
+        let held = core.overwrites.as_ref().and_then(|overwrites| overwrites.held(file));
+        held.is_some_and(|pages| pages.contains(&behind)) || core.fences(place).next().is_some()
+    }
+
     /// Reads at least one byte, unless at the end of the file.
     fn read_some(
         &self,

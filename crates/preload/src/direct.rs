@@ -45,6 +45,7 @@ static ENDS: [AtomicU64; state::OFFSET_LOCKS] = [const { AtomicU64::new(0) }; st
 
 /// A file's mapping, its length, and how to notice that either changed.
 struct Window {
+    entry: Entry,
     slot: &'static Slot,
     file: &'static SlotFile,
     base: usize,
@@ -78,7 +79,7 @@ impl Window {
         if !table::is_current(entry) {
             return None;
         }
-        Some(Window { slot, file, base, bytes, size, known_size, stamp, generation })
+        Some(Window { entry, slot, file, base, bytes, size, known_size, stamp, generation })
     }
 
     /// Whether what was copied was the file's.
@@ -102,10 +103,21 @@ impl Window {
         cold
     }
 
+    /// Whether somebody makes the file longer, or did since its length was looked at. The kernel tells the
+    /// new length before we do, and who asked for that reads as far.
+    #[cold]
+    fn may_be_longer(&self) -> bool {
+        overwrite::may_grow(self.entry.slot())
+            || overwrite::length(self.entry, self.slot) != self.size
+    }
+
     /// Copies file content from an offset; the bytes copied, up to `limit` and the end of the file.
     #[inline(always)]
     fn copy(&self, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
         let want = (self.size.saturating_sub(offset)).min(limit as u64) as usize;
+        if want < limit && self.may_be_longer() {
+            return None;
+        }
         if want == 0 {
             return (is_place(offset as i64, limit) && self.held()).then_some(0);
         }
@@ -252,6 +264,9 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
             return None;
         }
         claim = (window.size.saturating_sub(now as u64)).min(want as u64) as usize;
+        if claim < want && window.may_be_longer() {
+            return None;
+        }
         if claim == 0 {
             return window.held().then_some(Claimed::Read(0));
         }

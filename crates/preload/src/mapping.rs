@@ -93,16 +93,20 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
             b"private writable mappings are left to the kernel (see pagekeeper doctor)",
         );
     }
-    if copies
-        || call.prot & libc::PROT_EXEC != 0
-        || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0
-    {
+    // Of code that a program makes itself, by another mapping of the same file, it expects to see each store.
+    let is_library = call.prot & libc::PROT_EXEC != 0
+        && (call.flags & libc::MAP_TYPE == libc::MAP_PRIVATE || is_read_only(call.fd));
+    if copies || is_library || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0 {
         change::flush(&file, 0, 0);
         return Some(call.plain());
     }
     let _changing = standby::changing();
     let _held = SignalsHeld::new();
     Some(map(&mut file, &call))
+}
+
+fn is_read_only(fd: c_int) -> bool {
+    raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_ACCMODE == libc::O_RDONLY
 }
 
 /// MAP_SYNC counts only with MAP_SHARED_VALIDATE; elsewhere the kernel ignores the bit.
@@ -248,10 +252,22 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     }
 }
 
-/// After a successful `mremap(2)`: the kernel tells the manager, we only keep the quick test true.
+/// After a successful `mremap(2)`: of a move the kernel tells the manager, of growth we do. (A buffer there has
+/// to be known for managed memory: a call that holds its file while it needs a page of it waits for itself.)
 pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usize) {
-    if may_be_managed(old, old_bytes.max(1)) {
-        widen(new, new_bytes.next_multiple_of(PAGE_BYTES as usize));
+    if !may_be_managed(old, old_bytes.max(1)) {
+        return;
+    }
+    let [old_bytes, new_bytes] =
+        [old_bytes, new_bytes].map(|bytes| bytes.next_multiple_of(PAGE_BYTES as usize));
+    widen(new, new_bytes);
+    if new_bytes > old_bytes
+        && let Some(state) = state::current()
+    {
+        let mut request = Request::new(Op::Protect);
+        (request.a, request.b) = ((new + old_bytes) as u64, (new_bytes - old_bytes) as u64);
+        request.d = 1;
+        let _ = ask(state, &request);
     }
 }
 

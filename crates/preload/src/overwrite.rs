@@ -56,6 +56,12 @@ pub(crate) fn grown_to(slot: u32) -> u64 {
     record(slot).map_or(0, |record| record.size_bytes.load(SeqCst))
 }
 
+/// Whether somebody holds a slot's record who may make the file longer.
+pub(crate) fn may_grow(slot: u32) -> bool {
+    record(slot)
+        .is_some_and(|record| record.state.load(SeqCst) != 0 && record.end.load(SeqCst) == u64::MAX)
+}
+
 /// Whether a change time is the one that the manager knows, or that the last write of the run left.
 pub(crate) fn is_known_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
     slot.ctime_ns.load(SeqCst) == ctime_ns || left(number) == Some(ctime_ns)
@@ -95,7 +101,7 @@ pub(crate) fn is_clean(entry: Entry) -> bool {
 }
 
 /// How long a file is while its record is held, as far as nobody outside changes that.
-fn length(entry: Entry, slot: &Slot) -> u64 {
+pub(crate) fn length(entry: Entry, slot: &Slot) -> u64 {
     // In this order: the manager clears the one when the other has it.
     let grown_to = grown_to(entry.slot());
     grown_to.max(slot.size_bytes.load(SeqCst))

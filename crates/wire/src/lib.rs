@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 20;
+pub const VERSION: u32 = 21;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
@@ -81,8 +81,8 @@ pub enum Op {
     /// is none of the program's. On status 0 the range is registered and the client gives it its
     /// protection.
     MapCommit = 7,
-    /// May this range get this protection? `a` = address, `b` = length, `c` = prot.
-    /// Status 0 or -EACCES.
+    /// May this range get this protection? `a` = address, `b` = length, `c` = prot; `d` = 1: it is what a
+    /// mapping grew by, of which the kernel tells nobody. Status 0 or -EACCES.
     Protect = 8,
     /// `msync(2)` on managed memory: `a` = address, `b` = length, `c` = flags.
     /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).
