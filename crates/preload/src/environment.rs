@@ -260,7 +260,7 @@ pub(crate) fn follow<R>(
         }
         pointers.cast_const()
     };
-    let mut small = core::mem::MaybeUninit::<[usize; 2048]>::uninit();
+    let mut small = core::mem::MaybeUninit::<[usize; 256]>::uninit();
     if bytes <= size_of_val(&small) {
         return with(build(small.as_mut_ptr().cast()));
     }
@@ -268,6 +268,25 @@ pub(crate) fn follow<R>(
         Some(arena) => with(build(arena.addr as *mut u8)),
         None => with(env),
     }
+}
+
+/// Puts our variables into the program's own environment, should it have taken them out: libc is about to
+/// start a program with that.
+pub(crate) fn make_known() {
+    let present = present();
+    follow(present, |env| {
+        if env == present {
+            return;
+        }
+        for variable in variables(env) {
+            for name in [c"LD_PRELOAD", c"PAGEKEEPER_SOCKET"] {
+                if let Some(value) = value(variable, name.to_bytes()) {
+                    // SAFETY: the rest of a C string, which is copied.
+                    unsafe { libc::setenv(name.as_ptr(), value.as_ptr().cast(), 1) };
+                }
+            }
+        }
+    });
 }
 
 /// Tells the manager that a program is about to be executed. A vfork child tells nothing.

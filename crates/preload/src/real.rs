@@ -223,6 +223,9 @@ real_functions! {
             actions: *const libc::posix_spawn_file_actions_t,
             attributes: *const libc::posix_spawnattr_t, argv: Argv, env: Argv) -> c_int,
             otherwise libc::ENOSYS;
+        system(command: *const c_char) -> c_int, otherwise -1;
+        popen(command: *const c_char, mode: *const c_char) -> *mut FILE,
+            otherwise core::ptr::null_mut();
         open_by_handle_at(mount: c_int, handle: *mut c_void, flags: c_int) -> c_int, otherwise -1;
         sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int,
             otherwise -1;

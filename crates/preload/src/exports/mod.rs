@@ -21,6 +21,7 @@ macro_rules! export {
 mod allocation;
 mod asynchronous;
 mod descriptors;
+mod listed;
 mod loading;
 mod memory;
 mod processes;

@@ -9,19 +9,31 @@ use libc::{
 
 type Strings = *const *const c_char;
 
+pub(super) extern "C" fn execute_with(path: *const c_char, argv: Strings, env: Strings) -> c_int {
+    announce_exec(path);
+    follow(env, |env| execve_of(path, argv, env))
+}
+
+pub(super) extern "C" fn execute_present(path: *const c_char, argv: Strings) -> c_int {
+    execute_with(path, argv, environment::present())
+}
+
+pub(super) extern "C" fn execute_searched(file: *const c_char, argv: Strings) -> c_int {
+    announce_exec_search(file);
+    follow(environment::present(), |env| real::execvpe(file, argv, env))
+}
+
 export! {
     as execve;
     fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
-        announce_exec(path);
-        follow(env, |env| execve_of(path, argv, env))
+        execute_with(path, argv, env)
     }
 }
 
 export! {
     as execv;
     fn (path: *const c_char, argv: Strings) -> c_int {
-        announce_exec(path);
-        follow(environment::present(), |env| execve_of(path, argv, env))
+        execute_present(path, argv)
     }
 }
 
@@ -36,8 +48,7 @@ export! {
 export! {
     as execvp;
     fn (file: *const c_char, argv: Strings) -> c_int {
-        announce_exec_search(file);
-        follow(environment::present(), |env| real::execvpe(file, argv, env))
+        execute_searched(file, argv)
     }
 }
 
@@ -98,6 +109,32 @@ export! {
         table::share_all();
         room::settle();
         follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
+    }
+}
+
+/// libc is about to start a shell.
+fn before_shell() {
+    environment::make_known();
+    announce_exec(c"/bin/sh".as_ptr());
+    table::share_all();
+    room::settle();
+}
+
+export! {
+    as system;
+    fn (command: *const c_char) -> c_int {
+        if !command.is_null() {
+            before_shell();
+        }
+        real::system(command)
+    }
+}
+
+export! {
+    as popen;
+    fn (command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
+        before_shell();
+        real::popen(command, mode)
     }
 }
 
