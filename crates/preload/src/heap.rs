@@ -25,11 +25,6 @@ pub(crate) fn begin(least: usize) {
     fork::follow();
 }
 
-/// Whether any allocation would be managed, as long as it is large enough.
-pub(crate) fn managed() -> bool {
-    LEAST.load(Ordering::Relaxed) != usize::MAX
-}
-
 /// Whether an allocation of so many bytes would be managed.
 #[inline(always)]
 pub(crate) fn concerns(bytes: usize) -> bool {

@@ -20,8 +20,8 @@
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
 //! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
 //!   not checked on reading;
-//! - mappings with PROT_EXEC, MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN are the kernel's, made after
-//!   dirty pages are written back;
+//! - mappings with PROT_EXEC that are private or of a descriptor to read only, and those with
+//!   MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN, are the kernel's, made after dirty pages are written back;
 //! - a descriptor that is closed or replaced by a system call made without libc goes on
 //!   being read as the file that it was, until another call than a read notices; what is written to
 //!   it until then is to other programs as if somebody outside had written it;
@@ -31,8 +31,8 @@
 //!   ([`bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
 //!   fails (EACCES);
 //! - while the manager stands by ([`standby`]), files that are only read are the kernel's altogether;
-//! - `io_uring_setup` by `syscall` fails with ENOSYS in every followed program; where heap memory is
-//!   managed, so do `io_setup` and what libaio and liburing begin with ([`exports`]).
+//! - `io_setup` and `io_uring_setup` fail with ENOSYS in every followed program, and so does what libaio and
+//!   liburing begin with ([`exports`]).
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
 //! libc's internal calls (`execl*`, `system` and `popen` are followed only through the
@@ -46,6 +46,7 @@
 mod allocation;
 mod board;
 mod bounce;
+mod cancel;
 mod change;
 mod children;
 mod connection;

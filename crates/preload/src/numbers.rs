@@ -256,8 +256,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
 
         // Its reads and writes on managed files could not be seen; programs fall back.
-        libc::SYS_io_uring_setup if state::current().is_some() => -libc::ENOSYS as isize,
-        libc::SYS_io_setup if exports::no_asynchronous_transfers() => -libc::ENOSYS as isize,
+        libc::SYS_io_uring_setup | libc::SYS_io_setup if exports::no_asynchronous_transfers() => {
+            -libc::ENOSYS as isize
+        }
         _ => return None,
     })
 }

@@ -1,8 +1,8 @@
 //! What happens when the library is loaded.
 
 use crate::{
-    allocation, environment, files, fork, heap, locks, raw_call, real, state, stdio, stream_list,
-    table, wide,
+    allocation, cancel, environment, files, fork, heap, locks, raw_call, real, state, stdio,
+    stream_list, table, wide,
 };
 use libc::{c_char, c_int};
 
@@ -28,6 +28,7 @@ type Strings = *const *const c_char;
 /// constructor, and not `environ`.
 extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     real::resolve();
+    cancel::resolve();
     allocation::resolve();
     stream_list::resolve();
     // A program with more rights than its user must not hear of a stranger's manager.

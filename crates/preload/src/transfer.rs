@@ -49,7 +49,7 @@ pub(crate) trait Buffers {
 
 impl Buffers for [iovec; 1] {
     fn get(&self) -> Result<&[iovec], isize> {
-        Ok(self)
+        if self[0].iov_len > BYTES_MAX { Err(-libc::EFAULT as isize) } else { Ok(self) }
     }
 }
 
@@ -62,9 +62,10 @@ impl Buffers for Vectors {
     }
 }
 
-/// One buffer as an array of one.
+/// One buffer as an array of one. What no memory can hold stays too long: the kernel finds no buffer there.
 pub(crate) fn one(buffer: usize, bytes: usize) -> [iovec; 1] {
-    [iovec { iov_base: buffer as *mut _, iov_len: bytes.min(BYTES_MAX) }]
+    let bytes = if bytes > isize::MAX as usize { bytes } else { bytes.min(BYTES_MAX) };
+    [iovec { iov_base: buffer as *mut _, iov_len: bytes }]
 }
 
 /// A call of the read family; `position` is none for the descriptor's own, `rwf` the `RWF_`

@@ -34,6 +34,62 @@ fn asynchronous_transfers_are_those_of_the_file() {
     check(&Budget::kib(256).delay_writes(), &["asynchronous", "file"]);
 }
 
+/// The kernel made transfers of `io_submit(2)` when it liked: what they wrote was lost.
+#[test]
+fn submitted_transfers_are_those_of_the_file_or_refused() {
+    check(&Budget::kib(256), &["submitted", "file"]);
+}
+
+/// What is served without libc is no cancellation point of libc's: such threads went on for ever.
+#[test]
+fn threads_are_cancelled_where_they_read_and_write() {
+    check(&Budget::kib(256), &["cancelled", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["cancelled", "file"]);
+}
+
+/// Mappings that may be executed were the kernel's, and did not show what was stored through others.
+#[test]
+fn code_is_what_was_written_through_another_mapping() {
+    check(&Budget::kib(256), &["code", "file"]);
+}
+
+/// Of a mapping that grows where it is nobody is told. A write from such a buffer held its file in the kernel
+/// while the manager waited to read a page of it: for ever.
+#[test]
+fn buffers_may_lie_in_what_a_mapping_grew_by() {
+    check(&Budget::kib(256), &["grown", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["grown", "file"]);
+}
+
+/// The new environment had more room on the stack than such a thread has.
+#[test]
+fn threads_with_little_stack_spawn_children() {
+    check(&Budget::kib(256), &["stacks", "file"]);
+}
+
+/// libc executes these without a call of ours. A child that got an environment of its own found the file as
+/// it was stored last, and what it wrote was lost.
+#[test]
+fn children_that_libc_starts_find_what_was_stored() {
+    check(&Budget::kib(4096), &["listed", "file"]);
+    check(&Budget::kib(4096).delay_writes(), &["listed", "file"]);
+}
+
+/// glibc does not count on by what a stream wrote that has functions of its own, and sought from where
+/// that began.
+#[test]
+fn a_stream_is_moved_on_from_where_it_wrote() {
+    check(&Budget::kib(256), &["seeks", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["seeks", "file"]);
+}
+
+/// Of a file that somebody appends to no page leaves for that moment: as many victims as there are pages
+/// were chosen one within the other, and the manager had no stack for that.
+#[test]
+fn the_tail_of_a_file_is_read_while_it_grows() {
+    check(&Budget::kib(2048).policy("lru"), &["tail", "file"]);
+}
+
 /// Where the kernel puts bytes at a descriptor's own offset, that is known only when it does.
 #[test]
 fn copies_in_the_kernel_go_where_the_offset_is() {

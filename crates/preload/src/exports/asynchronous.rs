@@ -1,13 +1,13 @@
 //! Beginning asynchronous transfers: by POSIX's functions ([`posix_aio`]), by libaio and by liburing.
 //!
-//! Of the latter two: the kernel looks a buffer's pages up when a direct read is submitted, and storage
-//! fills them some time later. A page of heap memory that left meanwhile would not have what was read:
-//! nothing tells anybody outside of the kernel that a page is waited for. So where heap memory is
-//! managed there are no such transfers, as on a kernel without them, and programs fall back to calls
-//! that wait.
+//! Of the latter two: what they read and write of managed files the kernel does at some time, and nobody
+//! sees it; what they wrote would be lost to whoever stores to such a page later. And the kernel looks a
+//! buffer's pages up when a direct read is submitted, and storage fills them some time later: a page of heap
+//! memory that left meanwhile would not have what was read. So there are no such transfers, as on a kernel
+//! without them, and programs fall back to calls that wait.
 
 use crate::posix_aio::{self, Block, Event, Operation};
-use crate::{heap, raw_call, real, state};
+use crate::{raw_call, real, state};
 use libc::{c_int, c_uint, c_void, size_t};
 
 export! {
@@ -55,9 +55,9 @@ export! {
     }
 }
 
-/// Whether the kernel must not fill memory behind this program's back.
+/// Whether the kernel must not read, write and fill memory behind this program's back.
 pub(crate) fn refused() -> bool {
-    state::current().is_some() && heap::managed()
+    state::current().is_some()
 }
 
 /// libaio's functions give a negative error number, and liburing's do.

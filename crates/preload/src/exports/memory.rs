@@ -1,5 +1,6 @@
 //! Mappings.
 
+use crate::cancel;
 use crate::mapping::{self, Mmap};
 use crate::raw::ret;
 use crate::{heap, raw_call, real, standby, state, table};
@@ -97,6 +98,7 @@ export! {
 export! {
     as msync;
     fn (addr: *mut c_void, bytes: size_t, flags: c_int) -> c_int {
+        cancel::point();
         match mapping::msync(addr as usize, bytes, flags) {
             Some(result) => ret(result) as c_int,
             None => real::msync(addr, bytes, flags),

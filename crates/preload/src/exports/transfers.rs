@@ -1,11 +1,12 @@
 //! Reading, writing, and whatever else changes or flushes files.
 
 use crate::raw::ret;
-use crate::{change, raw_call, real, transfer};
+use crate::{cancel, change, raw_call, real, transfer};
 use libc::{c_char, c_int, c_uint, c_void, iovec, loff_t, off_t, size_t, ssize_t};
 use transfer::{Vectors, one};
 
 fn read_here(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
+    cancel::point();
     let plain = || raw_call!(libc::SYS_read, fd, buffer, bytes);
     match transfer::read(fd, one(buffer as usize, bytes), None, 0, plain) {
         Some(result) => ret(result),
@@ -14,6 +15,7 @@ fn read_here(fd: c_int, buffer: *mut c_void, bytes: size_t) -> ssize_t {
 }
 
 fn read_at(fd: c_int, buffer: *mut c_void, bytes: size_t, offset: off_t) -> ssize_t {
+    cancel::point();
     let plain = || raw_call!(libc::SYS_pread64, fd, buffer, bytes, offset);
     match transfer::read(fd, one(buffer as usize, bytes), Some(offset), 0, plain) {
         Some(result) => ret(result),
@@ -66,6 +68,7 @@ export! {
 export! {
     as readv;
     fn (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_readv, fd, iov, count);
         match transfer::read(fd, Vectors(iov, count), None, 0, plain) {
             Some(result) => ret(result),
@@ -77,6 +80,7 @@ export! {
 export! {
     as preadv, preadv64;
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_preadv, fd, iov, count, offset, 0);
         match transfer::read(fd, Vectors(iov, count), Some(offset), 0, plain) {
             Some(result) => ret(result),
@@ -88,6 +92,7 @@ export! {
 export! {
     as preadv2, preadv64v2;
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_preadv2, fd, iov, count, offset, 0, flags);
         let position = (offset != -1).then_some(offset);
         match transfer::read_flagged(fd, Vectors(iov, count), position, flags, plain) {
@@ -100,6 +105,7 @@ export! {
 export! {
     as write, __write;
     fn (fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_write, fd, buffer, bytes);
         match transfer::write(fd, one(buffer as usize, bytes), None, 0, plain) {
             Some(result) => ret(result),
@@ -111,6 +117,7 @@ export! {
 export! {
     as pwrite, pwrite64, __pwrite64;
     fn (fd: c_int, buffer: *const c_void, bytes: size_t, offset: off_t) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_pwrite64, fd, buffer, bytes, offset);
         match transfer::write(fd, one(buffer as usize, bytes), Some(offset), 0, plain) {
             Some(result) => ret(result),
@@ -122,6 +129,7 @@ export! {
 export! {
     as writev;
     fn (fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_writev, fd, iov, count);
         match transfer::write(fd, Vectors(iov, count), None, 0, plain) {
             Some(result) => ret(result),
@@ -133,6 +141,7 @@ export! {
 export! {
     as pwritev, pwritev64;
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_pwritev, fd, iov, count, offset, 0);
         match transfer::write(fd, Vectors(iov, count), Some(offset), 0, plain) {
             Some(result) => ret(result),
@@ -144,6 +153,7 @@ export! {
 export! {
     as pwritev2, pwritev64v2;
     fn (fd: c_int, iov: *const iovec, count: c_int, offset: off_t, flags: c_int) -> ssize_t {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_pwritev2, fd, iov, count, offset, 0, flags);
         let position = (offset != -1).then_some(offset);
         match transfer::write(fd, Vectors(iov, count), position, flags, plain) {

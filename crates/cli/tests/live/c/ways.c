@@ -11,14 +11,25 @@
 //     ways room FILE             buffers that end before what is to be read
 //     ways vectors FILE          arrays of buffers that are not there
 //     ways blocked FILE          arrays of buffers in a mapping, with signals blocked
+//     ways submitted FILE        transfers by io_submit(2)
+//     ways cancelled FILE        threads are cancelled that read, write and sync
+//     ways code FILE             code is written through one mapping and called through another
+//     ways grown FILE            buffers in what a mapping grew by
+//     ways stacks FILE           children are spawned by threads with little stack
+//     ways listed FILE           children are started by execl(3) and its kin, system(3) and popen(3)
+//     ways seeks FILE            a stream is moved on from where it wrote
+//     ways tail FILE             one process appends, another reads what is new
 //     ways outlives FILE         a forked child has a descriptor when all others are gone
 #define _GNU_SOURCE
 #include <aio.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
+#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <signal.h>
+#include <spawn.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -657,6 +668,11 @@ static void vectors(const char *path) {
     CHECK(window != MAP_FAILED && mprotect(window + PAGE, PAGE, PROT_NONE) == 0);
     struct iovec *last = (struct iovec *)(window + PAGE) - 1;
     last->iov_base = one, last->iov_len = sizeof one;
+    // More than there can be.
+    volatile size_t most = SIZE_MAX;
+    FAILS(read(fd, room, most), EFAULT);
+    FAILS(pread(fd, room, most - PAGE, 0), EFAULT);
+    FAILS(pwrite(fd, room, most, 0), EFAULT);
     struct iovec *none = (struct iovec *)8;
     for (int round = 0; round < 4; round++) {
         FAILS(readv(fd, none, 1), EFAULT);
@@ -697,6 +713,221 @@ static void blocked(const char *path) {
     CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
+// ---- threads and children -------------------------------------------------------------------------
+
+// On a kernel without them, programs make calls that wait.
+static ssize_t submitted_one(aio_context_t context, int code, int fd, void *buffer, off_t offset) {
+    if (!context) {
+        return code == IOCB_CMD_PREAD ? pread(fd, buffer, PAGE, offset)
+                                      : pwrite(fd, buffer, PAGE, offset);
+    }
+    struct iocb call = {.aio_lio_opcode = code, .aio_fildes = fd, .aio_buf = (uintptr_t)buffer,
+                        .aio_nbytes = PAGE, .aio_offset = offset};
+    struct iocb *calls[] = {&call};
+    struct io_event event;
+    CHECK(syscall(SYS_io_submit, context, 1, calls) == 1);
+    CHECK(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1);
+    return event.res;
+}
+
+static void submitted(const char *path) {
+    int fd = make(path, 'A');
+    char *at = map(fd), page[PAGE];
+    aio_context_t context = 0;
+    if (syscall(SYS_io_setup, 8, &context) != 0) {
+        CHECK(errno == ENOSYS);
+        context = 0;
+    }
+    for (int i = 0; i < PAGES; i++) {
+        off_t offset = (off_t)(i * 37 % PAGES) * PAGE;
+        CHECK(at[offset + 1] != 0 && pread(fd, page, PAGE, offset) == PAGE);
+        memset(page, 1 + i % 100, PAGE);
+        CHECK(submitted_one(context, IOCB_CMD_PWRITE, fd, page, offset) == PAGE);
+        CHECK(at[offset + 7] == 1 + i % 100);
+        at[offset + 9] = '#';
+        CHECK(submitted_one(context, IOCB_CMD_PREAD, fd, page, offset) == PAGE && page[9] == '#');
+    }
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static int cancelled_fd, cancelled_call;
+static void *cancelled_thread(void *mapped) {
+    char buffer[64] = {0};
+    for (;;) {
+        switch (cancelled_call) {
+        case 0: pread(cancelled_fd, buffer, 64, PAGE); break;
+        case 1: if (read(cancelled_fd, buffer, 64) == 0) lseek(cancelled_fd, 0, SEEK_SET); break;
+        case 2: pwrite(cancelled_fd, buffer, 64, 0); break;
+        case 3: msync(mapped, PAGE, MS_SYNC); break;
+        case 4: fsync(cancelled_fd); break;
+        default: close(open("/dev/null", O_RDONLY));
+        }
+    }
+}
+
+static void cancelled(const char *path) {
+    cancelled_fd = make(path, 'A');
+    char *at = map(cancelled_fd);
+    for (cancelled_call = 0; cancelled_call < 6; cancelled_call++) {
+        pthread_t thread;
+        void *result;
+        at[5]++;
+        CHECK(pthread_create(&thread, NULL, cancelled_thread, at) == 0);
+        usleep(20000);
+        CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
+        CHECK(result == PTHREAD_CANCELED);
+        // Nobody holds anything that it held.
+        CHECK(pread(cancelled_fd, room, BYTES, 0) == BYTES && pwrite(cancelled_fd, room, PAGE, 0) == PAGE);
+    }
+}
+
+// As just-in-time compilers do it that have no memory which may be written and executed.
+static void code(const char *path) {
+    int fd = make(path, 'A');
+    char *at = map(fd);
+    void *run = mmap(NULL, BYTES, PROT_READ | PROT_EXEC, MAP_SHARED, fd, 0);
+    if (run == MAP_FAILED) {
+        // Not on a file system without programs.
+        CHECK(errno == EPERM);
+        return;
+    }
+#ifdef __x86_64__
+    for (int round = 0; round < 3; round++)
+        for (int page = 0; page < PAGES; page += 5) {
+            unsigned char *to = (unsigned char *)at + page * PAGE;
+            int value = round * 1000 + page;
+            to[0] = 0xb8, memcpy(to + 1, &value, 4), to[5] = 0xc3; // mov $value, %eax; ret
+            CHECK(((int (*)(void))((char *)run + page * PAGE))() == value);
+        }
+#endif
+    CHECK(munmap(run, BYTES) == 0 && munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static void grown(const char *path) {
+    enum { FEW = 16, HALF = PAGES / 2 };
+    int fd = make(path, 'A');
+    char *hole = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), some[100];
+    CHECK(hole != MAP_FAILED && munmap(hole, BYTES) == 0);
+    char *at = mmap(hole, FEW * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED_NOREPLACE, fd, 0);
+    CHECK(at == hole && at[0] == 'A');
+    at = mremap(at, FEW * PAGE, HALF * PAGE, 0);
+    CHECK(at == hole);
+    // Pages that nobody touched: of the file that they are written to.
+    CHECK(pwrite(fd, at + 100 * PAGE + 50, 20000, (PAGES - 5) * PAGE) == 20000);
+    CHECK(pread(fd, at + 150 * PAGE, 3 * PAGE, (PAGES - 40) * PAGE) == 3 * PAGE);
+    CHECK(pread(fd, some, 100, (PAGES - 5) * PAGE) == 100 && some[99] == 'A' + 100 % 26);
+    CHECK(at[150 * PAGE] == 'A' + (PAGES - 40) % 26 && at[153 * PAGE] == 'A' + 153 % 26);
+    at = mremap(at, HALF * PAGE, BYTES, MREMAP_MAYMOVE);
+    CHECK(at != MAP_FAILED);
+    CHECK(pwrite(fd, at + (HALF + 9) * PAGE, PAGE, 0) == PAGE && at[5] == 'A' + (HALF + 9) % 26);
+    CHECK(msync(at, BYTES, MS_SYNC) == 0 && munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static void *spawn_one(void *path) {
+    extern char **environ;
+    char *arguments[] = {"true", NULL};
+    pid_t child;
+    char byte;
+    int fd = open(path, O_RDONLY);
+    CHECK(fd >= 0 && pread(fd, &byte, 1, PAGE) == 1 && byte == 'B' && close(fd) == 0);
+    CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environ) == 0);
+    ended(child);
+    return NULL;
+}
+
+static void stacks(const char *path) {
+    int fd = make(path, 'A');
+    pthread_attr_t attributes;
+    pthread_t thread;
+    CHECK(pthread_attr_init(&attributes) == 0);
+    CHECK(pthread_attr_setstacksize(&attributes, PTHREAD_STACK_MIN) == 0);
+    CHECK(pthread_create(&thread, &attributes, spawn_one, (void *)path) == 0);
+    CHECK(pthread_join(thread, NULL) == 0 && close(fd) == 0);
+}
+
+// What was stored children find, and they change the file beside us.
+static void listed(const char *path) {
+    enum { EACH = 8 };
+    int fd = make(path, 'A'), status;
+    char *at = map(fd), command[300];
+    char *own[] = {"PATH=/usr/bin:/bin", NULL};
+    snprintf(command, sizeof command,
+             "test $(tr -cd + < %s | wc -c) = $1 && printf =%%s $1 | dd of=%s bs=1 seek=$1 conv=notrunc status=none",
+             path, path);
+    for (int way = 0; way < 6; way++) {
+        char count[20], whole[400];
+        for (int i = 0; i < EACH; i++) at[(1 + way * EACH + i) * 9 * PAGE] = '+';
+        snprintf(count, sizeof count, "%d", (way + 1) * EACH);
+        snprintf(whole, sizeof whole, "set -- %s; %s", count, command);
+        if (way == 3) CHECK(clearenv() == 0 && setenv("PATH", "/usr/bin:/bin", 1) == 0);
+        pid_t child = way < 3 ? fork() : 1;
+        if (child == 0) {
+            // More than there are registers for.
+            if (way == 0) execl("/bin/sh", "sh", "-e", "-u", "-f", "-c", command, "sh", count, NULL);
+            if (way == 1) execle("/bin/sh", "sh", "-c", command, "sh", count, NULL, own);
+            if (way == 2) execlp("sh", "sh", "-e", "-u", "-f", "-c", command, "sh", count, NULL);
+            _exit(9);
+        }
+        if (way < 3) ended(child);
+        if (way == 3) CHECK(system(whole) == 0);
+        if (way == 4) {
+            FILE *end = popen(whole, "r");
+            CHECK(end && (status = pclose(end)) == 0);
+        }
+        if (way == 5) {
+            pid_t same = fork();
+            if (same == 0) execle("/bin/sh", "sh", "-c", command, "sh", count, NULL, own), _exit(9);
+            ended(same);
+        }
+        CHECK(at[(way + 1) * EACH] == '=' && at[(way + 1) * EACH + 1] == count[0]);
+        CHECK(at[(1 + way * EACH) * 9 * PAGE] == '+');
+    }
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static void seeks(const char *path) {
+    CHECK(close(make(path, 'a')) == 0);
+    FILE *stream = fopen(path, "r+");
+    CHECK(stream && !fseek(stream, 100 * PAGE, SEEK_SET) && getc(stream) == 'a' + 100 % 26);
+    for (long record = 100 * PAGE; record < 140 * PAGE; record += 1500) {
+        // A part is left as it is between what is written.
+        CHECK(!fseek(stream, record, SEEK_SET) && fwrite("12345678", 1, 8, stream) == 8);
+        CHECK(!fseek(stream, 5, SEEK_CUR) && ftell(stream) == record + 13);
+        CHECK(fputs("9abc", stream) >= 0 && !fseek(stream, 0, SEEK_CUR));
+        CHECK(ftell(stream) == record + 17 && getc(stream) == 'a' + (record + 17) / PAGE % 26);
+    }
+    CHECK(!fclose(stream));
+    int fd = open(path, O_RDONLY);
+    CHECK(pread(fd, room, BYTES, 0) == BYTES && close(fd) == 0);
+    for (long record = 100 * PAGE; record < 140 * PAGE; record += 1500) {
+        CHECK(!memcmp(room + record, "12345678", 8) && !memcmp(room + record + 13, "9abc", 4));
+        CHECK(room[record + 10] == 'a' + (record + 10) / PAGE % 26);
+    }
+}
+
+static void tail(const char *path) {
+    enum { APPENDS = 60000, EACH = 100 };
+    CHECK(close(make(path, 'A')) == 0);
+    char some[2 * PAGE];
+    pid_t child = fork();
+    if (child == 0) {
+        int fd = open(path, O_WRONLY | O_APPEND);
+        memset(some, '+', EACH);
+        for (int i = 0; i < APPENDS; i++) CHECK(write(fd, some, EACH) == EACH);
+        _exit(0);
+    }
+    int fd = open(path, O_RDONLY), status;
+    off_t end = 0, all = BYTES + (off_t)APPENDS * EACH;
+    while (end < all && waitpid(child, &status, WNOHANG) == 0) {
+        end = lseek(fd, 0, SEEK_END);
+        CHECK(end >= BYTES && lseek(fd, -PAGE, SEEK_CUR) == end - PAGE);
+        CHECK(read(fd, some, sizeof some) >= PAGE);
+        for (int i = 0; i < PAGE; i++) CHECK(some[i] == '+' || end - PAGE + i < BYTES);
+    }
+    if (end >= all) ended(child);
+    CHECK(lseek(fd, 0, SEEK_END) == all && close(fd) == 0);
+}
+
 static void outlives(const char *path) {
     int fd = make(path, 'A');
     pid_t parent = getpid();
@@ -727,6 +958,14 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "room")) some_room(argv[2]);
     else if (!strcmp(what, "vectors")) vectors(argv[2]);
     else if (!strcmp(what, "blocked")) blocked(argv[2]);
+    else if (!strcmp(what, "submitted")) submitted(argv[2]);
+    else if (!strcmp(what, "cancelled")) cancelled(argv[2]);
+    else if (!strcmp(what, "code")) code(argv[2]);
+    else if (!strcmp(what, "grown")) grown(argv[2]);
+    else if (!strcmp(what, "stacks")) stacks(argv[2]);
+    else if (!strcmp(what, "listed")) listed(argv[2]);
+    else if (!strcmp(what, "seeks")) seeks(argv[2]);
+    else if (!strcmp(what, "tail")) tail(argv[2]);
     else if (!strcmp(what, "outlives")) outlives(argv[2]);
     else return 2;
     printf("%s ok\n", what);
