@@ -198,7 +198,8 @@ impl Core {
     /// Claims the pages of the brain's last plan; adds those that have to stay.
     fn claim(&mut self, job: &mut Job, kept: &mut Vec<Place>) {
         let mut plan = self.brain.take_plan();
-        plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, kept));
+        let mut stay = Vec::new();
+        plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, &mut stay));
         take_over(&mut job.evict, &mut plan.evict);
         for run in plan.clean.drain(..) {
             self.claim_cleaning(run, job, kept);
@@ -216,6 +217,8 @@ impl Core {
             self.locate(&plan.unmap, job);
         }
         self.brain.reuse_plan(plan);
+        // Behind those that the brain takes for clean: it would choose these first.
+        kept.append(&mut stay);
     }
 
     /// Whether a victim leaves; else it is doomed, or stays.
