@@ -68,6 +68,13 @@ impl Job {
     }
 }
 
+/// A page of a plan that stays as it is.
+struct Kept {
+    place: Place,
+    /// It was to leave; else it was to be written back.
+    is_victim: bool,
+}
+
 /// Moves what is in `from` behind what is in `to`; as it is, where nothing is there.
 fn take_over<T>(to: &mut Vec<T>, from: &mut Vec<T>) {
     if to.is_empty() {
@@ -121,8 +128,10 @@ impl Core {
         // Last: other victims are chosen for these, perhaps among what was just claimed. They may stay in
         // turn, as many as there are pages: there is no stack for that.
         kept.reverse();
-        while let Some(place) = kept.pop() {
-            if self.ask(Input::Kept { place }) {
+        while let Some(Kept { place, is_victim }) = kept.pop() {
+            // What was taken for cleaned may have been chosen to leave meanwhile, and is heard of as that.
+            let is_over = !is_victim && !self.brain.is_resident(place);
+            if !is_over && self.ask(Input::Kept { place }) {
                 let before = kept.len();
                 self.claim(job, &mut kept);
                 kept[before..].reverse();
@@ -196,7 +205,7 @@ impl Core {
     }
 
     /// Claims the pages of the brain's last plan; adds those that have to stay.
-    fn claim(&mut self, job: &mut Job, kept: &mut Vec<Place>) {
+    fn claim(&mut self, job: &mut Job, kept: &mut Vec<Kept>) {
         let mut plan = self.brain.take_plan();
         let mut stay = Vec::new();
         plan.evict.retain(|victim| self.claim_victim(*victim, &mut job.late, &mut stay));
@@ -218,7 +227,7 @@ impl Core {
         }
         self.brain.reuse_plan(plan);
         // Behind those that the brain takes for clean: it would choose these first.
-        kept.append(&mut stay);
+        kept.extend(stay.into_iter().map(|place| Kept { place, is_victim: true }));
     }
 
     /// Whether a victim leaves; else it is doomed, or stays.
@@ -363,7 +372,7 @@ impl Core {
         }
     }
 
-    fn claim_cleaning(&mut self, run: Run, job: &mut Job, kept: &mut Vec<Place>) {
+    fn claim_cleaning(&mut self, run: Run, job: &mut Job, kept: &mut Vec<Kept>) {
         for i in 0..u64::from(run.pages) {
             let place = Place { index: run.place.index + i, ..run.place };
             let Some(page) = self.brain.page(place) else { continue };
@@ -372,7 +381,7 @@ impl Core {
                 Run::add(&mut job.clean, place);
             } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
-                kept.push(place);
+                kept.push(Kept { place, is_victim: false });
             }
         }
     }
