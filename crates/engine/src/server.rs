@@ -623,7 +623,10 @@ impl Connection {
         let mut done = self.copy_known(no, offset, len, addr)?;
         // The kernel tells a new length before who made the file longer does, and who asked for it reads as far.
         let begun = Instant::now();
-        while done < len && self.manager.engine.may_grow(no) && begun.elapsed() < GROWING_MAX {
+        while done < len
+            && self.is_said_to_reach(no, offset + done)
+            && begun.elapsed() < GROWING_MAX
+        {
             std::thread::sleep(GROWING_PAUSE);
             done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
         }
@@ -632,6 +635,12 @@ impl Connection {
             done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
         }
         Ok(done)
+    }
+
+    /// Whether somebody makes a file longer, and the kernel says already that there is more behind an offset.
+    fn is_said_to_reach(&self, no: FileNo, offset: u64) -> bool {
+        let engine = &self.manager.engine;
+        engine.may_grow(no) && engine.port().version(no).is_ok_and(|now| now.size_bytes > offset)
     }
 
     /// The same, up to the length that is known.

@@ -80,7 +80,7 @@ pub(crate) fn user_mode_only() -> bool {
 }
 
 unsafe extern "C" {
-    static environ: *const *const c_char;
+    static mut environ: *const *const c_char;
 }
 
 /// The program's present environment.
@@ -270,23 +270,38 @@ pub(crate) fn follow<R>(
     }
 }
 
-/// Puts our variables into the program's own environment, should it have taken them out: libc is about to
-/// start a program with that.
-pub(crate) fn make_known() {
+/// Calls what has libc start a program with the program's own environment, in which our variables are for so
+/// long, should the program have taken them out.
+pub(crate) fn known<R>(call: impl FnOnce() -> R) -> R {
     let present = present();
     follow(present, |env| {
         if env == present {
-            return;
+            return call();
         }
-        for variable in variables(env) {
-            for name in [c"LD_PRELOAD", c"PAGEKEEPER_SOCKET"] {
-                if let Some(value) = value(variable, name.to_bytes()) {
-                    // SAFETY: the rest of a C string, which is copied.
-                    unsafe { libc::setenv(name.as_ptr(), value.as_ptr().cast(), 1) };
-                }
+        // SAFETY: libc's own variable, which points to our array for the time of the call: that and its
+        // strings live as long. A thread that changes the environment meanwhile makes an array of its own
+        // of it; so the one string that is on our stack is copied, and left to that.
+        unsafe {
+            let named = |at: *mut *const c_char| {
+                value(CStr::from_ptr(*at).to_bytes(), LD_PRELOAD).is_some()
+            };
+            let mut at = env.cast_mut();
+            while !(*at).is_null() && !named(at) {
+                at = at.add(1);
             }
+            let copy = if (*at).is_null() { core::ptr::null_mut() } else { libc::strdup(*at) };
+            if !copy.is_null() {
+                *at = copy;
+            }
+            environ = env;
+            let result = call();
+            if environ == env {
+                environ = present;
+                libc::free(copy.cast());
+            }
+            result
         }
-    });
+    })
 }
 
 /// Tells the manager that a program is about to be executed. A vfork child tells nothing.

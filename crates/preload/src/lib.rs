@@ -20,8 +20,9 @@
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
 //! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
 //!   not checked on reading;
-//! - mappings with PROT_EXEC that are private or of a descriptor to read only, and those with
-//!   MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN, are the kernel's, made after dirty pages are written back;
+//! - mappings with PROT_EXEC that are private or of a descriptor to read only, of a file that nobody has a
+//!   managed mapping of yet, and those with MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN, are the kernel's, made
+//!   after dirty pages are written back: later stores do not show in them;
 //! - a descriptor that is closed or replaced by a system call made without libc goes on
 //!   being read as the file that it was, until another call than a read notices; what is written to
 //!   it until then is to other programs as if somebody outside had written it;

@@ -95,7 +95,8 @@ pub(crate) fn mmap(call: Mmap) -> Option<isize> {
     }
     // Of code that a program makes itself, by another mapping of the same file, it expects to see each store.
     let is_library = call.prot & libc::PROT_EXEC != 0
-        && (call.flags & libc::MAP_TYPE == libc::MAP_PRIVATE || is_read_only(call.fd));
+        && (call.flags & libc::MAP_TYPE == libc::MAP_PRIVATE || is_read_only(call.fd))
+        && !table::is_mapped(file.entry);
     if copies || is_library || call.flags & KERNEL_ONLY & !map_type_sync(call.flags) != 0 {
         change::flush(&file, 0, 0);
         return Some(call.plain());

@@ -6,7 +6,7 @@ use crate::overwrite;
 use crate::raw;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{CELLS, SLOT_ACTIVE, Slot};
+use pagekeeper_wire::{CELLS, SLOT_ACTIVE, SLOT_MAPPED, Slot};
 
 /// Descriptors above this are never managed. Linux allows no more by default (`fs.nr_open`).
 pub(crate) const DESCRIPTORS_MAX: u32 = 1 << 20;
@@ -645,6 +645,12 @@ pub(crate) fn is_present(slot: u32, file: &SlotFile) -> bool {
 pub(crate) fn is_active(entry: Entry) -> bool {
     // In this order: the slot is no other file's as long as this one is managed and open here.
     shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)
+        && is_current(entry)
+}
+
+/// Whether programs have a managed mapping of this file, or had.
+pub(crate) fn is_mapped(entry: Entry) -> bool {
+    shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_MAPPED != 0)
         && is_current(entry)
 }
 

@@ -114,7 +114,6 @@ export! {
 
 /// libc is about to start a shell.
 fn before_shell() {
-    environment::make_known();
     announce_exec(c"/bin/sh".as_ptr());
     table::share_all();
     room::settle();
@@ -123,10 +122,11 @@ fn before_shell() {
 export! {
     as system;
     fn (command: *const c_char) -> c_int {
-        if !command.is_null() {
-            before_shell();
+        if command.is_null() {
+            return real::system(command);
         }
-        real::system(command)
+        before_shell();
+        environment::known(|| real::system(command))
     }
 }
 
@@ -134,7 +134,7 @@ export! {
     as popen;
     fn (command: *const c_char, mode: *const c_char) -> *mut libc::FILE {
         before_shell();
-        real::popen(command, mode)
+        environment::known(|| real::popen(command, mode))
     }
 }
 

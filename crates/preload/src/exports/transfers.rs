@@ -193,6 +193,7 @@ pub(crate) fn fallocate_range(mode: c_int, offset: off_t, bytes: off_t) -> chang
 export! {
     as fallocate, fallocate64;
     fn (fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int {
+        cancel::point();
         let plain = || raw_call!(libc::SYS_fallocate, fd, mode, offset, bytes);
         match change::change(fd, fallocate_range(mode, offset, bytes), plain) {
             Some(result) => ret(result) as c_int,
@@ -225,6 +226,7 @@ export! {
         from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, bytes: size_t,
         flags: c_uint
     ) -> ssize_t {
+        cancel::point();
         let plain =
             || raw_call!(libc::SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
         match change::copy(from, to, || offset_at(to_at), bytes, plain) {
@@ -251,6 +253,7 @@ export! {
         from: c_int, from_at: *mut loff_t, to: c_int, to_at: *mut loff_t, bytes: size_t,
         flags: c_uint
     ) -> ssize_t {
+        cancel::point();
         match change::splice(from, from_at, to, to_at, bytes, flags) {
             Some(result) => ret(result),
             None => real::splice(from, from_at, to, to_at, bytes, flags),
