@@ -11,7 +11,7 @@ use crate::large::Fields;
 use crate::raw;
 use crate::table;
 use crate::transfer;
-use crate::{bounce, cancel, change, large, raw_call, real, state, wide};
+use crate::{bounce, change, large, raw_call, real, state, wide};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
@@ -74,8 +74,6 @@ fn remember(fd: c_int, stream: *mut FILE) -> bool {
 }
 
 extern "C" fn cookie_read(cookie: *mut c_void, buffer: *mut c_char, bytes: size_t) -> ssize_t {
-    // Where glibc's own streams read, which is one: what glibc holds meanwhile it gives up.
-    cancel::point();
     raw::ret(read_file(cookie as usize as c_int, buffer as usize, bytes))
 }
 
@@ -86,7 +84,6 @@ pub(crate) fn read_file(fd: c_int, buffer: usize, bytes: usize) -> isize {
 }
 
 extern "C" fn cookie_write(cookie: *mut c_void, buffer: *const c_char, bytes: size_t) -> ssize_t {
-    cancel::point();
     let fd = cookie as usize as c_int;
     // Fewer than asked for is an error to stdio; errno says which.
     let written = write_file(fd, buffer as usize, bytes);
@@ -444,9 +441,6 @@ pub(crate) fn adopt_standard_streams() {
     }
 }
 
-/// What is shorter goes through glibc's buffer, which is smaller than no stream's of ours by default.
-const LARGE_BYTES_MIN: usize = 4096;
-
 // ---- transfers ----------------------------------------------------------------------------------
 
 /// glibc hands large buffers to the kernel as they are: what the kernel may be unable to touch goes
@@ -468,9 +462,6 @@ fn bounced(
 /// `fwrite(3)`, as bytes; none if it is glibc's to do.
 #[inline(always)]
 pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    if bytes >= LARGE_BYTES_MIN {
-        cancel::point();
-    }
     let by_pieces = bounced(from as usize, bytes, stream, |iov| {
         bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
             real::fwrite(addr as *const c_void, 1, bytes, stream) as isize
@@ -482,9 +473,6 @@ pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Opt
 /// `fread(3)`, as bytes; none if it is glibc's to do.
 #[inline(always)]
 pub(crate) fn read(to: *mut c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
-    if bytes >= LARGE_BYTES_MIN {
-        cancel::point();
-    }
     let by_pieces = bounced(to as usize, bytes, stream, |iov| {
         bounce::take(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
             real::fread(addr as *mut c_void, 1, bytes, stream) as isize
