@@ -623,16 +623,14 @@ impl Connection {
         let mut done = self.copy_known(no, offset, len, addr)?;
         // The kernel tells a new length before who made the file longer does, and who asked for it reads as far.
         let begun = Instant::now();
-        while done < len
-            && self.is_said_to_reach(no, offset + done)
-            && begun.elapsed() < GROWING_MAX
-        {
+        while done < len {
+            // In this order: who is not seen at it has said so by then.
+            let is_growing = self.is_said_to_reach(no, offset + done);
+            done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
+            if done == len || !is_growing || begun.elapsed() >= GROWING_MAX {
+                break;
+            }
             std::thread::sleep(GROWING_PAUSE);
-            done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
-        }
-        if done < len {
-            // It may have been said in between.
-            done += self.copy_known(no, offset + done, len - done, addr + done).unwrap_or(0);
         }
         Ok(done)
     }

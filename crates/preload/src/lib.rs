@@ -36,8 +36,8 @@
 //!   liburing begin with ([`exports`]).
 //!
 //! What it does not see: system calls made without libc (static and Go programs, liburing, libaio),
-//! libc's internal calls (`execl*`, `system` and `popen` are followed only through the
-//! environment), and programs in another network namespace that have no `/proc` of the manager's.
+//! libc's internal calls (what `system` and `popen` start is followed through the environment),
+//! and programs in another network namespace that have no `/proc` of the manager's.
 //!
 //! Built on its own: `cargo build -p pagekeeper-preload --profile preload`. With `panic = "abort"`
 //! it is `no_std` and imports libc only; in other profiles std comes along for its panic handler,

@@ -255,7 +255,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             return None;
         }
 
-        // Its reads and writes on managed files could not be seen; programs fall back.
+        // Their reads and writes of managed files could not be seen; programs fall back.
         libc::SYS_io_uring_setup | libc::SYS_io_setup if exports::no_asynchronous_transfers() => {
             -libc::ENOSYS as isize
         }

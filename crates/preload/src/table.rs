@@ -643,14 +643,18 @@ pub(crate) fn is_present(slot: u32, file: &SlotFile) -> bool {
 /// Whether the manager serves this file's content now.
 #[inline(always)]
 pub(crate) fn is_active(entry: Entry) -> bool {
-    // In this order: the slot is no other file's as long as this one is managed and open here.
-    shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_ACTIVE != 0)
-        && is_current(entry)
+    has_flag(entry, SLOT_ACTIVE)
 }
 
 /// Whether programs have a managed mapping of this file, or had.
 pub(crate) fn is_mapped(entry: Entry) -> bool {
-    shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & SLOT_MAPPED != 0)
+    has_flag(entry, SLOT_MAPPED)
+}
+
+#[inline(always)]
+fn has_flag(entry: Entry, flag: u32) -> bool {
+    // In this order: the slot is no other file's as long as this one is managed and open here.
+    shared(entry.slot()).is_some_and(|known| known.flags.load(Ordering::SeqCst) & flag != 0)
         && is_current(entry)
 }
 

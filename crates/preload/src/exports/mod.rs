@@ -21,7 +21,6 @@ macro_rules! export {
 mod allocation;
 mod asynchronous;
 mod descriptors;
-mod listed;
 mod loading;
 mod memory;
 mod processes;

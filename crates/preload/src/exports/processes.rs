@@ -1,5 +1,7 @@
 //! Starting other programs, `vfork`, and what a program takes away from itself.
 
+mod listed;
+
 use crate::{children, locks};
 use crate::{environment, files, fork, raw, real, room, standby, table};
 use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
@@ -9,31 +11,18 @@ use libc::{
 
 type Strings = *const *const c_char;
 
-pub(super) extern "C" fn execute_with(path: *const c_char, argv: Strings, env: Strings) -> c_int {
-    announce_exec(path);
-    follow(env, |env| execve_of(path, argv, env))
-}
-
-pub(super) extern "C" fn execute_present(path: *const c_char, argv: Strings) -> c_int {
-    execute_with(path, argv, environment::present())
-}
-
-pub(super) extern "C" fn execute_searched(file: *const c_char, argv: Strings) -> c_int {
-    announce_exec_search(file);
-    follow(environment::present(), |env| real::execvpe(file, argv, env))
-}
-
 export! {
     as execve;
     fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
-        execute_with(path, argv, env)
+        announce_exec(path);
+        follow(env, |env| execve_of(path, argv, env))
     }
 }
 
 export! {
     as execv;
     fn (path: *const c_char, argv: Strings) -> c_int {
-        execute_present(path, argv)
+        execve(path, argv, environment::present())
     }
 }
 
@@ -48,7 +37,7 @@ export! {
 export! {
     as execvp;
     fn (file: *const c_char, argv: Strings) -> c_int {
-        execute_searched(file, argv)
+        execvpe(file, argv, environment::present())
     }
 }
 
@@ -86,6 +75,12 @@ pub(crate) fn announce_exec_at(dir: c_int, path: *const c_char) {
     }
 }
 
+/// libc is about to make a child that gets all descriptors.
+fn before_child() {
+    table::share_all();
+    room::settle();
+}
+
 export! {
     as posix_spawn;
     fn (
@@ -93,8 +88,7 @@ export! {
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
         announce_exec(path);
-        table::share_all();
-        room::settle();
+        before_child();
         follow(env, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
     }
 }
@@ -106,8 +100,7 @@ export! {
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
         announce_exec_search(file);
-        table::share_all();
-        room::settle();
+        before_child();
         follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
     }
 }
@@ -115,8 +108,7 @@ export! {
 /// libc is about to start a shell.
 fn before_shell() {
     announce_exec(c"/bin/sh".as_ptr());
-    table::share_all();
-    room::settle();
+    before_child();
 }
 
 export! {

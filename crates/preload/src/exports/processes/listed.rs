@@ -3,13 +3,11 @@
 //! The program is executed as by `execv`, `execvp` and `execve`, with our variables in whatever environment
 //! it gets.
 
-use super::processes::{execute_present, execute_searched, execute_with};
+use super::{Strings, execv, execve, execvp};
 use libc::{c_char, c_int};
 
-type Strings = *const *const c_char;
-
 /// What is listed ends with a null pointer, and behind that is the environment.
-extern "C" fn execute_with_listed(path: *const c_char, argv: Strings) -> c_int {
+extern "C" fn execve_listed(path: *const c_char, argv: Strings) -> c_int {
     let mut end = argv;
     // SAFETY: the program's own list, which has a null pointer, and its environment behind that.
     let env = unsafe {
@@ -18,7 +16,7 @@ extern "C" fn execute_with_listed(path: *const c_char, argv: Strings) -> c_int {
         }
         *end.add(1)
     };
-    execute_with(path, argv, env.cast())
+    execve(path, argv, env.cast())
 }
 
 macro_rules! listed {
@@ -63,7 +61,7 @@ macro_rules! listed {
 }
 
 listed! {
-    execl, execute_present;
-    execlp, execute_searched;
-    execle, execute_with_listed;
+    execl, execv;
+    execlp, execvp;
+    execle, execve_listed;
 }
