@@ -20,9 +20,9 @@ use crate::port::FileNo;
 use crate::reach::{reach_bytes, read_ahead_kib};
 use crate::selection::Selection;
 use crate::shortage::is_shortage;
-use crate::verdict::{Programs, Sign, Verdict};
+use crate::verdict::{Judge, Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::cgroup::{Bound, Counts, Pressure};
+use pagekeeper_sys::cgroup::{Bound, Counts};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::process::{self, CpuClock, Detail, Mapping};
@@ -202,13 +202,14 @@ impl Standby {
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
         let mut looks = Looks { not_before: self.started };
-        let mut since: Option<(Instant, Pressure)> = None;
+        let mut judge = Judge::new(frames);
+        let mut was_full = false;
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
         while self.holds() && !stop() {
             std::thread::park_timeout(pause);
             pause = EVERY;
             // What was evicted before this program began, such as libraries, is no sign.
-            if since.is_none()
+            if !was_full
                 && let Ok(used_bytes) = self.counts.usage_bytes()
                 && used_bytes < full_bytes
             {
@@ -218,14 +219,11 @@ impl Standby {
             let Ok(now) = self.counts.pressure() else {
                 return end(Sign::Unreadable);
             };
-            let (begun, before) = *since.get_or_insert((Instant::now(), now));
+            was_full = true;
             let programs = || looks.pay(|| self.look_at_programs(selection));
-            let elapsed = begun.elapsed();
-            match Verdict::on(before, now, frames, *window_pages, elapsed, programs) {
-                // The time runs from the first page that was read again.
-                Verdict::Wait if now.refaults != before.refaults => {}
-                Verdict::Wait | Verdict::NothingToWin => since = Some((Instant::now(), now)),
-                Verdict::Short(sign) => return end(sign),
+            let at = self.started.elapsed();
+            if let Verdict::Short(sign) = judge.look(at, now, *window_pages, programs) {
+                return end(sign);
             }
         }
     }
