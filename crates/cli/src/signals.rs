@@ -14,9 +14,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
 
-/// Signals that users and service managers send to stop, reload or tell a program something.
-const TAKEN: [i32; 6] =
-    [libc::SIGINT, libc::SIGQUIT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1, libc::SIGUSR2];
+/// Signals that are the program's, whoever gets them: all that somebody sends to stop, reload or tell it
+/// something, but for those of job control and those that the manager has uses of its own for.
+fn taken() -> SignalSet {
+    let job_control = [libc::SIGCONT, libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+    let own = [libc::SIGCHLD, libc::SIGPIPE, libc::SIGURG, libc::SIGXFSZ];
+    SignalSet::sent().without(&job_control).without(&own)
+}
 
 /// The mask that the caller of this process gave it, for the program.
 static BEFORE: OnceLock<SignalSet> = OnceLock::new();
@@ -24,7 +28,7 @@ static BEFORE: OnceLock<SignalSet> = OnceLock::new();
 /// Blocks the signals. Call before there are threads.
 pub(crate) fn take_over() {
     // Blocking these cannot fail; if it did, signals would end the manager as they end others.
-    if let Ok(before) = signal::block(&SignalSet::of(&TAKEN)) {
+    if let Ok(before) = signal::block(&taken()) {
         BEFORE.get_or_init(|| before);
     }
 }
@@ -39,9 +43,7 @@ pub(crate) fn prepare(command: &mut Command) {
 /// After the program was started: passes signals on.
 pub(crate) fn forward_to(pid: u32) -> Option<Box<dyn Source>> {
     // By descriptor: the number may be another process's once the program has ended.
-    let (Ok(program), Ok(arrivals)) =
-        (process::pidfd_open(pid), SignalFd::new(&SignalSet::of(&TAKEN)))
-    else {
+    let (Ok(program), Ok(arrivals)) = (process::pidfd_open(pid), SignalFd::new(&taken())) else {
         report::say("out of descriptors: signals will not reach the program");
         return None;
     };
@@ -61,8 +63,11 @@ impl Source for Forwarding {
     fn serve(&mut self) -> bool {
         loop {
             match self.arrivals.read() {
-                // The kernel sent it for the terminal, to the program as well.
-                Ok(Some(arrived)) if arrived.sender_pid == 0 => {}
+                // The kernel sent it for the terminal, to the program as well: but for a hang-up, of which
+                // only the session's leader hears until that is gone.
+                Ok(Some(arrived))
+                    if arrived.is_kernels
+                        && !(arrived.signal == libc::SIGHUP && leads_session()) => {}
                 Ok(Some(arrived)) => {
                     let _ = process::send_signal(self.program.as_fd(), arrived.signal);
                 }
@@ -71,6 +76,10 @@ impl Source for Forwarding {
             }
         }
     }
+}
+
+fn leads_session() -> bool {
+    rustix::process::getsid(None).is_ok_and(|session| session == rustix::process::getpid())
 }
 
 /// Ends this process by the signal that ended the program, so that whoever waits sees what it

@@ -130,7 +130,13 @@ pub fn has_ended(pidfd: impl AsFd) -> bool {
 /// # Errors
 /// [`Errno::SRCH`]: it has ended; [`Errno::INVAL`]: no such signal; [`Errno::PERM`].
 pub fn send_signal(pidfd: impl AsFd, signal: i32) -> Result<()> {
-    let signal = Signal::from_named_raw(signal).ok_or(Errno::INVAL)?;
+    let is_real_time = (libc::SIGRTMIN()..=libc::SIGRTMAX()).contains(&signal);
+    let signal = match Signal::from_named_raw(signal) {
+        Some(signal) => signal,
+        // SAFETY: none of those that libc keeps for itself, which are below SIGRTMIN.
+        None if is_real_time => unsafe { Signal::from_raw_unchecked(signal) },
+        None => return Err(Errno::INVAL),
+    };
     rustix::process::pidfd_send_signal(pidfd, signal)
 }
 
@@ -457,7 +463,7 @@ pub fn all() -> impl Iterator<Item = u32> {
 /// # Errors
 /// [`Errno::NOENT`]/[`Errno::SRCH`]: no such thread.
 pub fn tgid_of(tid: u32) -> Result<u32> {
-    status_field(tid, "Tgid:")
+    status_field(tid, "Tgid:", 0)
 }
 
 /// The parent of a process, from `/proc/PID/status`; 0 if it lies outside this pid name space.
@@ -465,7 +471,7 @@ pub fn tgid_of(tid: u32) -> Result<u32> {
 /// # Errors
 /// As for [`tgid_of`].
 pub fn parent_of(id: u32) -> Result<u32> {
-    status_field(id, "PPid:")
+    status_field(id, "PPid:", 0)
 }
 
 /// The thread that traces another (`ptrace(2)`), from `/proc/TID/status`; 0: none does.
@@ -473,14 +479,14 @@ pub fn parent_of(id: u32) -> Result<u32> {
 /// # Errors
 /// As for [`tgid_of`].
 pub fn tracer_of(tid: u32) -> Result<u32> {
-    status_field(tid, "TracerPid:")
+    status_field(tid, "TracerPid:", 0)
 }
 
-fn status_field(id: u32, name: &str) -> Result<u32> {
+/// Of a field with several numbers, such as `Uid`, the one at this place: proc_pid_status(5).
+fn status_field(id: u32, name: &str, at: usize) -> Result<u32> {
     let status = read_proc(&format!("/proc/{id}/status"))?;
     let value = status.lines().find_map(|line| line.strip_prefix(name));
-    // Of several numbers the first (proc_pid_status(5), `Uid`: the real one).
-    value.and_then(|v| v.split_ascii_whitespace().next()?.parse().ok()).ok_or(Errno::PROTO)
+    value.and_then(|v| v.split_ascii_whitespace().nth(at)?.parse().ok()).ok_or(Errno::PROTO)
 }
 
 /// Who a process really belongs to, from `/proc/PID/status`.
@@ -488,7 +494,15 @@ fn status_field(id: u32, name: &str) -> Result<u32> {
 /// # Errors
 /// As for [`tgid_of`].
 pub fn real_user(id: u32) -> Result<u32> {
-    status_field(id, "Uid:")
+    status_field(id, "Uid:", 0)
+}
+
+/// The effective user and group of a process, by which it executes programs: credentials(7).
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn effective_ids(id: u32) -> Result<(u32, u32)> {
+    Ok((status_field(id, "Uid:", 1)?, status_field(id, "Gid:", 1)?))
 }
 
 /// Whether two processes have the same memory, as a child of `vfork(2)` has its parent's: `kcmp(2)`.

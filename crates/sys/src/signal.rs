@@ -43,6 +43,16 @@ impl SignalSet {
         SignalSet::of(&sent)
     }
 
+    /// It without these.
+    #[must_use]
+    pub fn without(mut self, signals: &[i32]) -> SignalSet {
+        for &signal in signals {
+            // SAFETY: the set is initialised; a bad number is an error and changes nothing.
+            unsafe { libc::sigdelset(&mut self.0, signal) };
+        }
+        self
+    }
+
     /// Whether it holds a signal.
     pub fn contains(&self, signal: i32) -> bool {
         // SAFETY: the set is initialised.
@@ -133,13 +143,18 @@ pub fn send(pid: u32, signal: i32) -> Result<()> {
     check(unsafe { libc::kill(pid, signal) }).map(drop)
 }
 
+/// `SI_KERNEL` (sigaction(2))
+const SI_KERNEL: i32 = 0x80;
+
 /// A signal that arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrived {
     /// Which.
     pub signal: i32,
-    /// Who sent it; 0 if the kernel did.
+    /// Who sent it; 0 if the kernel did, or somebody in another namespace of process ids.
     pub sender_pid: u32,
+    /// The kernel sent it, as for the terminal.
+    pub is_kernels: bool,
     /// The descriptor that it is about (a broken lease); 0 for other signals.
     pub fd: i32,
 }
@@ -188,6 +203,7 @@ impl SignalFd {
         Ok(Some(Arrived {
             signal: info.ssi_signo as i32,
             sender_pid: info.ssi_pid,
+            is_kernels: info.ssi_code == SI_KERNEL,
             fd: info.ssi_fd,
         }))
     }
@@ -226,6 +242,7 @@ mod tests {
             unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
             let got = fd.read().unwrap().unwrap();
             assert_eq!((got.signal, got.sender_pid), (libc::SIGUSR2, std::process::id()));
+            assert!(!got.is_kernels);
         })
         .join()
         .unwrap();

@@ -37,8 +37,8 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   [program.all]
   policy = \"clock\"
 
-Signals: INT, QUIT, TERM, HUP, USR1 and USR2 that are sent to pagekeeper go on to the program;
-those of the terminal reach it anyway. One that is sent to the whole process group (`kill -- -PGID`,
+Signals that are sent to pagekeeper go on to the program, but for those of job control (CONT, TSTP,
+TTIN, TTOU), CHLD, PIPE, URG and XFSZ; those of the terminal reach it anyway. One that is sent to the whole process group (`kill -- -PGID`,
 a service manager) reaches the program twice. Send it to pagekeeper's own process id; under systemd,
 set KillMode=mixed.
 

@@ -685,6 +685,84 @@ fn signals_reach_the_program_and_its_end_is_reported() {
     }
 }
 
+/// Of other signals the manager died, and the program with it, or the program heard nothing.
+#[test]
+fn every_signal_that_can_be_caught_is_passed_on() {
+    if !runs::ready() {
+        return;
+    }
+    for name in ["WINCH", "ALRM", "PROF", "PWR", "IO", "RTMIN", "RTMIN+3", "RTMAX"] {
+        let place = Scratch::new("passed-on");
+        let mut managed = command(&place, Some(&Budget::kib(256)), "bash");
+        let script = format!("trap 'exit 7' {name}; echo ready; while :; do sleep 0.05; done");
+        managed.args(["-c", &script]);
+        let mut tree = Tree::start(managed.stdin(Stdio::null()).stdout(Stdio::piped()));
+        tree.0.stdout.take().unwrap().read_exact(&mut [0u8; 6]).unwrap();
+        let sent =
+            Command::new("bash").args(["-c", &format!("kill -{name} {}", tree.pid())]).status();
+        assert!(sent.unwrap().success());
+        assert_eq!(tree.wait(LIMIT).expect("the run ends").code(), Some(7), "{name}");
+    }
+}
+
+/// Somebody outside of a container has no process id in it, as the kernel has none: what `docker stop` sends
+/// did not reach the program.
+#[test]
+fn a_signal_from_another_pid_namespace_is_passed_on() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("namespace");
+    let managed = command(&place, Some(&Budget::kib(256)), "sh");
+    let mut outside = Command::new("unshare");
+    outside.args(["--pid", "--fork", "--mount-proc"]).arg(managed.get_program());
+    outside.args(managed.get_args());
+    outside.args(["-c", "trap 'exit 7' TERM; echo ready; while :; do sleep 0.05; done"]);
+    outside.current_dir(place.path());
+    for (name, value) in managed.get_envs() {
+        outside.env(name, value.expect("nothing is taken out"));
+    }
+    let mut tree = Tree::start(outside.stdin(Stdio::null()).stdout(Stdio::piped()));
+    if tree.0.stdout.take().unwrap().read_exact(&mut [0u8; 6]).is_err() {
+        return runs::skip("no namespace of process ids can be made here");
+    }
+    let children = format!("/proc/{0}/task/{0}/children", tree.pid());
+    let first = std::fs::read_to_string(children).unwrap();
+    let pid = first.split(' ').next().unwrap().parse().expect("a process id");
+    kill_process(rustix::process::Pid::from_raw(pid).unwrap(), Signal::TERM).unwrap();
+    assert_eq!(tree.wait(LIMIT).expect("the run ends").code(), Some(7));
+}
+
+/// When a terminal is gone its session's leader hears of it alone: a run that was that went on for ever.
+#[test]
+fn a_terminal_that_hangs_up_ends_the_run_that_leads_its_session() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("hang-up");
+    // `script` ends without its terminal when its own input does.
+    let managed = command(&place, Some(&Budget::kib(256)), "sh");
+    let python = "import os, pty, sys, time\n\
+        child, terminal = pty.fork()\n\
+        if child == 0: os.execvp(sys.argv[1], sys.argv[1:])\n\
+        assert b'ready' in os.read(terminal, 100)\n\
+        os.close(terminal)\n\
+        for _ in range(400):\n    \
+            ended, status = os.waitpid(child, os.WNOHANG)\n    \
+            if ended: sys.exit(os.WTERMSIG(status))\n    \
+            time.sleep(0.05)\n\
+        os.kill(child, 9)\n";
+    let mut leader = Command::new("python3");
+    leader.args(["-c", python]).arg(managed.get_program()).args(managed.get_args());
+    leader.args(["-c", "echo ready; while :; do sleep 0.05; done"]).current_dir(place.path());
+    for (name, value) in managed.get_envs() {
+        leader.env(name, value.expect("nothing is taken out"));
+    }
+    let mut tree = Tree::start(leader.stdin(Stdio::null()));
+    let status = tree.wait(LIMIT).expect("the run ends");
+    assert_eq!(status.code(), Some(Signal::HUP.as_raw()), "{status:?}");
+}
+
 #[test]
 fn exit_codes_and_deaths_are_the_programs() {
     if !runs::ready() {
