@@ -14,8 +14,10 @@ use pagekeeper_sys::socket::{self, Listener, Peer};
 use pagekeeper_sys::userfault::{Features, Userfault};
 use pagekeeper_sys::{elf, file};
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
-use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
+use std::cell::RefCell;
+use std::ops::Range;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
@@ -77,6 +79,8 @@ impl Manager {
         loop {
             match listener.accept(false).map(|socket| socket.map(Arc::new)) {
                 Ok(Some(socket)) if self.receive(socket.clone()) => {}
+                // Nor will there be one: nothing is managed, and nothing will be.
+                Ok(Some(socket)) if self.call_crew().is_err() => refuse(&socket),
                 Ok(Some(_)) => {
                     self.note("a program's connection had to wait: no more threads");
                     std::thread::sleep(ACCEPT_PAUSE);
@@ -119,7 +123,7 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
     let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
     let Ok(hello) = connection.greet() else { return };
     if peer.pid == NOBODY_HERE.pid {
-        return connection.refuse();
+        return refuse(&connection.socket);
     }
     let Some(image) = connection.manager.client_came(peer.pid, hello.f, number) else { return };
     connection.image = image;
@@ -139,6 +143,12 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
     }
 }
 
+/// Says to a client that it is of no use to come again.
+fn refuse(socket: &socket::Connection) {
+    let reply = Reply { status: -Errno::ACCESS.raw_os_error(), ..Reply::default() };
+    let _ = socket.send(reply.as_bytes(), None);
+}
+
 impl Connection {
     /// The first message has to be a hello with the secret: what tells this image from others.
     fn greet(&self) -> Result<Request, Errno> {
@@ -153,16 +163,10 @@ impl Connection {
             || request.a != u64::from(wire::VERSION)
             || given != secret
         {
-            self.refuse();
+            refuse(&self.socket);
             return Err(Errno::ACCESS);
         }
         Ok(request)
-    }
-
-    /// Says that it is of no use to come again.
-    fn refuse(&self) {
-        let reply = Reply { status: -Errno::ACCESS.raw_os_error(), ..Reply::default() };
-        let _ = self.socket.send(reply.as_bytes(), None);
     }
 
     /// The reply to that: from here on the client sees what there is.
@@ -322,8 +326,8 @@ impl Connection {
             Op::ChangeEnd => self.change_end(r),
             Op::Advise => self.advise(r),
             Op::Exec => {
-                self.exec(text);
-                value(0)
+                let is_loaded_in_vain = self.exec(text, r.b != 0);
+                value(is_loaded_in_vain.into())
             }
             Op::HeapMap => match manager.heap_map(self.pid, r.a)? {
                 Some((offset, memfd)) => Ok(Answer {
@@ -747,7 +751,8 @@ impl Connection {
                 for (start, end, region) in regions {
                     engine.prefetch(region.file, region.index(start), (end - start) / PAGE_BYTES);
                 }
-                value(1)
+                // Of what is not mapped, or not by us, the kernel knows; ours it has no pages to read for.
+                value(0)
             }
             advice @ (libc::MADV_NORMAL | libc::MADV_SEQUENTIAL | libc::MADV_RANDOM) => {
                 // Of the file as a whole: few programs advise differently on parts of one.
@@ -756,7 +761,7 @@ impl Connection {
                         engine.read_around(region.file, advice != libc::MADV_RANDOM);
                     }
                 }
-                value(1)
+                value(0)
             }
             // Children map it for themselves.
             libc::MADV_DOFORK if engine.port().is_user_mode_only() => {
@@ -769,9 +774,11 @@ impl Connection {
                 if regions.iter().any(|(_, _, r)| engine.is_heap(r.file)) {
                     return Err(Errno::INVAL);
                 }
-                if regions.iter().any(|(_, _, r)| !r.shared) {
-                    return Err(Errno::ACCESS);
+                if regions.is_empty() {
+                    return value(0);
                 }
+                let managed_bytes = regions.iter().map(|(start, end, _)| end - start).sum();
+                let is_mapped = self.may_punch(r.a..r.a + r.b, managed_bytes)?;
                 for (start, end, region) in regions {
                     let (offset, len) = (start.wrapping_add(region.bias), end - start);
                     let live = engine.port().file(region.file).ok_or(Errno::BADF)?;
@@ -783,9 +790,35 @@ impl Connection {
                     engine.change_end(region.file, ticket, offset, len, NO_BYTES);
                     punched.map_err(errno_of)?;
                 }
-                value(1)
+                if is_mapped { value(1) } else { Err(Errno::NOMEM) }
             }
             _ => value(0),
+        }
+    }
+
+    /// What the kernel asks of mappings before it makes holes in their files, MADV_REMOVE in madvise(2);
+    /// false if some of the range is not mapped, of which it tells when the others are made.
+    fn may_punch(&self, range: Range<u64>, managed_bytes: u64) -> Result<bool, Errno> {
+        let mut refused = None;
+        let mut mapped_bytes = 0;
+        process::for_each_detailed_mapping(self.pid, |mapping, detail| {
+            let from = mapping.start.max(range.start);
+            if from < mapping.end.min(range.end) {
+                mapped_bytes += mapping.end.min(range.end) - from;
+                let errno = match () {
+                    () if detail.has("lo") || mapping.inode == 0 => Some(Errno::INVAL),
+                    () if !mapping.shared || !detail.has("mw") => Some(Errno::ACCESS),
+                    () => None,
+                };
+                refused = refused.or(errno);
+            }
+            mapping.end < range.end
+        })?;
+        match refused {
+            Some(errno) => Err(errno),
+            // Nobody's call would be for all of it.
+            None if mapped_bytes != managed_bytes => Err(Errno::INVAL),
+            None => Ok(mapped_bytes == range.end - range.start),
         }
     }
 
@@ -845,21 +878,55 @@ impl Connection {
     }
 
     /// Another program follows in this process or a child: if the library cannot follow into it,
-    /// it must find everything in the files.
-    fn exec(&self, text: &[u8]) {
+    /// it must find everything in the files. Whether its dynamic linker would look for the library all the same.
+    fn exec(&self, text: &[u8], library_is_gone: bool) -> bool {
         let path = String::from_utf8_lossy(text).into_owned();
-        // A relative path is the client's, not ours.
-        let place = Path::new("/proc").join(format!("{}/cwd", self.pid)).join(&path);
-        let found = file::stat_path(&place).ok().filter(file::Stat::is_regular);
-        // Without it the call fails, or the next directory of PATH is tried.
-        let Some(found) = found else { return };
-        let program = elf::inspect(&place);
-        if let Some(reason) = program.reasons.first() {
+        // The client's path, from its own directory and root.
+        let held = RefCell::new(Vec::new());
+        let place = |path: &Path| self.place_of(path, &mut held.borrow_mut());
+        let found = match file::stat_path(&place(Path::new(&path))) {
+            Ok(found) if found.is_regular() => Some(found),
+            // The call fails, or the next directory of PATH is tried.
+            Ok(_) | Err(Errno::NOENT | Errno::NOTDIR) => return false,
+            Err(_) => None,
+        };
+        let user = process::effective_ids(self.pid).unwrap_or(self.user);
+        let program = found.is_some().then(|| elf::inspect_for(Path::new(&path), user, &place));
+        let obstacle = program.as_ref().and_then(|program| program.reasons.first());
+        let reason = match obstacle {
+            Some(reason) => Some(reason.to_string()),
+            None if library_is_gone => Some(format!(
+                "{} is not to be found in its root, or not for its user: install it where it is for all",
+                wire::LIBRARY
+            )),
+            None => None,
+        };
+        if let Some(reason) = &reason {
             self.manager.note(format!(
                 "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"
             ));
+        }
+        // What cannot be looked at may be anything.
+        if reason.is_some() || found.is_none() {
             let _ = self.manager.engine.write_behind();
         }
-        self.manager.let_program_go(found.id);
+        if let Some(found) = found {
+            self.manager.let_program_go(found.id);
+        }
+        library_is_gone || matches!(obstacle, Some(elf::Obstacle::ForeignLinker(..)))
+    }
+
+    /// What the client finds by a path, as a path of this process; `held` keeps that valid.
+    fn place_of(&self, path: &Path, held: &mut Vec<OwnedFd>) -> PathBuf {
+        let process = Path::new("/proc").join(self.pid.to_string());
+        let Ok(inside) = path.strip_prefix("/") else { return process.join("cwd").join(path) };
+        match file::open_in_root(&process.join("root"), inside) {
+            Ok(found) => {
+                let place = format!("/proc/self/fd/{}", found.as_raw_fd());
+                held.push(found);
+                place.into()
+            }
+            Err(_) => process.join("root").join(inside),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::board;
 use crate::connection::{ask_once, ask_with};
+use crate::loader;
 use crate::locks;
 use crate::raw::{self, Arena};
 use crate::state::{self, View};
@@ -13,7 +14,7 @@ use pagekeeper_wire::{
 };
 
 /// File name of this library, to find its own entry in LD_PRELOAD.
-const LIBRARY: &[u8] = b"libpagekeeper_preload.so";
+const LIBRARY: &[u8] = pagekeeper_wire::LIBRARY.as_bytes();
 const LD_PRELOAD: &[u8] = b"LD_PRELOAD";
 /// Longest socket name: `sun_path` without the leading NUL.
 const NAME_BYTES_MAX: usize = 107;
@@ -185,7 +186,8 @@ fn find_library(door: &mut Door, env: *const *const c_char) -> bool {
             }
         }
     };
-    if path.len() > PATH_BYTES_MAX {
+    // With its NUL.
+    if path.len() >= PATH_BYTES_MAX {
         return false;
     }
     door.library[..path.len()].copy_from_slice(path);
@@ -202,14 +204,27 @@ fn is_library(path: &[u8]) -> bool {
     path.rsplit(|&c| c == b'/').next() == Some(LIBRARY)
 }
 
+/// Whether this library works in what is executed, as far as the manager was asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Reach {
+    Follows,
+    /// Its dynamic linker would look for the library, and fail.
+    Stays,
+}
+
 /// Calls `with` with an environment like `env` in which executed programs find this library and
-/// the manager. Allocates on the stack if it can: a vfork child shares its parent's heap.
+/// the manager; or do not, if it is none for them. Allocates on the stack if it can: a vfork child shares
+/// its parent's heap.
 pub(crate) fn follow<R>(
     env: *const *const c_char,
+    reach: Reach,
     with: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
     if !state::active() {
         return with(env);
+    }
+    if reach == Reach::Stays {
+        return stay(env, with);
     }
     let mut count = 0;
     let mut preload: Option<(usize, &[u8])> = None;
@@ -260,21 +275,69 @@ pub(crate) fn follow<R>(
         }
         pointers.cast_const()
     };
+    with_memory(bytes, |memory| with(memory.map_or(env, build)))
+}
+
+/// Calls `with` with so much memory, aligned for pointers, if there is any.
+fn with_memory<R>(bytes: usize, with: impl FnOnce(Option<*mut u8>) -> R) -> R {
     let mut small = core::mem::MaybeUninit::<[usize; 256]>::uninit();
     if bytes <= size_of_val(&small) {
-        return with(build(small.as_mut_ptr().cast()));
+        return with(Some(small.as_mut_ptr().cast()));
     }
-    match Arena::new(bytes) {
-        Some(arena) => with(build(arena.addr as *mut u8)),
-        None => with(env),
-    }
+    let arena = Arena::new(bytes);
+    with(arena.as_ref().map(|arena| arena.addr as *mut u8))
+}
+
+/// Calls `with` with an environment like `env` that does not name this library.
+fn stay<R>(env: *const *const c_char, with: impl FnOnce(*const *const c_char) -> R) -> R {
+    let lists =
+        |variable: &[u8]| value(variable, LD_PRELOAD).is_some_and(|l| entries(l).any(is_library));
+    let bytes =
+        |variable: &[u8]| size_of::<usize>() + if lists(variable) { variable.len() + 2 } else { 0 };
+    let count = variables(env).count();
+    let pointers_bytes = (count + 1) * size_of::<usize>();
+    let build = |memory: *mut u8| {
+        let pointers = memory.cast::<*const c_char>();
+        let mut end = 0;
+        // SAFETY: `memory` has room for a pointer to each variable of `env` and a null one, and then for the
+        // text of those that are made anew, each no longer than it was.
+        unsafe {
+            let mut text = memory.add(pointers_bytes);
+            for (at, variable) in variables(env).enumerate() {
+                let others =
+                    || entries(&variable[LD_PRELOAD.len() + 1..]).filter(|e| !is_library(e));
+                if !lists(variable) {
+                    pointers.add(end).write(*env.add(at));
+                } else if others().next().is_some() {
+                    pointers.add(end).write(text.cast_const().cast());
+                    let mut put = |part: &[u8]| {
+                        text.copy_from_nonoverlapping(part.as_ptr(), part.len());
+                        text = text.add(part.len());
+                    };
+                    put(LD_PRELOAD);
+                    others().enumerate().for_each(|(number, path)| {
+                        put(if number == 0 { b"=" } else { b":" });
+                        put(path);
+                    });
+                    put(b"\0");
+                } else {
+                    continue;
+                }
+                end += 1;
+            }
+            pointers.add(end).write(core::ptr::null());
+        }
+        pointers.cast_const()
+    };
+    let bytes = variables(env).map(bytes).sum::<usize>() + size_of::<usize>();
+    with_memory(bytes, |memory| with(memory.map_or(env, build)))
 }
 
 /// Calls what has libc start a program with the program's own environment, in which our variables are for so
 /// long, should the program have taken them out.
 pub(crate) fn known<R>(call: impl FnOnce() -> R) -> R {
     let present = present();
-    follow(present, |env| {
+    follow(present, Reach::Follows, |env| {
         if env == present {
             return call();
         }
@@ -305,14 +368,12 @@ pub(crate) fn known<R>(call: impl FnOnce() -> R) -> R {
 }
 
 /// Tells the manager that a program is about to be executed. A vfork child tells nothing.
-pub(crate) fn announce_exec(path: *const c_char) {
-    if path.is_null() || matches!(state::view(), View::Foreign) {
-        return;
+pub(crate) fn announce_exec(path: *const c_char) -> Reach {
+    if path.is_null() || !state::active() {
+        return Reach::Follows;
     }
-    let Some(state) = state::current() else { return };
     // SAFETY: the program's own path.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    send_exec(state, path);
+    send_exec(path, unsafe { CStr::from_ptr(path) }.to_bytes())
 }
 
 /// Executes a program by `call`. Of a vfork child the manager was told nothing, and may have the
@@ -332,9 +393,9 @@ pub(crate) fn execute(path: *const c_char, call: impl Fn() -> isize) -> isize {
 }
 
 /// [`announce_exec`] for a name that is searched for in PATH.
-pub(crate) fn announce_exec_search(file: *const c_char) {
-    if file.is_null() || matches!(state::view(), View::Foreign) {
-        return;
+pub(crate) fn announce_exec_search(file: *const c_char) -> Reach {
+    if file.is_null() || !state::active() {
+        return Reach::Follows;
     }
     // SAFETY: the program's own string.
     let name = unsafe { CStr::from_ptr(file) }.to_bytes();
@@ -361,11 +422,14 @@ pub(crate) fn announce_exec_search(file: *const c_char) {
             return announce_exec(path.as_ptr().cast());
         }
     }
+    Reach::Follows
 }
 
 /// [`announce_exec`] for a program that is open.
-pub(crate) fn announce_exec_descriptor(fd: c_int) {
-    let View::Ready(_) = state::view() else { return };
+pub(crate) fn announce_exec_descriptor(fd: c_int) -> Reach {
+    if !state::active() {
+        return Reach::Follows;
+    }
     let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
     let mut digits = [0u8; 12];
     let digits = raw::decimal(fd.max(0) as u64, &mut digits);
@@ -379,22 +443,36 @@ pub(crate) fn announce_exec_descriptor(fd: c_int) {
         target.as_mut_ptr(),
         target.len()
     );
-    if got > 0
-        && let Some(state) = state::current()
-    {
-        send_exec(state, &target[..got as usize]);
+    if got <= 0 {
+        return Reach::Follows;
     }
+    send_exec(path.as_ptr().cast(), &target[..got as usize])
 }
 
 fn exec_request(path: &[u8]) -> Request {
     let mut request = Request::new(Op::Exec);
     request.a = path.len().min(TEXT_BYTES) as u64;
+    request.b = u64::from(!loader::finds(door().library.as_ptr().cast()));
     request
 }
 
-fn send_exec(state: &state::State, path: &[u8]) {
-    locks::before_end();
-    if let Ok((_, fd)) = ask_with(state, &exec_request(path), path, -1) {
-        raw::close(fd);
-    }
+/// `place` is where the program is found, and `path` what it is called.
+fn send_exec(place: *const c_char, path: &[u8]) -> Reach {
+    let reply = match state::view() {
+        View::Foreign if state::is_ready() => {
+            let request = exec_request(path);
+            if request.b == 0 && loader::is_usual(place) {
+                return Reach::Follows;
+            }
+            ask_once(&request, path).ok()
+        }
+        View::Foreign => None,
+        View::Fresh | View::Ready(_) => state::current().and_then(|state| {
+            locks::before_end();
+            let (reply, fd) = ask_with(state, &exec_request(path), path, -1).ok()?;
+            raw::close(fd);
+            Some(reply)
+        }),
+    };
+    if reply.is_some_and(|reply| reply.r0 != 0) { Reach::Stays } else { Reach::Follows }
 }

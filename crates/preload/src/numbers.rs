@@ -85,7 +85,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_fcntl if b as c_int == libc::F_SETFL => {
             let result = plain();
-            table::unset_storable(fd);
+            table::flagged(fd, c as c_int);
             result
         }
         libc::SYS_fcntl => locks::change(fd, Lock::of_fcntl(b as c_int, c)?, plain),
@@ -187,10 +187,15 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             change::change(fd, range, plain)?
         }
         libc::SYS_copy_file_range => {
-            let to_offset = || exports::offset_at(d as *const i64);
-            change::copy(fd, c as c_int, to_offset, e, plain)?
+            let offsets = [b as *mut i64, d as *mut i64];
+            change::copy(fd, c as c_int, offsets, e, |[from_at, to_at]| {
+                raw_call!(number, a, from_at, c, to_at, e, f)
+            })?
         }
-        libc::SYS_sendfile => change::copy(b as c_int, fd, || None, d, plain)?,
+        libc::SYS_sendfile => {
+            let offsets = [c as *mut i64, core::ptr::null_mut()];
+            change::copy(b as c_int, fd, offsets, d, |[at, _]| raw_call!(number, a, b, at, d))?
+        }
         libc::SYS_splice => {
             change::splice(fd, b as *mut i64, c as c_int, d as *mut i64, e, f as u32)?
         }
@@ -231,14 +236,15 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
 
         libc::SYS_execve => {
-            environment::announce_exec(a as *const c_char);
-            environment::follow(c as *const *const c_char, |env| {
+            let reach = environment::announce_exec(a as *const c_char);
+            environment::follow(c as *const *const c_char, reach, |env| {
                 environment::execute(a as *const c_char, || raw_call!(number, a, b, env))
             })
         }
         libc::SYS_execveat => {
-            exports::announce_exec_at(fd, b as *const c_char);
-            environment::follow(d as *const *const c_char, |env| raw_call!(number, a, b, c, env, e))
+            let reach = exports::announce_exec_at(fd, b as *const c_char);
+            let call = |env| raw_call!(number, a, b, c, env, e);
+            environment::follow(d as *const *const c_char, reach, call)
         }
 
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => {

@@ -139,10 +139,18 @@ pub fn find(name: &Path, path_list: &std::ffi::OsStr) -> Option<PathBuf> {
 
 /// Finds out what a program file is, following `#!` lines.
 pub fn inspect(path: impl AsRef<Path>) -> Program {
-    let mut executed = path.as_ref().to_owned();
+    let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+    inspect_for(path.as_ref(), (user.as_raw(), group.as_raw()), &Path::to_owned)
+}
+
+/// [`inspect`] of a program that a process of this user and group would execute: where that finds it, and its
+/// interpreters, `place` says.
+pub fn inspect_for(path: &Path, user: (u32, u32), place: &dyn Fn(&Path) -> PathBuf) -> Program {
+    let mut executed = path.to_owned();
     let mut scripts = Vec::new();
     loop {
-        let examined = examine(&executed);
+        let found = place(&executed);
+        let examined = examine(&found);
         match examined {
             Ok(Examined::Script(interpreter)) if scripts.len() < SCRIPT_DEPTH_MAX => {
                 scripts.push(core::mem::replace(&mut executed, interpreter));
@@ -154,7 +162,7 @@ pub fn inspect(path: impl AsRef<Path>) -> Program {
             }
             Ok(Examined::Binary(kind)) => {
                 let mut reasons = reasons_of(&executed, &kind);
-                reasons.extend(privilege(&executed, rustix::process::getuid().is_root()));
+                reasons.extend(privilege(&executed, &found, user));
                 return Program { executed, scripts, kind, reasons };
             }
             Err(why) => {
@@ -182,21 +190,20 @@ fn reasons_of(path: &Path, kind: &Kind) -> Vec<Obstacle> {
 
 /// Privileges that executing the file would add, which make the dynamic linker distrust the
 /// environment (AT_SECURE). Capabilities add nothing for root.
-fn privilege(path: &Path, root: bool) -> Option<Obstacle> {
-    let metadata = fs::metadata(path).ok()?;
-    let set_user = metadata.mode() & libc::S_ISUID != 0
-        && metadata.uid() != rustix::process::geteuid().as_raw();
+fn privilege(path: &Path, found: &Path, (user, group): (u32, u32)) -> Option<Obstacle> {
+    let metadata = fs::metadata(found).ok()?;
+    let set_user = metadata.mode() & libc::S_ISUID != 0 && metadata.uid() != user;
     let set_group = metadata.mode() & (libc::S_ISGID | libc::S_IXGRP)
         == libc::S_ISGID | libc::S_IXGRP
-        && metadata.gid() != rustix::process::getegid().as_raw();
+        && metadata.gid() != group;
     if set_user || set_group {
         return Some(Obstacle::SetId(path.to_owned()));
     }
-    if root {
+    if user == 0 {
         return None;
     }
     let mut value = [0u8; 64];
-    let has = rustix::fs::getxattr(path, "security.capability", &mut value[..]).is_ok();
+    let has = rustix::fs::getxattr(found, "security.capability", &mut value[..]).is_ok();
     has.then(|| Obstacle::FileCapabilities(path.to_owned()))
 }
 
@@ -320,6 +327,8 @@ mod tests {
         if std::os::unix::fs::chown(&path, Some(12345), Some(12345)).is_ok() {
             fs::set_permissions(&path, fs::Permissions::from_mode(0o4755)).unwrap();
             assert_eq!(inspect(&path).reasons, [Obstacle::SetId(path.clone())]);
+            let of = |user| inspect_for(&path, (user, 1), &Path::to_owned).is_reachable();
+            assert!(of(12345) && !of(12346), "it is its own");
             fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
             // VFS_CAP_REVISION_2 with CAP_NET_RAW permitted.
             let mut capability = [0u8; 20];
@@ -334,8 +343,8 @@ mod tests {
             match set {
                 Ok(()) => {
                     let obstacle = Obstacle::FileCapabilities(path.clone());
-                    assert_eq!(privilege(&path, false), Some(obstacle));
-                    assert_eq!(privilege(&path, true), None);
+                    assert_eq!(privilege(&path, &path, (1, 1)), Some(obstacle));
+                    assert_eq!(privilege(&path, &path, (0, 0)), None);
                 }
                 Err(errno) => eprintln!("skipped: file capabilities: {errno}"),
             }

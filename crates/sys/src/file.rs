@@ -6,7 +6,7 @@ use std::num::NonZeroU64;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxFlags};
 use rustix::io::ReadWriteFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
@@ -78,6 +78,17 @@ impl Stat {
 /// As `fstat(2)`.
 pub fn stat(fd: impl AsFd) -> Result<Stat> {
     Ok(described(&rustix::fs::fstat(fd)?))
+}
+
+/// Opens what a path below `root` leads to for a process that has that as its root: `openat2(2)`,
+/// RESOLVE_IN_ROOT. Of no use but to name it.
+///
+/// # Errors
+/// As `openat2(2)`; [`Errno::LOOP`] for links of procfs.
+pub fn open_in_root(root: &Path, path: &Path) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::CLOEXEC;
+    let root = rustix::fs::open(root, flags, Mode::empty())?;
+    rustix::fs::openat2(root, path, flags, Mode::empty(), ResolveFlags::IN_ROOT)
 }
 
 /// `stat(2)`: of the file that a path leads to.

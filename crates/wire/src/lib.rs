@@ -25,9 +25,11 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 21;
+pub const VERSION: u32 = 22;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
+/// The preload library's file.
+pub const LIBRARY: &str = "libpagekeeper_preload.so";
 /// Longest text that [`Op::Note`] and [`Op::Exec`] carry, in bytes.
 pub const TEXT_BYTES: usize = 1024;
 
@@ -121,7 +123,9 @@ pub enum Op {
     /// [`ADVISE_DONTNEED`]. -EAGAIN, on heap memory: as for [`Op::HeapMap`].
     Advise = 14,
     /// A program is about to be executed; The text follows the request in the same packet. The manager writes
-    /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]).
+    /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]),
+    /// `b` = 1 if the library is not where it was, or not for the client.
+    /// Reply: `r0` = 1 if it would be looked for there all the same, and fail: the environment is not to name it.
     Exec = 15,
     /// Something worth telling the user (no reply is sent); text as in [`Op::Exec`].
     Note = 16,

@@ -179,6 +179,99 @@ fn a_static_child_finds_everything_in_the_files() {
     assert!(done.notes().contains("runs outside Pagekeeper"), "{}", done.notes());
 }
 
+/// What a shell executes from a vfork child, what is executed in another root, and what cannot open the library
+/// there found the file as it was before: the manager was not told, or looked in its own root.
+#[test]
+fn children_that_the_library_cannot_follow_find_what_was_stored() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("unfollowed");
+    place.put("f", vec![1u8; 50 * 4096]);
+    place.put("script", "open 1 f r\npread 1 0 204800\n");
+    std::fs::create_dir(place.file("root")).unwrap();
+    let program = compiled("driver.c", &["-static"], "static");
+    std::fs::copy(program, place.file("root/static")).unwrap();
+    std::fs::hard_link(place.file("f"), place.file("root/f")).unwrap();
+    let library = Path::new(&runs::preload()).parent().unwrap().display().to_string();
+    let hidden = format!("mount -t tmpfs none {library} && exec sh root/inner");
+    place.put("root/inner", "cksum f > theirs");
+    let mut ways = vec!["root/static <script; true"];
+    let hidden = format!("unshare --mount sh -c '{hidden}'");
+    let is_root = runs::is_root()
+        && std::process::Command::new("unshare")
+            .args(["--mount", "true"])
+            .status()
+            .is_ok_and(|status| status.success());
+    if is_root {
+        ways.extend(["chroot root /static <script", &hidden]);
+    }
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    for (round, way) in ways.iter().enumerate() {
+        for page in 0..50 {
+            session.expect(&format!("put 1 {} {}", page * 4096 + round, page + 1), "ok");
+        }
+        let mine = session.ask("sum 1 0 204800");
+        session.tell(&format!("run {way}"));
+        if *way == hidden {
+            assert_eq!(session.answer(), "0", "{way}");
+            session.expect("run cksum f > ours", "0");
+            assert_eq!(place.get("theirs"), place.get("ours"), "{way}");
+        } else {
+            let answers = [(); 3].map(|()| session.answer());
+            assert_eq!(answers, ["ok", &format!("204800 {mine}"), "0"], "{way}");
+        }
+    }
+    let done = session.end().ok();
+    assert!(done.notes().contains("statically linked"), "{}", done.notes());
+    assert!(
+        !is_root || done.notes().contains("is not to be found in its root"),
+        "{}",
+        done.notes()
+    );
+}
+
+/// The dynamic linker of another C library loads this one because it is told to, and fails. (Here it is glibc's
+/// by another name.)
+#[test]
+fn a_child_with_another_dynamic_linker_is_not_told_of_the_library() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("linker");
+    place.put("f", vec![1u8; 50 * 4096]);
+    let own = if cfg!(target_arch = "x86_64") {
+        "/lib64/ld-linux-x86-64.so.2"
+    } else {
+        "/lib/ld-linux-aarch64.so.1"
+    };
+    let linker = std::env::temp_dir().join(format!("ld-musl-{}.so.1", std::process::id()));
+    let _ = std::fs::remove_file(&linker);
+    std::os::unix::fs::symlink(own, &linker).unwrap();
+    let source = place.put(
+        "says.c",
+        "#include <stdlib.h>\n#include <stdio.h>\n\
+        int main(void) { char *list = getenv(\"LD_PRELOAD\"); puts(list ? list : \"none\"); }\n",
+    );
+    let says = place.file("says");
+    let name = format!("-Wl,--dynamic-linker={}", linker.display());
+    let built =
+        std::process::Command::new("cc").arg(&source).args([&name, "-o"]).arg(&says).status();
+    assert!(built.unwrap().success());
+    // By vfork as a shell does, by fork, and by posix_spawn; and another library is left in the list.
+    let script = "cat f >/dev/null; ./says; (exec ./says); env -u NONE ./says; \
+        LD_PRELOAD=\"libm.so.6:$LD_PRELOAD\" ./says; \
+        python3 -c 'import os; os.waitpid(os.posix_spawn(\"./says\", [\"says\"], os.environ), 0)'";
+    let mut managed = command(&place, Some(&Budget::kib(256)), "sh");
+    managed.args(["-c", script]);
+    let done = finish(&place, &mut managed, b"", LIMIT).ok();
+    let _ = std::fs::remove_file(&linker);
+    assert_eq!(done.text(), "none\nnone\nnone\nlibm.so.6\nnone\n");
+    assert!(done.notes().contains("runs outside Pagekeeper"), "{}", done.notes());
+}
+
 /// A child's path was looked up from the manager's directory: programs that were named relative to
 /// their own were said to run outside.
 #[test]

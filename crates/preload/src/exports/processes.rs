@@ -4,7 +4,7 @@ mod listed;
 
 use crate::{children, locks};
 use crate::{environment, files, fork, raw, real, room, standby, table};
-use environment::{announce_exec, announce_exec_descriptor, announce_exec_search, follow};
+use environment::{Reach, announce_exec, announce_exec_descriptor, announce_exec_search, follow};
 use libc::{
     c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
 };
@@ -14,8 +14,8 @@ type Strings = *const *const c_char;
 export! {
     as execve;
     fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
-        announce_exec(path);
-        follow(env, |env| execve_of(path, argv, env))
+        let reach = announce_exec(path);
+        follow(env, reach, |env| execve_of(path, argv, env))
     }
 }
 
@@ -29,8 +29,8 @@ export! {
 export! {
     as execvpe;
     fn (file: *const c_char, argv: Strings, env: Strings) -> c_int {
-        announce_exec_search(file);
-        follow(env, |env| real::execvpe(file, argv, env))
+        let reach = announce_exec_search(file);
+        follow(env, reach, |env| real::execvpe(file, argv, env))
     }
 }
 
@@ -44,16 +44,16 @@ export! {
 export! {
     as fexecve;
     fn (fd: c_int, argv: Strings, env: Strings) -> c_int {
-        announce_exec_descriptor(fd);
-        follow(env, |env| real::fexecve(fd, argv, env))
+        let reach = announce_exec_descriptor(fd);
+        follow(env, reach, |env| real::fexecve(fd, argv, env))
     }
 }
 
 export! {
     as execveat;
     fn (dir: c_int, path: *const c_char, argv: Strings, env: Strings, flags: c_int) -> c_int {
-        announce_exec_at(dir, path);
-        follow(env, |env| real::execveat(dir, path, argv, env, flags))
+        let reach = announce_exec_at(dir, path);
+        follow(env, reach, |env| real::execveat(dir, path, argv, env, flags))
     }
 }
 
@@ -67,7 +67,7 @@ fn execve_of(path: *const c_char, argv: Strings, env: Strings) -> c_int {
 }
 
 /// Tells the manager of a program named relative to a directory, or by descriptor alone.
-pub(crate) fn announce_exec_at(dir: c_int, path: *const c_char) {
+pub(crate) fn announce_exec_at(dir: c_int, path: *const c_char) -> Reach {
     // SAFETY: null, or the program's own string, which has at least its NUL.
     match unsafe { path.as_ref() } {
         Some(0) => announce_exec_descriptor(dir),
@@ -87,9 +87,9 @@ export! {
         pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
-        announce_exec(path);
+        let reach = announce_exec(path);
         before_child();
-        follow(env, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
+        follow(env, reach, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
     }
 }
 
@@ -99,15 +99,15 @@ export! {
         pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
-        announce_exec_search(file);
+        let reach = announce_exec_search(file);
         before_child();
-        follow(env, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
+        follow(env, reach, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
     }
 }
 
 /// libc is about to start a shell.
 fn before_shell() {
-    announce_exec(c"/bin/sh".as_ptr());
+    let _ = announce_exec(c"/bin/sh".as_ptr());
     before_child();
 }
 
