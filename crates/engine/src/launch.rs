@@ -34,6 +34,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use thiserror::Error;
 
+/// The least stack of the manager's main thread.
+const STACK_BYTES_MIN: u64 = 512 << 10;
 /// Fewer open files than that are not enough to begin with.
 const OPEN_FILES_MIN: u64 = 32;
 /// Most threads that serve faults beside the event thread, and fetch ahead.
@@ -241,6 +243,13 @@ fn check_limits(limits: &LiftedLimits) -> Result<(), String> {
              program alone: pagekeeper run … -- sh -c 'ulimit -f …; exec PROGRAM'"
         ));
     }
+    if let Some(bytes) = limits.stack_bytes_max().filter(|bytes| *bytes < STACK_BYTES_MIN) {
+        return Err(format!(
+            "the stack may be no larger than {bytes} bytes here (ulimit -s); pagekeeper needs \
+             {STACK_BYTES_MIN}. Set the limit for the program alone: pagekeeper run … -- sh -c 'ulimit -s …; \
+             exec PROGRAM'"
+        ));
+    }
     let open_files_max = pagekeeper_sys::launch::open_files_max();
     if open_files_max < OPEN_FILES_MIN {
         return Err(format!(
@@ -349,10 +358,11 @@ fn run_held(
     let listener = Listener::bind(name.as_bytes(), true).map_err(machine("no socket"))?;
 
     if let Some(seconds) = limits.processor_seconds_max() {
-        manager.note(format!(
-            "the limit of processor time (ulimit -t), {seconds} s, is the manager's as well, whose end \
-             is the program's"
-        ));
+        // At once: it may end without another word.
+        eprintln!(
+            "pagekeeper: the limit of processor time (ulimit -t), {seconds} s, is the manager's as well, \
+             whose end is the program's"
+        );
     }
     let (_, value) = tag.split_once('=').expect("a tag is an assignment");
     let mut command = Command::new(&options.path);
@@ -374,8 +384,13 @@ fn run_held(
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));
     set_crew(&manager, holder, &stop);
-    if !manager.stands_by() {
-        manager.call_crew().expect("threads can be started");
+    // Who cannot be served then is told why.
+    let is_short = (!manager.stands_by()).then(|| manager.call_crew()).and_then(Result::err);
+    if let Some(errno) = is_short {
+        eprintln!(
+            "pagekeeper: threads cannot be started ({errno}; ulimit -u, or pids.max of the cgroup): files \
+             stay the kernel's"
+        );
     }
     let (listeners, _side) = match side {
         Some(SideDoor { listener: side, place }) => (vec![listener, side], Some(place)),
@@ -392,8 +407,12 @@ fn run_held(
     let mut watch = None;
     let status = wait.for_program(&mut child, || {
         if manager.standby.get().is_some() {
-            let watched = spawn("pk-standby", watch_standby(&manager, holder, &stop, options));
-            watch = Some(watched.expect("a thread can be started"));
+            match spawn("pk-standby", watch_standby(&manager, holder, &stop, options)) {
+                Ok(watched) => watch = Some(watched),
+                Err(errno) => manager.note(format!(
+                    "no thread can be started ({errno}): files that are only read stay the kernel's"
+                )),
+            }
         }
     });
     let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -533,7 +552,7 @@ fn write_behind(manager: &Manager, stop: &AtomicBool) {
 /// [`write_behind`] among them.
 fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     let mut told = None::<Instant>;
-    let mut alone = false;
+    let (mut alone, mut is_crowded) = (false, false);
     while !stop.load(Ordering::SeqCst) {
         std::thread::park_timeout(Duration::from_millis(100));
         if !alone && holder.lost() {
@@ -552,6 +571,10 @@ fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
             for stuck in stuck {
                 eprintln!("pagekeeper: {stuck}");
             }
+        }
+        if !is_crowded && let Some(crowded) = manager.engine.crowded() {
+            is_crowded = true;
+            eprintln!("pagekeeper: {crowded}");
         }
         if let Some(revoked) = manager.engine.look_inside() {
             eprintln!("pagekeeper: {revoked}");

@@ -1,7 +1,7 @@
 //! What is stuck, in words.
 
 use crate::engine::Engine;
-use crate::port::Port;
+use crate::port::{PAGE_BYTES, Port};
 
 impl<P: Port> Engine<P> {
     /// Calls into storage or the kernel that have gone on for too long, in words.
@@ -16,6 +16,20 @@ impl<P: Port> Engine<P> {
                 )
             })
             .collect()
+    }
+
+    /// In words, if programs' own copies of pages leave little memory for anything else.
+    pub fn crowded(&self) -> Option<String> {
+        let core = self.try_lock()?;
+        let (own, all) = (u64::from(core.private_pages) * PAGE_BYTES, core.budget.memory_bytes());
+        (own > all - all / 4).then(|| {
+            format!(
+                "programs' own copies of pages (private mappings that they wrote to) take {} of the {} KiB \
+                 of --memory, so that little is left for files: more memory, or fewer --files, will help",
+                own >> 10,
+                all >> 10
+            )
+        })
     }
 
     /// Everything that is not at rest: pages in motion, open changes, faults that wait for them.

@@ -100,8 +100,12 @@ pub fn raise_open_files_limit() -> (u64, u64) {
     (before.current.unwrap_or(u64::MAX), now.current.unwrap_or(u64::MAX))
 }
 
+/// The stack that a process usually has.
+const STACK_BYTES: u64 = 8 << 20;
+
 /// Limits of this process that are meant for the program that it starts, and not for itself: how long
-/// files may be (memory in a memfd is a file), and its processor time. Set again when this is dropped.
+/// files may be (memory in a memfd is a file), its processor time, and a small stack. Set again when this is
+/// dropped.
 #[derive(Debug)]
 pub struct LiftedLimits {
     before: Vec<(Resource, Rlimit)>,
@@ -110,13 +114,19 @@ pub struct LiftedLimits {
 impl LiftedLimits {
     /// Lifts them as far as this process may.
     pub fn new() -> LiftedLimits {
-        let before: Vec<_> =
+        let mut before: Vec<_> =
             [Resource::Fsize, Resource::Cpu].map(|which| (which, getrlimit(which))).into();
         for (which, limit) in &before {
             let none = Rlimit { current: None, maximum: None };
             let own = Rlimit { current: limit.maximum, maximum: limit.maximum };
             // The first may need a privilege.
             let _ = setrlimit(*which, none).or_else(|_| setrlimit(*which, own));
+        }
+        let stack = getrlimit(Resource::Stack);
+        if stack.current.is_some_and(|bytes| bytes < STACK_BYTES) {
+            before.push((Resource::Stack, stack));
+            let own = stack.maximum.map_or(STACK_BYTES, |most| most.min(STACK_BYTES));
+            let _ = setrlimit(Resource::Stack, Rlimit { current: Some(own), ..stack });
         }
         LiftedLimits { before }
     }
@@ -129,6 +139,11 @@ impl LiftedLimits {
     /// How many bytes a file may still be long, if that is bounded.
     pub fn file_bytes_max(&self) -> Option<u64> {
         getrlimit(Resource::Fsize).current
+    }
+
+    /// How large this process's stack may become, if that is bounded.
+    pub fn stack_bytes_max(&self) -> Option<u64> {
+        getrlimit(Resource::Stack).current
     }
 
     /// How much processor time this process may still take, in seconds, if that is bounded.

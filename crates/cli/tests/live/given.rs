@@ -52,11 +52,33 @@ fn limits_that_leave_no_room_for_a_manager_are_told() {
         return;
     }
     let place = place("limits");
-    for (before, words) in [("ulimit -f 1024", "ulimit -f"), ("ulimit -n 20", "ulimit -n")] {
+    for (before, words) in [
+        ("ulimit -f 1024", "ulimit -f"),
+        ("ulimit -n 20", "ulimit -n"),
+        ("ulimit -s 100", "ulimit -s"),
+    ] {
         let done = started(place.path(), before, true, "cat big.dat >/dev/null && echo read");
         let error = String::from_utf8_lossy(&done.stderr);
         // Who may lift any limit does.
         let is_lifted = done.status.success() && done.stdout == b"read\n";
         assert!(is_lifted || done.status.code() == Some(69) && error.contains(words), "{done:?}");
+    }
+}
+
+/// The manager ended, and the program with it, where it could start no threads.
+#[test]
+fn without_threads_for_the_manager_the_program_goes_on_without_it() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("threads");
+    for kib in [4_000, 10_000, 30_000] {
+        let before = format!("ulimit -d {kib}");
+        let done = started(place.path(), &before, true, "cat big.dat | cksum");
+        let plain = started(place.path(), &before, false, "cat big.dat | cksum");
+        let error = String::from_utf8_lossy(&done.stderr);
+        let began = !error.contains("cannot be");
+        assert_eq!(done.stdout, plain.stdout, "{kib} KiB, {began}: {error}");
+        assert_eq!(done.status, plain.status, "{kib} KiB: {error}");
     }
 }
