@@ -383,8 +383,23 @@ impl<P: Port> Engine<P> {
     /// changes meanwhile is entered after it.
     pub(crate) fn find_region(&self, space: SpaceNo, addr: u64) -> bool {
         let _layout = self.layout.write().expect("layout");
-        let Some((range, region)) = self.port.resolve(space, addr) else { return false };
-        self.enter_region(space, range, region);
+        let Some((found, mut region)) = self.port.resolve(space, addr) else { return false };
+        // Of a mapping that grew the greater part is known, and what is its program's own in it; and whether
+        // it may be written to, which the mapping does not show.
+        let mut unknown = found.clone();
+        self.with_space(space, |space| {
+            for (range, known) in space.regions.overlapping(&found) {
+                let is_same = Region { read_only: region.read_only, ..*known } == region;
+                if is_same && !range.contains(&addr) {
+                    region.read_only |= known.read_only;
+                    match range.end <= addr {
+                        true => unknown.start = unknown.start.max(range.end),
+                        false => unknown.end = unknown.end.min(range.start),
+                    }
+                }
+            }
+        });
+        self.enter_region(space, unknown, region);
         true
     }
 

@@ -4,7 +4,7 @@ use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::{board, delayed, overwrite, raw_call, table};
+use crate::{board, delayed, guard, overwrite, raw_call, table};
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
@@ -238,15 +238,19 @@ pub(crate) fn flush_all() -> isize {
     ask(state, &request).map_or_else(|errno| errno as isize, |_| 0)
 }
 
+/// Where a call that moves bytes takes its offsets from, and leaves them: of its source, and of its
+/// destination; null for the descriptor's own.
+pub(crate) type Offsets = [*mut i64; 2];
+
 /// A call that moves bytes from one descriptor to another inside the kernel. The source's dirty
 /// pages are written back first, the destination's cached pages dropped afterwards. None if
 /// neither is managed.
 pub(crate) fn copy(
     from: c_int,
     to: c_int,
-    to_offset: impl FnOnce() -> Option<i64>,
+    offsets: Offsets,
     bytes: usize,
-    plain: impl Fn() -> isize,
+    plain: impl Fn(Offsets) -> isize,
 ) -> Option<isize> {
     if table::is_plain(from) && table::is_plain(to) {
         return None;
@@ -255,19 +259,48 @@ pub(crate) fn copy(
     if flushed < 0 {
         return Some(flushed);
     }
-    if table::is_plain(to) {
-        return Some(plain());
+    if table::is_plain(to) || bytes == 0 {
+        return Some(plain(offsets));
     }
-    if bytes == 0 {
-        return Some(plain());
+    // The call gets copies: what it is given may lie in a page of the file that it changes, which nobody
+    // brings in before the change is over.
+    let mut copies = [0; 2];
+    for (copy, place) in copies.iter_mut().zip(offsets) {
+        if !place.is_null() {
+            if !guard::is_there(place as usize, size_of::<i64>()) {
+                return Some(-libc::EFAULT as isize);
+            }
+            // SAFETY: the program's own variable, of which some memory was there just now.
+            *copy = unsafe { place.read_unaligned() };
+        }
     }
+    let before = copies;
     let append = raw::fcntl(to, libc::F_GETFL, 0) as c_int & libc::O_APPEND != 0;
-    let done = match to_offset() {
-        None if !append => change_here(to, bytes, &plain),
-        Some(offset) if !append && offset >= 0 => change(to, (offset as u64, bytes as u64), &plain),
-        _ => change(to, (0, TO_END), &plain),
+    let range = match (offsets[1].is_null(), before[1]) {
+        (true, _) if !append => None,
+        (false, offset) if !append && offset >= 0 => Some((offset as u64, bytes as u64)),
+        _ => Some((0, TO_END)),
     };
-    done.or_else(|| Some(plain()))
+    let places = copies.as_mut_ptr();
+    let call = || {
+        let own =
+            |at: usize| if offsets[at].is_null() { offsets[at] } else { places.wrapping_add(at) };
+        plain([own(0), own(1)])
+    };
+    let done = match range {
+        None => change_here(to, bytes, call),
+        Some(range) => change(to, range, call),
+    };
+    let done = done.unwrap_or_else(call);
+    for at in 0..2 {
+        // SAFETY: ours; the kernel has written there, if at all.
+        let after = unsafe { places.wrapping_add(at).read_volatile() };
+        if after != before[at] {
+            // SAFETY: the program's own variable, that the call would have written to.
+            unsafe { offsets[at].write_unaligned(after) };
+        }
+    }
+    Some(done)
 }
 
 /// [`change`] of so many bytes from the descriptor's own offset on, which the call moves behind them.
@@ -305,18 +338,20 @@ pub(crate) fn splice(
     bytes: usize,
     flags: u32,
 ) -> Option<isize> {
-    let plain = |flags: u32| raw_call!(libc::SYS_splice, from, from_at, to, to_at, bytes, flags);
-    // SAFETY: null, or the program's own variable.
-    let to_offset = || unsafe { to_at.as_ref() }.copied();
+    let offsets = [from_at, to_at];
+    let plain = |[from_at, to_at]: Offsets, flags: u32| {
+        raw_call!(libc::SYS_splice, from, from_at, to, to_at, bytes, flags)
+    };
     if table::is_plain(to) {
-        return copy(from, to, to_offset, bytes, || plain(flags));
+        return copy(from, to, offsets, bytes, |offsets| plain(offsets, flags));
     }
     // The source is a pipe. A writer that takes its time must not keep the file's pages waiting:
     // move only what is there already.
     let waits = flags & libc::SPLICE_F_NONBLOCK == 0
         && raw::fcntl(from, libc::F_GETFL, 0) as c_int & libc::O_NONBLOCK == 0;
     loop {
-        let result = copy(from, to, to_offset, bytes, || plain(flags | libc::SPLICE_F_NONBLOCK))?;
+        let at_once = flags | libc::SPLICE_F_NONBLOCK;
+        let result = copy(from, to, offsets, bytes, |offsets| plain(offsets, at_once))?;
         if result != -libc::EAGAIN as isize || !waits {
             return Some(result);
         }

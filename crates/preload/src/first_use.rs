@@ -25,9 +25,11 @@ use libc::c_int;
 use pagekeeper_wire::{Reply, Request};
 
 /// Whether opening with these flags of `open(2)` can wait for the first use. What may write is shown
-/// at once, and so is what may be opened anew when nobody has the file open (O_PATH).
+/// at once, and so is what may be opened anew when nobody has the file open (O_PATH), and whose reads
+/// have to be looked at (O_DIRECT).
 pub(crate) fn can_wait(flags: c_int) -> bool {
-    flags & libc::O_ACCMODE == libc::O_RDONLY && flags & (libc::O_PATH | libc::O_TRUNC) == 0
+    let shown = libc::O_PATH | libc::O_TRUNC | libc::O_DIRECT;
+    flags & libc::O_ACCMODE == libc::O_RDONLY && flags & shown == 0
 }
 
 /// A descriptor was opened that can wait.

@@ -70,6 +70,23 @@ pub(crate) fn locked<T>(stream: *mut FILE, body: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Has a stream that holds nothing begin as a new one does: fully buffered, in a buffer of libc's.
+pub(crate) fn forget_buffering(stream: *mut FILE) {
+    /// `_IO_USER_BUF`, which an unbuffered stream's single byte is, too.
+    const NOT_LIBCS: c_int = 0x1;
+    /// `_IO_UNBUFFERED`, `_IO_LINE_BUF`
+    const BUFFERING: c_int = 0x2 | 0x200;
+    // SAFETY: a stream of ours that the program reopens, so no other thread uses it.
+    let fields = unsafe { &mut *stream.cast::<Fields>() };
+    if fields.flags & NOT_LIBCS != 0 {
+        let none = core::ptr::null_mut();
+        (fields.buf_base, fields.buf_end) = (none, none);
+        (fields.read_base, fields.read_ptr, fields.read_end) = (none, none, none);
+        (fields.write_base, fields.write_ptr, fields.write_end) = (none, none, none);
+    }
+    fields.flags &= !(NOT_LIBCS | BUFFERING);
+}
+
 impl Fields {
     fn held_bytes(&self) -> usize {
         (self.read_end as usize).saturating_sub(self.read_ptr as usize)

@@ -44,6 +44,7 @@
 //! and nothing else of it is used.
 #![cfg_attr(panic = "abort", no_std)]
 
+mod alignment;
 mod allocation;
 mod board;
 mod bounce;
@@ -62,6 +63,7 @@ mod frames;
 mod guard;
 mod heap;
 mod large;
+mod loader;
 mod locks;
 mod mapping;
 mod messages;

@@ -307,12 +307,13 @@ pub(crate) fn msync(addr: usize, bytes: usize, flags: c_int) -> Option<isize> {
     let state = state::current()?;
     // Checks the arguments; writes back what else lies in the range.
     let result = raw_call!(libc::SYS_msync, addr, bytes, flags);
-    if result < 0 {
+    // Of what is not mapped it tells when all the rest is written.
+    if result < 0 && result != -libc::ENOMEM as isize {
         return Some(result);
     }
     let mut request = Request::new(Op::Sync);
     (request.a, request.b, request.c) = (addr as u64, bytes as u64, flags as u64);
-    Some(ask(state, &request).map_or_else(|errno| errno as isize, |_| 0))
+    Some(ask(state, &request).map_or_else(|errno| errno as isize, |_| result))
 }
 
 /// `madvise(2)`: the result if the manager carried it out.

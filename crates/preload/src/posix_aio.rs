@@ -231,7 +231,9 @@ pub(crate) fn list(
         // SAFETY: null, or the program's own.
         unsafe { tell(event) };
     }
-    if result == 0 && failed && mode == libc::LIO_WAIT {
+    // One that could not be begun is an error of all.
+    let mixed = result < 0 && others < blocks.len();
+    if mode == libc::LIO_WAIT && (mixed || result == 0 && failed) {
         raw::set_errno(libc::EIO);
         result = -1;
     }

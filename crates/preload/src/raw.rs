@@ -2,7 +2,7 @@
 //!
 //! Results follow the kernel: negative errno on failure.
 
-use crate::bounce;
+use crate::{bounce, guard};
 use core::arch::asm;
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::{c_int, c_long};
@@ -383,7 +383,9 @@ impl Arena {
             0
         );
         if r != -libc::EPERM as isize && r != -libc::ENOSYS as isize {
-            return r;
+            // What may only be written to is readable on most machines, but not by this call.
+            let done = self.gather_rest(sources, r.max(0) as usize, to.iov_len);
+            return if done == 0 { r } else { done as isize };
         }
         let mut done = 0;
         for source in sources {
@@ -399,6 +401,33 @@ impl Arena {
             done += bytes;
         }
         done as isize
+    }
+}
+
+impl Arena {
+    /// Gathers what comes after so many bytes, up to where no memory is; returns how many there are then.
+    fn gather_rest(&self, sources: &[libc::iovec], mut done: usize, total: usize) -> usize {
+        const PAGE: usize = 4096;
+        if done >= total || !guard::works() || guard::is_blocked() {
+            return done;
+        }
+        let mut before = 0;
+        for source in sources {
+            while done < total && done - before < source.iov_len {
+                let from = source.iov_base as usize + (done - before);
+                let rest = (source.iov_len - (done - before)).min(total - done);
+                let bytes = rest.min(PAGE - from % PAGE);
+                if !guard::copy(self.addr + done, from, bytes) {
+                    return done;
+                }
+                done += bytes;
+            }
+            before += source.iov_len;
+            if done < before {
+                break;
+            }
+        }
+        done
     }
 }
 

@@ -323,6 +323,7 @@ fn reopen_cookie(
     files::duplicated(opened, replaced);
     files::close(opened, || real::close(opened));
     real::__fpurge(stream);
+    large::forget_buffering(stream);
     let access = match flags & libc::O_ACCMODE {
         libc::O_RDONLY => NO_WRITES,
         libc::O_WRONLY => NO_READS,

@@ -73,8 +73,9 @@ impl Entry {
 
     fn with_lock(file: Tenancy, lock: u64, flags: c_int) -> Entry {
         let access = flags & libc::O_ACCMODE;
-        let reads =
-            flags & libc::O_PATH == 0 && (access == libc::O_RDONLY || access == libc::O_RDWR);
+        // Of direct ones each read has to be looked at.
+        let reads = flags & (libc::O_PATH | libc::O_DIRECT) == 0
+            && (access == libc::O_RDONLY || access == libc::O_RDWR);
         let incarnation = (file.incarnation as u64) << INCARNATION_SHIFT;
         Entry(incarnation | (file.slot as u64 + 1) | lock | if reads { READABLE } else { 0 })
     }
@@ -385,11 +386,20 @@ pub(crate) fn set_storable(fd: c_int, entry: Entry) {
 
 /// Writes to a descriptor, and to those that share its flags, may not be stored in memory any more.
 pub(crate) fn unset_storable(fd: c_int) {
+    unset(fd, STORABLE);
+}
+
+/// A descriptor got these flags, and so did those that share them. Reads of direct ones are looked at.
+pub(crate) fn flagged(fd: c_int, flags: c_int) {
+    unset(fd, if flags & libc::O_DIRECT == 0 { STORABLE } else { STORABLE | READABLE });
+}
+
+fn unset(fd: c_int, bits: u64) {
     let Some(entry) = get(fd) else { return };
     let lock = |entry: Entry| entry.lock_index();
     for (fd, _) in entries(0, u32::MAX).filter(|(_, other)| lock(*other) == lock(entry)) {
         word(fd).inspect(|word| {
-            word.fetch_and(!STORABLE, Ordering::SeqCst);
+            word.fetch_and(!bits, Ordering::SeqCst);
         });
     }
 }

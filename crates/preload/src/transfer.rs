@@ -13,7 +13,9 @@ use crate::overwrite::{self, Place};
 use crate::raw::{self, Arena, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
-use crate::{bounce, change, environment, first_use, guard, plain, raw_call, standby, state};
+use crate::{
+    alignment, bounce, change, environment, first_use, guard, plain, raw_call, standby, state,
+};
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
@@ -128,6 +130,16 @@ fn read_otherwise(
         Ok(iov) => iov,
         Err(errno) => return Some(errno),
     };
+    if flags as c_int & libc::O_DIRECT != 0 {
+        if !alignment::fits(fd, iov, position) {
+            return Some(-libc::EINVAL as isize);
+        }
+        let done =
+            read_directly(fd, file.entry, &Vectors(iov.as_ptr(), iov.len() as c_int), position);
+        if done.is_some() {
+            return done;
+        }
+    }
     Some(match position {
         Some(offset) if !direct::is_place(offset, direct::total(iov)) => -libc::EINVAL as isize,
         Some(offset) => fetch(&file, iov, offset, direct::total(iov)),
@@ -407,7 +419,8 @@ pub(crate) fn write(
         _ => raw::fcntl(fd, libc::F_GETFL, 0),
     };
     let writable = flags >= 0 && flags as c_int & libc::O_ACCMODE != libc::O_RDONLY;
-    if total == 0 || !writable || position.is_some_and(|offset| offset < 0) {
+    let both = RWF_NOAPPEND | libc::RWF_APPEND;
+    if total == 0 || !writable || position.is_some_and(|offset| offset < 0) || rwf & both == both {
         // Nothing changes; the kernel finds the right answer.
         return Some(plain());
     }

@@ -61,6 +61,39 @@ fn buffers_may_lie_in_what_a_mapping_grew_by() {
     check(&Budget::kib(256).delay_writes(), &["grown", "file"]);
 }
 
+/// The kernel took offsets from a page that nobody brings in before the copy is over: that never ended.
+#[test]
+fn offsets_of_copies_may_lie_in_what_they_change() {
+    check(&Budget::kib(256), &["offsets", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["offsets", "file"]);
+}
+
+/// Holes were made where the kernel refuses to, and what is not mapped was not told.
+#[test]
+fn advice_is_refused_as_the_kernel_refuses_it() {
+    check(&Budget::kib(256), &["advice", "file"]);
+}
+
+/// libc writes such text by a call of its own: it was lost, and not seen.
+#[test]
+fn formatted_text_is_written_to_the_file() {
+    check(&Budget::kib(256), &["formatted", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["formatted", "file"]);
+}
+
+/// Programs try reads to find out what the kernel asks of direct ones: qemu-img made an image of another
+/// length.
+#[test]
+fn direct_reads_are_refused_as_the_kernel_refuses_them() {
+    check(&Budget::kib(256), &["direct", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["direct", "file"]);
+}
+
+#[test]
+fn a_reopened_stream_is_buffered_as_a_new_one() {
+    check(&Budget::kib(256), &["reopened", "file"]);
+}
+
 /// The new environment had more room on the stack than such a thread has.
 #[test]
 fn threads_with_little_stack_spawn_children() {

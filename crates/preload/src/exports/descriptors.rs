@@ -185,7 +185,7 @@ export! {
             files::duplicated(fd, result);
         }
         if command == libc::F_SETFL {
-            table::unset_storable(fd);
+            table::flagged(fd, argument as c_int);
         }
         result
     }

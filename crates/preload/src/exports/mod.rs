@@ -21,6 +21,7 @@ macro_rules! export {
 mod allocation;
 mod asynchronous;
 mod descriptors;
+mod formatted;
 mod loading;
 mod memory;
 mod processes;
@@ -35,4 +36,4 @@ pub(crate) use asynchronous::refused as no_asynchronous_transfers;
 pub(crate) use descriptors::{all_received, arrived, clone_range, received};
 pub(crate) use memory::{lock_all_flags, lock_memory};
 pub(crate) use processes::announce_exec_at;
-pub(crate) use transfers::{fallocate_range, offset_at};
+pub(crate) use transfers::fallocate_range;

@@ -102,15 +102,19 @@ export! {
     }
 }
 
+pub(super) fn write_here(fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
+    cancel::point();
+    let plain = || raw_call!(libc::SYS_write, fd, buffer, bytes);
+    match transfer::write(fd, one(buffer as usize, bytes), None, 0, plain) {
+        Some(result) => ret(result),
+        None => real::write(fd, buffer, bytes),
+    }
+}
+
 export! {
     as write, __write;
     fn (fd: c_int, buffer: *const c_void, bytes: size_t) -> ssize_t {
-        cancel::point();
-        let plain = || raw_call!(libc::SYS_write, fd, buffer, bytes);
-        match transfer::write(fd, one(buffer as usize, bytes), None, 0, plain) {
-            Some(result) => ret(result),
-            None => real::write(fd, buffer, bytes),
-        }
+        write_here(fd, buffer, bytes)
     }
 }
 
@@ -214,12 +218,6 @@ export! {
     }
 }
 
-/// The offset that a call takes from memory, if it was given one.
-pub(crate) fn offset_at(place: *const loff_t) -> Option<i64> {
-    // SAFETY: null, or the program's own variable.
-    unsafe { place.as_ref() }.copied()
-}
-
 export! {
     as copy_file_range;
     fn (
@@ -227,9 +225,10 @@ export! {
         flags: c_uint
     ) -> ssize_t {
         cancel::point();
-        let plain =
-            || raw_call!(libc::SYS_copy_file_range, from, from_at, to, to_at, bytes, flags);
-        match change::copy(from, to, || offset_at(to_at), bytes, plain) {
+        let plain = |[from_at, to_at]: change::Offsets| {
+            raw_call!(libc::SYS_copy_file_range, from, from_at, to, to_at, bytes, flags)
+        };
+        match change::copy(from, to, [from_at, to_at], bytes, plain) {
             Some(result) => ret(result),
             None => real::copy_file_range(from, from_at, to, to_at, bytes, flags),
         }
@@ -239,8 +238,8 @@ export! {
 export! {
     as sendfile, sendfile64;
     fn (to: c_int, from: c_int, at: *mut off_t, bytes: size_t) -> ssize_t {
-        let plain = || raw_call!(libc::SYS_sendfile, to, from, at, bytes);
-        match change::copy(from, to, || None, bytes, plain) {
+        let plain = |[at, _]: change::Offsets| raw_call!(libc::SYS_sendfile, to, from, at, bytes);
+        match change::copy(from, to, [at, core::ptr::null_mut()], bytes, plain) {
             Some(result) => ret(result),
             None => real::sendfile(to, from, at, bytes),
         }

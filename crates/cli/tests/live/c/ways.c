@@ -19,6 +19,11 @@
 //     ways listed FILE           children are started by execl(3) and its kin, system(3) and popen(3)
 //     ways seeks FILE            a stream is moved on from where it wrote
 //     ways tail FILE             one process appends, another reads what is new
+//     ways offsets FILE          copies take offsets from a mapping of what they change, and leave them there
+//     ways advice FILE           advice on what is locked, or not mapped everywhere
+//     ways formatted FILE        text is written by dprintf(3) and its kin
+//     ways direct FILE           reads by a descriptor with O_DIRECT
+//     ways reopened FILE         a stream is reopened, however it was buffered
 //     ways outlives FILE         a forked child has a descriptor when all others are gone
 #define _GNU_SOURCE
 #include <aio.h>
@@ -30,6 +35,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
+#include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -823,6 +829,33 @@ static void grown(const char *path) {
     CHECK(msync(at, BYTES, MS_SYNC) == 0 && munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
+// What was a mapping's own before it grew is so afterwards: copies, and that it may not be written to.
+static void grown_otherwise(const char *path) {
+    enum { FEW = 64 };
+    int fd = make(path, 'A'), only = open(path, O_RDONLY);
+    char *hole = mmap(NULL, BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(hole != MAP_FAILED && munmap(hole, BYTES) == 0);
+    char *at = mmap(hole, FEW * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED_NOREPLACE, fd, 0);
+    CHECK(at == hole);
+    for (int page = 0; page < FEW; page += 2) memset(at + page * PAGE, 'p', PAGE);
+    CHECK(mremap(at, FEW * PAGE, BYTES, 0) == at);
+    CHECK(pread(fd, room, BYTES, 0) == BYTES);
+    for (int round = 0; round < 2; round++)
+        for (int page = 0; page < PAGES; page++) {
+            char want = page < FEW && page % 2 == 0 ? 'p' : 'A' + page % 26;
+            CHECK(at[page * PAGE + 9] == want && at[page * PAGE + PAGE - 1] == want);
+        }
+    CHECK(munmap(at, BYTES) == 0);
+    at = mmap(hole, FEW * PAGE, PROT_READ, MAP_SHARED | MAP_FIXED_NOREPLACE, only, 0);
+    CHECK(at == hole && at[PAGE] == 'B');
+    FAILS(mprotect(at, PAGE, PROT_READ | PROT_WRITE), EACCES);
+    CHECK(mremap(at, FEW * PAGE, BYTES, 0) == at);
+    FAILS(mprotect(at, PAGE, PROT_READ | PROT_WRITE), EACCES);
+    FAILS(mprotect(at + BYTES - PAGE, PAGE, PROT_READ | PROT_WRITE), EACCES);
+    CHECK(at[BYTES - 1] == 'A' + (PAGES - 1) % 26);
+    CHECK(munmap(at, BYTES) == 0 && close(only) == 0 && close(fd) == 0);
+}
+
 static void *spawn_one(void *path) {
     extern char **environ;
     char *arguments[] = {"true", NULL};
@@ -928,6 +961,151 @@ static void tail(const char *path) {
     CHECK(lseek(fd, 0, SEEK_END) == all && close(fd) == 0);
 }
 
+// Pages that were read or stored long ago are not in memory.
+static void make_absent(int fd) { CHECK(pread(fd, room, BYTES, 0) == BYTES && pread(fd, room, BYTES, 0) == BYTES); }
+
+static void offsets(const char *path) {
+    enum { EACH = 30000 };
+    int fd = make(path, 'A'), other, ends[2];
+    char name[4096];
+    CHECK(snprintf(name, sizeof name, "%s.other", path) < (int)sizeof name && (other = make(name, 'a')) > 0);
+    char *at = map(fd);
+    off_t *from = (off_t *)(at + 100 * PAGE + 4), *to = (off_t *)(at + 300 * PAGE + 64);
+    for (int round = 0; round < 3; round++) {
+        // What is changed has both of them in its midst.
+        *from = 5 * PAGE, *to = 98 * PAGE;
+        make_absent(fd);
+        CHECK(copy_file_range(other, from, fd, to, EACH, 0) == EACH);
+        CHECK(*from == 5 * PAGE + EACH && *to == 98 * PAGE + EACH && at[98 * PAGE] == 'a' + 5);
+        *from = 7 * PAGE;
+        make_absent(fd);
+        CHECK(lseek(fd, 98 * PAGE, SEEK_SET) == 98 * PAGE && sendfile(fd, other, from, EACH) == EACH);
+        CHECK(*from == 7 * PAGE + EACH && at[98 * PAGE] == 'a' + 7);
+        CHECK(pipe(ends) == 0 && write(ends[1], "piped", 5) == 5);
+        *to = 300 * PAGE;
+        make_absent(fd);
+        CHECK(splice(ends[0], NULL, fd, to, 5, 0) == 5);
+        CHECK(*to == 300 * PAGE + 5 && !memcmp(at + 300 * PAGE, "piped", 5));
+        CHECK(close(ends[0]) == 0 && close(ends[1]) == 0);
+        FAILS(copy_file_range(other, (off_t *)16, fd, to, EACH, 0), EFAULT);
+        FAILS(copy_file_range(other, NULL, fd, (off_t *)16, EACH, 0), EFAULT);
+    }
+    // A mapping that may only be written to is a buffer to write from, too.
+    char *store = mmap(NULL, BYTES, PROT_WRITE, MAP_SHARED, fd, 0);
+    struct iovec parts[2] = {{store + 20 * PAGE - 100, 200}, {store + 30 * PAGE, 2 * PAGE}};
+    CHECK(store != MAP_FAILED && pwritev(fd, parts, 2, 400 * PAGE) == 200 + 2 * PAGE);
+    CHECK(at[400 * PAGE] == 'A' + 19 && at[400 * PAGE + 199] == 'A' + 20 && at[400 * PAGE + 200] == 'A' + 30 % 26);
+    FAILS(pwritev2(fd, parts, 2, 400 * PAGE, RWF_APPEND | 0x20 /* RWF_NOAPPEND */), EINVAL);
+    CHECK(munmap(store, BYTES) == 0 && munmap(at, BYTES) == 0 && close(other) == 0 && close(fd) == 0);
+}
+
+static void advice(const char *path) {
+    enum { HOLE = 50 };
+    static const int kinds[] = {MADV_NORMAL, MADV_RANDOM, MADV_SEQUENTIAL, MADV_WILLNEED};
+    int fd = make(path, 'A');
+    char *at = map(fd);
+    CHECK(mlock(at + 10 * PAGE, PAGE) == 0);
+    FAILS(madvise(at + 10 * PAGE, 2 * PAGE, MADV_REMOVE), EINVAL);
+    CHECK(at[10 * PAGE] == 'A' + 10 && at[11 * PAGE] == 'A' + 11);
+    int only = open(path, O_RDONLY);
+    char *shown = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, only, 0);
+    FAILS(madvise(shown + 20 * PAGE, PAGE, MADV_REMOVE), EACCES);
+    CHECK(at[20 * PAGE] == 'A' + 20 && munmap(shown, BYTES) == 0 && close(only) == 0);
+    CHECK(munmap(at + HOLE * PAGE, PAGE) == 0);
+    for (unsigned kind = 0; kind < sizeof kinds / sizeof *kinds; kind++) {
+        FAILS(madvise(at + (HOLE - 5) * PAGE, 10 * PAGE, kinds[kind]), ENOMEM);
+        CHECK(madvise(at + 30 * PAGE, 10 * PAGE, kinds[kind]) == 0);
+        CHECK(posix_madvise(at + (HOLE - 5) * PAGE, 10 * PAGE, kinds[kind]) == ENOMEM);
+    }
+    FAILS(madvise(at + (HOLE - 1) * PAGE, 3 * PAGE, MADV_REMOVE), ENOMEM);
+    CHECK(at[(HOLE - 1) * PAGE] == 0 && at[(HOLE + 1) * PAGE] == 0 && at[(HOLE + 2) * PAGE] == 'A' + (HOLE + 2) % 26);
+    // Memory that is nobody's between two mappings of the file.
+    char *other = mmap(at + HOLE * PAGE, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    CHECK(other == at + HOLE * PAGE && memset(other, 'o', PAGE) && madvise(other, PAGE, MADV_REMOVE) == 0);
+    CHECK(other[0] == 0 && munmap(other, PAGE) == 0);
+    // What is mapped is written all the same.
+    at[(HOLE + 3) * PAGE] = '!';
+    FAILS(msync(at + (HOLE - 1) * PAGE, 10 * PAGE, MS_SYNC), ENOMEM);
+    char byte;
+    CHECK(pread(fd, &byte, 1, HOLE * PAGE) == 1 && byte == 'A' + HOLE % 26);
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static int by_list(int fd, const char *format, ...) {
+    va_list list;
+    va_start(list, format);
+    int done = vdprintf(fd, format, list);
+    va_end(list);
+    return done;
+}
+
+static void formatted(const char *path) {
+    extern int __dprintf_chk(int, int, const char *, ...);
+    int fd = make(path, 'A');
+    char *at = map(fd), want[200], got[200];
+    for (int round = 0; round < 60; round++) {
+        off_t place = (off_t)round * 3 * PAGE + 7;
+        // Its page is dirty before, and stays so.
+        at[round * 3 * PAGE + 2000] = 's';
+        CHECK(lseek(fd, place, SEEK_SET) == place);
+        const char *format = "%d %s %.3f %c %ld %g %d %d %.1f %.1f %.1f %.1f %.1f %.1f %.1f %s|";
+        #define LIST round, "text", round / 3.0, 'x', (long)round << 40, 1e100 * round, 4, 5, 1., 2., 3., 4., 5., 6., 7., "end"
+        int bytes = snprintf(want, sizeof want, format, LIST);
+        CHECK(dprintf(fd, format, LIST) == bytes && __dprintf_chk(fd, 1, format, LIST) == bytes);
+        CHECK(by_list(fd, format, LIST) == bytes);
+        for (int time = 0; time < 3; time++) {
+            CHECK(pread(fd, got, bytes, place + time * bytes) == bytes && !memcmp(got, want, bytes));
+            CHECK(!memcmp(at + place + time * bytes, want, bytes));
+        }
+    }
+    FAILS(dprintf(99, "%d", 1), EBADF);
+    CHECK(dprintf(fd, "%s", "") == 0 && msync(at, BYTES, MS_SYNC) == 0);
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+}
+
+static void direct(const char *path) {
+    CHECK(close(make(path, 'A')) == 0);
+    char *buffer = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0), *at;
+    for (int way = 0; way < 3; way++) {
+        int fd = open(path, way == 0 ? O_RDONLY | O_DIRECT : way == 1 ? O_RDWR | O_DIRECT : O_RDONLY);
+        CHECK(fd > 2 && buffer != MAP_FAILED && (at = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, fd, 0)) != MAP_FAILED);
+        CHECK(at[5] == 'A');
+        if (way == 2) {
+            CHECK(pread(fd, buffer, 1, 5) == 1);
+            if (fcntl(fd, F_SETFL, O_DIRECT) != 0) continue;
+        }
+        // What a program finds out so.
+        for (int round = 0; round < 3; round++) {
+            FAILS(pread(fd, buffer, 1, 0), EINVAL);
+            FAILS(pread(fd, buffer, PAGE, 1), EINVAL);
+            CHECK(lseek(fd, 0, SEEK_SET) == 0);
+            FAILS(read(fd, buffer, 100), EINVAL);
+            CHECK(read(fd, buffer, 2 * PAGE) == 2 * PAGE && buffer[PAGE] == 'B');
+            CHECK(pread(fd, buffer, 4 * PAGE, 30 * PAGE) == 4 * PAGE && buffer[3 * PAGE] == 'A' + 33 % 26);
+            CHECK(pread(fd, buffer, 1, BYTES) == 0 && pread(fd, buffer, 8 * PAGE, BYTES - PAGE) == PAGE);
+        }
+        CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
+    }
+}
+
+static void reopened(const char *path) {
+    CHECK(close(make(path, 'A')) == 0);
+    static char own[100];
+    FILE *stream = fopen(path, "r+");
+    for (int mode = 0; mode < 3; mode++) {
+        if (mode == 0) CHECK(setvbuf(stream, NULL, _IONBF, 0) == 0 && fputs("unbuffered", stream) >= 0);
+        if (mode == 1) CHECK(setvbuf(stream, NULL, _IOLBF, 0) == 0 && fputs("line\n", stream) >= 0);
+        if (mode == 2) CHECK(setvbuf(stream, own, _IOFBF, sizeof own) == 0 && fputs("own", stream) >= 0);
+        stream = freopen(path, "r+", stream);
+        CHECK(stream && fputs("a line\n", stream) >= 0 && lseek(fileno(stream), 0, SEEK_CUR) == 0);
+        memset(own, '#', sizeof own);
+        CHECK(fflush(stream) == 0 && lseek(fileno(stream), 0, SEEK_CUR) == 7);
+        CHECK(fseek(stream, 3 * PAGE, SEEK_SET) == 0 && getc(stream) == 'D');
+        CHECK(fread(room, 1, 5 * PAGE, stream) == 5 * PAGE && room[5 * PAGE - 1] == 'I');
+    }
+    CHECK(fclose(stream) == 0);
+}
+
 static void outlives(const char *path) {
     int fd = make(path, 'A');
     pid_t parent = getpid();
@@ -961,7 +1139,12 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "submitted")) submitted(argv[2]);
     else if (!strcmp(what, "cancelled")) cancelled(argv[2]);
     else if (!strcmp(what, "code")) code(argv[2]);
-    else if (!strcmp(what, "grown")) grown(argv[2]);
+    else if (!strcmp(what, "grown")) grown(argv[2]), grown_otherwise(argv[2]);
+    else if (!strcmp(what, "offsets")) offsets(argv[2]);
+    else if (!strcmp(what, "advice")) advice(argv[2]);
+    else if (!strcmp(what, "formatted")) formatted(argv[2]);
+    else if (!strcmp(what, "direct")) direct(argv[2]);
+    else if (!strcmp(what, "reopened")) reopened(argv[2]);
     else if (!strcmp(what, "stacks")) stacks(argv[2]);
     else if (!strcmp(what, "listed")) listed(argv[2]);
     else if (!strcmp(what, "seeks")) seeks(argv[2]);
