@@ -17,7 +17,7 @@ start() {
     local ready="$1"
     shift
     "${before[@]}" "$@" >>"$place/log" 2>&1 &
-    for _ in $(seq 150); do
+    for _ in $(seq 600); do
         sleep 0.1
         $ready >/dev/null 2>&1 && return
     done

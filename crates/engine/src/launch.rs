@@ -209,7 +209,16 @@ pub struct Outcome {
 
 fn machine(what: &str) -> impl Fn(pagekeeper_sys::Errno) -> RunError {
     let what = what.to_owned();
-    move |e| RunError::Machine(format!("{what}: {e} (try: pagekeeper doctor)"))
+    move |e| {
+        let most = pagekeeper_sys::launch::address_space_bytes_max();
+        RunError::Machine(match most.filter(|_| e == pagekeeper_sys::Errno::NOMEM) {
+            Some(bytes) => format!(
+                "{what}: {e}. No more than {bytes} bytes of address space may be used here (ulimit -v); \
+                 pagekeeper takes some 1.5 GB, little of it memory"
+            ),
+            None => format!("{what}: {e} (try: pagekeeper doctor)"),
+        })
+    }
 }
 
 /// Runs a program under a manager of its own, until it and every process it left behind that uses
@@ -226,8 +235,8 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     }
     let limits = LiftedLimits::new();
     check_limits(&limits).map_err(RunError::Machine)?;
-    let (holder, table) = Holder::start()
-        .map_err(|e| RunError::Machine(format!("the holder process cannot be started: {e}")))?;
+    let (holder, table) =
+        Holder::start().map_err(machine("the holder process cannot be started"))?;
     let holder = Arc::new(holder);
     let result = run_with(options, &holder, table, &limits);
     holder.end();
@@ -659,9 +668,12 @@ impl Wait<'_> {
             }
             if !told && ended.elapsed() > Duration::from_secs(3) {
                 told = true;
+                let users = self.manager.users();
                 eprintln!(
                     "pagekeeper: the program ended; waiting for processes it left behind that use \
-                     managed files"
+                     managed files{}{}",
+                    if users.is_empty() { "" } else { ": " },
+                    users.join(", ")
                 );
             }
         }

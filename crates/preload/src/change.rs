@@ -5,6 +5,7 @@ use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::{board, delayed, guard, overwrite, raw_call, table};
+use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
@@ -71,13 +72,15 @@ pub(crate) fn dropped(file: &File) {
 }
 
 /// `truncate(2)` of a path; none if no managed file is there.
-pub(crate) fn truncate_path(
-    path: *const c_char,
-    bytes: i64,
-    plain: impl Fn() -> isize,
-) -> Option<isize> {
+pub(crate) fn truncate_path(path: *const c_char, bytes: i64) -> Option<isize> {
     let stat = regular_at((libc::AT_FDCWD, path, 0))?;
     state::current()?;
+    // The call gets a copy, as in [`copy`].
+    let mut own = [0u8; libc::PATH_MAX as usize];
+    // SAFETY: the program's own string, which the kernel has just read.
+    let name = unsafe { CStr::from_ptr(path) }.to_bytes();
+    own.get_mut(..name.len())?.copy_from_slice(name);
+    let plain = || raw_call!(libc::SYS_truncate, own.as_ptr(), bytes);
     with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?
 }
 

@@ -102,7 +102,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             locks::before_end();
             return None;
         }
-        libc::SYS_ioctl => exports::clone_range(fd, b as u32, c)?,
+        libc::SYS_ioctl => exports::control(fd, b as u32, c)?,
         libc::SYS_sendto => sockets::send_to(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_recvfrom => sockets::receive_from(fd, b, c, d as c_int, (e, f))?,
         libc::SYS_sendmsg => {
@@ -181,7 +181,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_mlockall => raw_call!(number, exports::lock_all_flags(a as c_int)),
 
         libc::SYS_ftruncate => change::truncate(fd, b as i64, plain)?,
-        libc::SYS_truncate => change::truncate_path(a as *const c_char, b as i64, plain)?,
+        libc::SYS_truncate => change::truncate_path(a as *const c_char, b as i64)?,
         libc::SYS_fallocate => {
             let range = exports::fallocate_range(b as c_int, c as i64, d as i64);
             change::change(fd, range, plain)?

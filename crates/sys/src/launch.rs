@@ -166,6 +166,11 @@ impl Drop for LiftedLimits {
     }
 }
 
+/// How large this process's address space may become, if that is bounded.
+pub fn address_space_bytes_max() -> Option<u64> {
+    getrlimit(Resource::As).current
+}
+
 /// How many files this process may have open at most, as it stands.
 pub fn open_files_max() -> u64 {
     getrlimit(Resource::Nofile).maximum.unwrap_or(u64::MAX)

@@ -56,6 +56,7 @@ fn limits_that_leave_no_room_for_a_manager_are_told() {
         ("ulimit -f 1024", "ulimit -f"),
         ("ulimit -n 20", "ulimit -n"),
         ("ulimit -s 100", "ulimit -s"),
+        ("ulimit -v 300000", "ulimit -v"),
     ] {
         let done = started(place.path(), before, true, "cat big.dat >/dev/null && echo read");
         let error = String::from_utf8_lossy(&done.stderr);

@@ -2,7 +2,7 @@
 
 use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
-use crate::{change, files, messages, raw_call, real, sockets, table};
+use crate::{change, files, guard, messages, raw_call, real, sockets, table};
 use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, off_t, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -213,22 +213,35 @@ export! {
 export! {
     as ioctl;
     fn (fd: c_int, request: usize, argument: usize) -> c_int {
-        match clone_range(fd, request as u32, argument) {
+        match control(fd, request as u32, argument) {
             Some(result) => ret(result) as c_int,
             None => real::ioctl(fd, request, argument),
         }
     }
 }
 
-/// `FICLONE`, `FICLONERANGE`: the kernel puts one file's blocks into another. None if the call is
-/// no such thing, or no managed file takes part.
-pub(crate) fn clone_range(fd: c_int, request: u32, argument: usize) -> Option<isize> {
+/// Requests that take a file's content: its blocks put into another (ioctl_ficlonerange(2)), or the file
+/// made a device (loop(4)). None if it is no such thing, no managed file takes part, or the call may be made
+/// as it is.
+pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize> {
     const FICLONE: u32 = 0x4004_9409;
     const FICLONERANGE: u32 = 0x4020_940d;
+    const LOOP_SET_FD: u32 = 0x4c00;
+    const LOOP_CHANGE_FD: u32 = 0x4c06;
+    const LOOP_CONFIGURE: u32 = 0x4c0a;
+    // `struct file_clone_range`: the descriptor, two offsets, and a length. A copy, since its own page may be
+    // of the file that is changed.
+    let mut range = [0i64; 4];
+    let is_there = |bytes: usize| argument != 0 && guard::is_there(argument, bytes);
     let from = match request {
-        FICLONE => argument as c_int,
-        // SAFETY: the program's own `struct file_clone_range`, whose first field this is.
-        FICLONERANGE if argument != 0 => unsafe { *(argument as *const i64) as c_int },
+        FICLONE | LOOP_SET_FD | LOOP_CHANGE_FD => argument as c_int,
+        FICLONERANGE if is_there(size_of_val(&range)) => {
+            // SAFETY: the program's own structure, of which memory was there just now.
+            range = unsafe { (argument as *const [i64; 4]).read_unaligned() };
+            range[0] as c_int
+        }
+        // SAFETY: as above; the descriptor comes first.
+        LOOP_CONFIGURE if is_there(4) => unsafe { (argument as *const c_int).read_unaligned() },
         _ => return None,
     };
     if table::is_plain(from) && table::is_plain(fd) {
@@ -238,6 +251,11 @@ pub(crate) fn clone_range(fd: c_int, request: u32, argument: usize) -> Option<is
     if flushed < 0 {
         return Some(flushed);
     }
+    let argument = match request {
+        FICLONE => argument,
+        FICLONERANGE => range.as_ptr() as usize,
+        _ => return None,
+    };
     change::change(fd, (0, pagekeeper_wire::TO_END), || {
         raw_call!(libc::SYS_ioctl, fd, request, argument)
     })

@@ -180,7 +180,7 @@ export! {
 export! {
     as truncate, truncate64;
     fn (path: *const c_char, bytes: off_t) -> c_int {
-        match change::truncate_path(path, bytes, || raw_call!(libc::SYS_truncate, path, bytes)) {
+        match change::truncate_path(path, bytes) {
             Some(result) => ret(result) as c_int,
             None => real::truncate(path, bytes),
         }

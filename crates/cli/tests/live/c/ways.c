@@ -32,6 +32,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/aio_abi.h>
+#include <linux/fs.h>
 #include <pthread.h>
 #include <signal.h>
 #include <spawn.h>
@@ -40,6 +41,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/sendfile.h>
 #include <sys/socket.h>
@@ -990,6 +992,16 @@ static void offsets(const char *path) {
         FAILS(copy_file_range(other, (off_t *)16, fd, to, EACH, 0), EFAULT);
         FAILS(copy_file_range(other, NULL, fd, (off_t *)16, EACH, 0), EFAULT);
     }
+    // And the name of what is cut, and what is cloned where the file system can.
+    char *called = at + 200 * PAGE;
+    memcpy(called, path, strlen(path) + 1);
+    make_absent(fd);
+    CHECK(truncate(called, BYTES - 10) == 0 && truncate(path, BYTES) == 0 && at[BYTES - 1] == 0);
+    struct file_clone_range *range = (struct file_clone_range *)(at + 220 * PAGE);
+    *range = (struct file_clone_range){.src_fd = other, .src_length = 8 * PAGE, .dest_offset = 216 * PAGE};
+    make_absent(fd);
+    int cloned = ioctl(fd, FICLONERANGE, range);
+    CHECK(cloned == 0 ? at[216 * PAGE] == 'a' : errno == EOPNOTSUPP && range->src_length == 8 * PAGE);
     // A mapping that may only be written to is a buffer to write from, too.
     char *store = mmap(NULL, BYTES, PROT_WRITE, MAP_SHARED, fd, 0);
     struct iovec parts[2] = {{store + 20 * PAGE - 100, 200}, {store + 30 * PAGE, 2 * PAGE}};
