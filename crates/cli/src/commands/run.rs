@@ -38,8 +38,8 @@ What the command line leaves open comes from $XDG_CONFIG_HOME/pagekeeper/config.
   policy = \"clock\"
 
 Signals that are sent to pagekeeper go on to the program, but for those of job control (CONT, TSTP,
-TTIN, TTOU), CHLD, PIPE, URG and XFSZ; those of the terminal reach it anyway. One that is sent to the
-whole process group (`kill -- -PGID`, a service manager) reaches the program twice. Send it to
+TTIN, TTOU), CHLD, PIPE, URG and XFSZ; those of the terminal reach it anyway. One that is sent to
+the whole process group (`kill -- -PGID`, a service manager) reaches the program twice. Send it to
 pagekeeper's own process id; under systemd, set KillMode=mixed.
 
 PAGEKEEPER_DISABLE=1 leaves every file to the kernel.";
