@@ -23,6 +23,10 @@ const FETCHED_WITHIN: Duration = Duration::from_secs(30);
 #[derive(Clone, Copy, Debug)]
 struct Mapped {
     file: FileNo,
+    /// The file's memfd: another file may have the number by the time that the child comes.
+    memfd_ino: u64,
+    /// It is the preload library's own, which alone does not keep a file.
+    library: bool,
     addr: u64,
     bytes: u64,
     offset: u64,
@@ -92,6 +96,8 @@ impl Manager {
             {
                 ranges.push(Mapped {
                     file: region.file,
+                    memfd_ino: m.inode,
+                    library: region.library,
                     addr: m.start,
                     bytes: m.end - m.start,
                     offset: m.offset,
@@ -110,7 +116,7 @@ impl Manager {
         &self,
         ticket: u64,
         from: u64,
-    ) -> Result<Option<(wire::Reply, OwnedFd)>, Errno> {
+    ) -> Result<Option<(wire::Reply, Option<OwnedFd>)>, Errno> {
         let next = {
             let mut forks = self.forks.0.lock().expect("lock");
             let ranges = &forks.get(&ticket).ok_or(Errno::NOENT)?.ranges;
@@ -121,11 +127,17 @@ impl Manager {
             next
         };
         let Some(range) = next else { return Ok(None) };
-        let live = self.engine.port().file(range.file).ok_or(Errno::BADF)?;
-        let (memfd, kind) = match range.shared {
-            true => (rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0)?, 0),
-            false => (live.memfd.reopen_read_only()?, wire::INHERIT_PRIVATE),
+        let live = self.engine.port().file(range.file);
+        let live = live.filter(|live| live.memfd_ino == range.memfd_ino);
+        let (memfd, kind) = match live {
+            // Nobody had it mapped but the library, and it was let go of.
+            None => (None, wire::INHERIT_NOTHING),
+            Some(live) if range.shared => {
+                (Some(rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0)?), 0)
+            }
+            Some(live) => (Some(live.memfd.reopen_read_only()?), wire::INHERIT_PRIVATE),
         };
+        let kind = kind | if range.library { wire::INHERIT_LIBRARY } else { 0 };
         let reply = wire::Reply {
             r0: range.addr,
             r1: range.bytes,

@@ -425,11 +425,11 @@ impl Connection {
             manager.heap_inherit(self.pid, r.a, r.b)?.map(|(range, memfd)| {
                 let (r0, r1) = (range.addr, range.bytes);
                 let (r2, r3) = (range.offset, range.protection);
-                (Reply { r0, r1, r2, r3, ..Reply::default() }, memfd)
+                (Reply { r0, r1, r2, r3, ..Reply::default() }, Some(memfd))
             })
         };
         match next {
-            Some((reply, memfd)) => Ok(Answer { reply, fd: Some(memfd) }),
+            Some((reply, fd)) => Ok(Answer { reply, fd }),
             None => value(0),
         }
     }

@@ -16,7 +16,8 @@ use crate::{environment, heap, real, room, standby, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
-    FORK_AHEAD, FORK_BEGIN, FORK_END, FORK_FAILED, INHERIT_PRIVATE, Op, PAGE_BYTES, Reply, Request,
+    FORK_AHEAD, FORK_BEGIN, FORK_END, FORK_FAILED, INHERIT_LIBRARY, INHERIT_NOTHING,
+    INHERIT_PRIVATE, Op, PAGE_BYTES, Reply, Request,
 };
 
 /// Forks of this image are followed.
@@ -212,6 +213,10 @@ extern "C" fn in_child() {
                 && inherit(state, ending.ticket).is_ok()
         });
     if !inherited {
+        if environment::user_mode_only() {
+            // Nobody is to wait for it.
+            tell(FORK_FAILED, ending.ticket);
+        }
         raw::complain(
             b"a forked child could not be given its parent's managed memory; it ends (exit code 70)",
         );
@@ -241,6 +246,10 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
     match (range.r3 >> 32).checked_sub(1) {
         None => heap::place(state, addr, bytes, offset, memfd, flags, prot).map_err(|_| ()),
         Some(slot) => {
+            let is_librarys = range.r3 & INHERIT_LIBRARY != 0;
+            if range.r3 & INHERIT_NOTHING != 0 {
+                return hold_place(addr, bytes, libc::MAP_FIXED_NOREPLACE);
+            }
             let private = range.r3 & INHERIT_PRIVATE != 0;
             let kind = if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
             let flags = flags | kind;
@@ -256,7 +265,15 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
             raw::close(memfd);
             match mapped {
                 at if at == addr as isize => {
-                    mapping::commit(state, slot, &Mmap { prot, ..mmap }, mapping::Owner::Program)
+                    let owner = match is_librarys {
+                        true => mapping::Owner::Library,
+                        false => mapping::Owner::Program,
+                    };
+                    let made = mapping::commit(state, slot, &Mmap { prot, ..mmap }, owner);
+                    // The file may have been let go of in this moment.
+                    made.or_else(|()| {
+                        if is_librarys { hold_place(addr, bytes, libc::MAP_FIXED) } else { Err(()) }
+                    })
                 }
                 // Another thread of the parent put something else there in the last moment.
                 at if at == -libc::EEXIST as isize => Ok(()),
@@ -264,6 +281,13 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
             }
         }
     }
+}
+
+/// Where the library has a file mapped of which nothing is left, nobody else's memory may come.
+fn hold_place(addr: usize, bytes: usize, fixed: c_int) -> Result<(), ()> {
+    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
+    let held = raw::mmap(addr, bytes, libc::PROT_NONE, flags, -1, 0);
+    if held < 0 && held != -libc::EEXIST as isize { Err(()) } else { Ok(()) }
 }
 
 /// A child made by a system call without libc, if it gets a copy of the memory and returns here.

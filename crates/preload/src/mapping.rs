@@ -287,7 +287,8 @@ pub(crate) fn may_reorder(addr: usize, bytes: usize) -> Result<(), isize> {
 /// Asks whether a range may get a protection; an error is to be returned to the program.
 pub(crate) fn may_protect(addr: usize, bytes: usize, prot: c_int) -> Result<(), isize> {
     standby::step();
-    if !may_be_managed(addr, bytes) {
+    // Of arguments that are no good the kernel says so first.
+    if !addr.is_multiple_of(PAGE_BYTES as usize) || !may_be_managed(addr, bytes) {
         return Ok(());
     }
     let Some(state) = state::current() else { return Ok(()) };

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -162,8 +162,8 @@ pub enum Op {
     /// A forked child lacks memory that its parent has, and asks for it, range by range: the heap,
     /// and mappings of files where the kernel reports no forks. `a` = ticket, `b` = lowest address.
     /// Reply: `r0` = address (0: no more), `r1` = bytes, `r2` = offset, `r3` = protection, with
-    /// [`INHERIT_PRIVATE`] if it is to be mapped privately, and in the upper half the file's slot
-    /// plus one, or 0 for heap memory; the memfd rides along. The child maps the range there without
+    /// [`INHERIT_PRIVATE`] if it is to be mapped privately, [`INHERIT_LIBRARY`], [`INHERIT_NOTHING`], and in
+    /// the upper half the file's slot plus one, or 0 for heap memory; the memfd rides along. The child maps the range there without
     /// access, sends [`Op::HeapCommit`] or [`Op::MapCommit`], and gives it its protection.
     Inherit = 23,
     /// Storage is full: a call failed that may succeed after the reply, when deleted files that
@@ -230,6 +230,10 @@ pub const FORK_END: u64 = 2;
 pub const FORK_FAILED: u64 = 3;
 /// [`Op::Inherit`]: the mapping is private.
 pub const INHERIT_PRIVATE: u64 = 1 << 16;
+/// [`Op::Inherit`]: the mapping is the library's own.
+pub const INHERIT_LIBRARY: u64 = 1 << 17;
+/// [`Op::Inherit`]: nothing is left of its file; its place is to be held.
+pub const INHERIT_NOTHING: u64 = 1 << 18;
 
 /// [`Op::TakeOver`]: the first mapping.
 pub const TAKE_FIRST: u64 = 0;

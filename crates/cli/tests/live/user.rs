@@ -126,6 +126,15 @@ fn forked_children_have_their_parents_mappings() {
 /// What a fork was known by, and the signals that it held back, were one for all threads: of two that
 /// forked at the same time one never got its signals back, and a child ended since another one's had
 /// taken its memory.
+/// What the library had mapped of a file that was let go of in that moment ended the child, and the run
+/// waited for it.
+#[test]
+fn children_are_forked_as_files_go() {
+    let ways = compiled("ways.c", &["-O2"], "ways");
+    let budget = Budget::kib(256).policy("mru");
+    same("user-beside", &budget, &ways, &["beside", "file"], |_| ());
+}
+
 #[test]
 fn threads_that_fork_at_the_same_time_do_not_mix_their_children_up() {
     let calls = compiled("calls.c", &[], "calls");

@@ -23,6 +23,7 @@
 //     ways advice FILE           advice on what is locked, or not mapped everywhere
 //     ways formatted FILE        text is written by dprintf(3) and its kin
 //     ways direct FILE           reads by a descriptor with O_DIRECT
+//     ways beside FILE           children are forked as files are closed and deleted
 //     ways reopened FILE         a stream is reopened, however it was buffered
 //     ways outlives FILE         a forked child has a descriptor when all others are gone
 #define _GNU_SOURCE
@@ -1043,6 +1044,27 @@ static void advice(const char *path) {
     CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
+static void beside(const char *path) {
+    enum { ROUNDS = 40, FORKS = 4 };
+    char name[4096];
+    CHECK(snprintf(name, sizeof name, "%s.gone", path) < (int)sizeof name);
+    int kept = make(path, 'A');
+    for (int round = 0; round < ROUNDS; round++) {
+        int fd = open(name, O_RDWR | O_CREAT | O_TRUNC, 0644);
+        CHECK(fd > 2 && write(fd, room, BYTES) == BYTES && close(fd) == 0);
+        fd = open(name, O_RDONLY);
+        for (int time = 0; time < 3; time++) CHECK(pread(fd, room, BYTES, 0) == BYTES);
+        CHECK(pread(kept, room, BYTES, 0) == BYTES && close(fd) == 0 && unlink(name) == 0);
+        for (int child = 0; child < FORKS; child++) {
+            pid_t pid = fork();
+            if (pid == 0) _exit(pread(kept, room, BYTES, 0) == BYTES && room[PAGE] == 'B' ? 0 : 1);
+            ended(pid);
+            usleep((round * FORKS + child) * 997 % 2000);
+        }
+    }
+    CHECK(close(kept) == 0);
+}
+
 static int by_list(int fd, const char *format, ...) {
     va_list list;
     va_start(list, format);
@@ -1156,6 +1178,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "advice")) advice(argv[2]);
     else if (!strcmp(what, "formatted")) formatted(argv[2]);
     else if (!strcmp(what, "direct")) direct(argv[2]);
+    else if (!strcmp(what, "beside")) beside(argv[2]);
     else if (!strcmp(what, "reopened")) reopened(argv[2]);
     else if (!strcmp(what, "stacks")) stacks(argv[2]);
     else if (!strcmp(what, "listed")) listed(argv[2]);
