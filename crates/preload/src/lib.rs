@@ -13,13 +13,13 @@
 //! child ([`state::State`]: connections, locks), so that the child notices and starts afresh.
 //!
 //! What differs from libc and the kernel, on managed files only:
-//! - reads and writes on a managed file are no cancellation points; signals wait while one is
-//!   served;
+//! - reads and writes on a managed file are cancellation points as they begin ([`cancel`]), and those of
+//!   streams are none; signals wait while one is served;
 //! - `aio_read` and its kin make the transfer before they return ([`posix_aio`]);
 //! - streams have no wide orientation; a stream of glibc's own that `freopen` puts on a managed
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
-//! - `mlock` and `mlockall` lock pages when they are touched, not at once; `O_DIRECT` alignment is
-//!   not checked on reading;
+//! - `mlock` and `mlockall` lock pages when they are touched, not at once; where buffers of direct reads lie
+//!   is not looked at ([`alignment`]);
 //! - mappings with PROT_EXEC that are private or of a descriptor to read only, of a file that nobody has a
 //!   managed mapping of yet, and those with MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN, are the kernel's, made
 //!   after dirty pages are written back: later stores do not show in them;
