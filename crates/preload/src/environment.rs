@@ -367,7 +367,8 @@ pub(crate) fn known<R>(call: impl FnOnce() -> R) -> R {
     })
 }
 
-/// Tells the manager that a program is about to be executed. A vfork child tells nothing.
+/// Tells the manager that a program is about to be executed; of a vfork child only if the library cannot
+/// follow, as [`loader`] finds.
 pub(crate) fn announce_exec(path: *const c_char) -> Reach {
     if path.is_null() || !state::active() {
         return Reach::Follows;

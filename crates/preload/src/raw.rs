@@ -402,9 +402,7 @@ impl Arena {
         }
         done as isize
     }
-}
 
-impl Arena {
     /// Gathers what comes after so many bytes, up to where no memory is; returns how many there are then.
     fn gather_rest(&self, sources: &[libc::iovec], mut done: usize, total: usize) -> usize {
         const PAGE: usize = 4096;
