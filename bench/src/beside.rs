@@ -6,12 +6,21 @@ use crate::machine::{Machine, READ_AHEAD_KIB};
 use crate::pattern;
 use crate::run::{Measured, Pager, Program};
 use crate::table::{self, Spread};
-use anyhow::Result;
+use anyhow::{Context, Result};
+use pagekeeper::core::Log;
+use pagekeeper::recorder::{self, Content};
+use pagekeeper_frames::{Input, Segment};
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::process::CpuClock;
+use pagekeeper_trace::{Header, Record, Sampling, SegmentKind, TraceReader};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
+/// Times that what was recorded is recorded again.
+const AGAIN: usize = 9;
 
 /// Recording, and the background; or only what has a name that contains this.
 ///
@@ -33,14 +42,15 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
     const MEMORY: u64 = 32 * MIB;
     let file = machine.file(96 * MIB / 4096)?;
     let mut rows = Vec::new();
+    let mut alone = Vec::new();
     let mut results = Vec::new();
     let programs = [
         ("skewed touches", Program::workload("zipf", &file, &["400000", "0.9", "7"])?),
         ("a loop", Program::workload("loop", &file, &["20"])?),
     ];
     for (name, program) in programs {
-        let trace = machine.scratch("beside.pkt");
-        let recorded = |inputs| Pager::Record {
+        let [trace, inputs] = ["beside.pkt", "beside-inputs.pkt"].map(|name| machine.scratch(name));
+        let recorded = |trace: &PathBuf, inputs| Pager::Record {
             policy: "clock".into(),
             trace: trace.clone(),
             inputs,
@@ -48,8 +58,8 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
         };
         let mut contenders = [
             ("not recorded", Pager::Policy("clock".into())),
-            ("--record", recorded(false)),
-            ("--record --record-inputs", recorded(true)),
+            ("--record", recorded(&trace, false)),
+            ("--record --record-inputs", recorded(&inputs, true)),
         ]
         .map(|(name, pager)| Contender::new(name, &program, pager, READ_AHEAD_KIB));
         interleave(machine, &mut contenders, MEMORY, repeats)?;
@@ -68,8 +78,31 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
                 format!("{:.0}", c.spread(|r| r.count("major_faults") as f64)),
             ]);
         }
+        let seen = Seen::read(&inputs)?;
+        let cpu_ns = plain.spread(|r| r.cpu_ns as f64).median;
+        let mut taken = Vec::new();
+        for (how, inputs) in [("--record", false), ("--record --record-inputs", true)] {
+            let again = machine.scratch("beside-again.pkt");
+            let mut records = 0;
+            let mut times_ns = Vec::new();
+            for _ in 0..AGAIN {
+                let (count, ns) = seen.record_again(&again, inputs)?;
+                records = count;
+                times_ns.push(ns as f64);
+            }
+            alone.push(vec![
+                format!("{name}, {how}"),
+                records.to_string(),
+                format!("{:.0}", Spread::of(times_ns.iter().map(|ns| ns / records as f64))),
+                format!("{:.1}", Spread::of(times_ns.iter().map(|ns| ns / 1e6))),
+                format!("{:.2}", Spread::of(times_ns.iter().map(|ns| ns / cpu_ns * 100.0))),
+            ]);
+            taken.push(json!({ "how": how, "records": records, "cpu_ns": times_ns }));
+        }
         results.push(json!({
-            "program": name, "contenders": contenders.iter().map(Contender::json).collect::<Vec<_>>(),
+            "program": name,
+            "contenders": contenders.iter().map(Contender::json).collect::<Vec<_>>(),
+            "alone": taken,
         }));
     }
     let head = ["program", "elapsed s", "ratio", "CPU s", "ratio", "major faults"];
@@ -78,7 +111,69 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
         MEMORY / MIB
     );
     table::print(&title, &head, &rows);
+    let head = ["recorded again", "records", "CPU ns a record", "CPU ms", "% of a run's CPU"];
+    let title = "What recording takes for itself: the same, given to a recorder by itself, which \
+                 compresses and writes it; CPU of both of its threads";
+    table::print(title, &head, &alone);
     machine.save("recording", results.into())
+}
+
+/// All that an engine told its recorder.
+struct Seen(Vec<Told>);
+
+enum Told {
+    Input(Input),
+    Other(Record),
+}
+
+impl Seen {
+    /// From a recording with inputs.
+    fn read(trace: &Path) -> Result<Seen> {
+        let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
+        let mut told = Vec::new();
+        while let Some(record) = reader.next_record()? {
+            match record {
+                Record::Input(input) => {
+                    let decoded = Input::decode(input.code, input.a, input.b);
+                    let input = decoded.context("the trace was recorded by another version")?;
+                    told.push(Told::Input(input));
+                }
+                Record::Extent(_) | Record::Segment(_) => told.push(Told::Other(record)),
+                // Made of the inputs.
+                _ => {}
+            }
+        }
+        Ok(Seen(told))
+    }
+
+    /// Has it recorded: the records, and the CPU time of all of it, in nanoseconds. This process stands
+    /// for those that referenced something.
+    fn record_again(&self, path: &Path, inputs: bool) -> Result<(u64, u64)> {
+        let content = Content { sampling: Sampling::Window { mapped_pages: 0 }, inputs };
+        let me = std::process::id();
+        let clock = CpuClock::of(me)?;
+        let begun_ns = clock.used_ns()?;
+        let policy = PolicySpec::parse("clock")?;
+        let (mut log, writing) = recorder::start(path, Header::new(4096), content, &policy)?;
+        for told in &self.0 {
+            match told {
+                Told::Input(input) => log.input(*input, 0, me),
+                Told::Other(Record::Extent(extent)) => {
+                    let pages = extent.first..extent.first + extent.pages;
+                    log.extent(Segment(extent.segment), pages, extent.event);
+                }
+                Told::Other(Record::Segment(segment)) => {
+                    let bytes = (segment.kind == SegmentKind::File).then_some(segment.bytes);
+                    let name = String::from_utf8_lossy(&segment.name);
+                    log.segment(Segment(segment.segment), &name, bytes);
+                }
+                Told::Other(_) => {}
+            }
+        }
+        drop(log);
+        let records = writing.finish()?;
+        Ok((records, clock.used_ns()? - begun_ns))
+    }
 }
 
 /// A program that does next to nothing, or dirties pages now and then: the CPU time of all is what a

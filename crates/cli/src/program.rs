@@ -2,12 +2,12 @@
 
 use crate::failure::{Failure, Kind};
 use pagekeeper_sys::elf;
+use pagekeeper_wire::LIBRARY;
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 /// Names the preload library, in place of looking for it.
 const ENV_PRELOAD: &str = "PAGEKEEPER_PRELOAD";
-const PRELOAD: &str = "libpagekeeper_preload.so";
 /// Where `execvp(3)` looks when PATH is not set.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
@@ -95,7 +95,7 @@ fn look_for_preload(executable: &Path) -> Result<PathBuf, Failure> {
         let places: Vec<String> =
             places.iter().map(|place| format!("\n  {}", place.display())).collect();
         let text = format!(
-            "cannot find {PRELOAD}, which programs need to be managed; set {ENV_PRELOAD} to it, \
+            "cannot find {LIBRARY}, which programs need to be managed; set {ENV_PRELOAD} to it, \
              or build it (cargo build --release -p pagekeeper-preload). Looked for:{}",
             places.concat()
         );
@@ -109,12 +109,12 @@ fn preload_places(executable: &Path) -> Vec<PathBuf> {
     let beside = executable.parent().unwrap_or(Path::new("/"));
     let above = beside.parent().unwrap_or(Path::new("/"));
     let mut places = vec![
-        beside.join(PRELOAD),
-        above.join("lib/pagekeeper").join(PRELOAD),
-        above.join("lib").join(PRELOAD),
+        beside.join(LIBRARY),
+        above.join("lib/pagekeeper").join(LIBRARY),
+        above.join("lib").join(LIBRARY),
     ];
     if above.join("CACHEDIR.TAG").is_file() {
-        let profiles = ["release", "debug"].map(|profile| above.join(profile).join(PRELOAD));
+        let profiles = ["release", "debug"].map(|profile| above.join(profile).join(LIBRARY));
         places.extend(profiles.into_iter().filter(|place| place.parent() != Some(beside)));
     }
     places

@@ -3,13 +3,14 @@
 //!
 //! They are blocked and read from a descriptor, so that no disposition changes and the program
 //! starts with those that the user's shell gave. A terminal sends its signals to the whole process
-//! group, the program included; signals sent to the manager alone are passed on.
+//! group, the program included; signals sent to the manager alone are passed on. When the program has
+//! ended, they are for the processes that it left behind, which the run waits for.
 
 use crate::report;
-use pagekeeper::launch::Source;
+use pagekeeper::launch::{Control, Source};
 use pagekeeper_sys::launch::ChildSetup;
 use pagekeeper_sys::process;
-use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
+use pagekeeper_sys::signal::{self, Arrived, SignalFd, SignalSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::{Command, ExitCode};
 use std::sync::OnceLock;
@@ -41,18 +42,40 @@ pub(crate) fn prepare(command: &mut Command) {
 }
 
 /// After the program was started: passes signals on.
-pub(crate) fn forward_to(pid: u32) -> Option<Box<dyn Source>> {
+pub(crate) fn forward_to(pid: u32, control: Control) -> Option<Box<dyn Source>> {
     // By descriptor: the number may be another process's once the program has ended.
     let (Ok(program), Ok(arrivals)) = (process::pidfd_open(pid), SignalFd::new(&taken())) else {
         report::say("out of descriptors: signals will not reach the program");
         return None;
     };
-    Some(Box::new(Forwarding { program, arrivals }))
+    Some(Box::new(Forwarding { program, control, arrivals }))
 }
 
 struct Forwarding {
     program: OwnedFd,
+    control: Control,
     arrivals: SignalFd,
+}
+
+impl Forwarding {
+    fn pass_on(&self, arrived: Arrived) {
+        // Of what the kernel sent for the terminal, the foreground process group has heard: but for a hang-up,
+        // of which only the session's leader hears until that is gone.
+        let is_heard = arrived.is_kernels && !(arrived.signal == libc::SIGHUP && leads_session());
+        if !process::has_ended(&self.program) {
+            if !is_heard {
+                let _ = process::send_signal(&self.program, arrived.signal);
+            }
+            return;
+        }
+        for pid in self.control.users() {
+            if let Ok(process) = process::pidfd_open(pid)
+                && !(is_heard && shares_group(pid))
+            {
+                let _ = process::send_signal(process, arrived.signal);
+            }
+        }
+    }
 }
 
 impl Source for Forwarding {
@@ -63,19 +86,18 @@ impl Source for Forwarding {
     fn serve(&mut self) -> bool {
         loop {
             match self.arrivals.read() {
-                // The kernel sent it for the terminal, to the program as well: but for a hang-up, of which
-                // only the session's leader hears until that is gone.
-                Ok(Some(arrived))
-                    if arrived.is_kernels
-                        && !(arrived.signal == libc::SIGHUP && leads_session()) => {}
-                Ok(Some(arrived)) => {
-                    let _ = process::send_signal(self.program.as_fd(), arrived.signal);
-                }
+                Ok(Some(arrived)) => self.pass_on(arrived),
                 Ok(None) => return true,
                 Err(_) => return false,
             }
         }
     }
+}
+
+/// Whether a process is of this one's process group, which a terminal sends its signals to.
+fn shares_group(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(rustix::process::Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::getpgid(Some(pid)) == Ok(rustix::process::getpgrp()))
 }
 
 fn leads_session() -> bool {

@@ -118,8 +118,8 @@ pub trait Source {
     fn serve(&mut self) -> bool;
 }
 
-/// Given the program's process id.
-pub type Started = fn(u32) -> Option<Box<dyn Source>>;
+/// Given the program's process id, and the run's control.
+pub type Started = fn(u32, Control) -> Option<Box<dyn Source>>;
 
 /// Who takes a run's control.
 #[derive(Clone)]
@@ -148,6 +148,11 @@ impl Control {
         let manager = self.manager.upgrade().ok_or("the run has ended")?;
         manager.end_standby("another policy was asked for");
         manager.engine.replace_policy(policy, self.seed).map_err(|e| e.to_string())
+    }
+
+    /// The processes that use managed files, by number; none of a run that has ended.
+    pub fn users(&self) -> Vec<u32> {
+        self.manager.upgrade().map_or_else(Vec::new, |manager| manager.users())
     }
 }
 
@@ -406,11 +411,11 @@ fn run_held(
         None => (vec![listener], None),
     };
     let mut wait = Wait { manager: &manager, listeners, sources: Vec::new() };
+    let control = Control { manager: Arc::downgrade(&manager), seed: options.seed };
     if let Some(started) = options.hooks.started {
-        wait.sources.extend(started(child.id()));
+        wait.sources.extend(started(child.id(), control.clone()));
     }
     if let Some(ControlHook(hook)) = &options.control {
-        let control = Control { manager: Arc::downgrade(&manager), seed: options.seed };
         wait.sources.extend(hook(control));
     }
     let mut watch = None;
@@ -668,10 +673,10 @@ impl Wait<'_> {
             }
             if !told && ended.elapsed() > Duration::from_secs(3) {
                 told = true;
-                let users = self.manager.users();
+                let users = self.manager.users().into_iter().filter_map(named).collect::<Vec<_>>();
                 eprintln!(
                     "pagekeeper: the program ended; waiting for processes it left behind that use \
-                     managed files{}{}",
+                     managed files, which signals are passed on to{}{}",
                     if users.is_empty() { "" } else { ": " },
                     users.join(", ")
                 );
@@ -701,6 +706,12 @@ impl Wait<'_> {
         let _ = end.and_then(|_| ready.next());
         self.sources.retain_mut(|source| ready.next() != Some(true) || source.serve());
     }
+}
+
+/// A process as people look for it; none of one that is gone.
+fn named(pid: u32) -> Option<String> {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(format!("{} ({pid})", name.trim()))
 }
 
 fn preload_list(library: &std::path::Path) -> OsString {

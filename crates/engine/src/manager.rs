@@ -290,13 +290,11 @@ impl Manager {
                 .any(|no| port.space(no).is_some_and(|s| s.userfault.is_alive()))
     }
 
-    /// Processes that use managed files, as people look for them: name and number.
-    pub(crate) fn users(&self) -> Vec<String> {
+    /// Processes that use managed files.
+    pub(crate) fn users(&self) -> Vec<u32> {
         let mut pids: Vec<u32> = self.clients.lock().expect("lock").keys().copied().collect();
         pids.sort_unstable();
-        let name = |pid: &u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).ok();
-        let named = |pid: &u32| name(pid).map(|name| format!("{} ({pid})", name.trim()));
-        pids.iter().filter_map(named).collect()
+        pids
     }
 
     /// Whether there is a connection of which nobody knows yet whose it is.

@@ -1,8 +1,10 @@
 //! What a program is given by who starts it, its limits and signals, is its own, and not the manager's.
 
-use crate::runs::{self, Scratch};
+use crate::runs::{self, LIMIT, Scratch, Tree};
+use rustix::process::{Signal, kill_process};
 use std::path::Path;
 use std::process::{Command, Output};
+use std::time::{Duration, Instant};
 
 /// A program that says what it was given, after it has read a file of 8 MiB.
 const TELLS: &str = "cat big.dat >/dev/null && ulimit -f && ulimit -t && \
@@ -82,4 +84,32 @@ fn without_threads_for_the_manager_the_program_goes_on_without_it() {
         assert_eq!(done.stdout, plain.stdout, "{kib} KiB, {began}: {error}");
         assert_eq!(done.status, plain.status, "{kib} KiB: {error}");
     }
+}
+
+/// A program that ends and leaves somebody behind who has a managed file open, and says in `left` what
+/// ends it.
+const LEAVES: &str = "program=$$; (exec 3<big.dat; head -c 100 <&3 >/dev/null; \
+    trap 'echo ended >ended; exit' TERM; while kill -0 $program; do sleep 0.01; done 2>/dev/null; \
+    : >left; while :; do sleep 0.01; done) & :";
+
+/// A run that waited for a program's daemon could be ended by SIGKILL alone, which stops all of it.
+#[test]
+fn signals_reach_what_the_program_left_behind() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("left-behind");
+    let mut command = Command::new(runs::pagekeeper());
+    command.current_dir(place.path()).args(["run", "--config", "/dev/null", "--policy", "lru"]);
+    command.args(["--memory", "1M", "--files", "*.dat", "--", "sh", "-c", LEAVES]);
+    let mut tree = Tree::start(command.env("PAGEKEEPER_PRELOAD", runs::preload()));
+    let begun = Instant::now();
+    while !place.path().join("left").exists() {
+        assert!(begun.elapsed() < LIMIT, "nothing was left behind");
+        std::thread::sleep(Duration::from_millis(3));
+    }
+    kill_process(tree.pid(), Signal::TERM).expect("it waits");
+    let status = tree.wait(LIMIT).expect("it ends with what was left behind");
+    assert!(status.success(), "{status}");
+    assert_eq!(std::fs::read(place.path().join("ended")).unwrap(), b"ended\n");
 }
