@@ -1,13 +1,10 @@
 //! Plays the same random calls to a policy and to a slow, obvious model of it.
-#![allow(unreachable_pub)]
-use std::collections::VecDeque;
-
 use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, Segment};
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 
 /// For every property here: enough cases, and failures kept beside the test.
-pub fn config() -> ProptestConfig {
+pub(super) fn config() -> ProptestConfig {
     ProptestConfig {
         cases: 128,
         failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("regressions"))),
@@ -16,7 +13,7 @@ pub fn config() -> ProptestConfig {
 }
 
 /// A model: the calls of `Policy`, written for reading and not for speed.
-pub trait Model {
+pub(super) trait Model {
     fn admitted(&mut self, page: u32, how: Admission);
     fn referenced(&mut self, page: u32);
     fn removed(&mut self, page: u32);
@@ -25,15 +22,8 @@ pub trait Model {
     fn resident(&self) -> Vec<u32>;
 }
 
-/// Takes the page out of the queue, if it is there.
-pub fn drop_page(queue: &mut VecDeque<u32>, page: u32) -> bool {
-    let before = queue.len();
-    queue.retain(|other| *other != page);
-    queue.len() < before
-}
-
 #[derive(Clone, Debug)]
-pub enum Event {
+pub(super) enum Event {
     Touch(u32),
     Prefetch(u32),
     Remove(u32),
@@ -42,7 +32,7 @@ pub enum Event {
 }
 
 /// Random calls over 30 pages.
-pub fn events() -> impl Strategy<Value = Vec<Event>> {
+pub(super) fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         10 => (0..30_u32).prop_map(Event::Touch),
         2 => (0..30_u32).prop_map(Event::Prefetch),
@@ -53,9 +43,27 @@ pub fn events() -> impl Strategy<Value = Vec<Event>> {
     prop::collection::vec(event, 0..500)
 }
 
+/// Random calls with runs of neighbours among them.
+pub(super) fn events_in_runs() -> impl Strategy<Value = Vec<Event>> {
+    let run = (0..30_u32, 2..10_u32, any::<bool>()).prop_map(|(from, length, up)| {
+        let touch = |step| Event::Touch(if up { from + step } else { (from + 10) - step } % 30);
+        (0..length).map(touch).collect::<Vec<_>>()
+    });
+    prop::collection::vec(
+        prop_oneof![run, events().prop_map(|e| e.into_iter().take(6).collect())],
+        0..40,
+    )
+    .prop_map(|runs| runs.concat())
+}
+
 /// Plays the events to both and asserts the same victims throughout, and when all are taken at
 /// the end.
-pub fn compare(policy: impl Policy, mut model: impl Model, mut frames: u32, events: &[Event]) {
+pub(super) fn compare(
+    policy: impl Policy,
+    mut model: impl Model,
+    mut frames: u32,
+    events: &[Event],
+) {
     let mut policy = Checked::new(policy, frames);
     for (step, event) in events.iter().enumerate() {
         let admission = match *event {
