@@ -1,0 +1,142 @@
+//! Many threads on the same pages: each finds what it stored, and a fault is one fault.
+
+use crate::library_model::{Chaos, ChaosStore, PAGE, Rng};
+use crate::{MAPPED, SIZES, can_copy, load, sized, store};
+use pagekeeper::library::{FaultPath, Options, Protection};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Each thread owns every eighth byte, and comes to it through the mapping and by reads and writes.
+fn threads_share_pages(path: FaultPath, page: usize, policy: &str, seed: u64) {
+    const THREADS: usize = 3;
+    let Some(cache) = sized(path, policy, page) else { return };
+    // Twice what there is room for, less of what takes long.
+    let (pages, steps) = if page < 1 << 20 { (50, 2000) } else { (18, 100) };
+    let len = pages * page + 777;
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    std::fs::write(&file, vec![0; len]).unwrap();
+    let segment = cache.open(&file, Options::new().writable(true)).unwrap();
+    let region = segment.map(0..len as u64, Protection::ReadWrite).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (segment, region) = (segment.clone(), &region);
+            scope.spawn(move || {
+                let mut rng = Rng(seed * 100 + thread as u64);
+                let mut model = vec![0u8; len];
+                for _ in 0..steps {
+                    let at = rng.below((len / 8) as u64) as usize * 8 + thread;
+                    let value = rng.next() as u8;
+                    let mut byte = [0xff];
+                    match rng.below(20) {
+                        0..6 => {
+                            store(region, at, value);
+                            model[at] = value;
+                        }
+                        6..8 => {
+                            segment.write_all_at(&[value], at as u64).unwrap();
+                            model[at] = value;
+                        }
+                        8..15 => assert_eq!(load(region, at), model[at], "byte {at} mapped"),
+                        15..18 => {
+                            segment.read_exact_at(&mut byte, at as u64).unwrap();
+                            assert_eq!(byte[0], model[at], "byte {at} read");
+                        }
+                        18 => {
+                            let pinned = segment.pin(at as u64..at as u64 + 1).unwrap();
+                            assert_eq!(pinned[0], model[at], "byte {at} pinned");
+                        }
+                        _ => segment.write_back(at as u64..(at + 3 * page) as u64).unwrap(),
+                    }
+                }
+                for at in (thread..len).step_by(8) {
+                    assert_eq!(load(region, at), model[at], "byte {at} at the end");
+                }
+            });
+        }
+    });
+    segment.flush().unwrap();
+    let stored = std::fs::read(&file).unwrap();
+    for (at, byte) in stored.iter().enumerate() {
+        assert_eq!(load(&region, at), *byte, "byte {at} of the file");
+    }
+    assert!(stored.iter().any(|b| *b != 0));
+    let (stats, few) = (cache.stats(), steps / 2);
+    assert!(stats.total.evictions > few && stats.total.write_faults > few / 10, "{stats:?}");
+    assert_eq!(stats.failed_faults, 0);
+}
+
+#[test]
+fn mapped_and_read_bytes_are_the_same() {
+    for path in MAPPED {
+        for (policy, seed) in [("lru", 1), ("mru", 2), ("clock", 3)] {
+            threads_share_pages(path, PAGE, policy, seed);
+        }
+        for page in [64 << 10, 2 << 20] {
+            threads_share_pages(path, page, "lru", 4);
+        }
+    }
+}
+
+/// The end of the file moves within a page while threads use what lies before it.
+#[test]
+fn an_end_that_moves_disturbs_nobody_before_it() {
+    let large = [64 << 10, 2 << 20];
+    for (path, page) in MAPPED.into_iter().flat_map(|path| large.map(|page| (path, page))) {
+        if !can_copy(page) {
+            continue;
+        }
+        let Some(cache) = sized(path, "lru", page) else { continue };
+        let segment = cache.scratch(12 * page as u64).unwrap();
+        let region = segment.map(0..12 * page as u64, Protection::ReadWrite).unwrap();
+        let private = segment.map(0..12 * page as u64, Protection::CopyOnWrite).unwrap();
+        store(&private, 11 * page, 9);
+        let is_over = AtomicBool::new(false);
+        let (low, mut left) = (11 * page + PAGE / 2, 0);
+        std::thread::scope(|scope| {
+            for thread in 0..2 {
+                let (region, private, is_over) = (&region, &private, &is_over);
+                scope.spawn(move || {
+                    let mut rng = Rng(thread as u64);
+                    for step in 0..u64::MAX {
+                        let at = 11 * page + rng.below(PAGE as u64 / 2) as usize / 8 * 8 + thread;
+                        store(region, at, step as u8);
+                        load(region, rng.below(11 * page as u64) as usize);
+                        assert_eq!(load(region, at), step as u8, "{path:?}, {page}");
+                        assert_eq!(load(private, 11 * page), 9);
+                        if is_over.load(Ordering::SeqCst) {
+                            break;
+                        }
+                    }
+                });
+            }
+            for round in 0..if page < 1 << 20 { 60 } else { 6 } {
+                segment.set_len(low as u64).unwrap();
+                segment.set_len(12 * page as u64 - round).unwrap();
+                left += u64::from(load(&region, 12 * page - PAGE));
+                store(&region, 12 * page - PAGE, 7);
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+        assert_eq!(left, 0, "{path:?}, {page}: what was behind the end came back");
+    }
+}
+
+/// Wherever in the page each of them touches it.
+#[test]
+fn many_threads_fault_on_one_page() {
+    for (path, page) in MAPPED.into_iter().flat_map(|path| SIZES.map(|page| (path, page))) {
+        let Some(cache) = sized(path, "lru", page) else { continue };
+        let chaos = Chaos::new(8 * page);
+        chaos.bytes.lock().unwrap().fill(5);
+        chaos.set(&chaos.delays, 1000);
+        let segment = cache.open_store(ChaosStore(chaos.clone()), "chaos").unwrap();
+        let region = segment.map(0..8 * page as u64, Protection::Read).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..16 {
+                let region = &region;
+                scope.spawn(move || assert_eq!(load(region, page / 16 * thread), 5));
+            }
+        });
+        assert_eq!(chaos.loads.load(Ordering::SeqCst), 1, "{path:?}, {page}");
+    }
+}
