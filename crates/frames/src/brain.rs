@@ -1,14 +1,13 @@
 //! The decisions of one pool of frames: the policy, and around it what every policy shares.
 //!
-//! A page is in one of four places while it is resident: a *newcomer* (one of the last demand
-//! faults, which no policy may take: an instruction that touches two pages could otherwise never
-//! finish), *pending* (fetched ahead, not known to be used), in the *policy*, or *stuck* (dirty and
-//! impossible to write back, or being changed by somebody). Victims come from the policy; pending
-//! pages, newcomers and stuck pages go only when the policy has none. But pages that were read around
-//! a miss ([`crate::around`]), which are pending, too, go first.
+//! Inputs and references are here. Who holds a resident page is in [`held`], what a brain tells of
+//! itself in [`queries`].
+
+mod held;
+mod queries;
 
 use crate::ahead::Streams;
-use crate::around::{Around, is_around, is_probe};
+use crate::around::{Around, is_probe};
 use crate::config::{Config, Counts, MIN_FRAMES, RECENT_SHARE, Sampling};
 use crate::pages::PageMap;
 use crate::plan::{Input, Plan, Run};
@@ -16,7 +15,7 @@ use crate::sample::{Sampled, Watched};
 use crate::share::SamplingShare;
 use crate::{Place, Segment};
 use pagekeeper_policy::list::{Links, List};
-use pagekeeper_policy::{Admission, Page, Policy, Visible};
+use pagekeeper_policy::{Admission, Page, Policy};
 use std::collections::VecDeque;
 
 pub(crate) const RESIDENT: u8 = 1;
@@ -247,22 +246,12 @@ impl Brain {
         self.put_forward = Some(policy);
     }
 
-    /// Resident pages, the one used longest ago (as far as it was seen) first.
-    pub fn by_last_use(&self) -> Vec<Place> {
-        self.pages_by_last_use(RESIDENT).into_iter().map(|page| self.place(page)).collect()
-    }
-
     /// Pages with this flag, the one used longest ago (as far as it was seen) first.
     fn pages_by_last_use(&self, flag: u8) -> Vec<Page> {
         let mut pages: Vec<Page> = (0..self.flags.len() as u32).map(Page).collect();
         pages.retain(|page| self.flags[page.index()] & flag != 0);
         pages.sort_by_key(|page| std::cmp::Reverse(self.uses_since(*page)));
         pages
-    }
-
-    /// The inside of the policy, if it shows any.
-    pub fn visible(&mut self) -> Option<&mut dyn Visible> {
-        self.policy.visible()
     }
 
     /// The policy that was put forward takes over every page of the one before, which is gone: in
@@ -287,110 +276,6 @@ impl Brain {
             let was_used = self.uses_since(page) != u32::MAX;
             self.admit(page, if was_used { Admission::Demand } else { Admission::Prefetch });
         }
-    }
-
-    /// The most that seeing touches may cost; `None` where it is not bounded.
-    pub fn sampling_share(&self) -> Option<SamplingShare> {
-        self.sampling.share()
-    }
-
-    /// Whether the page is resident, as far as decisions go (it may still be on its way).
-    #[inline]
-    pub fn is_resident(&self, place: Place) -> bool {
-        self.flag(place) & RESIDENT != 0
-    }
-
-    /// Whether touches of the page are invisible, because it counts as mapped.
-    #[inline]
-    pub fn is_mapped(&self, place: Place) -> bool {
-        self.flag(place) & MAPPED != 0
-    }
-
-    /// Whether the page is resident and dirty.
-    #[inline]
-    pub fn is_dirty(&self, place: Place) -> bool {
-        self.flag(place) & DIRTY != 0
-    }
-
-    /// Whether the page could not leave when it was chosen to, and is kept from the policy.
-    pub fn is_stuck(&self, place: Place) -> bool {
-        self.flag(place) & STUCK != 0
-    }
-
-    /// Whether the next touch of the page starts read-ahead.
-    pub fn is_marker(&self, page: Page) -> bool {
-        self.flags.get(page.index()).is_some_and(|flags| is_marker(*flags))
-    }
-
-    /// Whether the page was fetched ahead and is not known to be used.
-    pub fn is_pending(&self, place: Place) -> bool {
-        self.flag(place) & PENDING != 0
-    }
-
-    /// A segment's length in pages; 0 when it is not declared.
-    pub fn pages(&self, segment: Segment) -> u64 {
-        self.pages.pages(segment)
-    }
-
-    /// The page's number, if it ever had one.
-    #[inline]
-    pub fn page(&self, place: Place) -> Option<Page> {
-        self.pages.find(place)
-    }
-
-    /// Where a numbered page lives.
-    pub fn place(&self, page: Page) -> Place {
-        self.pages.place(page)
-    }
-
-    /// Page numbers given out so far: the length that arrays kept beside the brain need.
-    pub fn numbered_pages(&self) -> u32 {
-        self.pages.len()
-    }
-
-    /// Page numbers in use: those of a closed segment may be given out again.
-    pub fn used_numbers(&self) -> u64 {
-        self.pages.used().into()
-    }
-
-    /// Page numbers that a segment has.
-    pub fn segment_numbers(&self, segment: Segment) -> u64 {
-        self.pages.numbered(segment, 0, u64::MAX).len() as u64
-            * u64::from(crate::pages::EXTENT_PAGES)
-    }
-
-    /// Resident pages of a segment that are dirty.
-    pub fn dirty_pages(&self, segment: Segment) -> u64 {
-        let extents = self.pages.numbered(segment, 0, u64::MAX);
-        let pages = extents.into_iter().flat_map(|(base, _)| {
-            (0..crate::pages::EXTENT_PAGES).map(move |i| base.index() + i as usize)
-        });
-        pages.filter(|&at| self.flags.get(at).is_some_and(|f| f & DIRTY != 0)).count() as u64
-    }
-
-    /// Numbered extents of a segment that overlap a page range, as (first page, its place).
-    pub fn numbered(&self, segment: Segment, first: u64, pages: u64) -> Vec<(Page, Place)> {
-        self.pages.numbered(segment, first, pages)
-    }
-
-    /// Frames that managed pages may use now.
-    pub fn frames(&self) -> u32 {
-        self.limit()
-    }
-
-    /// Resident pages.
-    pub fn resident_pages(&self) -> u32 {
-        self.resident
-    }
-
-    /// Counts since the start.
-    pub fn counts(&self) -> Counts {
-        self.counts
-    }
-
-    /// A running digest of all plans so far: equal inputs give equal digests.
-    pub fn digest(&self) -> u64 {
-        self.digest
     }
 
     #[inline]
@@ -437,39 +322,6 @@ impl Brain {
             None | Some(0) => u32::MAX,
             Some(stamp) => self.uses.wrapping_sub(*stamp),
         }
-    }
-
-    /// The next victim: what was read around a miss, or the policy's. Recent pages that it gives up
-    /// become newcomers instead.
-    pub(crate) fn next_victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.next_around().or_else(|| self.victim_unused_for(self.recent_uses(), incoming))
-    }
-
-    /// The next victim for pages that nobody waits for: not among those that the last reference
-    /// needs, which may be on their way in.
-    pub(crate) fn next_victim_ahead(&mut self) -> Option<Page> {
-        let by_reference = self.uses.wrapping_sub(self.uses_before).max(self.recent_uses());
-        self.next_around().or_else(|| self.victim_unused_for(by_reference, None))
-    }
-
-    /// The policy's next victim among pages that were not used for so many uses.
-    fn victim_unused_for(&mut self, uses: u32, incoming: Option<Page>) -> Option<Page> {
-        incoming.inspect(|page| self.tell_place(*page));
-        let mut recent = std::mem::take(&mut self.recent);
-        let victim = loop {
-            let Some(page) = self.policy.victim(incoming) else { break None };
-            if self.uses_since(page) >= uses {
-                break Some(page);
-            }
-            self.flags[page.index()] ^= IN_POLICY | SPARED;
-            recent.push(page);
-        };
-        // Most likely the last to be given up is the one used longest ago, and the first to age.
-        for page in recent.drain(..).rev() {
-            self.beside.push_back(&mut self.newcomers, page);
-        }
-        self.recent = recent;
-        victim
     }
 
     fn major(&mut self, place: Place, want: u32, write: bool, map: bool) {
@@ -563,24 +415,6 @@ impl Brain {
         self.sample();
     }
 
-    /// Newcomers that are not recent any more, and the oldest ones beyond `keep`, go to the policy.
-    pub(crate) fn age_newcomers(&mut self, keep: u32) {
-        while let Some(oldest) = self.newcomers.front()
-            && (self.newcomers.len() > keep
-                || self.newcomers.len() > 2 && self.uses_since(oldest) >= self.recent_uses())
-        {
-            let page = self.beside.pop_front(&mut self.newcomers).expect("not empty");
-            if self.flags[page.index()] & SPARED == 0 {
-                self.admit(page, Admission::Demand);
-            } else {
-                self.flags[page.index()] &= !SPARED;
-                self.make_room_in_policy();
-                self.take_in(page);
-                self.policy.spared(page);
-            }
-        }
-    }
-
     /// Pages from `place` on that are absent, at most `pages`.
     pub(crate) fn absent_run(&self, place: Place, pages: u32) -> u32 {
         let end = self.pages.pages(place.segment);
@@ -593,14 +427,6 @@ impl Brain {
             run += 1;
         }
         run
-    }
-
-    pub(crate) fn make_resident(&mut self, place: Place) -> Page {
-        let page = self.number(place);
-        debug_assert_eq!(self.flags[page.index()] & RESIDENT, 0);
-        self.flags[page.index()] = RESIDENT;
-        self.resident += 1;
-        page
     }
 
     fn touch(&mut self, place: Place, write: bool, map: bool) {
@@ -668,63 +494,6 @@ impl Brain {
         }
     }
 
-    /// A pending page, already out of its stream's list, goes to the policy.
-    pub(crate) fn admit_pending(&mut self, place: Place, how: Admission) {
-        let Some(page) = self.pages.find(place) else { return };
-        let flags = self.flags[page.index()];
-        if flags & PENDING == 0 {
-            return;
-        }
-        self.take_pending(page, flags);
-        self.flags[page.index()] &= !(PENDING | AROUND | MARKER);
-        if how == Admission::Demand {
-            self.stamp(page);
-        } else {
-            self.flags[page.index()] |= ASKED;
-        }
-        self.admit(page, how);
-        if self.flags[page.index()] & MAPPED != 0 {
-            self.watch(page);
-        }
-    }
-
-    /// If a stream fetched this page ahead: it waits for its use no longer.
-    pub(crate) fn forget_in_stream(&mut self, place: Place, flags: u8) {
-        if is_streams(flags) {
-            self.streams[place.segment.0 as usize].used(place.index);
-        }
-    }
-
-    /// Takes a pending page out of its list.
-    fn take_pending(&mut self, page: Page, flags: u8) {
-        let list = if is_around(flags) { &mut self.around.pages } else { &mut self.pending };
-        self.beside.remove(list, page);
-    }
-
-    pub(crate) fn admit(&mut self, page: Page, how: Admission) {
-        self.make_room_in_policy();
-        self.take_in(page);
-        self.policy.admitted(page, how);
-    }
-
-    /// Victims that stayed after all may have left too little room for another page.
-    fn make_room_in_policy(&mut self) {
-        while self.policy.resident() >= self.limit()
-            && let Some(victim) = self.victim_unused_for(self.recent_uses(), None)
-        {
-            self.evict(victim);
-        }
-    }
-
-    /// The page is the policy's from now on, as it is told next.
-    fn take_in(&mut self, page: Page) {
-        self.tell_place(page);
-        if self.wants_dirty && self.flags[page.index()] & DIRTY != 0 {
-            self.policy.dirtied(page);
-        }
-        self.flags[page.index()] |= IN_POLICY;
-    }
-
     /// The page is dirty from now on, if it was not before.
     pub(crate) fn set_dirty(&mut self, page: Page) {
         let flags = &mut self.flags[page.index()];
@@ -745,12 +514,6 @@ impl Brain {
         }
     }
 
-    pub(crate) fn tell_place(&mut self, page: Page) {
-        if self.wants_places {
-            self.policy.placed(page, self.pages.place(page));
-        }
-    }
-
     fn write(&mut self, place: Place) {
         let Some(page) = self.pages.find(place) else { return };
         if self.flags[page.index()] & (RESIDENT | DIRTY) == RESIDENT {
@@ -766,79 +529,12 @@ impl Brain {
         self.unstick(page);
     }
 
-    /// A victim stays resident and dirty after all, and another one must go. A neighbour that was
-    /// to be written along with a victim stays dirty.
-    fn kept(&mut self, place: Place) {
-        if self.pages.pages(place.segment) == 0 {
-            return;
-        }
-        if !self.is_resident(place) {
-            let page = self.make_resident(place);
-            self.flags[page.index()] |= STUCK;
-            self.beside.push_back(&mut self.stuck, page);
-        }
-        let page = self.number(place);
-        self.set_dirty(page);
-        self.shed();
-    }
-
-    /// An evicted page was in use: it is resident again, and no victim for now.
-    fn spared(&mut self, place: Place, dirty: bool) {
-        if self.pages.pages(place.segment) == 0 || self.is_resident(place) {
-            return;
-        }
-        let page = self.make_resident(place);
-        self.flags[page.index()] |= SPARED | if dirty { DIRTY } else { 0 };
-        self.beside.push_back(&mut self.newcomers, page);
-    }
-
-    /// A page that could not leave is an ordinary one again.
-    fn unstick(&mut self, page: Page) {
-        if self.flags[page.index()] & STUCK == 0 {
-            return;
-        }
-        self.flags[page.index()] &= !STUCK;
-        self.beside.remove(&mut self.stuck, page);
-        self.admit(page, Admission::Prefetch);
-        self.shed();
-    }
-
     pub(crate) fn map(&mut self, page: Page) {
         self.flags[page.index()] |= MAPPED;
         self.mapped_links.push_back(&mut self.mapped, page);
         // Of a page fetched ahead the stream tells, and it is watched from then on.
         if self.flags[page.index()] & PENDING == 0 {
             self.watch(page);
-        }
-    }
-
-    /// Resident pages of a range leave without being anybody's victim.
-    fn drop_range(&mut self, segment: Segment, first: u64, pages: u64) {
-        let end = first.saturating_add(pages);
-        for (base, place) in self.pages.numbered(segment, first, pages) {
-            for i in 0..crate::pages::EXTENT_PAGES {
-                let index = place.index + u64::from(i);
-                let page = Page(base.0 + i);
-                let flags = self.flags.get(page.index()).copied().unwrap_or(0);
-                if index < first || index >= end || flags & RESIDENT == 0 {
-                    continue;
-                }
-                if flags & IN_POLICY != 0 {
-                    self.policy.removed(page);
-                } else if flags & PENDING != 0 {
-                    self.forget_in_stream(Place { segment, index }, flags);
-                    self.take_pending(page, flags);
-                } else if flags & STUCK != 0 {
-                    self.beside.remove(&mut self.stuck, page);
-                } else {
-                    self.beside.remove(&mut self.newcomers, page);
-                }
-                if flags & MAPPED != 0 {
-                    self.mapped_links.remove(&mut self.mapped, page);
-                }
-                self.flags[page.index()] = 0;
-                self.resident -= 1;
-            }
         }
     }
 
