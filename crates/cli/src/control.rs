@@ -17,7 +17,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::process::parent_of;
 use pagekeeper_sys::socket::{Connection, Listener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Bytes of a program in a message.
 const PART_BYTES: usize = 32 << 10;
@@ -145,6 +145,9 @@ fn connect(pid: u32) -> Result<Connection, Failure> {
         }
         at = match parent_of(at) {
             Ok(parent) if parent > 1 => parent,
+            _ if !Path::new(&format!("/proc/{pid}")).exists() => {
+                return Err(Failure::new(Kind::Failure, format!("there is no process {pid}")));
+            }
             _ => {
                 let text = format!(
                     "process {pid} is no `pagekeeper run`, and was started by none that can be \

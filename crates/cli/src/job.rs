@@ -206,8 +206,9 @@ impl Job {
             files => format!(" that matches {}", files.join(" or ")),
         };
         format!(
-            "{program} mapped or read no file of {} or more{matching}{no_heap}: nothing was managed. \
-             Name its files with --files, or lower --min-size{or_lower}",
+            "{program} mapped or read no file of {} or more{matching}{no_heap} (what the kernel \
+             copies for it, as for cp, is not seen): nothing was managed. Name its files with --files, \
+             or lower --min-size{or_lower}",
             self.min_size,
         )
     }
@@ -263,39 +264,50 @@ pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCo
     }
     if let Some((path, _)) = &options.record {
         output::check_writable(telling.record_option, path)?;
+        if telling.stats.is_some_and(|stats| output::is_same_place(stats, path)) {
+            let text = format!(
+                "{} and --stats name one file, {}: name two",
+                telling.record_option,
+                path.display()
+            );
+            return Err(Failure::new(Kind::Usage, text));
+        }
     }
     signals::take_over();
     let outcome = launch::run(options)?;
     tell(&outcome, telling.verbose);
+    let is_recorded_in_vain = options.record.is_some() && outcome.stats.total.major_faults == 0;
     // What stood by was looked at, and would have been managed.
-    if outcome.stats.files.is_empty()
+    if (outcome.stats.files.is_empty() || is_recorded_in_vain)
         && outcome.stats.standby.is_none()
         && let Some(job) = telling.nothing_managed_of
     {
         say(&job.nothing_managed(!outcome.stats.passed_through.is_empty()));
     }
-    let mut unwritten = None;
+    let mut failures = Vec::new();
     if !outcome.unwritten.is_empty() {
         for (file, reason) in &outcome.unwritten {
             say(&format!("{file}: written data could not be stored: {reason}"));
         }
         let text = "the files named above do not hold all that the program wrote";
-        unwritten = Some(Failure::new(Kind::Output, text));
+        failures.push(Failure::new(Kind::Output, text));
     }
     if let (Some(Err(error)), Some((path, _))) = (&outcome.recorded, &options.record) {
         let text = format!("recording to {}: {error}", path.display());
-        unwritten = Some(Failure::new(Kind::Output, text));
+        failures.push(Failure::new(Kind::Output, text));
     }
     if let Some(path) = telling.stats
         && let Err(error) = std::fs::write(path, report::json(&outcome.stats))
     {
-        unwritten = Some(Failure::write(format!("the statistics to {}", path.display()), &error));
+        failures.push(Failure::write(format!("the statistics to {}", path.display()), &error));
     }
     let status = outcome.status;
-    match unwritten {
-        Some(failure) if status.success() => return Err(failure),
-        Some(failure) => say(&failure.to_string()),
-        None => {}
+    let last = if status.success() { failures.pop() } else { None };
+    for failure in failures {
+        say(&failure.to_string());
+    }
+    if let Some(failure) = last {
+        return Err(failure);
     }
     Ok(match (status.code(), status.signal()) {
         (Some(code), _) => ExitCode::from(u8::try_from(code).unwrap_or(u8::MAX)),
@@ -345,10 +357,11 @@ fn tell_policies(stats: &Stats, verbose: bool) {
 fn tell_counts(stats: &Stats) {
     let total = &stats.total;
     let files = stats.files.len();
+    let policies: Vec<&str> = stats.policies.iter().map(|report| &*report.policy).collect();
     say(&format!(
         "{} in {}: {} in {files} managed {}; major faults {}, minor {}, write {}; evictions {}; read \
          {}, written {}",
-        stats.policy,
+        policies.join(", then "),
         Size(stats.memory_bytes),
         report::duration(stats.elapsed_ns as f64),
         if files == 1 { "file" } else { "files" },

@@ -89,6 +89,15 @@ pub(crate) fn check_writable(what: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Whether two paths name one file, or the place of one.
+pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
+    let place = |path: &Path| {
+        let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        std::fs::canonicalize(path).unwrap_or(absolute)
+    };
+    place(one) == place(other)
+}
+
 enum Target {
     /// Without a name, in the directory of its place: gone if we are killed.
     Unnamed { file: File, directory: PathBuf, place: PathBuf },

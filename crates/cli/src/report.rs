@@ -21,12 +21,16 @@ pub(crate) fn print(text: &str) -> Result<(), Failure> {
 
 /// Writes to stdout what may be no text.
 pub(crate) fn print_bytes(bytes: &[u8]) -> Result<(), Failure> {
+    print_if_read(bytes).map(drop)
+}
+
+/// The same, and whether somebody is there who reads it.
+pub(crate) fn print_if_read(bytes: &[u8]) -> Result<bool, Failure> {
     let mut stdout = io::stdout().lock();
     match stdout.write_all(bytes).and_then(|()| stdout.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Failure::write("to standard output", &error))
-        }
-        _ => Ok(()),
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::write("to standard output", &error)),
     }
 }
 

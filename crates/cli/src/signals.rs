@@ -113,28 +113,3 @@ pub(crate) fn die_of(number: i32) -> ExitCode {
     let _ = signal::send(std::process::id(), number);
     ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
 }
-
-/// Lets interrupts from the terminal end a child and not us, for as long as it lives: who has
-/// something to clean up learns of the interrupt from the child's end.
-pub(crate) struct InterruptsIgnored(());
-
-impl InterruptsIgnored {
-    pub(crate) fn new() -> InterruptsIgnored {
-        let _ = signal::ignore(libc::SIGINT, true);
-        let _ = signal::ignore(libc::SIGQUIT, true);
-        InterruptsIgnored(())
-    }
-
-    /// Undoes it for a child.
-    pub(crate) fn setup() -> ChildSetup {
-        let default_signals = vec![libc::SIGINT, libc::SIGQUIT];
-        ChildSetup { default_signals, ..ChildSetup::default() }
-    }
-}
-
-impl Drop for InterruptsIgnored {
-    fn drop(&mut self) {
-        let _ = signal::ignore(libc::SIGINT, false);
-        let _ = signal::ignore(libc::SIGQUIT, false);
-    }
-}

@@ -100,16 +100,20 @@ static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 #[unsafe(link_section = ".init_array")]
 static LOOK_FIRST: extern "C" fn() = {
     extern "C" fn look() {
-        let mut action = MaybeUninit::<libc::sigaction>::uninit();
-        // SAFETY: asks for the action, and changes nothing; what it is, is read if that succeeded.
-        let ignored = unsafe {
-            libc::sigaction(libc::SIGPIPE, core::ptr::null(), action.as_mut_ptr()) == 0
-                && action.assume_init().sa_sigaction == libc::SIG_IGN
-        };
-        PIPE_WAS_IGNORED.store(ignored, Ordering::Relaxed);
+        PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
     }
     look
 };
+
+/// Whether this process ignores a signal; false if there is no such signal.
+pub fn is_ignored(signal: i32) -> bool {
+    let mut action = MaybeUninit::<libc::sigaction>::uninit();
+    // SAFETY: asks for the action, and changes nothing; what it is, is read if that succeeded.
+    unsafe {
+        libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) == 0
+            && action.assume_init().sa_sigaction == libc::SIG_IGN
+    }
+}
 
 /// Whether SIGPIPE was ignored when this process was executed, as service managers have it.
 pub fn pipe_was_ignored() -> bool {
@@ -247,6 +251,10 @@ mod tests {
         .join()
         .unwrap();
         assert_eq!(ignore(libc::SIGKILL, true), Err(Errno::INVAL));
+        assert!(!is_ignored(libc::SIGUSR1) && !is_ignored(0));
+        ignore(libc::SIGUSR1, true).unwrap();
+        assert!(is_ignored(libc::SIGUSR1));
+        ignore(libc::SIGUSR1, false).unwrap();
         assert_eq!(send(0, 0), Err(Errno::SRCH));
         assert_eq!(send(std::process::id(), 0), Ok(()));
     }

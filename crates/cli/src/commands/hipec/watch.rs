@@ -12,7 +12,8 @@ use std::cmp::Ordering;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Replays the trace, and again whenever the program's file is saved. Ends with the process.
+/// Replays the trace, and again whenever the program's file is saved. Ends with the process, or when
+/// nobody reads any more what it says.
 pub(super) fn run(program: &Path, trace: &Loaded, frames: u32) -> Result<(), Failure> {
     let name = program.display().to_string();
     let specs = ["lru", "opt"].map(|name| PolicySpec::parse(name).expect("it is a policy"));
@@ -29,14 +30,21 @@ pub(super) fn run(program: &Path, trace: &Loaded, frames: u32) -> Result<(), Fai
     let bytes = policy_text::read_bytes(program)
         .map_err(|error| Failure::new(Kind::Data, format!("cannot read {name}: {error}")))?;
     let mut last = None;
-    last = look(&name, &bytes, trace, frames, [lru, opt], last)?.or(last);
+    let mut say = |bytes: &[u8]| {
+        let (text, faults) = look(&name, bytes, trace, frames, [lru, opt], last)?;
+        last = faults.or(last);
+        report::print_if_read(text.as_bytes())
+    };
+    let mut is_read = say(&bytes)?;
     let mut saved = Saved::since(program.to_owned(), bytes);
-    loop {
-        last = look(&name, saved.wait(), trace, frames, [lru, opt], last)?.or(last);
+    while is_read {
+        is_read = say(saved.wait())?;
     }
+    Ok(())
 }
 
-/// Replays the trace through the program as it is now; its faults, if it may run.
+/// Replays the trace through the program as it is now: what there is to say, and its faults, if it may
+/// run.
 fn look(
     name: &str,
     bytes: &[u8],
@@ -44,10 +52,10 @@ fn look(
     frames: u32,
     [lru, opt]: [u64; 2],
     last: Option<u64>,
-) -> Result<Option<u64>, Failure> {
+) -> Result<(String, Option<u64>), Failure> {
     let verified = match load(name, bytes) {
         Ok((verified, _)) => verified,
-        Err(error) => return report::print(&format!("{error}\n")).map(|()| None),
+        Err(error) => return Ok((format!("{error}\n"), None)),
     };
     let mut policy = HipecPolicy::new(Arc::new(verified), frames);
     let faults = replay(&trace.references, &mut policy, frames, |_| {})?.faults;
@@ -63,8 +71,8 @@ fn look(
     if let Some(why) = HipecPolicy::revoked(&policy) {
         text.push_str(&format!("; {why}"));
     }
-    report::print(&format!("{text}\n"))?;
-    Ok(Some(faults))
+    text.push('\n');
+    Ok((text, Some(faults)))
 }
 
 /// Faults compared with another's, in words.

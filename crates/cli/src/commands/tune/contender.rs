@@ -1,13 +1,13 @@
 //! One run of the program, and what is measured of it.
 
 use super::input::Input;
+use super::interrupts::Interrupts;
 use super::output::{self, Handling, Output};
 use super::peak::Peak;
 use crate::failure::{Failure, Kind};
 use crate::job::Job;
 use crate::program;
 use crate::report::say;
-use crate::signals::InterruptsIgnored;
 use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::cgroup::MemoryCgroup;
@@ -117,6 +117,8 @@ pub(super) struct Cpu {
 pub(super) enum RunFailure {
     /// The kernel killed a process for lack of memory in the cgroup.
     OutOfMemory,
+    /// By this signal, which was for all runs.
+    Interrupted(i32),
     /// Anything else.
     Other(Failure),
 }
@@ -133,6 +135,7 @@ pub(super) struct Runner<'a> {
     executable: PathBuf,
     directory: tempfile::TempDir,
     input: Input,
+    interrupts: &'a Interrupts,
     check: bool,
     quiet_stdout: bool,
     /// Files that the first run managed: dropped from the page cache before the others.
@@ -146,6 +149,7 @@ pub(super) struct Runner<'a> {
 impl<'a> Runner<'a> {
     pub(super) fn new(
         job: &'a Job,
+        interrupts: &'a Interrupts,
         check: bool,
         quiet_stdout: bool,
     ) -> Result<Runner<'a>, Failure> {
@@ -153,11 +157,13 @@ impl<'a> Runner<'a> {
             .prefix("pagekeeper-tune-")
             .tempdir()
             .map_err(|e| Failure::write("a temporary directory (see TMPDIR)", &e))?;
+        interrupts.remove_at_end(directory.path().to_owned());
         Ok(Runner {
             job,
             executable: program::own_executable()?,
             input: Input::new(directory.path().join("input")),
             directory,
+            interrupts,
             check,
             quiet_stdout,
             files: Vec::new(),
@@ -191,6 +197,10 @@ impl<'a> Runner<'a> {
     pub(super) fn failure(&self, contender: &Contender, failure: RunFailure) -> Failure {
         match failure {
             RunFailure::Other(failure) => failure,
+            RunFailure::Interrupted(signal) => Failure::new(
+                Kind::Failure,
+                format!("ended by signal {signal} in the run ({contender})"),
+            ),
             RunFailure::OutOfMemory => {
                 let limit = Size(self.job.memory.0 + self.allowance_bytes);
                 let text = format!(
@@ -259,6 +269,14 @@ impl<'a> Runner<'a> {
     /// # Errors
     /// It cannot be run, was interrupted, or was killed for lack of memory.
     pub(super) fn run(&mut self, contender: &Contender) -> Result<Ended, RunFailure> {
+        let ended = self.run_once(contender);
+        match self.interrupts.ended() {
+            Some(signal) => Err(RunFailure::Interrupted(signal)),
+            None => ended,
+        }
+    }
+
+    fn run_once(&mut self, contender: &Contender) -> Result<Ended, RunFailure> {
         let recorded = matches!(contender, Contender::Recorded(_));
         let limited = !recorded && self.no_limit.is_none();
         let cgroup = if limited {
@@ -280,7 +298,7 @@ impl<'a> Runner<'a> {
             command.stderr(copy);
             errors = Some(file);
         }
-        let mut setup = InterruptsIgnored::setup();
+        let mut setup = self.interrupts.setup();
         if let Some(cgroup) = &cgroup {
             let procs = cgroup.procs().map_err(|e| {
                 Failure::new(Kind::Machine, format!("{}: {e}", cgroup.path().display()))
@@ -289,14 +307,18 @@ impl<'a> Runner<'a> {
         }
         setup.apply(&mut command);
 
-        let ignored = InterruptsIgnored::new();
         let scratch = self.job.heap.as_ref().map(|heap| &heap.scratch);
         let device =
             self.files.iter().chain(scratch).find_map(|file| BlockDevice::holding(file).ok());
         let device_bytes = || device.as_ref()?.io().ok().map(|io| io.read_bytes);
         let device_before = device_bytes();
         let started = Instant::now();
-        let mut child = command.spawn().map_err(|e| {
+        self.interrupts.starting();
+        let spawned = command.spawn();
+        if let Ok(child) = &spawned {
+            self.interrupts.started(child);
+        }
+        let mut child = spawned.map_err(|e| {
             let program = command.get_program().to_string_lossy().into_owned();
             Failure::new(Kind::NotRunnable, format!("cannot start {program}: {e}"))
         })?;
@@ -307,7 +329,6 @@ impl<'a> Runner<'a> {
         let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let device_read_bytes =
             device_bytes().zip(device_before).map(|(after, before)| after.saturating_sub(before));
-        drop(ignored);
         let peak_program_bytes = peak.map_or(0, Peak::finish);
 
         let killed = cgroup.as_ref().and_then(|c| c.oom_kills().ok()).unwrap_or(0);

@@ -9,6 +9,7 @@ mod contender;
 mod findings;
 mod forecast;
 mod input;
+mod interrupts;
 mod output;
 mod peak;
 mod verdict;
@@ -19,11 +20,13 @@ use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report::{self, Format, say};
 use crate::sampling::SamplingArgs;
+use crate::signals;
 use crate::size::Size;
 use crate::trace_input::{self, InputArgs};
 use contender::{Contender, Ended, RunFailure, RunStats, Runner};
 use findings::{Findings, Measured, Row};
 use forecast::Forecast;
+use interrupts::Interrupts;
 use pagekeeper_policy::PolicySpec;
 use std::process::ExitCode;
 
@@ -78,10 +81,23 @@ pub(crate) struct Args {
 
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
+    let interrupts = Interrupts::take();
+    let done = tune(args, &interrupts);
+    match (done, interrupts.ended()) {
+        // All that there was to remove is.
+        (Err(failure), Some(signal)) => {
+            say(&failure.to_string());
+            Ok(signals::die_of(signal))
+        }
+        (done, _) => done,
+    }
+}
+
+fn tune(args: Args, interrupts: &Interrupts) -> Result<ExitCode, Failure> {
     let policies = policies(&args.policy)?;
     let job = args.job.resolve(Some(args.record_policy), "auto", args.sampling.sampling)?;
     let format = args.format;
-    let mut runner = Runner::new(&job, args.check, format == Format::Json)?;
+    let mut runner = Runner::new(&job, interrupts, args.check, format == Format::Json)?;
 
     say(&format!("recording the program under {} in {}", job.policy, job.memory));
     let trace = args.record.unwrap_or_else(|| runner.scratch("recording.pkt"));
@@ -89,8 +105,14 @@ pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let recorded = runner.run(&contender).map_err(|failure| runner.failure(&contender, failure))?;
     let stats = recorded.stats.as_ref().expect("a recorded run has statistics");
 
+    let loaded = trace_input::load(&trace, &InputArgs::default());
+    // The message is above.
+    if loaded.is_err() && recorded.status.code() == Some(Kind::Output as i32) {
+        let text = format!("the run ({contender}) did not end well: {}", recorded.status);
+        return Err(Failure::new(Kind::Output, text));
+    }
+    let loaded = loaded?;
     say(&format!("simulating {} policies", policies.len()));
-    let loaded = trace_input::load(&trace, &InputArgs::default())?;
     let waiting = Waiting::for_end_of("simulating");
     let forecast =
         Forecast::new(&loaded, &policies, job.memory.0, job.sampling, stats, recorded.cpu)?;
