@@ -2,7 +2,8 @@
 # Long tests of others' making, and our own long one, on files that `pagekeeper run` manages with
 # far too little memory. Nothing may be lost, and nothing zeroed.
 #
-#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|indexes|stamps|delayed|standby|ends]...
+#   scripts/stress.sh [fsx|lmdb|stress-ng|sqlite|packages|servers|indexes|stamps|calls|delayed|standby|
+#       ends]...
 #   all without arguments
 #
 # `delayed` is fsx, LMDB's and SQLite's where writes are delayed.
@@ -20,8 +21,12 @@
 # `indexes` are programs that map what they search (scripts/indexes.sh): blast, bowtie2, git,
 # RocksDB's tools, samtools and slapd, those that are installed.
 #
+# `calls` repeats our own test of random operations by all routes to a file that libc has, with other seeds:
+# each must find, and leave, what it does without a manager.
+#
 # How long: FSX_SEEDS (per configuration), FSX_OPERATIONS, LMDB_SEEDS, STRESS_SECONDS (per
-# stressor), STAMPS_WRITES, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
+# stressor), STAMPS_WRITES, RANDOM_SEEDS (for each memory and policy), RANDOM_FIRST_SEED,
+# RANDOM_OPERATIONS, STANDBY_SECONDS (after which one ends), STANDBY_TIMES (that `ends` repeats),
 # STANDBY_KILLS (somebody is killed). Sources come from Debian, fsx from crates.io,
 # packages from PyPI; all stay under target/stress, as what a failure leaves does.
 set -uo pipefail
@@ -466,12 +471,31 @@ stamps() {
     fi
 }
 
+# In batches, so that a failure costs the rest of one only.
+calls() {
+    local batch=10 operations="${RANDOM_OPERATIONS:-300}" first="${RANDOM_FIRST_SEED:-1000}" last n
+    last=$((first + ${RANDOM_SEEDS:-200} - 1))
+    for n in $(seq "$first" "$batch" "$last"); do
+        if RANDOM_FIRST_SEED="$n" RANDOM_OPERATIONS="$operations" \
+            RANDOM_SEEDS="$((last - n + 1 < batch ? last - n + 1 : batch))" \
+            cargo test --quiet --release -p pagekeeper-cli --test live random:: -- --nocapture \
+            >"$work/out.calls.$n" 2>&1; then
+            echo "ok      calls.$n: $(grep -c '^random .* major faults' "$work/out.calls.$n") runs"
+        else
+            failed "calls.$n"
+        fi
+    done
+}
+
 # ---- what to run ---------------------------------------------------------------------------------
 
-[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers indexes stamps delayed standby ends
+[ $# = 0 ] && set -- fsx lmdb stress-ng sqlite packages servers indexes stamps calls delayed \
+    standby ends
 for part in "$@"; do
     case "$part" in
-        fsx | lmdb | sqlite | packages | servers | indexes | stamps | delayed | standby | ends) "$part" ;;
+        fsx | lmdb | sqlite | packages | servers | indexes | stamps | calls | delayed | standby | ends)
+            "$part"
+            ;;
         stress-ng) stress_ng ;;
         *) echo "stress: there is no part $part" >&2; exit 2 ;;
     esac

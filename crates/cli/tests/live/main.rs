@@ -17,6 +17,7 @@ mod mounts;
 mod policies;
 mod policy;
 mod programs;
+mod random;
 mod reads;
 mod rights;
 mod runs;

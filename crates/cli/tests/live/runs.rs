@@ -465,8 +465,31 @@ fn read_stats(place: &Scratch) -> serde_json::Value {
     serde_json::from_str(&stats).unwrap_or_default()
 }
 
-/// Runs a program in two fresh directories, bare and managed; its output, its exit code and what it
-/// leaves must be the same. `prepare` fills each directory.
+/// Names and contents of files.
+pub(crate) type Files = Vec<(String, Vec<u8>)>;
+
+/// Runs a program in two fresh directories, bare and managed; what it says and what it leaves.
+/// `prepare` fills each directory.
+#[track_caller]
+pub(crate) fn both(
+    name: &str,
+    budget: &Budget,
+    program: impl AsRef<OsStr>,
+    arguments: &[&str],
+    prepare: impl Fn(&Scratch),
+) -> [(Finished, Files); 2] {
+    [None, Some(budget)].map(|budget| {
+        // One after the other at the same path: programs print it.
+        let place = Scratch::new(name);
+        prepare(&place);
+        let mut command = command(&place, budget, program.as_ref());
+        command.args(arguments);
+        let done = finish(&place, &mut command, b"", LIMIT);
+        (done, content(place.path()))
+    })
+}
+
+/// Of such a program, which succeeds bare, output, exit code and what it leaves must be the same.
 #[track_caller]
 pub(crate) fn same(
     name: &str,
@@ -475,22 +498,13 @@ pub(crate) fn same(
     arguments: &[&str],
     prepare: impl Fn(&Scratch),
 ) -> Finished {
-    let run = |budget: Option<&Budget>| {
-        // One after the other at the same path: programs print it.
-        let place = Scratch::new(name);
-        prepare(&place);
-        let mut command = command(&place, budget, program.as_ref());
-        command.args(arguments);
-        let done = finish(&place, &mut command, b"", LIMIT);
-        (done, content(place.path()))
-    };
-    let (bare, bare_files) = run(None);
+    let [(bare, bare_files), (managed, managed_files)] =
+        both(name, budget, program, arguments, prepare);
     let bare = bare.ok();
-    let (managed, managed_files) = run(Some(budget));
     let text = managed.text();
     assert_eq!(bare.text(), text, "the output differs\n--- errors\n{}", managed.stderr);
     assert_eq!(bare.status, managed.status, "--- errors\n{}", managed.stderr);
-    let names = |files: &[(String, Vec<u8>)]| files.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
+    let names = |files: &Files| files.iter().map(|f| f.0.clone()).collect::<Vec<_>>();
     assert_eq!(names(&bare_files), names(&managed_files));
     for ((name, bare), (_, managed)) in bare_files.iter().zip(&managed_files) {
         assert!(bare == managed, "{name} differs: {} bytes and {}", bare.len(), managed.len());
@@ -499,7 +513,7 @@ pub(crate) fn same(
 }
 
 /// Names and contents of the files of a directory (a sparse giant's is its length).
-pub(crate) fn content(directory: &Path) -> Vec<(String, Vec<u8>)> {
+pub(crate) fn content(directory: &Path) -> Files {
     let mut all = Vec::new();
     for entry in std::fs::read_dir(directory).expect("a directory can be read").flatten() {
         let bytes = entry.metadata().map_or(0, |m| m.len());
