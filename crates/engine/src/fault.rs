@@ -292,7 +292,11 @@ impl<P: Port> Engine<P> {
             self.unpin(other);
         }
         match result {
-            Ok(()) | Err(PortError::Gone) => {}
+            Ok(()) => {}
+            // It was unmapped meanwhile, of which the kernel tells nobody who waits there.
+            Err(PortError::Gone) => {
+                let _ = self.port.wake(space, touched, 1);
+            }
             Err(PortError::Missing) if fault.protected => {
                 let _ = self.port.wake(space, touched, 1);
             }
@@ -456,8 +460,14 @@ impl<P: Port> Engine<P> {
             }),
             poisoned => poisoned,
         };
-        if poisoned == Err(PortError::Missing) {
-            let _ = self.port.sigbus(space, fault.tid, addr);
+        match poisoned {
+            Err(PortError::Missing) => {
+                let _ = self.port.sigbus(space, fault.tid, addr);
+            }
+            Err(PortError::Gone) => {
+                let _ = self.port.wake(space, addr, 1);
+            }
+            _ => {}
         }
     }
 

@@ -360,7 +360,7 @@ pub(crate) fn mapping_at(pid: u32, addr: u64) -> Result<Option<Found>, Errno> {
 pub(crate) fn userfault_error(errno: Errno) -> PortError {
     match errno {
         Errno::AGAIN => PortError::Again,
-        // Not registered: unmapped meanwhile. The program cannot be waiting there.
+        // Not registered: unmapped meanwhile. Who waits there is to be woken, and finds out.
         Errno::SRCH | Errno::NOENT => PortError::Gone,
         Errno::FAULT | Errno::INVAL => PortError::Missing,
         other => PortError::Io(other.raw_os_error()),

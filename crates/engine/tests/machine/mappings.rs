@@ -98,3 +98,28 @@ fn what_is_mapped_while_an_address_is_looked_up_counts() {
         }
     });
 }
+
+/// A thread may wait for a page where another unmaps it: the kernel tells that thread nothing, and what
+/// was fetched for it had nowhere to be mapped. It waited for ever.
+#[test]
+fn who_waits_for_what_is_unmapped_is_woken() {
+    watched(60, || {
+        for seed in 0..8 {
+            let world = Arc::new(World::new(&Setup { seed, ..Setup::default() }));
+            let file = world.file(vec![b'a'; 64 * PAGE_BYTES as usize]);
+            world.engine.read_around(file, false);
+            let space = world.space();
+            for page in 0..64 {
+                world.mmap(space, BASE, file, 0, 64, true);
+                let others = world.clone();
+                let thread = std::thread::spawn(move || {
+                    others.access(space, BASE + page * PAGE_BYTES, Access::Read, 1)
+                });
+                std::thread::sleep(std::time::Duration::from_micros(40 * (page % 8)));
+                world.munmap(space, BASE..BASE + 64 * PAGE_BYTES);
+                let seen = thread.join().unwrap();
+                assert!(matches!(seen, Ok(0x6161_6161_6161_6161) | Err(_)), "{seen:?}");
+            }
+        }
+    });
+}

@@ -200,11 +200,8 @@ impl World {
 
     pub fn munmap(&self, space: SpaceNo, range: Range<u64>) {
         let _order = self.order.lock().expect("order");
+        // Who waits there goes on waiting: the kernel wakes nobody.
         self.change(space, |s| cut(s, range.clone()));
-        {
-            let mut state = self.machine.lock();
-            self.machine.wake(&mut state, space, range.clone());
-        }
         self.engine.unmapped(space, range);
         self.noticed(space);
     }
