@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Most pages written in one request.
-const RUN_PAGES_MAX: usize = 256;
+const RUN_PAGES_MAX: usize = 32;
 /// How long the holder goes on looking for processes to stop.
 const STOP_MAX: Duration = Duration::from_secs(10);
 /// How often it looks.
@@ -200,6 +200,8 @@ fn be(socket: Connection, table: Table) {
     // Nor is the holder of another run to, under which this one's manager runs: it looks for that
     // run's programs, and if it ended both, nobody would be left to hold ours.
     let _ = process::hide_variable(wire::ENV_SOCKET);
+    // Where that is allowed: it is small, and whoever is ended for lack of memory needs it then.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     // Out of the manager's process group and away from its terminal.
     let _ = process::setsid();
     let Some(mut held) = hold(&socket) else { return };

@@ -10,8 +10,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 pub const TABLE_PAGES: usize = 1 << 28;
 /// Bytes of the words at full size (virtual; committed as they are touched).
 pub const WORDS_BYTES: usize = TABLE_PAGES * 4;
-/// Bytes of the extents at full size.
-pub const EXTENTS_BYTES: usize = TABLE_PAGES / EXTENT_PAGES as usize * 8;
+/// Bytes of the extents at full size, and of how many of them were ever used.
+pub const EXTENTS_BYTES: usize = (TABLE_PAGES / EXTENT_PAGES as usize + 1) * 8;
 
 const INDEX_BITS: u32 = 40;
 /// This part of all numbers is left to what one decision is about: of all, four million pages.
@@ -24,22 +24,29 @@ pub(crate) type ExtentWords = [AtomicU32; EXTENT_PAGES as usize];
 #[derive(Clone, Copy)]
 pub struct Table {
     words: &'static [AtomicU32],
+    /// Behind the last extent that was ever assigned: even reading what was never written takes memory
+    /// (tmpfs), which nobody may have any more when the holder looks for what is dirty.
+    used_extents: &'static AtomicU64,
     /// (file + 1) << 40 | first page index / [`EXTENT_PAGES`]; 0 while the extent is free.
     extents: &'static [AtomicU64],
 }
 
 impl Table {
-    /// Tables over shared memory.
+    /// Tables over shared memory, zeros at first.
+    ///
+    /// # Panics
+    /// `extents` is empty.
     pub fn new(words: &'static [AtomicU32], extents: &'static [AtomicU64]) -> Table {
-        Table { words, extents }
+        let (used_extents, extents) = extents.split_first().expect("it holds one more");
+        Table { words, used_extents, extents }
     }
 
     /// Tables of this process alone, for so many pages.
     pub fn local(pages: usize) -> Table {
         let words: Vec<AtomicU32> = (0..pages).map(|_| AtomicU32::new(0)).collect();
         let extents: Vec<AtomicU64> =
-            (0..pages.div_ceil(EXTENT_PAGES as usize)).map(|_| AtomicU64::new(0)).collect();
-        Table { words: words.leak(), extents: extents.leak() }
+            (0..=pages.div_ceil(EXTENT_PAGES as usize)).map(|_| AtomicU64::new(0)).collect();
+        Table::new(words.leak(), extents.leak())
     }
 
     /// Whether so many numbers are in use that those which one decision may give out could be too many.
@@ -66,7 +73,9 @@ impl Table {
     pub fn assign(&self, page: Page, place: Place) {
         let first = place.index / u64::from(EXTENT_PAGES);
         let value = (u64::from(place.segment.0) + 1) << INDEX_BITS | first;
-        self.extents[page.index() / EXTENT_PAGES as usize].store(value, Ordering::Release);
+        let extent = page.index() / EXTENT_PAGES as usize;
+        self.used_extents.fetch_max(extent as u64 + 1, Ordering::Release);
+        self.extents[extent].store(value, Ordering::Release);
     }
 
     /// The extent's pages belong to nobody any more.
@@ -76,7 +85,8 @@ impl Table {
 
     /// Every dirty page.
     pub fn dirty(&self) -> impl Iterator<Item = Place> + '_ {
-        self.extents
+        let used = self.used_extents.load(Ordering::Acquire) as usize;
+        self.extents[..used.min(self.extents.len())]
             .iter()
             .enumerate()
             .filter_map(|(e, v)| {
@@ -93,5 +103,34 @@ impl Table {
                         .then_some(Place { segment, index: first + u64::from(i) })
                 })
             })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pagekeeper_sys::shared::SharedMap;
+
+    /// A manager was ended for lack of memory in its cgroup, and looking for what it left dirty read all of
+    /// the extents: 32 MiB more in the same cgroup. The holder was ended then, too.
+    #[test]
+    fn looking_for_dirty_pages_takes_no_memory() {
+        let map = |bytes| SharedMap::create("table", bytes).unwrap();
+        let ((_, words), (extents, all)) = (map(WORDS_BYTES), map(EXTENTS_BYTES));
+        let [words, all]: [&'static SharedMap; 2] =
+            [words, all].map(|map| &*Box::leak(Box::new(map)));
+        let table = Table::new(words.all(), all.all());
+        assert_eq!(table.dirty().count(), 0);
+        let place = |index| Place { segment: Segment(3), index };
+        for extent in [5, 2] {
+            table.assign(Page(extent * EXTENT_PAGES), place(u64::from(extent * EXTENT_PAGES)));
+            table.word(Page(extent * EXTENT_PAGES + 1)).set_dirty();
+        }
+        let dirty: Vec<Place> = table.dirty().collect();
+        assert_eq!(dirty, [2, 5].map(|extent| place(extent * u64::from(EXTENT_PAGES) + 1)));
+        table.release(Page(5 * EXTENT_PAGES));
+        assert_eq!(table.dirty().count(), 1);
+        let allocated_bytes = rustix::fs::fstat(&extents).unwrap().st_blocks as u64 * 512;
+        assert!(allocated_bytes <= 8192, "{allocated_bytes} bytes");
     }
 }

@@ -81,8 +81,20 @@ pub(crate) fn truncate_path(path: *const c_char, bytes: i64) -> Option<isize> {
     let name = unsafe { CStr::from_ptr(path) }.to_bytes();
     own.get_mut(..name.len())?.copy_from_slice(name);
     let plain = || raw_call!(libc::SYS_truncate, own.as_ptr(), bytes);
-    with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?
+    // A descriptor made for this keeps no file in the run: it may go between the two looks at it.
+    const GONE: isize = -libc::EBADF as isize;
+    for _ in 0..TRUNCATIONS_MAX {
+        let done =
+            with_descriptor((libc::AT_FDCWD, path, 0), &stat, |fd| truncate(fd, bytes, plain))?;
+        if done != Some(GONE) {
+            return done;
+        }
+    }
+    Some(plain())
 }
+
+/// Of a file that is let go of each time, which is then the kernel's.
+const TRUNCATIONS_MAX: u32 = 3;
 
 /// A path as `fstatat(2)` takes it: directory, name and flags.
 type Place = (c_int, *const c_char, c_int);

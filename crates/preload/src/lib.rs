@@ -63,6 +63,7 @@ mod frames;
 mod guard;
 mod heap;
 mod large;
+mod lengths;
 mod loader;
 mod locks;
 mod mapping;

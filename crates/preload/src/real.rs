@@ -92,6 +92,9 @@ real_functions! {
     system_calls {
         openat = SYS_openat(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int;
         close = SYS_close(fd: c_int) -> c_int;
+        fstat = SYS_fstat(fd: c_int, stat: *mut libc::stat) -> c_int;
+        statx = SYS_statx(dir: c_int, path: *const c_char, flags: c_int, mask: c_uint,
+            stat: *mut libc::statx) -> c_int;
         close_range = SYS_close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int;
         dup = SYS_dup(fd: c_int) -> c_int;
         dup3 = SYS_dup3(old: c_int, new: c_int, flags: c_int) -> c_int;

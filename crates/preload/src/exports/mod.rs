@@ -22,6 +22,7 @@ mod allocation;
 mod asynchronous;
 mod descriptors;
 mod formatted;
+mod lengths;
 mod loading;
 mod memory;
 mod processes;

@@ -1,7 +1,7 @@
 //! Reading, writing, and whatever else changes or flushes files.
 
 use crate::raw::ret;
-use crate::{cancel, change, raw_call, real, transfer};
+use crate::{cancel, change, lengths, raw_call, real, transfer};
 use libc::{c_char, c_int, c_uint, c_void, iovec, loff_t, off_t, size_t, ssize_t};
 use transfer::{Vectors, one};
 
@@ -323,6 +323,10 @@ export! {
     as lseek, lseek64;
     fn (fd: c_int, offset: off_t, whence: c_int) -> off_t {
         change::before_seek(fd, whence);
-        real::lseek(fd, offset, whence)
+        let place = real::lseek(fd, offset, whence);
+        if whence == libc::SEEK_END && place >= 0 {
+            lengths::told(fd, place.saturating_sub(offset));
+        }
+        place
     }
 }

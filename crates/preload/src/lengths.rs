@@ -1,0 +1,46 @@
+//! What a program is told of a file's length.
+//!
+//! The kernel knows a new length as soon as somebody has made the file longer, and mappings reach as far a
+//! moment later, when the manager has heard of it. Who asks for the length may touch all of that at once:
+//! it is told when it may.
+
+use crate::connection::ask;
+use crate::{files, overwrite, raw, table};
+use libc::c_int;
+use pagekeeper_wire::Op;
+
+/// Looks, a moment apart, at how far mappings reach. Somebody who is stopped while it makes the file
+/// longer holds nobody up for longer.
+const LOOKS_MAX: u32 = 1000;
+
+/// The kernel says that a file is so long.
+#[inline(always)]
+pub(crate) fn told(fd: c_int, bytes: i64) {
+    if let Ok(bytes) = u64::try_from(bytes)
+        && is_ahead(fd, bytes)
+    {
+        wait_for(fd, bytes);
+    }
+}
+
+/// Whether that is more than the manager knows of a file which programs map.
+fn is_ahead(fd: c_int, bytes: u64) -> bool {
+    let Some(entry) = table::get_sure(fd) else { return false };
+    table::is_active(entry)
+        && table::is_mapped(entry)
+        && table::records(entry).is_some_and(|(slot, _)| overwrite::length(entry, slot) < bytes)
+}
+
+#[cold]
+fn wait_for(fd: c_int, bytes: u64) {
+    // It may be another file's descriptor by now.
+    let Some(file) = files::managed(fd).filter(|file| file.state.is_own()) else { return };
+    // Who made it longer may be somebody outside, of whom nobody has heard yet.
+    let _ = ask(file.state, &file.request(Op::Refresh));
+    for _ in 0..LOOKS_MAX {
+        if !is_ahead(fd, bytes) {
+            return;
+        }
+        raw::pause();
+    }
+}
