@@ -124,7 +124,9 @@ mod tests {
         let place = |index| Place { segment: Segment(3), index };
         for extent in [5, 2] {
             table.assign(Page(extent * EXTENT_PAGES), place(u64::from(extent * EXTENT_PAGES)));
-            table.word(Page(extent * EXTENT_PAGES + 1)).set_dirty();
+            let word = table.word(Page(extent * EXTENT_PAGES + 1));
+            word.claim_fill();
+            word.filled(true);
         }
         let dirty: Vec<Place> = table.dirty().collect();
         assert_eq!(dirty, [2, 5].map(|extent| place(extent * u64::from(EXTENT_PAGES) + 1)));
