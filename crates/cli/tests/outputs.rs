@@ -103,6 +103,29 @@ fn a_report_is_not_written_over_its_traces() {
     assert_eq!(fs::read(directory.join("b.txt")).unwrap(), b"3\n4\n");
 }
 
+/// That it could not be written was found out when everything was read and drawn.
+#[test]
+fn where_a_report_goes_is_looked_at_before_its_traces_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("bad.txt"), "1\ntwo\n").unwrap();
+    for (arguments, said) in [
+        (&["--output", "bad.txt"][..], "bad.txt would be written over itself"),
+        (&["--format", "csv", "--output", "bad.txt"], "bad.txt would be written over itself"),
+        (&["--output", "none/a.html"], "cannot write none/a.html: No such file"),
+        (&["--output", "."], "cannot write .: Is a directory"),
+        (&["--format", "csv", "--output", "bad.txt/data"], "bad.txt/figure: Not a directory"),
+        (&["--output", "a.html"], "bad.txt: line 2 "),
+        (&["--format", "csv", "--output", "data/new"], "bad.txt: line 2 "),
+        (&["--format", "csv"], "bad.txt: line 2 "),
+    ] {
+        let ran = run(directory, &[&["report", "bad.txt"], arguments].concat());
+        let text = String::from_utf8(ran.stderr).unwrap();
+        assert!(text.contains(said), "{arguments:?}: {text}");
+        assert_eq!(names(directory), ["bad.txt"], "{arguments:?}");
+    }
+}
+
 /// `setpriv --reuid … pagekeeper run` with root's HOME ended with "cannot read the configuration".
 #[test]
 fn a_configuration_that_may_not_be_looked_at_is_passed_over_unless_it_is_named() {
