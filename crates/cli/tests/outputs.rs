@@ -82,7 +82,11 @@ fn devices_are_written_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("good.txt"), "1\n2\n").unwrap();
     let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/full"]);
-    assert_eq!(output.status.code(), Some(74), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    assert!(said.contains("/dev/full: cannot write the trace at byte"), "{said}");
+    // Nothing is left to be read, and nothing was recorded.
+    assert!(said.trim_end().ends_with("No space left on device (os error 28)"), "{said}");
     let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/null"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
