@@ -50,6 +50,10 @@ fn every_command_has_a_manual_page_and_completions() {
         let page = directory.path().join(format!("pagekeeper-{command}.1"));
         let page = std::fs::read_to_string(page).unwrap();
         assert!(page.contains("Example"), "{command}");
+        // The foot of a page names the program and its version.
+        let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
+        let source = concat!("\"pagekeeper ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(title.contains(source), "{title}");
         assert!(completions.contains(command), "{command}");
     }
     assert!(directory.path().join("pagekeeper.1").is_file());
