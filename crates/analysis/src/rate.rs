@@ -11,6 +11,8 @@ pub struct FaultRate {
     pub start: u64,
     /// Faults in each interval, in order; the last may be cut short by the end.
     pub faults: Vec<u64>,
+    /// How many of the intervals are whole, from the first on; a cut one counts if it is alone.
+    pub whole: usize,
     /// Statistics of the whole intervals, in faults per interval; of the cut one if it is alone.
     pub spread: Spread,
 }
@@ -32,7 +34,7 @@ impl FaultRate {
         }
         let whole = ((length / interval) as usize).max(1).min(faults.len());
         let spread = Spread::of(&faults[..whole]);
-        Self { interval, start, faults, spread }
+        Self { interval, start, faults, whole, spread }
     }
 }
 

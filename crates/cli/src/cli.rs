@@ -4,7 +4,9 @@ use crate::commands::{
     completions, doctor, export, hipec, import, man, policies, pool, record, replay, report, run,
     simulate, switch, tune,
 };
-use clap::{Parser, Subcommand};
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser, Subcommand};
+use std::ffi::OsString;
 
 const ABOUT: &str = "Chooses a page replacement policy for a program, and runs it under that \
                      policy";
@@ -24,6 +26,7 @@ Exit codes:
   65  bad input: a trace is damaged or in an unknown format
   69  the machine lacks something; see `pagekeeper doctor`
   74  data could not be written
+  130 the user ended it with Ctrl-C (`tune`)
 `run` and `record` pass on the program's own exit code, or die of the signal that it died of; a
 program that cannot be run gives 126, one that is not found 127.";
 
@@ -74,16 +77,65 @@ enum RunOnly {
 /// What this process was asked for; ends it where that is help, or wrong.
 pub(crate) fn command_line() -> Command {
     if std::env::args_os().nth(1).is_some_and(|word| word == "run") {
-        let RunOnly::Run(args) = RunLine::parse().command;
+        let line = RunLine::try_parse().unwrap_or_else(|error| explained(error).exit());
+        let RunOnly::Run(args) = line.command;
         return Command::Run(args);
     }
-    Cli::parse().command
+    Cli::try_parse().unwrap_or_else(|error| explained(error).exit()).command
+}
+
+/// The same error, in words that say which argument it is about, and what to do.
+fn explained(error: clap::Error) -> clap::Error {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    match explanation(error.kind(), &arguments) {
+        Some(text) => Cli::command().error(error.kind(), text),
+        None => error,
+    }
+}
+
+fn explanation(kind: ErrorKind, arguments: &[OsString]) -> Option<String> {
+    match kind {
+        ErrorKind::InvalidUtf8 => {
+            // What comes after is the program's.
+            let ours = arguments.iter().take_while(|argument| *argument != "--");
+            let odd: Vec<String> = ours
+                .filter(|argument| argument.to_str().is_none())
+                .map(|argument| format!("{argument:?}"))
+                .collect();
+            (!odd.is_empty()).then(|| {
+                let odd = odd.join(", ");
+                format!(
+                    "options are read as UTF-8, and this is not: {odd}; name the file by a link, or \
+                     by a pattern"
+                )
+            })
+        }
+        ErrorKind::InvalidSubcommand if arguments.first().is_some_and(|word| word == "help") => {
+            let command = match arguments.get(1) {
+                Some(command) => format!("{} --help", command.to_string_lossy()),
+                None => "--help".to_owned(),
+            };
+            Some(format!("there is no command `help`: write `pagekeeper {command}`"))
+        }
+        _ => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
+
+    /// "invalid UTF-8 was detected in one or more arguments" did not say in which.
+    #[test]
+    fn arguments_that_are_no_text_are_named() {
+        use std::os::unix::ffi::OsStringExt;
+        let odd = |start: &str| OsString::from_vec([start.as_bytes(), &[0xff]].concat());
+        let line = ["--policy".into(), odd("a"), "--".into(), odd("b")];
+        let text = explanation(ErrorKind::InvalidUtf8, &line).unwrap();
+        assert!(text.contains(r#"and this is not: "a\xFF";"#), "{text}");
+        // What the program is given is its own.
+        assert_eq!(explanation(ErrorKind::InvalidUtf8, &line[2..]), None);
+    }
 
     #[test]
     fn arguments_of_the_program_are_its_own() {

@@ -15,11 +15,13 @@
 //! ```
 
 use crate::failure::{Failure, Kind};
+use crate::file_pattern;
 use crate::report::say;
 use crate::size::Size;
-use globset::{GlobBuilder, GlobMatcher};
+use globset::{Glob, GlobBuilder, GlobMatcher};
+use pagekeeper::launch::MEMORY_BYTES_MIN;
 use pagekeeper_frames::SamplingShare;
-use pagekeeper_policy::PolicySpec;
+use pagekeeper_policy::{PolicyError, PolicySpec};
 use serde::{Deserialize, Deserializer, de};
 use std::collections::BTreeMap;
 use std::io;
@@ -33,11 +35,13 @@ const SYSTEM_FILE: &str = "/etc/pagekeeper.toml";
 /// What an entry, or the command line, says about a run. What it does not say is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
+#[serde(expecting = "the settings of a program under its name, as below [program.NAME]")]
 pub(crate) struct Settings {
     /// Which policy.
     #[serde(default, deserialize_with = "policy")]
     pub(crate) policy: Option<PolicySpec>,
     /// The budget.
+    #[serde(default, deserialize_with = "memory")]
     pub(crate) memory: Option<Size>,
     /// Patterns of files that are managed.
     #[serde(default, deserialize_with = "globs")]
@@ -71,7 +75,22 @@ impl Settings {
 
 fn policy<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<PolicySpec>, D::Error> {
     let text = String::deserialize(deserializer)?;
-    crate::policy_text::parse(&text).map(Some).map_err(de::Error::custom)
+    let spec = crate::policy_text::parse(&text).map_err(de::Error::custom)?;
+    if !spec.info().runs_live() {
+        return Err(de::Error::custom(PolicyError::SimulatorOnly { policy: spec.name() }));
+    }
+    Ok(Some(spec))
+}
+
+fn memory<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Size>, D::Error> {
+    let size = Size::deserialize(deserializer)?;
+    if size.0 < MEMORY_BYTES_MIN {
+        let least = Size(MEMORY_BYTES_MIN);
+        return Err(de::Error::custom(format!(
+            "{size} is too little memory for a run, which takes {least} or more: give it some, as 256M"
+        )));
+    }
+    Ok(Some(size))
 }
 
 fn share<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<SamplingShare>, D::Error> {
@@ -87,7 +106,7 @@ struct FileGlob(#[serde(deserialize_with = "file_glob")] String);
 
 fn file_glob<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
     let text = String::deserialize(deserializer)?;
-    globset::Glob::new(&text).map(|_| text).map_err(de::Error::custom)
+    file_pattern::of_configuration(&text).map_err(de::Error::custom)
 }
 
 fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String>>, D::Error> {
@@ -99,7 +118,22 @@ fn globs<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<Vec<String
 #[serde(deny_unknown_fields)]
 struct Document {
     #[serde(default)]
-    program: BTreeMap<String, Spanned<Settings>>,
+    program: BTreeMap<ProgramName, Spanned<Settings>>,
+}
+
+/// What stands behind `program.`: a pattern of programs.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(transparent)]
+struct ProgramName(#[serde(deserialize_with = "program_name")] String);
+
+fn program_name<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    program_glob(&name).map(|_| name).map_err(de::Error::custom)
+}
+
+fn program_glob(name: &str) -> Result<Glob, String> {
+    let glob = GlobBuilder::new(name).literal_separator(true).build();
+    glob.map_err(|e| format!("[program.{name:?}] is no pattern of programs: {}", e.kind()))
 }
 
 /// An entry for a program.
@@ -148,19 +182,16 @@ struct File {
 impl File {
     fn parse(text: &str) -> Result<File, String> {
         let document: Document = toml::from_str(text).map_err(|e| e.to_string())?;
-        let mut programs: Vec<(String, Spanned<Settings>)> = document.program.into_iter().collect();
+        let mut programs: Vec<_> = document.program.into_iter().collect();
         programs.sort_by_key(|(_, settings)| settings.span().start);
         let mut file = File::default();
-        for (name, settings) in programs {
+        for (ProgramName(name), settings) in programs {
             let settings = settings.into_inner();
             if name == DEFAULT_ENTRY {
                 file.default = settings;
                 continue;
             }
-            let glob = GlobBuilder::new(&name).literal_separator(true).build();
-            let pattern = glob
-                .map_err(|e| format!("[program.{name:?}] is no pattern of programs: {}", e.kind()))?
-                .compile_matcher();
+            let pattern = program_glob(&name)?.compile_matcher();
             file.entries.push(Entry { name, pattern, settings });
         }
         Ok(file)
@@ -184,8 +215,8 @@ impl Config {
         let places = given.map_or_else(usual_places, |path| vec![path.to_owned()]);
         let mut config = Config { files: Vec::new(), places };
         for path in &config.places {
-            let text = match std::fs::read_to_string(path) {
-                Ok(text) => text,
+            let bytes = match std::fs::read(path) {
+                Ok(bytes) => bytes,
                 Err(e) if given.is_none() && is_no_file(&e) => continue,
                 // Somebody else's, where the environment came along: `setpriv`, `sudo -E`.
                 Err(e) if given.is_none() && e.kind() == io::ErrorKind::PermissionDenied => {
@@ -197,7 +228,7 @@ impl Config {
                     return Err(Failure::new(Kind::Usage, text));
                 }
             };
-            let file = File::parse(&text).map_err(|e| {
+            let file = text_of(&bytes).and_then(File::parse).map_err(|e| {
                 let text =
                     format!("the configuration {} is wrong: {}", path.display(), e.trim_end());
                 Failure::new(Kind::Usage, text)
@@ -207,17 +238,36 @@ impl Config {
         Ok(config)
     }
 
+    /// Whether an entry that is for this program, and not for all, names files.
+    pub(crate) fn names_files_of(&self, program: ProgramPaths<'_>) -> bool {
+        self.specific(program)
+            .any(|settings| settings.files.as_ref().is_some_and(|files| !files.is_empty()))
+    }
+
     /// What is said about a program: first by entries that name it, then by patterns that match it
     /// (of each, those of the user's file first, in the order written), then by `all`.
     pub(crate) fn settings(&self, program: ProgramPaths<'_>) -> Settings {
-        let entries = || self.files.iter().flat_map(|file| &file.entries);
-        let named = entries().filter(|entry| entry.is_exactly(program));
-        let matched =
-            entries().filter(|entry| !entry.is_exactly(program) && entry.matches(program));
-        let specific = named.chain(matched).map(|entry| &entry.settings);
         let defaults = self.files.iter().map(|file| &file.default);
-        specific.chain(defaults).fold(Settings::default(), Settings::or)
+        self.specific(program).chain(defaults).fold(Settings::default(), Settings::or)
     }
+
+    /// What entries say that name a program or match it, in the same order.
+    fn specific<'a>(&'a self, program: ProgramPaths<'a>) -> impl Iterator<Item = &'a Settings> {
+        let entries = || self.files.iter().flat_map(|file| &file.entries);
+        let named = entries().filter(move |entry| entry.is_exactly(program));
+        let matched =
+            entries().filter(move |entry| !entry.is_exactly(program) && entry.matches(program));
+        named.chain(matched).map(|entry| &entry.settings)
+    }
+}
+
+fn text_of(bytes: &[u8]) -> Result<&str, String> {
+    std::str::from_utf8(bytes).map_err(|error| {
+        let (before, from) = bytes.split_at(error.valid_up_to());
+        let line = 1 + before.iter().filter(|byte| **byte == b'\n').count();
+        let shown = from[..error.error_len().unwrap_or(from.len())].escape_ascii();
+        format!("line {line} has \"{shown}\", which is not UTF-8: write the file in UTF-8")
+    })
 }
 
 fn is_no_file(error: &io::Error) -> bool {
@@ -297,6 +347,12 @@ mod tests {
             ("[program.a]\nfiles = ['a', '[']", "line 2, column 9", "'[': unclosed"),
             ("[program.a]\npolicies = 'lru'", "line 2, column 1", "unknown field `policies`"),
             ("[programs.a]\n", "line 1, column 2", "unknown field `programs`"),
+            ("[program.a]\nfiles = ['./x.db']", "line 2, column 9", "as /data/x.db"),
+            ("[program.a]\nfiles = ['']", "line 2, column 9", "an empty pattern"),
+            ("[program.a]\nmemory = '4K'", "line 2, column 10", "takes 64 KiB or more"),
+            ("[program.a]\npolicy = 'opt'", "line 2, column 10", "runs in the simulator alone"),
+            ("[program]\nmemory = '8M'", "line 2, column 10", "[program.NAME]"),
+            ("[program.a]\n[program.'a[']", "line 2, column 10", "no pattern of programs"),
             ("[program.a]\n[program.a]", "line 2, column", "duplicate"),
             ("[program", "line 1, column 9", ""),
         ] {
@@ -304,6 +360,20 @@ mod tests {
             assert!(message.contains(place), "{text}: {message}");
             assert!(message.contains(what) && message.contains('^'), "{text}: {message}");
         }
-        assert!(File::parse("[program.'a[']").unwrap_err().contains("no pattern"));
+        let error = text_of(b"# \xc3\xa9\n[program.a]\nfiles = ['\xe9.db']").unwrap_err();
+        assert!(error.starts_with("line 3 has \"\\xe9\", which is not UTF-8"), "{error}");
+    }
+
+    /// That nothing matched them was said of patterns of the command line alone.
+    #[test]
+    fn files_are_named_for_a_program_by_its_own_entry() {
+        let config = config(&["[program.all]\nfiles = ['*.db']\n\
+                               [program.'py*']\nfiles = ['*.npy']\n[program.ls]\nfiles = []"]);
+        let names = |path: &str| {
+            let path = Path::new(path);
+            config.names_files_of(ProgramPaths { path, resolved: path })
+        };
+        assert!(names("/bin/python3"));
+        assert!(!names("/bin/ls") && !names("/bin/cat"));
     }
 }

@@ -110,9 +110,11 @@ impl From<ImportError> for Failure {
 impl From<TraceError> for Failure {
     fn from(error: TraceError) -> Failure {
         match error {
-            TraceError::Write { .. } | TraceError::WriterFailed { .. } => {
-                Failure::new(Kind::Output, error)
+            // What a command writes is whole or not there: nothing is readable, as a recording is.
+            TraceError::Write { offset, source } => {
+                Failure::write(format!("the trace at byte {offset}"), &source)
             }
+            TraceError::WriterFailed { .. } => Failure::new(Kind::Output, error),
             other => ImportError::from(other).into(),
         }
     }

@@ -4,7 +4,7 @@ use crate::config::{Config, ProgramPaths, Settings};
 use crate::failure::{Failure, Kind};
 use crate::report::say;
 use crate::size::Size;
-use crate::{account, output, program, report, signals};
+use crate::{account, file_pattern, output, program, report, signals};
 use pagekeeper::launch::{self, HeapOptions, Hooks, Options, Outcome};
 use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
@@ -28,7 +28,7 @@ pub(crate) struct JobArgs {
     pub(crate) memory: Option<Size>,
     /// Manage files of this name or path, as '*.db' or '/data/**'; may be repeated [default: every
     /// file of the least size]
-    #[arg(long, value_name = "GLOB", value_parser = file_pattern)]
+    #[arg(long, value_name = "GLOB", value_parser = file_pattern::of_command_line)]
     pub(crate) files: Vec<String>,
     /// Manage only files of at least this size [default: 1M]
     #[arg(long, value_name = "SIZE", allow_negative_numbers = true)]
@@ -54,44 +54,6 @@ pub(crate) struct JobArgs {
     pub(crate) command: Vec<OsString>,
 }
 
-/// A pattern of files. One that begins in the working directory or above it (`./shop.db`, as a shell
-/// completes names) means what is there now: files are known by their whole paths.
-fn file_pattern(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        let text = "an empty pattern matches no file; leave --files out to manage every file of the \
-                    least size";
-        return Err(text.to_owned());
-    }
-    if !text.starts_with("./") && !text.starts_with("../") {
-        return Ok(text.to_owned());
-    }
-    // The name of a file that is there is that file, whatever characters it has, and where a link
-    // leads to.
-    if let Some(path) = std::fs::canonicalize(text).ok().filter(|path| path.is_file()) {
-        return Ok(globset::escape(&path.to_string_lossy()));
-    }
-    let directory = std::env::current_dir()
-        .map_err(|error| format!("the working directory is not known: {error}"))?;
-    Ok(below(&directory, text))
-}
-
-/// A pattern that begins in a directory, from the root on.
-fn below(directory: &Path, pattern: &str) -> String {
-    let (mut directory, mut rest) = (directory, pattern);
-    loop {
-        if let Some(after) = rest.strip_prefix("./") {
-            rest = after.trim_start_matches('/');
-        } else if let Some(after) = rest.strip_prefix("../") {
-            rest = after.trim_start_matches('/');
-            directory = directory.parent().unwrap_or(directory);
-        } else {
-            break;
-        }
-    }
-    let directory = globset::escape(&directory.to_string_lossy());
-    format!("{}/{rest}", directory.trim_end_matches('/'))
-}
-
 /// A run, with nothing left open.
 #[derive(Debug)]
 pub(crate) struct Job {
@@ -105,7 +67,7 @@ pub(crate) struct Job {
     pub(crate) from_start: bool,
     pub(crate) delay_writes: bool,
     pub(crate) command: Vec<OsString>,
-    /// The command line names files.
+    /// The command line names files, or the configuration does for this program.
     pub(crate) files_given: bool,
     /// Where its program was found.
     pub(crate) path: PathBuf,
@@ -128,7 +90,8 @@ impl JobArgs {
         program::check_reachable(&found)?;
         let path = std::path::absolute(&found).unwrap_or_else(|_| found.clone());
         let resolved = std::fs::canonicalize(&path).unwrap_or_else(|_| path.clone());
-        let files_given = !self.files.is_empty();
+        let known = ProgramPaths { path: &path, resolved: &resolved };
+        let files_given = !self.files.is_empty() || config.names_files_of(known);
         let given = Settings {
             policy,
             memory: self.memory,
@@ -138,8 +101,7 @@ impl JobArgs {
             from_start: None,
             delay_writes: None,
         };
-        let settings =
-            given.or(&config.settings(ProgramPaths { path: &path, resolved: &resolved }));
+        let settings = given.or(&config.settings(known));
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         let no_memory = || {
             let places: Vec<String> =
@@ -412,27 +374,5 @@ fn tell_counts(stats: &Stats) {
             report::count(stats.unmapped_pages),
             report::count(stats.touches_seen),
         ));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// `--files ./shop.db`, as a shell completes it, matched no file.
-    #[test]
-    fn patterns_that_begin_in_the_working_directory_name_what_is_there() {
-        let at = Path::new("/data/a[1]");
-        assert_eq!(below(at, "./*.db"), "/data/a[[]1[]]/*.db");
-        assert_eq!(below(at, ".//../x/*.db"), "/data/x/*.db");
-        assert_eq!(below(at, "../../../x"), "/x");
-        assert_eq!(file_pattern("*.db").as_deref(), Ok("*.db"));
-        assert!(file_pattern("").unwrap_err().contains("leave --files out"));
-        let selection = |pattern: &str| Selection::new(&[file_pattern(pattern).unwrap()], 0);
-        let here = std::env::current_dir().unwrap();
-        let manifest = here.join("Cargo.toml");
-        assert!(selection("./Cargo.toml").unwrap().matches(manifest.to_str().unwrap()));
-        assert!(selection("./*.toml").unwrap().matches(manifest.to_str().unwrap()));
-        assert!(!selection("../*.none").unwrap().matches(manifest.to_str().unwrap()));
     }
 }

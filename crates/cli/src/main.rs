@@ -1,7 +1,7 @@
 //! The `pagekeeper` command.
 //!
 //! One file a command in [`commands`]; what they share is beside them: what a user writes
-//! ([`size`], [`policy_list`], [`config`]), what a program needs to run ([`program`],
+//! ([`size`], [`policy_list`], [`file_pattern`], [`config`]), what a program needs to run ([`program`],
 //! [`signals`]), and what people read ([`report`], [`progress`]).
 #![deny(unsafe_code)]
 
@@ -11,6 +11,7 @@ mod commands;
 mod config;
 mod control;
 mod failure;
+mod file_pattern;
 mod job;
 mod output;
 mod policy_list;

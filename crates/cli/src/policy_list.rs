@@ -13,11 +13,12 @@ pub(crate) struct PolicyList {
 }
 
 /// Splits at the commas between policies, and not at those between one policy's parameters: what
-/// follows is a parameter if it reads `key=…`.
+/// follows is a parameter if it reads `key=…`, and a file's path if there is a slash before the `=`.
 fn split(text: &str) -> Vec<String> {
     let mut parts: Vec<String> = Vec::new();
     for piece in text.split(',') {
-        let is_parameter = piece.find(['=', ':']).is_some_and(|at| piece[at..].starts_with('='));
+        let is_parameter =
+            piece.find(['=', ':', '/']).is_some_and(|at| piece[at..].starts_with('='));
         match parts.last_mut() {
             Some(last) if is_parameter => {
                 last.push(',');
@@ -83,6 +84,7 @@ mod tests {
         assert_eq!(split("2q:kin=0.25,kout=0.5,lru"), ["2q:kin=0.25,kout=0.5", "lru"]);
         assert_eq!(split("a,b:x=1,c:y=2,z=3"), ["a", "b:x=1", "c:y=2,z=3"]);
         assert_eq!(split("k=1"), ["k=1"]);
+        assert_eq!(split("lru,dir/m=x.hipec:a=1/2,b=1/3"), ["lru", "dir/m=x.hipec:a=1/2,b=1/3"]);
         assert_eq!(split("a,,b"), ["a", "", "b"]);
     }
 

@@ -20,7 +20,7 @@ pub(crate) struct InputArgs {
     from_format: Option<String>,
     /// Bytes in a page or block, for traces that do not tell [default: 4096]; for others, a
     /// multiple of what they tell
-    #[arg(long, value_name = "N", value_parser = page_bytes)]
+    #[arg(long, value_name = "N", value_parser = page_bytes, allow_negative_numbers = true)]
     page_bytes: Option<u32>,
     /// Columns of a csv without our headings: time=2,obj=5,size=4,op=3,… from 1, or headings;
     /// also delimiter=tab, has-header=false, obj-id-is-num=true, time-unit=ms
@@ -31,7 +31,7 @@ pub(crate) struct InputArgs {
     objects: ObjectsArg,
     /// Bytes in a block of the format arc [default: 512]; a page is one block unless --page-bytes
     /// says otherwise
-    #[arg(long, value_name = "N", value_parser = page_bytes)]
+    #[arg(long, value_name = "N", value_parser = page_bytes, allow_negative_numbers = true)]
     block_bytes: Option<u32>,
     /// Page-cache events that are references [default: accesses, if the trace starts with any]
     #[arg(long, value_enum)]

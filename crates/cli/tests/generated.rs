@@ -31,7 +31,7 @@ fn the_doctor_answers_in_json_and_by_its_exit_code() {
         assert!(expected.is_none_or(|expected| expected == runs));
         for finding in report["findings"].as_array().unwrap() {
             let status = finding["status"].as_str().unwrap();
-            assert!(["works", "missing", "denied"].contains(&status), "{finding}");
+            assert!(["works", "missing", "denied", "unknown"].contains(&status), "{finding}");
         }
     }
     let text = String::from_utf8(pagekeeper(&["doctor", "--mask", "poison"]).stdout).unwrap();
@@ -50,6 +50,10 @@ fn every_command_has_a_manual_page_and_completions() {
         let page = directory.path().join(format!("pagekeeper-{command}.1"));
         let page = std::fs::read_to_string(page).unwrap();
         assert!(page.contains("Example"), "{command}");
+        // The foot of a page names the program and its version.
+        let title = page.lines().find(|line| line.starts_with(".TH ")).unwrap();
+        let source = concat!("\"pagekeeper ", env!("CARGO_PKG_VERSION"), "\"");
+        assert!(title.contains(source), "{title}");
         assert!(completions.contains(command), "{command}");
     }
     assert!(directory.path().join("pagekeeper.1").is_file());

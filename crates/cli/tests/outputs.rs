@@ -82,7 +82,11 @@ fn devices_are_written_as_they_are() {
     let directory = tempfile::tempdir().unwrap();
     fs::write(directory.path().join("good.txt"), "1\n2\n").unwrap();
     let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/full"]);
-    assert_eq!(output.status.code(), Some(74), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    assert!(said.contains("/dev/full: cannot write the trace at byte"), "{said}");
+    // Nothing is left to be read, and nothing was recorded.
+    assert!(said.trim_end().ends_with("No space left on device (os error 28)"), "{said}");
     let output = run(directory.path(), &["import", "good.txt", "-o", "/dev/null"]);
     assert_eq!(output.status.code(), Some(0));
     assert!(!fs::metadata("/dev/null").unwrap().is_file());
@@ -101,6 +105,29 @@ fn a_report_is_not_written_over_its_traces() {
     let said = String::from_utf8(ran.stderr).unwrap();
     assert!(said.contains("b.txt would be written over itself"), "{said}");
     assert_eq!(fs::read(directory.join("b.txt")).unwrap(), b"3\n4\n");
+}
+
+/// That it could not be written was found out when everything was read and drawn.
+#[test]
+fn where_a_report_goes_is_looked_at_before_its_traces_are_read() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("bad.txt"), "1\ntwo\n").unwrap();
+    for (arguments, said) in [
+        (&["--output", "bad.txt"][..], "bad.txt would be written over itself"),
+        (&["--format", "csv", "--output", "bad.txt"], "bad.txt would be written over itself"),
+        (&["--output", "none/a.html"], "cannot write none/a.html: No such file"),
+        (&["--output", "."], "cannot write .: Is a directory"),
+        (&["--format", "csv", "--output", "bad.txt/data"], "bad.txt/figure: Not a directory"),
+        (&["--output", "a.html"], "bad.txt: line 2 "),
+        (&["--format", "csv", "--output", "data/new"], "bad.txt: line 2 "),
+        (&["--format", "csv"], "bad.txt: line 2 "),
+    ] {
+        let ran = run(directory, &[&["report", "bad.txt"], arguments].concat());
+        let text = String::from_utf8(ran.stderr).unwrap();
+        assert!(text.contains(said), "{arguments:?}: {text}");
+        assert_eq!(names(directory), ["bad.txt"], "{arguments:?}");
+    }
 }
 
 /// `setpriv --reuid … pagekeeper run` with root's HOME ended with "cannot read the configuration".

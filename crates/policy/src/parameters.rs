@@ -118,6 +118,15 @@ pub enum Kind {
         /// Whether the policy can read it.
         reads: fn(&str) -> bool,
     },
+    /// Text that another parameter's text has to agree with, such as one item of a list there.
+    Item {
+        /// What the text has to be, as in "must be …".
+        what: &'static str,
+        /// The other parameter's key; that one is of [`Kind::Text`].
+        of: &'static str,
+        /// Whether the other parameter's text, which comes first, has this one.
+        has: fn(&str, &str) -> bool,
+    },
 }
 
 impl Kind {
@@ -138,6 +147,8 @@ impl Kind {
             Kind::Text { reads, .. } => {
                 reads(text).then(|| Value::Text(Cow::Owned(text.to_owned())))
             }
+            // All parameters have to be known first.
+            Kind::Item { .. } => Some(Value::Text(Cow::Owned(text.to_owned()))),
         }
     }
 }
@@ -151,7 +162,7 @@ impl fmt::Display for Kind {
                 write!(f, "a share from {least} to {most}, such as 2/3, 0.25 or 25%")
             }
             Kind::Choice(words) => write!(f, "one of {}", words.join(", ")),
-            Kind::Text { what, .. } => f.write_str(what),
+            Kind::Text { what, .. } | Kind::Item { what, .. } => f.write_str(what),
         }
     }
 }
@@ -165,7 +176,7 @@ pub enum Value {
     Fraction(Fraction),
     /// Of [`Kind::Choice`].
     Choice(&'static str),
-    /// Of [`Kind::Text`].
+    /// Of [`Kind::Text`] and [`Kind::Item`].
     Text(Cow<'static, str>),
 }
 
@@ -280,6 +291,16 @@ impl Parameters {
             Value::Text(text) => text.into_owned(),
             _ => panic!("parameter `{key}` is not text"),
         }
+    }
+
+    /// The first whose text does not agree with the parameter that it goes with: its key, its text,
+    /// and what that has to be.
+    pub(crate) fn disagreeing(&self) -> Option<(&'static str, String, String)> {
+        self.infos.iter().find_map(|info| {
+            let Kind::Item { what, of, has } = info.kind else { return None };
+            let (list, item) = (self.text(of), self.text(info.key));
+            (!has(&list, &item)).then(|| (info.key, item, format!("{what} in `{of}={list}`")))
+        })
     }
 
     /// Parameters whose value is not the default, as key and value.

@@ -128,7 +128,7 @@ impl PolicySpec {
             None => (text.trim(), None),
         };
         let info = find(name).ok_or_else(|| PolicyError::unknown_policy(name))?;
-        Ok(Self { info, parameters: Self::settings(info, settings)?, loaded: None })
+        Self { info, parameters: Self::settings(info, settings)?, loaded: None }.agreeing()
     }
 
     /// The parameters that `key=value,…` sets.
@@ -163,6 +163,19 @@ impl PolicySpec {
         Ok(parameters)
     }
 
+    /// The same, if its parameters go together.
+    fn agreeing(self) -> Result<Self, PolicyError> {
+        match self.parameters.disagreeing() {
+            None => Ok(self),
+            Some((key, value, expected)) => Err(PolicyError::BadValue {
+                policy: self.info.name,
+                key: key.to_owned(),
+                value,
+                expected,
+            }),
+        }
+    }
+
     /// A policy that is not in the registry, such as a program of the user's. `name` is what it is
     /// shown as, `settings` its parameters as `key=value,…`, and `definition` what makes it what it
     /// is, for whoever has to build it again elsewhere; `build` makes it from its parameters, a
@@ -180,7 +193,7 @@ impl PolicySpec {
         let parameters = Self::settings(info, settings)?;
         let loaded =
             Loaded { name: name.into(), definition: definition.into(), build: Arc::new(build) };
-        Ok(Self { info, parameters, loaded: Some(loaded) })
+        Self { info, parameters, loaded: Some(loaded) }.agreeing()
     }
 
     /// The same policy with one parameter set to another value.
@@ -193,7 +206,7 @@ impl PolicySpec {
         };
         let set = Self::settings(self.info, Some(&format!("{key}={value}")))?;
         self.parameters.values[place] = set.values[place].clone();
-        Ok(self)
+        self.agreeing()
     }
 
     /// What makes a policy that is not in the registry what it is: a program's binary form.

@@ -19,6 +19,9 @@ const ROW_BITS: u32 = 5;
 const FRAMES_PER_BLOCK: u32 = 2;
 /// With fewer, pages collide in all rows.
 const BLOCKS_MIN: u32 = 16;
+/// Blocks that are made at once, 32 MiB: for the frames of 4 GiB. More come as pages do, since who
+/// has memory for a terabyte does not fill it with a few files.
+const BLOCKS_AT_ONCE_MAX: u32 = 1 << 19;
 
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(64))]
@@ -27,7 +30,10 @@ struct Block([u64; WORDS]);
 /// Estimated frequencies, at most 15 each.
 #[derive(Clone, Debug)]
 pub(crate) struct Sketch {
+    /// As many as pages needed so far.
     blocks: Vec<Block>,
+    /// As many as all frames need.
+    blocks_most: u32,
     seed: u64,
     sample_refs: u64,
     counted_refs: u64,
@@ -36,9 +42,10 @@ pub(crate) struct Sketch {
 impl Sketch {
     /// All zero. All is halved each time `sample_refs` references were counted.
     pub(crate) fn new(frames: u32, sample_refs: u64, seed: u64) -> Self {
-        let blocks = frames.div_ceil(FRAMES_PER_BLOCK).max(BLOCKS_MIN).next_power_of_two();
+        let blocks_most = blocks_for(frames);
         Self {
-            blocks: vec![Block::default(); blocks as usize],
+            blocks: vec![Block::default(); blocks_most.min(BLOCKS_AT_ONCE_MAX) as usize],
+            blocks_most,
             seed: mix(seed),
             sample_refs,
             counted_refs: 0,
@@ -47,8 +54,17 @@ impl Sketch {
 
     /// Whether this is as large as a new one for so many frames, or up to four times that.
     pub(crate) fn fits(&self, frames: u32) -> bool {
-        let wanted = frames.div_ceil(FRAMES_PER_BLOCK).max(BLOCKS_MIN).next_power_of_two() as usize;
-        (wanted..=wanted.saturating_mul(4)).contains(&self.blocks.len())
+        let wanted = blocks_for(frames);
+        (wanted..=wanted.saturating_mul(4)).contains(&self.blocks_most)
+    }
+
+    /// So many pages are resident: makes room for their frequencies. A page finds what it had, and
+    /// until the next halvings what others had that were in its block.
+    #[inline]
+    pub(crate) fn hold(&mut self, pages: u32) {
+        if self.blocks.len() < blocks_for(pages).min(self.blocks_most) as usize {
+            self.blocks.extend_from_within(..);
+        }
     }
 
     /// Changes after how many references all is halved.
@@ -108,6 +124,12 @@ impl Sketch {
     }
 }
 
+/// Blocks that so many frames need, a power of two.
+const fn blocks_for(frames: u32) -> u32 {
+    let blocks = frames.div_ceil(FRAMES_PER_BLOCK);
+    if blocks < BLOCKS_MIN { BLOCKS_MIN } else { blocks.next_power_of_two() }
+}
+
 /// The finalizer of SplitMix64: every bit of the answer depends on every bit given.
 #[inline]
 const fn mix(value: u64) -> u64 {
@@ -151,6 +173,25 @@ mod tests {
         let wrong =
             (0..1000).filter(|page| sketch.estimate(Page(*page)) != u64::from(page % 7 + 1));
         assert!(wrong.clone().count() < 30, "{}", wrong.count());
+    }
+
+    /// `simulate --policy wtinylfu --frames 4294967295` asked for 128 GiB, for ten pages.
+    #[test]
+    fn memory_is_taken_as_pages_come() {
+        let mut sketch = Sketch::new(u32::MAX, u64::MAX, 1);
+        assert_eq!(sketch.blocks.len(), BLOCKS_AT_ONCE_MAX as usize);
+        assert!(sketch.fits(u32::MAX) && !sketch.fits(1 << 20));
+        let at_once = BLOCKS_AT_ONCE_MAX * FRAMES_PER_BLOCK;
+        (0..5).for_each(|page| (0..=page).for_each(|_| sketch.add(Page(page))));
+        sketch.hold(at_once);
+        assert_eq!(sketch.blocks.len(), BLOCKS_AT_ONCE_MAX as usize);
+        sketch.hold(at_once + 1);
+        assert_eq!(sketch.blocks.len(), 2 * BLOCKS_AT_ONCE_MAX as usize);
+        (0..5).for_each(|page| assert_eq!(sketch.estimate(Page(page)), u64::from(page) + 1));
+        // Frames that are few have all at once.
+        let mut few = Sketch::new(100, u64::MAX, 1);
+        few.hold(1000);
+        assert_eq!(few.blocks.len(), 64);
     }
 
     #[test]

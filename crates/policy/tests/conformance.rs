@@ -167,7 +167,7 @@ fn specs() -> Vec<PolicySpec> {
                 Kind::Fraction { least, most } => vec![least.to_string(), most.to_string()],
                 Kind::Choice(words) => words.iter().map(|word| (*word).to_owned()).collect(),
                 // Any text that it reads; the policy's own tests have others.
-                Kind::Text { .. } => vec![parameter.default.to_string()],
+                Kind::Text { .. } | Kind::Item { .. } => vec![parameter.default.to_string()],
             };
             values.into_iter().map(move |value| {
                 PolicySpec::parse(&format!("{}:{}={value}", info.name, parameter.key)).unwrap()

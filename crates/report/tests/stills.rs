@@ -30,6 +30,23 @@ fn every_chart_becomes_a_drawing_with_its_lines_and_words() {
     }
 }
 
+/// All labels of pages 16,384 to 16,443 were "16.4k".
+#[test]
+fn labels_of_an_axis_that_begins_far_from_zero_differ() {
+    let references = References::from_blocks((0..6000).map(|at| 16384 + at % 60)).unwrap();
+    let trace =
+        Trace { name: "far", page_bytes: 4096, references: &references, memory_frames: &[] };
+    let lru = vec![PolicySpec::parse("lru").unwrap()];
+    let options = Options { figures: vec![Kind::SpaceTime], columns: 60, ..Options::new(lru) };
+    let report = Report::make(&[trace], &options).unwrap();
+    let svg = Stills::new().unwrap().svg(report.figures().next().unwrap(), 900, 480).unwrap();
+    let texts = svg.split('>').filter_map(|part| part.split_once('<')).map(|(text, _)| text);
+    let labels: Vec<&str> = texts.filter(|text| text.starts_with("16")).collect();
+    let different: std::collections::HashSet<&str> = labels.iter().copied().collect();
+    assert!(labels.contains(&"16.384k") && labels.len() > 5, "{labels:?}");
+    assert_eq!(different.len(), labels.len(), "{labels:?}");
+}
+
 #[test]
 fn a_picture_is_the_same_every_time_and_has_words_in_it() {
     let report = report(vec![Kind::MissRatio]);

@@ -16,16 +16,25 @@ const LOOKS = {
 };
 const DASHES = ["solid", [6, 3], [2, 2]];
 
-/** 1234567 as 1.23M, for axes. */
-function short(value) {
+/** 1234567 as 1.23M, for axes; with more digits 1.235M. */
+function short(value, digits = 3) {
   const size = Math.abs(value);
   for (const [unit, name] of [[1e12, "T"], [1e9, "G"], [1e6, "M"], [1e4, "k"]]) {
     if (size >= unit) {
       const scale = unit === 1e4 ? 1e3 : unit;
-      return String(+(value / scale).toPrecision(3)) + name;
+      return String(+(value / scale).toPrecision(digits)) + name;
     }
   }
-  return String(+value.toPrecision(4));
+  return String(+value.toPrecision(digits + 1));
+}
+
+/** Digits with which numbers in order are told apart, for axes that begin far from 0. */
+function digitsFor(numbers) {
+  const isAlike = (digits) => numbers.some((number, at) =>
+    at > 0 && number !== numbers[at - 1] && short(number, digits) === short(numbers[at - 1], digits));
+  let digits = 3;
+  while (digits < 16 && isAlike(digits)) digits++;
+  return digits;
 }
 
 /** 1234567 as 1,234,567, for tool tips. */
@@ -59,7 +68,7 @@ function axis(spec, colors, extra) {
     nameGap: 28,
     nameTextStyle: { color: colors.soft },
     type: spec.scale === "log" ? "log" : "value",
-    axisLabel: { color: colors.soft, hideOverlap: true, formatter: short },
+    axisLabel: { color: colors.soft, hideOverlap: true, formatter: (value) => short(value) },
     axisLine: { lineStyle: { color: colors.line } },
     axisTick: { lineStyle: { color: colors.line } },
     splitLine: { lineStyle: { color: colors.line, opacity: 0.6 } },
@@ -148,11 +157,16 @@ function map(figure, look, colors) {
   // Counts differ by orders of magnitude: the shade follows their root.
   const cells = figure.rows.map((row) => [row[0], row[1], row[2], Math.sqrt(row[2])]);
   const marks = chart.y_marks && new Set(chart.y_marks);
-  const step = Math.ceil(chart.y_names.length / 12);
+  const stepOf = (names) => Math.ceil(names.length / 12);
+  const step = stepOf(chart.y_names);
   const isMarked = (place) => marks ? marks.has(place) : place % step === 0;
-  const label = (names) => (value, place) => {
-    const name = names[place];
-    return typeof name === "number" ? short(name) : name;
+  const label = (names) => {
+    const digits = digitsFor(names.filter((name, place) =>
+      typeof name === "number" && place % stepOf(names) === 0));
+    return (value, place) => {
+      const name = names[place];
+      return typeof name === "number" ? short(name, digits) : name;
+    };
   };
   const category = (spec, names, extra) => Object.assign(axis(spec, colors), {
     type: "category", data: names.map(String), splitLine: { show: false }, splitArea: { show: false },

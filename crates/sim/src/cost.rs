@@ -90,11 +90,14 @@ impl CostModel {
         "write_back_at_end",
     ];
 
+    /// The highest cost, 11 days: so many of them as there can be events are still a number.
+    pub const NS_MAX: f64 = 1e15;
+
     /// Sets one cost from text, as a command line gives it.
     ///
     /// # Errors
-    /// If there is no such cost, or the value is not a number of nanoseconds, 0 or more (for
-    /// `write_back_at_end`: `true` or `false`).
+    /// If there is no such cost, or the value is not a number of nanoseconds from 0 to
+    /// [`NS_MAX`](Self::NS_MAX) (for `write_back_at_end`: `true` or `false`).
     pub fn set(&mut self, key: &str, value: &str) -> Result<(), SimError> {
         let bad = |expected| SimError::BadCost { key: key.into(), value: value.into(), expected };
         let cost = match key {
@@ -117,8 +120,8 @@ impl CostModel {
         *cost = value
             .parse()
             .ok()
-            .filter(|ns: &f64| ns.is_finite() && *ns >= 0.0)
-            .ok_or_else(|| bad("a number of nanoseconds, 0 or more"))?;
+            .filter(|ns| (0.0..=Self::NS_MAX).contains(ns))
+            .ok_or_else(|| bad("a number of nanoseconds from 0 to 1e15 (11 days)"))?;
         Ok(())
     }
 
@@ -175,12 +178,18 @@ mod tests {
         assert_eq!(model.predict(&counts).total_ns, 171_111.0);
         model.set("read_ahead_page_ns", "0").unwrap();
         assert_eq!(model.predict(&counts).total_ns, 151_111.0);
-        for (key, value) in [("hit_ns", "-1"), ("hit_ns", "NaN"), ("write_back_at_end", "1")] {
+        for (key, value) in
+            [("hit_ns", "-1"), ("hit_ns", "NaN"), ("hit_ns", "1.1e15"), ("write_back_at_end", "1")]
+        {
             assert!(
                 matches!(model.set(key, value), Err(SimError::BadCost { .. })),
                 "{key}={value}"
             );
         }
+        // The largest cost of the most events is a number yet.
+        model.set("hit_ns", "1e15").unwrap();
+        let counts = Counts { references: u64::MAX, ..Counts::default() };
+        assert!(model.predict(&counts).total_ns.is_finite());
         let message = model.set("hits", "1").unwrap_err().to_string();
         assert!(message.contains("no `hits`") && message.contains("major_request_ns"));
     }

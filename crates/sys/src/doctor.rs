@@ -20,6 +20,8 @@ pub enum Status {
     Missing,
     /// It is there, and this user or container may not use it.
     Denied,
+    /// It could not be tried here.
+    Unknown,
 }
 
 impl fmt::Display for Status {
@@ -28,6 +30,7 @@ impl fmt::Display for Status {
             Status::Works => "works",
             Status::Missing => "missing",
             Status::Denied => "denied",
+            Status::Unknown => "unknown",
         })
     }
 }
@@ -98,15 +101,15 @@ impl Mode {
 
     /// What it does without, and what that costs.
     fn likes(self) -> &'static [(Capability, &'static str)] {
+        /// The kernel's own touches cannot be served, or not in children.
+        const KERNEL_TOUCHES: &str = "system calls on mapped files are made on a copy, and fail \
+                                      with EFAULT where they are not made by libc's functions; \
+                                      private writable mappings and heap memory are left to the \
+                                      kernel";
         match self {
             Mode::Run => &[
-                (
-                    Capability::Userfault,
-                    "system calls on mapped files are made on a copy, and fail with EFAULT where \
-                     they are not made by libc's functions; private writable mappings and heap \
-                     memory are left to the kernel",
-                ),
-                (Capability::EventFork, "as without userfaultfd"),
+                (Capability::Userfault, KERNEL_TOUCHES),
+                (Capability::EventFork, KERNEL_TOUCHES),
                 (
                     Capability::WpContinue,
                     "each page of a writable mapping is compared before and after it is mapped, \
@@ -204,8 +207,18 @@ impl Report {
         if !missing.is_empty() {
             return Verdict { mode, works: false, notes: missing };
         }
-        let without = mode.likes().iter().filter(|(c, _)| lacking(c));
-        let notes = without.map(|(c, cost)| format!("without {c}: {cost}")).collect();
+        let mut notes: Vec<String> = Vec::new();
+        let mut told: Vec<(Capability, &str)> = Vec::new();
+        for &(capability, cost) in mode.likes().iter().filter(|(c, _)| lacking(c)) {
+            // What costs the same is said once.
+            let same = told.iter().find(|(_, before)| *before == cost);
+            let cost_text =
+                same.map_or(cost.to_owned(), |(before, _)| format!("as without {before}"));
+            told.push((capability, cost));
+            let status = self.finding(capability).map(|finding| finding.status);
+            let perhaps = if status == Some(Status::Unknown) { "perhaps " } else { "" };
+            notes.push(format!("{perhaps}without {capability}: {cost_text}"));
+        }
         Verdict { mode, works: true, notes }
     }
 }
@@ -278,6 +291,18 @@ mod tests {
             assert!(verdict.works);
             assert_eq!(verdict.notes, [format!("without {liked}: {cost}")]);
         }
+        // What was said once is not said again.
+        let notes =
+            report(&[Capability::Userfault, Capability::EventFork]).verdict(Mode::Run).notes;
+        assert_eq!(notes[1..], ["without event-fork: as without userfaultfd"]);
+        let mut unknown = report(&[Capability::DirectIo]);
+        for finding in &mut unknown.findings {
+            if finding.status == Status::Denied {
+                finding.status = Status::Unknown;
+            }
+        }
+        let notes = unknown.verdict(Mode::Run).notes;
+        assert!(notes[0].starts_with("perhaps without direct-io: fills"), "{notes:?}");
         assert!(!report(&[Capability::RemoteZap]).verdict(Mode::Sampling).works);
         assert!(!report(&[Capability::MemoryCgroup]).verdict(Mode::Compare).works);
     }

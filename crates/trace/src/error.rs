@@ -32,8 +32,9 @@ pub enum TraceError {
     },
     /// The file is in a version that this build does not know.
     #[error(
-        "the trace is in version {found} of the format, and this build reads up to version \
-         {supported}: use a newer pagekeeper"
+        "the trace is in version {found} of the format, and this build reads {}{supported}: {}",
+        if *supported > 1 { "versions 1 to " } else { "version " },
+        if found > supported { "use a newer pagekeeper" } else { "no pagekeeper has written it" }
     )]
     NewerVersion {
         /// Version of the file.

@@ -125,6 +125,16 @@ fn a_newer_version_asks_for_a_newer_program() {
     bytes[20..24].copy_from_slice(&crc.to_le_bytes());
     let error = read(&bytes).1.unwrap();
     assert!(matches!(error, TraceError::NewerVersion { found: 2, supported: 1 }), "{error}");
+    assert!(error.to_string().ends_with("use a newer pagekeeper"), "{error}");
+    // A newer one reads no older version than the first.
+    bytes[16] = 0;
+    let crc = crc32fast::hash(&bytes[..20]);
+    bytes[20..24].copy_from_slice(&crc.to_le_bytes());
+    let error = read(&bytes).1.unwrap().to_string();
+    assert!(
+        error.contains("version 0") && error.ends_with("no pagekeeper has written it"),
+        "{error}"
+    );
 }
 
 /// Frames whose checksums are right, around lengths and contents that are not.

@@ -340,6 +340,21 @@ fn csv_columns_that_make_no_sense_are_refused() {
     assert!(import_with(&elsewhere, b"1\n").1.unwrap().to_string().contains("--columns is for"));
 }
 
+/// Our own traces took any of them in silence, or were read as csv.
+#[test]
+fn our_own_traces_have_no_use_for_what_says_how_others_are_read() {
+    let own = TraceWriter::new(Vec::new(), Header::new(4096)).unwrap().finish().unwrap();
+    assert!(import_with(&ImportOptions::default(), &own).1.is_none());
+    for (options, why) in [
+        (with_columns("page=1"), "--columns is for"),
+        (ImportOptions { objects: Objects::Pages, ..ImportOptions::default() }, "--objects is for"),
+        (ImportOptions { block_bytes: Some(512), ..ImportOptions::default() }, "--block-bytes is"),
+    ] {
+        let error = import_with(&options, &own).1.unwrap().to_string();
+        assert!(error.contains(why) && error.ends_with("this one is pagekeeper"), "{error}");
+    }
+}
+
 /// A small trace of every foreign format, and whether it is text.
 fn samples() -> Vec<(&'static str, Vec<u8>, bool)> {
     let msr = b"1,hm,0,Read,4095,2,413\n2,hm,1,Write,8192,4096,1\n3,hm,0,Read,0,1,9\n";

@@ -83,7 +83,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_name = "TRACE")]
     traces: Vec<PathBuf>,
     /// Memory of all, in frames of one page, or as 64M
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
     frames: Frames,
     /// Who gives up a frame
     #[arg(long, value_enum, value_delimiter = ',', default_value = "global,fixed,awst,gain")]
@@ -92,7 +92,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "P[,P…]", default_value = "lru")]
     policy: Vec<PolicyList>,
     /// Frames that a program has at the least and at the most, for all or for each in their order
-    #[arg(long, value_name = "[N-]N[,…]", value_delimiter = ',')]
+    #[arg(long, value_name = "[N-]N[,…]", value_delimiter = ',', allow_negative_numbers = true)]
     bounds: Vec<Bounds>,
     /// Whose reference comes next
     #[arg(long, value_enum, default_value_t = Turns::RoundRobin)]
@@ -237,8 +237,8 @@ fn programs<'a>(args: &Args, traces: &'a [Loaded]) -> Result<Vec<PoolProgram<'a>
         given => each("bounds", given, traces.len())?.into_iter().map(Some).collect(),
     };
     let mut programs: Vec<PoolProgram<'a>> = Vec::new();
-    for ((trace, policy), bounds) in traces.iter().zip(policies).zip(bounds) {
-        let same = programs.iter().filter(|p| p.name.starts_with(&trace.name)).count();
+    for (place, ((trace, policy), bounds)) in traces.iter().zip(policies).zip(bounds).enumerate() {
+        let same = traces[..place].iter().filter(|before| before.name == trace.name).count();
         let name = match same {
             0 => trace.name.clone(),
             n => format!("{} #{}", trace.name, n + 1),

@@ -1,7 +1,7 @@
 //! `pagekeeper report`: figures of traces and policies.
 
 use crate::failure::{Failure, Kind as FailureKind};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::policy_list::{self, PolicyList};
 use crate::progress::Waiting;
 use crate::report;
@@ -117,6 +117,8 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     if drawn {
         check_drawn(&args.figure)?;
     }
+    // Traces may take minutes, and all of it would be for nothing.
+    let output = begun(args)?;
     let loaded = trace_input::load_all(&args.traces, &args.input)?;
     loaded.iter().try_for_each(|trace| trace.check_warm(args.warm))?;
     let memory: Vec<Vec<u32>> =
@@ -151,13 +153,9 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     match args.format {
         Format::Html => {
             let html = made.html().map_err(|e| Failure::new(FailureKind::Failure, e))?;
-            let default = Path::new("pagekeeper-report.html");
-            write(args, args.output.as_deref().unwrap_or(default), html.as_bytes())
+            write(output, html.as_bytes())
         }
-        Format::Json => {
-            let json = report::json(&made);
-            write(args, args.output.as_deref().unwrap_or(Path::new("-")), json.as_bytes())
-        }
+        Format::Json => write(output, report::json(&made).as_bytes()),
         Format::Csv | Format::Png | Format::Svg => each(args, &made),
     }
 }
@@ -182,6 +180,42 @@ fn check_drawn(figures: &[Kind]) -> Result<(), Failure> {
     Ok(())
 }
 
+/// Where one file is written, or several: as told, or what each form has for it.
+fn place(args: &Args) -> &Path {
+    args.output.as_deref().unwrap_or(Path::new(match args.format {
+        Format::Html => "pagekeeper-report.html",
+        Format::Json => "-",
+        Format::Csv | Format::Png | Format::Svg => "pagekeeper-report",
+    }))
+}
+
+/// Begins the one file that there will be, unless it is standard output; of several, finds out whether
+/// they can be written.
+fn begun(args: &Args) -> Result<Option<(PathBuf, Output)>, Failure> {
+    let path = place(args);
+    if path == Path::new("-") {
+        return Ok(None);
+    }
+    match args.format {
+        Format::Html | Format::Json => {
+            Ok(Some((path.to_owned(), Output::create(path, &args.traces)?)))
+        }
+        // How many figures there will be, and so whether this is a file or a directory, is not known.
+        Format::Csv | Format::Png | Format::Svg if path.is_file() => {
+            Output::create(path, &args.traces).map(|_| None)
+        }
+        Format::Csv | Format::Png | Format::Svg => {
+            let is_there = path.ancestors().find(|above| above.exists());
+            let nearest = is_there.unwrap_or(Path::new("."));
+            if nearest == path && !path.is_dir() {
+                // A pipe, or a device.
+                return Ok(None);
+            }
+            output::check_writable("--output", &nearest.join("figure")).map(|()| None)
+        }
+    }
+}
+
 /// Writes a file for each figure.
 fn each(args: &Args, made: &Report) -> Result<(), Failure> {
     let drawn = matches!(args.format, Format::Png | Format::Svg);
@@ -191,7 +225,7 @@ fn each(args: &Args, made: &Report) -> Result<(), Failure> {
     if figures.is_empty() {
         return Ok(());
     }
-    let output = args.output.clone().unwrap_or_else(|| PathBuf::from("pagekeeper-report"));
+    let output = place(args).to_owned();
     let ends_as_directory = output.as_os_str().as_encoded_bytes().ends_with(b"/");
     let alone =
         figures.len() == 1 && args.output.is_some() && !ends_as_directory && !output.is_dir();
@@ -217,7 +251,12 @@ fn each(args: &Args, made: &Report) -> Result<(), Failure> {
             _ => figure.csv().into_bytes(),
         };
         let name = format!("{}.{}", figure.id, args.format.extension());
-        write(args, &if alone { output.clone() } else { output.join(name) }, &bytes)?;
+        let path = if alone { output.clone() } else { output.join(name) };
+        let begun = match path == Path::new("-") {
+            true => None,
+            false => Some((path.clone(), Output::create(&path, &args.traces)?)),
+        };
+        write(begun, &bytes)?;
     }
     Ok(())
 }
@@ -227,11 +266,8 @@ fn failed(error: pagekeeper_report::DrawError) -> Failure {
 }
 
 /// Writes a file, whole or not at all, and says so; or to standard output.
-fn write(args: &Args, path: &Path, bytes: &[u8]) -> Result<(), Failure> {
-    if path == Path::new("-") {
-        return report::print_bytes(bytes);
-    }
-    let mut output = Output::create(path, &args.traces)?;
+fn write(output: Option<(PathBuf, Output)>, bytes: &[u8]) -> Result<(), Failure> {
+    let Some((path, mut output)) = output else { return report::print_bytes(bytes) };
     output.write_all(bytes).map_err(|e| Failure::write(path.display(), &e))?;
     output.keep()?;
     report::print(&format!("{}\n", path.display()))

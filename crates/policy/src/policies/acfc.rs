@@ -12,9 +12,9 @@ const HINTS: ParameterInfo = ParameterInfo {
     key: "hints",
     meaning: "which segments have which priority, and whether that level is replaced LRU or MRU",
     kind: Kind::Text {
-        what: "items `SEGMENTS@PRIORITY` with `+` between them, such as 0@1+2-5@-1:mru; SEGMENTS \
-               is a number, a range or * for all others, `:mru` makes the level MRU, and `N/` \
-               before an item names the program that it is a hint of",
+        what: "nothing, or items `SEGMENTS@PRIORITY` with `+` between them, such as \
+               0@1+2-5@-1:mru; SEGMENTS is a number, a range or * for all others, `:mru` makes \
+               the level MRU, and `N/` before an item names the program that it is a hint of",
         reads: |text| Hints::parse(text).is_some(),
     },
     default: Value::Text(std::borrow::Cow::Borrowed("")),

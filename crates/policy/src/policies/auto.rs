@@ -71,7 +71,7 @@ const CANDIDATES_MAX: usize = 16;
 
 const PARAMETERS: &[ParameterInfo] = &[
     ParameterInfo {
-        key: "among",
+        key: AMONG,
         meaning: "the policies to choose from; the first is in charge at the start, and whenever \
                   none is better",
         kind: Kind::Text {
@@ -97,16 +97,21 @@ const PARAMETERS: &[ParameterInfo] = &[
         key: "start",
         meaning: "the one of them that is in charge at the start, as if it had been found to be \
                   better: for who knows what the program does",
-        kind: Kind::Text {
+        kind: Kind::Item {
             what: "home (the first of them) or the name of another",
-            reads: |text| text == START_HOME || names_a_policy(text),
+            of: AMONG,
+            has: |among, start| start == START_HOME || place_in(among, start).is_some(),
         },
         default: Value::Text(std::borrow::Cow::Borrowed(START_HOME)),
     },
 ];
 
+/// The parameter that lists the candidates.
+const AMONG: &str = "among";
 /// As [`Settings::start`] says it: the first candidate.
 const START_HOME: &str = "home";
+
+const SECTION: &str = "shadow caches of a sample of the pages, and Page's test of what others gain";
 
 /// What the registry says about the selector.
 pub const INFO: PolicyInfo = PolicyInfo {
@@ -115,7 +120,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     summary: "whichever of several policies misses least now, by sampled shadow caches",
     helps: "programs that are not known, or whose phases differ",
     hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
-    source: Source { title: "Pagekeeper's own", section: "X" },
+    source: Source { title: "Pagekeeper's own", section: SECTION },
     cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
            a change is O(resident pages)",
     // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
@@ -143,6 +148,11 @@ fn candidates(text: &str) -> Option<Vec<PolicySpec>> {
     reads.then(|| names.iter().filter_map(|name| PolicySpec::parse(name).ok()).collect())
 }
 
+/// A candidate's place in such a list, by its name or an alias.
+fn place_in(among: &str, name: &str) -> Option<usize> {
+    candidates(among)?.iter().position(|spec| spec.info().answers_to(name))
+}
+
 /// The parameters of [`Auto`].
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -160,11 +170,10 @@ impl Settings {
     fn of(parameters: &Parameters) -> Self {
         let share = parameters.choice("sample");
         let group: u32 = share.strip_prefix("1/").map_or(1, |group| group.parse().unwrap_or(1));
-        let among = candidates(&parameters.text("among")).unwrap_or_default();
-        let start = parameters.text("start");
+        let among = parameters.text(AMONG);
         Self {
-            start: among.iter().position(|spec| spec.name() == start).unwrap_or(HOME),
-            among,
+            start: place_in(&among, &parameters.text("start")).unwrap_or(HOME),
+            among: candidates(&among).unwrap_or_default(),
             sample_shift_most: group.ilog2(),
             shadow_frames: parameters.integer("shadow_frames") as u32,
         }
@@ -396,6 +405,23 @@ mod tests {
         }
         let seventeen = ["lru"; 17].join("+");
         assert!(candidates(&seventeen).is_none() && candidates(&seventeen[4..]).is_some());
+    }
+
+    /// `auto:start=arc` began with lru, as any other word did.
+    #[test]
+    fn only_a_candidate_is_in_charge_at_the_start() {
+        let start = |text: &str| auto(text, 64).settings.start;
+        assert_eq!(start("auto:among=lru+wtinylfu"), 0);
+        assert_eq!(start("auto:start=home"), 0);
+        assert_eq!(start("auto:start=LIRS"), 2);
+        assert_eq!(start("auto:start=wtinylfu,among=lru+w-tinylfu"), 1);
+        for text in ["auto:among=lru+mru,start=arc", "auto:start=nobody", "auto:start="] {
+            let error = PolicySpec::parse(text).unwrap_err().to_string();
+            assert!(error.contains("must be home (the first of them) or the name"), "{error}");
+            assert!(error.contains("in `among=lru+mru"), "{error}");
+        }
+        let auto = PolicySpec::parse("auto:among=lru+lirs").unwrap();
+        assert!(auto.clone().with("start", "mru").is_err() && auto.with("start", "lirs").is_ok());
     }
 
     #[test]

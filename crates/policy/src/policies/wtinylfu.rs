@@ -59,7 +59,7 @@ const IN_PROTECTED: u8 = 2;
 ///
 /// The paper's doorkeeper, which saves sketch memory, is left out. A prefetched page's frequency
 /// counts from its first use. When the frames become many times more or fewer, the sketch starts
-/// anew.
+/// anew; above 4 GiB of frames it grows as these fill.
 #[derive(Clone, Debug)]
 pub struct WTinyLfu {
     links: Links,
@@ -130,6 +130,7 @@ impl Policy for WTinyLfu {
     fn admitted(&mut self, page: Page, how: Admission) {
         self.links.push_back(&mut self.window, page);
         *self.segments.slot(page.index()) = IN_WINDOW;
+        self.sketch.hold(self.resident());
         if how == Admission::Demand {
             self.sketch.add(page);
         }

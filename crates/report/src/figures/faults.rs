@@ -16,8 +16,9 @@ pub(super) fn figures(subject: &Subject<'_>, frames: u32, seen: &[Observation]) 
         let title = format!("Fault rate {place}");
         let reading = format!(
             "{}. Peaks are where a program turns to pages that are not in memory; lines that part \
-             show where one policy does better.",
-            capital(&y)
+             show where one policy does better.{}",
+            capital(&y),
+            left_out(first)
         );
         let figure = subject.figure(Kind::FaultRate, title, reading);
         let x = Axis::linear("references passed").of("references");
@@ -30,8 +31,9 @@ pub(super) fn figures(subject: &Subject<'_>, frames: u32, seen: &[Observation]) 
         let y = format!("faults per {interval} s");
         let reading = format!(
             "{} of the recorded run's clock. A simulated fault takes no time, so pauses are the \
-             program's own.",
-            capital(&y)
+             program's own.{}",
+            capital(&y),
+            left_out(first)
         );
         let title = format!("Fault rate by the clock {place}");
         let figure = subject.figure(Kind::FaultTime, title, reading);
@@ -40,6 +42,12 @@ pub(super) fn figures(subject: &Subject<'_>, frames: u32, seen: &[Observation]) 
         figures.push(lines(figure, x, y, by_time.as_ref().expect("just looked"), seconds));
     }
     figures
+}
+
+/// What is said of the interval that the end cuts short. As high as its share of a whole one, it would
+/// look as if all policies got better at the end.
+fn left_out(rate: &FaultRate) -> &'static str {
+    if rate.whole < rate.faults.len() { " The last interval is shorter, and left out." } else { "" }
 }
 
 fn lines(
@@ -53,7 +61,7 @@ fn lines(
     figure.columns.extend(rates.iter().map(|(policy, _)| (*policy).to_owned()));
     // The same string and start: the same intervals for all.
     let first = rates[0].1;
-    let rows = (0..first.faults.len()).map(|place| {
+    let rows = (0..first.whole).map(|place| {
         let start = first.start + place as u64 * first.interval;
         let faults = rates.iter().map(|(_, rate)| Value::from(rate.faults[place]));
         std::iter::once(instant(start)).chain(faults).collect()

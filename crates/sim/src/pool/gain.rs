@@ -13,21 +13,22 @@ use pagekeeper_policy::Page;
 #[derive(Clone, Debug)]
 pub(crate) struct HitCurve {
     distances: StackDistances,
-    /// Per distance: references, each period's worth half of the next one's.
+    /// Per distance, as far as one was seen: references, each period's worth half of the next one's.
     hits: Vec<f64>,
+    frames: u32,
 }
 
 impl HitCurve {
     /// Of sizes up to so many frames.
     pub(crate) fn new(frames: u32) -> Self {
-        Self { distances: StackDistances::new(), hits: vec![0.0; frames as usize] }
+        Self { distances: StackDistances::new(), hits: Vec::new(), frames }
     }
 
     pub(crate) fn reference(&mut self, page: Page) {
-        if let Some(distance) = self.distances.reference(page)
-            && let Some(hits) = self.hits.get_mut(distance as usize)
-        {
-            *hits += 1.0;
+        if let Some(distance) = self.distances.reference(page).filter(|it| *it < self.frames) {
+            let place = distance as usize;
+            self.hits.resize(self.hits.len().max(place + 1), 0.0);
+            self.hits[place] += 1.0;
         }
     }
 
@@ -37,7 +38,7 @@ impl HitCurve {
     }
 
     /// The concave hull of the curve between two sizes: pieces of (hits per frame, frames), the
-    /// steepest first.
+    /// steepest first. Where no hit was seen, there is no piece.
     fn hull(&self, from: u32, to: u32) -> Vec<(f64, u32)> {
         let mut pieces: Vec<(f64, u32)> = Vec::new();
         for size in from..to.min(self.hits.len() as u32) {
@@ -104,6 +105,16 @@ mod tests {
         assert_eq!(split(&[&looping, &skewed], &[(5, 20), (3, 9)], 100), [5, 6]);
     }
 
+    /// `pool --frames 4294967295` asked for 32 GiB, for ten pages.
+    #[test]
+    fn memory_is_taken_as_distances_are_seen() {
+        let looping = curve(u32::MAX, (0..1000).map(|i| i % 60));
+        assert_eq!(looping.hits.len(), 60);
+        let open = (1, u32::MAX);
+        assert_eq!(split(&[&looping, &looping], &[open, open], u32::MAX), [60, 60]);
+        assert_eq!(curve(50, (0..1000).map(|i| i % 60)).hits.len(), 0);
+    }
+
     #[test]
     fn the_split_is_the_best_there_is() {
         let mut seed = 7u32;
@@ -115,8 +126,8 @@ mod tests {
             let mut concave = || {
                 let mut curve = HitCurve::new(12);
                 let mut gain = 100.0;
-                for hits in &mut curve.hits {
-                    *hits = gain;
+                for _ in 0..12 {
+                    curve.hits.push(gain);
                     gain -= f64::from(random(12)).min(gain);
                 }
                 curve

@@ -82,12 +82,20 @@ fn check(ok: bool, step: &'static str) -> Result<(), Failed> {
 fn outcome(result: Result<String, Failed>, remedy: &str) -> Outcome {
     match result {
         Ok(how) => works(how),
+        // Whether it works is not known: files may be there that can be written to.
+        Err(Failed { step: SCRATCH_FILE, errno }) => Outcome {
+            status: Status::Unknown,
+            reason: format!("{SCRATCH_FILE}: {errno}"),
+            remedy: Some(
+                "name a directory that you may write to, on the same file system: pagekeeper doctor \
+                 DIR"
+                .into(),
+            ),
+        },
         Err(Failed { step, errno }) => {
             let denied = matches!(errno, Errno::PERM | Errno::ACCESS);
             let status = if denied { Status::Denied } else { Status::Missing };
-            // No capability opens a directory that the user cannot write to.
-            let helps = denied && step != SCRATCH_FILE && !remedy.is_empty();
-            let remedy = helps.then(|| remedy.to_owned());
+            let remedy = (denied && !remedy.is_empty()).then(|| remedy.to_owned());
             Outcome { status, reason: format!("{step}: {errno}"), remedy }
         }
     }
@@ -106,13 +114,8 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
             outcome(user_mode().map(|()| "userfaultfd(2)".into()), &grant("SYS_PTRACE"))
         }
         Capability::EventFork => {
-            let remedy = format!(
-                "as root: setpriv --reuid {} --regid {} --init-groups --inh-caps \
-                 +sys_ptrace,+sys_nice --ambient-caps +sys_ptrace,+sys_nice pagekeeper run …",
-                rustix::process::getuid().as_raw(),
-                rustix::process::getgid().as_raw(),
-            );
-            outcome(event_fork().map(|()| "a forked child was served".into()), &remedy)
+            let found = event_fork().map(|()| "a forked child was served".into());
+            outcome(found, &grant_to_programs())
         }
         Capability::MinorShmem => {
             outcome(minor_shmem().map(|()| "a present page was mapped".into()), "")
@@ -149,7 +152,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
 
 /// The command that gives this program a Linux capability.
 fn grant(name: &str) -> String {
-    if Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists() {
+    if is_in_container() {
         return format!(
             "docker run --user 0 --cap-add {name} --security-opt seccomp=unconfined … (or podman, \
              alike)"
@@ -157,6 +160,26 @@ fn grant(name: &str) -> String {
     }
     let program = std::env::current_exe().unwrap_or_else(|_| "pagekeeper".into());
     format!("sudo setcap cap_{}+ep {}", name.to_lowercase(), program.display())
+}
+
+fn is_in_container() -> bool {
+    Path::new("/.dockerenv").exists() || Path::new("/run/.containerenv").exists()
+}
+
+/// The command that gives a run, its programs among it, what it takes to follow forks and to see
+/// touches. A capability of our file alone is none of the programs'.
+fn grant_to_programs() -> String {
+    let (user, group) = (rustix::process::getuid(), rustix::process::getgid());
+    if user.is_root() && is_in_container() {
+        // What root lacks there, nobody inside can give.
+        return grant("SYS_NICE --cap-add SYS_PTRACE");
+    }
+    format!(
+        "as root: setpriv --reuid {} --regid {} --init-groups --inh-caps +sys_ptrace,+sys_nice \
+         --ambient-caps +sys_ptrace,+sys_nice pagekeeper run …",
+        user.as_raw(),
+        group.as_raw(),
+    )
 }
 
 /// Scratch memory: a shared mapping of a memfd.
@@ -494,10 +517,7 @@ fn remote_zap() -> Outcome {
         check(byte == [2], "the page was lost")?;
         Ok("a child's page was unmapped and kept its content".to_owned())
     };
-    let remedy = grant("SYS_NICE")
-        .replace("cap_sys_nice", "cap_sys_nice,cap_sys_ptrace")
-        .replace("SYS_NICE", "SYS_NICE --cap-add SYS_PTRACE");
-    outcome(probe(), &remedy)
+    outcome(probe(), &grant_to_programs())
 }
 
 fn event_fork() -> Result<(), Failed> {

@@ -147,7 +147,7 @@ impl ImportOptions {
         }
     }
 
-    /// Options that a format has no use for are a mistake; our own tells everything itself.
+    /// Options that a format has no use for are a mistake.
     fn check(&self, importer: &dyn Importer) -> Result<(), ImportError> {
         let name = importer.name();
         for (given, option, formats) in [
@@ -156,7 +156,7 @@ impl ImportOptions {
             (self.block_bytes.is_some(), "--block-bytes", &["arc"]),
             (self.events.is_some(), "--events", &["page-cache"]),
         ] {
-            if given && name != "pagekeeper" && !formats.contains(&name) {
+            if given && !formats.contains(&name) {
                 let text = format!(
                     "{option} is for traces in the format {}, and this one is {name}",
                     formats.join(" or ")
@@ -254,7 +254,8 @@ pub fn open_reader(
     let (start, input) = compressed::peek_inside(Box::new(input), SAMPLE_BYTES).map_err(failed)?;
     let importer = match &options.format {
         Some(format) => importer(format)?,
-        None if options.columns.is_some() => &csv::Csv,
+        // What has a zero byte is no text, whatever was said of its columns.
+        None if options.columns.is_some() && memchr::memchr(0, &start).is_none() => &csv::Csv,
         None => {
             let sample = Sample {
                 start: &start,

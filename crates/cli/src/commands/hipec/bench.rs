@@ -44,7 +44,7 @@ pub(crate) struct Args {
     #[arg(long)]
     trace: Option<PathBuf>,
     /// Memory size, in frames of one page, or as 64M
-    #[arg(long, value_name = "N", default_value = "4096")]
+    #[arg(long, value_name = "N", default_value = "4096", allow_negative_numbers = true)]
     frames: Frames,
     /// How often each way is timed
     #[arg(long, value_name = "N", default_value_t = 5)]
