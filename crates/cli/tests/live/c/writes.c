@@ -886,19 +886,23 @@ static void offset(const char *path) {
     int fd = fresh(path, 2 << 20), status;
     CHECK(lseek(fd, START, SEEK_SET) == START);
     char record[RECORD + 1];
+    volatile int *ends = mmap(NULL, PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    CHECK(ends != MAP_FAILED);
     pid_t other = fork();
     if (other == 0) {
         struct rlimit least = {PAGE, PAGE};
         prctl(PR_SET_PDEATHSIG, SIGKILL);
         signal(SIGXFSZ, SIG_IGN);
         CHECK(setrlimit(RLIMIT_FSIZE, &least) == 0);
-        for (;;) CHECK(write(fd, "##########", RECORD) == -1 && errno == EFBIG);
+        while (!*ends) CHECK(write(fd, "##########", RECORD) == -1 && errno == EFBIG);
+        _exit(0);
     }
     for (int i = 0; i < RECORDS; i++) {
         sprintf(record, "%09d\n", i);
         CHECK(write(fd, record, RECORD) == RECORD);
     }
-    CHECK(waitpid(other, &status, WNOHANG) == 0 && kill(other, SIGKILL) == 0 && waitpid(other, &status, 0) == other);
+    *ends = 1;
+    CHECK(waitpid(other, &status, 0) == other && status == 0);
     CHECK(lseek(fd, 0, SEEK_CUR) == START + RECORDS * RECORD);
     for (int i = 0; i < RECORDS; i++) {
         char found[RECORD];
