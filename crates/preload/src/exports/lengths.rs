@@ -6,12 +6,7 @@ use libc::{c_char, c_int, c_uint};
 export! {
     as fstat, fstat64;
     fn (fd: c_int, stat: *mut libc::stat) -> c_int {
-        let result = real::fstat(fd, stat);
-        if result == 0 {
-            // SAFETY: the kernel has just filled it, for the caller to read.
-            lengths::told(fd, unsafe { (*stat).st_size });
-        }
-        result
+        look(fd, stat)
     }
 }
 
@@ -19,13 +14,17 @@ export! {
 export! {
     as __fxstat, __fxstat64;
     fn (_version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
-        let result = real::fstat(fd, stat);
-        if result == 0 {
-            // SAFETY: the kernel has just filled it, for the caller to read.
-            lengths::told(fd, unsafe { (*stat).st_size });
-        }
-        result
+        look(fd, stat)
     }
+}
+
+fn look(fd: c_int, stat: *mut libc::stat) -> c_int {
+    let result = real::fstat(fd, stat);
+    if result == 0 {
+        // SAFETY: the kernel has just filled it, for the caller to read.
+        lengths::told(fd, unsafe { (*stat).st_size });
+    }
+    result
 }
 
 export! {
