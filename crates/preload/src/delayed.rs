@@ -251,10 +251,8 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
 
 /// Whether the kernel would do more for a write than to change the file's content.
 fn is_unusual(fd: c_int, end: u64) -> bool {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit);
     let clears_bits = |stat: libc::stat| stat.st_mode & (libc::S_ISUID | libc::S_ISGID) != 0;
-    limit.rlim_cur < end || raw::fstat(fd).map_or(true, clears_bits)
+    raw::longest_file() < end || raw::fstat(fd).map_or(true, clears_bits)
 }
 
 /// Opens pages, and maps the table of them; how many are open.

@@ -197,6 +197,13 @@ pub(crate) fn soon_ns() -> u64 {
     recent_ns() + TICK_NS_MAX
 }
 
+/// How long this process may make files, memory files among them: RLIMIT_FSIZE, setrlimit(2).
+pub(crate) fn longest_file() -> u64 {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    raw_call!(libc::SYS_prlimit64, 0, libc::RLIMIT_FSIZE, 0, &raw mut limit);
+    limit.rlim_cur
+}
+
 /// Sleeps for a moment.
 pub(crate) fn pause() {
     let moment = libc::timespec { tv_sec: 0, tv_nsec: 50_000 };

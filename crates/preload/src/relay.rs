@@ -23,7 +23,10 @@ pub(crate) struct Relay {
 impl Relay {
     /// One for a transfer of so many bytes, or for the first part of it; else a negated errno.
     pub(crate) fn new(bytes: usize) -> Result<Relay, isize> {
-        let bytes = bytes.min(BYTES);
+        let page = pagekeeper_wire::PAGE_BYTES as usize;
+        // Whole pages, of which one is tried; a longer one would be a signal's reason (SIGXFSZ).
+        let longest = usize::try_from(raw::longest_file()).unwrap_or(usize::MAX).max(page);
+        let bytes = bytes.min(BYTES).min(longest / page * page);
         let name = c"pagekeeper-relay".as_ptr();
         let fd = raw_call!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC);
         if fd < 0 {
