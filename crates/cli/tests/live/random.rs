@@ -10,6 +10,10 @@ use std::fmt::Write;
 /// So many lines before one that differs tell where it came from.
 const LINES_BEFORE: usize = 12;
 
+/// Seeds and operations that differed once: a thread waited for ever for what another unmapped (three runs of
+/// ten), and a read into heap memory was too long for a process that may make no long files.
+const MENDED: [(u64, u64); 2] = [(503, 108), (600, 10)];
+
 fn number(name: &str, default: u64) -> u64 {
     let Ok(text) = std::env::var(name) else { return default };
     text.parse().unwrap_or_else(|_| panic!("{name} is {text}, which is no number"))
@@ -54,30 +58,35 @@ fn check(name: &str, budget: &Budget) {
     if !runs::ready() {
         return;
     }
-    let program = runs::compiled("random.c", &["-O2"], "random");
     let first = number("RANDOM_FIRST_SEED", 1);
-    let operations = number("RANDOM_OPERATIONS", 200).to_string();
-    for seed in first..first + number("RANDOM_SEEDS", 2) {
-        let arguments = [&seed.to_string(), operations.as_str(), "."];
-        let both = runs::both(&format!("random-{name}"), budget, &program, &arguments, |_| ());
-        assert!(both[0].0.status.success(), "seed {seed} alone: {}", both[0].0.stderr);
-        let managed = &both[1].0;
-        if let Some(difference) = what_differs(&both) {
-            panic!(
-                "random {seed} {operations} differs under {} in {} KiB ({name}):\n{difference}\
-                 --- errors\n{}",
-                budget.policy,
-                budget.bytes >> 10,
-                managed.stderr
-            );
-        }
-        assert!(managed.managed_files() > 0, "seed {seed}: {}", managed.notes());
-        eprintln!(
-            "random {seed} {operations}, {name}: {} major faults, {} evictions",
-            managed.total("major_faults"),
-            managed.total("evictions")
+    let operations = number("RANDOM_OPERATIONS", 200);
+    let seeds = first..first + number("RANDOM_SEEDS", 2);
+    for (seed, operations) in MENDED.into_iter().chain(seeds.map(|seed| (seed, operations))) {
+        play(name, budget, seed, operations);
+    }
+}
+
+fn play(name: &str, budget: &Budget, seed: u64, operations: u64) {
+    let program = runs::compiled("random.c", &["-O2"], "random");
+    let arguments = [&*seed.to_string(), &operations.to_string(), "."];
+    let both = runs::both(&format!("random-{name}"), budget, &program, &arguments, |_| ());
+    assert!(both[0].0.status.success(), "seed {seed} alone: {}", both[0].0.stderr);
+    let managed = &both[1].0;
+    if let Some(difference) = what_differs(&both) {
+        panic!(
+            "random {seed} {operations} differs under {} in {} KiB ({name}):\n{difference}\
+             --- errors\n{}",
+            budget.policy,
+            budget.bytes >> 10,
+            managed.stderr
         );
     }
+    assert!(managed.managed_files() > 0, "seed {seed}: {}", managed.notes());
+    eprintln!(
+        "random {seed} {operations}, {name}: {} major faults, {} evictions",
+        managed.total("major_faults"),
+        managed.total("evictions")
+    );
 }
 
 #[test]
