@@ -508,11 +508,10 @@ fn exchange(
     }
     // The kernel drops a descriptor that the table has no room for, and the reply would be all.
     let brings = Op::from_u32(request.op).is_some_and(Op::may_bring_descriptor);
-    let full = state.filter(|_| brings && room::is_lacking(fd));
-    let _room = full.and_then(|state| {
+    let _room = state.filter(|_| brings).and_then(|state| {
         // The limit is raised when the reply has come, not while it is waited for.
         let peek = || raw_call!(libc::SYS_recvfrom, fd, 0, 0, libc::MSG_PEEK, 0, 0);
-        retry(peek).ok().and_then(|_| room::make(state))
+        retry(peek).ok().and_then(|_| room::ensure(state, fd))
     });
     parts[0] = libc::iovec { iov_base: (&raw mut reply).cast(), iov_len: size_of::<Reply>() };
     message.msg_iov = parts.as_mut_ptr();

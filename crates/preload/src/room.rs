@@ -15,9 +15,10 @@ use libc::{c_int, rlimit};
 /// How often the limit was raised.
 static RAISED: AtomicU32 = AtomicU32::new(0);
 
-/// The limit is raised as long as this exists. Signals are held.
+/// There is room as long as this exists: nobody else lowers the limit, which may be raised. Signals are held.
 pub(crate) struct Room<'a> {
-    was: rlimit,
+    /// The limit that was raised.
+    was: Option<rlimit>,
     _lock: LockGuard<'a>,
 }
 
@@ -33,7 +34,7 @@ fn set(limit: &rlimit) -> bool {
 }
 
 /// Whether there is none for one more; `fd` is any descriptor.
-pub(crate) fn is_lacking(fd: c_int) -> bool {
+fn is_lacking(fd: c_int) -> bool {
     let copy = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, 0);
     if copy >= 0 {
         raw::close(copy as c_int);
@@ -44,20 +45,32 @@ pub(crate) fn is_lacking(fd: c_int) -> bool {
 
 /// Makes room; none if the hard limit is reached, too.
 pub(crate) fn make(state: &State) -> Option<Room<'_>> {
+    raise(state.limit.lock())
+}
+
+/// Makes room if there is none; `fd` is any descriptor. That is asked where nobody has the limit raised: it
+/// would be lowered before the descriptor comes, which is lost then.
+pub(crate) fn ensure(state: &State, fd: c_int) -> Option<Room<'_>> {
     let lock = state.limit.lock();
+    if is_lacking(fd) { raise(lock) } else { Some(Room { was: None, _lock: lock }) }
+}
+
+fn raise(lock: LockGuard<'_>) -> Option<Room<'_>> {
     let was = limit();
     let raised = rlimit { rlim_cur: was.rlim_max, ..was };
     if was.rlim_cur >= was.rlim_max {
         return None;
     }
     RAISED.fetch_add(1, Ordering::SeqCst);
-    let room = Room { was, _lock: lock };
+    let room = Room { was: Some(was), _lock: lock };
     set(&raised).then_some(room)
 }
 
 impl Drop for Room<'_> {
     fn drop(&mut self) {
-        restore(&self.was);
+        if let Some(was) = &self.was {
+            restore(was);
+        }
     }
 }
 
