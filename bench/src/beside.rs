@@ -3,19 +3,20 @@
 
 use crate::contest::{Contender, interleave};
 use crate::machine::{Machine, READ_AHEAD_KIB};
+use crate::overhead;
 use crate::pattern;
 use crate::run::{Measured, Pager, Program};
 use crate::table::{self, Spread};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use pagekeeper::core::Log;
 use pagekeeper::recorder::{self, Content};
-use pagekeeper_frames::{Input, Segment};
+use pagekeeper_frames::Input;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::process::CpuClock;
-use pagekeeper_trace::{Header, Record, Sampling, SegmentKind, TraceReader};
+use pagekeeper_trace::{Header, Sampling};
 use serde_json::json;
 use std::fs::File;
-use std::io::{BufReader, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 const MIB: u64 = 1 << 20;
@@ -78,7 +79,7 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
                 format!("{:.0}", c.spread(|r| r.count("major_faults") as f64)),
             ]);
         }
-        let seen = Seen::read(&inputs)?;
+        let told = overhead::inputs(&inputs)?;
         let cpu_ns = plain.spread(|r| r.cpu_ns as f64).median;
         let mut taken = Vec::new();
         for (how, inputs) in [("--record", false), ("--record --record-inputs", true)] {
@@ -86,7 +87,7 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
             let mut records = 0;
             let mut times_ns = Vec::new();
             for _ in 0..AGAIN {
-                let (count, ns) = seen.record_again(&again, inputs)?;
+                let (count, ns) = record_again(&told, &again, inputs)?;
                 records = count;
                 times_ns.push(ns as f64);
             }
@@ -118,62 +119,21 @@ fn recording(machine: &Machine, repeats: u32) -> Result<()> {
     machine.save("recording", results.into())
 }
 
-/// All that an engine told its recorder.
-struct Seen(Vec<Told>);
-
-enum Told {
-    Input(Input),
-    Other(Record),
-}
-
-impl Seen {
-    /// From a recording with inputs.
-    fn read(trace: &Path) -> Result<Seen> {
-        let mut reader = TraceReader::new(BufReader::new(File::open(trace)?))?;
-        let mut told = Vec::new();
-        while let Some(record) = reader.next_record()? {
-            match record {
-                Record::Input(input) => {
-                    let decoded = Input::decode(input.code, input.a, input.b);
-                    let input = decoded.context("the trace was recorded by another version")?;
-                    told.push(Told::Input(input));
-                }
-                Record::Extent(_) | Record::Segment(_) => told.push(Told::Other(record)),
-                // Made of the inputs.
-                _ => {}
-            }
-        }
-        Ok(Seen(told))
+/// Has a recorder write what an engine told it: the records, and the CPU time of all of it, in
+/// nanoseconds. This process stands for those that referenced something.
+fn record_again(told: &[Input], path: &Path, inputs: bool) -> Result<(u64, u64)> {
+    let content = Content { sampling: Sampling::Window { mapped_pages: 0 }, inputs };
+    let me = std::process::id();
+    let clock = CpuClock::of(me)?;
+    let begun_ns = clock.used_ns()?;
+    let policy = PolicySpec::parse("clock")?;
+    let (mut log, writing) = recorder::start(path, Header::new(4096), content, &policy)?;
+    for input in told {
+        log.input(*input, 0, me);
     }
-
-    /// Has it recorded: the records, and the CPU time of all of it, in nanoseconds. This process stands
-    /// for those that referenced something.
-    fn record_again(&self, path: &Path, inputs: bool) -> Result<(u64, u64)> {
-        let content = Content { sampling: Sampling::Window { mapped_pages: 0 }, inputs };
-        let me = std::process::id();
-        let clock = CpuClock::of(me)?;
-        let begun_ns = clock.used_ns()?;
-        let policy = PolicySpec::parse("clock")?;
-        let (mut log, writing) = recorder::start(path, Header::new(4096), content, &policy)?;
-        for told in &self.0 {
-            match told {
-                Told::Input(input) => log.input(*input, 0, me),
-                Told::Other(Record::Extent(extent)) => {
-                    let pages = extent.first..extent.first + extent.pages;
-                    log.extent(Segment(extent.segment), pages, extent.event);
-                }
-                Told::Other(Record::Segment(segment)) => {
-                    let bytes = (segment.kind == SegmentKind::File).then_some(segment.bytes);
-                    let name = String::from_utf8_lossy(&segment.name);
-                    log.segment(Segment(segment.segment), &name, bytes);
-                }
-                Told::Other(_) => {}
-            }
-        }
-        drop(log);
-        let records = writing.finish()?;
-        Ok((records, clock.used_ns()? - begun_ns))
-    }
+    drop(log);
+    let records = writing.finish()?;
+    Ok((records, clock.used_ns()? - begun_ns))
 }
 
 /// A program that does next to nothing, or dirties pages now and then: the CPU time of all is what a

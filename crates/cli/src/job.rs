@@ -238,7 +238,9 @@ pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCo
     signals::take_over();
     let outcome = launch::run(options)?;
     tell(&outcome, telling.verbose);
-    let is_recorded_in_vain = options.record.is_some() && outcome.stats.total.major_faults == 0;
+    let total = &outcome.stats.total;
+    let faults = total.major_faults + total.minor_faults + total.write_faults;
+    let is_recorded_in_vain = options.record.is_some() && faults == 0;
     // What stood by was looked at, and would have been managed.
     if (outcome.stats.files.is_empty() || is_recorded_in_vain)
         && outcome.stats.standby.is_none()

@@ -235,14 +235,11 @@ pub(crate) fn before_seek(fd: c_int, whence: c_int) {
     }
 }
 
-/// A managed file may have been written to behind the manager's back.
-pub(crate) fn refresh(fd: c_int) {
-    if let Some(file) = files::managed(fd)
-        && table::is_active(file.entry)
-        && file.state.is_own()
-    {
-        let _ = ask(file.state, &file.request(Op::Refresh));
-    }
+/// A managed file may have been written to behind the manager's back. Whether it was told.
+pub(crate) fn refresh(fd: c_int) -> bool {
+    files::managed(fd)
+        .filter(|file| table::is_active(file.entry) && file.state.is_own())
+        .is_some_and(|file| ask(file.state, &file.request(Op::Refresh)).is_ok())
 }
 
 /// Has every managed file's dirty pages written back.

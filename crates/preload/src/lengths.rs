@@ -4,10 +4,8 @@
 //! moment later, when the manager has heard of it. Who asks for the length may touch all of that at once:
 //! it is told when it may.
 
-use crate::connection::ask;
-use crate::{files, overwrite, raw, table};
+use crate::{change, overwrite, raw, table};
 use libc::c_int;
-use pagekeeper_wire::Op;
 
 /// Looks, a moment apart, at how far mappings reach. Somebody who is stopped while it makes the file
 /// longer holds nobody up for longer.
@@ -33,10 +31,11 @@ fn is_ahead(fd: c_int, bytes: u64) -> bool {
 
 #[cold]
 fn wait_for(fd: c_int, bytes: u64) {
-    // It may be another file's descriptor by now.
-    let Some(file) = files::managed(fd).filter(|file| file.state.is_own()) else { return };
-    // Who made it longer may be somebody outside, of whom nobody has heard yet.
-    let _ = ask(file.state, &file.request(Op::Refresh));
+    // Who made it longer may be somebody outside, of whom nobody has heard yet. Or it is another file's
+    // descriptor by now.
+    if !change::refresh(fd) {
+        return;
+    }
     for _ in 0..LOOKS_MAX {
         if !is_ahead(fd, bytes) {
             return;

@@ -189,21 +189,27 @@ fn place(args: &Args) -> &Path {
     }))
 }
 
-/// Begins the one file that there will be, unless it is standard output; of several, finds out whether
-/// they can be written.
-fn begun(args: &Args) -> Result<Option<(PathBuf, Output)>, Failure> {
-    let path = place(args);
+/// A file that is begun, with its path; none if it is standard output.
+type Begun = Option<(PathBuf, Output)>;
+
+fn begin(args: &Args, path: &Path) -> Result<Begun, Failure> {
     if path == Path::new("-") {
         return Ok(None);
     }
+    Ok(Some((path.to_owned(), Output::create(path, &args.traces)?)))
+}
+
+/// Begins the one file that there will be, unless it is standard output; of several, finds out whether
+/// they can be written.
+fn begun(args: &Args) -> Result<Begun, Failure> {
+    let path = place(args);
     match args.format {
-        Format::Html | Format::Json => {
-            Ok(Some((path.to_owned(), Output::create(path, &args.traces)?)))
-        }
+        Format::Html | Format::Json => begin(args, path),
         // How many figures there will be, and so whether this is a file or a directory, is not known.
         Format::Csv | Format::Png | Format::Svg if path.is_file() => {
-            Output::create(path, &args.traces).map(|_| None)
+            begin(args, path).map(|_| None)
         }
+        Format::Csv | Format::Png | Format::Svg if path == Path::new("-") => Ok(None),
         Format::Csv | Format::Png | Format::Svg => {
             let is_there = path.ancestors().find(|above| above.exists());
             let nearest = is_there.unwrap_or(Path::new("."));
@@ -252,11 +258,7 @@ fn each(args: &Args, made: &Report) -> Result<(), Failure> {
         };
         let name = format!("{}.{}", figure.id, args.format.extension());
         let path = if alone { output.clone() } else { output.join(name) };
-        let begun = match path == Path::new("-") {
-            true => None,
-            false => Some((path.clone(), Output::create(&path, &args.traces)?)),
-        };
-        write(begun, &bytes)?;
+        write(begin(args, &path)?, &bytes)?;
     }
     Ok(())
 }
@@ -266,7 +268,7 @@ fn failed(error: pagekeeper_report::DrawError) -> Failure {
 }
 
 /// Writes a file, whole or not at all, and says so; or to standard output.
-fn write(output: Option<(PathBuf, Output)>, bytes: &[u8]) -> Result<(), Failure> {
+fn write(output: Begun, bytes: &[u8]) -> Result<(), Failure> {
     let Some((path, mut output)) = output else { return report::print_bytes(bytes) };
     output.write_all(bytes).map_err(|e| Failure::write(path.display(), &e))?;
     output.keep()?;

@@ -28,6 +28,7 @@ mod mfu;
 mod mglru;
 mod mq;
 mod mru;
+mod queue;
 mod random;
 mod rr;
 mod s3fifo;

@@ -42,6 +42,13 @@ pub(super) enum Contender {
     Kernel,
 }
 
+impl Contender {
+    /// What to say of a run of it that cannot be used.
+    pub(super) fn ended_badly(&self, status: ExitStatus) -> String {
+        format!("the run ({self}) did not end well: {status}")
+    }
+}
+
 impl fmt::Display for Contender {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -415,7 +422,7 @@ impl<'a> Runner<'a> {
             Some(74) if !has_stats => Kind::Output,
             _ => Kind::Failure,
         };
-        Err(Failure::new(kind, format!("the run ({contender}) did not end well: {status}")))
+        Err(Failure::new(kind, contender.ended_badly(status)))
     }
 }
 

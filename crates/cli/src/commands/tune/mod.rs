@@ -105,13 +105,13 @@ fn tune(args: Args, interrupts: &Interrupts) -> Result<ExitCode, Failure> {
     let recorded = runner.run(&contender).map_err(|failure| runner.failure(&contender, failure))?;
     let stats = recorded.stats.as_ref().expect("a recorded run has statistics");
 
-    let loaded = trace_input::load(&trace, &InputArgs::default());
-    // The message is above.
-    if loaded.is_err() && recorded.status.code() == Some(Kind::Output as i32) {
-        let text = format!("the run ({contender}) did not end well: {}", recorded.status);
-        return Err(Failure::new(Kind::Output, text));
-    }
-    let loaded = loaded?;
+    let loaded = trace_input::load(&trace, &InputArgs::default()).map_err(|failure| {
+        match recorded.status.code() == Some(Kind::Output as i32) {
+            // The message is above.
+            true => Failure::new(Kind::Output, contender.ended_badly(recorded.status)),
+            false => failure,
+        }
+    })?;
     say(&format!("simulating {} policies", policies.len()));
     let waiting = Waiting::for_end_of("simulating");
     let forecast =
