@@ -6,13 +6,15 @@
 //! When room is needed the oldest pages give way: clean ones are dropped, dirty ones written first,
 //! together with dirty neighbours. Nothing here knows segments, files or frames.
 
+mod packing;
+
 use crate::chunks::{Chunks, Stored, cost_bytes};
-use lz4_flex::block;
+pub use packing::Codec;
+use packing::{Hope, Packer};
 use pagekeeper_sys::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// What a page in the pool costs beyond its compressed bytes: its places in two maps. Counted in the
@@ -20,23 +22,8 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 pub const ENTRY_BYTES: u64 = 128;
 /// Most neighbouring dirty pages that are written in one call.
 pub const WRITE_RUN_PAGES_MAX: u64 = 32;
-
-/// How sure a pool is, at most, that pages compress: each one that does counts for, each that does not
-/// against it.
-const HOPE_MAX: u32 = 64;
-/// From here on it takes for granted that they do not, but for one in so many, which are tried.
-const HOPE_LEAST: u32 = 16;
+/// While pages have not compressed lately, one in so many is tried.
 const TRIED_PART: u64 = 16;
-
-/// How pages are compressed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Codec {
-    /// LZ4 blocks: about 1 µs for 4 KiB either way.
-    #[default]
-    Lz4,
-    /// Zstandard at a level (1 to 22): denser, several times slower.
-    Zstd(i32),
-}
 
 /// A page found in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -152,7 +139,6 @@ impl Pages {
 /// compressing, and only for a write of the very page that he changes.
 #[derive(Debug)]
 pub struct Pool {
-    codec: Codec,
     page_bytes: usize,
     limit_bytes: u64,
     pages: Mutex<Pages>,
@@ -160,21 +146,8 @@ pub struct Pool {
     written: Condvar,
     /// Held by who writes.
     writer: Mutex<()>,
-    hope: AtomicU32,
-    contexts: Contexts,
-}
-
-/// Compressors that are not in use: making one is dearer than a page.
-#[derive(Default)]
-struct Contexts {
-    pack: Mutex<Vec<zstd::bulk::Compressor<'static>>>,
-    unpack: Mutex<Vec<zstd::bulk::Decompressor<'static>>>,
-}
-
-impl std::fmt::Debug for Contexts {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Contexts").finish_non_exhaustive()
-    }
+    packer: Packer,
+    hope: Hope,
 }
 
 impl Pool {
@@ -187,14 +160,13 @@ impl Pool {
     pub fn new(page_bytes: usize, limit_bytes: u64, codec: Codec) -> Pool {
         assert!((1..=1 << 30).contains(&page_bytes), "pages of {page_bytes} bytes");
         Pool {
-            codec,
             page_bytes,
             limit_bytes,
             pages: Mutex::new(Pages::default()),
             written: Condvar::new(),
             writer: Mutex::new(()),
-            hope: AtomicU32::new(HOPE_MAX),
-            contexts: Contexts::default(),
+            packer: Packer::new(codec),
+            hope: Hope::new(),
         }
     }
 
@@ -205,17 +177,7 @@ impl Pool {
 
     /// Whether pages have compressed lately. While they have not, most are refused untried.
     pub fn is_worth_it(&self) -> bool {
-        self.hope.load(Ordering::Relaxed) >= HOPE_LEAST
-    }
-
-    /// A page did compress, or did not.
-    fn learn(&self, compressed: bool) {
-        let to = |hope: u32| match compressed {
-            true => (hope + 1).min(HOPE_MAX),
-            false => hope.saturating_sub(1),
-        };
-        // Nothing else is told by it.
-        let _ = self.hope.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |hope| Some(to(hope)));
+        self.hope.is_high()
     }
 
     /// What it did so far, and holds.
@@ -255,9 +217,11 @@ impl Pool {
             return Ok(true);
         }
         let is_tried = self.is_worth_it() || self.lock().counts.refused.is_multiple_of(TRIED_PART);
-        let packed = if is_tried { self.pack(page)? } else { None };
+        let mut packed = if is_tried { Some(self.packer.pack(page)?) } else { None };
         if is_tried {
-            self.learn(packed.is_some());
+            let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes);
+            packed = packed.filter(|packed| cost_bytes(packed.len()) + ENTRY_BYTES <= most);
+            self.hope.learn(packed.is_some());
         }
         let Some(packed) = packed else {
             self.lock().counts.refused += 1;
@@ -313,7 +277,7 @@ impl Pool {
             pages.counts.found += 1;
             (packed, found)
         };
-        self.unpack(&packed, &mut page[..found.len])?;
+        self.packer.unpack(&packed, &mut page[..found.len])?;
         Ok(Some(found))
     }
 
@@ -514,7 +478,7 @@ impl Pool {
         let mut result = Ok(());
         for (packed, len) in &packed {
             let (piece, after) = std::mem::take(&mut rest).split_at_mut(*len);
-            result = result.and_then(|()| self.unpack(packed, piece));
+            result = result.and_then(|()| self.packer.unpack(packed, piece));
             rest = after;
         }
         result = result.and_then(|()| write(run.start, &bytes[..len]));
@@ -552,50 +516,6 @@ impl Pool {
         pages.remove(oldest);
         pages.counts.gave_way += 1;
         Ok(())
-    }
-
-    // ---- codecs -----------------------------------------------------------------------------
-
-    /// The compressed bytes; `None`: not worth it.
-    fn pack(&self, page: &[u8]) -> io::Result<Option<Vec<u8>>> {
-        let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes);
-        let room = match self.codec {
-            Codec::Lz4 => block::get_maximum_output_size(page.len()),
-            Codec::Zstd(_) => zstd::zstd_safe::compress_bound(page.len()),
-        };
-        let mut out = vec![0; room];
-        let len = match self.codec {
-            Codec::Lz4 => block::compress_into(page, &mut out).map_err(io::Error::other)?,
-            Codec::Zstd(level) => {
-                let idle = self.contexts.pack.lock().expect("contexts").pop();
-                let mut context = match idle {
-                    Some(context) => context,
-                    None => zstd::bulk::Compressor::new(level)?,
-                };
-                let len = context.compress_to_buffer(page, &mut out[..])?;
-                self.contexts.pack.lock().expect("contexts").push(context);
-                len
-            }
-        };
-        out.truncate(len);
-        Ok((cost_bytes(len) + ENTRY_BYTES <= most).then_some(out))
-    }
-
-    fn unpack(&self, packed: &[u8], page: &mut [u8]) -> io::Result<()> {
-        let len = match self.codec {
-            Codec::Lz4 => block::decompress_into(packed, page).map_err(io::Error::other)?,
-            Codec::Zstd(_) => {
-                let idle = self.contexts.unpack.lock().expect("contexts").pop();
-                let mut context = match idle {
-                    Some(context) => context,
-                    None => zstd::bulk::Decompressor::new()?,
-                };
-                let len = context.decompress_to_buffer(packed, page)?;
-                self.contexts.unpack.lock().expect("contexts").push(context);
-                len
-            }
-        };
-        if len == page.len() { Ok(()) } else { Err(io::ErrorKind::InvalidData.into()) }
     }
 }
 

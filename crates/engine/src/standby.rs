@@ -36,8 +36,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-/// How often the kernel's counts are looked at.
+/// How often the kernel's counts are looked at while it reads pages again that it had evicted.
 pub(crate) const EVERY: Duration = Duration::from_millis(10);
+/// And at least while it does not: each look makes it add up what all processors counted.
+const QUIET_EVERY_MAX: Duration = Duration::from_millis(40);
 /// And while so much memory is free that it cannot be full before the next look, so that a program that
 /// never fills it is hardly looked at.
 const FREE_EVERY_MAX: Duration = Duration::from_millis(100);
@@ -191,8 +193,8 @@ impl Standby {
         end: impl FnOnce(Sign),
     ) {
         let full_bytes = self.limit_bytes - self.limit_bytes / FULL_PART;
-        // A look at every program, and perhaps every mount, which a run that never fills its memory has no
-        // use for.
+        // A look at every program, and perhaps every mount, which a run that reads nothing again has no use
+        // for.
         let window_pages = LazyCell::new(|| {
             let programs = standing_by(self.board_inode()).map(|(pid, _)| pid);
             // Of mounts that they use nothing of, one may read far more ahead (a loop device, NFS): no loop
@@ -203,13 +205,12 @@ impl Standby {
         });
         let mut looks = Looks { not_before: self.started };
         let mut judge = Judge::new(frames);
-        let mut was_full = false;
+        let mut refaults = None;
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
         while self.holds() && !stop() {
             std::thread::park_timeout(pause);
-            pause = EVERY;
             // What was evicted before this program began, such as libraries, is no sign.
-            if !was_full
+            if refaults.is_none()
                 && let Ok(used_bytes) = self.counts.usage_bytes()
                 && used_bytes < full_bytes
             {
@@ -219,10 +220,11 @@ impl Standby {
             let Ok(now) = self.counts.pressure() else {
                 return end(Sign::Unreadable);
             };
-            was_full = true;
+            let is_quiet = refaults.replace(now.refaults) == Some(now.refaults);
+            pause = if is_quiet { pause_while_quiet(pause) } else { EVERY };
             let programs = || looks.pay(|| self.look_at_programs(selection));
             let at = self.started.elapsed();
-            if let Verdict::Short(sign) = judge.look(at, now, *window_pages, programs) {
+            if let Verdict::Short(sign) = judge.look(at, now, || *window_pages, programs) {
                 return end(sign);
             }
         }
@@ -475,6 +477,12 @@ pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
     Duration::from_millis(free_bytes / FILL_BYTES_PER_MS_MAX).clamp(EVERY, FREE_EVERY_MAX)
 }
 
+/// How long not to look after a look so long after the one before it, between which nothing was read
+/// again.
+fn pause_while_quiet(pause: Duration) -> Duration {
+    (2 * pause).clamp(EVERY, QUIET_EVERY_MAX)
+}
+
 /// Processes that stand by: they have mapped the page of this inode. And where it ends in them.
 pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> {
     let me = std::process::id();
@@ -579,6 +587,15 @@ mod tests {
         assert_eq!(looks.pay(|| panic!("a second look")), None::<()>);
         looks.not_before = Instant::now();
         assert_eq!(looks.pay(|| 1), Some(1));
+    }
+
+    #[test]
+    fn looks_come_seldom_while_nothing_is_read_again() {
+        let pauses = std::iter::successors(Some(EVERY), |pause| Some(pause_while_quiet(*pause)));
+        let pauses: Vec<_> = pauses.take(5).map(|pause| pause.as_millis()).collect();
+        assert_eq!(pauses, [10, 20, 40, 40, 40]);
+        // A look while much memory was free was long ago.
+        assert_eq!(pause_while_quiet(FREE_EVERY_MAX), QUIET_EVERY_MAX);
     }
 
     #[test]

@@ -115,13 +115,13 @@ impl Judge {
         Judge { frames, begin: None, steps: VecDeque::new() }
     }
 
-    /// What the counts say, so long after the run began. The `programs` are looked at if that decides;
-    /// none: it is too soon to look at them again.
+    /// What the counts say, so long after the run began. How much the kernel reads ahead is asked, and the
+    /// `programs` are looked at, if that decides; none: it is too soon to look at them again.
     pub(crate) fn look(
         &mut self,
         at: Duration,
         counts: Pressure,
-        window_pages: u64,
+        window_pages: impl FnOnce() -> u64,
         programs: impl FnOnce() -> Option<Programs>,
     ) -> Verdict {
         let now = Look { at, counts };
@@ -165,14 +165,14 @@ impl Judge {
         &self,
         all: Stretch,
         now: Look,
-        window_pages: u64,
+        window_pages: impl FnOnce() -> u64,
         programs: impl FnOnce() -> Option<Programs>,
     ) -> Verdict {
         let last = self.steps.front().map(|step| now.since(step.look));
         let Some(last) = last.filter(|&last| self.is_enough_of_loop(last)) else {
             return Verdict::Wait;
         };
-        if last.refaults > WINDOWS_PER_FAULT_OF_LOOP * window_pages * last.major_faults {
+        if last.refaults > WINDOWS_PER_FAULT_OF_LOOP * window_pages() * last.major_faults {
             let page_ns = last.elapsed.as_nanos() / u128::from(last.refaults);
             if page_ns >= PAGE_OF_LOOP_NS {
                 return Verdict::Short(Sign::Loop);
@@ -242,16 +242,16 @@ mod tests {
         };
         let mut judge = Judge::new(frames);
         let at = Duration::from_secs(1);
-        assert_eq!(judge.look(at, before, 32, unasked), Verdict::Wait);
-        judge.look(at + elapsed, now, 32, programs)
+        assert_eq!(judge.look(at, before, unasked, unasked), Verdict::Wait);
+        judge.look(at + elapsed, now, || 32, programs)
     }
 
     fn verdict(refaults: u64, major_faults: u64) -> Verdict {
         verdict_on(100, Pressure { refaults, major_faults }, LOOP_LASTS_MIN, unasked)
     }
 
-    fn unasked() -> Option<Programs> {
-        panic!("what programs do decides nothing here")
+    fn unasked<T>() -> T {
+        panic!("that decides nothing here")
     }
 
     #[test]
@@ -348,7 +348,7 @@ mod tests {
     fn what_a_page_takes_is_told_from_the_loop_alone() {
         let mut judge = Judge::new(12_288);
         let look = |judge: &mut Judge, ms: u64, refaults, programs: Option<Programs>| {
-            judge.look(Duration::from_millis(ms), Pressure { refaults, ..ZERO }, 32, || programs)
+            judge.look(Duration::from_millis(ms), Pressure { refaults, ..ZERO }, || 32, || programs)
         };
         assert_eq!(look(&mut judge, 150, 0, None), Verdict::Wait);
         for ms in (160..360).step_by(10) {
@@ -380,7 +380,7 @@ mod tests {
         let mut judge = Judge::new(1 << 20);
         for look in 0..100_000_u64 {
             let counts = Pressure { refaults: look / 7, major_faults: look };
-            judge.look(Duration::from_millis(10 * look), counts, 32, unasked);
+            judge.look(Duration::from_millis(10 * look), counts, || 32, unasked);
             assert!(judge.steps.len() <= STEPS_OF_LOOP as usize + 2);
         }
     }

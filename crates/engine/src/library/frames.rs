@@ -3,13 +3,16 @@
 //! How a page is found is the cache's [`Translation`]: by its place in a mapping (`mapped.rs`), or in
 //! a block of the cache's (`pool.rs`), by a table (`entries.rs`) or a hash table (`blocks.rs`). In any
 //! case its word says whether the bytes may be used. This module is the only one of the library that
-//! makes references to frames; a [`Frame`] is a use of a page, and ends with it.
+//! makes references to frames; a [`Frame`] is a use of a page, and ends with it (`held.rs`). Reads of
+//! what is at rest come here alone (`reads.rs`).
 #![allow(unsafe_code)]
 
 mod blocks;
 mod entries;
+mod held;
 mod mapped;
 mod pool;
+mod reads;
 mod windows;
 
 use crate::engine::Engine;
@@ -21,16 +24,16 @@ use crate::table::{ExtentWords, Table};
 use crate::word::{State, Use, Word, WordRef};
 use blocks::Blocks;
 use entries::{Entries, Entry};
+pub(crate) use held::{Frame, Span};
 use mapped::Mapped;
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{AliasRange, ForkMark};
 use pagekeeper_sys::memfd::Memfd;
-use pagekeeper_sys::torn;
 use pool::{KEPT_BYTES, Pool};
+pub(crate) use reads::{ByEntry, ByHash, ByPlace, ReadPage, Way};
 use std::io::IoSliceMut;
-use std::mem::ManuallyDrop;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 pub(crate) use windows::SEGMENT_BYTES_MAX;
@@ -43,9 +46,6 @@ pub const PAGE_BYTES_MAX: u64 = 2 << 20;
 const HUGE_BYTES: u64 = 2 << 20;
 /// Most bytes of a read that is not made in place.
 pub(crate) const COPIED_BYTES_MAX: u64 = 16 << 10;
-/// Most bytes that are copied out of a block without a pin, where they can be: of more, a plain copy
-/// and a pin take less time.
-const UNPINNED_BYTES_MAX: usize = if torn::IS_FAST { 512 } else { 0 };
 /// Most blocks that one read is scattered over.
 const SCATTERED_MAX: usize = 256;
 
@@ -125,89 +125,6 @@ enum Found {
     Place(Mapped),
     Entry(Entries),
     Hash(Arc<Blocks>, Segment),
-}
-
-/// How pages are looked for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
-    Place,
-    Entry,
-    Hash,
-}
-
-/// One of these ways, as a type: each has functions of its own, so that none pays for what another
-/// keeps in registers.
-pub(crate) trait ReadPage {
-    /// Copies bytes out of one page that is at rest: the way of nearly every read, which takes no
-    /// lock and cannot fail. False: they lie in several pages, or the page has to be had first. The
-    /// caller asks for some bytes, and for none behind the segment's end.
-    fn read_page(
-        frames: &Frames,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool;
-}
-
-pub(crate) struct ByPlace;
-pub(crate) struct ByEntry;
-pub(crate) struct ByHash;
-
-impl ReadPage for ByPlace {
-    #[inline(always)]
-    fn read_page(
-        frames: &Frames,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
-        let Found::Place(mapped) = &frames.found else { return false };
-        let found = mapped.find_extent(place.index, offset);
-        let Some((words, window)) = found else { return false };
-        let Some(range) = window.bytes(offset, buf.len()) else { return false };
-        let word = word_of(words, place.index);
-        frames.mark.is_here()
-            && word.try_use(Use::Read)
-            && Frames::copy_out(engine, place, word, range, buf)
-    }
-}
-
-impl ReadPage for ByEntry {
-    #[inline(always)]
-    fn read_page(
-        frames: &Frames,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let Found::Entry(entries) = &frames.found else { return false };
-        if buf.len() > UNPINNED_BYTES_MAX {
-            return frames.read_entry(engine, entries, segment, buf, offset);
-        }
-        let copied = if frames.mark.is_here() { entries.copy_unpinned(offset, buf) } else { None };
-        let Some(index) = copied else { return false };
-        engine.touched(Place { segment, index });
-        true
-    }
-}
-
-impl ReadPage for ByHash {
-    #[inline(always)]
-    fn read_page(
-        frames: &Frames,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        let Some(place) = frames.only_page(segment, offset, buf.len()) else { return false };
-        let Found::Hash(blocks, _) = &frames.found else { return false };
-        frames.copy_out_of_block(engine, blocks, place, offset, buf)
-    }
 }
 
 /// The frames of a segment.
@@ -308,162 +225,6 @@ impl Frames {
             Found::Hash(blocks, _) => blocks.number(place, page),
             _ => {}
         }
-    }
-
-    /// How pages are looked for.
-    #[inline(always)]
-    pub(crate) fn way(&self) -> Way {
-        match &self.found {
-            Found::Place(_) => Way::Place,
-            Found::Entry(_) => Way::Entry,
-            Found::Hash(..) => Way::Hash,
-        }
-    }
-
-    /// The page that some bytes lie in, if it is one.
-    #[inline(always)]
-    fn only_page(&self, segment: Segment, offset: u64, bytes: usize) -> Option<Place> {
-        let place = Place { segment, index: offset >> self.page_shift };
-        let last = (offset + bytes as u64).wrapping_sub(1);
-        (last >> self.page_shift == place.index).then_some(place)
-    }
-
-    /// A read of more bytes than are copied without a pin.
-    #[inline(never)]
-    fn read_entry(
-        &self,
-        engine: &Engine<LibraryPort>,
-        entries: &Entries,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> bool {
-        self.only_page(segment, offset, buf.len())
-            .is_some_and(|place| self.copy_out_of_entry(engine, entries, place, offset, buf))
-    }
-
-    #[inline(always)]
-    fn copy_out_of_entry(
-        &self,
-        engine: &Engine<LibraryPort>,
-        entries: &Entries,
-        place: Place,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> bool {
-        let within = (offset & (self.page_bytes() - 1)) as usize;
-        let Some(word) = entries.word(place.index) else { return false };
-        if !self.mark.is_here() || !word.try_use(Use::Read) {
-            return false;
-        }
-        match entries.bytes(place.index, within, buf.len()) {
-            Some(range) => Self::copy_out(engine, place, word, range, buf),
-            None => Self::gone(engine, place, word),
-        }
-    }
-
-    #[inline(always)]
-    fn copy_out_of_block(
-        &self,
-        engine: &Engine<LibraryPort>,
-        blocks: &Blocks,
-        place: Place,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> bool {
-        let within = (offset & (self.page_bytes() - 1)) as usize;
-        let Some((word, found)) = blocks.find(place, within, buf.len()) else { return false };
-        if !self.mark.is_here() || !word.try_use(Use::Read) {
-            return false;
-        }
-        match found.is_current() {
-            true => Self::copy_out(engine, place, word, found.bytes, buf),
-            false => Self::gone(engine, place, word),
-        }
-    }
-
-    /// Copies bytes out of pages of one extent, up to one that is not at rest. Returns how many:
-    /// [`read_page`](Self::read_page) for longer reads, which looks for the extent once, where there
-    /// is such a thing.
-    pub(crate) fn read_pages(
-        &self,
-        engine: &Engine<LibraryPort>,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-    ) -> usize {
-        let first = offset >> self.page_shift;
-        match &self.found {
-            Found::Place(mapped) => {
-                let found = mapped.find_extent(first, offset).filter(|_| self.mark.is_here());
-                let Some((words, window)) = found else { return 0 };
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-                    let word = word_of(words, place.index);
-                    let Some(range) = window.bytes(at, piece.len()) else { return false };
-                    word.try_use(Use::Read) && Self::copy_out(engine, place, word, range, piece)
-                })
-            }
-            Found::Entry(entries) => {
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-                    self.copy_out_of_entry(engine, entries, place, at, piece)
-                })
-            }
-            Found::Hash(blocks, _) => {
-                self.pages_of_extent(segment, buf, offset, |place, at, piece| {
-                    self.copy_out_of_block(engine, blocks, place, at, piece)
-                })
-            }
-        }
-    }
-
-    /// Copies page by page, with the offset of each piece, to the end of the first page's extent or
-    /// the first that `copy` fails for. Returns how many bytes.
-    #[inline(always)]
-    fn pages_of_extent(
-        &self,
-        segment: Segment,
-        buf: &mut [u8],
-        offset: u64,
-        mut copy: impl FnMut(Place, u64, &mut [u8]) -> bool,
-    ) -> usize {
-        let page_bytes = self.page_bytes();
-        let first = offset >> self.page_shift;
-        let pages = u64::from(EXTENT_PAGES) - first % u64::from(EXTENT_PAGES);
-        let mut done = 0;
-        for index in first..first + pages {
-            let at = offset + done as u64;
-            let len = ((page_bytes - at % page_bytes) as usize).min(buf.len() - done);
-            let piece = &mut buf[done..done + len];
-            if len == 0 || !copy(Place { segment, index }, at, piece) {
-                break;
-            }
-            done += len;
-        }
-        done
-    }
-
-    /// Copies bytes out of a page that the caller has begun to use.
-    #[inline(always)]
-    fn copy_out(
-        engine: &Engine<LibraryPort>,
-        place: Place,
-        word: WordRef<'static>,
-        range: AliasRange<'_>,
-        buf: &mut [u8],
-    ) -> bool {
-        let frame = Frame { engine, range, word, place, how: Use::Read, closed: None };
-        buf.copy_from_slice(frame.bytes());
-        frame.end();
-        engine.touched(place);
-        true
-    }
-
-    /// A use of what is not the page that was looked for. False.
-    #[cold]
-    #[inline(never)]
-    fn gone(engine: &Engine<LibraryPort>, place: Place, word: WordRef<'static>) -> bool {
-        engine.end_use(place, word, Use::Read);
-        false
     }
 
     /// Takes over a use that the slow path began.
@@ -688,116 +449,5 @@ impl Drop for Frames {
             Found::Entry(entries) => entries.pool().trim(KEPT_BYTES),
             Found::Hash(blocks, _) => blocks.pool().trim(KEPT_BYTES),
         }
-    }
-}
-
-/// A use of one page: its bytes, or some of them, until it is dropped.
-pub(crate) struct Frame<'a> {
-    engine: &'a Engine<LibraryPort>,
-    range: AliasRange<'a>,
-    word: WordRef<'static>,
-    place: Place,
-    how: Use,
-    /// Of a page that this use has alone, what short reads look at.
-    closed: Option<&'a Entry>,
-}
-
-impl Frame<'_> {
-    /// The bytes.
-    #[inline]
-    fn bytes(&self) -> &[u8] {
-        // SAFETY: the page is in a frame and stays there while it is used; who changes bytes
-        // through the library has the page alone, or changes some behind the segment's end. (Mappings
-        // of it are reached by raw pointers only, whose users promise not to race with this: see
-        // `Region`.)
-        unsafe { self.range.bytes() }
-    }
-
-    /// Some of the bytes, which of a page that is held lie before the segment's end.
-    ///
-    /// # Panics
-    /// They are not in the page.
-    #[inline]
-    pub(crate) fn part(&self, within: Range<usize>) -> &[u8] {
-        let part = self.range.part(within).expect("inside the page");
-        // SAFETY: as for `bytes`.
-        unsafe { part.bytes() }
-    }
-
-    /// The same, to be changed.
-    ///
-    /// # Panics
-    /// They are not in the page, or the use is not exclusive.
-    #[inline]
-    pub(crate) fn part_mut(&mut self, within: Range<usize>) -> &mut [u8] {
-        assert!(self.how.writes(), "a page is used for reading and written");
-        let part = self.range.part(within).expect("inside the page");
-        // SAFETY: as for `bytes`, and this use excludes all others.
-        unsafe { part.bytes_mut() }
-    }
-
-    pub(crate) fn place(&self) -> Place {
-        self.place
-    }
-
-    /// Ends a use for reading, as dropping it does; but in line, so that on the way of a read it is
-    /// never in memory.
-    #[inline(always)]
-    fn end(self) {
-        let ended = ManuallyDrop::new(self);
-        ended.engine.end_use(ended.place, ended.word, ended.how);
-    }
-
-    /// Ends an exclusive hold by taking the page out of memory: the page is Leaving then, and the
-    /// caller's. Gives the use back if somebody is about to map the page.
-    pub(crate) fn take_out(self) -> Result<WordRef<'static>, Self> {
-        if self.word.leave_held() {
-            let word = self.word;
-            std::mem::forget(self);
-            Ok(word)
-        } else {
-            Err(self)
-        }
-    }
-}
-
-impl Drop for Frame<'_> {
-    #[inline]
-    fn drop(&mut self) {
-        if let Some(entry) = self.closed {
-            entry.open();
-        }
-        self.engine.end_use(self.place, self.word, self.how);
-    }
-}
-
-/// Bytes of neighbouring pages within one window, which are held, as one slice. They lie before the
-/// segment's end, which does not come before them as long as this lives.
-pub(crate) struct Span<'a> {
-    frames: Vec<Frame<'a>>,
-    range: AliasRange<'a>,
-    mark: ForkMark,
-}
-
-impl Drop for Span<'_> {
-    fn drop(&mut self) {
-        if !self.mark.is_here() {
-            // In a forked child: the words are shared with the parent, whose holds these are.
-            std::mem::take(&mut self.frames).into_iter().for_each(std::mem::forget);
-        }
-    }
-}
-
-impl Span<'_> {
-    pub(crate) fn bytes(&self) -> &[u8] {
-        // SAFETY: as for `Frame::bytes`, of each page.
-        unsafe { self.range.bytes() }
-    }
-
-    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
-        let writes = self.frames.first().is_some_and(|first| first.how.writes());
-        assert!(writes, "pages are held for reading and written");
-        // SAFETY: as for `Frame::bytes_mut`, of each page; self is borrowed exclusively.
-        unsafe { self.range.bytes_mut() }
     }
 }
