@@ -110,7 +110,8 @@ impl Core {
             past.add(f);
             let (mappings, fences) =
                 (std::mem::take(&mut f.mappings), std::mem::take(&mut f.fences));
-            *f = File { mappings, fences, ..File::gone() };
+            let overwrite = f.overwrite.take();
+            *f = File { mappings, fences, overwrite, ..File::gone() };
         }
     }
 }

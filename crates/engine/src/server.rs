@@ -224,6 +224,13 @@ impl Connection {
         if self.manager.wait_active(no) { Ok(no) } else { Err(Errno::BADF) }
     }
 
+    /// A slot, whatever has become of its file: what ends something is not kept waiting by somebody who may
+    /// be waiting for just that end, as who lets go of the file does.
+    fn slot_to_end(&self, number: u64) -> Result<FileNo, Errno> {
+        let no = u32::try_from(number).map_err(|_| Errno::INVAL)?;
+        if self.manager.has_slot(no) { Ok(no) } else { Err(Errno::BADF) }
+    }
+
     /// A slot that this process has shown a descriptor of.
     fn permitted(&self, number: u64, allowed: impl Fn(Rights) -> bool) -> Result<FileNo, Errno> {
         let no = self.slot(number)?;

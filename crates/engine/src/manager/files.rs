@@ -224,6 +224,11 @@ impl Manager {
         self.slots.lock().expect("lock").list.get(no as usize).is_some_and(|s| s.active)
     }
 
+    /// Whether there is a slot of this number.
+    pub(crate) fn has_slot(&self, no: FileNo) -> bool {
+        (no as usize) < self.slots.lock().expect("lock").list.len()
+    }
+
     /// The slot of a file that is managed.
     pub(crate) fn active_slot(&self, id: FileId) -> Option<FileNo> {
         let slots = self.slots.lock().expect("lock");

@@ -167,7 +167,7 @@ impl Connection {
     }
 
     pub(super) fn change_end(&self, r: Request) -> Handled {
-        let no = self.slot(r.a)?;
+        let no = self.slot_to_end(r.a)?;
         let taken = self.with_client(|client| {
             let own = client.changes.iter().position(|c| *c == (r.b, no));
             if let Some(at) = own {
@@ -190,5 +190,60 @@ impl Connection {
         };
         self.with_client(|client| client.endings -= 1);
         ended.and_then(|()| value(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Connection, Request};
+    use crate::manager::tests::manager;
+    use crate::manager::Rights;
+    use pagekeeper_sys::shared::SharedMap;
+    use pagekeeper_sys::{file, socket};
+    use pagekeeper_wire::{self as wire, Op};
+    use std::mem::offset_of;
+    use std::os::fd::AsFd;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU64, Ordering};
+    use std::time::{Duration, Instant};
+
+    /// A process closed a file whose name was gone, and held its record for a moment to take its mapping
+    /// of the frames away. The manager, which let go of the file just then, waited for it to be done, and
+    /// it for the manager: for ever.
+    #[test]
+    fn what_ends_an_overwrite_does_not_wait_for_who_lets_go_of_the_file() {
+        let manager = manager();
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(wire::PAGE_BYTES).unwrap();
+        let no = manager.opened(file.as_fd(), libc::O_RDWR).unwrap().no();
+        assert_eq!(manager.active_slot(file::stat(&file).unwrap().id), Some(no));
+        let (socket, _other) = socket::Connection::pair().unwrap();
+        let pid = std::process::id();
+        let image = manager.client_came(pid, 1, 5).unwrap();
+        let rights = Rights { read: true, write: true };
+        manager.with_client(pid, image, |client| client.rights.insert(no, rights)).unwrap();
+        let Some(fd) = manager.engine.with_overwrites(|o| o.for_writer().unwrap()).unwrap() else {
+            return eprintln!("skipped: no sealing here");
+        };
+        let map = SharedMap::new(&fd, 0, (no as usize + 1) * size_of::<wire::Overwrite>()).unwrap();
+        let record = no as usize * size_of::<wire::Overwrite>();
+        let state = &map.words::<AtomicU64>(record + offset_of!(wire::Overwrite, state), 1)[0];
+        state.store(wire::overwrite_held_by(image) | wire::OVERWRITE_MET, Ordering::SeqCst);
+
+        let (manager_of, socket) = (manager.clone(), Arc::new(socket));
+        let client =
+            Connection { manager: manager_of, socket, pid, image, user: (0, 0), trusted: true };
+        let mut end = Request::new(Op::ChangeEnd);
+        end.a = no.into();
+        let lets_go = manager.activating.lock().unwrap();
+        let ended = std::thread::spawn(move || client.change_end(end).map(drop));
+        let begun = Instant::now();
+        while !ended.is_finished() && begun.elapsed() < Duration::from_secs(20) {
+            std::thread::yield_now();
+        }
+        assert!(ended.is_finished());
+        drop(lets_go);
+        let _ = ended.join().unwrap();
+        assert_eq!(state.load(Ordering::SeqCst) & wire::OVERWRITE_HELD, 0);
     }
 }
