@@ -57,6 +57,10 @@ impl Selection {
 
     /// Whether a path is chosen, whatever its size.
     pub fn matches(&self, path: &str) -> bool {
+        // What memfd_create(2) made is mapped by who made it, unseen.
+        if path.starts_with("/memfd:") {
+            return false;
+        }
         let kernel = ["/proc/", "/sys/", "/dev/"].iter().any(|p| path.starts_with(p));
         match &self.set {
             // Shared memory is no file to cache, unless it is asked for.
@@ -82,6 +86,8 @@ mod tests {
         // What shm_open(3) makes: programs' shared memory, unless it was asked for.
         assert!(!all.matches("/dev/shm/x"));
         assert!(Selection::new(&["/dev/shm/x".into()], 0).unwrap().matches("/dev/shm/x"));
+        assert!(!all.matches("/memfd:x (deleted)"));
+        assert!(!Selection::new(&["*".into()], 0).unwrap().matches("/memfd:x (deleted)"));
         assert!(Selection::new(&["[".into()], 0).unwrap_err().to_string().contains("--files"));
     }
 }

@@ -86,8 +86,10 @@ fn with_buffer(bytes: usize, call: impl FnOnce(usize) -> isize) -> isize {
     }
 }
 
-/// Writes the buffers by calls on an address, a length, and the bytes done before.
+/// Writes the buffers by calls on an address, a length, and the bytes done before. `fd` is what they are
+/// written to, or -1: of a message all has to be there.
 pub(crate) fn give(
+    fd: c_int,
     iov: &[iovec],
     piece: usize,
     mut call: impl FnMut(usize, usize, usize) -> isize,
@@ -99,7 +101,7 @@ pub(crate) fn give(
         while done < total {
             let want = piece.min(total - done);
             let ready = gather(iov, done, buffer, want);
-            if ready == 0 {
+            if ready == 0 || ready < want && is_message(fd) {
                 return if done > 0 { done as isize } else { -libc::EFAULT as isize };
             }
             let moved = call(buffer, ready, done);
@@ -159,11 +161,16 @@ fn piece_to_read(fd: c_int) -> usize {
 /// As [`piece_to_read`]. A message is written whole; of a stream the kernel writes all, piece by
 /// piece.
 pub(crate) fn piece_to_write(fd: c_int) -> usize {
+    if is_message(fd) { usize::MAX } else { PIECE_BYTES }
+}
+
+/// Whether what is written to a descriptor is a message.
+fn is_message(fd: c_int) -> bool {
     let mut kind: c_int = 0;
     let mut bytes = size_of::<c_int>() as libc::socklen_t;
     let (level, name) = (libc::SOL_SOCKET, libc::SO_TYPE);
     let r = raw_call!(libc::SYS_getsockopt, fd, level, name, &raw mut kind, &raw mut bytes);
-    if r >= 0 && kind != libc::SOCK_STREAM { usize::MAX } else { PIECE_BYTES }
+    r >= 0 && kind != libc::SOCK_STREAM
 }
 
 /// The system call of this number on one buffer, as [`give`] and [`take`] make it.
@@ -195,5 +202,5 @@ pub(crate) fn write(fd: c_int, iov: &[iovec], position: Option<i64>, rwf: c_int)
         return -libc::EINVAL as isize;
     }
     let piece = if direct::total(iov) > PIECE_BYTES { piece_to_write(fd) } else { usize::MAX };
-    give(iov, piece, transfer(libc::SYS_pwritev2, fd, position, rwf))
+    give(fd, iov, piece, transfer(libc::SYS_pwritev2, fd, position, rwf))
 }

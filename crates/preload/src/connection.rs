@@ -342,6 +342,10 @@ fn new_high_socket(state: &State) -> Result<c_int, i32> {
 
 /// Connects a slot that the caller has taken.
 fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+    if !table::differ() {
+        // What was here was closed by a call that nobody saw: it is none that could be used again.
+        connection.socket.fd_and_one.store(0, Ordering::Relaxed);
+    }
     let fd = new_high_socket(state)?;
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);

@@ -132,6 +132,10 @@ pub(crate) fn write(
     // As reads do: whoever shares the offset reads and writes elsewhere from here on.
     let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
     let start = u64::try_from(start).ok()?;
+    if !table::is_still(fd, entry) {
+        direct::give_back(fd, total);
+        return None;
+    }
     Some(match store(entry, iov, start, total) {
         true => Delayed::Written(total),
         false => Delayed::Unwritten(start, total),

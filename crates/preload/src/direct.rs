@@ -275,6 +275,11 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     if after < 0 {
         return None;
     }
+    if !table::is_still(fd, entry) {
+        // It was replaced meanwhile, and that is the other file's offset.
+        give_back(fd, claim);
+        return None;
+    }
     let start = after as u64 - claim as u64;
     end.store(after as u64, Ordering::Relaxed);
     match window.copy(iov, start, claim) {

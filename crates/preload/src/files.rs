@@ -75,11 +75,33 @@ impl RawGuard {
     }
 }
 
+/// Waits while a descriptor is being closed or replaced.
+fn await_left(fd: c_int) {
+    let Some(leaving) = table::leaving(fd) else { return };
+    for _ in 0..LOOKS_MAX {
+        if table::leaving(fd) != Some(leaving) {
+            return;
+        }
+        raw::pause();
+    }
+    // Whoever was about it is gone: a forked child has no other threads.
+    if table::left(fd, leaving) {
+        let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
+        if flags >= 0 {
+            classify(fd, flags);
+        }
+    }
+}
+
+/// Looks, a moment apart, at a descriptor that is being closed.
+const LOOKS_MAX: u32 = 40_000;
+
 /// The managed file behind a descriptor, if there is one. Costs one look-up otherwise.
 pub(crate) fn managed(fd: c_int) -> Option<File> {
     if table::is_plain(fd) {
         return None;
     }
+    await_left(fd);
     let Some(entry) = table::get(fd) else { return first_use::show(fd) };
     let state = state::glance()?;
     let stat = raw::fstat(fd).ok();
@@ -454,10 +476,13 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
                 return -1;
             }
             locks::before_close(fd);
-            // Cleared first: after the close the number may be another thread's new file.
-            let entry = table::clear(fd);
+            await_left(fd);
+            let _held = SignalsHeld::new();
+            let leaving = table::leave(fd);
+            // Cleared first, too: after the close the number may be another thread's new file.
+            let cleared = if leaving.is_none() { table::clear(fd) } else { None };
             let result = close();
-            if let Some(entry) = entry {
+            if let Some(entry) = leaving.map_or(cleared, table::Leaving::gone) {
                 closed(state, entry);
             }
             result
@@ -500,6 +525,19 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
         }
         from = ours + 1;
     }
+}
+
+/// What flags of `close_range(2)` ask for is about to be done; whether that is to close anything now.
+pub(crate) fn closes_range(flags: u32) -> bool {
+    if flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
+        // The kernel knows what it makes of the others.
+        return false;
+    }
+    if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
+        unsharing(libc::CLONE_FILES);
+    }
+    // Ours are closed by an exec already.
+    flags & libc::CLOSE_RANGE_CLOEXEC == 0
 }
 
 /// A thread is about to get a table of descriptors of its own, by flags of `unshare(2)`.
@@ -548,8 +586,38 @@ pub(crate) fn standard_replaced() {
     raw::set_errno(errno);
 }
 
+/// Makes a call that puts `old` in place of `new`, which is its result unless it fails.
+pub(crate) fn replace(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    before_replacing(new);
+    let state = if old == new { None } else { state::current() };
+    let (Some(state), Some(entry)) = (state, table::get(new)) else {
+        let result = call();
+        duplicated(old, result);
+        return result;
+    };
+    let _held = SignalsHeld::new();
+    let (result, gone) = {
+        // Nobody has claimed of one file's offset what is the other's.
+        let _lock = state.offset_locks[entry.lock_index()].lock();
+        let leaving = table::leave(new);
+        let result = call();
+        if result < 0 {
+            leaving.into_iter().for_each(table::Leaving::stays);
+            return result;
+        }
+        duplicated(old, result);
+        (result, leaving.and_then(table::Leaving::gone))
+    };
+    if let Some(entry) = gone {
+        let errno = raw::errno();
+        closed(state, entry);
+        raw::set_errno(errno);
+    }
+    result
+}
+
 /// Before a call that closes `new` to put something else there.
-pub(crate) fn before_replacing(new: c_int) {
+fn before_replacing(new: c_int) {
     if table::is_connection(new)
         && let View::Ready(state) = state::view()
     {

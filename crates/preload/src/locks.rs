@@ -8,6 +8,7 @@
 
 use crate::change;
 use crate::files;
+use crate::guard;
 use crate::state;
 use crate::table::{self, Entry, SlotFile};
 use crate::{delayed, overwrite, raw};
@@ -30,10 +31,10 @@ impl Lock {
             command,
             libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
         );
-        if !locks || argument == 0 {
+        if !locks || argument == 0 || !guard::is_there(argument, size_of::<libc::flock>()) {
             return None;
         }
-        // SAFETY: the kernel is about to read it.
+        // SAFETY: the program's own, of which memory was there just now.
         match c_int::from(unsafe { (*(argument as *const libc::flock)).l_type }) {
             libc::F_UNLCK => Some(Lock::None),
             libc::F_RDLCK => Some(Lock::Shared),

@@ -31,8 +31,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             return Some(open(flags, |flags| raw_call!(libc::SYS_open, a, flags, b)));
         }
         libc::SYS_dup2 => {
-            files::before_replacing(b as c_int);
-            return Some(duplicated(fd, plain()));
+            return Some(replace(fd, b as c_int, plain));
         }
         libc::SYS_utime | libc::SYS_utimes => {
             change::before_times_at(libc::AT_FDCWD, a as *const c_char, 0);
@@ -70,16 +69,12 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_close if table::is_plain(fd) => return None,
         libc::SYS_close => kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
-        libc::SYS_close_range if c as u32 & libc::CLOSE_RANGE_CLOEXEC != 0 => return None,
+        libc::SYS_close_range if !files::closes_range(c as u32) => return None,
         libc::SYS_close_range => {
-            unshare_range(c as u32);
             files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
         }
         libc::SYS_dup => duplicated(fd, plain()),
-        libc::SYS_dup3 => {
-            files::before_replacing(b as c_int);
-            duplicated(fd, plain())
-        }
+        libc::SYS_dup3 => replace(fd, b as c_int, plain),
         libc::SYS_fcntl if matches!(b as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
             duplicated(fd, plain())
         }
@@ -269,12 +264,6 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
     })
 }
 
-fn unshare_range(flags: u32) {
-    if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
-        files::unsharing(libc::CLONE_FILES);
-    }
-}
-
 fn list(iov: usize, count: usize) -> Vectors {
     Vectors(iov as *const iovec, count as c_int)
 }
@@ -290,6 +279,10 @@ fn after(flushed: isize, plain: impl FnOnce() -> isize) -> isize {
 fn duplicated(old: c_int, new: isize) -> isize {
     files::duplicated(old, new as c_int);
     new
+}
+
+fn replace(old: c_int, new: c_int, plain: impl FnOnce() -> isize) -> isize {
+    kernel(files::replace(old, new, || raw::ret(plain()) as c_int) as isize)
 }
 
 /// A libc result (-1 and errno) as the kernel's.

@@ -317,11 +317,13 @@ impl Written {
 pub(crate) fn offer(file: &File) {
     let Some((slot, known)) = table::records(file.entry) else { return };
     let size = slot.size_bytes.load(SeqCst);
-    if slot.flags.load(SeqCst) & SLOT_DIRECT == 0
-        || known.frames.bytes() >= size
-        || !guard::install(file.state)
-        || !introduce(file.state)
-    {
+    let is_mapped = known.frames.bytes() >= size;
+    // A forked child has its parent's mapping, and a number of its own to ask for.
+    let is_done = is_mapped && file.state.number.load(Relaxed) != 0;
+    if is_done || slot.flags.load(SeqCst) & SLOT_DIRECT == 0 {
+        return;
+    }
+    if !guard::install(file.state) || !introduce(file.state) || is_mapped {
         return;
     }
     // Address space costs nothing, and files that are written to grow.

@@ -357,7 +357,8 @@ impl Drop for LockGuard<'_> {
 pub(crate) struct Arena {
     /// Where it starts.
     pub(crate) addr: usize,
-    bytes: usize,
+    /// How much there is.
+    pub(crate) bytes: usize,
 }
 
 impl Arena {

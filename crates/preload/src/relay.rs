@@ -68,7 +68,10 @@ impl Drop for Relay {
 /// Whether a plain read into managed memory would be filled by a device, which may find the pages of the
 /// buffers evicted.
 pub(crate) fn needed(fd: c_int) -> bool {
+    // Of a pipe the flag says that it carries packets, which are read whole.
+    let is_device = |kind| matches!(kind, libc::S_IFREG | libc::S_IFBLK);
     raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_DIRECT != 0
+        && raw::fstat(fd).map_or(true, |stat| is_device(stat.st_mode & libc::S_IFMT))
 }
 
 /// A plain read by way of a relay; `position` is none for the descriptor's own.

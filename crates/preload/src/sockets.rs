@@ -18,7 +18,7 @@ pub(crate) fn send_to(
     name: Name,
 ) -> Option<isize> {
     bounce::concerns(buffer, bytes).then(|| {
-        bounce::give(&one(buffer, bytes), bounce::piece_to_write(fd), |addr, bytes, _| {
+        bounce::give(fd, &one(buffer, bytes), bounce::piece_to_write(fd), |addr, bytes, _| {
             raw_call!(libc::SYS_sendto, fd, addr, bytes, flags, name.0, name.1)
         })
     })
@@ -88,9 +88,17 @@ fn gives_descriptors(message: *const msghdr) -> bool {
     if message.msg_control.is_null() || message.msg_controllen < size_of::<libc::cmsghdr>() as _ {
         return false;
     }
-    // SAFETY: the kernel read what is there, which has room for a header at least.
-    let first = unsafe { message.msg_control.cast::<libc::cmsghdr>().read_unaligned() };
-    first.cmsg_level == libc::SOL_SOCKET && first.cmsg_type == libc::SCM_RIGHTS
+    // SAFETY: the kernel read what is there, header by header, as far as the message says.
+    unsafe {
+        let mut header = libc::CMSG_FIRSTHDR(message);
+        while let Some(here) = header.as_ref() {
+            if here.cmsg_level == libc::SOL_SOCKET && here.cmsg_type == libc::SCM_RIGHTS {
+                return true;
+            }
+            header = libc::CMSG_NXTHDR(message, header);
+        }
+    }
+    false
 }
 
 /// `sendmsg(2)`; none if the kernel can reach the buffers.
@@ -98,7 +106,7 @@ pub(crate) fn send(fd: c_int, message: *const msghdr, flags: c_int) -> Option<is
     let iov = buffers(message)?;
     // SAFETY: `buffers` looked at it.
     let message = unsafe { message.as_ref() }?;
-    Some(bounce::give(iov, usize::MAX, |addr, bytes, _| {
+    Some(bounce::give(fd, iov, usize::MAX, |addr, bytes, _| {
         let mut from = iovec { iov_base: addr as *mut _, iov_len: bytes };
         let ours = msghdr { msg_iov: &raw mut from, msg_iovlen: 1, ..*message };
         raw_call!(libc::SYS_sendmsg, fd, &raw const ours, flags)

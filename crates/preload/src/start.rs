@@ -4,7 +4,7 @@ use crate::{
     allocation, cancel, environment, files, fork, heap, locks, raw_call, real, state, stdio,
     stream_list, table, wide,
 };
-use libc::{c_char, c_int};
+use libc::{c_char, c_int, c_void};
 
 #[used]
 #[unsafe(link_section = ".init_array")]
@@ -17,6 +17,16 @@ static END: extern "C" fn() = end;
 /// The destructor: `exit(3)` calls it when the program's own are done.
 extern "C" fn end() {
     locks::before_end();
+}
+
+/// The same for `quick_exit(3)`.
+extern "C" fn end_quickly(_: *mut c_void) {
+    locks::before_end();
+}
+
+unsafe extern "C" {
+    /// What `at_quick_exit(3)` calls, which is linked into each program.
+    fn __cxa_at_quick_exit(run: extern "C" fn(*mut c_void), library: *mut c_void) -> c_int;
 }
 
 type Strings = *const *const c_char;
@@ -46,6 +56,9 @@ extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     if let Some(least) = environment::door().heap_bytes {
         heap::begin(least);
     }
+    // The first to be registered is the last to run.
+    // SAFETY: libc's own, which takes any function and address.
+    unsafe { __cxa_at_quick_exit(end_quickly, core::ptr::null_mut()) };
     files::announce_executed();
     wide::learn();
     stdio::adopt_standard_streams();

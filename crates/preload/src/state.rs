@@ -223,9 +223,10 @@ pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
 
 /// A child with these flags of `clone(2)` is about to be made: one that shares the memory and not the
 /// table of descriptors, and does so while its parent goes on, has another table with the same numbers.
+/// One that shares the table and not the memory changes it unseen.
 pub(crate) fn sharing_memory(flags: usize) {
-    let kind = libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK;
-    if flags as libc::c_int & kind == libc::CLONE_VM {
+    let kind = flags as libc::c_int & (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK);
+    if kind == libc::CLONE_VM || kind & !libc::CLONE_VFORK == libc::CLONE_FILES {
         tables_differ();
     }
 }

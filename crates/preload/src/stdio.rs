@@ -31,6 +31,13 @@ const CALLS: CookieCalls =
 
 /// `_IO_UNBUFFERED`
 const UNBUFFERED: c_int = 0x2;
+/// `_IO_NO_READS`
+const NO_READS: c_int = 0x4;
+/// `_IO_NO_WRITES`
+const NO_WRITES: c_int = 0x8;
+
+/// Streams that stand for glibc's standard ones, which are never freed.
+static ADOPTED: [AtomicPtr<FILE>; 3] = [const { AtomicPtr::new(core::ptr::null_mut()) }; 3];
 
 /// The stream of each descriptor that has one of ours.
 static STREAMS: AtomicPtr<AtomicPtr<FILE>> = AtomicPtr::new(core::ptr::null_mut());
@@ -263,6 +270,7 @@ pub(crate) fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     }
     if flags & libc::O_APPEND != 0 && had & libc::O_APPEND == 0 {
         raw::fcntl(fd, libc::F_SETFL, (had | libc::O_APPEND) as usize);
+        table::flagged(fd, had | libc::O_APPEND);
     }
     open_cookie(fd, flags)
 }
@@ -297,8 +305,6 @@ fn reopen_cookie(
 ) -> *mut FILE {
     // `_flags` of `struct _IO_FILE`, whose layout is part of glibc's ABI.
     const UNBUFFERED_STATE: c_int = 0x10 | 0x20 | 0x800; // end of file, error, writing
-    const NO_READS: c_int = 0x4;
-    const NO_WRITES: c_int = 0x8;
     const APPENDS: c_int = 0x1000;
     real::fflush(stream);
     // SAFETY: the program's own string.
@@ -314,14 +320,18 @@ fn reopen_cookie(
     };
     let Some(flags) = open_flags(letters).filter(|_| opened >= 0) else {
         let errno = raw::errno();
-        real::fclose(stream);
+        match is_adopted(stream) {
+            true => drop(close_adopted(fd, stream)),
+            false => drop(real::fclose(stream)),
+        }
         raw::set_errno(errno);
         return core::ptr::null_mut();
     };
-    files::before_replacing(fd);
-    let replaced = real::dup3(opened, fd, flags & libc::O_CLOEXEC);
-    files::duplicated(opened, replaced);
-    files::close(opened, || real::close(opened));
+    // It has that number already if the program closed the stream's own.
+    if opened != fd {
+        files::replace(opened, fd, || real::dup3(opened, fd, flags & libc::O_CLOEXEC));
+        files::close(opened, || real::close(opened));
+    }
     real::__fpurge(stream);
     large::forget_buffering(stream);
     let access = match flags & libc::O_ACCMODE {
@@ -373,6 +383,7 @@ pub(crate) fn fclose(stream: *mut FILE) -> c_int {
         return real::fclose(stream);
     }
     match descriptor(stream) {
+        Some(fd) if is_adopted(stream) => return close_adopted(fd, stream),
         Some(fd) if wide::is(stream) => forget(fd),
         // Its close comes back to us.
         Some(_) => return real::fclose(stream),
@@ -385,6 +396,32 @@ pub(crate) fn fclose(stream: *mut FILE) -> c_int {
         return real::fclose(stream);
     }
     files::close(fd, || real::fclose(stream))
+}
+
+/// Whether a stream of ours stands for one of glibc's own.
+fn is_adopted(stream: *mut FILE) -> bool {
+    ADOPTED.iter().any(|adopted| adopted.load(Ordering::Acquire) == stream)
+}
+
+/// Closes such a stream as glibc closes its own: the memory stays, and who goes on using it (the streams of
+/// C++ do, until the end) finds that it is closed.
+fn close_adopted(fd: c_int, stream: *mut FILE) -> c_int {
+    let flushed = real::fflush(stream);
+    let errno = raw::errno();
+    large::locked(stream, || {
+        real::__fpurge(stream);
+        // SAFETY: a stream of ours, locked.
+        let fields = unsafe { &mut *stream.cast::<Fields>() };
+        fields.flags |= NO_READS | NO_WRITES;
+        forget(fd);
+        fields.fileno = -1;
+    });
+    let closed = files::close(fd, || real::close(fd));
+    if flushed != 0 {
+        raw::set_errno(errno);
+        return flushed;
+    }
+    closed
 }
 
 /// `perror(3)`, which for a stream that nobody has used writes through one of its own.
@@ -439,6 +476,7 @@ pub(crate) fn adopt_standard_streams() {
         }
         // SAFETY: as above; no other thread runs yet.
         unsafe { *variable.cast::<*mut FILE>() = stream };
+        ADOPTED[fd as usize].store(stream, Ordering::Release);
     }
 }
 
@@ -464,7 +502,7 @@ fn bounced(
 #[inline(always)]
 pub(crate) fn write(from: *const c_void, bytes: usize, stream: *mut FILE) -> Option<usize> {
     let by_pieces = bounced(from as usize, bytes, stream, |iov| {
-        bounce::give(iov, bounce::SMALL_BYTES, |addr, bytes, _| {
+        bounce::give(-1, iov, bounce::SMALL_BYTES, |addr, bytes, _| {
             real::fwrite(addr as *const c_void, 1, bytes, stream) as isize
         })
     });

@@ -30,6 +30,8 @@ const _: () = assert!(crate::state::OFFSET_LOCKS == 1 << LOCK_BITS);
 /// In place of a slot in a table word: opened to read from, or too short to be managed, and not shown to
 /// the manager yet.
 const UNSHOWN: u64 = SLOT_MASK - 1;
+/// In place of a slot: it had one, and is being closed or replaced just now.
+const LEAVING: u64 = SLOT_MASK - 2;
 /// Above these, of a descriptor of a file with a slot: the slot's incarnation, as far as there is room.
 const INCARNATION_SHIFT: u32 = SLOT_BITS + LOCK_BITS + 3;
 const INCARNATION_MASK: u32 = (1 << (u64::BITS - INCARNATION_SHIFT)) - 1;
@@ -44,7 +46,7 @@ const TURN_SHIFT: u32 = INCARNATION_SHIFT + 2;
 const TURN_MASK: u64 = (1 << (CELL_SHIFT - TURN_SHIFT)) - 1;
 static TURNS: AtomicU64 = AtomicU64::new(0);
 /// File slots that a table word can hold.
-const SLOTS_MAX: usize = (SLOT_MASK - 2) as usize;
+const SLOTS_MAX: usize = (SLOT_MASK - 3) as usize;
 
 /// A slot as long as it is one file's. The manager may give the slot of a file that it does not manage
 /// to another at any time, whoever has it open: the file has to be shown again then.
@@ -84,7 +86,7 @@ impl Entry {
     #[inline(always)]
     fn of(word: u64) -> Option<Entry> {
         let slot = word & SLOT_MASK;
-        (slot != 0 && slot < UNSHOWN).then_some(Entry(word & !MARKS))
+        (slot != 0 && slot < LEAVING).then_some(Entry(word & !MARKS))
     }
 
     /// The file's slot.
@@ -523,6 +525,62 @@ pub(crate) fn clear(fd: c_int) -> Option<Entry> {
         return None;
     }
     Entry::of(word.swap(nothing(fd), Ordering::AcqRel))
+}
+
+/// A descriptor that is being closed or replaced. Who comes meanwhile waits: until the kernel has done it,
+/// a call may be of the file that it was, and behind it of another.
+pub(crate) struct Leaving {
+    fd: c_int,
+    was: u64,
+    mark: u64,
+}
+
+/// A descriptor is about to be closed or replaced; none if it has no entry. Signals are held: a handler
+/// would wait for itself.
+pub(crate) fn leave(fd: c_int) -> Option<Leaving> {
+    let word = word(fd)?;
+    let turn = (TURNS.fetch_add(1, Ordering::Relaxed) & TURN_MASK) << TURN_SHIFT;
+    let mark = turn | LEAVING;
+    let leaves = |was| Entry::of(was).map(|_| mark);
+    let was = word.fetch_update(Ordering::SeqCst, Ordering::Acquire, leaves).ok()?;
+    Some(Leaving { fd, was, mark })
+}
+
+impl Leaving {
+    /// It is closed, or something else: what it was. The caller [`drop_count`]s that.
+    pub(crate) fn gone(self) -> Option<Entry> {
+        left(self.fd, self.mark);
+        Entry::of(self.was)
+    }
+
+    /// It is what it was.
+    pub(crate) fn stays(self) {
+        if let Some(word) = word(self.fd) {
+            // Who was forked meanwhile has it, too.
+            let was = self.was & !MARKS;
+            let _ = word.compare_exchange(self.mark, was, Ordering::SeqCst, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Whether somebody closes or replaces a descriptor just now: which time that is.
+pub(crate) fn leaving(fd: c_int) -> Option<u64> {
+    let value = word(fd)?.load(Ordering::Acquire);
+    (value & SLOT_MASK == LEAVING).then_some(value)
+}
+
+/// A descriptor that was being closed is nothing any more; false if it is something else by now.
+pub(crate) fn left(fd: c_int, leaving: u64) -> bool {
+    word(fd).is_some_and(|word| {
+        let to = nothing(fd);
+        word.compare_exchange(leaving, to, Ordering::SeqCst, Ordering::Relaxed).is_ok()
+    })
+}
+
+/// Whether a descriptor has this entry still, or that cannot be told by it.
+#[inline(always)]
+pub(crate) fn is_still(fd: c_int, entry: Entry) -> bool {
+    get(fd) == Some(entry) || differ()
 }
 
 /// One descriptor less on the entry's file; returns how many are left in this process.

@@ -10,11 +10,11 @@ use crate::direct::{self, AtHand, Claimed};
 use crate::files::{self, File, Served};
 use crate::mapping;
 use crate::overwrite::{self, Place};
-use crate::raw::{self, Arena, SignalsHeld};
+use crate::raw::{self, Arena, LockGuard, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
 use crate::{
-    alignment, bounce, change, environment, first_use, guard, plain, raw_call, standby, state,
+    alignment, bounce, change, environment, first_use, guard, plain, raw_call, real, standby, state,
 };
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
@@ -111,7 +111,12 @@ fn read_otherwise(
         return done;
     }
     let Some(mut file) = files::managed(fd) else {
-        return into_managed(fd, &iov, position, rwf, &plain);
+        // A pipe, perhaps, or a terminal, and who waits at it may be told to end: libc's own call is.
+        let waits = || match position {
+            None if rwf == 0 => by_libc(fd, &iov),
+            _ => plain(),
+        };
+        return into_managed(fd, &iov, position, rwf, &waits);
     };
     match file.enter() {
         Served::Kernel(_guard) => {
@@ -145,10 +150,36 @@ fn read_otherwise(
         Some(offset) => fetch(&file, iov, offset, direct::total(iov)),
         None => {
             let _held = SignalsHeld::new();
-            let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
-            read_here(&file, iov)
+            match lock_offset(&mut file) {
+                Some(_lock) => read_here(&file, iov),
+                None => plain(),
+            }
         }
     })
+}
+
+/// Locks the offset of a descriptor, and follows it if it is another file's when that is done. None if it is
+/// none that the manager serves.
+fn lock_offset(file: &mut File) -> Option<LockGuard<'static>> {
+    loop {
+        let lock = file.state.offset_locks[file.entry.lock_index()].lock();
+        if table::is_still(file.fd, file.entry) {
+            return Some(lock);
+        }
+        drop(lock);
+        *file = files::managed(file.fd).filter(|file| table::is_active(file.entry))?;
+    }
+}
+
+/// A read by libc's own call, which is a cancellation point while it waits.
+fn by_libc(fd: c_int, iov: &impl Buffers) -> isize {
+    match iov.get() {
+        Ok(iov) => match real::readv(fd, iov.as_ptr(), iov.len() as c_int) {
+            -1 => -raw::errno() as isize,
+            done => done,
+        },
+        Err(errno) => errno,
+    }
 }
 
 /// A read of what is the kernel's into memory that may be managed. None if it is not, and the call can
@@ -433,8 +464,13 @@ pub(crate) fn write(
         _ => None,
     };
     let _held = SignalsHeld::new();
-    let lock = &file.state.offset_locks[file.entry.lock_index()];
-    let _lock = position.is_none().then(|| lock.lock());
+    let _lock = match position {
+        Some(_) => None,
+        None => match lock_offset(&mut file) {
+            Some(lock) => Some(lock),
+            None => return Some(plain()),
+        },
+    };
     let call = Write { file: &file, is_sure, position, rwf, append };
     Some(write_all(&call, iov, single, total))
 }
@@ -464,13 +500,55 @@ fn write_all(call: &Write<'_>, iov: &[iovec], single: Option<usize>, total: usiz
     }
     // Several buffers, or one that lies in managed memory: its pages may have to be brought in,
     // which cannot be while the change is open, and no partial write may come of it.
-    let Some(arena) = Arena::new(total) else { return -libc::ENOMEM as isize };
-    let gathered = arena.gather(iov, total);
-    if gathered <= 0 {
-        return gathered;
+    let Some(arena) = Arena::new(total.min(GATHERED_BYTES_MAX)) else {
+        return -libc::ENOMEM as isize;
+    };
+    let mut done = 0;
+    let mut so_far = |result: isize| {
+        done += result.max(0) as usize;
+        if done > 0 { done as isize } else { result }
+    };
+    let mut at = 0;
+    loop {
+        let rest;
+        let from = match rest_of(iov, at) {
+            _ if at == 0 => iov,
+            Some(found) => {
+                rest = [found];
+                &rest
+            }
+            None => return so_far(0),
+        };
+        let want = arena.bytes.min(total - at).min(direct::total(from));
+        let gathered = arena.gather(from, want);
+        if gathered <= 0 {
+            return so_far(gathered);
+        }
+        let position = call.position.map(|start| start + at as i64);
+        let part = Write { position, ..*call };
+        let wrote = part.from(arena.addr, gathered as usize, false).unwrap_or(-libc::EIO as isize);
+        let all = so_far(wrote);
+        at += wrote.max(0) as usize;
+        if wrote < want as isize || at == total {
+            return all;
+        }
     }
-    call.from(arena.addr, gathered as usize, false).unwrap_or(-libc::EIO as isize)
 }
+
+/// What is left behind so many bytes of the buffer in which they end.
+fn rest_of(iov: &[iovec], mut bytes: usize) -> Option<iovec> {
+    for part in iov {
+        if bytes < part.iov_len {
+            let iov_base = part.iov_base.wrapping_byte_add(bytes);
+            return Some(iovec { iov_base, iov_len: part.iov_len - bytes });
+        }
+        bytes -= part.iov_len;
+    }
+    None
+}
+
+/// Most bytes that are gathered for one change of a file: the memory for them is the program's.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// `RWF_NOAPPEND`
 const RWF_NOAPPEND: c_int = 0x20;

@@ -196,8 +196,8 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::super::{Connection, Request};
-    use crate::manager::tests::manager;
     use crate::manager::Rights;
+    use crate::manager::tests::manager;
     use pagekeeper_sys::shared::SharedMap;
     use pagekeeper_sys::{file, socket};
     use pagekeeper_wire::{self as wire, Op};

@@ -115,12 +115,8 @@ export! {
 export! {
     as close_range;
     fn (first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        if flags & libc::CLOSE_RANGE_CLOEXEC as c_int != 0 {
-            // Nothing is closed now, and ours are so already.
+        if !files::closes_range(flags as u32) {
             return real::close_range(first, last, flags);
-        }
-        if flags & libc::CLOSE_RANGE_UNSHARE as c_int != 0 {
-            files::unsharing(libc::CLONE_FILES);
         }
         ret(files::close_range(first, last, |first, last| {
             match real::close_range(first, last, flags) {
@@ -157,20 +153,14 @@ export! {
 export! {
     as dup2, __dup2;
     fn (old: c_int, new: c_int) -> c_int {
-        files::before_replacing(new);
-        let result = real::dup2(old, new);
-        files::duplicated(old, result);
-        result
+        files::replace(old, new, || real::dup2(old, new))
     }
 }
 
 export! {
     as dup3;
     fn (old: c_int, new: c_int, flags: c_int) -> c_int {
-        files::before_replacing(new);
-        let result = real::dup3(old, new, flags);
-        files::duplicated(old, result);
-        result
+        files::replace(old, new, || real::dup3(old, new, flags))
     }
 }
 

@@ -162,6 +162,8 @@ export! {
 export! {
     as daemon;
     fn (stays: c_int, keeps: c_int) -> c_int {
+        // The parent ends, without a call that is seen.
+        locks::before_end();
         // It returns in the child, or if there is none.
         let result = fork::by_libc(|| real::daemon(stays, keeps));
         files::standard_replaced();
