@@ -225,14 +225,15 @@ impl Core {
         places.into_iter().flat_map(|p| self.unpark(p)).collect()
     }
 
-    /// The shared mappings of a file's pages, as (space, address, pages of the machine's).
-    pub(crate) fn shared_mappings(&self, run: Run) -> Vec<(SpaceNo, u64, u64)> {
-        let Some(file) = self.file(run.place.segment.0) else { return Vec::new() };
+    /// The shared mappings of a file's pages, as (space, address, pages of the machine's), and how often
+    /// mappings of the file had changed.
+    pub(crate) fn shared_mappings(&self, run: Run) -> (u64, Vec<(SpaceNo, u64, u64)>) {
+        let Some(file) = self.file(run.place.segment.0) else { return (0, Vec::new()) };
         let first = run.place.index * self.machine_pages;
         let pages = u64::from(run.pages) * self.machine_pages;
         let shared = file.mappings.overlapping(first..first + pages).filter(|m| m.shared);
         let shown = |m: &Mapping| m.overlap(first, pages).map(|(at, pages)| (m.space, at, pages));
-        shared.filter_map(shown).collect()
+        (file.mappings.changes(), shared.filter_map(shown).collect())
     }
 
     /// Forgets the numbers of a file's pages, none of which is in memory.

@@ -216,12 +216,12 @@ impl Manager {
                 Work::LetGo => self.let_go(),
                 Work::LetIdleGo => self.let_idle_go(),
                 Work::FlushEnded(file) => {
-                    let _ = self.engine.write_out(file, 0..u64::MAX);
+                    let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
                     self.ends_under_way.fetch_sub(1, Ordering::SeqCst);
                 }
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.
-                    let _ = self.engine.write_out(file, 0..u64::MAX);
+                    let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
                 }
             }
             self.handlers_busy.fetch_sub(1, Ordering::Relaxed);

@@ -130,8 +130,11 @@ impl<P: Port> Engine<P> {
     /// The same, as far as it goes without waiting for storage.
     fn begin_write_back(&self, run: Run, retire: bool) -> Write {
         let file = run.place.segment.0;
-        self.times.of(Spent::Kernel, || self.protect_everywhere(run));
+        let protected = self.times.of(Spent::Kernel, || self.protect_everywhere(run));
         self.begin_own_write(file);
+        if let Err(error) = protected {
+            return Write { run, state: WriteState::Done(Err(error)) };
+        }
         let (index, pages) = (run.place.index, u64::from(run.pages));
         let retired = || if retire { self.port.retire(file, index, pages, true) } else { None };
         let in_place = || retired().or_else(|| self.port.store_in_place(file, index, pages));
@@ -218,19 +221,29 @@ impl<P: Port> Engine<P> {
     }
 
     /// Takes write access away in every shared mapping. A fork or a move in between hands the old
-    /// access to an address that was not in the list, so the list is made anew until it stays.
-    pub(crate) fn protect_everywhere(&self, run: Run) {
+    /// access to an address that was not in the list, so it is begun anew until no mapping changed
+    /// meanwhile: one that moved away and back is where it was, and was not there to be protected.
+    ///
+    /// # Errors
+    /// `ENOMEM`: the kernel had no memory for that, and somebody may go on storing.
+    pub(crate) fn protect_everywhere(&self, run: Run) -> Result<(), PortError> {
+        const NO_MEMORY: PortError = PortError::Io(pagekeeper_sys::Errno::NOMEM.raw_os_error());
         let mut mappings = self.lock().shared_mappings(run);
         loop {
-            let changing = mappings.iter().any(|&(space, addr, pages)| {
-                self.port.protect(space, addr, pages) == Err(PortError::Again)
-            });
+            let (mut changing, mut result) = (false, Ok(()));
+            for &(space, addr, pages) in &mappings.1 {
+                match self.port.protect(space, addr, pages) {
+                    Err(PortError::Again) => changing = true,
+                    Err(error) if error == NO_MEMORY => result = Err(error),
+                    _ => {}
+                }
+            }
             if changing {
                 self.port.again();
             }
             let now = self.lock().shared_mappings(run);
             if !changing && now == mappings {
-                return;
+                return result;
             }
             mappings = now;
         }

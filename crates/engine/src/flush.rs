@@ -74,8 +74,8 @@ impl<P: Port> Engine<P> {
         self.write_out_with(file, pages, Patience::ForHolders)
     }
 
-    /// The same in the background: a page that a program has to itself, for as long as it likes, is
-    /// passed over. (Who waited for it would write none of the others meanwhile.)
+    /// The same in the background: a page that a program has to itself, or changes just now, for as long as
+    /// it likes, is passed over. (Who waited for it would write none of the others meanwhile.)
     ///
     /// # Errors
     /// As [`write_out`](Self::write_out).
@@ -412,7 +412,11 @@ fn claim_run(
                 run = Some(Run { place, pages: 1, demanded: 0 });
                 true
             }
-            None if patience == Patience::ForMotion && word.is_held_alone() => true,
+            None if patience == Patience::ForMotion
+                && (word.is_held_alone() || core.fenced(place)) =>
+            {
+                true
+            }
             None => {
                 busy = true;
                 false

@@ -109,9 +109,9 @@ impl<P: Port> Engine<P> {
                 self.port.map(space, range.start, pages, false, false)
             });
             // Also where only some could be mapped, and in children that were forked meanwhile.
-            self.protect_everywhere(run);
-            // What cannot be looked at may have been stored to.
-            let is_known = peek(&mut after[..bytes]).is_ok();
+            let protected = self.protect_everywhere(run);
+            // What cannot be looked at may have been stored to, and what can be stored to will be.
+            let is_known = protected.is_ok() && peek(&mut after[..bytes]).is_ok();
             let page_bytes = self.page_bytes as usize;
             let pages = before[..bytes].chunks(page_bytes).zip(after[..bytes].chunks(page_bytes));
             for (place, (before, after)) in run.places().zip(pages) {

@@ -589,13 +589,13 @@ impl Port for LivePort {
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
         let live = self.need_space(space)?;
-        set_protection(&live.userfault, addr, pages, true)?;
-        // A fork that was read but not applied yet left a child with the old access: whoever
-        // protects looks for new mappings next, and must find the child's.
+        let protected = set_protection(&live.userfault, addr, pages, true);
+        // A fork that was read but not applied yet left a child with the old access, and a move that was
+        // took the mapping elsewhere: whoever protects looks for new mappings next, and must find it.
         if let Some(hands) = self.hands.get() {
             hands.settled();
         }
-        Ok(())
+        protected
     }
 
     fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {

@@ -160,6 +160,8 @@ impl<P: Port> Engine<P> {
             && let Some(f) = self.lock().file_mut(file)
         {
             f.foreign.find();
+            // Blocks may have been taken away.
+            f.holes = true;
         }
         let is_longer = now.size_bytes > before.size_bytes;
         if is_longer && !seen.is_own && !self.reread_behind(file, before.size_bytes, again) {

@@ -13,6 +13,8 @@ pub(crate) struct Mappings {
     /// For each power of two, those that are no longer, by their first page: only what begins so
     /// close before a page can reach it.
     by_page: Vec<(u32, BTreeMap<ByPage, Mapping>)>,
+    /// How often any of it changed.
+    changes: u64,
 }
 
 /// First page; space and address make it unique.
@@ -26,6 +28,12 @@ fn keys(mapping: &Mapping) -> (u32, ByPage) {
 impl Mappings {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Mapping> {
         self.by_address.values()
+    }
+
+    /// How often there was another mapping than before, or one less: what moved away and back is where it
+    /// was.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -80,8 +88,10 @@ impl Mappings {
         let before = before.filter(|(_, mapping)| mapping.end >= range.start);
         let inside = self.by_address.range((space, range.start)..=(space, range.end));
         let old: Vec<Mapping> = before.into_iter().chain(inside).map(|(_, m)| *m).collect();
+        let now: Vec<Mapping> = now.collect();
+        self.changes += u64::from(old != now);
         old.iter().for_each(|mapping| self.remove(mapping));
-        now.for_each(|mapping| self.insert(mapping));
+        now.into_iter().for_each(|mapping| self.insert(mapping));
     }
 }
 

@@ -104,7 +104,14 @@ impl Overwrites {
 
     /// Who overwrites the file is done.
     pub(crate) fn release(&self, file: FileNo) {
+        self.hold_all(file);
         self.state(file).fetch_and(wire::OVERWRITE_MET, SeqCst);
+    }
+
+    /// Whoever holds the record next has not said yet which pages it is about.
+    fn hold_all(&self, file: FileNo) {
+        self.long(file, offset_of!(wire::Overwrite, first)).store(0, SeqCst);
+        self.long(file, offset_of!(wire::Overwrite, end)).store(u64::MAX, SeqCst);
     }
 
     /// Clients may overwrite the file again.
@@ -147,8 +154,7 @@ impl Overwrites {
         self.long(file, offset_of!(wire::Overwrite, ctime_ns)).store(0, SeqCst);
         self.size_bytes(file).store(0, SeqCst);
         self.tell_dirty(file, false);
-        self.long(file, offset_of!(wire::Overwrite, first)).store(0, SeqCst);
-        self.long(file, offset_of!(wire::Overwrite, end)).store(u64::MAX, SeqCst);
+        self.hold_all(file);
         self.state(file).store(0, SeqCst);
     }
 }

@@ -224,7 +224,12 @@ impl Store {
 
     /// Whether parts of it may have no blocks on storage.
     pub fn sparse(&self) -> bool {
-        file::stat(&self.access().plain).is_ok_and(|s| s.allocated_bytes < s.version.size_bytes)
+        let access = self.access();
+        let Ok(stat) = file::stat(&access.plain) else { return false };
+        // Blocks behind the end, and the file system's own, count as allocated.
+        let hole = rustix::fs::seek(&access.plain, rustix::fs::SeekFrom::Hole(0));
+        let size = stat.version.size_bytes;
+        stat.allocated_bytes < size || hole.is_ok_and(|hole| hole < size)
     }
 
     /// Waits for writes that the kernel is carrying out. A direct read waits for them, too, but not of

@@ -32,6 +32,8 @@ pub(crate) struct Frames {
     mapped: AtomicU32,
     /// An [`Answer`] for each [`ASKED_PAGES`], or 0.
     answers: AtomicUsize,
+    /// Whose the memory is: to others the kernel says that all of it is there.
+    owner: AtomicU32,
 }
 
 /// What the kernel said of some pages in a row. All zero: it was not asked.
@@ -70,6 +72,11 @@ impl Frames {
         if old != 0 && !self.are_stored_to() {
             raw::munmap(old, old_bytes);
         }
+    }
+
+    /// Notes whose the memory is, before it is put in place.
+    pub(crate) fn are_of(&self, user: u32) {
+        self.owner.store(user, Relaxed);
     }
 
     /// Has something stored without the file's record being held, given the mapping's address and its
@@ -173,6 +180,10 @@ impl Frames {
 
     /// Asks the kernel which pages are in memory from one on that begins an answer.
     fn ask(&self, first: usize) -> Option<u64> {
+        // A program may give up its rights at any time.
+        if raw_call!(libc::SYS_geteuid) != self.owner.load(Relaxed) as isize {
+            return None;
+        }
         let (base, bytes) = (self.base.load(SeqCst), self.bytes.load(SeqCst));
         let pages = ASKED_PAGES.min(bytes / PAGE - first);
         let mut is_here = [0u8; ASKED_PAGES];

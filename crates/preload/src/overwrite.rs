@@ -332,16 +332,16 @@ pub(crate) fn offer(file: &File) {
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let base = raw::mmap(0, bytes, prot, flags, memfd, 0);
+    let owner = raw::fstat(memfd).map(|stat| stat.st_uid);
     raw::close(memfd);
-    if base < 0 {
-        return;
-    }
+    let (Ok(owner), true) = (owner, base >= 0) else { return };
     let base = base as usize;
     raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP);
     let _held = SignalsHeld::new();
     match Hold::take(file.state, file.entry.slot()) {
         Some(hold) => {
             if table::is_current(file.entry) {
+                known.frames.are_of(owner);
                 known.frames.set(base, bytes);
             } else {
                 raw::munmap(base, bytes);

@@ -1,6 +1,6 @@
 //! Decisions, and the pages that are claimed for what they lead to.
 
-use super::Core;
+use super::{Core, File};
 use crate::overwrites::Claim;
 use crate::port::{PAGE_BYTES, SpaceNo};
 use crate::stats::PolicyReport;
@@ -392,9 +392,15 @@ impl Core {
         for (i, place) in (0..).zip(run.places()) {
             let page = self.brain.page(place).expect("pages of a plan are numbered");
             let word = self.table.word(page);
-            let heap = self.file(place.segment.0).and_then(|f| f.heap.as_ref());
-            // Ahead of a fault, not into the gap behind an allocation.
-            let useless = i >= run.demanded && heap.is_some_and(|h| !h.live.contains(&place.index));
+            let file = self.file(place.segment.0);
+            let heap = file.and_then(|f| f.heap.as_ref());
+            // Ahead of a fault, not into the gap behind an allocation, nor behind an end that came before
+            // the page, and of which the policy has yet to hear.
+            let is_useless = |f: &File| match &f.heap {
+                Some(heap) => !heap.live.contains(&place.index),
+                None => place.index >= f.pages,
+            };
+            let useless = i >= run.demanded && file.is_some_and(is_useless);
             let in_heap = heap.is_some();
             let free = word.state() == State::Absent && !self.unfetchable(place) && !useless;
             if free && claimed == i {

@@ -72,7 +72,10 @@ impl Manager {
                 witnessed.insert(no);
             }
             // It is told the next time.
-            Err(e) => self.note(format!("what is written would be lost with this process: {e}")),
+            Err(e) => {
+                witnessed.remove(&no);
+                self.note(format!("what is written would be lost with this process: {e}"));
+            }
         }
     }
 

@@ -123,3 +123,29 @@ fn who_waits_for_what_is_unmapped_is_woken() {
         }
     });
 }
+
+/// A page is about to be written back, and its mapping moves away, and back when that was found not to be
+/// there. The list of mappings was the same as before: the page passed for clean, and who stored to it did so
+/// unnoticed.
+#[test]
+fn what_moves_away_and_back_is_protected_before_its_page_is_clean() {
+    watched(60, || {
+        let world = Arc::new(World::new(&Setup { handlers: 0, ..Setup::default() }));
+        let file = world.file(vec![b'a'; 16 * PAGE_BYTES as usize]);
+        let space = world.space();
+        world.mmap(space, BASE, file, 0, 16, true);
+        let store = |value| world.access(space, BASE, Access::Write(value), 1).unwrap();
+        store(1);
+        let mover = world.clone();
+        *world.machine.around_protect.lock().unwrap() = Some(Box::new(move || {
+            mover.mremap(space, BASE, 2 * BASE, 16 * PAGE_BYTES);
+            Box::new(move || mover.mremap(space, 2 * BASE, BASE, 16 * PAGE_BYTES))
+        }));
+        assert_eq!(world.engine.flush_all(), []);
+        assert!(world.machine.around_protect.lock().unwrap().is_none());
+        store(2);
+        assert_eq!(world.engine.flush_all(), []);
+        let state = world.machine.lock();
+        assert_eq!(state.files[file as usize].storage[..8], 2u64.to_le_bytes());
+    });
+}

@@ -346,6 +346,13 @@ fn a_page_that_is_overwritten_is_no_victim() {
         assert_eq!(stranger, Err(PortError::Gone));
         world.engine.overwrite_end(shared.file, 7, 0, 0, None::<Bytes>).unwrap();
         assert_eq!(shared.state().load(SeqCst), 0);
+        // Who holds the record next, and does not say which pages it is about, is about all of them: it was
+        // taken for being about those of the one before.
+        let end = shared.long(offset_of!(wire::Overwrite, end)).load(SeqCst);
+        assert_eq!(
+            (shared.long(offset_of!(wire::Overwrite, first)).load(SeqCst), end),
+            (0, u64::MAX)
+        );
         (1..PAGES).for_each(touch);
         assert!(!is_here(0));
     });

@@ -152,6 +152,8 @@ pub struct Machine {
     pub frames_limit: Option<usize>,
     /// What happens once between the next look at an address space and what is made of it.
     pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
+    /// What happens once before the next protection of pages, and what behind it.
+    pub around_protect: Mutex<Option<Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>>>,
     /// What happens once after the next mapping of pages.
     pub after_map: Mutex<Option<Then>>,
     /// What happens once when the next pages have been written to storage.
@@ -171,6 +173,7 @@ impl Machine {
             chaos,
             frames_limit,
             after_look: Mutex::new(None),
+            around_protect: Mutex::new(None),
             after_map: Mutex::new(None),
             after_store: Mutex::new(None),
             when_told: Mutex::new(None),

@@ -468,7 +468,11 @@ impl Port for FakePort {
     }
 
     fn protect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
-        self.set_protection(space, addr, pages, true)
+        let happens = self.machine.around_protect.lock().expect("no panic").take();
+        let then = happens.map(|happens| happens());
+        let protected = self.set_protection(space, addr, pages, true);
+        then.into_iter().for_each(|then| then());
+        protected
     }
 
     fn unprotect(&self, space: SpaceNo, addr: u64, pages: u64) -> Result<(), PortError> {
