@@ -61,7 +61,8 @@ impl From<io::Error> for Error {
 const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRITE (one over a file's \
                            layer: pk_layer_file() with writable 1)";
 const NO_FILE: &str = "the directory is not there, or not to be written to";
-const KEPT: &str = "what could not be written stays in memory, and the next flush tries again";
+const KEPT: &str = "what could not be written stays in memory, and the next flush tries again; what was \
+                    written and could not be made durable counts as written, as after fsync(2)";
 /// Of calls that make pages dirty.
 const NO_MORE_DIRTY: &str = "where dirty pages wait for a commit (PK_WRITE_BACK_ON_COMMIT) they may be half of the budget's: \
      pk_segment_flush() commits them, pk_segment_discard() takes them back; or raise the budget. \

@@ -21,8 +21,9 @@ pub const PK_STORE_SPARSE: u32 = 1;
 /// The cache calls them from whichever thread needs a page (threads of the cache among them), from
 /// several at once, and never for the same page at the same time. It holds no lock of its own
 /// meanwhile. They may block, allocate, and use other caches; they must not use the segment that
-/// they stand behind, nor wait for a thread that does, nor fork. Under PK_FAULT_INLINE they may be
-/// called in a signal handler of a thread that touched a region: then they must not need a lock
+/// they stand behind, nor others of its cache but for a page or two at a time, nor its budget
+/// (pk_cache_set_budget()), nor wait for a thread that does, nor fork. Under PK_FAULT_INLINE they may
+/// be called in a signal handler of a thread that touched a region: then they must not need a lock
 /// that such a thread may hold. They return by returning: no longjmp, no C++ exception.
 ///
 /// A function fails by returning a negative error number (-EIO and so on), which comes back to

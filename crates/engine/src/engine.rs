@@ -211,15 +211,16 @@ impl<P: Port> Engine<P> {
         (core, found)
     }
 
-    /// As [`wait_until`](Self::wait_until), but not for long: for work that no fault waits for.
-    pub(crate) fn wait_a_little<T>(
+    /// As [`wait_until`](Self::wait_until), but for so long at most.
+    pub(crate) fn wait_at_most<T>(
         &self,
+        longest: Duration,
         again: &mut Again,
         mut check: impl FnMut(&mut Core) -> Option<T>,
     ) -> Option<T> {
         let begun = Instant::now();
         let until = |core: &mut Core| match check(core) {
-            None if begun.elapsed() < LOOK_AGAIN_AFTER => None,
+            None if begun.elapsed() < longest => None,
             found => Some(found),
         };
         self.wait_until(again, until).1

@@ -455,7 +455,12 @@ impl<P: Port> Engine<P> {
                 self.port.unprotect(space, addr, 1)?;
                 match self.port.poison(space, addr) {
                     Err(PortError::Io(EEXIST)) => self.port.wake(space, addr, 1),
-                    poisoned => poisoned,
+                    poisoned => {
+                        if poisoned.is_ok() {
+                            self.forget_copy(fault);
+                        }
+                        poisoned
+                    }
                 }
             }),
             poisoned => poisoned,

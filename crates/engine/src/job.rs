@@ -10,17 +10,24 @@ use pagekeeper_frames::Run;
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 /// How long a job waits for victims that are busy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Wait {
-    /// Until they are at rest: a fault waits for the room.
+    /// Until they are at rest: a fault waits for the room. But not for ever: who is about them may hold
+    /// other pages, and wait for this one's.
     Long,
     /// A moment, for those that are being written back or taken out.
     Little,
     /// Not at all: whoever carries it out may be waiting himself.
     Not,
 }
+
+/// [`Wait::Long`]
+const LONG: Duration = Duration::from_secs(1);
+/// [`Wait::Little`]
+const LITTLE: Duration = Duration::from_millis(100);
 
 /// Where fetched pages are mapped: who asked for them.
 type Asker = Option<(SpaceNo, Region)>;
@@ -227,8 +234,8 @@ impl<P: Port> Engine<P> {
             late => Some(late),
         };
         match wait {
-            Wait::Long => self.wait_until(again, settled).1,
-            Wait::Little => self.wait_a_little(again, settled_soon).unwrap_or(Late::Busy),
+            Wait::Long => self.wait_at_most(LONG, again, settled).unwrap_or(Late::Busy),
+            Wait::Little => self.wait_at_most(LITTLE, again, settled_soon).unwrap_or(Late::Busy),
             Wait::Not => self.lock().claim_late(doomed),
         }
     }

@@ -71,8 +71,9 @@
 //! - **A forked child has no part in it.** The frames are not mapped in a child, and every
 //!   operation there fails with `EOWNERDEAD`: never zeros, never the parent's file written twice.
 //!   It may make caches of its own.
-//! - **The budget pays for everything**: frames, state for each touched page, buffers. Frames that
-//!   the program pins stay, whatever the budget says. With swap switched on, the kernel may write
+//! - **The budget pays for everything**: frames, state for each touched page, buffers. State is kept
+//!   while its segment is open (some 32 bytes a page under LRU): where a hundred times the budget was touched
+//!   and more, little is left for frames. Frames that the program pins stay, whatever the budget says. With swap switched on, the kernel may write
 //!   frames there.
 //!
 //! # Managers are extended, not rewritten

@@ -274,7 +274,12 @@ impl<P: Port> Engine<P> {
             if (f.holes || f.on_request) && allowed.is_none() {
                 drop(core);
                 self.serve_all(&mut again);
-                allowed = Some(self.reserve(place, within)?);
+                // There may be room for the first.
+                let reserved = match self.reserve(place, within) {
+                    Err(_) if within > 1 => self.reserve(place, 1),
+                    reserved => reserved,
+                };
+                allowed = Some(reserved?);
                 continue;
             }
             let within = within.min(allowed.unwrap_or(u64::MAX));

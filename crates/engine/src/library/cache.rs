@@ -255,7 +255,7 @@ impl Cache {
         let budget_bytes = budget_bytes.max(BUDGET_PAGES_MIN * self.page_bytes());
         let shared = self.shared();
         shared.engine.set_budget(budget_bytes);
-        shared.engine.port().memory().trim();
+        shared.limit_memory();
         loop {
             let now = self.budget_bytes();
             shared.listeners.iter().for_each(|listener| listener(now));

@@ -76,7 +76,7 @@ impl Memory {
         let page_shift = page_bytes.trailing_zeros();
         Ok(match translation {
             Translation::Mapped => Memory::Mapped,
-            Translation::Table => Memory::Table(Arc::new(Pool::new(page_shift)?)),
+            Translation::Table => Memory::Table(Arc::new(Pool::new(page_shift, frames as usize)?)),
             Translation::Hash(buckets) => {
                 let (words, chains) = (table.words_of_extents(), buckets.chains(frames));
                 Memory::Hash(Arc::new(Blocks::new(words, page_shift, chains)?))
@@ -110,12 +110,12 @@ impl Memory {
         Ok(Frames { found, page_shift, mark: process::here()?.mark })
     }
 
-    /// The budget is smaller than it was, and pages have left for that.
-    pub(crate) fn trim(&self) {
+    /// The budget, which has room for so many pages, is another than it was, and pages have left for that.
+    pub(crate) fn limit(&self, pages: usize) {
         match self {
             Memory::Mapped => {}
-            Memory::Table(pool) => pool.trim(0),
-            Memory::Hash(blocks) => blocks.pool().trim(0),
+            Memory::Table(pool) => pool.limit(pages),
+            Memory::Hash(blocks) => blocks.pool().limit(pages),
         }
     }
 }

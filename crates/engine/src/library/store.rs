@@ -23,7 +23,7 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// same page at the same time. It holds no lock of its own meanwhile. A store must not use the
 /// segment that it stands behind, nor wait for a thread that does; and what it reads and writes of other
 /// segments of the same cache may wait for room that only its own return makes: where more than a page or
-/// two at a time are needed, give those segments a cache of their own. Under
+/// two at a time are needed, give those segments a cache of their own. Nor may it change the budget. Under
 /// [`FaultPath::Inline`](crate::library::FaultPath::Inline) it may be called in a signal handler of
 /// a thread that touched a mapped page: it must not need a lock that such a thread may hold.
 ///

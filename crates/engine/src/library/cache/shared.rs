@@ -69,7 +69,14 @@ impl Shared {
                 break;
             }
         }
-        self.engine.port().memory().trim();
+        self.limit_memory();
+    }
+
+    /// The budget changed, or what is set aside of it.
+    pub(super) fn limit_memory(&self) {
+        let reserved_bytes = *self.reserved_bytes.lock().expect("reserved");
+        let left_bytes = self.engine.budget_bytes().saturating_sub(reserved_bytes);
+        self.engine.port().memory().limit((left_bytes / self.page_bytes()) as usize);
     }
 
     /// A region is there, about to be given access.

@@ -87,7 +87,7 @@ impl Blocks {
             page_shift,
             chains: (0..chains.max(1)).map(|_| AtomicU32::new(0)).collect(),
             headers: empty(),
-            pool: Pool::new(page_shift)?,
+            pool: Pool::new(page_shift, usize::MAX)?,
         })
     }
 

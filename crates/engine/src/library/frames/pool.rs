@@ -7,6 +7,7 @@
 use crate::library::frames::PAGE_BYTES_MAX;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{Alias, AliasRange};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard};
 
 /// Address space that is set aside for a cache's blocks, whatever their size: so much, or less where
@@ -37,6 +38,8 @@ pub(crate) struct Pool {
     page_shift: u32,
     memory: Alias,
     unused: Mutex<Unused>,
+    /// So many may keep memory, those that hold pages included: what the budget has room for.
+    blocks_max: AtomicUsize,
 }
 
 impl Pool {
@@ -44,11 +47,12 @@ impl Pool {
     ///
     /// # Errors
     /// [`Errno::NOMEM`]: address space is limited, or used up.
-    pub(super) fn new(page_shift: u32) -> Result<Pool, Errno> {
+    pub(super) fn new(page_shift: u32, blocks_max: usize) -> Result<Pool, Errno> {
         let mut sizes = RESERVED_BYTES.into_iter().map(Alias::reserve);
         let memory = sizes.find(Result::is_ok).unwrap_or(Err(Errno::NOMEM))?;
         memory.advise_huge();
-        Ok(Pool { page_shift, memory, unused: Mutex::default() })
+        let blocks_max = AtomicUsize::new(blocks_max);
+        Ok(Pool { page_shift, memory, unused: Mutex::default(), blocks_max })
     }
 
     /// Who takes blocks or gives them back is alone.
@@ -102,9 +106,23 @@ impl Pool {
         Ok(block)
     }
 
-    /// A block holds no page any more. It keeps its memory, for pages leave so that others can come.
+    /// A block holds no page any more. It keeps its memory, for pages leave so that others can come; but not
+    /// where the budget became smaller before it could.
     pub(super) fn give_back(&self, unused: &mut Unused, block: u32) {
-        unused.kept.push(block);
+        let with_memory = unused.numbered as usize - unused.bare.len();
+        if with_memory <= self.blocks_max.load(Relaxed) {
+            return unused.kept.push(block);
+        }
+        let range = self.bytes(block, 0, 1 << self.page_shift);
+        // SAFETY: as for `trim`: no page is in it, and the caller has the lock.
+        let _ = range.map(|range| unsafe { range.give_back() });
+        unused.bare.push(block);
+    }
+
+    /// The budget has room for so many blocks from now on: memory of unused ones is given back.
+    pub(super) fn limit(&self, blocks_max: usize) {
+        self.blocks_max.store(blocks_max, Relaxed);
+        self.trim(0);
     }
 
     /// Gives memory of unused blocks back to the machine, but so much of it: when fewer will be

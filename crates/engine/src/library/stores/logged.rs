@@ -441,7 +441,9 @@ impl<S: Store, L: Store> Logged<S, L> {
         let durable = self.append(state, &descriptor).and_then(|_| self.log.sync());
         state.doubtful = durable.is_err();
         if let Err(error) = durable {
-            // The descriptor may be there or not; the next try writes it again, perhaps further on.
+            // The descriptor may be there or not; the next try writes it again, perhaps further on. If there
+            // is none, because what was to be committed is discarded, it is not to be found.
+            let _ = self.log.store(end, &[0; PAGE]);
             state.end = end;
             return Err(error);
         }
