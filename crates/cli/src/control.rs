@@ -18,6 +18,7 @@ use pagekeeper_sys::process::parent_of;
 use pagekeeper_sys::socket::{Connection, Listener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Bytes of a program in a message.
 const PART_BYTES: usize = 32 << 10;
@@ -52,10 +53,20 @@ impl Source for Callers {
     fn serve(&mut self) -> bool {
         let Ok(caller) = self.listener.accept(false) else { return false };
         if let Some(caller) = caller.filter(is_ours) {
-            let control = self.control.clone();
-            spawn("pk-control", move || answer(&caller, &control));
+            self.answer(caller);
         }
         true
+    }
+}
+
+impl Callers {
+    /// Answers on a thread of its own: the caller may take its time.
+    fn answer(&self, caller: Connection) {
+        let (caller, control) = (Arc::new(caller), self.control.clone());
+        let heard = caller.clone();
+        if let Err(why) = spawn("pk-control", move || answer(&heard, &control)) {
+            reply(&caller, &Err(why));
+        }
     }
 }
 
@@ -64,13 +75,17 @@ fn answer(caller: &Connection, control: &Control) {
         let pages = control.replace_policy(&spec)?;
         Ok(switched(&spec, pages))
     });
-    let (status, text) = match &answer {
+    if let Ok(text) = &answer {
+        say(text);
+    }
+    reply(caller, &answer);
+}
+
+fn reply(caller: &Connection, answer: &Result<String, String>) {
+    let (status, text) = match answer {
         Ok(text) => (0, text),
         Err(text) => (1, text),
     };
-    if answer.is_ok() {
-        say(text);
-    }
     let mut message = vec![status];
     message.extend_from_slice(&text.as_bytes()[..text.len().min(PART_BYTES)]);
     let _ = caller.send(&message, None);
@@ -80,9 +95,12 @@ fn switched(spec: &PolicySpec, pages: u32) -> String {
     format!("{spec} decides from now on, over {} pages in memory", count(pages.into()))
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) {
-    let thread = std::thread::Builder::new().name(name.into());
-    drop(thread.spawn(work).expect("a thread can be started"));
+/// Starts a thread that nobody waits for. Without it the run goes on: its end would be the program's.
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
+    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    thread.map(drop).map_err(|error| {
+        format!("no thread can be started ({error}; ulimit -u, or pids.max of the cgroup)")
+    })
 }
 
 fn receive(caller: &Connection) -> Result<PolicySpec, String> {
@@ -118,12 +136,19 @@ pub(crate) fn ask(pid: u32, spec: &PolicySpec) -> Result<String, Failure> {
     if first.len() > PART_BYTES {
         return Err(Failure::new(Kind::Usage, "the policy's name is too long"));
     }
-    run.send(&first, None).map_err(failed)?;
-    for part in definition.chunks(PART_BYTES) {
-        run.send(part, None).map_err(failed)?;
+    let mut parts = std::iter::once(&first[..]).chain(definition.chunks(PART_BYTES));
+    match parts.try_for_each(|part| run.send(part, None)) {
+        // Who cannot be served is answered unheard.
+        Ok(()) | Err(Errno::PIPE | Errno::CONNRESET) => {}
+        Err(errno) => return Err(failed(errno)),
     }
     let mut buffer = vec![0; PART_BYTES + 1];
-    let got = run.recv(&mut buffer).map_err(failed)?.ok_or_else(|| failed(Errno::CONNRESET))?;
+    let got = match run.recv(&mut buffer) {
+        // That what was sent is lost is told before the answer.
+        Err(Errno::CONNRESET) => run.recv(&mut buffer),
+        got => got,
+    };
+    let got = got.map_err(failed)?.ok_or_else(|| failed(Errno::CONNRESET))?;
     let text = String::from_utf8_lossy(&buffer[1..got.bytes]).into_owned();
     match buffer[0] {
         0 => Ok(text),
@@ -162,8 +187,9 @@ fn connect(pid: u32) -> Result<Connection, Failure> {
 /// Has the program at `path` decide anew whenever its file is saved, until the process ends. A
 /// program that is refused changes nothing.
 pub(crate) fn follow_file(control: Control, text: String, path: PathBuf, known: Vec<u8>) {
+    let file = path.display().to_string();
     let mut saved = Saved::since(path, known);
-    spawn("pk-follow", move || {
+    let following = spawn("pk-follow", move || {
         loop {
             saved.wait();
             let switched = policy_text::parse(&text)
@@ -174,4 +200,7 @@ pub(crate) fn follow_file(control: Control, text: String, path: PathBuf, known: 
             }
         }
     });
+    if let Err(why) = following {
+        say(&format!("{file} is not followed: {why}"));
+    }
 }

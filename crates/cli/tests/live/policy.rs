@@ -9,6 +9,7 @@ use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 use crate::runs::{
     self, Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload,
 };
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -182,6 +183,38 @@ fn a_run_follows_its_policys_file() {
     wait_for(&errors, "did you mean `TAIL`?");
     place.put("mine.hipec", LRU.replace("HEAD", "TAIL"));
     wait_for(&errors, "mine.hipec decides from now on, over 0 pages in memory");
+    drop(tree.0.stdin.take());
+    assert!(tree.wait(runs::LIMIT).expect("it ends").success());
+    let _ = std::fs::remove_file(errors);
+}
+
+/// A user of which there is nothing but the run below.
+const ALONE: u32 = 54_321;
+
+/// Where no thread could be started for it, the manager panicked, and its holder ended the program.
+#[test]
+fn a_file_that_cannot_be_followed_ends_nothing() {
+    if !runs::ready() || !runs::has("prlimit") {
+        return;
+    }
+    if !runs::is_root() {
+        return runs::skip("only root can be another user");
+    }
+    let place = Scratch::new("follow-alone");
+    if !runs::is_open_to_users(place.path()) {
+        return;
+    }
+    place.put("mine.hipec", LRU);
+    let errors = place.path().with_extension("errors");
+    // The manager, the holder and the program.
+    let mut command = Command::new("prlimit");
+    command.args(["--nproc=3", "--"]).arg(pagekeeper()).current_dir(place.path());
+    command.args(["run", "--policy", "mine.hipec", "--watch", "--memory", "1M"]);
+    command.args(["--config", "/dev/null", "--", "cat"]).env("PAGEKEEPER_PRELOAD", preload());
+    command.uid(ALONE).gid(ALONE).stdin(Stdio::piped()).stdout(Stdio::null());
+    command.stderr(std::fs::File::create(&errors).expect("a file can be made"));
+    let mut tree = Tree::start(&mut command);
+    wait_for(&errors, "mine.hipec is not followed: no thread can be started");
     drop(tree.0.stdin.take());
     assert!(tree.wait(runs::LIMIT).expect("it ends").success());
     let _ = std::fs::remove_file(errors);

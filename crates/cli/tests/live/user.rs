@@ -5,7 +5,7 @@ use crate::kill::reads_no_zeros_without_its_manager;
 use crate::runs::{
     self, Budget, LIMIT, NOBODY, Scratch, Session, as_user, command, compiled, finish, has, python,
 };
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Resource, Signal, getrlimit, kill_process};
 use std::ffi::OsStr;
 use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
@@ -110,6 +110,47 @@ fn buffers_may_be_described_in_a_mapping() {
     let ways = compiled("ways.c", &["-O2"], "ways");
     let budget = Budget::kib(256).files("**/f");
     same("user-blocked", &budget, &ways, &["blocked", "f"], |_| ());
+}
+
+/// Where no thread could be started for whoever wanted another policy, the manager panicked, and its
+/// holder ended the program.
+#[test]
+fn a_switch_without_a_thread_for_it_ends_nothing() {
+    if !has("prlimit") {
+        return;
+    }
+    let Some(place) = Place::new("user-threads") else { return };
+    place.put("file", vec![3; PAGE]);
+    let mut session = place.session(&Budget::kib(256).files("**/file"));
+    session.expect("open 1 file r", "ok");
+    session.expect(&format!("map 1 1 0 {PAGE} r shared"), "ok");
+    session.expect("get 1 0", "3");
+    let run = session.tree.0.id().to_string();
+    // By the user: root may not everywhere.
+    let limit = |processes: String| {
+        let mut command = Command::new("prlimit");
+        command.args(["--pid", &run, &format!("--nproc={processes}:")]);
+        assert!(as_user(&mut command).status().expect("it is here").success());
+    };
+    let switch = || {
+        let mut command = Command::new(runs::pagekeeper());
+        command.args(["switch", &run, "mru"]);
+        let output = as_user(command.current_dir(place.place.path())).output();
+        let output = output.expect("pagekeeper can be started");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    limit("1".to_owned());
+    // Whether the answer or what was asked comes first differs.
+    for _ in 0..20 {
+        let (done, said) = switch();
+        let why = "the policy stays as it was: no thread can be started";
+        assert!(!done && said.contains(why), "{said}");
+    }
+    let before = getrlimit(Resource::Nproc).current;
+    limit(before.map_or("unlimited".to_owned(), |processes| processes.to_string()));
+    assert!(switch().0);
+    session.expect("get 1 0", "3");
+    session.end().ok();
 }
 
 #[test]
