@@ -19,11 +19,14 @@ use pagekeeper_sys::socket::{Connection, Listener};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Bytes of a program in a message.
 const PART_BYTES: usize = 32 << 10;
 /// The longest program; one of as many commands as fit has half of it.
 const PROGRAM_BYTES_MAX: usize = 1 << 20;
+/// Before a caller that could not be accepted is looked at again.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 
 fn name_of(pid: u32) -> Vec<u8> {
     format!("pagekeeper-control-{pid}").into_bytes()
@@ -51,9 +54,12 @@ impl Source for Callers {
     }
 
     fn serve(&mut self) -> bool {
-        let Ok(caller) = self.listener.accept(false) else { return false };
-        if let Some(caller) = caller.filter(is_ours) {
-            self.answer(caller);
+        match self.listener.accept(false) {
+            Ok(Some(caller)) if is_ours(&caller) => self.answer(caller),
+            Ok(_) => {}
+            Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => return false,
+            // Descriptors, or the kernel's memory: there will be others, and the caller stays queued.
+            Err(_) => std::thread::sleep(ACCEPT_PAUSE),
         }
         true
     }

@@ -9,6 +9,7 @@ use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 use crate::runs::{
     self, Budget, Finished, Scratch, Session, Tree, command, driver, pagekeeper, preload,
 };
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -218,6 +219,46 @@ fn a_file_that_cannot_be_followed_ends_nothing() {
     drop(tree.0.stdin.take());
     assert!(tree.wait(runs::LIMIT).expect("it ends").success());
     let _ = std::fs::remove_file(errors);
+}
+
+/// A caller that came while the manager had no descriptor left was sent away, and there was no socket for
+/// any other.
+#[test]
+fn a_switch_outlasts_a_moment_without_descriptors() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("switch-full");
+    place.put("data", vec![3; PAGE]);
+    let mut session = session(&place, &["--policy", "lru"]);
+    session.expect("open 1 data r", "ok");
+    session.expect(&format!("map 1 1 0 {PAGE} r shared"), "ok");
+    session.expect("get 1 0", "3");
+    let run = session.tree.pid();
+    let number = session.tree.0.id().to_string();
+    let used = Path::new("/proc").join(&number).join("fd");
+    let lowest_free = (0u64..).find(|fd| !used.join(fd.to_string()).is_symlink());
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limited = Rlimit { current: lowest_free, maximum };
+    let before = prlimit(Some(run), Resource::Nofile, limited).expect("it is ours");
+    let mut switch = Command::new(pagekeeper());
+    let switch = switch.args(["switch", &number, "mru"]).stdout(Stdio::piped()).spawn();
+    let mut switch = switch.expect("pagekeeper can be started");
+    // The one that listens, and the one that waits to be accepted.
+    let control = format!("pagekeeper-control-{number}");
+    let start = Instant::now();
+    let sockets = || std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let mut waits = || matches!(switch.try_wait(), Ok(None));
+    while waits() && sockets().matches(&control).count() < 2 {
+        assert!(start.elapsed() < runs::LIMIT, "the caller comes");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    session.expect("get 1 0", "3");
+    prlimit(Some(run), Resource::Nofile, before).expect("it is ours");
+    let output = switch.wait_with_output().expect("it ends");
+    assert!(output.status.success() && text(&output.stdout).starts_with("mru decides from now on"));
+    assert_eq!(policies(&session.end().ok()), ["lru", "mru"]);
 }
 
 fn spec_of(program: &str) -> PolicySpec {
