@@ -335,7 +335,7 @@ fn run_held(
     let budget = Budget::new(options.memory_bytes, options.policy.info().bytes_per_page);
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
     engine.name_policy(&options.policy);
-    let writing = match &options.record {
+    let recording = match &options.record {
         Some((path, inputs)) => {
             let header = header(options, config);
             let sampling = match options.window_pages {
@@ -343,10 +343,8 @@ fn run_held(
                 None => pagekeeper_trace::Sampling::Window { mapped_pages: config.frames },
             };
             let content = Content { sampling, inputs: *inputs };
-            let (recorder, writing) = recorder::start(path, header, content, &options.policy)
-                .map_err(|source| RunError::Record { path: path.clone(), source })?;
-            engine.set_log(Box::new(recorder));
-            Some(writing)
+            let prepared = recorder::prepare(path, header, content, &options.policy);
+            Some(prepared.map_err(|source| RunError::Record { path: path.clone(), source })?)
         }
         None => None,
     };
@@ -394,6 +392,12 @@ fn run_held(
         program: options.program.to_string_lossy().into_owned(),
         reason: e.to_string(),
     })?;
+    // Nothing can be refused any more: what was recorded there before goes.
+    let writing = recording.map(|recording| {
+        let (recorder, writing) = recording.begin();
+        manager.engine.set_log(Box::new(recorder));
+        writing
+    });
     // After the start: the program keeps the limit that it would have had.
     pagekeeper_sys::launch::raise_open_files_limit();
     let stop = Arc::new(AtomicBool::new(false));

@@ -9,9 +9,9 @@ use pagekeeper_trace as trace;
 use pagekeeper_trace::{TraceError, TraceWriter};
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Instant;
@@ -60,29 +60,56 @@ struct Process {
     looked_ns: Option<u64>,
 }
 
+/// A recording for which all is there, and of which nothing is in its file yet: what was recorded there
+/// before is lost only when it [begins](Self::begin).
+pub struct Prepared {
+    recorder: Recorder,
+    writing: Writing,
+    file: File,
+    made: Made,
+    /// Takes the file to the thread.
+    begin: SyncSender<File>,
+}
+
+/// A file that was made for a recording; without one, it goes again.
+struct Made(Option<PathBuf>);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
 /// The writing side, to be finished at the end.
 pub struct Writing {
     thread: JoinHandle<Result<u64, TraceError>>,
 }
 
-/// Starts recording into a file what happens under a policy.
+/// Prepares to record into a file what happens under a policy.
 ///
 /// # Errors
-/// The file cannot be made or written.
-pub fn start(
+/// The file cannot be made or opened, the header does not fit, or no thread can be started.
+pub fn prepare(
     path: &Path,
     header: trace::Header,
     content: Content,
     policy: &PolicySpec,
-) -> Result<(Recorder, Writing), TraceError> {
-    let file = File::create(path).map_err(|e| TraceError::Write { source: e, offset: 0 })?;
-    let mut writer = TraceWriter::new(BufWriter::new(file), header)?;
-    writer.sampling(content.sampling)?;
+) -> Result<Prepared, TraceError> {
+    let failed = |source| TraceError::Write { source, offset: 0 };
+    // Whether it fits.
+    drop(TraceWriter::new(io::sink(), header.clone())?);
+    let (file, made) = open(path).map_err(failed)?;
     let (sender, receiver) = sync_channel(BATCHES_WAITING_MAX);
+    let (begin, begun) = sync_channel(1);
     let thread = std::thread::Builder::new()
         .name("pk-recorder".into())
-        .spawn(move || write_all(writer, receiver))
-        .expect("a thread can be started");
+        .spawn(move || match begun.recv() {
+            Ok(file) => write_all(file, header, content.sampling, receiver),
+            Err(_) => Ok(0),
+        })
+        .map_err(failed)?;
     let mut recorder = Recorder {
         batch: Vec::with_capacity(BATCH_RECORDS),
         sender,
@@ -94,13 +121,45 @@ pub fn start(
         processes: HashMap::new(),
     };
     recorder.policy(0, policy);
-    Ok((recorder, Writing { thread }))
+    Ok(Prepared { recorder, writing: Writing { thread }, file, made, begin })
+}
+
+/// Opens a file as it is.
+fn open(path: &Path) -> io::Result<(File, Made)> {
+    let mut options = File::options();
+    options.write(true);
+    match options.clone().create_new(true).open(path) {
+        Ok(file) => Ok((file, Made(Some(path.to_owned())))),
+        // Also where a link leads to nothing, at whose end one is made.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            Ok((options.create(true).truncate(false).open(path)?, Made(None)))
+        }
+        Err(error) => Err(error),
+    }
+}
+
+impl Prepared {
+    /// From here on the file is this recording's.
+    pub fn begin(mut self) -> (Recorder, Writing) {
+        self.made.0 = None;
+        // The thread waits for it.
+        let _ = self.begin.send(self.file);
+        (self.recorder, self.writing)
+    }
 }
 
 fn write_all(
-    mut writer: TraceWriter<BufWriter<File>>,
+    file: File,
+    header: trace::Header,
+    sampling: trace::Sampling,
     receiver: Receiver<Vec<trace::Record>>,
 ) -> Result<u64, TraceError> {
+    let is_regular = file.metadata().is_ok_and(|metadata| metadata.is_file());
+    if is_regular {
+        file.set_len(0).map_err(|source| TraceError::Write { source, offset: 0 })?;
+    }
+    let mut writer = TraceWriter::new(BufWriter::new(file), header)?;
+    writer.sampling(sampling)?;
     let mut records = 0;
     for batch in receiver {
         for record in &batch {
@@ -289,5 +348,43 @@ impl Drop for Recorder {
             self.push(trace::Record::Digest(digest));
         }
         let _ = self.sender.send(std::mem::take(&mut self.batch));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn prepared(path: &Path) -> Prepared {
+        let sampling = trace::Sampling::Window { mapped_pages: 8 };
+        let content = Content { sampling, inputs: false };
+        let policy = PolicySpec::parse("lru").unwrap();
+        prepare(path, trace::Header::new(4096), content, &policy).unwrap()
+    }
+
+    /// Whoever refused to start a program had emptied the recording of the last run.
+    #[test]
+    fn a_recording_that_does_not_begin_leaves_what_was_there() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        fs::write(at("old.pkt"), "x".repeat(100_000)).unwrap();
+        drop(prepared(&at("old.pkt")));
+        drop(prepared(&at("new.pkt")));
+        assert_eq!(fs::read(at("old.pkt")).unwrap().len(), 100_000);
+        assert!(!at("new.pkt").exists());
+
+        std::os::unix::fs::symlink("end.pkt", at("link.pkt")).unwrap();
+        for name in ["old.pkt", "new.pkt", "link.pkt"] {
+            let (recorder, writing) = prepared(&at(name)).begin();
+            drop(recorder);
+            writing.finish().unwrap();
+        }
+        let read = |name: &str| fs::read(at(name)).unwrap();
+        assert!(at("link.pkt").is_symlink());
+        assert!(read("old.pkt") == read("new.pkt") && read("old.pkt") == read("end.pkt"));
+        trace::TraceReader::new(&read("old.pkt")[..])
+            .unwrap()
+            .for_each(|record| drop(record.unwrap()));
     }
 }

@@ -19,6 +19,7 @@ mod policy;
 mod programs;
 mod random;
 mod reads;
+mod recordings;
 mod rights;
 mod runs;
 mod stamps;
