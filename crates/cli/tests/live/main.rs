@@ -25,6 +25,7 @@ mod runs;
 mod stamps;
 mod standby;
 mod storage;
+mod tune;
 mod user;
 mod ways;
 mod writes;

@@ -252,7 +252,8 @@ impl<'a> Runner<'a> {
                 command.arg(self.job.policy.to_string());
             }
             Contender::Policy(spec) => {
-                command.args(["run", "--policy", &spec.to_string()]);
+                // As was simulated: `auto` could stand by in the cgroup.
+                command.args(["run", "--from-start", "--policy", &spec.to_string()]);
                 command.arg("--sampling").arg(self.job.sampling.to_string());
             }
             Contender::Kernel => {}

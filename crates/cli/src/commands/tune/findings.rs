@@ -242,6 +242,13 @@ impl Findings {
                 self.sampling_percent
             );
         }
+        if self.rows.iter().any(|row| row.name.split(':').next() == Some("auto")) {
+            text.push_str(
+                "auto managed files from their first use, as with `run --from-start`; without that it leaves \
+                 files that\nare only read to the kernel as long as nothing can be won, in a cgroup \
+                 that bounds the page cache.\n",
+            );
+        }
         match (self.limit_bytes, &self.kernel_skipped) {
             (Some(limit), skipped) => {
                 let _ = writeln!(
