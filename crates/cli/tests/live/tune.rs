@@ -1,9 +1,11 @@
 //! `tune`: what it measures, and what it leaves when it ends before its time.
 
-use crate::runs::{self, Budget, LIMIT, Scratch, finish, managing, skip};
+use crate::runs::{self, Budget, LIMIT, Scratch, Tree, finish, managing, signal_of, skip};
 use pagekeeper_sys::cgroup::MemoryCgroup;
+use rustix::process::{Signal, kill_process};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+use std::time::Instant;
 
 const FILE_BYTES: usize = 8 << 20;
 
@@ -46,4 +48,37 @@ fn auto_is_measured_as_it_is_predicted() {
 
     let done = finish(&place, &mut tune(&place, &options[..2], script), b"", LIMIT).ok();
     assert!(done.text().contains("as with `run --from-start`"), "{}", done.text());
+}
+
+/// A signal that came while the files' pages were dropped for a run left its cgroup behind.
+#[test]
+fn a_signal_before_a_run_leaves_no_cgroup() {
+    let Some(cgroups) = cgroups().filter(|_| runs::ready()) else { return };
+    let place = Scratch::new("tune-signal");
+    // What opens it then waits for a writer.
+    let script = "md5sum data; rm data; mkfifo data";
+    let mut command = tune(&place, &["--policy", "lru"], script);
+    command.stdin(Stdio::null()).stdout(Stdio::null());
+    let mut tree = Tree::start(&mut command);
+    let prefix = format!("pagekeeper-tune-{}-", tree.0.id());
+    let made = || {
+        let all = std::fs::read_dir(&cgroups).expect("a directory can be read").flatten();
+        let numbers = all.filter_map(|entry| {
+            entry.file_name().to_str()?.strip_prefix(&prefix)?.parse::<u32>().ok()
+        });
+        Vec::from_iter(numbers)
+    };
+    let start = Instant::now();
+    // The first is one to see whether there can be any.
+    while !made().iter().any(|number| *number > 0) {
+        assert!(start.elapsed() < LIMIT, "a run is prepared");
+        std::thread::yield_now();
+    }
+    kill_process(tree.pid(), Signal::TERM).expect("it is there");
+    let status = tree.wait(LIMIT).expect("it ends");
+    let left = made();
+    for number in &left {
+        let _ = std::fs::remove_dir(cgroups.join(format!("{prefix}{number}")));
+    }
+    assert_eq!((signal_of(status), left), (Some(Signal::TERM.as_raw()), Vec::new()));
 }

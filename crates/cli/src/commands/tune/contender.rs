@@ -10,7 +10,7 @@ use crate::program;
 use crate::report::say;
 use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sys::cgroup::MemoryCgroup;
+use pagekeeper_sys::cgroup::{CgroupError, MemoryCgroup};
 use pagekeeper_sys::counters::{BlockDevice, ProcessIo, drop_page_cache};
 use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
@@ -234,8 +234,9 @@ impl<'a> Runner<'a> {
         self.no_limit.as_deref()
     }
 
-    fn cgroup(&self) -> Result<MemoryCgroup, pagekeeper_sys::cgroup::CgroupError> {
-        MemoryCgroup::create("pagekeeper-tune", self.job.memory.0 + self.allowance_bytes)
+    fn cgroup(&self) -> Result<MemoryCgroup, CgroupError> {
+        let limit_bytes = self.job.memory.0 + self.allowance_bytes;
+        self.interrupts.make_cgroup(|| MemoryCgroup::create("pagekeeper-tune", limit_bytes))
     }
 
     fn command(&self, contender: &Contender, stats: &Path) -> Command {

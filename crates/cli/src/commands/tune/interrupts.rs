@@ -2,9 +2,10 @@
 //!
 //! Signals that ask for an end are blocked, and read by a thread. While the program runs they are for it:
 //! the terminal's have reached it, others are passed on, and the run is the last. Between runs the thread
-//! removes the scratch directory and lets this process die of the signal.
+//! removes the scratch directory and the next run's cgroup, and lets this process die of the signal.
 
 use crate::signals;
+use pagekeeper_sys::cgroup::{CgroupError, MemoryCgroup};
 use pagekeeper_sys::launch::ChildSetup;
 use pagekeeper_sys::process;
 use pagekeeper_sys::signal::{self, SignalFd, SignalSet};
@@ -31,6 +32,8 @@ struct State {
     arrived: Option<i32>,
     /// What is removed before this process ends by a signal.
     directory: Option<PathBuf>,
+    /// The same, if it is still there.
+    cgroup: Option<PathBuf>,
 }
 
 #[derive(Default)]
@@ -68,6 +71,18 @@ impl Interrupts {
     /// What is to be removed should a signal end this process.
     pub(super) fn remove_at_end(&self, directory: PathBuf) {
         self.state().directory = Some(directory);
+    }
+
+    /// Makes a cgroup, which is removed too should a signal end this process before a run is in it. No
+    /// signal is heeded while it is made.
+    pub(super) fn make_cgroup(
+        &self,
+        make: impl FnOnce() -> Result<MemoryCgroup, CgroupError>,
+    ) -> Result<MemoryCgroup, CgroupError> {
+        let mut state = self.state();
+        let made = make()?;
+        state.cgroup = Some(made.path().to_owned());
+        Ok(made)
     }
 
     /// A run begins.
@@ -120,6 +135,9 @@ fn watch(arrivals: &SignalFd, state: &Mutex<State>) {
                 state.arrived.get_or_insert(arrived.signal);
             }
             Run::None => {
+                if let Some(cgroup) = &state.cgroup {
+                    let _ = std::fs::remove_dir(cgroup);
+                }
                 if let Some(directory) = &state.directory {
                     let _ = std::fs::remove_dir_all(directory);
                 }
