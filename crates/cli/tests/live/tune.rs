@@ -82,3 +82,33 @@ fn a_signal_before_a_run_leaves_no_cgroup() {
     }
     assert_eq!((signal_of(status), left), (Some(Signal::TERM.as_raw()), Vec::new()));
 }
+
+/// Whether a process was started with this path among its arguments.
+fn is_named_by_a_process(path: &Path) -> bool {
+    let all = std::fs::read_dir("/proc").expect("it is mounted").flatten();
+    all.filter_map(|entry| std::fs::read(entry.path().join("cmdline")).ok())
+        .any(|line| String::from_utf8_lossy(&line).contains(&*path.to_string_lossy()))
+}
+
+/// An error of its own left the program running, without its scratch directory and its cgroup.
+#[test]
+fn a_run_that_cannot_be_compared_is_ended() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("tune-error");
+    std::fs::create_dir(place.file("tmp")).expect("a directory can be made");
+    // The second run's output is to be compared with one that is gone.
+    let script = "md5sum data; [ -e ran ] && exec sleep 600; touch ran; rm tmp/*/output";
+    let mut command = tune(&place, &["--policy", "lru", "--check"], script);
+    command.env("TMPDIR", place.file("tmp")).stdin(Stdio::null()).stdout(Stdio::null());
+    let errors = place.file("errors");
+    command.stderr(std::fs::File::create(&errors).expect("a file can be made"));
+    let mut tree = Tree::start(&mut command);
+    let status = tree.wait(LIMIT).expect("it ends");
+    let said = std::fs::read_to_string(&errors).expect("it is text");
+    assert_eq!(status.code(), Some(74), "{said}");
+    assert!(said.contains("a copy of the program's output"), "{said}");
+    assert!(place.file("ran").exists());
+    assert!(!is_named_by_a_process(&place.file("data")));
+}

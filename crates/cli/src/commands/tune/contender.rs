@@ -12,7 +12,7 @@ use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::cgroup::{CgroupError, MemoryCgroup};
 use pagekeeper_sys::counters::{BlockDevice, ProcessIo, drop_page_cache};
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::fs::File;
@@ -327,14 +327,15 @@ impl<'a> Runner<'a> {
         if let Ok(child) = &spawned {
             self.interrupts.started(child);
         }
-        let mut child = spawned.map_err(|e| {
+        let mut running = Running(spawned.map_err(|e| {
             let program = command.get_program().to_string_lossy().into_owned();
             Failure::new(Kind::NotRunnable, format!("cannot start {program}: {e}"))
-        })?;
+        })?);
+        let child = &mut running.0;
         let peak = recorded.then(|| Peak::of_tree(child.id()));
         self.input.feed(child.stdin.take())?;
-        let output = self.take_output(&mut child, recorded)?;
-        let (status, io, cpu) = wait(&mut child)?;
+        let output = self.take_output(child, recorded)?;
+        let (status, io, cpu) = wait(child)?;
         let elapsed_ns = u64::try_from(started.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let device_read_bytes =
             device_bytes().zip(device_before).map(|(after, before)| after.saturating_sub(before));
@@ -425,6 +426,21 @@ impl<'a> Runner<'a> {
             _ => Kind::Failure,
         };
         Err(Failure::new(kind, contender.ended_badly(status)))
+    }
+}
+
+/// A run that has begun. Where an error of ours lets go of it, it is asked to end, as a signal to `tune` asks,
+/// and waited for: nothing goes on that nobody looks after, and what it wrote is written back.
+struct Running(Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if matches!(self.0.try_wait(), Ok(None)) {
+            // Nobody reads on.
+            drop(self.0.stdout.take());
+            let _ = kill_process(Pid::from_child(&self.0), Signal::TERM);
+            let _ = self.0.wait();
+        }
     }
 }
 
