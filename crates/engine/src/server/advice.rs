@@ -12,7 +12,11 @@ use std::ops::Range;
 impl Connection {
     pub(super) fn advise(&self, r: Request) -> Handled {
         let engine = &self.manager.engine;
-        let regions = self.space_regions(r.a, r.b);
+        let regions = match r.c as i32 {
+            // Of those that nobody knows the kernel would take the manager's memory away.
+            libc::MADV_REMOVE => self.all_regions(r.a, r.b),
+            _ => self.space_regions(r.a, r.b),
+        };
         if r.c as i32 == wire::ADVICE_MEND {
             // What is dirty in a private mapping is nowhere else.
             let is_elsewhere = !regions.is_empty() && regions.iter().all(|(_, _, r)| r.shared);

@@ -17,7 +17,7 @@ impl Connection {
     pub(super) fn sync(&self, r: Request) -> Handled {
         let wait = r.c as i32 & libc::MS_ASYNC == 0;
         let mut first_error = None;
-        for (start, end, region) in self.space_regions(r.a, r.b) {
+        for (start, end, region) in self.all_regions(r.a, r.b) {
             let engine = &self.manager.engine;
             if !region.shared || engine.is_heap(region.file) {
                 continue;

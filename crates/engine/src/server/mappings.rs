@@ -5,7 +5,7 @@ use crate::manager::Rights;
 use crate::port::{FileNo, PAGE_BYTES};
 use crate::shortage::is_shortage;
 use crate::spaces::Region;
-use pagekeeper_sys::Errno;
+use pagekeeper_sys::{Errno, process};
 use pagekeeper_wire::{self as wire, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -96,6 +96,30 @@ impl Connection {
                     .collect()
             })
             .unwrap_or_default()
+    }
+
+    /// As [`space_regions`](Self::space_regions), with what nobody told of: a mapping that grew, or a second
+    /// one of the same memory (`mremap(2)` of no bytes).
+    pub(super) fn all_regions(&self, addr: u64, len: u64) -> Vec<(u64, u64, Region)> {
+        let known = self.space_regions(addr, len);
+        let known_bytes: u64 = known.iter().map(|(start, end, _)| end - start).sum();
+        let Some(space) = self.manager.space_of(self.pid).filter(|_| known_bytes < len) else {
+            return known;
+        };
+        let end = addr.saturating_add(len);
+        let mut starts = Vec::new();
+        // One that is gone has none.
+        let _ = process::for_each_mapping(self.pid, |mapping| {
+            let range = mapping.start.max(addr)..mapping.end.min(end);
+            let behind = known.iter().map(|(_, known_end, _)| *known_end);
+            starts
+                .extend(std::iter::once(range.start).chain(behind).filter(|at| range.contains(at)));
+            mapping.end < end
+        });
+        let is_known = |at: &u64| known.iter().any(|(start, end, _)| (*start..*end).contains(at));
+        let find = |at: &u64| self.manager.engine.find_region(space, *at);
+        let found = starts.iter().filter(|at| !is_known(at)).filter(|at| find(at)).count();
+        if found > 0 { self.space_regions(addr, len) } else { known }
     }
 
     pub(super) fn protect(&self, r: Request) -> Handled {
