@@ -1,6 +1,6 @@
 //! Holds a policy and its caller to the contract, call by call.
 use crate::flat::Flat;
-use crate::{Admission, Hint, Page, Place, Policy, Visible};
+use crate::{Admission, Hint, Page, Place, Policy};
 
 const RESIDENT: u8 = 1;
 /// Not resident, its place told since it left.
@@ -74,39 +74,17 @@ impl<P: Policy> Checked<P> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<P: Policy> Policy for Checked<P> {
-    fn wants_places(&self) -> bool {
-        self.inner.wants_places()
-    }
-
-    fn wants_references(&self) -> bool {
-        self.inner.wants_references()
-    }
-
-    fn wants_dirty(&self) -> bool {
-        self.inner.wants_dirty()
-    }
-
-    fn gives_hints(&self) -> bool {
-        self.inner.gives_hints()
-    }
-
-    fn wants_samples(&self) -> bool {
-        self.inner.wants_samples()
+    crate::pass_on! { this => this.inner;
+        wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
+        watches_pages resident visible
     }
 
     fn sampled(&mut self, page: Page) {
         assert!(self.is_resident(page), "caller: page {} sampled, not resident", page.0);
         self.inner.sampled(page);
         self.check_count();
-    }
-
-    fn watches_closely(&self) -> bool {
-        self.inner.watches_closely()
-    }
-
-    fn watches_pages(&self) -> bool {
-        self.inner.watches_pages()
     }
 
     fn watches(&mut self, page: Page) -> bool {
@@ -213,13 +191,5 @@ impl<P: Policy> Policy for Checked<P> {
         self.inner.resized(frames);
         self.frames = frames;
         self.check_count();
-    }
-
-    fn resident(&self) -> u32 {
-        self.inner.resident()
-    }
-
-    fn visible(&mut self) -> Option<&mut dyn Visible> {
-        self.inner.visible()
     }
 }

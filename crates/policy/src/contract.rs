@@ -209,84 +209,11 @@ pub trait Policy: Send {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl<P: Policy + ?Sized> Policy for Box<P> {
-    #[inline]
-    fn wants_places(&self) -> bool {
-        (**self).wants_places()
-    }
-    #[inline]
-    fn wants_references(&self) -> bool {
-        (**self).wants_references()
-    }
-    #[inline]
-    fn wants_dirty(&self) -> bool {
-        (**self).wants_dirty()
-    }
-    #[inline]
-    fn gives_hints(&self) -> bool {
-        (**self).gives_hints()
-    }
-    fn wants_samples(&self) -> bool {
-        (**self).wants_samples()
-    }
-    fn sampled(&mut self, page: Page) {
-        (**self).sampled(page);
-    }
-    fn watches_closely(&self) -> bool {
-        (**self).watches_closely()
-    }
-    fn watches_pages(&self) -> bool {
-        (**self).watches_pages()
-    }
-    fn watches(&mut self, page: Page) -> bool {
-        (**self).watches(page)
-    }
-    #[inline]
-    fn placed(&mut self, page: Page, place: Place) {
-        (**self).placed(page, place);
-    }
-    #[inline]
-    fn dirtied(&mut self, page: Page) {
-        (**self).dirtied(page);
-    }
-    #[inline]
-    fn cleaned(&mut self, page: Page) {
-        (**self).cleaned(page);
-    }
-    fn take_hints(&mut self, hints: &mut Vec<Hint>) {
-        (**self).take_hints(hints);
-    }
-    fn order(&self) -> Option<Vec<Page>> {
-        (**self).order()
-    }
-    #[inline]
-    fn admitted(&mut self, page: Page, how: Admission) {
-        (**self).admitted(page, how);
-    }
-    fn spared(&mut self, page: Page) {
-        (**self).spared(page);
-    }
-    #[inline]
-    fn referenced(&mut self, page: Page) {
-        (**self).referenced(page);
-    }
-    #[inline]
-    fn removed(&mut self, page: Page) {
-        (**self).removed(page);
-    }
-    #[inline]
-    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        (**self).victim(incoming)
-    }
-    #[inline]
-    fn resized(&mut self, frames: u32) {
-        (**self).resized(frames);
-    }
-    #[inline]
-    fn resident(&self) -> u32 {
-        (**self).resident()
-    }
-    fn visible(&mut self) -> Option<&mut dyn Visible> {
-        (**self).visible()
+    crate::pass_on! { this => **this;
+        wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
+        watches_pages watches placed admitted spared referenced sampled removed dirtied cleaned
+        take_hints order victim resized resident visible
     }
 }

@@ -30,6 +30,7 @@ pub mod flat;
 pub mod list;
 mod members;
 pub mod parameters;
+mod pass_on;
 pub mod policies;
 pub mod registry;
 mod rising;
