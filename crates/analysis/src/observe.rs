@@ -1,6 +1,6 @@
 //! One policy at one memory size, watched from the outside and, where it shows something, from the
 //! inside.
-use pagekeeper_policy::{Admission, Page, Place, Policy, PolicySpec};
+use pagekeeper_policy::{Admission, Page, Policy, PolicySpec, pass_on};
 use pagekeeper_sim::{Counts, Fault, Future, References, SimError, replay_warm};
 use serde::Serialize;
 
@@ -227,13 +227,12 @@ impl<'a> Watched<'a> {
     }
 }
 
+#[deny(clippy::missing_trait_methods)]
 impl Policy for Watched<'_> {
-    fn wants_places(&self) -> bool {
-        self.policy.wants_places()
-    }
-
-    fn placed(&mut self, page: Page, place: Place) {
-        self.policy.placed(page, place);
+    pass_on! { this => this.policy;
+        wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
+        watches_pages watches placed spared removed dirtied cleaned take_hints order victim resized
+        resident visible
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
@@ -246,19 +245,8 @@ impl Policy for Watched<'_> {
         self.told(page, true);
     }
 
-    fn removed(&mut self, page: Page) {
-        self.policy.removed(page);
-    }
-
-    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.policy.victim(incoming)
-    }
-
-    fn resized(&mut self, frames: u32) {
-        self.policy.resized(frames);
-    }
-
-    fn resident(&self) -> u32 {
-        self.policy.resident()
+    fn sampled(&mut self, page: Page) {
+        self.policy.sampled(page);
+        self.told(page, true);
     }
 }

@@ -16,3 +16,4 @@ mod shared;
 mod source;
 mod source_policies;
 mod verifier;
+mod wrapped;

@@ -1,6 +1,6 @@
 //! What a policy is told during a replay, kept so that it can be told again and again: for timing
 //! the policy without the simulator around it.
-use pagekeeper_policy::{Admission, Page, Place, Policy};
+use pagekeeper_policy::{Admission, Page, Place, Policy, pass_on};
 
 use crate::{References, SimError, replay};
 
@@ -11,6 +11,9 @@ enum Call {
     Placed(Page),
     Referenced(Page),
     Admitted(Page),
+    Removed(Page),
+    Dirtied(Page),
+    Cleaned(Page),
     /// Of this page, to make room for that one.
     Victim(Page, Option<Page>),
 }
@@ -67,6 +70,7 @@ impl Calls {
 
     fn each<P: Policy>(&self, policy: &mut P, leave: impl Fn(&mut P, Page, Option<Page>)) {
         let mut places = self.places.iter();
+        let (gives_hints, mut hints) = (policy.gives_hints(), Vec::new());
         for call in &self.calls {
             match *call {
                 Call::Placed(page) => {
@@ -76,7 +80,15 @@ impl Calls {
                 }
                 Call::Referenced(page) => policy.referenced(page),
                 Call::Admitted(page) => policy.admitted(page, Admission::Demand),
+                Call::Removed(page) => policy.removed(page),
+                Call::Dirtied(page) => policy.dirtied(page),
+                Call::Cleaned(page) => policy.cleaned(page),
                 Call::Victim(victim, incoming) => leave(policy, victim, incoming),
+            }
+            // As in a replay, so that they do not pile up.
+            if gives_hints && matches!(call, Call::Referenced(_) | Call::Admitted(_)) {
+                policy.take_hints(&mut hints);
+                hints.clear();
             }
         }
     }
@@ -87,48 +99,51 @@ struct Keeper<P> {
     kept: Calls,
 }
 
-impl<P: Policy> Policy for Keeper<P> {
-    fn wants_places(&self) -> bool {
-        self.policy.wants_places()
+impl<P> Keeper<P> {
+    fn keep(&mut self, call: Call) -> &mut P {
+        self.kept.calls.push(call);
+        &mut self.policy
     }
+}
 
-    fn wants_references(&self) -> bool {
-        self.policy.wants_references()
+#[deny(clippy::missing_trait_methods)]
+impl<P: Policy> Policy for Keeper<P> {
+    // Of these a replay makes none that tells anything.
+    pass_on! { this => this.policy;
+        wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
+        watches_pages watches spared sampled take_hints order resized resident visible
     }
 
     fn placed(&mut self, page: Page, place: Place) {
-        self.kept.calls.push(Call::Placed(page));
         self.kept.places.push(place);
-        self.policy.placed(page, place);
+        self.keep(Call::Placed(page)).placed(page, place);
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
-        self.kept.calls.push(Call::Admitted(page));
         self.kept.faults += 1;
-        self.policy.admitted(page, how);
+        self.keep(Call::Admitted(page)).admitted(page, how);
     }
 
     fn referenced(&mut self, page: Page) {
-        self.kept.calls.push(Call::Referenced(page));
-        self.policy.referenced(page);
+        self.keep(Call::Referenced(page)).referenced(page);
     }
 
     fn removed(&mut self, page: Page) {
-        self.policy.removed(page);
+        self.keep(Call::Removed(page)).removed(page);
+    }
+
+    fn dirtied(&mut self, page: Page) {
+        self.keep(Call::Dirtied(page)).dirtied(page);
+    }
+
+    fn cleaned(&mut self, page: Page) {
+        self.keep(Call::Cleaned(page)).cleaned(page);
     }
 
     fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
         let victim = self.policy.victim(incoming)?;
-        self.kept.calls.push(Call::Victim(victim, incoming));
+        self.keep(Call::Victim(victim, incoming));
         Some(victim)
-    }
-
-    fn resized(&mut self, frames: u32) {
-        self.policy.resized(frames);
-    }
-
-    fn resident(&self) -> u32 {
-        self.policy.resident()
     }
 }
 
@@ -136,6 +151,7 @@ impl<P: Policy> Policy for Keeper<P> {
 mod tests {
     use super::*;
     use pagekeeper_policy::PolicySpec;
+    use pagekeeper_trace::ExtentEvent;
 
     /// Told again, a policy decides again: `tell` compares each victim.
     #[test]
@@ -152,6 +168,32 @@ mod tests {
             let mut other = PolicySpec::parse("fifo").unwrap().build(20, 0).unwrap();
             calls.tell_removing(&mut other);
             assert_eq!(other.resident(), 20);
+        }
+    }
+
+    /// What is freed leaves without being a victim.
+    #[test]
+    fn freed_pages_leave_when_it_is_told_again() {
+        let mut builder = References::builder();
+        builder.heap(1, "heap:1 (p)");
+        for n in 0..4000_u64 {
+            if n.is_multiple_of(100) {
+                builder.extent(1, n % 60..n % 60 + 30, ExtentEvent::Freed);
+            }
+            builder.push((1, n * n % 97, false, 0).into()).unwrap();
+        }
+        let references = builder.finish();
+        for name in ["lru", "clock", "arc", "seq"] {
+            let build = || PolicySpec::parse(name).unwrap().build(20, 0).unwrap();
+            let calls = Calls::of(&references, build(), 20).unwrap();
+            let (mut replayed, mut again) = (build(), build());
+            let counts = replay(&references, &mut replayed, 20, |_| {}).unwrap();
+            assert_eq!((calls.references(), calls.faults()), (4000, counts.faults), "{name}");
+            calls.tell(&mut again);
+            assert_eq!(again.resident(), replayed.resident());
+            let mut other = PolicySpec::parse("fifo").unwrap().build(20, 0).unwrap();
+            calls.tell_removing(&mut other);
+            assert_eq!(other.resident(), replayed.resident());
         }
     }
 }
