@@ -146,7 +146,7 @@ impl<'a> Watched<'a> {
             positions.push(fault.position);
         };
         let counts = replay_warm(references, &mut self, frames, warm_refs, on_fault)?;
-        let (start, end) = (warm_refs as u64, references.len() as u64);
+        let (start, end) = (warm_refs as u64, references.len() as u128);
         let by_refs = positions.iter().map(|position| *position as u64);
         Ok(Observation {
             policy: spec.to_string(),
@@ -169,7 +169,7 @@ impl<'a> Watched<'a> {
         // Threads may log out of order.
         let (start, last) = (counted.iter().min()?, counted.iter().max()?);
         let instants = faults.iter().map(|position| times[*position]);
-        Some(FaultRate::of(instants, *start, last + 1, self.options.intervals))
+        Some(FaultRate::of(instants, *start, u128::from(*last) + 1, self.options.intervals))
     }
 
     /// A reference that the policy has been told of.

@@ -18,21 +18,22 @@ pub struct FaultRate {
 }
 
 impl FaultRate {
-    /// Counts events in about `intervals` intervals from `start` to `end`. The instants must lie
-    /// between them.
+    /// Counts events in about `intervals` intervals from `start` to `end`, which is behind the last
+    /// instant there can be if that is the last number of 64 bits. The instants must lie between
+    /// them.
     pub(crate) fn of(
         instants: impl IntoIterator<Item = u64>,
         start: u64,
-        end: u64,
+        end: u128,
         intervals: u32,
     ) -> Self {
-        let length = end.saturating_sub(start);
-        let interval = length.div_ceil(u64::from(intervals.max(1))).max(1);
-        let mut faults = vec![0; length.div_ceil(interval) as usize];
+        let length = end.saturating_sub(start.into());
+        let interval = length.div_ceil(intervals.max(1).into()).clamp(1, u64::MAX.into()) as u64;
+        let mut faults = vec![0; length.div_ceil(interval.into()) as usize];
         for instant in instants {
             faults[((instant - start) / interval) as usize] += 1;
         }
-        let whole = ((length / interval) as usize).max(1).min(faults.len());
+        let whole = ((length / u128::from(interval)) as usize).max(1).min(faults.len());
         let spread = Spread::of(&faults[..whole]);
         Self { interval, start, faults, whole, spread }
     }

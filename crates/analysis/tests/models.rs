@@ -253,3 +253,21 @@ fn statistics_of_small_series() {
     );
     assert_eq!(Spread::of(&[]), Spread::default());
 }
+
+/// Times may be any numbers of 64 bits, and the last one may be the only one.
+#[test]
+fn the_last_instant_there_is_has_its_interval() {
+    let last = u64::MAX;
+    for times in [vec![last], vec![last - 1, last], vec![1, last], (last - 999..=last).collect()] {
+        let touches = times.iter().zip(0_u64..).map(|(time_ns, page)| (0, page, false, *time_ns));
+        let references = References::collect(touches).unwrap();
+        let layout = Layout::of(&references, 1);
+        for intervals in [1, 2, 200] {
+            let options = ObserveOptions { intervals, ..Default::default() };
+            let seen = observe(&references, &layout, &spec("lru"), 10, &options).unwrap();
+            let rate = seen.rate_by_time.unwrap();
+            assert_eq!(rate.faults.iter().sum::<u64>(), times.len() as u64);
+            assert_eq!((rate.start, rate.faults.is_empty()), (times[0], false));
+        }
+    }
+}
