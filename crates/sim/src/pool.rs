@@ -286,7 +286,7 @@ pub fn simulate_pool(
         machine: Machine::new(programs.len(), quantum_ns, options.cost),
         wishes: Vec::new(),
         refs: 0,
-        point_every: (total / u64::from(options.points.max(1))).max(1),
+        point_every: total.div_ceil(u64::from(options.points.max(1))).max(1),
         timeline: Vec::new(),
     };
     match options.schedule {

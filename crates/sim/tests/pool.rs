@@ -274,3 +274,18 @@ fn what_cannot_be_is_said() {
     let error = run(&[program().bounded(6, 3)], TURNS).to_string();
     assert!(error.contains("bounds from 6 to 3"), "{error}");
 }
+
+/// A timeline is of at most as many points as were asked for, however many references there are.
+#[test]
+fn a_timeline_has_no_more_points_than_asked_for() {
+    for references in [1, 7, 299, 300, 301, 399, 599] {
+        let scan = References::from_blocks(0..references).unwrap();
+        let programs = ["a", "b"].map(|name| PoolProgram::new(name, &scan, policy("lru")));
+        for points in [1, 2, 100, 300, 798] {
+            let options = PoolOptions { points, ..PoolOptions::new(60, Allocation::Fixed, TURNS) };
+            let timeline = simulate_pool(&programs, &options).unwrap().timeline;
+            let known = 1..=u64::from(points).min(2 * references) as usize;
+            assert!(known.contains(&timeline.len()), "{references}, {points}: {}", timeline.len());
+        }
+    }
+}
