@@ -23,8 +23,8 @@ impl Disk {
     pub(crate) fn read(&mut self, request: &[Run]) {
         let pages: u64 = request.iter().map(|run| u64::from(run.pages)).sum();
         let transfer_ns = (pages as f64 * self.cost.major_page_ns) as u64;
-        self.busy_until_ns = self.busy_until_ns.max(self.now_ns) + transfer_ns;
-        let there_ns = self.busy_until_ns + self.cost.major_request_ns as u64;
+        self.transfer(transfer_ns);
+        let there_ns = self.busy_until_ns.saturating_add(self.cost.major_request_ns as u64);
         let now_ns = self.now_ns;
         self.on_their_way.retain(|(_, there_ns)| *there_ns > now_ns);
         self.on_their_way.extend(request.iter().map(|run| (*run, there_ns)));
@@ -33,7 +33,12 @@ impl Disk {
     /// Begins to write pages back.
     pub(crate) fn write(&mut self, pages: u64) {
         let transfer_ns = (pages as f64 * self.cost.write_back_ns) as u64;
-        self.busy_until_ns = self.busy_until_ns.max(self.now_ns) + transfer_ns;
+        self.transfer(transfer_ns);
+    }
+
+    /// Time that does not fit 64 bits, 584 years, is the most that does.
+    fn transfer(&mut self, ns: u64) {
+        self.busy_until_ns = self.busy_until_ns.max(self.now_ns).saturating_add(ns);
     }
 
     /// Waits for a page, if it is on its way; whether it was.
@@ -47,6 +52,6 @@ impl Disk {
 
     /// A message to the manager, and its answer.
     pub(crate) fn exchange_message(&mut self) {
-        self.now_ns += self.cost.minor_fault_ns as u64;
+        self.now_ns = self.now_ns.saturating_add(self.cost.minor_fault_ns as u64);
     }
 }

@@ -139,7 +139,7 @@ impl Clocks {
                 None => return awaited.waiting.push((process, from_ns)),
             }
         }
-        self.ready.push(Reverse((from_ns + step.wait_ns, process)));
+        self.ready.push(Reverse((from_ns.saturating_add(step.wait_ns), process)));
     }
 
     /// Gives processors to whoever has work before anything else happens.
@@ -151,7 +151,7 @@ impl Clocks {
                 return;
             }
             self.ready.pop();
-            let end_ns = start_ns + self.steps[process][self.done[process]].work_ns;
+            let end_ns = start_ns.saturating_add(self.steps[process][self.done[process]].work_ns);
             *free_ns = end_ns;
             self.working.push(Reverse((end_ns, process)));
         }

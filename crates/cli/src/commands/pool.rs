@@ -8,7 +8,7 @@ use crate::size::{Frames, number, number_in};
 use crate::trace_input::{self, InputArgs, Loaded};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{
-    Allocation, PoolCost, PoolOptions, PoolOutcome, PoolProgram, Schedule, simulate_pool,
+    Allocation, CostModel, PoolCost, PoolOptions, PoolOutcome, PoolProgram, Schedule, simulate_pool,
 };
 use serde::Serialize;
 use std::path::PathBuf;
@@ -68,6 +68,15 @@ impl FromStr for Bounds {
     }
 }
 
+/// Not longer than a cost of `simulate` may be.
+fn nanoseconds(text: &str) -> Result<u64, String> {
+    let most = CostModel::NS_MAX as u64;
+    number(text)
+        .ok()
+        .filter(|ns| *ns <= most)
+        .ok_or_else(|| format!("write a whole number of nanoseconds from 0 to {most} (11 days)"))
+}
+
 fn period(text: &str) -> Result<u64, String> {
     match number(text)? {
         0 => Err("write a whole number, 1 or more".to_owned()),
@@ -103,15 +112,15 @@ pub(crate) struct Args {
     quantum_us: u64,
     /// A program's own work per reference, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().reference_ns)]
-    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
+    #[arg(value_parser = nanoseconds, allow_negative_numbers = true)]
     reference_ns: u64,
     /// Reading a page, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().fault_ns)]
-    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
+    #[arg(value_parser = nanoseconds, allow_negative_numbers = true)]
     fault_ns: u64,
     /// Writing a page back, in nanoseconds
     #[arg(long, value_name = "N", default_value_t = PoolCost::default().write_back_ns)]
-    #[arg(value_parser = number::<u64>, allow_negative_numbers = true)]
+    #[arg(value_parser = nanoseconds, allow_negative_numbers = true)]
     write_back_ns: u64,
     /// References between two splits by gain [default: twice the frames]
     #[arg(long, value_name = "N", value_parser = period)]

@@ -16,7 +16,8 @@ pub enum Schedule {
     },
 }
 
-/// What the simulated machine's work takes.
+/// What the simulated machine's work takes. Time that does not fit 64 bits, 584 years, is the most
+/// that does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolCost {
     /// A program's own work between references, in nanoseconds. Default 1,000.
@@ -66,7 +67,7 @@ impl Machine {
             self.now_ns = self.now_ns.max(done_ns);
         }
         self.wake();
-        self.turn_ends_ns = self.now_ns + self.quantum_ns;
+        self.turn_ends_ns = self.now_ns.saturating_add(self.quantum_ns);
         self.ready.pop_front()
     }
 
@@ -83,7 +84,7 @@ impl Machine {
 
     /// The running program made a reference; whether its turn goes on.
     pub(crate) fn worked(&mut self) -> bool {
-        self.now_ns += self.cost.reference_ns;
+        self.now_ns = self.now_ns.saturating_add(self.cost.reference_ns);
         self.now_ns < self.turn_ends_ns
     }
 
@@ -96,24 +97,44 @@ impl Machine {
 
     /// The program waits for a page.
     pub(crate) fn faulted(&mut self, program: usize) {
-        self.storage_free_ns = self.storage_free_ns.max(self.now_ns) + self.cost.fault_ns;
+        self.storage_works(self.cost.fault_ns);
         self.waiting.push(Reverse((self.storage_free_ns, program)));
     }
 
     /// A page is read that nobody waits for.
     pub(crate) fn fetched(&mut self) {
-        self.storage_free_ns = self.storage_free_ns.max(self.now_ns) + self.cost.fault_ns;
+        self.storage_works(self.cost.fault_ns);
     }
 
     /// A dirty page is written.
     pub(crate) fn wrote_back(&mut self) {
-        self.storage_free_ns = self.storage_free_ns.max(self.now_ns) + self.cost.write_back_ns;
+        self.storage_works(self.cost.write_back_ns);
+    }
+
+    fn storage_works(&mut self, ns: u64) {
+        self.storage_free_ns = self.storage_free_ns.max(self.now_ns).saturating_add(ns);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn time_does_not_begin_again() {
+        let cost =
+            PoolCost { reference_ns: u64::MAX / 2 + 1, fault_ns: u64::MAX, write_back_ns: 1 };
+        let mut machine = Machine::new(2, u64::MAX, cost);
+        assert_eq!(machine.next(), Some(0));
+        assert!(machine.worked(), "a turn of any length");
+        machine.faulted(0);
+        assert_eq!((machine.next(), machine.now_ns), (Some(1), u64::MAX / 2 + 1));
+        machine.wrote_back();
+        machine.faulted(1);
+        assert_eq!((machine.next(), machine.now_ns), (Some(0), u64::MAX));
+        assert!(!machine.worked());
+        assert_eq!((machine.next(), machine.now_ns), (Some(1), u64::MAX));
+    }
 
     #[test]
     fn turns_alternate_and_storage_is_a_queue() {
