@@ -4,6 +4,7 @@ use pagekeeper_sim::{NextUses, References, SimError, StackDistances, SweepOption
 use serde::Serialize;
 
 use crate::OptStack;
+use crate::freed::Freed;
 
 /// Hits at every memory size.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -59,7 +60,9 @@ impl HitCurve {
 pub fn lru_curve(references: &References, warm_refs: usize) -> HitCurve {
     let mut stack = StackDistances::new();
     let mut counts = vec![0; references.pages() as usize + 1];
+    let mut freed = Freed::of(references);
     for (position, (page, _)) in references.iter().enumerate() {
+        freed.before(position).for_each(|page| stack.remove(page));
         // A page that so many others were referenced after hits in one frame more.
         if let Some(others) = stack.reference(page).filter(|_| position >= warm_refs) {
             counts[others as usize + 1] += 1;
@@ -69,6 +72,9 @@ pub fn lru_curve(references: &References, warm_refs: usize) -> HitCurve {
 }
 
 /// OPT's hits at every memory size, in one pass; `None` if that takes more than `steps_most` steps.
+///
+/// A page that is freed has no next reference, and leaves before any other page does: whether its
+/// frame is free meanwhile makes no difference.
 ///
 /// A reference takes up to as many steps as the stack is deep, so long strings over many pages are
 /// better replayed at chosen sizes, or sampled. A thousand million steps take about a second.

@@ -22,6 +22,7 @@
 
 mod bins;
 mod curve;
+mod freed;
 mod gaps;
 mod observe;
 mod opt_stack;

@@ -85,11 +85,11 @@ impl Sampler {
         warm_refs: usize,
         hits: impl Fn(&References, &[u32], usize) -> Result<Vec<u64>, SimError> + Sync,
     ) -> Result<Estimate, SimError> {
-        let whole = self.part(references, warm_refs, None)?;
+        let whole = self.part(references, warm_refs, None);
         let miss_ratio = whole.miss_ratios(frames, &hits)?;
         let parts: Vec<Vec<f64>> = (0..PARTS)
             .into_par_iter()
-            .map(|part| self.part(references, warm_refs, Some(part))?.miss_ratios(frames, &hits))
+            .map(|part| self.part(references, warm_refs, Some(part)).miss_ratios(frames, &hits))
             .collect::<Result<_, _>>()?;
         let error = frames.iter().enumerate().map(|(place, frames)| {
             let is_fine_enough = f64::from(*frames) * self.rate() >= f64::from(PARTS);
@@ -105,38 +105,27 @@ impl Sampler {
         })
     }
 
-    fn part(
-        &self,
-        references: &References,
-        warm_refs: usize,
-        part: Option<u32>,
-    ) -> Result<Part, SimError> {
-        let chosen: Vec<bool> = (0..references.pages())
-            .map(|page| {
-                let (segment, index) = references.place(Page(page));
-                let segment = u64::from(references.segments()[segment].id);
-                let hash = mix(mix(segment ^ self.seed) ^ index);
-                // The sample and its division take different bits.
-                let is_in_part = part.is_none_or(|part| hash >> 61 == u64::from(part));
-                hash % SCALE < self.threshold && is_in_part
-            })
-            .collect();
+    fn part(&self, references: &References, warm_refs: usize, part: Option<u32>) -> Part {
+        let is_chosen = |page: Page| {
+            let (place, index) = references.place(page);
+            let segment = &references.segments()[place];
+            // Memory that was freed and is used again is another page at the same place.
+            let within = if segment.is_heap { u64::from(page.0) } else { index };
+            let hash = mix(mix(u64::from(segment.id) ^ self.seed) ^ within);
+            // The sample and its division take different bits.
+            let is_in_part = part.is_none_or(|part| hash >> 61 == u64::from(part));
+            hash % SCALE < self.threshold && is_in_part
+        };
         let warm = references.iter().take(warm_refs);
-        let warm_refs_kept = warm.filter(|(page, _)| chosen[page.index()]).count();
-        let segments = references.segments();
-        let kept = references.iter().filter(|(page, _)| chosen[page.index()]);
-        let kept = kept.map(|(page, write)| {
-            let (segment, index) = references.place(page);
-            (segments[segment].id, index, write, 0)
-        });
+        let warm_refs_kept = warm.filter(|(page, _)| is_chosen(*page)).count();
         let rate = self.rate() / part.map_or(1.0, |_| f64::from(PARTS));
         let counted = references.len().saturating_sub(warm_refs);
-        Ok(Part {
-            references: References::collect(kept)?,
+        Part {
+            references: references.of_pages(is_chosen),
             warm_refs: warm_refs_kept,
             rate,
             expected: counted as f64 * rate,
-        })
+        }
     }
 }
 

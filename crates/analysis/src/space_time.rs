@@ -4,7 +4,7 @@ use pagekeeper_sim::References;
 use serde::Serialize;
 
 /// Where pages are on a map: by segment, then by index, pages never referenced left out; neighbours
-/// share a row where there are more pages than rows.
+/// share a row where there are more pages than rows, and so do all that were at one place of a heap.
 #[derive(Clone, Debug)]
 pub struct Layout {
     row_of: Vec<u32>,
@@ -18,14 +18,17 @@ impl Layout {
         let pages = references.pages();
         let mut order: Vec<u32> = (0..pages).collect();
         order.sort_unstable_by_key(|page| references.place(Page(*page)));
-        let rows = u64::from(rows_most.min(pages).max(1));
+        let place = |page: u32| references.place(Page(page));
+        let places = order.chunk_by(|left, right| place(*left) == place(*right));
+        let count = places.clone().count() as u64;
+        let rows = u64::from(rows_most.max(1)).min(count);
         let mut row_of = vec![0; pages as usize];
         let mut first_of = Vec::with_capacity(rows as usize);
-        for (rank, page) in order.into_iter().enumerate() {
-            let row = rank as u64 * rows / u64::from(pages);
-            row_of[page as usize] = row as u32;
+        for (rank, pages) in places.enumerate() {
+            let row = rank as u64 * rows / count;
+            pages.iter().for_each(|page| row_of[*page as usize] = row as u32);
             if row == first_of.len() as u64 {
-                first_of.push(references.place(Page(page)));
+                first_of.push(place(pages[0]));
             }
         }
         Self { row_of, first_of }

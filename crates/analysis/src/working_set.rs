@@ -2,8 +2,11 @@
 use pagekeeper_sim::References;
 use serde::Serialize;
 
+use crate::freed::Freed;
+
 /// The working set *W(t, τ)*, the pages that the last τ references up to *t* touched (P. J.
 /// Denning: The Working Set Model for Program Behavior, CACM 11(5), 1968), for chosen windows τ.
+/// Pages that were freed since are in none.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WorkingSet {
     /// Windows, in references.
@@ -16,9 +19,9 @@ pub struct WorkingSet {
 }
 
 impl WorkingSet {
-    /// The working sets for these windows (put in ascending order), averaged from `warm_refs` on. Exact: a page stays in for
-    /// min(τ, gap to its next reference) references after each reference (Denning and Slutz:
-    /// Generalized Working Sets, CACM 21(9), 1978).
+    /// The working sets for these windows (put in ascending order), averaged from `warm_refs` on.
+    /// Exact: a page stays in for min(τ, gap to its next reference) references after each reference
+    /// (Denning and Slutz: Generalized Working Sets, CACM 21(9), 1978).
     pub fn of(references: &References, warm_refs: usize, mut windows_refs: Vec<u64>) -> Self {
         windows_refs.sort_unstable();
         windows_refs.dedup();
@@ -26,17 +29,18 @@ impl WorkingSet {
         let mut stays = Stays::new(&windows_refs);
         let mut before_warm = Stays::new(&windows_refs);
         let mut gaps = Stays::new(&windows_refs);
-        let mut next = vec![length; references.pages() as usize];
+        let mut next = vec![None; references.pages() as usize];
+        let gone = gone_at(references);
         let mut counted_hits = 0_u64;
         for (position, (page, _)) in references.iter().enumerate().rev() {
-            let following = std::mem::replace(&mut next[page.index()], position);
-            let stay = (following - position) as u64;
+            let following = next[page.index()].replace(position);
+            let stay = (following.unwrap_or(gone[page.index()]) - position) as u64;
             stays.add(stay);
             if position < warm_refs {
                 // What of the stay lies before the time that counts.
                 before_warm.add(stay.min((warm_refs - position) as u64));
             }
-            if following < length && following >= warm_refs {
+            if following >= Some(warm_refs) {
                 gaps.add(stay);
                 counted_hits += 1;
             }
@@ -53,6 +57,15 @@ impl WorkingSet {
         let miss_ratio = misses.collect();
         Self { windows_refs, mean_pages, miss_ratio }
     }
+}
+
+/// Per page: before which reference it is freed, or the length of the string.
+fn gone_at(references: &References) -> Vec<usize> {
+    let mut gone = vec![references.len(); references.pages() as usize];
+    for change in references.heap_changes() {
+        change.numbers.iter().for_each(|number| gone[*number as usize] = change.position);
+    }
+    gone
 }
 
 /// Nothing counted is no division by zero.
@@ -116,13 +129,20 @@ pub fn working_set_over_time(
     let mut within = vec![0_u32; references.pages() as usize];
     let (mut size, mut taken) = (0_u64, Vec::with_capacity(samples));
     let window = usize::try_from(window_refs.max(1)).unwrap_or(usize::MAX);
+    let mut freed = Freed::of(references);
     for (position, page) in pages.iter().enumerate() {
+        for gone in freed.before(position) {
+            size -= u64::from(std::mem::take(&mut within[gone.index()]) > 0);
+        }
         within[*page] += 1;
         size += u64::from(within[*page] == 1);
         if position >= window {
-            let leaving = pages[position - window];
-            within[leaving] -= 1;
-            size -= u64::from(within[leaving] == 0);
+            let leaving = &mut within[pages[position - window]];
+            // What was freed left before.
+            if *leaving > 0 {
+                *leaving -= 1;
+                size -= u64::from(*leaving == 0);
+            }
         }
         let passed = position + 1;
         let part = |passed: usize| passed as u128 * samples as u128 / pages.len() as u128;

@@ -1,36 +1,56 @@
 //! Every analysis against a slow, obvious model, and against the simulator.
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use pagekeeper_analysis::{
     FaultRate, GapBins, Gaps, Layout, ObserveOptions, Sampler, SpaceTime, Spread, WorkingSet,
     hits_at, lru_curve, observe, opt_curve, working_set_over_time,
 };
 use pagekeeper_policy::{Page, PolicySpec, all};
-use pagekeeper_sim::{Reference, References};
+use pagekeeper_sim::{References, SweepOptions, sweep};
+use pagekeeper_trace::ExtentEvent;
 use proptest::prelude::*;
 use proptest::test_runner::FileFailurePersistence;
 use rand_distr::Distribution;
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::SeedableRng;
 
-/// Runs, loops and jumps over a few segments, with times.
-fn strings() -> impl Strategy<Value = Vec<Reference>> {
-    let piece =
-        (0..3_u32, 0..30_u64, 1..12_u64, 1..4_u64).prop_map(|(segment, start, pages, times)| {
-            let steps = 0..times * pages;
-            steps.map(move |step| (segment, start + step % pages)).collect::<Vec<_>>()
-        });
-    prop::collection::vec(piece, 0..25).prop_map(|pieces| {
-        let touches = pieces.concat().into_iter().enumerate();
-        touches
-            .map(|(at, (segment, page_index))| Reference {
-                segment,
-                page_index,
-                write: false,
-                by_call: false,
-                time_ns: 7 + 3 * at as u64,
-            })
-            .collect()
+/// A part of a string.
+#[derive(Clone, Debug)]
+enum Piece {
+    /// Pages one after the other, so many times.
+    Run { segment: u32, pages: Range<u64>, times: u64, write: bool },
+    /// Something becomes of pages of the heap.
+    Event(Range<u64>, ExtentEvent),
+}
+
+/// What is a heap.
+const HEAP: u32 = 3;
+
+/// Runs, loops and jumps over a few files and a heap that is freed and used again, with times.
+fn strings() -> impl Strategy<Value = References> {
+    let pages = || (0..30_u64, 1..12_u64).prop_map(|(start, pages)| start..start + pages);
+    let run = (0..=HEAP, pages(), 1..4_u64, prop::bool::weighted(0.3))
+        .prop_map(|(segment, pages, times, write)| Piece::Run { segment, pages, times, write });
+    let events = [ExtentEvent::Freed, ExtentEvent::Freed, ExtentEvent::Stored];
+    let event = (pages(), prop::sample::select(events.to_vec()));
+    let event = event.prop_map(|(pages, event)| Piece::Event(pages, event));
+    prop::collection::vec(prop_oneof![3 => run, 1 => event], 0..30).prop_map(|pieces| {
+        let mut builder = References::builder();
+        builder.heap(HEAP, "heap:1 (p)");
+        let mut time_ns = 4;
+        for piece in pieces {
+            match piece {
+                Piece::Event(pages, event) => _ = builder.extent(HEAP, pages, event),
+                Piece::Run { segment, pages, times, write } => {
+                    for page_index in (0..times).flat_map(|_| pages.clone()) {
+                        time_ns += 3;
+                        builder.push((segment, page_index, write, time_ns).into()).unwrap();
+                    }
+                }
+            }
+        }
+        builder.finish()
     })
 }
 
@@ -50,8 +70,7 @@ proptest! {
     })]
 
     #[test]
-    fn curves_are_the_simulator_at_every_size(string in strings(), warm in 0..80_usize) {
-        let references = References::collect(string).unwrap();
+    fn curves_are_the_simulator_at_every_size(references in strings(), warm in 0..80_usize) {
         let sizes: Vec<u32> = (1..=references.pages() + 2).collect();
         let lru = lru_curve(&references, warm);
         let opt = opt_curve(&references, warm, u64::MAX).unwrap().unwrap();
@@ -68,13 +87,15 @@ proptest! {
     }
 
     #[test]
-    fn working_sets_are_what_windows_hold(string in strings(), warm in 0..80_usize) {
-        let references = References::collect(string).unwrap();
+    fn working_sets_are_what_windows_hold(references in strings(), warm in 0..80_usize) {
         let pages = pages_of(&references);
         let windows = vec![1, 2, 3, 7, 20, 100, 1000];
         let found = WorkingSet::of(&references, warm, windows.clone());
         let set = |end: usize, window: u64| -> BTreeSet<u32> {
-            pages[end.saturating_sub(window as usize)..end].iter().copied().collect()
+            let touched = &pages[end.saturating_sub(window as usize)..end];
+            let changes = references.heap_changes().iter().filter(|c| c.position < end);
+            let freed: BTreeSet<_> = changes.flat_map(|change| &change.numbers).collect();
+            touched.iter().filter(|page| !freed.contains(page)).copied().collect()
         };
         let counted = pages.len().saturating_sub(warm).max(1) as f64;
         for (place, window) in windows.into_iter().enumerate() {
@@ -94,9 +115,8 @@ proptest! {
 
     #[test]
     fn an_observation_agrees_with_a_list_of_hits(
-        string in strings(), frames in 1..40_u32, warm in 0..80_usize, name in "lru|mru|clock|opt"
+        references in strings(), frames in 1..40_u32, warm in 0..80_usize, name in "lru|mru|clock|opt"
     ) {
-        let references = References::collect(string).unwrap();
         let layout = Layout::of(&references, 8);
         let options =
             ObserveOptions { columns: 9, intervals: 7, warm_refs: warm, ..Default::default() };
@@ -152,13 +172,30 @@ proptest! {
         prop_assert_eq!(mapped, faults.len() as u64);
     }
 
+    /// Whoever looks on changes nothing of what a policy does and is told.
     #[test]
-    fn maps_keep_every_reference_in_the_order_of_files(string in strings(), rows in 1..40_u32) {
-        let references = References::collect(string.clone()).unwrap();
+    fn a_policy_is_the_same_under_observation(
+        references in strings(), frames in 1..40_u32, warm in 0..80_usize
+    ) {
+        let layout = Layout::of(&references, 1);
+        let options = ObserveOptions { warm_refs: warm, ..Default::default() };
+        let specs: Vec<_> = all().iter().map(PolicySpec::of).collect();
+        let sweep_options = SweepOptions { warm_refs: warm, ..Default::default() };
+        let alone = sweep(&references, &specs, &[frames], &sweep_options).unwrap();
+        for (spec, alone) in specs.iter().zip(alone) {
+            let seen = observe(&references, &layout, spec, frames, &options).unwrap();
+            prop_assert_eq!(seen.counts, alone.counts, "{}", spec);
+        }
+    }
+
+    #[test]
+    fn maps_keep_every_reference_in_the_order_of_files(references in strings(), rows in 1..40_u32) {
         let layout = Layout::of(&references, rows);
         let map = SpaceTime::of(&references, &layout, 11);
-        prop_assert_eq!(map.cells.iter().map(|c| c.count).sum::<u64>(), string.len() as u64);
-        prop_assert!(map.columns <= 11 && map.rows == rows.min(references.pages()));
+        prop_assert_eq!(map.cells.iter().map(|c| c.count).sum::<u64>(), references.len() as u64);
+        let all = (0..references.pages()).map(|page| references.place(Page(page)));
+        let places = all.collect::<BTreeSet<_>>().len() as u32;
+        prop_assert!(map.columns <= 11 && map.rows == rows.min(places));
         prop_assert!(layout.first_pages().is_sorted());
         let mut touched: Vec<_> = (0..references.pages()).map(Page).collect();
         touched.sort_by_key(|page| references.place(*page));
@@ -171,9 +208,8 @@ proptest! {
 
     #[test]
     fn a_sample_of_all_pages_is_exact(
-        string in strings(), warm in 0..80_usize, policy in 0..all().len()
+        references in strings(), warm in 0..80_usize, policy in 0..all().len()
     ) {
-        let references = References::collect(string).unwrap();
         let sizes: Vec<u32> = (1..=references.pages() + 1).step_by(7).collect();
         let info = &all()[policy];
         let spec = PolicySpec::of(info);

@@ -5,22 +5,34 @@
 //! for Storage Hierarchies, IBM Systems Journal 9(2), 1970). Distances are counted with a binary
 //! indexed tree over the positions of last references (Bennett and Kruskal: LRU Stack Processing,
 //! IBM Journal of Research and Development 19(4), 1975).
+//!
+//! A page that is freed leaves a hole where it was in the stack: a free frame in every cache that
+//! large. The next page that comes from below the topmost hole takes that frame, and pushes no page
+//! from above it any further down; where it came from is the hole now.
+use std::collections::BinaryHeap;
+
 use pagekeeper_policy::Page;
 
-/// The page was never referenced.
+/// The page was never referenced; there is no last reference at the position.
 const NEVER: u32 = u32::MAX;
+/// At the position is the hole that a page left.
+const HOLE: u32 = u32::MAX - 1;
 
-/// The LRU stack of one reference string. O(log pages) per reference, 12 to 20 bytes per page.
+/// The LRU stack of one reference string. O(log pages) per reference, 12 to 20 bytes per page and
+/// hole.
 #[derive(Clone, Debug, Default)]
 pub struct StackDistances {
     /// Per page: the position of its last reference.
     position: Vec<u32>,
     /// Per position: the page last referenced there, if that was its last reference.
     page: Vec<u32>,
-    /// Binary indexed tree over positions, 1 where a last reference is.
+    /// Binary indexed tree over positions, 1 where a last reference is or a hole.
     tree: Vec<u32>,
+    /// The positions of holes.
+    holes: BinaryHeap<u32>,
     next: u32,
-    pages: u32,
+    /// Pages and holes.
+    depth: u32,
 }
 
 impl StackDistances {
@@ -29,12 +41,13 @@ impl StackDistances {
         Self::default()
     }
 
-    /// Distinct pages referenced so far.
-    pub const fn pages(&self) -> u32 {
-        self.pages
+    /// Pages in the stack, and holes: as many frames as all of them need.
+    pub const fn depth(&self) -> u32 {
+        self.depth
     }
 
-    /// Takes the next reference; the page's distance, `None` the first time.
+    /// Takes the next reference; the page's distance, `None` the first time. Holes count in it as
+    /// pages do.
     ///
     /// # Panics
     /// If more than 2³¹ distinct pages are referenced.
@@ -46,28 +59,54 @@ impl StackDistances {
             self.position.resize((page.index() + 1).next_power_of_two(), NEVER);
         }
         let last = std::mem::replace(&mut self.position[page.index()], self.next);
-        let distance = if last == NEVER {
-            self.pages += 1;
-            None
-        } else {
-            // Pages whose last reference is at or before `last`, this one among them.
-            let older = self.sum(last);
-            self.add(last, false);
-            self.page[last as usize] = NEVER;
-            Some(self.pages - older)
-        };
+        let known = last != NEVER;
+        // Pages whose last reference is at or before `last`, this one among them.
+        let distance = known.then(|| self.depth - self.sum(last));
+        let hole = self.holes.peek().copied().filter(|hole| !known || *hole > last);
+        match hole {
+            Some(hole) => {
+                self.holes.pop();
+                self.leave(hole);
+                if known {
+                    self.page[last as usize] = HOLE;
+                    self.holes.push(last);
+                }
+            }
+            None if known => self.leave(last),
+            None => self.depth += 1,
+        }
         self.page[self.next as usize] = page.0;
         self.add(self.next, true);
         self.next += 1;
         distance
     }
 
+    /// The page is freed: its next reference, if there is one, is like a first.
+    pub fn remove(&mut self, page: Page) {
+        let Some(position) = self.position.get_mut(page.index()) else { return };
+        let position = std::mem::replace(position, NEVER);
+        if position != NEVER {
+            self.page[position as usize] = HOLE;
+            self.holes.push(position);
+        }
+    }
+
+    /// Nothing is at the position any more.
+    fn leave(&mut self, position: u32) {
+        self.add(position, false);
+        self.page[position as usize] = NEVER;
+    }
+
     /// Closes the gaps between positions, and makes room for as many references as there are pages.
     fn renumber(&mut self) {
         let kept: Vec<u32> = self.page.iter().copied().filter(|page| *page != NEVER).collect();
         let capacity = (kept.len() * 2).max(1024);
+        self.holes.clear();
         for (position, page) in kept.iter().enumerate() {
-            self.position[*page as usize] = position as u32;
+            match *page {
+                HOLE => self.holes.push(position as u32),
+                page => self.position[page as usize] = position as u32,
+            }
         }
         self.next = kept.len() as u32;
         self.page = kept;
@@ -109,15 +148,25 @@ mod tests {
 
     proptest! {
         #[test]
-        fn distances_are_places_in_a_stack(pages in prop::collection::vec(0..40_u32, 0..4000)) {
+        fn distances_are_places_in_a_stack(
+            calls in prop::collection::vec((prop::bool::weighted(0.9), 0..40_u32), 0..4000)
+        ) {
             let mut distances = StackDistances::new();
-            let mut stack: Vec<u32> = Vec::new();
-            for page in pages {
-                let place = stack.iter().rev().position(|other| *other == page);
+            let mut stack: Vec<Option<u32>> = Vec::new();
+            for (is_reference, page) in calls {
+                let place = stack.iter().position(|other| *other == Some(page));
+                if !is_reference {
+                    distances.remove(Page(page));
+                    place.into_iter().for_each(|place| stack[place] = None);
+                    continue;
+                }
                 prop_assert_eq!(distances.reference(Page(page)), place.map(|p| p as u32));
-                stack.retain(|other| *other != page);
-                stack.push(page);
-                prop_assert_eq!(distances.pages() as usize, stack.len());
+                place.into_iter().for_each(|place| stack[place] = None);
+                if let Some(free) = stack.iter().position(Option::is_none) {
+                    stack.remove(free);
+                }
+                stack.insert(0, Some(page));
+                prop_assert_eq!(distances.depth() as usize, stack.len());
             }
         }
     }

@@ -202,6 +202,41 @@ impl References {
         Regions { of_page, per_segment, total: self.segments.len() * per_segment as usize }
     }
 
+    /// The references to those pages alone that the test says yes of, and what becomes of heaps
+    /// meanwhile. For exact replays: without times, processes, and what was made by calls.
+    pub fn of_pages(&self, mut is_kept: impl FnMut(Page) -> bool) -> Self {
+        let mut part = Self { segments: self.segments.clone(), ..Self::default() };
+        let mut numbers = vec![None; self.pages() as usize];
+        for page in (0..self.pages()).map(Page).filter(|page| is_kept(*page)) {
+            let number = part.pages();
+            numbers[page.index()] = Some(number);
+            part.page_segment.push(self.page_segment[page.index()]);
+            part.page_index.push(self.page_index[page.index()]);
+            if self.begins_as_zeros(page) {
+                set_bit(&mut part.zeros, number as usize);
+            }
+        }
+        let mut changes = self.heap_changes.iter().peekable();
+        for position in 0..=self.len() {
+            while let Some(change) = changes.next_if(|change| change.position <= position) {
+                let kept = change.numbers.iter().filter_map(|number| numbers[*number as usize]);
+                part.heap_changes.push(HeapChange {
+                    position: part.len(),
+                    segment: change.segment,
+                    pages: change.pages.clone(),
+                    event: change.event,
+                    numbers: kept.collect(),
+                });
+            }
+            if let Some(packed) = self.packed.get(position)
+                && let Some(number) = numbers[(packed >> 1) as usize]
+            {
+                part.packed.push(number << 1 | packed & 1);
+            }
+        }
+        part
+    }
+
     pub(crate) fn processes(&self) -> &Processes {
         &self.processes
     }
