@@ -435,6 +435,7 @@ impl Pool<'_, '_> {
         {
             self.running[program].changes = later;
             for page in change.numbers.iter().map(|number| Page(*number)) {
+                self.frames.freed(program, page);
                 let state = &mut self.running[program].state[page.index()];
                 if std::mem::replace(state, SEEN) & RESIDENT != 0 {
                     self.frames.give_back(program, page);

@@ -234,6 +234,11 @@ impl<'a> Frames<'a> {
         }
     }
 
+    /// A page of a program's heap is freed, resident or not.
+    pub(crate) fn freed(&mut self, program: usize, page: Page) {
+        self.members[program].curve.iter_mut().for_each(|curve| curve.freed(page));
+    }
+
     fn split(&mut self) {
         let bounds: Vec<_> = self.members.iter().map(|m| (m.least, m.most)).collect();
         let curves: Vec<_> = self.members.iter().filter_map(|m| m.curve.as_ref()).collect();

@@ -32,6 +32,11 @@ impl HitCurve {
         }
     }
 
+    /// A page is freed.
+    pub(crate) fn freed(&mut self, page: Page) {
+        self.distances.remove(page);
+    }
+
     /// A period has ended.
     pub(crate) fn age(&mut self) {
         self.hits.iter_mut().for_each(|hits| *hits /= 2.0);
@@ -103,6 +108,21 @@ mod tests {
         assert_eq!(split(&[&looping, &skewed], &[open, open], 4)[0], 0);
         // Bounds are kept; more than its least, but not all it needs, is worth nothing to a loop.
         assert_eq!(split(&[&looping, &skewed], &[(5, 20), (3, 9)], 100), [5, 6]);
+    }
+
+    /// Memory that is freed and asked for again needs no frames but those it had before.
+    #[test]
+    fn what_is_freed_makes_room() {
+        let mut curve = HitCurve::new(100);
+        for round in 0..30 {
+            if round % 3 == 0 {
+                curve.reference(Page(u32::MAX >> 8));
+            }
+            let pages = || (0..20).map(|i| Page(20 * round + i));
+            pages().for_each(|page| curve.reference(page));
+            pages().for_each(|page| curve.freed(page));
+        }
+        assert_eq!(curve.hits.len(), 21);
     }
 
     /// `pool --frames 4294967295` asked for 32 GiB, for ten pages.
