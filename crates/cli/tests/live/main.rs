@@ -1,6 +1,7 @@
 //! Unmodified programs under `pagekeeper run`, end to end. One program for all of these tests: what
 //! they share is compiled and linked once. C programs that they run are in `c`.
 
+mod corners;
 mod cplusplus;
 mod descriptors;
 mod dropped;

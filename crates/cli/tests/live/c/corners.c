@@ -1,0 +1,172 @@
+// Corners of streams, descriptors and large transfers: what libc and the kernel do there.
+//
+//     corners appended|memory|closed|reopened|packets|large|refused FILE
+#define _GNU_SOURCE
+#include "check.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+
+enum { PAGE = 4096, BYTES = 256 * PAGE, LARGE = 40 << 20 };
+
+static int made(const char *path, size_t bytes) {
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0);
+    unsigned char page[PAGE];
+    for (size_t at = 0; at < bytes; at += PAGE) {
+        memset(page, (int)(at / PAGE), PAGE);
+        CHECK(pwrite(fd, page, PAGE, (off_t)at) == PAGE);
+    }
+    return fd;
+}
+
+static unsigned char *mapped(int fd, size_t bytes) {
+    unsigned char *map = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    return map;
+}
+
+// A descriptor that was written to becomes a stream that appends.
+static void appended(const char *path) {
+    int fd = made(path, BYTES);
+    unsigned char *map = mapped(fd, BYTES);
+    for (int i = 0; i < 300; i++) CHECK(pwrite(fd, "HEADER__", 8, 8) == 8);
+    map[4000] = 1;
+    CHECK(lseek(fd, 16, SEEK_SET) == 16);
+    FILE *stream = fdopen(fd, "a+");
+    CHECK(stream && fputs("APPENDED", stream) >= 0 && fflush(stream) == 0);
+    CHECK(ftell(stream) == BYTES + 8);
+    char seen[8];
+    CHECK(pread(fd, seen, 8, BYTES) == 8 && !memcmp(seen, "APPENDED", 8));
+    CHECK(map[16] == 0 && map[23] == 0);
+}
+
+// Memory that has a descriptor is no file: it is shown by two mappings, one of which nobody hears of.
+static void memory(const char *path) {
+    mapped(made(path, BYTES), BYTES)[0] = 1;
+    int fd = memfd_create("shared", 0);
+    CHECK(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    unsigned char *one = mapped(fd, BYTES);
+    char name[64];
+    snprintf(name, sizeof name, "/proc/self/fd/%d", fd);
+    int again = open(name, O_RDONLY);
+    const volatile unsigned char *other = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, again, 0);
+    CHECK(other != MAP_FAILED);
+    for (int i = 0; i < 100; i++) {
+        CHECK(other[i * PAGE] == 0);
+        one[i * PAGE] = (unsigned char)(i + 1);
+        CHECK(other[i * PAGE] == i + 1);
+    }
+}
+
+// Runs this program once more, with the file for its standard output.
+static void with_output(const char *path, const char *what) {
+    int fd = open(path, O_RDWR | O_CREAT | O_APPEND, 0600), status;
+    CHECK(fd >= 0);
+    pid_t child = fork();
+    if (child == 0) {
+        dup2(fd, 1);
+        execl("/proc/self/exe", "corners", what, path, NULL);
+        _exit(100);
+    }
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(fd);
+}
+
+// The stream of the standard output is closed, and its memory is nobody else's.
+static void closed_one(void) {
+    CHECK(printf("first\n") == 6 && fclose(stdout) == 0);
+    void *others[64];
+    for (int i = 0; i < 64; i++) {
+        others[i] = malloc((size_t)(200 + i % 16 * 16));
+        memset(others[i], 0x5a, (size_t)(200 + i % 16 * 16));
+    }
+    CHECK(fprintf(stdout, "second\n") < 0 && errno == EBADF);
+    for (int i = 0; i < 64; i++) CHECK(*(unsigned char *)others[i] == 0x5a);
+    exit(0);
+}
+
+static void closed(const char *path) {
+    close(made(path, BYTES));
+    with_output(path, "closed-one");
+    int fd = open(path, O_RDONLY);
+    char seen[8];
+    CHECK(pread(fd, seen, 8, BYTES) == 6 && !memcmp(seen, "first\n", 6));
+}
+
+// Its number is free when it is opened again.
+static void reopened_one(const char *path) {
+    close(1);
+    CHECK(freopen(path, "r+", stdout) == stdout && fileno(stdout) == 1);
+    CHECK(printf("again\n") == 6 && fflush(stdout) == 0);
+    exit(0);
+}
+
+static void reopened(const char *path) {
+    close(made(path, BYTES));
+    with_output(path, "reopened-one");
+    int fd = open(path, O_RDONLY);
+    char seen[6];
+    CHECK(pread(fd, seen, 6, 0) == 6 && !memcmp(seen, "again\n", 6));
+}
+
+// A pipe of packets gives the rest of one to nobody: all buffers are filled by one read.
+static void packets(const char *path) {
+    unsigned char *map = mapped(made(path, BYTES), BYTES);
+    int ends[2];
+    CHECK(pipe2(ends, O_DIRECT) == 0);
+    CHECK(write(ends[1], "headBODY", 8) == 8 && write(ends[1], "HEADbody", 8) == 8);
+    struct iovec parts[2] = {{map, 4}, {map + PAGE, 100}};
+    CHECK(readv(ends[0], parts, 2) == 8);
+    CHECK(!memcmp(map, "head", 4) && !memcmp(map + PAGE, "BODY", 4));
+    CHECK(readv(ends[0], parts, 2) == 8 && !memcmp(map + PAGE, "body", 4));
+}
+
+// A write from managed memory that is longer than what is gathered at a time.
+static void large(const char *path) {
+    int from = made(path, LARGE), to = open("copy", O_RDWR | O_CREAT | O_TRUNC, 0600);
+    unsigned char *map = mapped(from, LARGE);
+    struct iovec parts[3] = {{map, LARGE / 2 + 5}, {map + LARGE / 2 + 5, 0}, {map + LARGE / 2 + 5, LARGE / 2 - 5}};
+    CHECK(to >= 0 && pwritev(to, parts, 3, 3) == LARGE);
+    CHECK(write(to, map, LARGE) == LARGE && lseek(to, 0, SEEK_CUR) == LARGE);
+    unsigned char seen[2 * PAGE];
+    for (size_t at = 0; at < LARGE; at += PAGE) {
+        CHECK(pread(to, seen, PAGE, (off_t)at) == PAGE && !memcmp(seen, map + at, PAGE));
+    }
+    struct stat stat;
+    CHECK(fstat(to, &stat) == 0 && stat.st_size == LARGE + 3);
+    CHECK(pread(to, seen, 3, LARGE) == 3 && !memcmp(seen, map + LARGE - 3, 3));
+}
+
+// Calls that are refused close nothing, and read nothing that is not there.
+static void refused(const char *path) {
+    int fd = made(path, BYTES);
+    unsigned char *map = mapped(fd, BYTES);
+    CHECK(syscall(SYS_close_range, 3, 100, 0x4000) == -1 && errno == EINVAL);
+    memcpy(map, "STORED", 6);
+    char seen[6];
+    CHECK(pread(fd, seen, 6, 0) == 6 && !memcmp(seen, "STORED", 6));
+    CHECK(pwrite(fd, "WROTE!", 6, PAGE) == 6 && !memcmp(map + PAGE, "WROTE!", 6));
+    CHECK(fcntl(fd, F_SETLK, (void *)8) == -1 && errno == EFAULT);
+}
+
+int main(int count, char **arguments) {
+    CHECK(count == 3);
+    const char *what = arguments[1], *path = arguments[2];
+    if (!strcmp(what, "closed-one")) closed_one();
+    if (!strcmp(what, "reopened-one")) reopened_one(path);
+    if (!strcmp(what, "appended")) appended(path);
+    if (!strcmp(what, "memory")) memory(path);
+    if (!strcmp(what, "closed")) closed(path);
+    if (!strcmp(what, "reopened")) reopened(path);
+    if (!strcmp(what, "packets")) packets(path);
+    if (!strcmp(what, "large")) large(path);
+    if (!strcmp(what, "refused")) refused(path);
+    printf("%s ok\n", what);
+    return 0;
+}
