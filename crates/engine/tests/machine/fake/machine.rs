@@ -153,7 +153,7 @@ pub struct Machine {
     /// What happens once between the next look at an address space and what is made of it.
     pub after_look: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// What happens once before the next protection of pages, and what behind it.
-    pub around_protect: Mutex<Option<Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>>>,
+    pub around_protect: Mutex<Option<Around>>,
     /// What happens once after the next mapping of pages.
     pub after_map: Mutex<Option<Then>>,
     /// What happens once when the next pages have been written to storage.
@@ -163,6 +163,8 @@ pub struct Machine {
 }
 
 type WhenTold = Box<dyn FnMut(&State, FileNo, Option<Version>) + Send>;
+/// Says what happens behind it.
+type Around = Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>;
 type Then = Box<dyn FnOnce(&Machine) + Send>;
 
 impl Machine {
