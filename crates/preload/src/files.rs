@@ -477,8 +477,9 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
             }
             locks::before_close(fd);
             await_left(fd);
-            let _held = SignalsHeld::new();
-            let leaving = table::leave(fd);
+            // Of one that was not shown nothing is in memory by it, and nobody is kept waiting.
+            let held = table::get(fd).map(|_| SignalsHeld::new());
+            let leaving = held.as_ref().and_then(|_| table::leave(fd));
             // Cleared first, too: after the close the number may be another thread's new file.
             let cleared = if leaving.is_none() { table::clear(fd) } else { None };
             let result = close();
