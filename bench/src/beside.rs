@@ -127,7 +127,7 @@ fn record_again(told: &[Input], path: &Path, inputs: bool) -> Result<(u64, u64)>
     let clock = CpuClock::of(me)?;
     let begun_ns = clock.used_ns()?;
     let policy = PolicySpec::parse("clock")?;
-    let (mut log, writing) = recorder::start(path, Header::new(4096), content, &policy)?;
+    let (mut log, writing) = recorder::prepare(path, Header::new(4096), content, &policy)?.begin();
     for input in told {
         log.input(*input, 0, me);
     }
