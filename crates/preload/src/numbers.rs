@@ -68,7 +68,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             fd
         }
         libc::SYS_close if table::is_plain(fd) => return None,
-        libc::SYS_close => kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
+        libc::SYS_close => raw::kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
         libc::SYS_close_range if !files::closes_range(c as u32) => return None,
         libc::SYS_close_range => {
             files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
@@ -282,14 +282,9 @@ fn duplicated(old: c_int, new: isize) -> isize {
 }
 
 fn replace(old: c_int, new: c_int, plain: impl FnOnce() -> isize) -> isize {
-    kernel(files::replace(old, new, || raw::ret(plain()) as c_int) as isize)
-}
-
-/// A libc result (-1 and errno) as the kernel's.
-fn kernel(result: isize) -> isize {
-    if result == -1 { -raw::errno() as isize } else { result }
+    raw::kernel(files::replace(old, new, || raw::ret(plain()) as c_int) as isize)
 }
 
 fn open(flags: c_int, open: impl Fn(c_int) -> isize) -> isize {
-    kernel(files::open(flags, |flags| raw::ret(open(flags)) as c_int) as isize)
+    raw::kernel(files::open(flags, |flags| raw::ret(open(flags)) as c_int) as isize)
 }

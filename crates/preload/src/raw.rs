@@ -87,6 +87,11 @@ pub(crate) fn ret(result: isize) -> isize {
     }
 }
 
+/// Turns a result of libc's into the kernel's: the other way round.
+pub(crate) fn kernel(result: isize) -> isize {
+    if result == -1 { -errno() as isize } else { result }
+}
+
 /// Sets the calling thread's `errno`.
 pub(crate) fn set_errno(errno: c_int) {
     // SAFETY: libc's own location of the calling thread's errno.
@@ -357,8 +362,7 @@ impl Drop for LockGuard<'_> {
 pub(crate) struct Arena {
     /// Where it starts.
     pub(crate) addr: usize,
-    /// How much there is.
-    pub(crate) bytes: usize,
+    bytes: usize,
 }
 
 impl Arena {

@@ -89,16 +89,27 @@ fn gives_descriptors(message: *const msghdr) -> bool {
         return false;
     }
     // SAFETY: the kernel read what is there, header by header, as far as the message says.
-    unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while let Some(here) = header.as_ref() {
-            if here.cmsg_level == libc::SOL_SOCKET && here.cmsg_type == libc::SCM_RIGHTS {
-                return true;
-            }
-            header = libc::CMSG_NXTHDR(message, header);
-        }
-    }
-    false
+    unsafe { rights(message) }.next().is_some()
+}
+
+/// The control messages that descriptors go along with, wherever they lie: they need not be aligned.
+///
+/// # Safety
+/// The message's control buffer is there, and as long as it says.
+pub(crate) unsafe fn rights(message: &msghdr) -> impl Iterator<Item = *const libc::cmsghdr> {
+    // SAFETY: the caller's.
+    let first = unsafe { libc::CMSG_FIRSTHDR(message) };
+    let next = |header: &*mut libc::cmsghdr| {
+        // SAFETY: one of this message.
+        let next = unsafe { libc::CMSG_NXTHDR(message, *header) };
+        (!next.is_null()).then_some(next)
+    };
+    let all = core::iter::successors((!first.is_null()).then_some(first), next);
+    all.map(<*mut libc::cmsghdr>::cast_const).filter(|header| {
+        // SAFETY: as above.
+        let header = unsafe { header.read_unaligned() };
+        header.cmsg_level == libc::SOL_SOCKET && header.cmsg_type == libc::SCM_RIGHTS
+    })
 }
 
 /// `sendmsg(2)`; none if the kernel can reach the buffers.

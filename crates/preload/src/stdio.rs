@@ -320,10 +320,7 @@ fn reopen_cookie(
     };
     let Some(flags) = open_flags(letters).filter(|_| opened >= 0) else {
         let errno = raw::errno();
-        match is_adopted(stream) {
-            true => drop(close_adopted(fd, stream)),
-            false => drop(real::fclose(stream)),
-        }
+        fclose(stream);
         raw::set_errno(errno);
         return core::ptr::null_mut();
     };

@@ -21,6 +21,8 @@ use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
 
 /// The most bytes that Linux moves in one call (`MAX_RW_COUNT`).
 pub(crate) const BYTES_MAX: usize = 0x7fff_f000;
+/// Most bytes that are gathered for one change of a file: the memory for them is the program's.
+const GATHERED_BYTES_MAX: usize = 16 << 20;
 /// The most buffers of one call, and messages of one (`UIO_MAXIOV`).
 pub(crate) const VECTORS_MAX: usize = 1024;
 
@@ -174,10 +176,7 @@ fn lock_offset(file: &mut File) -> Option<LockGuard<'static>> {
 /// A read by libc's own call, which is a cancellation point while it waits.
 fn by_libc(fd: c_int, iov: &impl Buffers) -> isize {
     match iov.get() {
-        Ok(iov) => match real::readv(fd, iov.as_ptr(), iov.len() as c_int) {
-            -1 => -raw::errno() as isize,
-            done => done,
-        },
+        Ok(iov) => raw::kernel(real::readv(fd, iov.as_ptr(), iov.len() as c_int)),
         Err(errno) => errno,
     }
 }
@@ -504,35 +503,24 @@ fn write_all(call: &Write<'_>, iov: &[iovec], single: Option<usize>, total: usiz
         return -libc::ENOMEM as isize;
     };
     let mut done = 0;
-    let mut so_far = |result: isize| {
-        done += result.max(0) as usize;
-        if done > 0 { done as isize } else { result }
-    };
-    let mut at = 0;
-    loop {
-        let rest;
-        let from = match rest_of(iov, at) {
-            _ if at == 0 => iov,
-            Some(found) => {
-                rest = [found];
-                &rest
-            }
-            None => return so_far(0),
+    while done < total {
+        let rest = if done == 0 { None } else { rest_of(iov, done) };
+        let from = rest.as_ref().map_or(iov, core::slice::from_ref);
+        let gathered = arena.gather(from, total - done);
+        let part = Write { position: call.position.map(|start| start + done as i64), ..*call };
+        let wrote = match gathered {
+            ..=0 => gathered,
+            bytes => part.from(arena.addr, bytes as usize, false).unwrap_or(-libc::EIO as isize),
         };
-        let want = arena.bytes.min(total - at).min(direct::total(from));
-        let gathered = arena.gather(from, want);
-        if gathered <= 0 {
-            return so_far(gathered);
+        if wrote <= 0 {
+            return if done > 0 { done as isize } else { wrote };
         }
-        let position = call.position.map(|start| start + at as i64);
-        let part = Write { position, ..*call };
-        let wrote = part.from(arena.addr, gathered as usize, false).unwrap_or(-libc::EIO as isize);
-        let all = so_far(wrote);
-        at += wrote.max(0) as usize;
-        if wrote < want as isize || at == total {
-            return all;
+        done += wrote as usize;
+        if wrote < gathered {
+            break;
         }
     }
+    done as isize
 }
 
 /// What is left behind so many bytes of the buffer in which they end.
@@ -546,9 +534,6 @@ fn rest_of(iov: &[iovec], mut bytes: usize) -> Option<iovec> {
     }
     None
 }
-
-/// Most bytes that are gathered for one change of a file: the memory for them is the program's.
-const GATHERED_BYTES_MAX: usize = 16 << 20;
 
 /// `RWF_NOAPPEND`
 const RWF_NOAPPEND: c_int = 0x20;

@@ -119,10 +119,7 @@ export! {
             return real::close_range(first, last, flags);
         }
         ret(files::close_range(first, last, |first, last| {
-            match real::close_range(first, last, flags) {
-                -1 => -raw::errno() as isize,
-                done => done as isize,
-            }
+            raw::kernel(real::close_range(first, last, flags) as isize)
         })) as c_int
     }
 }
@@ -261,16 +258,12 @@ pub(crate) fn received(message: &msghdr) {
     }
     // SAFETY: the kernel filled the program's control buffer, and says how far.
     unsafe {
-        let mut header = libc::CMSG_FIRSTHDR(message);
-        while !header.is_null() {
-            if (*header).cmsg_level == libc::SOL_SOCKET && (*header).cmsg_type == libc::SCM_RIGHTS {
-                let data = libc::CMSG_DATA(header).cast::<c_int>();
-                let bytes = (*header).cmsg_len - (data as usize - header as usize);
-                for i in 0..bytes / size_of::<c_int>() {
-                    arrived(data.add(i).read_unaligned());
-                }
+        for header in sockets::rights(message) {
+            let data = libc::CMSG_DATA(header).cast::<c_int>();
+            let bytes = header.read_unaligned().cmsg_len - (data as usize - header as usize);
+            for i in 0..bytes / size_of::<c_int>() {
+                arrived(data.add(i).read_unaligned());
             }
-            header = libc::CMSG_NXTHDR(message, header);
         }
     }
 }

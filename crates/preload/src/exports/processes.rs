@@ -59,10 +59,7 @@ export! {
 
 /// `execve(2)`, also for a vfork child.
 fn execve_of(path: *const c_char, argv: Strings, env: Strings) -> c_int {
-    let plain = || match real::execve(path, argv, env) {
-        -1 => -raw::errno() as isize,
-        other => other as isize,
-    };
+    let plain = || raw::kernel(real::execve(path, argv, env) as isize);
     raw::ret(environment::execute(path, plain)) as c_int
 }
 
@@ -175,11 +172,8 @@ export! {
     as _Fork;
     fn () -> pid_t {
         // No handlers run around this one.
-        fork::raw_fork(0, 0, || match real::_Fork() {
-            -1 => -raw::errno() as isize,
-            child => child as isize,
-        })
-        .map_or_else(real::_Fork, |child| raw::ret(child) as pid_t)
+        fork::raw_fork(0, 0, || raw::kernel(real::_Fork() as isize))
+            .map_or_else(real::_Fork, |child| raw::ret(child) as pid_t)
     }
 }
 
