@@ -408,7 +408,10 @@ impl Hands for Link {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use pagekeeper_sys::shared::SharedMap;
     use pagekeeper_sys::socket::Listener;
+    use std::mem::offset_of;
+    use std::sync::atomic::AtomicU64;
     use zerocopy::{FromBytes, IntoBytes};
 
     pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
@@ -417,6 +420,33 @@ pub(crate) mod tests {
 
     pub(crate) fn manager() -> Arc<Manager> {
         manager_from(1)
+    }
+
+    /// A process that holds the record of a file, to write to it without a message: its number, and the
+    /// file's. None, which is said, where the kernel does not let it.
+    pub(crate) fn who_overwrites(manager: &Manager, pid: u32) -> Option<(u32, FileNo)> {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(wire::PAGE_BYTES).unwrap();
+        let no = opened(manager, &file).unwrap();
+        let number = manager.client_came(pid, 1, 5).unwrap();
+        let rights = Rights { read: true, write: true };
+        manager.with_client(pid, number, |client| client.rights.insert(no, rights)).unwrap();
+        let table = manager.engine.with_overwrites(|o| o.for_writer().unwrap()).unwrap();
+        let Some(table) = table else {
+            eprintln!("skipped: no sealing here");
+            return None;
+        };
+        let record_bytes = size_of::<wire::Overwrite>();
+        let map = SharedMap::new(&table, 0, (no as usize + 1) * record_bytes).unwrap();
+        let state = no as usize * record_bytes + offset_of!(wire::Overwrite, state);
+        map.words::<AtomicU64>(state, 1)[0]
+            .store(wire::overwrite_held_by(number), Ordering::SeqCst);
+        Some((number, no))
+    }
+
+    /// Whether somebody holds a file's record.
+    pub(crate) fn is_overwritten(manager: &Manager, no: FileNo) -> bool {
+        manager.engine.with_overwrites(|o| o.holder(no)).flatten().is_some()
     }
 
     pub(super) fn manager_from(min_size_bytes: u64) -> Arc<Manager> {

@@ -108,10 +108,12 @@ impl Core {
         let Core { past, files, .. } = self;
         if let Some(f) = files.get_mut(file as usize).and_then(Option::as_mut) {
             past.add(f);
-            let (mappings, fences) =
-                (std::mem::take(&mut f.mappings), std::mem::take(&mut f.fences));
-            let overwrite = f.overwrite.take();
-            *f = File { mappings, fences, overwrite, ..File::gone() };
+            *f = File {
+                mappings: std::mem::take(&mut f.mappings),
+                fences: std::mem::take(&mut f.fences),
+                overwrite: f.overwrite.take(),
+                ..File::gone()
+            };
         }
     }
 }

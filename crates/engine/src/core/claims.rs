@@ -393,7 +393,7 @@ impl Core {
             let page = self.brain.page(place).expect("pages of a plan are numbered");
             let word = self.table.word(page);
             let file = self.file(place.segment.0);
-            let heap = file.and_then(|f| f.heap.as_ref());
+            let in_heap = file.is_some_and(|f| f.heap.is_some());
             // Ahead of a fault, not into the gap behind an allocation, nor behind an end that came before
             // the page, and of which the policy has yet to hear.
             let is_useless = |f: &File| match &f.heap {
@@ -401,7 +401,6 @@ impl Core {
                 None => place.index >= f.pages,
             };
             let useless = i >= run.demanded && file.is_some_and(is_useless);
-            let in_heap = heap.is_some();
             let free = word.state() == State::Absent && !self.unfetchable(place) && !useless;
             if free && claimed == i {
                 // Heap memory is nobody's to rescue.

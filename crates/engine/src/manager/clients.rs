@@ -300,9 +300,6 @@ mod tests {
     use super::super::tests::*;
     use super::*;
     use crate::port::PAGE_BYTES;
-    use pagekeeper_wire as wire;
-    use std::mem::offset_of;
-    use std::sync::atomic::AtomicU64;
 
     /// What was open when a program was executed was ended with the process, or when its last connection
     /// was closed, which a forked child may have, too: whoever changed the same pages waited until then.
@@ -332,29 +329,16 @@ mod tests {
     #[test]
     fn what_a_dead_process_overwrote_is_settled_before_another_begins() {
         let manager = manager();
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(PAGE_BYTES).unwrap();
-        let no = opened(&manager, &file).unwrap();
         let dead = std::process::Command::new("true").spawn().unwrap();
         let pid = dead.id();
         dead.wait_with_output().unwrap();
-        let number = manager.client_came(pid, 1, 5).unwrap();
-        let rights = Rights { read: true, write: true };
-        manager.with_client(pid, number, |client| client.rights.insert(no, rights)).unwrap();
-        let Some(fd) = manager.engine.with_overwrites(|o| o.for_writer().unwrap()).unwrap() else {
-            return eprintln!("skipped: no sealing here");
-        };
-        let map = SharedMap::new(&fd, 0, (no as usize + 1) * size_of::<wire::Overwrite>()).unwrap();
-        let record = no as usize * size_of::<wire::Overwrite>();
-        let state = &map.words::<AtomicU64>(record + offset_of!(wire::Overwrite, state), 1)[0];
-        state.store(wire::overwrite_held_by(number), Ordering::SeqCst);
+        let Some((number, no)) = who_overwrites(&manager, pid) else { return };
 
         // Its end is under way, and does not get any further.
         let telling = manager.telling.lock().unwrap();
-        let held = || state.load(Ordering::SeqCst) & wire::OVERWRITE_HELD != 0;
         std::thread::scope(|scope| {
             scope.spawn(|| manager.client_gone(pid, number));
-            while held() {
+            while is_overwritten(&manager, no) {
                 std::thread::yield_now();
             }
             let settled = scope.spawn(|| manager.settle_changes_of_the_dead());

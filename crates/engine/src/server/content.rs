@@ -196,15 +196,10 @@ impl Connection {
 #[cfg(test)]
 mod tests {
     use super::super::{Connection, Request};
-    use crate::manager::Rights;
-    use crate::manager::tests::manager;
-    use pagekeeper_sys::shared::SharedMap;
-    use pagekeeper_sys::{file, socket};
-    use pagekeeper_wire::{self as wire, Op};
-    use std::mem::offset_of;
-    use std::os::fd::AsFd;
+    use crate::manager::tests::{is_overwritten, manager, who_overwrites};
+    use pagekeeper_sys::socket;
+    use pagekeeper_wire::Op;
     use std::sync::Arc;
-    use std::sync::atomic::{AtomicU64, Ordering};
     use std::time::{Duration, Instant};
 
     /// A process closed a file whose name was gone, and held its record for a moment to take its mapping
@@ -213,23 +208,10 @@ mod tests {
     #[test]
     fn what_ends_an_overwrite_does_not_wait_for_who_lets_go_of_the_file() {
         let manager = manager();
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(wire::PAGE_BYTES).unwrap();
-        let no = manager.opened(file.as_fd(), libc::O_RDWR).unwrap().no();
-        assert_eq!(manager.active_slot(file::stat(&file).unwrap().id), Some(no));
-        let (socket, _other) = socket::Connection::pair().unwrap();
         let pid = std::process::id();
-        let image = manager.client_came(pid, 1, 5).unwrap();
-        let rights = Rights { read: true, write: true };
-        manager.with_client(pid, image, |client| client.rights.insert(no, rights)).unwrap();
-        let Some(fd) = manager.engine.with_overwrites(|o| o.for_writer().unwrap()).unwrap() else {
-            return eprintln!("skipped: no sealing here");
-        };
-        let map = SharedMap::new(&fd, 0, (no as usize + 1) * size_of::<wire::Overwrite>()).unwrap();
-        let record = no as usize * size_of::<wire::Overwrite>();
-        let state = &map.words::<AtomicU64>(record + offset_of!(wire::Overwrite, state), 1)[0];
-        state.store(wire::overwrite_held_by(image) | wire::OVERWRITE_MET, Ordering::SeqCst);
-
+        let Some((image, no)) = who_overwrites(&manager, pid) else { return };
+        assert!(manager.wait_active(no) && is_overwritten(&manager, no));
+        let (socket, _other) = socket::Connection::pair().unwrap();
         let (manager_of, socket) = (manager.clone(), Arc::new(socket));
         let client =
             Connection { manager: manager_of, socket, pid, image, user: (0, 0), trusted: true };
@@ -243,7 +225,7 @@ mod tests {
         }
         assert!(ended.is_finished());
         drop(lets_go);
-        let _ = ended.join().unwrap();
-        assert_eq!(state.load(Ordering::SeqCst) & wire::OVERWRITE_HELD, 0);
+        ended.join().unwrap().unwrap();
+        assert!(!is_overwritten(&manager, no));
     }
 }

@@ -103,9 +103,10 @@ impl Connection {
     pub(super) fn all_regions(&self, addr: u64, len: u64) -> Vec<(u64, u64, Region)> {
         let known = self.space_regions(addr, len);
         let known_bytes: u64 = known.iter().map(|(start, end, _)| end - start).sum();
-        let Some(space) = self.manager.space_of(self.pid).filter(|_| known_bytes < len) else {
+        if known_bytes >= len {
             return known;
-        };
+        }
+        let Some(space) = self.manager.space_of(self.pid) else { return known };
         let end = addr.saturating_add(len);
         let mut starts = Vec::new();
         // One that is gone has none.
