@@ -6,10 +6,11 @@
 //!
 //! **Who waits for whom.** A thread sleeps only in `Engine::wait_until`, without the lock and
 //! without pins. The one that may hold claims while it sleeps is a demand fault whose victims are
-//! busy: it waits for pages that were claimed before its own, so there is always a first one that
-//! waits for nobody. Work that no fault waits for waits a moment for victims that are being written
-//! back or taken out, where a thread of its own carries it out; else, and after that, it gives up its
-//! fetches and spares the busy victims. A sleeper carries out such work that is still queued, without
+//! busy: it waits for pages that were claimed before its own, so there should always be a first one
+//! that waits for nobody. (All were seen to wait, in a library's cache of sixteen frames with eight
+//! threads whose stores failed: after a second it does as others do.) Work that no fault waits for
+//! waits a moment for victims that are being written back or taken out, where a thread of its own
+//! carries it out; else, and after that, it gives up its fetches and spares the busy victims. A sleeper carries out such work that is still queued, without
 //! sleeping in it, and so need not hope for a free thread.
 
 use crate::core::{Core, Fault, File, Job, Log};
