@@ -10,6 +10,7 @@
 use crate::failure::{Failure, Kind};
 use crate::policy_text;
 use crate::report::{count, say};
+use crate::threads;
 use crate::watch::Saved;
 use pagekeeper::launch::{Control, Source};
 use pagekeeper_policy::PolicySpec;
@@ -101,12 +102,9 @@ fn switched(spec: &PolicySpec, pages: u32) -> String {
     format!("{spec} decides from now on, over {} pages in memory", count(pages.into()))
 }
 
-/// Starts a thread that nobody waits for. Without it the run goes on: its end would be the program's.
+/// Starts a thread that nobody waits for. Without it the run goes on.
 fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), String> {
-    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
-    thread.map(drop).map_err(|error| {
-        format!("no thread can be started ({error}; ulimit -u, or pids.max of the cgroup)")
-    })
+    threads::start(name, work).map(drop).map_err(|failure| failure.to_string())
 }
 
 fn receive(caller: &Connection) -> Result<PolicySpec, String> {

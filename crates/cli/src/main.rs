@@ -23,6 +23,7 @@ mod report;
 mod sampling;
 mod signals;
 mod size;
+mod threads;
 mod trace_input;
 mod watch;
 

@@ -2,6 +2,7 @@
 
 use crate::report;
 use crate::size::Size;
+use crate::threads;
 use indicatif::ProgressBar;
 use std::io::{self, IsTerminal, Read};
 use std::sync::Arc;
@@ -74,7 +75,7 @@ impl Waiting {
             return Waiting(None);
         }
         let (done, is_done) = channel::<()>();
-        let thread = std::thread::spawn(move || {
+        let work = move || {
             if is_done.recv_timeout(PATIENCE) != Err(RecvTimeoutError::Timeout) {
                 return;
             }
@@ -87,8 +88,9 @@ impl Waiting {
             }
             let _ = is_done.recv();
             spinner.finish_and_clear();
-        });
-        Waiting(Some((done, thread)))
+        };
+        // Whoever gets no thread works without being watched.
+        Waiting(threads::start("pk-progress", work).ok().map(|thread| (done, thread)))
     }
 }
 

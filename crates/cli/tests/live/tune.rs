@@ -1,5 +1,6 @@
 //! `tune`: what it measures, and what it leaves when it ends before its time.
 
+use crate::mounts::Mount;
 use crate::runs::{self, Budget, LIMIT, Scratch, Tree, finish, managing, signal_of, skip};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use rustix::process::{Signal, kill_process};
@@ -111,4 +112,20 @@ fn a_run_that_cannot_be_compared_is_ended() {
     assert!(said.contains("a copy of the program's output"), "{said}");
     assert!(place.file("ran").exists());
     assert!(!is_named_by_a_process(&place.file("data")));
+}
+
+/// Later runs had what fitted of standard input, and were compared with the first.
+#[test]
+fn an_input_that_cannot_be_kept_for_all_runs_is_an_error() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("tune-input");
+    let Some(small) = Mount::tmpfs(&place, "small", 1024) else { return };
+    let mut command = tune(&place, &["--policy", "lru"], "cat data > /dev/null; wc -c");
+    command.env("TMPDIR", small.path());
+    let done = finish(&place, &mut command, &vec![b'x'; 4 << 20], LIMIT);
+    assert_eq!(done.status.code(), Some(74), "{}", done.stderr);
+    assert!(done.stderr.contains("a copy of standard input"), "{}", done.stderr);
+    assert_eq!(done.text().trim(), (4 << 20).to_string(), "the first run has all of it");
 }

@@ -24,7 +24,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// Seed of policies that draw lots.
 const SEED: u64 = 0;
@@ -204,6 +204,7 @@ impl Cache {
             store,
             size: AtomicU64::new(len),
             stored_size: AtomicU64::new(len),
+            made_size: Mutex::new(None),
         });
         if open.free.pop().is_none() {
             open.next += 1;

@@ -19,6 +19,7 @@ use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::ring::{Piece, Rings};
 use pagekeeper_sys::userfault::Userfault;
 use std::collections::VecDeque;
+use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
@@ -42,6 +43,28 @@ pub(crate) struct Backing {
     /// What lies behind it is not given to the store. Not less than `size` while that may become
     /// longer again, because the store was not made shorter after all.
     pub(crate) stored_size: AtomicU64,
+    /// How long the cache has made the store just now, for when the store cannot say.
+    pub(crate) made_size: Mutex<Option<u64>>,
+}
+
+impl Backing {
+    /// Who is told something by `follow` may rely on the store's being so long.
+    pub(crate) fn while_made<T>(&self, size_bytes: u64, follow: impl FnOnce() -> T) -> T {
+        let say = |size| *self.made_size.lock().expect("made size") = size;
+        say(Some(size_bytes));
+        let result = follow();
+        say(None);
+        result
+    }
+
+    /// The store's version. One that was made so long and then cannot be asked is known by its length
+    /// alone, so that it counts as changed by somebody else when it can be asked again.
+    fn version(&self) -> io::Result<Version> {
+        self.store.version().or_else(|error| {
+            let made = *self.made_size.lock().expect("made size");
+            made.map(|size_bytes| Version { size_bytes, ..Version::default() }).ok_or(error)
+        })
+    }
 }
 
 /// Segments by number.
@@ -421,7 +444,7 @@ impl Port for LibraryPort {
 
     fn version(&self, file: FileNo) -> Result<Version, PortError> {
         let segment = self.segment(file)?;
-        let version = segment.store.version().map_err(|e| port_error(&e))?;
+        let version = segment.version().map_err(|e| port_error(&e))?;
         let size_bytes = version.size_bytes.max(segment.size.load(Ordering::SeqCst));
         Ok(Version { size_bytes, ..version })
     }

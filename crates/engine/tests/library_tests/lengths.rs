@@ -101,3 +101,52 @@ fn guards_and_lengths_agree_in_a_race() {
         });
     });
 }
+
+/// A store that cannot say how long it is, for some calls after it became shorter.
+struct Speechless {
+    chaos: ChaosStore,
+    silent_calls: AtomicU32,
+}
+
+impl Store for Speechless {
+    fn len(&self) -> io::Result<u64> {
+        let silent = |left: u32| left.checked_sub(1);
+        match self.silent_calls.fetch_update(Ordering::SeqCst, Ordering::SeqCst, silent) {
+            Ok(_) => Err(io::Error::from_raw_os_error(EIO)),
+            Err(_) => self.chaos.len(),
+        }
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.chaos.load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.chaos.store(offset, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let is_shorter = len < self.chaos.len()?;
+        self.silent_calls.store(if is_shorter { 3 } else { 0 }, Ordering::SeqCst);
+        self.chaos.set_len(len)
+    }
+}
+
+/// The length before stayed the known one: what was written behind the new one then made nothing longer,
+/// and was not written back.
+#[test]
+fn a_store_that_cannot_say_its_new_length_has_it() {
+    let chaos = Chaos::new(4 * PAGE);
+    let silent_calls = AtomicU32::new(0);
+    let store = Arc::new(Speechless { chaos: ChaosStore(chaos.clone()), silent_calls });
+    let segment = tiny(0, "lru").open_store(store.clone(), "speechless").unwrap();
+    segment.write_all_at(&[1; 4 * PAGE], 0).unwrap();
+    segment.set_len(PAGE as u64 + 10).unwrap();
+    assert_eq!(segment.len(), PAGE as u64 + 10);
+    segment.write_all_at(b"late", 3 * PAGE as u64).unwrap();
+    segment.flush().unwrap();
+    let mut expected = vec![1; PAGE + 10];
+    expected.resize(3 * PAGE, 0);
+    expected.extend(b"late");
+    assert!(*chaos.bytes.lock().unwrap() == expected);
+}

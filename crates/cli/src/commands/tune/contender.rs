@@ -332,7 +332,7 @@ impl<'a> Runner<'a> {
             Failure::new(Kind::NotRunnable, format!("cannot start {program}: {e}"))
         })?);
         let child = &mut running.0;
-        let peak = recorded.then(|| Peak::of_tree(child.id()));
+        let peak = recorded.then(|| Peak::of_tree(child.id())).transpose()?;
         self.input.feed(child.stdin.take())?;
         let output = self.take_output(child, recorded)?;
         let (status, io, cpu) = wait(child)?;

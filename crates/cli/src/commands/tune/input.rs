@@ -1,10 +1,12 @@
 //! Standard input, given to every run of the program.
 
 use crate::failure::Failure;
+use crate::threads;
 use std::fs::File;
-use std::io::{IsTerminal, Read, Seek, SeekFrom, Write};
+use std::io::{Error, IsTerminal, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Stdio};
+use std::sync::{Arc, OnceLock};
 
 const BUFFER_BYTES: usize = 64 << 10;
 
@@ -20,6 +22,8 @@ pub(super) enum Input {
         copy: PathBuf,
         /// The first run has begun.
         begun: bool,
+        /// Why the copy has not all of it.
+        failed: Arc<OnceLock<Error>>,
     },
 }
 
@@ -35,7 +39,7 @@ impl Input {
         });
         match rustix::fs::tell(&stdin) {
             Ok(offset) if regular => Input::File(offset),
-            _ => Input::Stream { copy, begun: false },
+            _ => Input::Stream { copy, begun: false, failed: Arc::default() },
         }
     }
 
@@ -51,30 +55,42 @@ impl Input {
             // A new description: an offset of its own.
             Input::File(offset) => open(Path::new("/proc/self/fd/0"), *offset),
             Input::Stream { begun: false, .. } => return Ok(Stdio::piped()),
-            Input::Stream { copy, begun: true } => open(copy, 0),
+            Input::Stream { copy, begun: true, failed } => match failed.get() {
+                Some(error) => return Err(not_copied(error)),
+                None => open(copy, 0),
+            },
         };
-        opened.map_err(|e: std::io::Error| Failure::write("standard input to the program", &e))
+        opened.map_err(|e: Error| Failure::write("standard input to the program", &e))
     }
 
     /// Copies our standard input to the first run's, and to where the others find it. The copying
     /// thread is left behind by a program that ends without reading everything.
     pub(super) fn feed(&mut self, program: Option<ChildStdin>) -> Result<(), Failure> {
-        let (Input::Stream { copy, begun }, Some(mut program)) = (self, program) else {
+        let (Input::Stream { copy, begun, failed }, Some(mut program)) = (self, program) else {
             return Ok(());
         };
         *begun = true;
-        let mut file =
-            File::create(copy).map_err(|e| Failure::write("a copy of standard input", &e))?;
-        drop(std::thread::spawn(move || {
+        let mut file = File::create(copy).map_err(|e| not_copied(&e))?;
+        let failed = failed.clone();
+        threads::start("pk-input", move || {
             let mut buffer = vec![0; BUFFER_BYTES];
             let mut stdin = std::io::stdin().lock();
             while let Ok(n @ 1..) = stdin.read(&mut buffer) {
-                if file.write_all(&buffer[..n]).is_err() || program.write_all(&buffer[..n]).is_err()
+                // This run has all of it in any case: its output is shown.
+                if failed.get().is_none()
+                    && let Err(error) = file.write_all(&buffer[..n])
                 {
+                    let _ = failed.set(error);
+                }
+                if program.write_all(&buffer[..n]).is_err() {
                     return;
                 }
             }
-        }));
+        })?;
         Ok(())
     }
+}
+
+fn not_copied(error: &Error) -> Failure {
+    Failure::write("a copy of standard input for the next runs (TMPDIR says where)", error)
 }

@@ -43,6 +43,8 @@ PROG is run up to four times, and should do the same each time:
 Before each, the files' pages are dropped from the kernel's page cache. If a memory cgroup can be
 made, all runs but the first are in one of the same limit: --memory, and an allowance for the
 program itself and its manager, which grows if a run is killed for lack of memory.
+Files are managed from their first use in all of them (as with `run --from-start`), under auto
+too, which else leaves files to the kernel while nothing can be won.
 
 Standard input, if it is a file or a pipe, is given to every run; from a terminal, to none. The
 standard output of the first run is shown (with --format json, on standard error); that of the

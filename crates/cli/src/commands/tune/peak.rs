@@ -1,5 +1,7 @@
 //! How much memory of its own a tree of processes uses at its most.
 
+use crate::failure::Failure;
+use crate::threads;
 use std::fs;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,18 +20,18 @@ pub(super) struct Peak {
 
 impl Peak {
     /// Starts looking.
-    pub(super) fn of_tree(pid: u32) -> Peak {
+    pub(super) fn of_tree(pid: u32) -> Result<Peak, Failure> {
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = stop.clone();
-        let thread = std::thread::spawn(move || {
+        let thread = threads::start("pk-peak", move || {
             let mut peak_bytes = 0;
             while !stopped.load(Ordering::Relaxed) {
                 peak_bytes = peak_bytes.max(anonymous_bytes(pid));
                 std::thread::sleep(EVERY);
             }
             peak_bytes
-        });
-        Peak { stop, thread }
+        })?;
+        Ok(Peak { stop, thread })
     }
 
     /// The most anonymous memory that was resident at once, in bytes.
@@ -81,7 +83,7 @@ mod tests {
             .unwrap();
         let mut line = [0; 5];
         std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
-        let peak = Peak::of_tree(std::process::id());
+        let peak = Peak::of_tree(std::process::id()).unwrap();
         std::thread::sleep(3 * EVERY);
         assert!(peak.finish() >= 20_000_000);
         child.kill().unwrap();

@@ -63,13 +63,14 @@ impl Inner {
         let dirty = if large { engine.dirty_at(last) } else { None };
         let store = &self.backing.store;
         store.grow(to)?;
-        let is_ours = store.len()? == to;
+        let mut now = store.len()?;
+        let is_ours = now == to;
         // It is written as far as the segment reaches, and had room as far as it did.
         let result = dirty.map_or(Ok(()), |_| store.reserve(last.index * page, page));
-        if result.is_err() && is_ours {
-            let _ = store.set_len(from);
+        if result.is_err() && is_ours && store.set_len(from).is_ok() {
+            now = from;
         }
-        engine.refresh_size(self.no, is_ours);
+        self.backing.while_made(now, || engine.refresh_size(self.no, is_ours));
         if let Some(grown) = dirty.filter(|_| is_ours && result.is_ok()) {
             engine.has_room(last, grown + 1);
         }
@@ -105,7 +106,13 @@ impl Inner {
                     self.backing.stored_size.store(before, Ordering::SeqCst);
                 }
                 type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
-                engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
+                let end = || engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
+                // What is written behind the end that was is lost while that counts as the end.
+                if result.is_ok() {
+                    self.backing.while_made(to, end)
+                } else {
+                    end()
+                }
                 result
             });
         if result.is_err() {
