@@ -8,12 +8,27 @@ use pagekeeper_sys::Errno;
 use std::sync::Mutex;
 use std::thread::JoinHandle;
 
-/// Starts a thread of this name.
+/// Ends the process if a thread of the manager's panics: programs would wait for it, and for the locks
+/// that it held, for ever. The holder has what they stored.
+pub(crate) struct EndsAll;
+
+impl Drop for EndsAll {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::process::abort();
+        }
+    }
+}
+
+/// Starts a thread of the manager's, of this name.
 pub(crate) fn spawn(
     name: &str,
     work: impl FnOnce() + Send + 'static,
 ) -> Result<JoinHandle<()>, Errno> {
-    let thread = std::thread::Builder::new().name(name.into()).spawn(work);
+    let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _all = EndsAll;
+        work();
+    });
     thread.map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))
 }
 

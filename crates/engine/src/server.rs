@@ -5,6 +5,7 @@ mod content;
 mod exec;
 mod mappings;
 
+use crate::crew::EndsAll;
 use crate::manager::{Arriving, Client, Manager, Rights, trusts};
 use crate::port::{FileNo, PortError};
 use crate::shortage::is_shortage;
@@ -110,6 +111,7 @@ impl Manager {
 }
 
 fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
+    let _all = EndsAll;
     let (manager, number) = (arriving.manager.clone(), arriving.number);
     let trusted = trusts(peer.uid);
     let user = (peer.uid, peer.gid);

@@ -57,14 +57,23 @@ impl Brain {
         }
     }
 
-    /// The policy has no page left: takes the oldest one fetched ahead, else the oldest newcomer.
+    /// The policy has no page left: takes the oldest one fetched ahead, else the oldest newcomer; none
+    /// that the present plan fetches, which is not there yet.
     fn held_longest(&mut self) -> Option<Page> {
-        if let Some(page) = self.beside.pop_front(&mut self.pending) {
+        if let Some(page) = self.pending.front().filter(|page| !self.is_being_fetched(*page)) {
+            self.beside.remove(&mut self.pending, page);
             let place = self.pages.place(page);
             self.streams[place.segment.0 as usize].used(place.index);
             return Some(page);
         }
-        self.beside.pop_front(&mut self.newcomers)
+        let page = self.newcomers.front().filter(|page| !self.is_being_fetched(*page))?;
+        self.beside.remove(&mut self.newcomers, page);
+        Some(page)
+    }
+
+    fn is_being_fetched(&self, page: Page) -> bool {
+        let place = self.pages.place(page);
+        self.plan.fetch.iter().any(|run| run.contains(place))
     }
 
     /// A page that is in no list and not in the policy any more leaves.

@@ -490,3 +490,45 @@ fn pages_are_handed_over_in_the_order_of_their_last_use() {
         assert_eq!(of_old, expected, "{name}");
     }
 }
+
+/// Dirty pages that cannot be written back fill memory but for some frames, and a scan goes on in those: a
+/// plan that fetched two windows took for the second one a page of the first, which was not there yet.
+#[test]
+fn no_plan_evicts_what_it_fetches() {
+    const FRAMES: u32 = 1024;
+    for free in 2..64 {
+        let policy = PolicySpec::parse("lru").unwrap().build(FRAMES, 7).unwrap();
+        let mut brain = Brain::new(policy, Config::live(FRAMES));
+        let [scan, stuck] = [Segment(0), Segment(1)];
+        for segment in [scan, stuck] {
+            brain.apply(Input::Segment { segment, pages: 1 << 15 });
+        }
+        // What cannot leave is told to stay, until all that was chosen may go.
+        let step = |brain: &mut Brain, input: Input| {
+            let mut inputs = vec![input];
+            while let Some(input) = inputs.pop() {
+                let plan = brain.apply(input);
+                for victim in &plan.evict {
+                    let place = victim.place;
+                    let is_fetched = plan.fetch.iter().any(|run| run.contains(place));
+                    assert!(!is_fetched, "{free} free: {place:?} is fetched and evicted by a plan");
+                    if place.segment == stuck {
+                        inputs.push(Input::Kept { place });
+                    }
+                }
+            }
+        };
+        for index in 0..u64::from(FRAMES) - free {
+            let place = Place { segment: stuck, index: index * 3 };
+            step(&mut brain, Input::Major { place, want: 1, write: true, map: true });
+        }
+        for index in 0..4000 {
+            let place = Place { segment: scan, index };
+            if !brain.is_resident(place) {
+                step(&mut brain, Input::Major { place, want: 1, write: false, map: true });
+            } else if !brain.is_mapped(place) {
+                step(&mut brain, Input::Touch { place, write: false, map: true });
+            }
+        }
+    }
+}

@@ -45,6 +45,8 @@ fn map(at: usize, bytes: usize, kind: i32, fd: i32, offset: u64) -> usize {
 fn what_moves_while_mappings_are_looked_at_is_not_dropped() {
     const PAGES: u64 = 16;
     const BETWEEN: usize = 4000;
+    // Not where other threads are given memory: they would be given the place that was just left.
+    const FAR: usize = 0x2000_0000_0000;
     let Some((manager, space, pid)) = managed() else { return };
     let (engine, bytes) = (&manager.engine, (PAGES * PAGE_BYTES) as usize);
     let (offset, memfd) = manager.heap_map(pid, bytes as u64).unwrap().expect("managed");
@@ -54,7 +56,7 @@ fn what_moves_while_mappings_are_looked_at_is_not_dropped() {
     // Two places, and many mappings between them, which take a while to be listed.
     let private = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
     let room_bytes = 2 * bytes + 2 * BETWEEN * PAGE_BYTES as usize;
-    let low = map(0, room_bytes, private, -1, 0);
+    let low = map(FAR, room_bytes, private, -1, 0);
     let high = low + room_bytes - bytes;
     for i in 0..BETWEEN {
         let at = low + bytes + 2 * i * PAGE_BYTES as usize;
