@@ -179,11 +179,22 @@ impl<P: Port> Engine<P> {
     }
 
     /// Sleeps until `check` says that what it waits for is there; it looks whenever a page came to
-    /// rest. Meanwhile carries out queued work, and adds faults to serve to `again`. The caller
-    /// holds no pin.
+    /// rest. Meanwhile carries out queued work, and serves the faults of `again`. The caller holds no
+    /// pin.
     pub(crate) fn wait_until<'a, T>(
         &'a self,
         again: &mut Again,
+        check: impl FnMut(&mut Core) -> Option<T>,
+    ) -> (MutexGuard<'a, Core>, T) {
+        self.sleep_until(again, true, check)
+    }
+
+    /// [`wait_until`](Self::wait_until); who has claimed pages leaves the faults (not `serves`) to be served
+    /// afterwards.
+    fn sleep_until<'a, T>(
+        &'a self,
+        again: &mut Again,
+        serves: bool,
         mut check: impl FnMut(&mut Core) -> Option<T>,
     ) -> (MutexGuard<'a, Core>, T) {
         let mut core = self.lock();
@@ -199,6 +210,13 @@ impl<P: Port> Engine<P> {
             if self.has_queued() {
                 drop(core);
                 self.run_queued(again);
+                core = self.lock();
+                continue;
+            }
+            if serves && !again.is_empty() {
+                // What is waited for may be held by who waits for these.
+                drop(core);
+                self.serve_all(again);
                 core = self.lock();
                 continue;
             }
@@ -224,7 +242,7 @@ impl<P: Port> Engine<P> {
             None if begun.elapsed() < longest => None,
             found => Some(found),
         };
-        self.wait_until(again, until).1
+        self.sleep_until(again, false, until).1
     }
 
     /// Tells sleepers that a page came to rest. Called with the lock held.

@@ -173,6 +173,9 @@ impl<P: Port> Engine<P> {
         let mut more = Job::default();
         self.clear_out(job, &mut more, again);
         for doomed in std::mem::take(&mut job.late) {
+            // Who sleeps has claimed nothing after what it waits for: others wait for that, with what they
+            // claimed before.
+            self.clear_out_rest(&mut more, again);
             let victim = doomed.victim;
             match self.late(doomed, wait, again) {
                 Late::Claimed => self.evict(&mut [victim], &mut more, again),
@@ -196,17 +199,24 @@ impl<P: Port> Engine<P> {
                 }
                 self.spare(late, &mut more, again);
             }
-            let mut next = Job {
-                evict: std::mem::take(&mut more.evict),
-                clean: std::mem::take(&mut more.clean),
-                ..Job::default()
-            };
-            self.clear_out(&mut next, &mut more, again);
+            self.clear_out_rest(&mut more, again);
         }
         if !more.is_empty() {
             job.append(more);
         }
         is_on
+    }
+
+    /// Evicts and cleans what was chosen in place of others that had to stay, until nothing is.
+    fn clear_out_rest(&self, more: &mut Job, again: &mut Again) {
+        while !(more.evict.is_empty() && more.clean.is_empty()) {
+            let mut next = Job {
+                evict: std::mem::take(&mut more.evict),
+                clean: std::mem::take(&mut more.clean),
+                ..Job::default()
+            };
+            self.clear_out(&mut next, more, again);
+        }
     }
 
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.

@@ -240,9 +240,10 @@ impl Cache {
         if self.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
     }
 
-    /// The budget in bytes.
+    /// The budget in bytes; 0 in a forked child.
     pub fn budget_bytes(&self) -> u64 {
-        self.shared().engine.budget_bytes()
+        // There, another thread of the parent's may have the lock for ever.
+        if self.is_here() { self.shared().engine.budget_bytes() } else { 0 }
     }
 
     /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
@@ -294,9 +295,10 @@ impl Cache {
         self.shared().translation
     }
 
-    /// The policy that decides now.
+    /// The policy that decides now; in a forked child the one that the cache was made with.
     pub fn policy(&self) -> PolicySpec {
-        self.shared().engine.policy().expect("named when the cache was made")
+        let now = self.is_here().then(|| self.shared().engine.policy());
+        now.flatten().unwrap_or_else(|| self.shared().made_with.clone())
     }
 
     /// Another policy decides from now on: V++'s `SetSegmentManager` on live segments. Pages stay

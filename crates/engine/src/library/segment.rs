@@ -223,6 +223,13 @@ impl Inner {
         matches!(used, Ok(Some(())) | Err(PortError::Again))
     }
 
+    /// How many bytes from an offset on are copied aside at a time: no page in two.
+    fn bounce_bytes(&self, offset: u64, len: usize) -> usize {
+        let page = self.page_bytes();
+        let end = (offset + page.max(BOUNCE_BYTES as u64)) / page * page;
+        len.min((end - offset) as usize)
+    }
+
     fn place(&self, index: u64) -> Place {
         Place { segment: Number(self.no), index }
     }

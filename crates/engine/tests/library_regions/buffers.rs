@@ -1,9 +1,10 @@
 //! Regions as the buffers of reads and writes: the library's own, and the kernel's.
 
 use crate::library_model::PAGE;
-use crate::{EFAULT, MAPPED, cache, load};
+use crate::{EFAULT, MAPPED, cache, load, sized};
 use pagekeeper::library::{FaultPath, Protection};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 #[test]
 fn buffers_may_be_regions() {
@@ -55,5 +56,41 @@ fn system_calls_on_regions() {
         assert_eq!(file.read_at(&mut pinned, 0).unwrap(), PAGE);
         drop(pinned);
         assert_eq!(load(&region, 3 * PAGE - 1), 9);
+    }
+}
+
+/// What was written from a region was cut wherever 256 KiB ended, in the midst of pages: others saw such a
+/// page half written.
+#[test]
+fn no_page_is_seen_half_written_from_a_region() {
+    const LARGE: usize = 2 << 20;
+    for (page, offset, bytes, rounds) in [(PAGE, 100, 512 << 10, 300), (LARGE, 0, LARGE, 40)] {
+        let Some(cache) = sized(FaultPath::Thread, "lru", page) else { continue };
+        let to = cache.scratch(2 * LARGE as u64).unwrap();
+        let from = cache.scratch(LARGE as u64).unwrap();
+        let mut region = from.map(0..LARGE as u64, Protection::ReadWrite).unwrap();
+        // The page that 256 KiB end in.
+        let seen = ((256 << 10) + offset) / page * page;
+        let (is_over, reads) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut copy = vec![0; page];
+                while !is_over.load(Ordering::Relaxed) {
+                    to.read_exact_at(&mut copy, seen as u64).unwrap();
+                    assert!(copy.iter().all(|byte| *byte == copy[0]), "{page}: half of a write");
+                    reads.store(true, Ordering::Relaxed);
+                }
+            });
+            // SAFETY: nobody else uses the segment.
+            let slice = unsafe { region.as_mut_slice() };
+            for round in 0..rounds {
+                slice[..bytes].fill(round as u8);
+                assert_eq!(to.write_at(&slice[..bytes], offset as u64).unwrap(), bytes);
+            }
+            while !reads.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
+            is_over.store(true, Ordering::Relaxed);
+        });
     }
 }

@@ -2,8 +2,11 @@
 
 use crate::library_model::{Chaos, ChaosStore, PAGE, Rng};
 use crate::{MAPPED, SIZES, can_copy, load, sized, store};
-use pagekeeper::library::{FaultPath, Options, Protection};
-use std::sync::atomic::{AtomicBool, Ordering};
+use pagekeeper::library::{FaultPath, Options, Protection, Store};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
+use std::time::Duration;
 
 /// Each thread owns every eighth byte, and comes to it through the mapping and by reads and writes.
 fn threads_share_pages(path: FaultPath, page: usize, policy: &str, seed: u64) {
@@ -138,5 +141,80 @@ fn many_threads_fault_on_one_page() {
             }
         });
         assert_eq!(chaos.loads.load(Ordering::SeqCst), 1, "{path:?}, {page}");
+    }
+}
+
+/// A store that takes no more than a page at a time, and of the first one only when somebody says so.
+struct ByPages {
+    bytes: Mutex<Vec<u8>>,
+    /// 1: several pages were refused. 2: the first may be taken. 3: it is being taken.
+    step: Arc<AtomicU32>,
+}
+
+impl Store for ByPages {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.bytes.lock().unwrap().len() as u64)
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        let offset = offset as usize;
+        pages.copy_from_slice(&self.bytes.lock().unwrap()[offset..offset + pages.len()]);
+        Ok(pages.len())
+    }
+
+    fn store(&self, offset: u64, new: &[u8]) -> io::Result<()> {
+        if new.len() > PAGE {
+            self.step.store(1, Ordering::SeqCst);
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        if offset == 0 {
+            while self.step.load(Ordering::SeqCst) < 2 {
+                std::thread::yield_now();
+            }
+            self.step.store(3, Ordering::SeqCst);
+            // The fault comes meanwhile.
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let offset = offset as usize;
+        self.bytes.lock().unwrap()[offset..offset + new.len()].copy_from_slice(new);
+        Ok(())
+    }
+}
+
+/// A flush that waited for a guard kept the fault of the guard's owner, which waited for it.
+#[test]
+fn who_waits_for_a_guard_serves_its_owner() {
+    for path in MAPPED {
+        let Some(cache) = sized(path, "lru", PAGE) else { continue };
+        let step = Arc::new(AtomicU32::new(0));
+        let bytes = Mutex::new(vec![0; 8 * PAGE]);
+        let store = ByPages { bytes, step: step.clone() };
+        let segment = cache.open_store(store, "by pages").unwrap();
+        let (done, is_done) = mpsc::channel();
+        std::thread::spawn(move || {
+            let page = PAGE as u64;
+            let region = segment.map(0..4 * page, Protection::ReadWrite).unwrap();
+            for index in 0..4 {
+                segment.write_all_at(&[1; PAGE], index * page).unwrap();
+            }
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    while step.load(Ordering::SeqCst) < 1 {
+                        std::thread::yield_now();
+                    }
+                    let mut guard = segment.pin_mut(2 * page..3 * page).unwrap();
+                    guard[0] = 7;
+                    step.store(2, Ordering::SeqCst);
+                    while step.load(Ordering::SeqCst) < 3 {
+                        std::thread::yield_now();
+                    }
+                    crate::store(&region, 0, 9);
+                });
+                segment.flush().unwrap();
+            });
+            done.send(()).unwrap();
+        });
+        let ended = is_done.recv_timeout(Duration::from_secs(60));
+        assert_eq!(ended, Ok(()), "{path:?}: they wait for each other");
     }
 }

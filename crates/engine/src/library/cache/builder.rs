@@ -185,6 +185,7 @@ impl Builder {
             Some(policy) => policy,
             None => PolicySpec::parse("lru").expect("LRU is in the registry"),
         };
+        let made_with = policy.clone();
         let (page_bytes, path) = (self.page_bytes, self.fault_path);
         let sound = page_bytes.is_power_of_two()
             && (PAGE_BYTES..=PAGE_BYTES_MAX).contains(&page_bytes)
@@ -229,6 +230,7 @@ impl Builder {
             engine: Engine::new(port, built, config, tables.table(), budget),
             translation: self.translation,
             process,
+            made_with,
             reserved_bytes: Mutex::new(0),
             listeners: self.listeners,
             open: Mutex::new(Open::default()),

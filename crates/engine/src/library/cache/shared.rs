@@ -10,6 +10,7 @@ use crate::library::translation::Translation;
 use crate::library::visits::Visits;
 use crate::port::FileNo;
 use crate::work::{Work, Workers};
+use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
@@ -37,6 +38,8 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine<LibraryPort>,
     pub(super) translation: Translation,
     pub(super) process: &'static Process,
+    /// The policy that it was made with.
+    pub(super) made_with: PolicySpec,
     /// Of the budget, what is set aside.
     pub(super) reserved_bytes: Mutex<u64>,
     pub(super) listeners: Vec<Listener>,

@@ -67,11 +67,13 @@ impl Segment {
     /// Reads into memory whose touch may need a page itself.
     #[cold]
     fn read_to_region(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
-        let mut copy = vec![0; buf.len().min(BOUNCE_BYTES)];
+        let most = (self.inner.page_bytes() as usize).max(BOUNCE_BYTES);
+        let mut copy = vec![0; buf.len().min(most)];
         let mut done = 0;
         while done < buf.len() {
-            let len = copy.len().min(buf.len() - done);
-            match self.inner.read(&mut copy[..len], offset + done as u64, false) {
+            let at = offset + done as u64;
+            let len = self.inner.bounce_bytes(at, buf.len() - done);
+            match self.inner.read(&mut copy[..len], at, false) {
                 Ok(n) => {
                     buf[done..done + n].copy_from_slice(&copy[..n]);
                     done += n;

@@ -1,6 +1,6 @@
 //! Writing to a segment: `pwrite(2)`.
 
-use super::{BOUNCE_BYTES, Inner, Segment, WriteBack};
+use super::{Inner, Segment, WriteBack};
 use crate::library::frames::SEGMENT_BYTES_MAX;
 use crate::library::regions::may_be_managed;
 use crate::library::store::io_error;
@@ -33,10 +33,12 @@ impl Segment {
         if may_be_managed(buf) {
             // Its touch may need a page itself.
             let mut done = 0;
-            for piece in buf.chunks(BOUNCE_BYTES) {
-                let copy = piece.to_vec();
-                match self.write_within(&copy, offset + done as u64) {
-                    Ok(n) if n == piece.len() => done += n,
+            while done < buf.len() {
+                let at = offset + done as u64;
+                let len = self.inner.bounce_bytes(at, buf.len() - done);
+                let copy = buf[done..done + len].to_vec();
+                match self.write_within(&copy, at) {
+                    Ok(n) if n == len => done += n,
                     Ok(n) => return Ok(done + n),
                     Err(error) if done == 0 => return Err(error),
                     Err(_) => break,
