@@ -19,6 +19,7 @@ mod events;
 mod evict;
 mod fault;
 mod fetch;
+mod file_systems;
 mod flush;
 mod follow;
 mod forks;

@@ -7,6 +7,7 @@
 //! the kernel: those are found when the file is next opened, mapped, locked, synced or written back.
 //! Deleted files are noticed too ([`crate::letgo`]), by inotify.
 
+use crate::file_systems::is_remote;
 use crate::manager::Manager;
 use crate::port::FileNo;
 use pagekeeper_sys::event::EventFd;
@@ -221,12 +222,14 @@ impl Manager {
         if watched.as_ref().is_some_and(|watched| watched.is_heard) {
             self.engine.hears(no);
         }
-        if watched.is_none_or(|watched| !watched.is_whole) {
+        let is_told = watched.is_some_and(|watched| watched.is_whole);
+        if !is_told || is_remote(fd) {
             let mut unwatched = self.unwatched.lock().expect("lock");
             if !unwatched.contains(&no) {
                 unwatched.push_back(no);
             }
-            drop(unwatched);
+        }
+        if !is_told {
             self.note(
                 "this user has no inotify watches left: what others do to some files is looked for \
                  ten times a second",

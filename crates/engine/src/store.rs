@@ -1,5 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
+use crate::file_systems::shares_blocks;
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
 use crate::shortage::is_shortage;
 use pagekeeper_sys::Errno;
@@ -229,7 +230,9 @@ impl Store {
         // Blocks behind the end, and the file system's own, count as allocated.
         let hole = rustix::fs::seek(&access.plain, rustix::fs::SeekFrom::Hole(0));
         let size = stat.version.size_bytes;
-        stat.allocated_bytes < size || hole.is_ok_and(|hole| hole < size)
+        stat.allocated_bytes < size
+            || hole.is_ok_and(|hole| hole < size)
+            || shares_blocks(&access.plain)
     }
 
     /// Waits for writes that the kernel is carrying out. A direct read waits for them, too, but not of
@@ -450,7 +453,15 @@ impl Store {
         let twice = 2 * (last.end - last.start);
         let ahead = if offset == last.end { twice.min(RESERVED_BYTES_MAX) } else { 0 };
         let flags = FallocateFlags::KEEP_SIZE;
-        let reserve = |bytes: u64| match file::allocate(&write.plain, flags, offset, bytes) {
+        // Blocks that other files have, too, are copied first: room for new ones is not kept.
+        let unshare = |bytes: u64| match shares_blocks(&write.plain) {
+            true => {
+                file::allocate(&write.plain, FallocateFlags::UNSHARE_RANGE | flags, offset, bytes)
+            }
+            false => Ok(()),
+        };
+        let allocate = |bytes: u64| file::allocate(&write.plain, flags, offset, bytes);
+        let reserve = |bytes: u64| match unshare(bytes).and_then(|()| allocate(bytes)) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(bytes),
             Err(errno) => Err(errno),
         };

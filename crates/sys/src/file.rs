@@ -260,6 +260,15 @@ pub fn allocate(fd: impl AsFd, mode: FallocateFlags, offset: u64, len: u64) -> R
     retry(|| rustix::fs::fallocate(fd, mode, offset, len))
 }
 
+/// The kind of file system that a file is on, as `statfs(2)` numbers them.
+///
+/// # Errors
+/// As `fstatfs(2)`.
+pub fn file_system(fd: impl AsFd) -> Result<u64> {
+    let fd = fd.as_fd();
+    retry(|| rustix::fs::fstatfs(fd)).map(|found| found.f_type as u64)
+}
+
 /// `ftruncate(2)`.
 ///
 /// # Errors
@@ -365,7 +374,10 @@ const FIEMAP: Opcode = opcode::read_write::<[u64; 4]>(b'f', 11);
 const _: () = assert!(FIEMAP == linux_raw_sys::ioctl::FS_IOC_FIEMAP as Opcode);
 const _: () = assert!(size_of::<Extent>() == 56 && size_of::<FirstExtent>() == 32 + 56);
 
-/// Whether storage has room for all of `[offset, offset + len)`, written to or not: `ioctl(2)`
+/// `FIEMAP_EXTENT_SHARED`: other files have the same blocks, so that a write needs new ones.
+const SHARED: u32 = 0x2000;
+
+/// Whether storage has room for writes to all of `[offset, offset + len)`, written to or not: `ioctl(2)`
 /// `FS_IOC_FIEMAP` (Linux `Documentation/filesystems/fiemap.rst`), which looks at that range only.
 /// [`has_hole`] takes room that was never written to for a hole, and walks to the next one,
 /// wherever that is; it answers where the file system does not know `FS_IOC_FIEMAP`.
@@ -391,8 +403,9 @@ pub fn is_allocated(fd: impl AsFd, offset: u64, len: u64) -> Result<bool> {
         if asked.is_err() {
             return Ok(!has_hole(fd, at, end - at)?);
         }
-        let Extent { logical, length, .. } = arg.extent;
-        if arg.mapped_extents == 0 || logical > at || logical + length <= at {
+        let Extent { logical, length, flags, .. } = arg.extent;
+        let is_shared = flags & SHARED != 0;
+        if arg.mapped_extents == 0 || logical > at || logical + length <= at || is_shared {
             return Ok(false);
         }
         at = logical + length;
