@@ -66,12 +66,12 @@ fn copy(
 
 /// Copies from the program's buffers to `addr`: the bytes copied.
 pub(crate) fn gather(iov: &[iovec], skip: usize, addr: usize, bytes: usize) -> usize {
-    copy(iov, skip, bytes, |done, at, once| guard::copy(addr + done, at, once))
+    guard::unblocked(|| copy(iov, skip, bytes, |done, at, once| guard::copy(addr + done, at, once)))
 }
 
 /// Copies from `addr` to the program's buffers: the bytes copied.
 pub(crate) fn scatter(iov: &[iovec], skip: usize, addr: usize, bytes: usize) -> usize {
-    copy(iov, skip, bytes, |done, at, once| guard::copy(at, addr + done, once))
+    guard::unblocked(|| copy(iov, skip, bytes, |done, at, once| guard::copy(at, addr + done, once)))
 }
 
 /// A buffer that is never managed; the negated errno if there is no memory.

@@ -106,16 +106,17 @@ impl Window {
     /// Whether somebody makes the file longer, or did since its length was looked at. The kernel tells the
     /// new length before we do, and who asked for that reads as far.
     #[cold]
-    fn may_be_longer(&self) -> bool {
+    fn may_be_longer(&self, fd: c_int) -> bool {
         overwrite::may_grow(self.entry.slot())
             || overwrite::length(self.entry, self.slot) != self.size
+            || raw::fstat(fd).is_ok_and(|stat| stat.st_size as u64 > self.size)
     }
 
     /// Copies file content from an offset; the bytes copied, up to `limit` and the end of the file.
     #[inline(always)]
-    fn copy(&self, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
+    fn copy(&self, fd: c_int, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
         let want = (self.size.saturating_sub(offset)).min(limit as u64) as usize;
-        if want < limit && self.may_be_longer() {
+        if want < limit && self.may_be_longer(fd) {
             return None;
         }
         if want == 0 {
@@ -190,8 +191,14 @@ pub(crate) fn is_place(offset: i64, bytes: usize) -> bool {
 
 /// A read at an offset of a descriptor. None if it has to be made in another way.
 #[inline(always)]
-pub(crate) fn read_at(entry: Entry, iov: &[iovec], offset: u64, limit: usize) -> Option<usize> {
-    if limit == 0 { None } else { Window::open(entry)?.copy(iov, offset, limit) }
+pub(crate) fn read_at(
+    fd: c_int,
+    entry: Entry,
+    iov: &[iovec],
+    offset: u64,
+    limit: usize,
+) -> Option<usize> {
+    if limit == 0 { None } else { Window::open(entry)?.copy(fd, iov, offset, limit) }
 }
 
 /// How much of a read at an offset is in memory, from its start on, as far as can be told without waiting.
@@ -264,7 +271,7 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
             return None;
         }
         claim = (window.size.saturating_sub(now as u64)).min(want as u64) as usize;
-        if claim < want && window.may_be_longer() {
+        if claim < want && window.may_be_longer(fd) {
             return None;
         }
         if claim == 0 {
@@ -282,7 +289,7 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     }
     let start = after as u64 - claim as u64;
     end.store(after as u64, Ordering::Relaxed);
-    match window.copy(iov, start, claim) {
+    match window.copy(fd, iov, start, claim) {
         Some(done) => {
             give_back(fd, claim - done);
             Some(Claimed::Read(done))

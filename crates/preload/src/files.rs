@@ -13,9 +13,9 @@ use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{Op, PAGE_BYTES, Reply, Request};
 
-/// File systems whose files are made by the kernel on reading: never managed, and not worth a
-/// question.
-const SYNTHETIC: [i64; 9] = [
+/// File systems whose files are made by the kernel on reading, or are memory that no call can write to:
+/// never managed, and not worth a question.
+const SYNTHETIC: [i64; 10] = [
     0x9fa0,      // proc
     0x6265_6572, // sysfs
     0x6367_7270, // cgroup2
@@ -25,6 +25,7 @@ const SYNTHETIC: [i64; 9] = [
     0x7363_6673, // securityfs
     0xcafe_4a11, // bpf
     0x1cd1,      // devpts
+    0x9584_58f6, // hugetlbfs
 ];
 
 /// How often an open is made again that would have to wait for a lease.

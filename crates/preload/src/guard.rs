@@ -140,6 +140,18 @@ pub(crate) fn copy(to: usize, from: usize, bytes: usize) -> bool {
     unsafe { pagekeeper_copy(to, from, bytes) == 0 }
 }
 
+/// Does something with [`SIGNALS`] unblocked, so that a copy in it may meet missing memory.
+pub(crate) fn unblocked<T>(work: impl FnOnce() -> T) -> T {
+    if !is_blocked() {
+        return work();
+    }
+    let (set, mut before) = (SET, 0u64);
+    raw_call!(libc::SYS_rt_sigprocmask, libc::SIG_UNBLOCK, &raw const set, &raw mut before, 8);
+    let result = work();
+    raw_call!(libc::SYS_rt_sigprocmask, libc::SIG_SETMASK, &raw const before, 0, 8);
+    result
+}
+
 /// Whether all of some memory of the program's can be read now.
 pub(crate) fn is_there(addr: usize, bytes: usize) -> bool {
     const PAGE: usize = 4096;
@@ -148,9 +160,10 @@ pub(crate) fn is_there(addr: usize, bytes: usize) -> bool {
     };
     let pages = (addr / PAGE + 1..=last / PAGE).map(|page| page * PAGE);
     // One system call for each page would do, too, but costs more than a copy.
-    if works() && !is_blocked() {
+    if works() {
         let mut byte = 0u8;
-        return core::iter::once(addr).chain(pages).all(|at| copy(&raw mut byte as usize, at, 1));
+        let mut all = core::iter::once(addr).chain(pages);
+        return unblocked(|| all.all(|at| copy(&raw mut byte as usize, at, 1)));
     }
     core::iter::once(addr).chain(pages).all(|at| {
         // What is managed may be absent for the kernel alone.

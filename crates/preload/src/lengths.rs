@@ -4,6 +4,7 @@
 //! moment later, when the manager has heard of it. Who asks for the length may touch all of that at once:
 //! it is told when it may.
 
+use crate::files::File;
 use crate::{change, overwrite, raw, table};
 use libc::c_int;
 
@@ -18,6 +19,16 @@ pub(crate) fn told(fd: c_int, bytes: i64) {
         && is_ahead(fd, bytes)
     {
         wait_for(fd, bytes);
+    }
+}
+
+/// A read goes up to here. If somebody outside made the file longer, of whom nobody has heard yet, the
+/// manager hears of it: whoever was told the length, or that there is more, reads it.
+pub(crate) fn read_to(file: &File, end: u64) {
+    let Some((slot, _)) = table::records(file.entry) else { return };
+    let known = overwrite::length(file.entry, slot);
+    if end > known && raw::fstat(file.fd).is_ok_and(|stat| stat.st_size as u64 > known) {
+        change::refresh(file.fd);
     }
 }
 

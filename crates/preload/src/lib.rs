@@ -84,6 +84,7 @@ mod stdio;
 mod stream_list;
 mod table;
 mod transfer;
+mod unseen;
 mod userfault;
 mod wide;
 

@@ -378,7 +378,8 @@ impl Arena {
     /// Gathers the program's buffers from the start of the arena; returns the bytes gathered or a
     /// negated errno. Copied by the kernel, so that a bad address is EFAULT and not a signal.
     pub(crate) fn gather(&self, sources: &[libc::iovec], total: usize) -> isize {
-        if crate::environment::user_mode_only() {
+        // Before anything is mapped the kernel can touch all that is there, and nobody catches signals.
+        if crate::environment::user_mode_only() && crate::mapping::any() {
             return match bounce::gather(sources, 0, self.addr, total.min(self.bytes)) {
                 0 if total > 0 => -libc::EFAULT as isize,
                 done => done as isize,

@@ -210,6 +210,7 @@ real_functions! {
         __fpurge(stream: *mut FILE) -> (), otherwise Default::default();
         fseeko(stream: *mut FILE, offset: off_t, whence: c_int) -> c_int, otherwise -1;
         fflush(stream: *mut FILE) -> c_int, otherwise -1;
+        fflush_unlocked(stream: *mut FILE) -> c_int, otherwise -1;
         fileno(stream: *mut FILE) -> c_int, otherwise -1;
         fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::stdio::CookieCalls)
             -> *mut FILE, otherwise core::ptr::null_mut();

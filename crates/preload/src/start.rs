@@ -2,7 +2,7 @@
 
 use crate::{
     allocation, cancel, environment, files, fork, heap, locks, raw_call, real, state, stdio,
-    stream_list, table, wide,
+    stream_list, table, unseen, wide,
 };
 use libc::{c_char, c_int, c_void};
 
@@ -16,6 +16,7 @@ static END: extern "C" fn() = end;
 
 /// The destructor: `exit(3)` calls it when the program's own are done.
 extern "C" fn end() {
+    unseen::flush_standard();
     locks::before_end();
 }
 

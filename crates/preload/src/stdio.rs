@@ -11,7 +11,7 @@ use crate::large::Fields;
 use crate::raw;
 use crate::table;
 use crate::transfer;
-use crate::{bounce, change, large, raw_call, real, state, wide};
+use crate::{bounce, change, large, raw_call, real, state, unseen, wide};
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
 use libc::{FILE, c_char, c_int, c_void, size_t, ssize_t};
@@ -392,6 +392,7 @@ pub(crate) fn fclose(stream: *mut FILE) -> c_int {
     if fd < 0 {
         return real::fclose(stream);
     }
+    unseen::flush_own(stream);
     files::close(fd, || real::fclose(stream))
 }
 

@@ -14,7 +14,8 @@ use crate::raw::{self, Arena, LockGuard, SignalsHeld};
 use crate::relay::{self, Relay};
 use crate::table::{self, Entry};
 use crate::{
-    alignment, bounce, change, environment, first_use, guard, plain, raw_call, real, standby, state,
+    alignment, bounce, change, environment, first_use, guard, lengths, plain, raw_call, real,
+    standby, state,
 };
 use libc::{c_int, iovec};
 use pagekeeper_wire::{AT_END, CHANGE_WRITE, Op, PAGE_BYTES, Request, TO_END};
@@ -294,7 +295,7 @@ pub(crate) fn read_directly(
         };
     };
     let offset = u64::try_from(offset).ok()?;
-    direct::read_at(entry, iov, offset, direct::total(iov)).map(|done| done as isize)
+    direct::read_at(fd, entry, iov, offset, direct::total(iov)).map(|done| done as isize)
 }
 
 /// Reads what a moved offset promised, and moves it back over what could not be read.
@@ -335,6 +336,7 @@ fn read_here(file: &File, iov: &[iovec]) -> isize {
 /// File content from an offset by message, `limit` bytes at most.
 fn fetch(file: &File, iov: &[iovec], mut offset: i64, limit: usize) -> isize {
     direct::offer(file, limit);
+    lengths::read_to(file, (offset as u64).saturating_add(limit as u64));
     let mut done = 0usize;
     for part in iov {
         let mut at = 0;

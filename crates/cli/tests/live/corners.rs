@@ -10,7 +10,10 @@ fn check(budget: &Budget, what: &str) {
     }
     let program = runs::compiled("corners.c", &["-O2"], "corners");
     let name = format!("corners-{what}{}", if budget.delay_writes { "-delayed" } else { "" });
-    let done = runs::same(&name, budget, program, &[what, "file"], |_| ()).ok();
+    let library = runs::compiled("plugin.c", &["-shared", "-fPIC"], "plugin.so");
+    let mut arguments = vec![what, "file"];
+    arguments.extend(library.to_str().filter(|_| what == "deep"));
+    let done = runs::same(&name, budget, program, &arguments, |_| ()).ok();
     assert_eq!(done.text(), format!("{what} ok\n"));
     assert!(done.managed_files() > 0, "{}", done.notes());
 }
@@ -57,4 +60,31 @@ fn a_write_from_a_mapping_may_be_of_any_length() {
 #[test]
 fn what_is_refused_changes_nothing() {
     check(&Budget::kib(256), "refused");
+}
+
+/// libc's own standard output, put on a file by `dup2(2)`, wrote past the library: what lay in a page that
+/// was stored to as well was lost, and what was appended not read.
+#[test]
+fn a_standard_stream_is_put_on_a_file() {
+    check(&Budget::kib(256), "standard");
+    check(&Budget::kib(2048).delay_writes(), "standard");
+}
+
+/// Bad addresses ended a program of an ordinary user's that hears no signals, or has mapped nothing yet.
+#[test]
+fn bad_addresses_are_errors() {
+    check(&Budget::kib(2048), "wild");
+    check(&Budget::kib(2048).lacking("userfaultfd"), "wild");
+}
+
+/// What was dirty when a file became immutable could not be written back any more.
+#[test]
+fn a_file_becomes_immutable_with_what_is_in_it() {
+    check(&Budget::kib(2048), "flags");
+}
+
+/// Libraries loaded with RTLD_DEEPBIND wrote past the library.
+#[test]
+fn a_library_that_finds_libc_first_is_seen() {
+    check(&Budget::kib(256), "deep");
 }

@@ -207,10 +207,33 @@ export! {
     }
 }
 
+/// Requests before which the kernel writes out what is stored in a file, or looks at it as stored: its
+/// flags (ioctl_iflags(2)), after which it may not be written to any more, where its blocks are (FIEMAP),
+/// and states of a file system that are kept (snapshots of btrfs, fsfreeze(8)).
+fn write_out_before(fd: c_int, request: u32) -> isize {
+    const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+    const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+    const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+    const FIFREEZE: u32 = 0xc004_5877;
+    const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
+    const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
+    match request {
+        FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_FIEMAP if !table::is_plain(fd) => {
+            change::flush_descriptor(fd)
+        }
+        FIFREEZE | BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => change::flush_all(),
+        _ => 0,
+    }
+}
+
 /// Requests that take a file's content: its blocks put into another (ioctl_ficlonerange(2)), or the file
 /// made a device (loop(4)). None if it is no such thing, no managed file takes part, or the call may be made
 /// as it is.
 pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize> {
+    let flushed = write_out_before(fd, request);
+    if flushed < 0 {
+        return Some(flushed);
+    }
     const FICLONE: u32 = 0x4004_9409;
     const FICLONERANGE: u32 = 0x4020_940d;
     const LOOP_SET_FD: u32 = 0x4c00;

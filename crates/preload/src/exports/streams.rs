@@ -1,7 +1,7 @@
 //! stdio.
 
 use super::transfers::check_room;
-use crate::{real, stdio};
+use crate::{real, stdio, unseen};
 use libc::{FILE, c_char, c_int, c_void, size_t};
 
 export! {
@@ -29,6 +29,16 @@ export! {
 export! {
     as fclose, _IO_fclose;
     fn (stream: *mut FILE) -> c_int { stdio::fclose(stream) }
+}
+
+export! {
+    as fflush, _IO_fflush;
+    fn (stream: *mut FILE) -> c_int { unseen::flush(stream, real::fflush) }
+}
+
+export! {
+    as fflush_unlocked;
+    fn (stream: *mut FILE) -> c_int { unseen::flush(stream, real::fflush_unlocked) }
 }
 
 export! {
@@ -68,7 +78,7 @@ macro_rules! transfers {
             fn (from: *const c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t {
                 match stdio::write(from, size.saturating_mul(items), stream) {
                     Some(bytes) => items_of(bytes, size, items),
-                    None => real::$write(from, size, items, stream),
+                    None => unseen::around(stream, || real::$write(from, size, items, stream)),
                 }
             }
         }
@@ -76,7 +86,8 @@ macro_rules! transfers {
         export! {
             as $puts;
             fn (text: *const c_char, stream: *mut FILE) -> c_int {
-                stdio::puts(text, stream).unwrap_or_else(|| real::$puts(text, stream))
+                stdio::puts(text, stream)
+                    .unwrap_or_else(|| unseen::around(stream, || real::$puts(text, stream)))
             }
         }
     )*};

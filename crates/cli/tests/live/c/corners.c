@@ -1,11 +1,17 @@
 // Corners of streams, descriptors and large transfers: what libc and the kernel do there.
 //
-//     corners appended|memory|closed|reopened|packets|large|refused FILE
+//     corners appended|memory|closed|reopened|packets|large|refused|standard|wild|flags FILE
+//     corners deep FILE LIBRARY
 #define _GNU_SOURCE
 #include "check.h"
+#include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -155,8 +161,115 @@ static void refused(const char *path) {
     CHECK(fcntl(fd, F_SETLK, (void *)8) == -1 && errno == EFAULT);
 }
 
+// libc's own standard output is put on a file, whose page is stored to by a mapping meanwhile.
+static void standard(const char *path) {
+    int fd = made(path, BYTES), before = dup(1);
+    unsigned char *map = mapped(fd, BYTES);
+    CHECK(before >= 0 && fflush(stdout) == 0 && dup2(fd, 1) == 1);
+    for (int i = 0; i < 100; i++) {
+        char text[16], seen[16];
+        int bytes = snprintf(text, sizeof text, "record %04d\n", i);
+        off_t at = 100 + i * bytes;
+        map[0] = (unsigned char)i;
+        CHECK(lseek(1, at, SEEK_SET) == at && printf("%s", text) == bytes && fflush(stdout) == 0);
+        CHECK(!memcmp(map + at, text, (size_t)bytes));
+        CHECK(pread(fd, seen, sizeof seen, at) == sizeof seen && !memcmp(seen, text, (size_t)bytes));
+        map[1] = (unsigned char)i;
+        if (i % 10 == 9) CHECK(msync(map, BYTES, MS_SYNC) == 0);
+    }
+    // What is behind the end is read as soon as it is there.
+    CHECK(lseek(1, 0, SEEK_END) == BYTES && puts("the end") >= 0 && fflush(NULL) == 0);
+    char seen[9];
+    CHECK(pread(fd, seen, 9, BYTES) == 8 && !memcmp(seen, "the end\n", 8));
+    CHECK(dup2(before, 1) == 1 && close(before) == 0);
+    for (int i = 0; i < 100; i++) {
+        char text[16];
+        int bytes = snprintf(text, sizeof text, "record %04d\n", i);
+        CHECK(!memcmp(map + 100 + i * bytes, text, (size_t)bytes));
+    }
+}
+
+// Calls get addresses between managed mappings where nothing is, in a thread that hears no signals.
+struct wild {
+    int fd;
+    char *bad;
+};
+
+static void *hand_over(void *argument) {
+    struct wild *wild = argument;
+    static char bytes[400];
+    struct iovec parts[2] = {{bytes, 100}, {wild->bad - 96, 300}};
+    CHECK(pwritev(wild->fd, parts, 2, 0) == 196 && pread(wild->fd, wild->bad - 96, 300, 0) == 96);
+    CHECK(pwrite(wild->fd, wild->bad, 10, 0) == -1 && errno == EFAULT);
+    int ends[2];
+    CHECK(pipe(ends) == 0 && write(ends[1], bytes, 400) == 400);
+    CHECK(read(ends[0], wild->bad - 96, 300) == 96);
+    return NULL;
+}
+
+static void wild(const char *path) {
+    struct wild wild = {made(path, BYTES), NULL};
+    // Before anything is mapped.
+    CHECK(pwrite(wild.fd, (void *)8, 10, 0) == -1 && errno == EFAULT);
+    struct iovec parts[2] = {{"first", 5}, {(void *)8, 5}};
+    CHECK(pwritev(wild.fd, parts, 2, 0) == 5);
+    char *base = mmap(NULL, 4 << 20, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    CHECK(base != MAP_FAILED && mprotect(base + (1 << 20), PAGE, PROT_NONE) == 0);
+    wild.bad = base + (1 << 20);
+    for (int i = 0; i < 2; i++) {
+        char *at = base + i * (3 << 20);
+        int flags = MAP_SHARED | MAP_FIXED;
+        CHECK(mmap(at, 2 * PAGE, PROT_READ | PROT_WRITE, flags, wild.fd, 0) == at);
+        at[PAGE] = 1;
+    }
+    sigset_t all;
+    CHECK(sigfillset(&all) == 0 && pthread_sigmask(SIG_BLOCK, &all, NULL) == 0);
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, hand_over, &wild) == 0 && pthread_join(thread, NULL) == 0);
+}
+
+// A file with stores that becomes one which nobody may write to has them all the same.
+static void flags(const char *path) {
+    int fd = made(path, BYTES), flags = 0;
+    unsigned char *map = mapped(fd, BYTES);
+    memset(map + PAGE, 'x', 100 * PAGE);
+    CHECK(munmap(map, BYTES) == 0);
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+        flags |= FS_IMMUTABLE_FL;
+        int is_set = ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0;
+        CHECK(is_set || errno == EPERM || errno == EOPNOTSUPP);
+        int synced = fsync(fd);
+        flags &= ~FS_IMMUTABLE_FL;
+        CHECK(!is_set || ioctl(fd, FS_IOC_SETFLAGS, &flags) == 0);
+        CHECK(synced == 0);
+    }
+}
+
+// A library that finds libc's functions first, by its own wish.
+static void deep(const char *path, const char *library) {
+    int fd = made(path, BYTES);
+    unsigned char *map = mapped(fd, BYTES);
+    void *loaded = dlopen(library, RTLD_NOW | RTLD_DEEPBIND);
+    CHECK(loaded);
+    int (*put)(const char *, const char *, long) = (int (*)(const char *, const char *, long))dlsym(loaded, "put");
+    CHECK(put);
+    for (int i = 0; i < 50; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "record %04d", i);
+        map[0] = (unsigned char)i;
+        CHECK(put(path, text, 8 + i * 11) == 11 && !memcmp(map + 8 + i * 11, text, 11));
+        map[1] = (unsigned char)i;
+    }
+    CHECK(msync(map, BYTES, MS_SYNC) == 0);
+    for (int i = 0; i < 50; i++) {
+        char text[16];
+        snprintf(text, sizeof text, "record %04d", i);
+        CHECK(!memcmp(map + 8 + i * 11, text, 11));
+    }
+}
+
 int main(int count, char **arguments) {
-    CHECK(count == 3);
+    CHECK(count == 3 || count == 4);
     const char *what = arguments[1], *path = arguments[2];
     if (!strcmp(what, "closed-one")) closed_one();
     if (!strcmp(what, "reopened-one")) reopened_one(path);
@@ -167,6 +280,10 @@ int main(int count, char **arguments) {
     if (!strcmp(what, "packets")) packets(path);
     if (!strcmp(what, "large")) large(path);
     if (!strcmp(what, "refused")) refused(path);
+    if (!strcmp(what, "standard")) standard(path);
+    if (!strcmp(what, "wild")) wild(path);
+    if (!strcmp(what, "flags")) flags(path);
+    if (!strcmp(what, "deep")) deep(path, arguments[3]);
     printf("%s ok\n", what);
     return 0;
 }
