@@ -261,7 +261,7 @@ pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCo
         failures.push(Failure::new(Kind::Output, text));
     }
     if let Some(path) = telling.stats
-        && let Err(error) = std::fs::write(path, report::json(&outcome.stats))
+        && let Err(error) = output::write(path, report::json(&outcome.stats).as_bytes())
     {
         failures.push(Failure::write(format!("the statistics to {}", path.display()), &error));
     }

@@ -89,6 +89,21 @@ pub(crate) fn check_writable(what: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
+/// Writes a file that is then there whole or as it was, if a file can be made beside it.
+///
+/// # Errors
+/// It cannot be written.
+pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
+    match Target::create(path) {
+        Ok(target) => {
+            target.file().write_all(content)?;
+            target.keep()
+        }
+        Err(_) if path.exists() => std::fs::write(path, content),
+        Err(error) => Err(error),
+    }
+}
+
 /// Whether two paths name one file, or the place of one.
 pub(crate) fn is_same_place(one: &Path, other: &Path) -> bool {
     let place = |path: &Path| {
@@ -141,6 +156,10 @@ impl Target {
         let before = std::fs::metadata(&place).ok();
         if before.as_ref().is_some_and(|metadata| !metadata.is_file()) {
             return Ok(Target::Direct(File::options().write(true).open(&place)?));
+        }
+        if before.is_some() {
+            // What may not be written to is not replaced either.
+            rustix::fs::access(&place, Access::WRITE_OK)?;
         }
         let directory = match place.parent() {
             Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

@@ -1,6 +1,7 @@
 //! Threads beside the main one, which cannot always be had.
 
 use crate::failure::{Failure, Kind};
+use rayon::ThreadPoolBuilder;
 use std::thread::{Builder, JoinHandle};
 
 /// Starts a thread. `std::thread::spawn` would end the command, and the program with it.
@@ -12,4 +13,13 @@ pub(crate) fn start<T: Send + 'static>(
         let why = format!("{error}; ulimit -u, or pids.max of the cgroup");
         Failure::new(Kind::Machine, format!("no thread can be started ({why})"))
     })
+}
+
+/// What computes on all processors does so on this thread alone, where others cannot be had.
+pub(crate) fn compute_where_possible() {
+    // Rayon's own pool is tried once, and who then comes to it panics.
+    if ThreadPoolBuilder::new().build().is_err() {
+        let alone = ThreadPoolBuilder::new().num_threads(1).use_current_thread();
+        let _ = alone.build_global();
+    }
 }

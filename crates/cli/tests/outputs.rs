@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use pagekeeper_trace::{Header, Reference, TraceWriter};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use rustix::process::{Resource, Rlimit, setrlimit};
 
 fn pagekeeper(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_pagekeeper"));
@@ -273,4 +274,47 @@ fn a_damaged_trace_is_not_to_be_salvaged_twice_nor_where_nothing_is() {
         assert!(text.contains("there is no record before it"), "{text}");
         assert!(!text.contains("--salvage") && !text.contains("intact"), "{text}");
     }
+}
+
+/// A trace that its owner had protected from being written to was replaced.
+#[test]
+fn what_may_not_be_written_to_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
+    fs::write(directory.join("blocks.txt"), "1\n2\n").unwrap();
+    let kept = directory.join("kept.pkt");
+    fs::write(&kept, "precious").unwrap();
+    fs::set_permissions(&kept, fs::Permissions::from_mode(0o444)).unwrap();
+    let mut command = pagekeeper(directory);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65534).gid(65534);
+    }
+    let output = command.args(["import", "blocks.txt", "-o", "kept.pkt"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(74), "{said}");
+    assert!(said.contains("cannot write kept.pkt: Permission denied"), "{said}");
+    assert_eq!(fs::read(&kept).unwrap(), b"precious");
+    assert_eq!(names(directory), ["blocks.txt", "kept.pkt"]);
+}
+
+/// Commands that compute on all processors panicked where no thread can be started.
+#[test]
+fn without_threads_one_computes() {
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory.path();
+    fs::write(directory.join("blocks.txt"), "1\n2\n1\n").unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o777)).unwrap();
+    let mut command = pagekeeper(directory);
+    command.args(["simulate", "blocks.txt", "--policy", "lru,fifo", "--frames", "1,2"]);
+    if rustix::process::geteuid().is_root() {
+        command.uid(65532).gid(65532);
+    }
+    let none = Rlimit { current: Some(1), maximum: Some(1) };
+    // SAFETY: a system call, between fork and exec.
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nproc, none.clone())?)) };
+    let output = command.output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{said}");
+    assert_eq!(String::from_utf8(output.stdout).unwrap().matches("lru").count(), 2);
 }

@@ -64,8 +64,10 @@ impl<P: Port> Engine<P> {
     /// which are to be [completed](Self::complete): those pages are claimed.
     pub(crate) fn prepare(&self, job: &mut Job, wait: Wait, again: &mut Again) -> Vec<Request> {
         let mut requests = self.requests(&job.fetch);
-        // One request and nothing else to do: a plain call is cheapest.
-        if requests.len() > 1 || job.makes_room() {
+        // One request and nothing else to do: a plain call is cheapest. Where room that is not waited for
+        // may fail to be had, nothing is read in vain.
+        let is_sure = wait == Wait::Long || job.late.is_empty();
+        if is_sure && (requests.len() > 1 || job.makes_room()) {
             self.begin_in_buffers(requests.iter_mut().take(UNDER_WAY_MAX));
         }
         let asked_for = job.fetch.len();
@@ -73,6 +75,11 @@ impl<P: Port> Engine<P> {
             requests.extend(self.requests(&job.fetch[asked_for..]));
             job.fetch.clear();
         } else {
+            for begun in requests.iter().filter(|request| request.under_way.is_some()) {
+                // It was read all the same.
+                let bytes = begun.pages() * self.page_bytes;
+                self.count(&mut self.lock(), begun.place().segment.0, |c| c.read_bytes += bytes);
+            }
             requests = self.requests(&std::mem::take(&mut job.fetch));
         }
         // What goes into frames at once has to wait for them.

@@ -277,9 +277,11 @@ impl Log for Recorder {
         }
         match input {
             Input::Major { place, want, write, map } => {
-                for i in 0..u64::from(want) {
+                // What a call reads is told page by page when it is copied.
+                let seen = if map { u64::from(want) } else { 0 };
+                for i in 0..seen {
                     let place = Place { index: place.index + i, ..place };
-                    self.touch(time_ns, process, place, write, !map);
+                    self.touch(time_ns, process, place, write, false);
                 }
                 self.fault(time_ns, process, place, trace::FaultKind::Major);
             }

@@ -18,11 +18,16 @@ pub(crate) mod tune;
 
 use crate::cli::Command;
 use crate::failure::Failure;
+use crate::threads;
 use std::process::ExitCode;
 
 /// Runs a command; its exit code, if it came to its end.
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     let ok = |()| ExitCode::SUCCESS;
+    if let Command::Tune(_) | Command::Simulate(_) | Command::Pool(_) | Command::Report(_) = command
+    {
+        threads::compute_where_possible();
+    }
     match command {
         Command::Tune(args) => tune::run(args),
         Command::Run(args) => run::run(args),

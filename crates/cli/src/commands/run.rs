@@ -60,8 +60,7 @@ pub(crate) struct Args {
     #[arg(long)]
     from_start: bool,
     /// Let programs overwrite what is in memory without a system call. Others outside see it when it was
-    /// written back: on fsync, close and unlock, as on NFS, else after some seconds. Not while recording,
-    /// which sees every write
+    /// written back: on fsync, close and unlock, as on NFS, else after some seconds. Not while recording
     #[arg(long, conflicts_with = "record")]
     delay_writes: bool,
     /// Keep heap pages that leave memory compressed in it, in at most this part of --memory, before they

@@ -235,6 +235,11 @@ impl Findings {
              fetched from storage\nfor whatever reason, as we count it and as the kernel's block \
              layer does.\n",
         );
+        if self.rows.iter().any(|row| row.name == "kernel") {
+            text.push_str(
+                "The kernel counts those of mapped pages alone, and none of reads by calls.\n",
+            );
+        }
         if self.sampling_percent != SamplingShare::USUAL.percent() {
             let _ = writeln!(
                 text,
