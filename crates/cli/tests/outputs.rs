@@ -312,7 +312,7 @@ fn without_threads_one_computes() {
     }
     let none = Rlimit { current: Some(1), maximum: Some(1) };
     // SAFETY: a system call, between fork and exec.
-    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nproc, none.clone())?)) };
+    unsafe { command.pre_exec(move || Ok(setrlimit(Resource::Nproc, none)?)) };
     let output = command.output().unwrap();
     let said = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{said}");

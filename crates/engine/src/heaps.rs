@@ -284,10 +284,11 @@ impl Manager {
         if self.engine.is_held(no) {
             return Err(Errno::AGAIN);
         }
-        // They may have been unmapped just now: who drops them must not find them in use again.
-        self.engine.heap_dropped(no, old_end..end);
         // A piece further on in the same range may be mapped elsewhere.
         let free = self.engine.heap_unmapped(no, old_end..end);
+        // Who drops what was unmapped just now must not find it in use again. In this order: what is about
+        // to be unmapped yet has to be dropped, too.
+        self.engine.heap_dropped(no, old_end..end);
         let reaches = {
             let mut known = self.heaps.lock();
             let heap = known.heaps.get_mut(&no);
