@@ -92,6 +92,27 @@ impl Fields {
         (self.read_end as usize).saturating_sub(self.read_ptr as usize)
     }
 
+    /// Whether a stream of libc's own has something that a flush writes. What a wide one has is not looked at.
+    pub(crate) fn has_pending(&self) -> bool {
+        self.mode > 0 || self.flags & PUTTING != 0 && self.write_ptr > self.write_base
+    }
+
+    /// Whether so many bytes more may make it write. What ends a line, does.
+    pub(crate) fn writes_with(&self, bytes: usize) -> bool {
+        /// `_IO_UNBUFFERED`, `_IO_LINE_BUF`
+        const AT_ONCE: c_int = 0x2 | 0x200;
+        let from = if self.flags & PUTTING != 0 { self.write_ptr } else { self.buf_base };
+        let room = (self.buf_end as usize).saturating_sub(from as usize);
+        self.mode > 0 || self.flags & AT_ONCE != 0 || bytes >= room
+    }
+
+    /// How far before the descriptor's offset its next write begins, where it has read ahead.
+    pub(crate) fn ahead_bytes(&self) -> i64 {
+        let has_read = !self.read_end.is_null() && !self.write_base.is_null();
+        let ahead = self.read_end as i64 - self.write_base as i64;
+        if has_read { ahead.max(0) } else { 0 }
+    }
+
     fn buffer_bytes(&self) -> usize {
         self.buf_end as usize - self.buf_base as usize
     }

@@ -5,7 +5,7 @@
 //! `fputs`, `fwrite`, `fclose`, the end of the program) it is made a change of the file like any other. What
 //! is written because a buffer is full, or by functions that are not here, counts as somebody else's.
 
-use crate::large::Fields;
+use crate::large::{self, Fields};
 use crate::{change, raw, real, state, stdio, table, wide};
 use libc::{FILE, c_int};
 use pagekeeper_wire::TO_END;
@@ -27,17 +27,37 @@ fn descriptor(stream: *mut FILE) -> Option<c_int> {
     (fd >= 0 && !table::is_plain(fd) && !is_ours()).then_some(fd)
 }
 
-/// Makes a call that may write what such a stream holds.
+/// Makes a call that gives a stream so many bytes.
 #[inline(always)]
-pub(crate) fn around<T>(stream: *mut FILE, call: impl FnOnce() -> T) -> T {
+pub(crate) fn around<T>(
+    stream: *mut FILE,
+    bytes: impl Fn() -> usize,
+    call: impl FnOnce() -> T,
+) -> T {
     match descriptor(stream) {
-        Some(fd) => around_file(fd, call),
+        Some(fd) => around_write(fd, stream, |fields| fields.writes_with(bytes()), call),
         None => call(),
     }
 }
 
+/// Makes a call that may write what such a stream holds: a change of the file, if it `writes`. The stream
+/// is locked first, as it is by who calls this with the lock.
 #[cold]
-fn around_file<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
+fn around_write<T>(
+    fd: c_int,
+    stream: *mut FILE,
+    writes: impl Fn(&Fields) -> bool,
+    call: impl FnOnce() -> T,
+) -> T {
+    large::locked(stream, || {
+        // SAFETY: the program's own stream, locked.
+        let fields = unsafe { &*stream.cast::<Fields>() };
+        let (writes, ahead_bytes) = (writes(fields), fields.ahead_bytes());
+        if writes { around_file(fd, ahead_bytes, call) } else { call() }
+    })
+}
+
+fn around_file<T>(fd: c_int, ahead_bytes: i64, call: impl FnOnce() -> T) -> T {
     let flags = raw::fcntl(fd, libc::F_GETFL, 0);
     if flags < 0 || flags as c_int & libc::O_ACCMODE == libc::O_RDONLY {
         return call();
@@ -45,7 +65,7 @@ fn around_file<T>(fd: c_int, call: impl FnOnce() -> T) -> T {
     let at = if flags as c_int & libc::O_APPEND != 0 {
         raw::fstat(fd).map_or(0, |stat| stat.st_size)
     } else {
-        raw::lseek(fd, 0, libc::SEEK_CUR)
+        raw::lseek(fd, 0, libc::SEEK_CUR) - ahead_bytes
     };
     let (mut call, mut done) = (Some(call), None);
     let mut errno = 0;
@@ -72,7 +92,10 @@ pub(crate) fn flush(stream: *mut FILE, real: impl Fn(*mut FILE) -> c_int) -> c_i
     if stream.is_null() {
         flush_standard();
     }
-    around(stream, || real(stream))
+    match descriptor(stream) {
+        Some(fd) => around_write(fd, stream, Fields::has_pending, || real(stream)),
+        None => real(stream),
+    }
 }
 
 /// Has what the standard streams hold written.
@@ -89,6 +112,6 @@ pub(crate) fn flush_standard() {
 /// Has what such a stream holds written; nothing, if it is another one.
 pub(crate) fn flush_own(stream: *mut FILE) {
     if let Some(fd) = descriptor(stream) {
-        around_file(fd, || real::fflush(stream));
+        around_write(fd, stream, Fields::has_pending, || real::fflush(stream));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::transfers::check_room;
 use crate::{real, stdio, unseen};
+use core::ffi::CStr;
 use libc::{FILE, c_char, c_int, c_void, size_t};
 
 export! {
@@ -78,7 +79,10 @@ macro_rules! transfers {
             fn (from: *const c_void, size: size_t, items: size_t, stream: *mut FILE) -> size_t {
                 match stdio::write(from, size.saturating_mul(items), stream) {
                     Some(bytes) => items_of(bytes, size, items),
-                    None => unseen::around(stream, || real::$write(from, size, items, stream)),
+                    None => {
+                        let bytes = || size.saturating_mul(items);
+                        unseen::around(stream, bytes, || real::$write(from, size, items, stream))
+                    }
                 }
             }
         }
@@ -86,8 +90,10 @@ macro_rules! transfers {
         export! {
             as $puts;
             fn (text: *const c_char, stream: *mut FILE) -> c_int {
+                // SAFETY: the program's own string.
+                let bytes = || unsafe { CStr::from_ptr(text) }.count_bytes();
                 stdio::puts(text, stream)
-                    .unwrap_or_else(|| unseen::around(stream, || real::$puts(text, stream)))
+                    .unwrap_or_else(|| unseen::around(stream, bytes, || real::$puts(text, stream)))
             }
         }
     )*};

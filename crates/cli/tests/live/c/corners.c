@@ -161,6 +161,17 @@ static void refused(const char *path) {
     CHECK(fcntl(fd, F_SETLK, (void *)8) == -1 && errno == EFAULT);
 }
 
+// Writes with the stream locked, beside who flushes it.
+static void *write_locked(void *unused) {
+    (void)unused;
+    for (int i = 0; i < 300; i++) {
+        flockfile(stdout);
+        CHECK(fputs_unlocked("another line\n", stdout) >= 0 && fflush_unlocked(stdout) == 0);
+        funlockfile(stdout);
+    }
+    return NULL;
+}
+
 // libc's own standard output is put on a file, whose page is stored to by a mapping meanwhile.
 static void standard(const char *path) {
     int fd = made(path, BYTES), before = dup(1);
@@ -181,6 +192,12 @@ static void standard(const char *path) {
     CHECK(lseek(1, 0, SEEK_END) == BYTES && puts("the end") >= 0 && fflush(NULL) == 0);
     char seen[9];
     CHECK(pread(fd, seen, 9, BYTES) == 8 && !memcmp(seen, "the end\n", 8));
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, write_locked, NULL) == 0);
+    for (int i = 0; i < 300; i++) CHECK(fputs("another line\n", stdout) >= 0 && fflush(stdout) == 0);
+    CHECK(pthread_join(thread, NULL) == 0);
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0 && stat.st_size == BYTES + 8 + 600 * 13);
     CHECK(dup2(before, 1) == 1 && close(before) == 0);
     for (int i = 0; i < 100; i++) {
         char text[16];
