@@ -3,6 +3,7 @@
 use crate::failure::Failure;
 use comfy_table::{CellAlignment, Table, presets::NOTHING};
 use serde::Serialize;
+use std::borrow::Cow;
 use std::io::{self, Write};
 
 /// For whom the output is, where both are possible.
@@ -75,7 +76,7 @@ pub(crate) fn table(
     let mut table = Table::new();
     table.load_style(NOTHING).set_header(headings.to_vec());
     for row in rows {
-        table.add_row(row);
+        table.add_row(row.iter().map(|cell| visible(cell)));
     }
     for (place, column) in table.column_iter_mut().enumerate() {
         column.set_padding((if place == 0 { 0 } else { 2 }, 0));
@@ -85,6 +86,16 @@ pub(crate) fn table(
     }
     let lines = table.to_string();
     lines.lines().map(|line| line.trim_end().to_owned() + "\n").collect()
+}
+
+/// Text in which names of files that have control characters (escape sequences, line ends) show them.
+fn visible(text: &str) -> Cow<'_, str> {
+    if !text.contains(char::is_control) {
+        return text.into();
+    }
+    let shown =
+        |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(shown).collect::<String>().into()
 }
 
 /// A count with thin groups of three: `1,234,567`.
@@ -135,5 +146,7 @@ mod tests {
         let rows = [vec!["lru".to_owned(), "7".to_owned()], vec!["x".into(), "1,000".into()]];
         let expected = "policy  faults\nlru          7\nx        1,000\n";
         assert_eq!(table(&["policy", "faults"], 1, rows), expected);
+        let named = [vec!["a\u{1b}[31m\nb".to_owned(), "7".to_owned()]];
+        assert_eq!(table(&["file", "n"], 1, named), "file            n\na\\u{1b}[31m\\nb  7\n");
     }
 }

@@ -104,7 +104,7 @@ impl Loaded {
         let frames = asked.iter().map(|frames| {
             frames.count(self.page_bytes).filter(|count| *count > 0).ok_or_else(|| {
                 let text = format!(
-                    "{}: the memory asked for is not between 1 and {} pages of {} bytes",
+                    "{}: the memory asked for (--memory, --frames) is not between 1 and {} pages of {} bytes",
                     self.name,
                     u32::MAX,
                     self.page_bytes
