@@ -7,7 +7,8 @@ use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Tenancy};
 use crate::{
-    board, change, connection, delayed, direct, first_use, plain, raw_call, real, standby,
+    board, change, connection, delayed, direct, first_use, overwrite, plain, raw_call, real,
+    standby,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
@@ -590,6 +591,19 @@ pub(crate) fn standard_replaced() {
 
 /// Makes a call that puts `old` in place of `new`, which is its result unless it fails.
 pub(crate) fn replace(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
+    let result = put_in_place(old, new, call);
+    // libc's own stream reads what is stored, by calls that nobody sees.
+    if (0..=2).contains(&result)
+        && table::get_sure(result).is_some_and(|entry| !overwrite::is_clean(entry))
+    {
+        let errno = raw::errno();
+        let _ = change::flush_descriptor(result);
+        raw::set_errno(errno);
+    }
+    result
+}
+
+fn put_in_place(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
     before_replacing(new);
     let state = if old == new { None } else { state::current() };
     let (Some(state), Some(entry)) = (state, table::get(new)) else {

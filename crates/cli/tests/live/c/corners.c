@@ -176,6 +176,11 @@ static void *write_locked(void *unused) {
 static void standard(const char *path) {
     int fd = made(path, BYTES), before = dup(1);
     unsigned char *map = mapped(fd, BYTES);
+    // What was stored is read by libc's own standard input.
+    memcpy(map + PAGE, "42 stored", 9);
+    int number = 0, copy = dup(fd);
+    CHECK(copy >= 0 && lseek(copy, PAGE, SEEK_SET) == PAGE && dup2(copy, 0) == 0);
+    CHECK(scanf("%d", &number) == 1 && number == 42 && close(copy) == 0);
     CHECK(before >= 0 && fflush(stdout) == 0 && dup2(fd, 1) == 1);
     for (int i = 0; i < 100; i++) {
         char text[16], seen[16];
