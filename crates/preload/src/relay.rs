@@ -70,7 +70,9 @@ impl Drop for Relay {
 pub(crate) fn needed(fd: c_int) -> bool {
     // Of a pipe the flag says that it carries packets, which are read whole.
     let is_device = |kind| matches!(kind, libc::S_IFREG | libc::S_IFBLK);
-    raw::fcntl(fd, libc::F_GETFL, 0) as c_int & libc::O_DIRECT != 0
+    let flags = raw::fcntl(fd, libc::F_GETFL, 0);
+    flags >= 0
+        && flags as c_int & libc::O_DIRECT != 0
         && raw::fstat(fd).map_or(true, |stat| is_device(stat.st_mode & libc::S_IFMT))
 }
 

@@ -159,6 +159,7 @@ static void refused(const char *path) {
     CHECK(pread(fd, seen, 6, 0) == 6 && !memcmp(seen, "STORED", 6));
     CHECK(pwrite(fd, "WROTE!", 6, PAGE) == 6 && !memcmp(map + PAGE, "WROTE!", 6));
     CHECK(fcntl(fd, F_SETLK, (void *)8) == -1 && errno == EFAULT);
+    CHECK(pread(-1, map, 0, PAGE) == -1 && errno == EBADF);
 }
 
 // Writes with the stream locked, beside who flushes it.
