@@ -89,7 +89,7 @@ pub(crate) fn check_writable(what: &str, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Writes a file that is then there whole or as it was, if a file can be made beside it.
+/// Writes a file that is then there whole or as it was, but where nothing may be made beside it.
 ///
 /// # Errors
 /// It cannot be written.
@@ -99,7 +99,9 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> io::Result<()> {
             target.file().write_all(content)?;
             target.keep()
         }
-        Err(_) if path.exists() => std::fs::write(path, content),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && path.exists() => {
+            std::fs::write(path, content)
+        }
         Err(error) => Err(error),
     }
 }

@@ -6,12 +6,13 @@
 //!
 //! **Who waits for whom.** A thread sleeps only in `Engine::wait_until`, without the lock and
 //! without pins. The one that may hold claims while it sleeps is a demand fault whose victims are
-//! busy: it waits for pages that were claimed before its own, so there should always be a first one
-//! that waits for nobody. (All were seen to wait, in a library's cache of sixteen frames with eight
-//! threads whose stores failed: after a second it does as others do.) Work that no fault waits for
-//! waits a moment for victims that are being written back or taken out, where a thread of its own
-//! carries it out; else, and after that, it gives up its fetches and spares the busy victims. A sleeper carries out such work that is still queued, without
-//! sleeping in it, and so need not hope for a free thread.
+//! busy: it waits for pages that were claimed before its own, and has claimed none after, so there is
+//! always a first one that waits for nobody. (Should that be wrong, it does as others do after a
+//! second.) Work that no fault waits for waits a moment for victims that are being written back or
+//! taken out, where a thread of its own carries it out; else, and after that, it gives up its fetches
+//! and spares the busy victims. A sleeper carries out such work that is still queued, without sleeping
+//! in it, and so need not hope for a free thread; who has claimed nothing serves the faults that were
+//! handed to it before it sleeps, since who touched there may hold what it waits for.
 
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::job::Queue;

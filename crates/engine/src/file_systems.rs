@@ -3,8 +3,8 @@
 use pagekeeper_sys::file;
 use std::os::fd::AsFd;
 
-/// `XFS_SUPER_MAGIC`, `BCACHEFS_STATFS_MAGIC`
-const SHARING: [u64; 2] = [0x5846_5342, 0xca45_1a4e];
+/// `XFS_SUPER_MAGIC`
+const SHARING: [u64; 1] = [0x5846_5342];
 /// `FUSE_SUPER_MAGIC`, `NFS_SUPER_MAGIC`, `SMB_SUPER_MAGIC`, `CIFS_SUPER_MAGIC`, `SMB2_SUPER_MAGIC`,
 /// `V9FS_MAGIC`, `CEPH_SUPER_MAGIC`, `AFS_SUPER_MAGIC`, `AFS_FS_MAGIC`, and VirtualBox's folders.
 const REMOTE: [u64; 10] = [
@@ -25,7 +25,7 @@ fn is_one_of(kinds: &[u64], fd: impl AsFd) -> bool {
 }
 
 /// Whether files can come to share blocks, which then are new ones when they are written to
-/// (ioctl_ficlone(2)). (Of btrfs nearly all are, whatever is asked for before.)
+/// (ioctl_ficlone(2)), and can be had before (`FALLOC_FL_UNSHARE_RANGE`). (Of btrfs nearly all are, whatever is asked for before.)
 pub(crate) fn shares_blocks(fd: impl AsFd) -> bool {
     is_one_of(&SHARING, fd)
 }

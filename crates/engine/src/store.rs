@@ -37,6 +37,8 @@ pub struct Store {
     cached_reads: AtomicU32,
     /// The bytes that were given storage last.
     reserved: Mutex<Range<u64>>,
+    /// Some of its blocks may be other files', too.
+    shares_blocks: bool,
 }
 
 /// Most bytes of a hole that are given storage at once, where less was asked for.
@@ -93,6 +95,7 @@ impl Store {
 
     fn new(access: Access, buffered: bool) -> Store {
         Store {
+            shares_blocks: shares_blocks(&access.plain),
             access: RwLock::new(Arc::new(access)),
             buffered: AtomicBool::new(buffered),
             keeps_cached: AtomicBool::new(false),
@@ -230,9 +233,7 @@ impl Store {
         // Blocks behind the end, and the file system's own, count as allocated.
         let hole = rustix::fs::seek(&access.plain, rustix::fs::SeekFrom::Hole(0));
         let size = stat.version.size_bytes;
-        stat.allocated_bytes < size
-            || hole.is_ok_and(|hole| hole < size)
-            || shares_blocks(&access.plain)
+        stat.allocated_bytes < size || hole.is_ok_and(|hole| hole < size) || self.shares_blocks
     }
 
     /// Waits for writes that the kernel is carrying out. A direct read waits for them, too, but not of
@@ -452,16 +453,10 @@ impl Store {
         let mut last = self.reserved.lock().expect("lock");
         let twice = 2 * (last.end - last.start);
         let ahead = if offset == last.end { twice.min(RESERVED_BYTES_MAX) } else { 0 };
-        let flags = FallocateFlags::KEEP_SIZE;
-        // Blocks that other files have, too, are copied first: room for new ones is not kept.
-        let unshare = |bytes: u64| match shares_blocks(&write.plain) {
-            true => {
-                file::allocate(&write.plain, FallocateFlags::UNSHARE_RANGE | flags, offset, bytes)
-            }
-            false => Ok(()),
-        };
-        let allocate = |bytes: u64| file::allocate(&write.plain, flags, offset, bytes);
-        let reserve = |bytes: u64| match unshare(bytes).and_then(|()| allocate(bytes)) {
+        let mut flags = FallocateFlags::KEEP_SIZE;
+        // Those are copied first: room for new ones is not kept.
+        flags.set(FallocateFlags::UNSHARE_RANGE, self.shares_blocks);
+        let reserve = |bytes: u64| match file::allocate(&write.plain, flags, offset, bytes) {
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(bytes),
             Err(errno) => Err(errno),
         };

@@ -50,6 +50,8 @@ const NOT_SIMPLE: c_int = 0x4 | 0x100 | 0x800;
 /// `_IO_CURRENTLY_PUTTING`; `_IO_NO_WRITES`, `_IO_IN_BACKUP`, `_IO_LINE_BUF`
 const PUTTING: c_int = 0x800;
 const NOT_SIMPLY_PUTTING: c_int = 0x8 | 0x100 | 0x200;
+/// `_IO_UNBUFFERED`, `_IO_LINE_BUF`
+const AT_ONCE: c_int = 0x2 | 0x200;
 /// `_IO_ERR_SEEN`
 const FAILED: c_int = 0x20;
 /// [`Fields::offset`]: not known, to be asked for (`_IO_pos_BAD`).
@@ -74,8 +76,6 @@ pub(crate) fn locked<T>(stream: *mut FILE, body: impl FnOnce() -> T) -> T {
 pub(crate) fn forget_buffering(stream: *mut FILE) {
     /// `_IO_USER_BUF`, which an unbuffered stream's single byte is, too.
     const NOT_LIBCS: c_int = 0x1;
-    /// `_IO_UNBUFFERED`, `_IO_LINE_BUF`
-    const BUFFERING: c_int = 0x2 | 0x200;
     // SAFETY: a stream of ours that the program reopens, so no other thread uses it.
     let fields = unsafe { &mut *stream.cast::<Fields>() };
     if fields.flags & NOT_LIBCS != 0 {
@@ -84,7 +84,7 @@ pub(crate) fn forget_buffering(stream: *mut FILE) {
         (fields.read_base, fields.read_ptr, fields.read_end) = (none, none, none);
         (fields.write_base, fields.write_ptr, fields.write_end) = (none, none, none);
     }
-    fields.flags &= !(NOT_LIBCS | BUFFERING);
+    fields.flags &= !(NOT_LIBCS | AT_ONCE);
 }
 
 impl Fields {
@@ -99,8 +99,6 @@ impl Fields {
 
     /// Whether so many bytes more may make it write. What ends a line, does.
     pub(crate) fn writes_with(&self, bytes: usize) -> bool {
-        /// `_IO_UNBUFFERED`, `_IO_LINE_BUF`
-        const AT_ONCE: c_int = 0x2 | 0x200;
         let from = if self.flags & PUTTING != 0 { self.write_ptr } else { self.buf_base };
         let room = (self.buf_end as usize).saturating_sub(from as usize);
         self.mode > 0 || self.flags & AT_ONCE != 0 || bytes >= room

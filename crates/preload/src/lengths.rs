@@ -5,7 +5,8 @@
 //! it is told when it may.
 
 use crate::files::File;
-use crate::{change, overwrite, raw, table};
+use crate::table::{self, Entry};
+use crate::{change, overwrite, raw};
 use libc::c_int;
 
 /// Looks, a moment apart, at how far mappings reach. Somebody who is stopped while it makes the file
@@ -25,8 +26,7 @@ pub(crate) fn told(fd: c_int, bytes: i64) {
 /// A read goes up to here. If somebody outside made the file longer, of whom nobody has heard yet, the
 /// manager hears of it: whoever was told the length, or that there is more, reads it.
 pub(crate) fn read_to(file: &File, end: u64) {
-    let Some((slot, _)) = table::records(file.entry) else { return };
-    let known = overwrite::length(file.entry, slot);
+    let Some(known) = known(file.entry) else { return };
     if end > known && raw::fstat(file.fd).is_ok_and(|stat| stat.st_size as u64 > known) {
         change::refresh(file.fd);
     }
@@ -37,7 +37,12 @@ fn is_ahead(fd: c_int, bytes: u64) -> bool {
     let Some(entry) = table::get_sure(fd) else { return false };
     table::is_active(entry)
         && table::is_mapped(entry)
-        && table::records(entry).is_some_and(|(slot, _)| overwrite::length(entry, slot) < bytes)
+        && known(entry).is_some_and(|known| known < bytes)
+}
+
+/// How long the manager knows a file to be.
+fn known(entry: Entry) -> Option<u64> {
+    table::records(entry).map(|(slot, _)| overwrite::length(entry, slot))
 }
 
 #[cold]

@@ -29,11 +29,7 @@ fn descriptor(stream: *mut FILE) -> Option<c_int> {
 
 /// Makes a call that gives a stream so many bytes.
 #[inline(always)]
-pub(crate) fn around<T>(
-    stream: *mut FILE,
-    bytes: impl Fn() -> usize,
-    call: impl FnOnce() -> T,
-) -> T {
+pub(crate) fn around<T>(stream: *mut FILE, bytes: impl Fn() -> usize, call: impl Fn() -> T) -> T {
     match descriptor(stream) {
         Some(fd) => around_write(fd, stream, |fields| fields.writes_with(bytes()), call),
         None => call(),
@@ -47,7 +43,7 @@ fn around_write<T>(
     fd: c_int,
     stream: *mut FILE,
     writes: impl Fn(&Fields) -> bool,
-    call: impl FnOnce() -> T,
+    call: impl Fn() -> T,
 ) -> T {
     large::locked(stream, || {
         // SAFETY: the program's own stream, locked.
@@ -57,7 +53,7 @@ fn around_write<T>(
     })
 }
 
-fn around_file<T>(fd: c_int, ahead_bytes: i64, call: impl FnOnce() -> T) -> T {
+fn around_file<T>(fd: c_int, ahead_bytes: i64, call: impl Fn() -> T) -> T {
     let flags = raw::fcntl(fd, libc::F_GETFL, 0);
     if flags < 0 || flags as c_int & libc::O_ACCMODE == libc::O_RDONLY {
         return call();
@@ -67,24 +63,16 @@ fn around_file<T>(fd: c_int, ahead_bytes: i64, call: impl FnOnce() -> T) -> T {
     } else {
         raw::lseek(fd, 0, libc::SEEK_CUR) - ahead_bytes
     };
-    let (mut call, mut done) = (Some(call), None);
-    let mut errno = 0;
-    let made = change::change(fd, (at.max(0) as u64, TO_END), || {
-        done = call.take().map(|call| call());
-        errno = raw::errno();
+    let mut made = None;
+    change::change(fd, (at.max(0) as u64, TO_END), || {
+        made = Some((call(), raw::errno()));
+        // Whatever came of it: something may have been written.
         0
     });
-    match (done, call) {
-        (Some(done), _) => {
-            if made.is_some() {
-                raw::set_errno(errno);
-            }
-            done
-        }
-        // Not managed, or the manager is gone: what is lost by that it says itself.
-        (None, Some(call)) => call(),
-        (None, None) => unreachable!("a call is made once"),
-    }
+    // Not managed, or the manager is gone: what is lost by that it says itself.
+    let Some((done, errno)) = made else { return call() };
+    raw::set_errno(errno);
+    done
 }
 
 /// `fflush(3)`, of all streams if there is none.
@@ -111,7 +99,7 @@ pub(crate) fn flush_standard() {
 
 /// Has what such a stream holds written; nothing, if it is another one.
 pub(crate) fn flush_own(stream: *mut FILE) {
-    if let Some(fd) = descriptor(stream) {
-        around_write(fd, stream, Fields::has_pending, || real::fflush(stream));
+    if descriptor(stream).is_some() {
+        flush(stream, real::fflush);
     }
 }

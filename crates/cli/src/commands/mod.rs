@@ -24,8 +24,7 @@ use std::process::ExitCode;
 /// Runs a command; its exit code, if it came to its end.
 pub(crate) fn run(command: Command) -> Result<ExitCode, Failure> {
     let ok = |()| ExitCode::SUCCESS;
-    if let Command::Tune(_) | Command::Simulate(_) | Command::Pool(_) | Command::Report(_) = command
-    {
+    if let Command::Simulate(_) | Command::Pool(_) | Command::Report(_) = command {
         threads::compute_where_possible();
     }
     match command {

@@ -218,9 +218,7 @@ fn write_out_before(fd: c_int, request: u32) -> isize {
     const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
     const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
     match request {
-        FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_FIEMAP if !table::is_plain(fd) => {
-            change::flush_descriptor(fd)
-        }
+        FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_FIEMAP => change::flush_descriptor(fd),
         FIFREEZE | BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => change::flush_all(),
         _ => 0,
     }

@@ -8,6 +8,7 @@ use libc::{c_char, c_int, c_void};
 
 /// Before a library of this name is loaded; without a name, and if it is only looked for, none is.
 fn before(name: *const c_char, flags: c_int) {
+    tell_of(flags);
     let loads = !name.is_null() && flags & libc::RTLD_NOLOAD == 0;
     if loads && (mapping::any() || table::any_active()) {
         let errno = raw::errno();
@@ -33,13 +34,11 @@ fn tell_of(flags: c_int) {
 }
 
 extern "C" fn before_dlopen(name: *const c_char, flags: c_int) -> *mut c_void {
-    tell_of(flags);
     before(name, flags);
     real::dlopen_address()
 }
 
 extern "C" fn before_dlmopen(_space: isize, name: *const c_char, flags: c_int) -> *mut c_void {
-    tell_of(flags);
     before(name, flags);
     real::dlmopen_address()
 }

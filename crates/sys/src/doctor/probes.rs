@@ -336,8 +336,7 @@ fn serve_while(
 ) -> Result<bool, Failed> {
     std::thread::scope(|scope| {
         let started = std::thread::Builder::new().spawn_scoped(scope, access);
-        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN);
-        let thread = started.map_err(errno).step("a thread")?;
+        let thread = started.map_err(|error| process::errno(&error)).step("a thread")?;
         let (deadline, mut events) = (Instant::now() + PATIENCE, Vec::new());
         let mut answer = Ok(None);
         while matches!(answer, Ok(None)) && !thread.is_finished() && Instant::now() < deadline {

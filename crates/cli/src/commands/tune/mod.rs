@@ -22,6 +22,7 @@ use crate::report::{self, Format, say};
 use crate::sampling::SamplingArgs;
 use crate::signals;
 use crate::size::Size;
+use crate::threads;
 use crate::trace_input::{self, InputArgs};
 use contender::{Contender, Ended, RunFailure, RunStats, Runner};
 use findings::{Findings, Measured, Row};
@@ -84,6 +85,7 @@ pub(crate) struct Args {
 /// Runs the command.
 pub(crate) fn run(args: Args) -> Result<ExitCode, Failure> {
     let interrupts = Interrupts::take();
+    threads::compute_where_possible();
     let done = tune(args, &interrupts);
     match (done, interrupts.ended()) {
         // All that there was to remove is.
