@@ -279,7 +279,8 @@ pub extern "C" fn pk_layer_logged(
     })
 }
 
-/// Puts everything that a log holds in place, and makes it durable.
+/// Puts what a log holds of complete flushes in place, and makes it durable there. Where some of the
+/// next flush has come to the log already, everything goes in place at the end of that.
 ///
 /// Errors: -EINVAL: the layer is not one of pk_layer_logged(); the stores'.
 ///

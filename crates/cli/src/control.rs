@@ -37,6 +37,10 @@ fn is_ours(connection: &Connection) -> bool {
     connection.peer().is_ok_and(|peer| peer.uid == rustix::process::geteuid().as_raw())
 }
 
+fn is_of(connection: &Connection, pid: u32) -> bool {
+    connection.peer().is_ok_and(|peer| peer.pid == pid)
+}
+
 /// Answers whoever of this user wants another policy for this run.
 pub(crate) fn serve(control: Control) -> Option<Box<dyn Source>> {
     // Without abstract sockets the policy stays.
@@ -165,6 +169,9 @@ fn connect(pid: u32) -> Result<Connection, Failure> {
     let mut at = pid;
     loop {
         match Connection::connect(&name_of(at)) {
+            // Names are of the network's name space, and numbers of the processes': there may be such a run
+            // elsewhere.
+            Ok(run) if !is_of(&run, at) => {}
             Ok(run) if is_ours(&run) => return Ok(run),
             Ok(_) => {
                 let text = format!("the run of process {pid} is another user's");

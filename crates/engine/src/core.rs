@@ -19,7 +19,7 @@ mod fences;
 mod file;
 
 pub(crate) use claims::{Doomed, Job, Late};
-pub(crate) use file::{Fence, File};
+pub(crate) use file::{Fence, File, OwnWrites};
 
 /// A fault as the kernel reported it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -184,8 +184,9 @@ impl Manager {
                 // A fork of it may have been read, and not been noticed yet.
                 drop(self.mapping_order.lock().expect("lock"));
                 for file in self.engine.dirty_files_of(no) {
-                    self.ends_under_way.fetch_add(1, Ordering::SeqCst);
-                    self.workers.push(Work::FlushEnded(file));
+                    if self.ends.note(file) {
+                        self.workers.push(Work::FlushEnded(file));
+                    }
                 }
                 for file in self.engine.close_space(no) {
                     if self.may_be_unused(file) {
@@ -216,8 +217,9 @@ impl Manager {
                 Work::LetGo => self.let_go(),
                 Work::LetIdleGo => self.let_idle_go(),
                 Work::FlushEnded(file) => {
-                    let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
-                    self.ends_under_way.fetch_sub(1, Ordering::SeqCst);
+                    self.ends.write(file, || {
+                        let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
+                    });
                 }
                 Work::Flush(file) => {
                     // An error stays with the file, and is reported at its next sync or the end.

@@ -13,6 +13,7 @@ mod chunks;
 pub mod compressed;
 pub mod core;
 mod crew;
+mod ends;
 pub mod engine;
 mod errors;
 mod events;

@@ -1,22 +1,35 @@
 //! A look at a file's length and version: whose doing a change is, and what follows from it.
 
 use crate::change::{Change, STORED};
-use crate::core::{Core, Fence, File};
+use crate::core::{Core, Fence, File, OwnWrites};
 use crate::engine::{Again, Engine};
 use crate::flush::Leaving;
 use crate::port::{FileNo, Port, Version};
 use pagekeeper_frames::{Input, Place, Segment};
 use std::ops::Range;
+use std::sync::MutexGuard;
+
+/// How often a file is looked at anew whose writes end meanwhile.
+const LOOKS_MAX: u32 = 16;
 
 /// What of a file's new length and version is ours.
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) enum Own {
-    /// Somebody outside may have been there.
+    /// Somebody outside may have been there. Times that changed while one of ours writes may be theirs, too,
+    /// where nobody tells who writes.
     Nothing,
+    /// The same, and what times cannot tell, because one of ours writes, is left to another look.
+    Unclear,
     /// All that there is.
     All,
     /// A change of this ticket, of these bytes. Who else made the file longer was outside.
     Change(u64, Range<u64>),
+}
+
+impl Own {
+    fn is_nothing(&self) -> bool {
+        matches!(self, Own::Nothing | Own::Unclear)
+    }
 }
 
 /// What a look at a file shows, beside what was known of it.
@@ -36,11 +49,22 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(core: &mut Core, file: FileNo, now: Version, own: &Own) -> Option<Seen> {
+    /// `since`: the file's writes of ours, before it was looked at.
+    fn new(
+        core: &mut Core,
+        file: FileNo,
+        mut now: Version,
+        since: OwnWrites,
+        own: &Own,
+    ) -> Option<Seen> {
         let overwritten = core.is_overwritten(file, now);
         let known_size = core.known_size(file);
         let page_bytes = core.page_bytes();
         let f = core.file_mut(file)?;
+        let is_undisturbed = f.own_writes.was_none_since(since);
+        if f.own_writes.has_ended_since(since) || (*own == Own::Unclear && !is_undisturbed) {
+            now = Version { size_bytes: now.size_bytes, ..f.version };
+        }
         let mut seen = Seen {
             before: f.version,
             pages_before: f.pages,
@@ -51,7 +75,7 @@ impl Seen {
             unread: None,
         };
         match own {
-            Own::Nothing => seen.limit_to_the_settled(f),
+            Own::Nothing | Own::Unclear => seen.limit_to_the_settled(f),
             Own::All => {}
             Own::Change(ticket, changed) => {
                 let last = seen.before.size_bytes / page_bytes;
@@ -66,12 +90,12 @@ impl Seen {
         // While pages are written back, it is these that its times are due to, and who else wrote is
         // heard of.
         let same_size = seen.now.size_bytes == seen.before.size_bytes;
-        let written = f.is_heard && f.own_writes > 0 && same_size;
+        let written = f.is_heard && !is_undisturbed && same_size;
         // Unless somebody outside is known to have been there already.
         let explained = (overwritten || written) && !f.foreign.is_stale();
         // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
         seen.is_sure = overwritten && explained && !f.is_shared;
-        seen.is_own = *own != Own::Nothing || explained;
+        seen.is_own = !own.is_nothing() || explained;
         Some(seen)
     }
 
@@ -128,18 +152,45 @@ impl<P: Port> Engine<P> {
         foreign
     }
 
+    /// The same for who looks again: what is written by us in this moment is taken for nobody else's.
+    pub(crate) fn refresh_unclear(&self, file: FileNo) -> bool {
+        let mut again = Again::new();
+        let foreign = self.follow_size(file, &Own::Unclear, &mut again);
+        self.serve_all(&mut again);
+        foreign
+    }
+
+    /// Writes of ours to a file so far.
+    pub(crate) fn own_writes(&self, file: FileNo) -> OwnWrites {
+        self.lock().file(file).map_or_else(OwnWrites::default, |f| f.own_writes)
+    }
+
+    /// A file's version, the writes of ours before it was looked up, and what is known with it. If some of
+    /// them ended meanwhile, again and again, it may be older than what is known.
+    fn version(&self, file: FileNo) -> Option<(Version, OwnWrites, MutexGuard<'_, Core>)> {
+        let mut looks = 0;
+        loop {
+            let since = self.lock().file(file)?.own_writes;
+            let now = self.port.version(file).ok()?;
+            let core = self.lock();
+            looks += 1;
+            if looks == LOOKS_MAX || !core.file(file)?.own_writes.has_ended_since(since) {
+                return Some((now, since, core));
+            }
+        }
+    }
+
     /// Follows a file's length and version. True if it had been changed by somebody else.
     pub(crate) fn follow_size(&self, file: FileNo, own: &Own, again: &mut Again) -> bool {
         // One at a time, or an older look could be followed last.
         let Some(looking) = self.lock().file(file).map(|f| f.looking.clone()) else { return false };
         let _one = looking.lock().expect("looking");
-        let Ok(now) = self.port.version(file) else { return false };
         let seen = {
-            let mut core = self.lock();
-            if *own == Own::Nothing {
+            let Some((now, since, mut core)) = self.version(file) else { return false };
+            if own.is_nothing() {
                 core.meet_overwrite(file);
             }
-            Seen::new(&mut core, file, now, own)
+            Seen::new(&mut core, file, now, since, own)
         };
         let Some(seen) = seen else { return false };
         let Seen { mut now, before, .. } = seen;
@@ -297,11 +348,14 @@ impl<P: Port> Engine<P> {
     /// We are about to write to the file ourselves. If its times are not those we know, somebody
     /// else was there before.
     pub(crate) fn begin_own_write(&self, file: FileNo) {
+        let Some(beginning) = self.lock().file(file).map(|f| f.beginning.clone()) else { return };
+        // Who begins now would write while times are compared.
+        let _one = beginning.lock().expect("beginning");
         let known = {
             let mut core = self.lock();
             let Some(f) = core.file_mut(file) else { return };
-            f.own_writes += 1;
-            (f.own_writes == 1 && f.fences.is_empty()).then_some(f.version)
+            f.own_writes.begin();
+            (f.own_writes.under_way() == 1 && f.fences.is_empty()).then_some(f.version)
         };
         if known.is_some_and(|known| self.is_foreign(file, known))
             && let Some(f) = self.lock().file_mut(file)
@@ -319,12 +373,18 @@ impl<P: Port> Engine<P> {
     /// A client is about to change the file: what somebody outside did before is not to be taken for
     /// its doing afterwards.
     pub(crate) fn look_before_change(&self, file: FileNo) {
-        let known = {
+        let (known, since) = {
             let core = self.lock();
             let Some(f) = core.file(file) else { return };
-            (f.own_writes == 0 && !core.is_changing(file)).then_some(f.version)
+            if f.own_writes.under_way() > 0 || core.is_changing(file) {
+                return;
+            }
+            (f.version, f.own_writes)
         };
-        if known.is_some_and(|known| self.is_foreign(file, known)) {
+        // Who began to write meanwhile looked itself.
+        let was_none =
+            || self.lock().file(file).is_some_and(|f| f.own_writes.was_none_since(since));
+        if self.is_foreign(file, known) && was_none() {
             self.refresh_size(file, false);
         }
     }
@@ -332,11 +392,13 @@ impl<P: Port> Engine<P> {
     /// The write is done: the times it left are no sign of somebody else. (Nor of its being ours
     /// alone: see [`changed_outside`](Self::changed_outside).)
     pub(crate) fn end_own_write(&self, file: FileNo) {
-        let now = self.port.version(file);
-        let mut core = self.lock();
+        let (now, mut core) = match self.version(file) {
+            Some((now, _, core)) => (Some(now), core),
+            None => (None, self.lock()),
+        };
         let Some(f) = core.file_mut(file) else { return };
-        f.own_writes -= 1;
-        if let Ok(now) = now {
+        f.own_writes.end();
+        if let Some(now) = now {
             f.version.mtime_ns = now.mtime_ns;
             f.version.ctime_ns = now.ctime_ns;
             self.doubt(f, file);
@@ -349,10 +411,10 @@ impl<P: Port> Engine<P> {
         {
             let core = self.lock();
             let Some(f) = core.file(file) else { return };
-            if f.own_writes > 0 || core.is_changing(file) {
+            if f.own_writes.under_way() > 0 || core.is_changing(file) {
                 return;
             }
         }
-        self.refresh_size(file, false);
+        self.refresh_unclear(file);
     }
 }

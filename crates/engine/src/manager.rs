@@ -11,6 +11,7 @@ pub use witness::Witness;
 
 use crate::board::Board;
 use crate::crew::Crew;
+use crate::ends::Ends;
 use crate::engine::{Deferred, Engine};
 use crate::forks::Forks;
 use crate::heaps::Heaps;
@@ -79,8 +80,7 @@ pub struct Manager {
     pub(crate) using: RwLock<()>,
     /// Held while address spaces that are gone are forgotten.
     pub(crate) reaping: Mutex<()>,
-    /// Files that processes which ended stored to, and that are being written back.
-    pub(crate) ends_under_way: AtomicU32,
+    pub(crate) ends: Ends,
     pub(crate) deleted: Deleted,
     pub(crate) idle: Idle,
     pub(crate) heaps: Heaps,
@@ -137,7 +137,7 @@ impl Manager {
             activating: Mutex::new(()),
             using: RwLock::new(()),
             reaping: Mutex::new(()),
-            ends_under_way: AtomicU32::new(0),
+            ends: Ends::default(),
             deleted: Deleted::default(),
             idle,
             heaps: Heaps::default(),

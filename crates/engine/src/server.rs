@@ -126,7 +126,9 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
         connection.manager.connected_after_touch(peer.pid, hello.d as u32);
     }
     arriving.has_arrived();
-    if connection.welcome(image == number).is_ok() {
+    // A forked child goes on with what its parent had.
+    let begins = image == number && hello.e != wire::HELLO_FORKED;
+    if connection.welcome(begins).is_ok() {
         connection.run();
     }
     let is_last = connection.with_client(|client| {
@@ -165,10 +167,10 @@ impl Connection {
     }
 
     /// The reply to that: from here on the client sees what there is.
-    fn welcome(&self, is_first: bool) -> Result<(), Errno> {
+    fn welcome(&self, begins: bool) -> Result<(), Errno> {
         self.manager.settle_changes_of_the_dead();
         // Who has been greeted before has begun already.
-        if is_first {
+        if begins {
             self.manager.settle_ends();
         }
         let slots = self.manager.slots_for_client()?;

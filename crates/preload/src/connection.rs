@@ -4,13 +4,18 @@
 //! its reply. The descriptors sit at high numbers, away from the program's; the program may still
 //! close them (raw system calls, `closefrom` in a library of its own), so each use first checks
 //! that the descriptor is still the socket that was opened, and connects anew if it is not.
+//!
+//! All that a process has may be in the hands of threads that wait for what another one began (a change of the
+//! file). So the last slots are only for who ends such a thing.
 
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, CONNECTIONS_MAX, State};
 use crate::{environment, raw_call, room, table};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
-use pagekeeper_wire::{COME_AGAIN, HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION};
+use pagekeeper_wire::{
+    COME_AGAIN, FORK_END, FORK_FAILED, HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION,
+};
 use zerocopy::IntoBytes;
 
 /// A pool slot. All zero: free and not connected.
@@ -105,11 +110,57 @@ pub(crate) fn evict(state: &State, fd: c_int) {
     }
 }
 
+/// Threads that wait for a slot. All zero: none.
+#[repr(C)]
+pub(crate) struct Waiting {
+    threads: AtomicU32,
+    /// Changes whenever they are to look again.
+    freed: AtomicU32,
+}
+
+impl Waiting {
+    /// Waits until a slot became free, unless there is one now.
+    fn wait(&self, is_free: impl FnOnce() -> bool) {
+        self.threads.fetch_add(1, Ordering::SeqCst);
+        let seen = self.freed.load(Ordering::SeqCst);
+        if !is_free() {
+            raw::futex_wait(&self.freed, seen);
+        }
+        self.threads.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    fn wake(&self, wake: fn(&AtomicU32)) {
+        if self.threads.load(Ordering::SeqCst) != 0 {
+            self.freed.fetch_add(1, Ordering::SeqCst);
+            wake(&self.freed);
+        }
+    }
+}
+
 fn release(state: &State, connection: &Connection) {
     connection.busy.store(0, Ordering::Release);
-    if state.waiters.load(Ordering::SeqCst) != 0 {
-        state.freed.fetch_add(1, Ordering::SeqCst);
-        raw::futex_wake(&state.freed);
+    let is_for_all = || {
+        let of_ends = &state.connections[CONNECTIONS_MAX - 2..];
+        !of_ends.iter().any(|one| core::ptr::eq(one, connection))
+    };
+    // Not each of them may use each slot.
+    state.ending.wake(raw::futex_wake_all);
+    if is_for_all() {
+        state.waiting.wake(raw::futex_wake);
+    }
+}
+
+/// How many of the slots are for a request. What ends a change or a fork waits for nobody else's; what is asked
+/// for within a change may.
+fn slots_for(request: &Request) -> usize {
+    let is = |op: Op| request.op == op as u32;
+    let ends_fork = is(Op::Fork) && matches!(request.a, FORK_END | FORK_FAILED);
+    if is(Op::ChangeEnd) || ends_fork {
+        CONNECTIONS_MAX
+    } else if is(Op::MakeRoom) {
+        CONNECTIONS_MAX - 1
+    } else {
+        CONNECTIONS_MAX - 2
     }
 }
 
@@ -124,11 +175,15 @@ pub(crate) fn ensure_any(state: &State) {
 /// Takes a slot where threads have tables of descriptors of their own: one whose connection is in this
 /// thread's table, or else, unless `connected` asks for such a one, a slot that never had any. One that
 /// another table has stays that one's: if it were connected here, nobody would close it there.
-fn take_in_table(state: &State, connected: bool) -> Option<(usize, &Connection)> {
+fn take_in_table<'a>(
+    slots: &'a [Connection],
+    state: &State,
+    connected: bool,
+) -> Option<(usize, &'a Connection)> {
     let is_unused = |socket: &Socket| socket.fd_and_one.load(Ordering::Acquire) == 0;
     let in_table = |socket: &Socket| socket.verified().is_some();
     let take_of = |fits: &dyn Fn(&Socket) -> bool| {
-        state.connections.iter().enumerate().find(|(_, connection)| {
+        slots.iter().enumerate().find(|(_, connection)| {
             connection.busy.load(Ordering::Relaxed) == 0
                 && fits(&connection.socket)
                 && connection.busy.swap(1, Ordering::Acquire) == 0
@@ -141,12 +196,13 @@ fn take_in_table(state: &State, connected: bool) -> Option<(usize, &Connection)>
     take_of(&in_table).or_else(|| if connected { None } else { take_of(&is_unused) })
 }
 
-/// Takes a slot; `connected` asks for one that has a connection.
-fn take(state: &State, connected: bool) -> Option<(usize, &Connection)> {
+/// Takes one of the first so many slots; `connected` asks for one that has a connection.
+fn take(state: &State, count: usize, connected: bool) -> Option<(usize, &Connection)> {
+    let slots = &state.connections[..count];
     if table::differ() {
-        return take_in_table(state, connected);
+        return take_in_table(slots, state, connected);
     }
-    state.connections.iter().enumerate().find(|(_, connection)| {
+    slots.iter().enumerate().find(|(_, connection)| {
         (!connected || connection.socket.fd_and_one.load(Ordering::Relaxed) != 0)
             && connection.busy.load(Ordering::Relaxed) == 0
             && connection.busy.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok()
@@ -191,12 +247,13 @@ pub(crate) fn ask_for(
     send_fd: c_int,
 ) -> Result<Answer, i32> {
     let mut held = SignalsHeld::new();
+    let slots = slots_for(request);
     let mut only_connected = false;
     let mut sent_away = false;
     let mut shut = false;
     loop {
-        let connected = if sent_away { take(state, true) } else { None };
-        let result = match connected.or_else(|| take(state, only_connected)) {
+        let connected = if sent_away { take(state, slots, true) } else { None };
+        let result = match connected.or_else(|| take(state, slots, only_connected)) {
             Some((index, connection)) => {
                 let fd = match connection.socket.verified() {
                     Some(fd) => Ok(fd),
@@ -206,7 +263,7 @@ pub(crate) fn ask_for(
                 release(state, connection);
                 result
             }
-            None if only_connected && !state.connections.iter().any(may_become_free) => {
+            None if only_connected && !state.connections[..slots].iter().any(may_become_free) => {
                 // No connection to be had, and none that could become free.
                 if shut {
                     state::shut_in(state);
@@ -215,13 +272,11 @@ pub(crate) fn ask_for(
             }
             None if table::differ() && !only_connected => ask_apart(state, request, text, send_fd),
             None => {
-                state.waiters.fetch_add(1, Ordering::SeqCst);
-                let seen = state.freed.load(Ordering::SeqCst);
-                let any_free = state.connections.iter().any(|c| c.busy.load(Ordering::SeqCst) == 0);
-                if !any_free || only_connected {
-                    raw::futex_wait(&state.freed, seen);
-                }
-                state.waiters.fetch_sub(1, Ordering::SeqCst);
+                let is_free = |c: &Connection| c.busy.load(Ordering::SeqCst) == 0;
+                let any_free = || state.connections[..slots].iter().any(is_free);
+                let is_end = slots > CONNECTIONS_MAX - 2;
+                let waiting = if is_end { &state.ending } else { &state.waiting };
+                waiting.wait(|| any_free() && !only_connected);
                 continue;
             }
         };
@@ -285,7 +340,7 @@ fn ask_apart(state: &State, request: &Request, text: &[u8], send_fd: c_int) -> R
 
 /// Connects the first slot now, so that the manager hears of this process.
 pub(crate) fn connect_first(state: &State) {
-    if let Some((index, connection)) = take(state, false) {
+    if let Some((index, connection)) = take(state, CONNECTIONS_MAX, false) {
         while connection.socket.verified().is_none()
             && connect(state, index, connection) == Err(COME_AGAIN)
         {

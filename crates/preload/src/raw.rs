@@ -4,7 +4,7 @@
 
 use crate::{bounce, guard};
 use core::arch::asm;
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{c_int, c_long};
 
 /// One system call.
@@ -185,10 +185,23 @@ pub(crate) fn now_ns() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
+/// This library's constructor is done.
+static HAS_STARTED: AtomicBool = AtomicBool::new(false);
+
+/// See [`HAS_STARTED`].
+pub(crate) fn has_started() {
+    HAS_STARTED.store(true, Ordering::Relaxed);
+}
+
 /// The time since some moment in the past, the same for all processes, as it was a clock tick ago or
-/// less. By libc, which reads it without asking the kernel, or the processor.
+/// less. By libc, which reads it without asking the kernel, or the processor; until the program's own
+/// constructors may run not even by that: the program may have a function of that name.
 pub(crate) fn recent_ns() -> u64 {
     let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    if !HAS_STARTED.load(Ordering::Relaxed) {
+        raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut tick);
+        return tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
+    }
     // SAFETY: `tick` is ours to be filled, and there is such a clock.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
     tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
@@ -231,6 +244,12 @@ pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
 pub(crate) fn futex_wake(word: &AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
     raw_call!(libc::SYS_futex, word.as_ptr(), op, 1);
+}
+
+/// [`futex_wake`] of all who wait.
+pub(crate) fn futex_wake_all(word: &AtomicU32) {
+    let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;
+    raw_call!(libc::SYS_futex, word.as_ptr(), op, i32::MAX);
 }
 
 /// Ends the whole process at once.

@@ -2,7 +2,11 @@
 //!
 //! They are looked up once, by [`resolve`] in the constructor. Before that (an allocator's or
 //! another library's constructor may run first, and a look-up may allocate) functions that are
-//! plain system calls are made as such.
+//! plain system calls are made as such. What may be missing is looked up when it is called: for a look-up
+//! that fails the dynamic linker allocates, and the program's allocator is not to begin as early as that.
+//!
+//! Of names that mean the same (`open`, `open64`), each has the next of its own name behind it: another
+//! library's `openat` may call `open`.
 
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicPtr, Ordering};
@@ -26,41 +30,9 @@ macro_rules! name_of {
     };
 }
 
-macro_rules! real_functions {
-    (
-        system_calls { $($call:ident = $number:ident ( $($carg:ident : $cty:ty),* ) -> $cret:ty;)* }
-        functions { $($name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty, otherwise $missing:expr;)* }
-    ) => {
-        #[allow(non_upper_case_globals)]
-        mod place {
-            use super::*;
-            $(pub(super) static $call: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
-            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
-        }
-
-        /// Looks all of them up.
-        pub(crate) fn resolve() {
-            $(place::$call.store(look_up(name_of!($call)), Ordering::Relaxed);)*
-            $(place::$name.store(look_up(name_of!($name)), Ordering::Relaxed);)*
-        }
-
-        $(
-            /// The real function; a raw system call while it is not looked up yet.
-            #[allow(clippy::too_many_arguments)]
-            pub(crate) fn $call($($carg: $cty),*) -> $cret {
-                let place = place::$call.load(Ordering::Relaxed);
-                if place.is_null() {
-                    return crate::raw::ret(crate::raw_call!(libc::$number $(, $carg)*)) as $cret;
-                }
-                // SAFETY: libc's function of this name has this signature; the arguments are the
-                // program's own.
-                unsafe {
-                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($cty),*) -> $cret>(
-                        place,
-                    )($($carg),*)
-                }
-            }
-        )*
+/// Functions that are looked up when they are called, if they were not before.
+macro_rules! callable {
+    ($($name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty, otherwise $missing:expr;)*) => {
         $(
             /// The real function.
             #[allow(non_snake_case)]
@@ -83,6 +55,48 @@ macro_rules! real_functions {
                 }
             }
         )*
+    };
+}
+
+macro_rules! real_functions {
+    (
+        system_calls { $($call:ident = $number:ident ( $($carg:ident : $cty:ty),* ) -> $cret:ty;)* }
+        functions { $($name:ident ( $($arg:ident : $ty:ty),* ) -> $ret:ty, otherwise $missing:expr;)* }
+        late { $($late:ident ( $($larg:ident : $lty:ty),* ) -> $lret:ty, otherwise $absent:expr;)* }
+    ) => {
+        #[allow(non_upper_case_globals)]
+        mod place {
+            use super::*;
+            $(pub(super) static $call: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+            $(pub(super) static $name: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+            $(pub(super) static $late: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());)*
+        }
+
+        /// Looks up all that libc has.
+        pub(crate) fn resolve() {
+            $(place::$call.store(look_up(name_of!($call)), Ordering::Relaxed);)*
+            $(place::$name.store(look_up(name_of!($name)), Ordering::Relaxed);)*
+        }
+
+        $(
+            /// The real function; a raw system call while it is not looked up yet.
+            #[allow(clippy::too_many_arguments)]
+            pub(crate) fn $call($($carg: $cty),*) -> $cret {
+                let place = place::$call.load(Ordering::Relaxed);
+                if place.is_null() {
+                    return crate::raw::ret(crate::raw_call!(libc::$number $(, $carg)*)) as $cret;
+                }
+                // SAFETY: libc's function of this name has this signature; the arguments are the
+                // program's own.
+                unsafe {
+                    core::mem::transmute::<*mut c_void, unsafe extern "C" fn($($cty),*) -> $cret>(
+                        place,
+                    )($($carg),*)
+                }
+            }
+        )*
+        callable! { $($name($($arg: $ty),*) -> $ret, otherwise $missing;)* }
+        callable! { $($late($($larg: $lty),*) -> $lret, otherwise $absent;)* }
     };
 }
 
@@ -162,6 +176,12 @@ real_functions! {
             -> c_int,
             otherwise crate::raw::ret(crate::raw_call!(libc::SYS_waitid, of, id, info, options, 0)) as c_int;
         dup2(old: c_int, new: c_int) -> c_int, otherwise -1;
+        open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
+        open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
+        __open(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
+        __open64(path: *const c_char, flags: c_int, mode: mode_t) -> c_int, otherwise -1;
+        creat(path: *const c_char, mode: mode_t) -> c_int, otherwise -1;
+        creat64(path: *const c_char, mode: mode_t) -> c_int, otherwise -1;
         send(fd: c_int, buffer: *const c_void, bytes: size_t, flags: c_int) -> ssize_t,
             otherwise -1;
         recv(fd: c_int, buffer: *mut c_void, bytes: size_t, flags: c_int) -> ssize_t,
@@ -266,6 +286,10 @@ real_functions! {
             function: extern "C" fn(*mut c_void) -> *mut c_void, value: *mut c_void) -> c_int,
             otherwise libc::EAGAIN;
         pthread_detach(thread: libc::pthread_t) -> c_int, otherwise libc::EINVAL;
+        syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
+            -> c_long, otherwise -1;
+    }
+    late {
         io_queue_init(events: c_int, context: *mut c_void) -> c_int, otherwise -libc::ENOSYS;
         io_uring_queue_init(entries: c_uint, ring: *mut c_void, flags: c_uint) -> c_int,
             otherwise -libc::ENOSYS;
@@ -273,8 +297,10 @@ real_functions! {
             -> c_int, otherwise -libc::ENOSYS;
         io_uring_queue_init_mem(entries: c_uint, ring: *mut c_void, parameters: *mut c_void,
             memory: *mut c_void, bytes: size_t) -> c_int, otherwise -libc::ENOSYS;
-        syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize)
-            -> c_long, otherwise -1;
+        __fxstat(version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int,
+            otherwise crate::raw::ret(crate::raw_call!(libc::SYS_fstat, fd, stat)) as c_int;
+        __fxstat64(version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int,
+            otherwise crate::raw::ret(crate::raw_call!(libc::SYS_fstat, fd, stat)) as c_int;
     }
 }
 

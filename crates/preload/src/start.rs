@@ -1,7 +1,7 @@
 //! What happens when the library is loaded.
 
 use crate::{
-    allocation, cancel, environment, files, fork, heap, locks, raw_call, real, state, stdio,
+    allocation, cancel, environment, files, fork, heap, locks, raw, raw_call, real, state, stdio,
     stream_list, table, unseen, wide,
 };
 use libc::{c_char, c_int, c_void};
@@ -63,4 +63,5 @@ extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     files::announce_executed();
     wide::learn();
     stdio::adopt_standard_streams();
+    raw::has_started();
 }

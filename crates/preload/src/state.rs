@@ -6,8 +6,9 @@ use crate::raw::{self, Lock, SignalsHeld};
 use crate::{connection, files, raw_call, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
-/// Connections a process may have: so many threads can wait for the manager at once.
-pub(crate) const CONNECTIONS_MAX: usize = 64;
+/// Connections a process may have: so many threads can wait for the manager at once, and two more can end
+/// what these wait for (see [`connection`]).
+pub(crate) const CONNECTIONS_MAX: usize = 66;
 /// Locks for calls that use a descriptor's own offset; descriptors share them by
 /// [`table::Entry::lock_index`].
 pub(crate) const OFFSET_LOCKS: usize = 1024;
@@ -37,10 +38,10 @@ pub(crate) struct State {
     pub(crate) raw_word: AtomicPtr<AtomicU32>,
     /// Held while one of the two above is set up.
     pub(crate) set_up: Lock,
-    /// Changes whenever a connection becomes free.
-    pub(crate) freed: AtomicU32,
     /// Threads that wait for a free connection.
-    pub(crate) waiters: AtomicU32,
+    pub(crate) waiting: connection::Waiting,
+    /// Those that wait for one to end something by.
+    pub(crate) ending: connection::Waiting,
     pub(crate) connections: [Connection; CONNECTIONS_MAX],
     pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
     /// What tells this process's overwrites from others', once it was asked for; see

@@ -1,7 +1,7 @@
 //! Corners of streams, descriptors and large transfers, in which programs found something else than libc
 //! and the kernel have there.
 
-use crate::runs::{self, Budget};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, finish};
 
 /// The program checks what must hold, bare and managed, and leaves the same.
 fn check(budget: &Budget, what: &str) {
@@ -87,4 +87,28 @@ fn a_file_becomes_immutable_with_what_is_in_it() {
 #[test]
 fn a_library_that_finds_libc_first_is_seen() {
     check(&Budget::kib(256), "deep");
+}
+
+/// Functions went on to another one's namesake behind this library (`open` to `openat`): libraries preloaded beside
+/// it whose own do the same called each other without end, or were passed by. And a name that is nowhere was
+/// looked up, for which the dynamic linker allocates, before there was an environment that the program's
+/// allocator could ask.
+#[test]
+fn other_libraries_and_allocators_are_where_they_would_be() {
+    if !runs::ready() {
+        return;
+    }
+    let hooks = runs::compiled("hooks.c", &["-shared", "-fPIC", "-DLIBRARY"], "hooks.so");
+    let program = runs::compiled("hooks.c", &[], "hooks");
+    let place = Scratch::new("hooks");
+    std::fs::write(place.path().join("file"), vec![7; 1 << 20]).unwrap();
+    let script = format!("LD_PRELOAD={} {}", hooks.display(), program.display());
+    let run = |budget: Option<&Budget>| {
+        let mut command = command(&place, budget, "sh");
+        finish(&place, command.args(["-c", &script]), b"", LIMIT).ok()
+    };
+    let done = run(Some(&Budget::kib(256)));
+    assert!(done.text().starts_with("hooks ok"), "{}", done.text());
+    assert_eq!(done.text(), run(None).text());
+    assert!(done.managed_files() > 0, "{}", done.notes());
 }

@@ -45,6 +45,16 @@ fn what_a_program_is_told_of_a_length_is_there() {
     }
 }
 
+/// All connections of a process were in the hands of threads that waited for a change to end, whose thread
+/// had none left to say so.
+#[test]
+fn more_threads_than_connections_write_to_a_page() {
+    if runs::ready() {
+        check(&Budget::kib(96), &["crowd", "file"]);
+        check(&Budget { delay_writes: true, ..Budget::kib(4096) }, &["crowd", "file"]);
+    }
+}
+
 #[test]
 fn records_that_several_append_are_all_there() {
     if runs::ready() {

@@ -55,6 +55,39 @@ impl Foreign {
     }
 }
 
+/// Writes of ours to a file, which change its times.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub(crate) struct OwnWrites {
+    /// How many began so far.
+    begun: u64,
+    /// How many ended.
+    ended: u64,
+}
+
+impl OwnWrites {
+    pub(crate) fn begin(&mut self) {
+        self.begun += 1;
+    }
+
+    pub(crate) fn end(&mut self) {
+        self.ended += 1;
+    }
+
+    pub(crate) fn under_way(&self) -> u64 {
+        self.begun - self.ended
+    }
+
+    /// Whether one ended since: times that were looked up meanwhile may be older than what is known.
+    pub(crate) fn has_ended_since(&self, before: OwnWrites) -> bool {
+        self.ended != before.ended
+    }
+
+    /// Whether none was under way, from then on.
+    pub(crate) fn was_none_since(&self, before: OwnWrites) -> bool {
+        before.under_way() == 0 && *self == before
+    }
+}
+
 /// A managed file.
 #[derive(Debug)]
 pub(crate) struct File {
@@ -76,8 +109,10 @@ pub(crate) struct File {
     pub(crate) unsettled: u32,
     /// How many of them began so far.
     pub(crate) unsettlings: u64,
-    /// Write-backs in flight: the file's times change by our own doing.
-    pub(crate) own_writes: u32,
+    /// The file's times change by our own doing.
+    pub(crate) own_writes: OwnWrites,
+    /// Held by whoever begins one, until it is known that nobody outside was there before.
+    pub(crate) beginning: Arc<Mutex<()>>,
     /// What somebody outside did to it.
     pub(crate) foreign: Foreign,
     /// Whoever writes to it by system calls is heard of.
@@ -124,7 +159,8 @@ impl File {
             looking: Arc::default(),
             unsettled: 0,
             unsettlings: 0,
-            own_writes: 0,
+            own_writes: OwnWrites::default(),
+            beginning: Arc::default(),
             foreign: Foreign::default(),
             is_heard: false,
             is_shared: false,

@@ -40,8 +40,9 @@ pub(crate) struct Backing {
     /// The segment's length, which the engine is never told less than. Only who knows that nobody
     /// holds what would go makes it less.
     pub(crate) size: AtomicU64,
-    /// What lies behind it is not given to the store. Not less than `size` while that may become
-    /// longer again, because the store was not made shorter after all.
+    /// What lies behind it is not given to the store. Not less than `size`: that of a store that was made
+    /// longer for a write is told when the bytes are there, and one that may become longer again, because
+    /// the store was not made shorter after all, was told first.
     pub(crate) stored_size: AtomicU64,
     /// How long the cache has made the store just now, for when the store cannot say.
     pub(crate) made_size: Mutex<Option<u64>>,

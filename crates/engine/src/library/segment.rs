@@ -35,6 +35,9 @@ pub(crate) struct Inner {
     resizing: Mutex<()>,
     /// How often it did.
     lengths: AtomicU64,
+    /// No greater length is told yet, because what lies behind that is still being written. Changed while
+    /// `resizing` is held.
+    told_max: AtomicU64,
     writable: bool,
     /// Handles and regions.
     owners: Arc<AtomicUsize>,
@@ -166,6 +169,7 @@ impl Inner {
             backing,
             resizing: Mutex::new(()),
             lengths: AtomicU64::new(0),
+            told_max: AtomicU64::new(u64::MAX),
             writable,
             owners: Arc::default(),
             write_back: AtomicU8::new(WriteBack::Background as u8),

@@ -244,10 +244,7 @@ impl Manager {
         self.reap();
         // Should another thread have been about it.
         drop(self.reaping.lock().expect("lock"));
-        let deadline = Instant::now() + SETTLE_MAX;
-        while self.ends_under_way.load(Ordering::SeqCst) > 0 && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(100));
-        }
+        self.ends.settle(SETTLE_MAX);
     }
 
     /// Whether a program was given a file to map and has not said yet where, or a forked child may

@@ -561,6 +561,8 @@ fn a_log_hands_down_what_the_store_below_has() {
     logged.set_len(8 * P).unwrap();
     assert_eq!(given(5 * P, 3 * PAGE, false), [(5 * P, PAGE, false)]);
     logged.checkpoint().unwrap();
+    assert_eq!(given(5 * P, 3 * PAGE, false), [(5 * P, PAGE, false)], "not within a flush");
+    logged.sync().unwrap();
     assert_eq!(given(0, 8 * PAGE, false), [(0, 8 * PAGE, false)]);
 }
 

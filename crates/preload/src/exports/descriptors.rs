@@ -9,12 +9,18 @@ fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int
     files::open(flags, |flags| real::openat(dir, path, flags, mode))
 }
 
-export! {
-    as open, open64, __open, __open64;
-    fn (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
-        open_at(libc::AT_FDCWD, path, flags, mode)
-    }
+macro_rules! export_open {
+    ($($name:ident),*) => {
+        $(export! {
+            as $name;
+            fn (path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
+                files::open(flags, |flags| real::$name(path, flags, mode))
+            }
+        })*
+    };
 }
+
+export_open! { open, open64, __open, __open64 }
 
 export! {
     as __open_2, __open64_2;
@@ -37,13 +43,22 @@ export! {
     }
 }
 
-export! {
-    as creat, creat64;
-    fn (path: *const c_char, mode: mode_t) -> c_int {
-        let flags = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
-        open_at(libc::AT_FDCWD, path, flags, mode)
-    }
+macro_rules! export_creat {
+    ($($name:ident, $as_asked:ident);*) => {
+        $(export! {
+            as $name;
+            fn (path: *const c_char, mode: mode_t) -> c_int {
+                const FLAGS: c_int = libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC;
+                files::open(FLAGS, |flags| match flags {
+                    FLAGS => real::$name(path, mode),
+                    flags => real::$as_asked(path, flags, mode),
+                })
+            }
+        })*
+    };
 }
+
+export_creat! { creat, open; creat64, open64 }
 
 fn made(fd: c_int, flags: c_int) -> c_int {
     if fd >= 0 {

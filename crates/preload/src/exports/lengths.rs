@@ -6,20 +6,26 @@ use libc::{c_char, c_int, c_uint};
 export! {
     as fstat, fstat64;
     fn (fd: c_int, stat: *mut libc::stat) -> c_int {
-        look(fd, stat)
+        told(fd, stat, real::fstat(fd, stat))
     }
 }
 
 // What programs call that were linked with glibc before 2.33. There is one layout.
 export! {
-    as __fxstat, __fxstat64;
-    fn (_version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
-        look(fd, stat)
+    as __fxstat;
+    fn (version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
+        told(fd, stat, real::__fxstat(version, fd, stat))
     }
 }
 
-fn look(fd: c_int, stat: *mut libc::stat) -> c_int {
-    let result = real::fstat(fd, stat);
+export! {
+    as __fxstat64;
+    fn (version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
+        told(fd, stat, real::__fxstat64(version, fd, stat))
+    }
+}
+
+fn told(fd: c_int, stat: *mut libc::stat, result: c_int) -> c_int {
     if result == 0 {
         // SAFETY: the kernel has just filled it, for the caller to read.
         lengths::told(fd, unsafe { (*stat).st_size });

@@ -999,6 +999,36 @@ static void killed(const char *path) {
     }
 }
 
+// A hundred and fifty threads, each of which writes and reads its own place in a page of all; a file that
+// is cut meanwhile behind that, by another.
+enum { CROWD = 150 };
+static int crowd_fd;
+static pthread_barrier_t crowd_begins;
+
+static void *one_of_many(void *argument) {
+    uint64_t who = (uint64_t)(uintptr_t)argument, found;
+    off_t place = (off_t)(who * sizeof who);
+    pthread_barrier_wait(&crowd_begins);
+    for (uint64_t i = 1; i <= 40; i++) {
+        uint64_t value = who << 32 | i;
+        CHECK(pwrite(crowd_fd, &value, sizeof value, place) == sizeof value);
+        CHECK(pread(crowd_fd, &found, sizeof found, place) == sizeof found && found == value);
+        if (who == 0) CHECK(fallocate(crowd_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, PAGE, 8 * PAGE) == 0);
+        CHECK(pread(crowd_fd, &found, sizeof found, (off_t)((1 + who % 8) * PAGE)) == sizeof found);
+    }
+    return NULL;
+}
+
+static void crowd(const char *path) {
+    pthread_t threads[CROWD];
+    pthread_attr_t small;
+    crowd_fd = fresh(path, 16 * PAGE);
+    CHECK(pthread_barrier_init(&crowd_begins, NULL, CROWD) == 0);
+    CHECK(pthread_attr_init(&small) == 0 && pthread_attr_setstacksize(&small, 256 << 10) == 0);
+    for (uintptr_t i = 0; i < CROWD; i++) CHECK(pthread_create(&threads[i], &small, one_of_many, (void *)i) == 0);
+    for (int i = 0; i < CROWD; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -1015,6 +1045,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "killed")) killed(argv[2]);
+    else if (!strcmp(argv[1], "crowd")) crowd(argv[2]);
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);

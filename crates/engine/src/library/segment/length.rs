@@ -6,10 +6,16 @@ use crate::library::port::Backing;
 use crate::library::store::io_error;
 use crate::port::{PAGE_BYTES, PortError};
 use crate::transfer::Change;
+use pagekeeper_frames::Place;
 use pagekeeper_sys::Errno;
 use std::io;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+/// How long a look waits for a moment in which the cache does not write to a store.
+const QUIET_WAIT: Duration = Duration::from_millis(50);
+const QUIET_PAUSE: Duration = Duration::from_micros(200);
 
 impl Segment {
     /// Sets the length: `ftruncate(2)`. What is cut off is gone, and not written back; what is
@@ -23,6 +29,7 @@ impl Segment {
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();
+        self.inner.tell_all();
         self.inner.follow();
         if len < self.inner.len() { self.inner.shrink(len) } else { self.inner.grow(len) }
     }
@@ -38,8 +45,25 @@ impl Inner {
         self.lengths.load(Ordering::Relaxed)
     }
 
+    /// Whatever length the store has is told from now on. The caller holds `resizing`.
+    pub(super) fn tell_all(&self) {
+        if self.told_max.swap(u64::MAX, Ordering::Relaxed) != u64::MAX {
+            self.follow_length();
+        }
+    }
+
+    /// Makes the segment longer for a write; nobody else hears of it before [`tell_all`](Self::tell_all). The
+    /// caller holds `resizing`.
+    pub(super) fn grow_untold(&self, to: u64) -> io::Result<()> {
+        self.grow_telling(to, false)
+    }
+
     /// Makes the segment longer. The caller holds `resizing`.
     pub(super) fn grow(&self, to: u64) -> io::Result<()> {
+        self.grow_telling(to, true)
+    }
+
+    fn grow_telling(&self, to: u64, is_told: bool) -> io::Result<()> {
         if to <= self.len() {
             return Ok(());
         }
@@ -52,6 +76,9 @@ impl Inner {
         if to <= from {
             return Ok(());
         }
+        if !is_told {
+            self.told_max.store(from, Ordering::Relaxed);
+        }
         let engine = &self.shared().engine;
         // What a mapping stored behind the old end is no content of the new bytes: it is gone before it
         // could be written back to where they are.
@@ -61,20 +88,32 @@ impl Inner {
         let last = self.place(from / page);
         let large = page > PAGE_BYTES && !from.is_multiple_of(page);
         let dirty = if large { engine.dirty_at(last) } else { None };
+        // Who writes pages back meanwhile finds a file that is longer by our own doing.
+        engine.begin_own_write(self.no);
+        let result = self.grow_store(from, to, dirty.map(|grown| (last, grown)));
+        engine.end_own_write(self.no);
+        self.follow_length();
+        result
+    }
+
+    /// Makes the store longer, and what is known of it; `dirty`: its last page, which is large and waits to
+    /// be written, and how often it had become longer.
+    fn grow_store(&self, from: u64, to: u64, dirty: Option<(Place, u64)>) -> io::Result<()> {
+        let engine = &self.shared().engine;
+        let page = self.page_bytes();
         let store = &self.backing.store;
         store.grow(to)?;
         let mut now = store.len()?;
         let is_ours = now == to;
         // It is written as far as the segment reaches, and had room as far as it did.
-        let result = dirty.map_or(Ok(()), |_| store.reserve(last.index * page, page));
+        let result = dirty.map_or(Ok(()), |(last, _)| store.reserve(last.index * page, page));
         if result.is_err() && is_ours && store.set_len(from).is_ok() {
             now = from;
         }
         self.backing.while_made(now, || engine.refresh_size(self.no, is_ours));
-        if let Some(grown) = dirty.filter(|_| is_ours && result.is_ok()) {
+        if let Some((last, grown)) = dirty.filter(|_| is_ours && result.is_ok()) {
             engine.has_room(last, grown + 1);
         }
-        self.follow_length();
         result
     }
 
@@ -133,7 +172,7 @@ impl Inner {
         let Backing { size, stored_size, .. } = &*self.backing;
         if to > self.len() {
             stored_size.store(to, Ordering::SeqCst);
-            size.store(to, Ordering::SeqCst);
+            size.store(to.min(self.told_max.load(Ordering::Relaxed)), Ordering::SeqCst);
         } else {
             size.store(to, Ordering::SeqCst);
             stored_size.store(to, Ordering::SeqCst);
@@ -165,13 +204,32 @@ impl Inner {
 
     pub(super) fn refresh(&self) -> bool {
         let _resizing = self.resizing();
-        self.follow()
+        // While the cache writes itself, its times do not tell whether somebody else did. Who asks is told
+        // in a moment in which it does not; if none comes, they count as somebody else's.
+        let engine = &self.shared().engine;
+        let given_up = Instant::now() + QUIET_WAIT;
+        loop {
+            let since = engine.own_writes(self.no);
+            let foreign = self.follow();
+            if foreign || engine.own_writes(self.no).was_none_since(since) {
+                return foreign;
+            }
+            if Instant::now() >= given_up {
+                return self.follow_by(|| engine.refresh_size(self.no, false));
+            }
+            std::thread::sleep(QUIET_PAUSE);
+        }
     }
 
-    /// The caller holds `resizing`.
+    /// Follows what somebody else made of the store's length, and what they wrote as far as it is known to
+    /// be theirs. The caller holds `resizing`.
     pub(super) fn follow(&self) -> bool {
+        self.follow_by(|| self.shared().engine.refresh_unclear(self.no))
+    }
+
+    fn follow_by(&self, look: impl FnOnce() -> bool) -> bool {
         self.allow_shorter();
-        let foreign = self.shared().engine.refresh_size(self.no, false);
+        let foreign = look();
         self.shared().engine.reserve_grown(self.no);
         self.follow_length();
         foreign

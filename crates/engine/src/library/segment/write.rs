@@ -10,6 +10,7 @@ use crate::word::Use;
 use pagekeeper_sys::Errno;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 impl Segment {
     /// Writes at an offset: `pwrite(2)`. Makes the segment longer where it reaches behind its end.
@@ -87,24 +88,31 @@ impl Segment {
         Ok(done)
     }
 
-    /// A write that reaches behind the end.
+    /// A write that reaches behind the end. Its bytes are there before the new length is told, so that nobody
+    /// finds others in their place, nor writes what goes again where they fall short.
     fn write_past_end(&self, buf: &[u8], at: u64, end: u64) -> io::Result<usize> {
         let inner = &*self.inner;
         let mut resizing = inner.resizing();
+        // Of another one that waits for whoever holds its page.
+        inner.tell_all();
         let before = inner.len();
-        inner.grow(end)?;
+        if let Err(error) = inner.grow_untold(end) {
+            inner.tell_all();
+            return Err(error);
+        }
         let lengths = inner.lengths();
+        let bound = &inner.backing.stored_size;
         let mut done = 0;
         let written = loop {
             let next = at + done as u64;
-            match inner.write_if(&buf[done..], next, Patience::ForMotion) {
+            match inner.write_before(bound, &buf[done..], next, Patience::ForMotion) {
                 // Whoever holds the page may be about to change the length.
                 Err(PortError::Again) => {
                     drop(resizing);
                     inner.await_holders(next / inner.page_bytes());
                     resizing = inner.resizing();
-                    if inner.len() < end {
-                        return Ok(done);
+                    if inner.lengths() != lengths && inner.len() < end {
+                        break Ok(done);
                     }
                 }
                 Ok(0) => break Ok(done),
@@ -127,6 +135,8 @@ impl Segment {
         {
             let _ = inner.shrink(reached.max(before));
         }
+        inner.tell_all();
+        drop(resizing);
         written
     }
 
@@ -160,6 +170,17 @@ impl Inner {
         offset: u64,
         patience: Patience,
     ) -> Result<usize, PortError> {
+        self.write_before(self.size(), buf, offset, patience)
+    }
+
+    /// The same before another end.
+    fn write_before(
+        &self,
+        end: &AtomicU64,
+        buf: &[u8],
+        offset: u64,
+        patience: Patience,
+    ) -> Result<usize, PortError> {
         let engine = &self.shared().engine;
         let page = self.page_bytes() as usize;
         let mut done = 0;
@@ -181,7 +202,7 @@ impl Inner {
                     let piece = &buf[done..done + len];
                     let copied = self.with_page_if(index, Use::Write, 1, patience, |mut frame| {
                         // The segment may have become shorter since its length was looked at.
-                        if at + len as u64 > self.len() {
+                        if at + len as u64 > end.load(Ordering::SeqCst) {
                             return false;
                         }
                         frame.part_mut(within..within + len).copy_from_slice(piece);

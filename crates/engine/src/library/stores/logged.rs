@@ -135,6 +135,8 @@ struct State {
     has_failed: bool,
     /// Pages whose write failed, and with what: the batch lacks them.
     failed: BTreeMap<u64, i32>,
+    /// Everything goes in place when this batch is committed, however short the log is.
+    checkpoint_due: bool,
     /// The epoch's head is not durable yet: what lies behind it must not be overwritten.
     head_due: bool,
     /// A sync failed: what was written since the last one may be lost by storage, which need not
@@ -147,6 +149,11 @@ struct State {
 }
 
 impl State {
+    /// Whether something was written since the last flush, or was to be.
+    fn is_within_batch(&self) -> bool {
+        !self.records.is_empty() || !self.failed.is_empty()
+    }
+
     /// What this batch has of some pages is not to become durable: they are as they were before.
     fn take_back(&mut self, pages: Range<u64>) {
         let taken: BTreeMap<_, _> = self.earlier.extract_if(pages, |_, _| true).collect();
@@ -287,6 +294,7 @@ impl<S: Store, L: Store> Logged<S, L> {
             earlier: BTreeMap::new(),
             has_failed: false,
             failed: BTreeMap::new(),
+            checkpoint_due: false,
             head_due: false,
             doubtful: false,
             len,
@@ -307,13 +315,18 @@ impl<S: Store, L: Store> Logged<S, L> {
         self.state.read().expect("state").end
     }
 
-    /// Makes what was written since the last flush durable, and puts everything in place.
+    /// Puts what was flushed in place, and makes it durable there. What was written since the last flush
+    /// is not made durable by this: where some of that has come to the log already, everything goes in
+    /// place at the end of the next flush.
     ///
     /// # Errors
-    /// As [`sync`](Store::sync).
+    /// The stores'.
     pub fn checkpoint(&self) -> io::Result<()> {
         let mut state = self.write_state();
-        self.commit(&mut state)?;
+        if state.is_within_batch() {
+            state.checkpoint_due = true;
+            return Ok(());
+        }
         self.put_in_place(&mut state)
     }
 
@@ -327,6 +340,7 @@ impl<S: Store, L: Store> Logged<S, L> {
         (state.batch, state.begin, state.end) = (0, FIRST, FIRST);
         state.pages.clear();
         state.len_min = state.len;
+        state.checkpoint_due = false;
         state.head_due = true;
         self.write_head(state)
     }
@@ -710,7 +724,7 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.write_state();
         self.commit(&mut state)?;
-        if state.end > self.checkpoint_bytes {
+        if state.end > self.checkpoint_bytes || state.checkpoint_due {
             // It is durable in the log, from where the next flush tries again.
             let _ = self.put_in_place(&mut state);
         }
