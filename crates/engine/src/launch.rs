@@ -583,6 +583,9 @@ fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
         if let Some(complaint) = manager.scratch().and_then(|scratch| scratch.complaint()) {
             eprintln!("pagekeeper: {complaint}");
         }
+        if let Some(complaint) = manager.waiting.complaint(Instant::now()) {
+            eprintln!("pagekeeper: {complaint}");
+        }
         let stuck = manager.engine.stuck(STUCK_AFTER);
         if !stuck.is_empty() && told.is_none_or(|at| at.elapsed() >= STUCK_AFTER) {
             told = Some(Instant::now());

@@ -3,6 +3,7 @@
 mod clients;
 mod files;
 mod reserve;
+mod waiting;
 mod whose;
 mod witness;
 
@@ -40,6 +41,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, RwLock};
 use std::time::Duration;
+use waiting::Waiting;
 
 /// Connections that a stranger may have before it is known whose they are.
 const STRANGERS_MAX: usize = 32;
@@ -67,6 +69,7 @@ pub struct Manager {
     /// Users that are not trusted, and of which a program of the run was greeted: no strangers.
     met: Mutex<HashSet<u32>>,
     pub(crate) reserve: Reserve,
+    pub(crate) waiting: Waiting,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
     /// Spaces whose events nobody is told of yet.
@@ -131,6 +134,7 @@ impl Manager {
             strangers: Mutex::default(),
             met: Mutex::default(),
             reserve: Reserve::default(),
+            waiting: Waiting::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),
             mapping_order: Mutex::new(()),

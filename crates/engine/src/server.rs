@@ -76,7 +76,7 @@ impl Manager {
                 // Nor will there be one: nothing is managed, and nothing will be.
                 Ok(Some(socket)) if self.call_crew().is_err() => refuse(&socket),
                 Ok(Some(_)) => {
-                    self.note("a program's connection had to wait: no more threads");
+                    self.had_to_wait("no more threads");
                     std::thread::sleep(ACCEPT_PAUSE);
                     return true;
                 }
@@ -84,7 +84,7 @@ impl Manager {
                 Err(Errno::BADF | Errno::INVAL | Errno::NOTSOCK) => return false,
                 // Descriptors, or the kernel's memory: there will be others.
                 Err(errno) => {
-                    self.note(format!("a program's connection had to wait: {errno}"));
+                    self.had_to_wait(&errno.to_string());
                     // Who is sent away goes on with the connections that it has, or comes again.
                     if self.reserve.spend() {
                         drop(listener.accept(false));
@@ -96,6 +96,11 @@ impl Manager {
                 }
             }
         }
+    }
+
+    fn had_to_wait(&self, why: &str) {
+        self.note(format!("a program's connection had to wait: {why}"));
+        self.waiting.note(why, Instant::now());
     }
 
     /// Answers a connection on a thread of its own; false if there is none.
@@ -202,6 +207,7 @@ impl Connection {
             let answer = answer.unwrap_or_else(|errno| {
                 let status = match is_shortage(errno) {
                     true => {
+                        self.manager.waiting.note(&errno.to_string(), Instant::now());
                         self.manager.want_descriptors();
                         self.manager.reserve.spend();
                         wire::COME_AGAIN
