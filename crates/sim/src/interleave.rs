@@ -68,7 +68,9 @@ impl Order {
         let of = processes.of_all(references.len());
         match of.zip(references.times_ns()) {
             Some((of, times_ns)) => {
-                let processors = processes.processors().unwrap_or(processes.parents.len());
+                // More than processes are idle, whatever the header says.
+                let most = processes.parents.len();
+                let processors = processes.processors().unwrap_or(most).min(most);
                 Self::Clocks(Clocks::new(pace::steps(processes, of, times_ns), processors))
             }
             None => Self::Recorded { next: 0, end: references.len() },

@@ -21,8 +21,12 @@ fn clock(process: u32, used_us: u64) -> Record {
 }
 
 fn live(records: &[Record]) -> Counts {
+    live_on("2", records)
+}
+
+fn live_on(processors: &str, records: &[Record]) -> Counts {
     let mut builder = References::builder();
-    builder.header(&Header::new(4096).with("processors", "2"));
+    builder.header(&Header::new(4096).with("processors", processors));
     for record in records {
         builder.record(record, 4096, 1).unwrap();
     }
@@ -57,6 +61,15 @@ fn who_is_slowed_down_by_recording_is_faster_live() {
     assert!(again(recorded) > 4000, "{recorded:?}");
     assert!(again(by_clocks) < 1000, "{by_clocks:?}");
     assert_eq!(by_clocks, live(&loop_and_scan(true)), "the same every time");
+}
+
+/// There was a table entry for each that the header spoke of.
+#[test]
+fn processors_that_no_process_is_left_for_are_idle() {
+    let records = loop_and_scan(true);
+    for processors in ["3", "100000000000", "18446744073709551615"] {
+        assert_eq!(live_on(processors, &records), live(&records), "{processors}");
+    }
 }
 
 #[test]
