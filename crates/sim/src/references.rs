@@ -364,6 +364,15 @@ impl ReferencesBuilder {
                     _ => self.segment(segment.segment, name, segment.bytes.div_ceil(page_bytes)),
                 };
             }
+            // Of one that is longer now; what it held when it was, it may hold again.
+            Record::Resize(resize) => {
+                if let Some(place) = self.segment_places.get(&resize.segment) {
+                    let segment = &mut self.references.segments[*place as usize];
+                    if !segment.is_heap {
+                        segment.pages = segment.pages.max(resize.bytes.div_ceil(page_bytes));
+                    }
+                }
+            }
             Record::Extent(extent) => {
                 let end = extent.first.saturating_add(extent.pages);
                 // Part of a page makes it content; it is free when all of it is.
@@ -471,6 +480,7 @@ impl ReferencesBuilder {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagekeeper_trace::{Resize, Segment as Declared};
 
     #[test]
     fn pages_are_numbered_in_order_of_first_reference() {
@@ -490,6 +500,22 @@ mod tests {
         let segments: Vec<_> =
             references.segments().iter().map(|s| (s.id, s.name.as_str(), s.pages)).collect();
         assert_eq!(segments, [(7, "b.db", 100), (3, "", (1 << 40) + 1)]);
+    }
+
+    /// Files that a program made longer were as long as what it touched of them.
+    #[test]
+    fn a_file_is_as_long_as_it_became() {
+        let of = |segment, kind, bytes| Declared { segment, kind, bytes, name: Vec::new() };
+        let mut builder = References::builder();
+        for record in [of(1, SegmentKind::File, 4096), of(2, SegmentKind::Heap, 0)] {
+            builder.record(&record.into(), 4096, 1).unwrap();
+        }
+        for (segment, bytes) in [(1, 10 * 4096 - 1), (1, 4096), (2, 1 << 30), (3, 1 << 30)] {
+            builder.record(&Resize { segment, bytes }.into(), 4096, 1).unwrap();
+        }
+        let references = builder.finish();
+        let pages: Vec<_> = references.segments().iter().map(|segment| segment.pages).collect();
+        assert_eq!(pages, [10, 0]);
     }
 
     #[test]
