@@ -372,9 +372,11 @@ impl Pool<'_, '_> {
         let mut next: std::collections::BinaryHeap<_> = (0..times.len())
             .filter_map(|p| Some(std::cmp::Reverse((*times[p].first()?, p))))
             .collect();
-        while let Some(std::cmp::Reverse((now_ns, program))) = next.pop() {
+        // Recordings may tell the time of day.
+        let start_ns = next.peek().map_or(0, |std::cmp::Reverse((first_ns, _))| *first_ns);
+        while let Some(std::cmp::Reverse((time_ns, program))) = next.pop() {
             // Recorded times of one program may repeat, and never run backwards here.
-            self.machine.now_ns = self.machine.now_ns.max(now_ns);
+            self.machine.now_ns = self.machine.now_ns.max(time_ns - start_ns);
             self.step(program)?;
             match times[program].get(self.running[program].at) {
                 Some(then_ns) => next.push(std::cmp::Reverse((*then_ns, program))),

@@ -276,6 +276,27 @@ fn what_cannot_be_is_said() {
 }
 
 /// A timeline is of at most as many points as were asked for, however many references there are.
+/// Recordings may tell the time of day.
+#[test]
+fn times_are_from_the_start_of_all() {
+    let outcome = |start_ns: u64| {
+        let string = |first: u64, every: u64| {
+            let touches = (0..200_u64).map(|i| (0, i % 20, false, start_ns + first + i * every));
+            References::collect(touches).unwrap()
+        };
+        let (early, late) = (string(10, 1000), string(500, 3000));
+        let programs = [("late", &late), ("early", &early)]
+            .map(|(name, references)| PoolProgram::new(name, references, policy("lru")));
+        let options = PoolOptions::new(30, Allocation::Fixed, Schedule::ByTime);
+        simulate_pool(&programs, &options).unwrap()
+    };
+    let of_day = outcome(1_700_000_000_000_000_000);
+    assert_eq!(of_day, outcome(0));
+    assert_eq!(of_day.programs[1].ended_ns, 199 * 1000);
+    assert_eq!(of_day.elapsed_ns, 490 + 199 * 3000);
+    assert_eq!(of_day.timeline[0].at_ns, 490);
+}
+
 #[test]
 fn a_timeline_has_no_more_points_than_asked_for() {
     for references in [1, 7, 299, 300, 301, 399, 599] {
