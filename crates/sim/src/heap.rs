@@ -1,9 +1,10 @@
 //! Memory that is nobody's file: zeros until it is first written out, and nothing once it is freed.
 
 use pagekeeper_frames::{Place, Run};
+use pagekeeper_policy::Page;
 use pagekeeper_trace::ExtentEvent;
 use rangemap::RangeSet;
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use crate::References;
@@ -144,6 +145,42 @@ impl Heaps {
         let is_useful =
             |i: &u32| *i < run.demanded || allocated.contains(&(run.place.index + u64::from(*i)));
         (0..run.pages).take_while(is_useful).count() as u32
+    }
+}
+
+/// Pages of heaps that were written to since a fork last stored them, so that a fork need not look
+/// at all there are.
+pub(crate) struct WrittenPages(Vec<BTreeMap<u64, Page>>);
+
+impl WrittenPages {
+    /// Before the first reference. Without forks nothing is kept.
+    pub(crate) fn of(references: &References) -> Self {
+        let forks = references.heap_changes().iter().any(|c| c.event == ExtentEvent::Stored);
+        let segments = if forks { references.segments().len() } else { 0 };
+        Self(vec![BTreeMap::new(); segments])
+    }
+
+    /// A page becomes dirty.
+    pub(crate) fn add(&mut self, references: &References, page: Page) {
+        if self.0.is_empty() {
+            return;
+        }
+        let (segment, index) = references.place(page);
+        if references.segments()[segment].is_heap {
+            // One that was there before is freed.
+            self.0[segment].insert(index, page);
+        }
+    }
+
+    /// What may be dirty of what a fork stores, by number.
+    pub(crate) fn take(&mut self, change: &HeapChange) -> Vec<Page> {
+        let written = &mut self.0[change.segment];
+        let indices: Vec<u64> =
+            written.range(change.pages.clone()).map(|(index, _)| *index).collect();
+        let mut pages: Vec<Page> =
+            indices.iter().filter_map(|index| written.remove(index)).collect();
+        pages.sort_unstable();
+        pages
     }
 }
 

@@ -39,6 +39,7 @@ use serde::Serialize;
 
 pub use schedule::{PoolCost, Schedule};
 
+use crate::heap::WrittenPages;
 use crate::{HeapChange, References, Regions, SegmentOutcome, SimError};
 use frames::{Frames, Room, Wish};
 use schedule::Machine;
@@ -251,6 +252,7 @@ struct Running<'a> {
     /// What becomes of heaps from there on.
     changes: &'a [HeapChange],
     state: Vec<u8>,
+    written: WrittenPages,
     region_faults: Vec<u64>,
     segment_references: Vec<u64>,
     frames_sum: u64,
@@ -317,6 +319,7 @@ impl<'a> Running<'a> {
             at: 0,
             changes: references.heap_changes(),
             state: state.collect(),
+            written: WrittenPages::of(references),
             region_faults: vec![0; regions.total()],
             segment_references: vec![0; references.segments().len()],
             frames_sum: 0,
@@ -410,6 +413,7 @@ impl Pool<'_, '_> {
             let state = &mut self.running[program].state[page.index()];
             *state = *state & STORED | RESIDENT | SEEN | write;
             if write != 0 {
+                self.running[program].written.add(references, page);
                 self.frames.tell_dirty(program, page, true);
             }
             self.frames.admit(program, page, Admission::Demand);
@@ -417,6 +421,7 @@ impl Pool<'_, '_> {
             let dirtied = write & !*state;
             *state = *state & !ASKED | write;
             if dirtied != 0 {
+                running.written.add(references, page);
                 self.frames.tell_dirty(program, page, true);
             }
             self.frames.hit(program, page);
@@ -444,12 +449,8 @@ impl Pool<'_, '_> {
                 }
             }
             if change.event == ExtentEvent::Stored {
-                let references = self.programs[program].references;
-                for page in (0..references.pages()).map(Page) {
-                    let (segment, index) = references.place(page);
-                    if segment == change.segment && change.pages.contains(&index) {
-                        self.flush(program, page);
-                    }
+                for page in self.running[program].written.take(change) {
+                    self.flush(program, page);
                 }
             }
         }

@@ -3,6 +3,7 @@ use pagekeeper_policy::{Admission, Hint, Page, Place, Policy, Segment};
 
 use pagekeeper_trace::ExtentEvent;
 
+use crate::heap::WrittenPages;
 use crate::{Counts, HeapChange, References, SimError};
 
 const RESIDENT: u8 = 1;
@@ -66,6 +67,7 @@ pub fn replay_warm<P: Policy>(
         takes_hints: policy.gives_hints(),
         hints: Vec::new(),
         state: initial(references),
+        written: WrittenPages::of(references),
         references,
         changes: references.heap_changes(),
         free_frames: frames,
@@ -112,6 +114,7 @@ struct Pages<'a> {
     takes_hints: bool,
     hints: Vec<Hint>,
     state: Vec<u8>,
+    written: WrittenPages,
     free_frames: u32,
     counts: Counts,
 }
@@ -147,11 +150,8 @@ impl Pages<'_> {
         if change.event != ExtentEvent::Stored {
             return;
         }
-        for page in (0..self.references.pages()).map(Page) {
-            let (segment, index) = self.references.place(page);
-            if segment == change.segment && change.pages.contains(&index) {
-                self.clean(policy, page);
-            }
+        for page in self.written.take(change) {
+            self.clean(policy, page);
         }
     }
 
@@ -185,8 +185,11 @@ impl Pages<'_> {
                 let dirtied = write & !*state;
                 write_faults += u64::from(dirtied);
                 *state |= write;
-                if self.tells_dirty && dirtied != 0 {
-                    policy.dirtied(page);
+                if dirtied != 0 {
+                    self.written.add(self.references, page);
+                    if self.tells_dirty {
+                        policy.dirtied(page);
+                    }
                 }
                 policy.referenced(page);
             } else {
@@ -226,8 +229,11 @@ impl Pages<'_> {
         *state = RESIDENT | SEEN | write | *state & STORED;
         self.counts.faults += 1;
         self.counts.cold_faults += u64::from(is_cold);
-        if self.tells_dirty && write != 0 {
-            policy.dirtied(page);
+        if write != 0 {
+            self.written.add(self.references, page);
+            if self.tells_dirty {
+                policy.dirtied(page);
+            }
         }
         policy.admitted(page, Admission::Demand);
         Ok(Fault { position, page, is_cold, victim })

@@ -2,7 +2,8 @@
 
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{
-    Counts, LiveOptions, References, ReferencesBuilder, SweepOptions, simulate_live, sweep,
+    Allocation, Counts, LiveOptions, PoolOptions, PoolProgram, References, ReferencesBuilder,
+    Schedule, SweepOptions, simulate_live, simulate_pool, sweep,
 };
 use pagekeeper_trace::ExtentEvent;
 
@@ -127,4 +128,44 @@ fn numbers_are_used_again() {
     for counts in [exact(&references, "lru", 100), live(&references, 400)] {
         assert_eq!((counts.pages_read, counts.dirty_at_end), (10, 10), "{counts:?}");
     }
+}
+
+/// Each fork looked at every page of the trace.
+#[test]
+fn forks_cost_what_they_store() {
+    let (pages, forks) = (200_000, 20_000);
+    let mut builder = References::builder();
+    builder.heap(1, "heap:1 (p)");
+    touch(&mut builder, 1, 0..pages, true);
+    for fork in 0..forks {
+        builder.extent(1, 0..1 << 32, ExtentEvent::Stored);
+        touch(&mut builder, 1, fork..fork + 1, true);
+    }
+    let references = builder.finish();
+    let begun = std::time::Instant::now();
+    let counts = exact(&references, "lru", 1 << 20);
+    assert_eq!(counts.write_backs, pages + forks - 1);
+    let lru = PolicySpec::parse("lru").unwrap();
+    let programs = [PoolProgram::new("p", &references, lru)];
+    let turns = Schedule::RoundRobin { quantum_ns: 50_000 };
+    let options = PoolOptions::new(1 << 20, Allocation::Fixed, turns);
+    let outcome = simulate_pool(&programs, &options).unwrap();
+    assert_eq!(outcome.programs[0].write_backs, pages + forks - 1);
+    assert!(begun.elapsed().as_secs() < 5, "{:?}", begun.elapsed());
+}
+
+/// A part that is stored, and pages that left, were freed or were written back before.
+#[test]
+fn forks_store_what_is_dirty_of_the_range() {
+    let mut builder = heap();
+    touch(&mut builder, 1, 0..10, true);
+    builder.extent(1, 0..2, ExtentEvent::Freed);
+    builder.extent(1, 1..5, ExtentEvent::Stored);
+    touch(&mut builder, 1, 0..2, true);
+    builder.extent(1, 0..10, ExtentEvent::Stored);
+    builder.extent(1, 0..10, ExtentEvent::Stored);
+    let references = builder.finish();
+    assert_eq!(exact(&references, "lru", 20).write_backs, 3 + 2 + 5);
+    // In six frames the first four had left: two more make room for what is new.
+    assert_eq!(exact(&references, "fifo", 6).write_backs, 4 + 1 + 1 + 6);
 }
