@@ -128,6 +128,23 @@ impl References {
         self.page_index.len() as u32
     }
 
+    /// The most pages that there were at once: fewer than [`pages`](Self::pages) where memory was
+    /// freed and used again.
+    pub fn pages_at_once(&self) -> u32 {
+        let (mut touched, mut from, mut freed, mut most) = (0, 0, 0, 0);
+        // Numbers are in the order of first touches.
+        let touched_by = |touched: u32, part: &[u32]| {
+            part.iter().fold(touched, |touched, packed| touched.max((packed >> 1) + 1))
+        };
+        for change in self.heap_changes.iter().filter(|change| !change.numbers.is_empty()) {
+            touched = touched_by(touched, &self.packed[from..change.position]);
+            most = most.max(touched - freed);
+            freed += change.numbers.len() as u32;
+            from = change.position;
+        }
+        most.max(self.pages() - freed)
+    }
+
     /// Number of references that wrote.
     pub fn writes(&self) -> u64 {
         self.packed.iter().map(|packed| u64::from(packed & 1)).sum()
@@ -516,6 +533,32 @@ mod tests {
         let references = builder.finish();
         let pages: Vec<_> = references.segments().iter().map(|segment| segment.pages).collect();
         assert_eq!(pages, [10, 0]);
+    }
+
+    #[test]
+    fn pages_at_once_are_without_freed_ones() {
+        let mut builder = References::builder();
+        builder.segment(1, "a", 100).heap(2, "heap:1 (p)");
+        let touch = |builder: &mut ReferencesBuilder, segment: u32, pages: Range<u64>| {
+            pages.for_each(|page| builder.push((segment, page, true, 0).into()).unwrap());
+        };
+        touch(&mut builder, 1, 0..5);
+        for _ in 0..3 {
+            touch(&mut builder, 2, 0..10);
+            touch(&mut builder, 2, 0..10);
+            builder.extent(2, 2..10, ExtentEvent::Freed);
+        }
+        touch(&mut builder, 2, 0..5);
+        let references = builder.finish();
+        assert_eq!((references.pages(), references.pages_at_once()), (5 + 10 + 8 + 8 + 3, 15));
+        // What was freed last of all was there before.
+        builder = References::builder();
+        builder.heap(2, "heap:1 (p)");
+        touch(&mut builder, 2, 0..7);
+        builder.extent(2, 0..7, ExtentEvent::Freed);
+        assert_eq!(builder.finish().pages_at_once(), 7);
+        assert_eq!(References::from_blocks([1, 2, 1]).unwrap().pages_at_once(), 2);
+        assert_eq!(References::default().pages_at_once(), 0);
     }
 
     #[test]

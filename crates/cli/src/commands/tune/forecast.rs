@@ -69,7 +69,7 @@ pub(super) struct Forecast {
     pub(super) at_memory: Vec<Predicted>,
     /// The best policy and lru at other sizes, all of the best first.
     pub(super) at_sizes: Vec<Predicted>,
-    /// Distinct pages that were touched, in bytes.
+    /// Distinct pages that were touched, as many as there were at once, in bytes.
     pub(super) touched_bytes: u64,
     /// Why this one.
     pub(super) reason: String,
@@ -106,8 +106,8 @@ impl Forecast {
         let of_lru = ranked.iter().find(|(spec, _)| **spec == lru());
         let of_lru = &of_lru.expect("lru is among the policies").1;
         let (best, promise) = choose(&ranked, of_lru);
-        let touched_bytes = u64::from(references.pages()) * page_bytes;
-        let once_bytes = touched_bytes - u64::from(references.zero_pages()) * page_bytes;
+        let touched_bytes = u64::from(references.pages_at_once()) * page_bytes;
+        let once_bytes = u64::from(references.pages() - references.zero_pages()) * page_bytes;
         let reason = reason(&best, &promise, of_lru, once_bytes, page_bytes);
 
         let sizes: Vec<u64> = QUARTERS
@@ -240,6 +240,7 @@ fn reason(
 mod tests {
     use super::*;
     use pagekeeper_sim::References;
+    use pagekeeper_trace::ExtentEvent;
 
     fn looped(pages: u64, passes: u64) -> Loaded {
         let touches = (0..passes).flat_map(|_| (0..pages).map(|page| (0, page, false, 0)));
@@ -275,6 +276,28 @@ mod tests {
             Forecast::new(&looped(1000, 6), &policies, memory, usual, &recorded(), None).unwrap();
         assert_eq!(forecast.best().name(), "lru");
         assert!(forecast.reason.contains("read once"), "{}", forecast.reason);
+    }
+
+    /// Memory that is freed and used again was taken for as much more.
+    #[test]
+    fn what_is_touched_is_what_there_is_at_once() {
+        let mut builder = References::builder();
+        builder.segment(1, "a.db", 300).heap(2, "heap:1 (p)");
+        let file = (0..300).map(|page| (1, page));
+        for (segment, page) in file.chain((0..20).flat_map(|_| (0..2000).map(|page| (2, page)))) {
+            if (segment, page) == (2, 0) {
+                builder.extent(2, 0..2000, ExtentEvent::Freed);
+            }
+            builder.push((segment, page, true, 0).into()).unwrap();
+        }
+        let references = builder.finish();
+        let trace = Loaded { name: "heap".into(), page_bytes: 4096, references };
+        let (policies, usual) = ([lru()], SamplingShare::USUAL);
+        let forecast =
+            Forecast::new(&trace, &policies, 16 << 20, usual, &recorded(), None).unwrap();
+        assert_eq!(forecast.touched_bytes, 2300 * 4096);
+        // Of files alone.
+        assert!(forecast.reason.contains(&Size(300 * 4096).to_string()), "{}", forecast.reason);
     }
 
     #[test]
