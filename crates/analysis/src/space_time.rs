@@ -10,6 +10,7 @@ pub struct Layout {
     row_of: Vec<u32>,
     /// Per row: its first page, as segment place and index.
     first_of: Vec<(usize, u64)>,
+    places: u64,
 }
 
 impl Layout {
@@ -31,7 +32,7 @@ impl Layout {
                 first_of.push(place(pages[0]));
             }
         }
-        Self { row_of, first_of }
+        Self { row_of, first_of, places: count }
     }
 
     /// The row of a page, from 0.
@@ -40,6 +41,11 @@ impl Layout {
     /// If the page is not one of the string's.
     pub fn row_of(&self, page: Page) -> u32 {
         self.row_of[page.index()]
+    }
+
+    /// How many places there are: one for each page, and for all that were at one place of a heap.
+    pub fn places(&self) -> u64 {
+        self.places
     }
 
     /// The first page of every row: its segment, as a place in [`References::segments`], and its

@@ -125,7 +125,7 @@ fn facts(facts: &Facts) -> Vec<(&'static str, String)> {
         ("of them writes", grouped(writes)),
         ("distinct pages", grouped(pages.into())),
         ("page size", size(page_bytes.into())),
-        ("touched in all", size(u64::from(pages) * u64::from(page_bytes))),
+        ("memory for all of them", size(u64::from(pages) * u64::from(page_bytes))),
         ("files", grouped(segments.into())),
     ];
     if warm_refs > 0 {

@@ -17,8 +17,8 @@ pub struct Trace<'a> {
     pub page_bytes: u32,
     /// Who touched what.
     pub references: &'a References,
-    /// Memory sizes, in frames, that are looked at closely; a quarter of the pages if there are
-    /// none.
+    /// Memory sizes, in frames, that are looked at closely; a quarter of the pages that there are
+    /// at once, if there are none.
     pub memory_frames: &'a [u32],
 }
 
@@ -86,7 +86,7 @@ pub struct Facts {
     pub references: u64,
     /// Touches that wrote.
     pub writes: u64,
-    /// Distinct pages.
+    /// Distinct pages; of memory that was freed and used again, as many as there were at once.
     pub pages: u32,
     /// Bytes in a page.
     pub page_bytes: u32,
@@ -108,7 +108,7 @@ impl Report {
             let facts = Facts {
                 references: references.len() as u64,
                 writes: references.writes(),
-                pages: references.pages(),
+                pages: references.pages_at_once(),
                 page_bytes: trace.page_bytes,
                 segments: references.segments().len() as u32,
                 warm_refs: options.warm_refs.min(references.len()) as u64,

@@ -1,7 +1,8 @@
 //! What is in a report, against the simulator and the analyses that it is made of.
 use pagekeeper_policy::{PolicySpec, all};
-use pagekeeper_report::{Figure, Kind, Options, Report, Trace};
+use pagekeeper_report::{Chart, Figure, Kind, Options, Report, Trace};
 use pagekeeper_sim::{References, SweepOptions, sweep};
+use pagekeeper_trace::ExtentEvent;
 use serde_json::Value;
 
 fn string(length: u64) -> References {
@@ -76,6 +77,36 @@ fn a_rate_that_does_not_change_is_a_level_line() {
     let rate = only(&report, Kind::FaultRate);
     assert!(rate.rows.len() > 10 && rate.rows.iter().all(|row| row[1] == rate.rows[0][1]));
     assert!(rate.reading.contains("left out"), "{}", rate.reading);
+}
+
+/// Memory that a program freed and used again was counted as more of it: closer looks were at sizes
+/// that hold everything, and curves were level but for their first points.
+#[test]
+fn sizes_go_up_to_what_there_is_at_once() {
+    let mut builder = References::builder();
+    builder.heap(1, "heap:1 (p)");
+    for _ in 0..20 {
+        (0..400).chain(0..400).for_each(|page| builder.push((1, page, true, 0).into()).unwrap());
+        builder.extent(1, 0..400, ExtentEvent::Freed);
+    }
+    let references = builder.finish();
+    assert_eq!(references.pages(), 20 * 400);
+    let policies = vec![PolicySpec::parse("lru").unwrap(), PolicySpec::parse("clock").unwrap()];
+    let report = made(&references, &[], &Options::new(policies));
+    assert_eq!(report.sections[0].facts.pages, 400);
+    let curves = only(&report, Kind::MissRatio);
+    assert_eq!(curves.rows.last().unwrap()[0], 400);
+    let statistics = only(&report, Kind::Statistics);
+    assert!(statistics.title.contains("in 100 frames"), "{}", statistics.title);
+    let maps = report.figures().filter(|figure| figure.kind == Kind::HitGaps);
+    for map in maps {
+        let Some(Chart::Map(chart)) = &map.chart else { panic!("{} is no map", map.id) };
+        assert_eq!(chart.y_names.last().unwrap(), 400, "{}", map.id);
+    }
+    let map = only(&report, Kind::SpaceTime);
+    let Some(Chart::Map(chart)) = &map.chart else { panic!("a map") };
+    let most = 400_usize.div_ceil(chart.y_names.len());
+    assert!(map.reading.contains(&format!("up to {most} pages")), "{}", map.reading);
 }
 
 #[test]

@@ -36,7 +36,7 @@ fn filled(subject: &Subject<'_>, mut figure: Figure, map: &SpaceTime, value: &st
 }
 
 fn rows_are(subject: &Subject<'_>) -> String {
-    let pages = u64::from(subject.references.pages());
+    let pages = subject.layout.places();
     let rows = subject.layout.first_pages().len() as u64;
     match pages.div_ceil(rows.max(1)) {
         1 => "a row is a page, and pages never referenced are left out".to_owned(),

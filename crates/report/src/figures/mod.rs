@@ -38,9 +38,9 @@ impl<'a> Subject<'a> {
         let references = trace.references;
         let mut memory = trace.memory_frames.to_vec();
         if memory.is_empty() {
-            memory.push((references.pages() / 4).max(1));
+            memory.push((references.pages_at_once() / 4).max(1));
         }
-        let mut sizes = sizes_up_to(references.pages(), SIZES);
+        let mut sizes = sizes_up_to(references.pages_at_once(), SIZES);
         sizes.extend(&memory);
         sizes.sort_unstable();
         sizes.dedup();
