@@ -79,6 +79,25 @@ fn a_rate_that_does_not_change_is_a_level_line() {
     assert!(rate.reading.contains("left out"), "{}", rate.reading);
 }
 
+/// Five digits of a time of day were the same for every interval.
+#[test]
+fn the_clock_begins_where_the_figure_does() {
+    for (start_ns, from) in
+        [(1_700_000_000_500_000_000_u64, "from 1700000000.5 s on"), (0, "start")]
+    {
+        let touches = (0..6000_u64).map(|at| (0, at % 500, false, start_ns + at * 1_000_000));
+        let references = References::collect(touches).unwrap();
+        let lru = vec![PolicySpec::parse("lru").unwrap()];
+        let options = Options { figures: vec![Kind::FaultTime], ..Options::new(lru) };
+        let report = made(&references, &[60], &options);
+        let rate = only(&report, Kind::FaultTime);
+        assert!(rate.reading.contains(from), "{}", rate.reading);
+        let starts: Vec<f64> = rate.rows.iter().map(|row| row[0].as_f64().unwrap()).collect();
+        assert!(starts.len() > 10 && starts[0] == 0.0, "{starts:?}");
+        assert!(starts.windows(2).all(|pair| pair[0] < pair[1]), "{starts:?}");
+    }
+}
+
 /// Memory that a program freed and used again was counted as more of it: closer looks were at sizes
 /// that hold everything, and curves were level but for their first points.
 #[test]

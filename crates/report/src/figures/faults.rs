@@ -28,17 +28,22 @@ pub(super) fn figures(subject: &Subject<'_>, frames: u32, seen: &[Observation]) 
         seen.iter().map(|seen| Some((seen.policy.as_str(), seen.rate_by_time.as_ref()?))).collect();
     if let Some((_, first)) = by_time.as_ref().and_then(|rates| rates.first()) {
         let interval = number(first.interval as f64 / 1e9);
+        // Five digits of a time of day would be the same for all.
+        let from = match first.start {
+            0 => "its start".to_owned(),
+            start => format!("{} s", start as f64 / 1e9),
+        };
         let y = format!("faults per {interval} s");
         let reading = format!(
-            "{} of the recorded run's clock. A simulated fault takes no time, so pauses are the \
-             program's own.{}",
+            "{} of the recorded run's clock, from {from} on. A simulated fault takes no time, so \
+             pauses are the program's own.{}",
             capital(&y),
             left_out(first)
         );
         let title = format!("Fault rate by the clock {place}");
         let figure = subject.figure(Kind::FaultTime, title, reading);
         let x = Axis::linear("time (s)").of("seconds");
-        let seconds = |ns: u64| number(ns as f64 / 1e9);
+        let seconds = |ns: u64| number((ns - first.start) as f64 / 1e9);
         figures.push(lines(figure, x, y, by_time.as_ref().expect("just looked"), seconds));
     }
     figures
