@@ -249,7 +249,7 @@ fn sampling_is_within_its_stated_error() {
             let curve = lru_curve(part, warm);
             Ok(frames.iter().map(|frames| curve.hits(*frames)).collect())
         };
-        for (rate, most) in [(0.1, 0.05), (0.02, 0.1)] {
+        for (rate, most) in [(0.1, 0.0625), (0.02, 0.125)] {
             let estimate = Sampler::new(rate, seed).estimate(&references, &sizes, 0, hits).unwrap();
             let share = f64::from(estimate.sampled_pages) / f64::from(references.pages());
             assert!((share / rate - 1.0).abs() < 0.1, "{share} of the pages, not {rate}");
@@ -268,6 +268,33 @@ fn sampling_is_within_its_stated_error() {
         let few = Sampler::new(0.001, 0).estimate(&references, &[100], 0, hits).unwrap();
         assert_eq!(few.error, [None]);
     }
+}
+
+/// Twice the standard error, of which eight parts tell little, was exceeded one time in ten here.
+#[test]
+fn the_stated_error_is_exceeded_one_time_in_twenty() {
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(3);
+    // A tree of three levels.
+    let leaf = rand_distr::Uniform::new(0, 8000_u64).unwrap();
+    let leaves = (0..40_000).map(|_| leaf.sample(&mut random));
+    let blocks: Vec<u64> = leaves.flat_map(|leaf| [0, 1 + leaf / 200, 1000 + leaf]).collect();
+    let references = References::from_blocks(blocks).unwrap();
+    let sizes: Vec<u32> = (5..=25).map(|step| step * 320).collect();
+    let exact = lru_curve(&references, 0);
+    let hits = |part: &References, frames: &[u32], warm: usize| {
+        let curve = lru_curve(part, warm);
+        Ok(frames.iter().map(|frames| curve.hits(*frames)).collect())
+    };
+    let mut outside = 0;
+    for seed in 0..60 {
+        let estimate = Sampler::new(0.02, seed).estimate(&references, &sizes, 0, hits).unwrap();
+        for (place, frames) in sizes.iter().enumerate() {
+            let off = (estimate.miss_ratio[place] - exact.miss_ratio(*frames)).abs();
+            outside += usize::from(off > estimate.error[place].unwrap());
+        }
+    }
+    let share = outside as f64 / (60 * sizes.len()) as f64;
+    assert!(share < 0.065, "{share} outside");
 }
 
 #[test]

@@ -135,7 +135,7 @@ impl Story {
             text += &format!(
                 " Sizes of fewer than {SAMPLED_FRAMES_MIN} frames of the sample are left out."
             );
-            text += " Largest error (two standard errors):";
+            text += " Largest error (exceeded about one time in twenty):";
             let errors = self.sampled.iter().map(|(name, estimate)| {
                 if estimate.error.iter().all(Option::is_none) {
                     return format!(" {name} unknown, as the sample is too small");
