@@ -19,7 +19,7 @@ pub(crate) struct InputArgs {
     #[arg(long, value_name = "FORMAT")]
     from_format: Option<String>,
     /// Bytes in a page or block, for traces that do not tell [default: 4096]; for others, a
-    /// multiple of what they tell
+    /// multiple of what they tell (`import` and `export` keep that)
     #[arg(long, value_name = "N", value_parser = page_bytes, allow_negative_numbers = true)]
     page_bytes: Option<u32>,
     /// Columns of a csv without our headings: time=2,obj=5,size=4,op=3,… from 1, or headings;
@@ -144,6 +144,28 @@ pub(crate) fn open(
     let file = meter.count(file, total_bytes);
     pagekeeper_trace::open_reader(file, Some(path), &options)
         .map_err(|error| failed(error).nothing_to_salvage())
+}
+
+/// Opens a trace to convert it, which leaves its pages as they are.
+pub(crate) fn open_to_convert(
+    path: &Path,
+    args: &InputArgs,
+    meter: &Meter,
+) -> Result<Box<dyn Source>, Failure> {
+    let source = open(path, args, meter)?;
+    let told = source.header().page_bytes;
+    match args.page_bytes.filter(|wanted| *wanted != told) {
+        None => Ok(source),
+        Some(wanted) => {
+            let text = format!(
+                "{}: --page-bytes {wanted} is for traces that do not tell, and this one has pages of \
+                 {told} bytes, which stay as they are: leave the option out here, and give it to \
+                 `simulate`, `report` or `pool`",
+                path.display()
+            );
+            Err(Failure::new(Kind::Usage, text))
+        }
+    }
 }
 
 /// Says what an importer left out.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let what = format!("exporting {}", args.trace.display());
     let _waiting = Waiting::for_end_of_file(what, &meter);
     let exporter = exporter(&args.format)?;
-    let source = trace_input::open(&args.trace, &args.input, &meter)?;
+    let source = trace_input::open_to_convert(&args.trace, &args.input, &meter)?;
     let mut source = Counted { source, others: BTreeMap::new() };
     let failed = |e| Failure::from(e).of_file(&args.trace);
     let summary = if args.output == Path::new("-") {

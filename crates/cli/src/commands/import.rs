@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     let meter = Meter::default();
     let what = format!("importing {}", args.trace.display());
     let _waiting = Waiting::for_end_of_file(what, &meter);
-    let mut source = trace_input::open(&args.trace, &args.input, &meter)?;
+    let mut source = trace_input::open_to_convert(&args.trace, &args.input, &meter)?;
     let of_output = |e: TraceError| Failure::from(e).of_file(&args.output);
     let header = source.header().clone();
     let (read, records) = if args.output == Path::new("-") {
