@@ -142,12 +142,19 @@ impl JobArgs {
 
 impl Job {
     /// What to say where nothing was managed: what of the program's could have been, and what to do.
-    /// What was passed through was named with its reason.
-    pub(crate) fn nothing_managed(&self, is_passed_through: bool) -> String {
+    /// What was passed through was named with its reason. `files` were managed, and not touched.
+    pub(crate) fn nothing_managed(&self, files: usize, is_passed_through: bool) -> String {
         let program = self.command[0].to_string_lossy();
         if std::env::var_os(ENV_DISABLE).is_some_and(|value| value == "1") {
             return format!(
                 "{ENV_DISABLE}=1 is set, and leaves every file of {program} to the kernel: unset it"
+            );
+        }
+        if files > 0 {
+            let of = if files == 1 { "its managed file" } else { "the files that were managed" };
+            return format!(
+                "{program} touched no page of {of}, by a mapping or a read call (what the kernel \
+                 copies for it, as for cp, is not seen)"
             );
         }
         if is_passed_through {
@@ -246,7 +253,8 @@ pub(crate) fn execute(options: &Options, telling: &Telling<'_>) -> Result<ExitCo
         && outcome.stats.standby.is_none()
         && let Some(job) = telling.nothing_managed_of
     {
-        say(&job.nothing_managed(!outcome.stats.passed_through.is_empty()));
+        let stats = &outcome.stats;
+        say(&job.nothing_managed(stats.files.len(), !stats.passed_through.is_empty()));
     }
     let mut failures = Vec::new();
     if !outcome.unwritten.is_empty() {
@@ -376,5 +384,35 @@ fn tell_counts(stats: &Stats) {
             report::count(stats.unmapped_pages),
             report::count(stats.touches_seen),
         ));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Below "in 4 managed files" stood that there was no file.
+    #[test]
+    fn what_was_managed_and_not_touched_is_not_said_to_be_missing() {
+        let job = Job {
+            policy: PolicySpec::parse("lru").unwrap(),
+            memory: Size(1 << 20),
+            files: Vec::new(),
+            min_size: Size(1 << 20),
+            heap: None,
+            sampling: SamplingShare::default(),
+            from_start: false,
+            delay_writes: false,
+            command: vec!["prog".into()],
+            files_given: false,
+            path: "/bin/prog".into(),
+        };
+        let text = job.nothing_managed(0, false);
+        assert!(text.starts_with("prog mapped or read no file") && text.contains("--min-size"));
+        for is_passed_through in [false, true] {
+            let text = job.nothing_managed(4, is_passed_through);
+            assert!(text.starts_with("prog touched no page of the files that were"), "{text}");
+            assert!(!text.contains("--min-size") && text.contains("cp"), "{text}");
+        }
     }
 }

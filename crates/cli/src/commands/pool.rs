@@ -170,6 +170,12 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
     }
     let frames = traces[0].frames_of(&[args.frames])?[0];
     let programs = programs(args, &traces)?;
+    let first = &programs[0].policy;
+    if args.allocation.contains(&Kinds::Global) && programs.iter().any(|p| p.policy != *first) {
+        report::say(&format!(
+            "global has one policy over all pages: {first}, the first of --policy"
+        ));
+    }
     let waiting = Waiting::for_end_of("simulating");
     let mut outcomes = Vec::new();
     for kind in &args.allocation {

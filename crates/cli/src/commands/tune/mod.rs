@@ -189,7 +189,8 @@ fn policies(lists: &[PolicyList]) -> Result<Vec<PolicySpec>, Failure> {
 
 fn nothing_managed(job: &Job, stats: &RunStats) -> Failure {
     let passed = !stats.passed_through.is_empty();
-    let text = format!("{}; there is nothing to choose a policy for", job.nothing_managed(passed));
+    let reason = job.nothing_managed(stats.files.len(), passed);
+    let text = format!("{reason}; there is nothing to choose a policy for");
     Failure::new(Kind::Failure, text)
 }
 
