@@ -167,6 +167,11 @@ fn a_forked_child_is_refused() {
 }
 
 #[test]
+fn standard_streams_may_be_closed() {
+    checked(&c_program("descriptors"), &[]);
+}
+
+#[test]
 fn mistakes_are_errors() {
     checked(&c_program("errors"), &[]);
 }

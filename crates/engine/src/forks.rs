@@ -8,6 +8,7 @@
 use crate::manager::Manager;
 use crate::port::{FileNo, SpaceNo};
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::process;
 use pagekeeper_wire as wire;
 use std::collections::HashMap;
@@ -132,9 +133,7 @@ impl Manager {
         let (memfd, kind) = match live {
             // Nobody had it mapped but the library, and it was let go of.
             None => (None, wire::INHERIT_NOTHING),
-            Some(live) if range.shared => {
-                (Some(rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0)?), 0)
-            }
+            Some(live) if range.shared => (Some(duplicate(&live.memfd)?), 0),
             Some(live) => (Some(live.memfd.reopen_read_only()?), wire::INHERIT_PRIVATE),
         };
         let kind = kind | if range.library { wire::INHERIT_LIBRARY } else { 0 };

@@ -21,6 +21,7 @@ use crate::spaces::Region;
 use crate::work::Work;
 use forks::Snapshot;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::file;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
@@ -173,7 +174,7 @@ impl Manager {
 
     fn heap_memfd(&self, no: FileNo) -> Result<OwnedFd, Errno> {
         let live = self.engine.port().file(no).ok_or(Errno::BADF)?;
-        rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0)
+        duplicate(&live.memfd)
     }
 
     /// A range for an allocation: its offset, and the memfd.

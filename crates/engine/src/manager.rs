@@ -30,6 +30,7 @@ use crate::stats::PassedThrough;
 use crate::store::Store;
 use crate::work::{Work, Workers};
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
 use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::Userfault;
@@ -240,7 +241,7 @@ impl Manager {
             if !live.store().is_some_and(Store::writable) {
                 return Ok(None);
             }
-            let memfd = self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))?;
+            let memfd = self.with_reserve(|| duplicate(&live.memfd))?;
             return Ok(Some((memfd, libc::MAP_SHARED)));
         }
         let memfd = self.with_reserve(|| live.memfd.reopen_read_only())?;
@@ -253,7 +254,7 @@ impl Manager {
     /// There is no such file, or no descriptor is free.
     pub(crate) fn frames_for_client(&self, no: FileNo) -> Result<OwnedFd, Errno> {
         let live = self.engine.port().file(no).ok_or(Errno::ACCESS)?;
-        self.with_reserve(|| rustix::io::fcntl_dupfd_cloexec(&live.memfd, 0))
+        self.with_reserve(|| duplicate(&live.memfd))
     }
 
     /// Clients are about to store to pages of a file by themselves, if they may: none if not.

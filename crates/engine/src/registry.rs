@@ -4,6 +4,7 @@
 //! byte of it that the file's identity hashes to. The kernel drops the lock when the run dies.
 
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_sys::file::{self, FileId, RangeLock};
 use rustix::fs::{FileType, Mode, OFlags};
 use std::os::fd::{AsFd, OwnedFd};
@@ -32,6 +33,7 @@ fn open_in(directories: &[&str]) -> Option<OwnedFd> {
             let more = if n == 0 { String::new() } else { format!(".{n}") };
             let path = format!("{directory}/pagekeeper-{uid}.registry{more}");
             let fd = rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR).ok()?;
+            let fd = beside_streams(fd).ok()?;
             // Somebody else's could be locked by that one, or be known to some of our runs only.
             let stat = rustix::fs::fstat(&fd).ok()?;
             let is_file = FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;

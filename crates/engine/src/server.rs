@@ -11,6 +11,7 @@ use crate::port::{FileNo, PortError};
 use crate::shortage::is_shortage;
 use crate::spaces::Space;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener, Peer};
 use pagekeeper_sys::userfault::{Features, Userfault};
@@ -307,10 +308,7 @@ impl Connection {
             Op::RawWord => {
                 let (memfd, map) = SharedMap::create("pagekeeper-raw", wire::PAGE_BYTES as usize)?;
                 self.with_client(|client| client.raw = Some(map)).ok_or(Errno::SRCH)?;
-                Ok(Answer {
-                    reply: Reply::default(),
-                    fd: Some(rustix::io::fcntl_dupfd_cloexec(&memfd, 0)?),
-                })
+                Ok(Answer { reply: Reply::default(), fd: Some(duplicate(&memfd)?) })
             }
             Op::Opened => self.opened(r, fd),
             Op::MapPrepare => self.map_prepare(r, fd),

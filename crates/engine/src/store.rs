@@ -6,6 +6,7 @@ use crate::shortage::is_shortage;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::counters::page_cache;
+use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
 use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
@@ -186,7 +187,7 @@ impl Store {
     pub(crate) fn let_in(&self) {
         self.give_up_lease();
         let mut access = self.access.write().expect("lock");
-        let Ok(plain) = rustix::io::fcntl_dupfd_cloexec(&access.plain, 0) else { return };
+        let Ok(plain) = duplicate(&access.plain) else { return };
         // Without a descriptor for it, it goes on without.
         let direct = direct(&plain, access.writable).ok().flatten();
         *access = Arc::new(Access { plain, direct, writable: access.writable });
@@ -202,7 +203,7 @@ impl Store {
     /// # Errors
     /// As `dup(2)`.
     pub fn descriptor(&self) -> Result<OwnedFd, Errno> {
-        rustix::io::fcntl_dupfd_cloexec(&self.access().plain, 0)
+        duplicate(&self.access().plain)
     }
 
     /// What the file system says of the file.

@@ -7,6 +7,7 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, poll};
 use rustix::thread::futex;
 
+use crate::descriptor::beside_streams;
 use crate::memfd::retry;
 use crate::{Errno, Result};
 
@@ -77,7 +78,7 @@ impl Epoll {
     /// # Errors
     /// No descriptor is free.
     pub fn new() -> Result<Epoll> {
-        Ok(Epoll { fd: epoll::create(epoll::CreateFlags::CLOEXEC)? })
+        Ok(Epoll { fd: beside_streams(epoll::create(epoll::CreateFlags::CLOEXEC)?)? })
     }
 
     /// Adds a descriptor. It leaves the set when all its duplicates are closed, or by
@@ -150,7 +151,7 @@ impl EventFd {
     /// No descriptor is free.
     pub fn new() -> Result<EventFd> {
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(EventFd { fd: rustix::event::eventfd(0, flags)? })
+        Ok(EventFd { fd: beside_streams(rustix::event::eventfd(0, flags)?)? })
     }
 
     /// Adds one, making it readable.

@@ -10,6 +10,7 @@ use rustix::fs::{Advice, AtFlags, Mode, OFlags, ResolveFlags, SeekFrom, StatxFla
 use rustix::io::ReadWriteFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
+use crate::descriptor::beside_streams;
 use crate::mask::{self, Capability};
 use crate::memfd::retry;
 use crate::{Errno, Result};
@@ -185,9 +186,10 @@ pub fn identity(fd: impl AsFd) -> Option<Box<[u8]>> {
 /// As `open(2)`: the file's permissions are checked again. [`Errno::NOENT`]: no `/proc`.
 pub fn reopen(fd: impl AsFd, flags: OFlags) -> Result<OwnedFd> {
     let path = format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd());
-    retry(|| {
+    let fd = retry(|| {
         rustix::fs::open(path.as_str(), flags | OFlags::CLOEXEC | OFlags::NOCTTY, Mode::empty())
-    })
+    })?;
+    beside_streams(fd)
 }
 
 /// [`reopen`] with O_DIRECT: transfers bypass the page cache, with aligned addresses, offsets and

@@ -9,7 +9,7 @@
 //! | --- | --- |
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
-//! | [`file`](mod@file), [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
+//! | [`file`](mod@file), [`descriptor`], [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
 //! | [`process`], [`launch`], [`pagemap`], [`detour`] | another process's memory and mappings; starting one, and interrupting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
 //! | [`cgroup`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
@@ -27,6 +27,7 @@ pub mod bus;
 pub mod cgroup;
 pub mod clock;
 pub mod counters;
+pub mod descriptor;
 pub mod detour;
 pub mod doctor;
 pub mod elf;

@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, SeekFrom};
 
+use crate::descriptor::beside_streams;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result, file};
 
@@ -34,7 +35,7 @@ impl Memfd {
         if sealing {
             flags |= MemfdFlags::ALLOW_SEALING;
         }
-        let fd = rustix::fs::memfd_create(&*name, flags)?;
+        let fd = beside_streams(rustix::fs::memfd_create(&*name, flags)?)?;
         rustix::fs::ftruncate(&fd, len_bytes)?;
         Ok(Memfd { fd, len_bytes })
     }

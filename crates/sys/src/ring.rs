@@ -9,6 +9,7 @@ use io_uring::{IoUring, opcode, squeue, types};
 
 use crate::alias::AliasRange;
 use crate::buffer::Buffer;
+use crate::descriptor::made_beside_streams;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result};
 
@@ -193,11 +194,11 @@ impl Rings {
             return None;
         }
         // Completions wait for the thread to ask, and interrupt nobody (Linux 5.19).
-        let made = IoUring::builder()
-            .setup_coop_taskrun()
-            .build(ENTRIES)
-            .or_else(|_| IoUring::new(ENTRIES));
-        match made {
+        let make = || {
+            let quiet = IoUring::builder().setup_coop_taskrun().build(ENTRIES);
+            quiet.or_else(|_| IoUring::new(ENTRIES))
+        };
+        match made_beside_streams(&make) {
             Ok(ring) => {
                 pool.rings += 1;
                 Some(ring)

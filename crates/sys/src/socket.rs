@@ -16,6 +16,7 @@ use rustix::net::{
     SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType,
 };
 
+use crate::descriptor::beside_streams;
 use crate::mask::{self, Capability};
 use crate::memfd::retry;
 use crate::{Errno, Result};
@@ -145,7 +146,7 @@ impl Connection {
             SocketFlags::CLOEXEC,
             None,
         )?;
-        Ok((Connection { fd: a }, Connection { fd: b }))
+        Ok((Connection { fd: beside_streams(a)? }, Connection { fd: beside_streams(b)? }))
     }
 
     /// Adopts a connected SEQPACKET socket.
@@ -264,7 +265,8 @@ fn flags(nonblocking: bool) -> SocketFlags {
 }
 
 fn socket(nonblocking: bool) -> Result<OwnedFd> {
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags(nonblocking), None)
+    let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
+    beside_streams(rustix::net::socket_with(family, kind, flags(nonblocking), None)?)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 use rustix::mm::UserfaultfdFlags;
 
+use crate::descriptor::{beside_streams, duplicate};
 use crate::mask::{self, Capability};
 use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result, process};
 
@@ -272,7 +273,7 @@ impl Userfault {
         // SAFETY: the call itself touches no memory; what its result may do is the caller's duty.
         let fd =
             unsafe { rustix::mm::userfaultfd(UserfaultfdFlags::from_bits_retain(bits(flags))) };
-        fd.map(Userfault::from_fd)
+        beside_streams(fd?).map(Userfault::from_fd)
     }
 
     /// [`Userfault::open`] by `/dev/userfaultfd` alone (Linux 6.1).
@@ -294,7 +295,7 @@ impl Userfault {
             ))?
         };
         // SAFETY: as said, the number is a fresh descriptor of ours.
-        Ok(Userfault::from_fd(unsafe { OwnedFd::from_raw_fd(fd) }))
+        beside_streams(unsafe { OwnedFd::from_raw_fd(fd) }).map(Userfault::from_fd)
     }
 
     /// Adopts a descriptor that *another* process made and sent. (A descriptor of this process is
@@ -334,7 +335,7 @@ impl Userfault {
     /// # Errors
     /// No descriptor is free.
     pub fn try_clone(&self) -> Result<Userfault> {
-        rustix::io::fcntl_dupfd_cloexec(&self.fd, 0).map(Userfault::from_fd)
+        duplicate(&self.fd).map(Userfault::from_fd)
     }
 
     /// `UFFDIO_API`: turns features on, once per descriptor, before anything else.

@@ -16,6 +16,7 @@ pub use builder::Builder;
 use pagekeeper_frames::{MIN_FRAMES, Segment as Number};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::unforked::Unforked;
 use shared::Open;
@@ -123,6 +124,7 @@ impl Cache {
             .write(options.writable)
             .create(options.create)
             .open(path)?;
+        let file = beside_streams(file)?;
         let segment = self.open_file(&file, options.writable, &path.to_string_lossy())?;
         if options.truncate {
             segment.set_len(0)?;

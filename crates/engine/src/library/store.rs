@@ -5,6 +5,7 @@ use crate::port::{PAGE_BYTES, PortError, Version};
 use crate::store as direct;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
+use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_sys::file::{self, FileId};
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
@@ -278,7 +279,8 @@ impl FileStore {
     /// `open(2)` with `O_TMPFILE`.
     pub fn scratch(directory: &Path, len: u64) -> io::Result<FileStore> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        let file: File = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?.into();
+        let fd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
+        let file = File::from(beside_streams(fd)?);
         file.set_len(len)?;
         FileStore::new(&file, true)
     }

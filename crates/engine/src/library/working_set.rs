@@ -3,6 +3,7 @@
 use crate::library::cache::Cache;
 use crate::library::segment::Inner;
 use crate::port::FileNo;
+use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_trace::{Header, Record, Reference, Segment, SegmentKind, TraceReader, TraceWriter};
 use std::collections::HashMap;
 use std::fs::File;
@@ -46,7 +47,7 @@ impl Cache {
         let mut new = path.as_os_str().to_owned();
         new.push(".new");
         let pages = self.shared().engine.by_last_use();
-        let output = BufWriter::new(File::create(&new)?);
+        let output = BufWriter::new(beside_streams(File::create(&new)?)?);
         let header = Header::new(self.page_bytes() as u32).with("clock", "none");
         let mut trace = TraceWriter::new(output, header).map_err(io::Error::other)?;
         let shared = self.shared();
@@ -87,7 +88,7 @@ impl Cache {
     pub fn load_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
         self.check_here()?;
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
-        let input = BufReader::new(File::open(path)?);
+        let input = BufReader::new(beside_streams(File::open(path)?)?);
         let mut trace = TraceReader::new(input).map_err(|e| invalid(e.to_string()))?;
         if u64::from(trace.header().page_bytes) != self.page_bytes() {
             return Err(invalid(format!("pages of {} bytes", trace.header().page_bytes)));
