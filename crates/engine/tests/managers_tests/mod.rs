@@ -1,6 +1,7 @@
 //! Managers that fill and write back in another way, against a plain vector of bytes.
 
 mod discards;
+mod ends;
 mod flushes;
 mod rollbacks;
 

@@ -5,6 +5,7 @@ use crate::library::cache::Reserved;
 use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
+use crate::library::stores::load_within;
 use crate::port::PAGE_BYTES;
 use std::io;
 
@@ -80,9 +81,10 @@ impl<S: Store> Store for Compressed<S> {
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
         self.pool.load(offset / PAGE_BYTES, pages, |number, part| {
-            let had = self.below.load(number * PAGE_BYTES, part)?.min(part.len());
-            part[had..].fill(0);
-            Ok(())
+            let from = number * PAGE_BYTES;
+            // Whoever asks has looked that the first page is there.
+            let len = if from > offset { self.below.len()? } else { u64::MAX };
+            load_within(&self.below, len, from, part)
         })?;
         let len = self.below.len()?.saturating_sub(offset);
         Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))

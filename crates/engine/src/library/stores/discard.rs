@@ -2,6 +2,7 @@
 
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
+use crate::library::stores::load_within;
 use crate::port::PAGE_BYTES;
 use rangemap::RangeSet;
 use std::collections::BTreeMap;
@@ -170,11 +171,9 @@ where
         self.pages.lock().expect("pages")
     }
 
-    /// Pages that the store below has.
-    fn load_below(&self, first: u64, piece: &mut [u8]) -> io::Result<()> {
-        let had = self.below.load(first * PAGE_BYTES, piece)?.min(piece.len());
-        piece[had..].fill(0);
-        Ok(())
+    /// Pages that the store below has, which is so long.
+    fn load_below(&self, first: u64, len: u64, piece: &mut [u8]) -> io::Result<()> {
+        load_within(&self.below, len, first * PAGE_BYTES, piece)
     }
 
     /// Makes pages anew.
@@ -187,7 +186,7 @@ where
         for (number, bytes) in cut {
             let page = &mut piece[(number - part.start) as usize * PAGE..][..PAGE];
             let made = page[..bytes].to_vec();
-            self.load_below(number, page)?;
+            self.load_below(number, u64::MAX, page)?;
             page[..bytes].copy_from_slice(&made);
         }
         Ok(())
@@ -273,7 +272,7 @@ where
         let first = offset / PAGE_BYTES;
         let count = (pages.len() / PAGE) as u64;
         // Before anything is made, which is nothing of what lies behind the end now.
-        let len = self.len()?.saturating_sub(offset);
+        let end = self.len()?;
         let parts = self.pages().split(first..first + count, |p| &p.made);
         for (part, made) in parts {
             let bytes = (part.start - first) as usize * PAGE..(part.end - first) as usize * PAGE;
@@ -281,10 +280,10 @@ where
             if made {
                 self.make_pages(&part, piece)?;
             } else {
-                self.load_below(part.start, piece)?;
+                self.load_below(part.start, end, piece)?;
             }
         }
-        Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))
+        Ok(usize::try_from(end.saturating_sub(offset)).unwrap_or(usize::MAX).min(pages.len()))
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {

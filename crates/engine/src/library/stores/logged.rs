@@ -22,6 +22,7 @@
 use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
+use crate::library::stores::load_within;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
 use std::collections::BTreeMap;
@@ -618,7 +619,8 @@ impl<S: Store, L: Store> Store for Logged<S, L> {
         let count = (pages.len() / PAGE) as u64;
         let logged = state.pages.range(first..first + count);
         if (logged.clone().count() as u64) < count {
-            load(&self.below, offset, pages)?;
+            // A length that is in the log only is not the store's below.
+            load_within(&self.below, state.len_min, offset, pages)?;
             // What was cut off since the last checkpoint is there still.
             let sound = state.len_min.saturating_sub(offset).min(pages.len() as u64) as usize;
             pages[sound..].fill(0);
