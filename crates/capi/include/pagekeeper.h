@@ -961,7 +961,8 @@ int pk_region_unmap(struct pk_region *region);
  *
  * Errors: those of open(2); -EBUSY: somebody else writes to the file, or reads it and this would
  * write, or this cache has it open for reading alone and this would write, or PK_OPEN_TRUNCATE would cut
- * a page that is pinned; -EINVAL: no regular file.
+ * a page that is pinned; -EINVAL: no regular file; -EFBIG: it is longer than 128 TiB, or, but with
+ * PK_TRANSLATION_TABLE, than the process may make files (RLIMIT_FSIZE): the memory of its pages is one.
  *
  * Threads: any. POSIX record locks of the process on the file are lost when the segment closes
  * (fcntl(2)): use open-file-description locks.
@@ -994,7 +995,7 @@ int pk_segment_open_fd(const struct pk_cache *cache,
  *
  * segment: where its handle is put; null if the call fails.
  *
- * Errors: those of open(2) with O_TMPFILE; -EFBIG.
+ * Errors: those of open(2) with O_TMPFILE; -EFBIG: as pk_segment_open().
  *
  * Threads: any.
  */

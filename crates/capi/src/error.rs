@@ -1,5 +1,6 @@
 //! Errors: a negative number returned, and words kept for the thread. Nothing unwinds into C.
 
+use pagekeeper_sys::limits::allows_file_bytes;
 use std::any::Any;
 use std::cell::RefCell;
 use std::ffi::{CString, c_char, c_int};
@@ -58,6 +59,8 @@ impl From<io::Error> for Error {
     }
 }
 
+/// The longest segment.
+const SEGMENT_BYTES_MAX: u64 = 128 << 40;
 const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRITE (one over a file's \
                            layer: pk_layer_file() with writable 1)";
 const NO_FILE: &str = "the directory is not there, or not to be written to";
@@ -75,6 +78,16 @@ fn remedy(function: &str, errno: c_int) -> Option<&'static str> {
     of_function(function, errno).or_else(|| of_any(errno))
 }
 
+/// Whether a limit of the process's stands in the way.
+fn too_long(is_limited: bool) -> &'static str {
+    if is_limited {
+        "raise the limit on file sizes (ulimit -f, RLIMIT_FSIZE): the memory that a segment's pages are \
+         kept in counts as a file as long as the segment; with PK_TRANSLATION_TABLE it does not"
+    } else {
+        "a segment has at most 128 TiB, and a file what its file system allows"
+    }
+}
+
 /// About an error that means the same of all functions, but for those that [`of_function`] knows.
 fn of_any(errno: c_int) -> Option<&'static str> {
     Some(match errno {
@@ -85,10 +98,7 @@ fn of_any(errno: c_int) -> Option<&'static str> {
             "there is no room for it in the store; make some and try again"
         }
         libc::EBADF => FOR_READING,
-        libc::EFBIG => {
-            "a segment has at most 128 TiB, and a file what its file system and the process's limit \
-             (RLIMIT_FSIZE) allow"
-        }
+        libc::EFBIG => too_long(!allows_file_bytes(SEGMENT_BYTES_MAX)),
         libc::EMFILE | libc::ENFILE => {
             "no file descriptor is left; close some, or raise the limit (RLIMIT_NOFILE)"
         }
@@ -373,7 +383,7 @@ mod tests {
             ("pk_segment_open", libc::EMFILE, "RLIMIT_NOFILE"),
             ("pk_segment_open", libc::EBUSY, "this cache has it for reading"),
             ("pk_segment_set_len", libc::EBUSY, "cut in two"),
-            ("pk_segment_write_at", libc::EFBIG, "RLIMIT_FSIZE"),
+            ("pk_segment_write_at", libc::EFBIG, too_long(!allows_file_bytes(SEGMENT_BYTES_MAX))),
             ("pk_segment_write_at", libc::ENOMEM, "commit"),
             ("pk_segment_pin", libc::ENOMEM, "more than half of the budget"),
             ("pk_layer_compressed", libc::ENOMEM, "half of the cache's budget"),

@@ -172,6 +172,11 @@ fn standard_streams_may_be_closed() {
 }
 
 #[test]
+fn files_may_have_to_be_short() {
+    checked(&c_program("limits"), &[]);
+}
+
+#[test]
 fn mistakes_are_errors() {
     checked(&c_program("errors"), &[]);
 }

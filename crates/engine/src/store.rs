@@ -492,13 +492,13 @@ impl Store {
         Ok(file::allocate(plain, FallocateFlags::empty(), last, 1)?)
     }
 
-    /// `ftruncate(2)`.
+    /// `ftruncate(2)`, without SIGXFSZ.
     ///
     /// # Errors
     /// As `ftruncate(2)`; EBADF if the store is not writable.
     pub fn set_len(&self, len: u64) -> Result<(), PortError> {
         let access = self.access();
-        Ok(file::set_len(&access.for_writing()?.plain, len)?)
+        Ok(file::set_len_unsignalled(&access.for_writing()?.plain, len)?)
     }
 
     /// Makes what was written durable.

@@ -11,6 +11,7 @@ use rustix::io::ReadWriteFlags;
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
 use crate::descriptor::beside_streams;
+use crate::limits::unsignalled;
 use crate::mask::{self, Capability};
 use crate::memfd::retry;
 use crate::{Errno, Result};
@@ -253,13 +254,14 @@ pub fn write_at(
     retry(|| rustix::io::pwritev2(fd, bufs, offset, flags))
 }
 
-/// `fallocate(2)`.
+/// `fallocate(2)`, without SIGXFSZ.
 ///
 /// # Errors
-/// [`Errno::OPNOTSUPP`]: the file system cannot; [`Errno::NOSPC`].
+/// [`Errno::OPNOTSUPP`]: the file system cannot; [`Errno::NOSPC`]; [`Errno::FBIG`]: RLIMIT_FSIZE.
 pub fn allocate(fd: impl AsFd, mode: FallocateFlags, offset: u64, len: u64) -> Result<()> {
     let fd = fd.as_fd();
-    retry(|| rustix::fs::fallocate(fd, mode, offset, len))
+    let call = || retry(|| rustix::fs::fallocate(fd, mode, offset, len));
+    unsignalled(offset.saturating_add(len), call)
 }
 
 /// The kind of file system that a file is on, as `statfs(2)` numbers them.
@@ -278,6 +280,14 @@ pub fn file_system(fd: impl AsFd) -> Result<u64> {
 pub fn set_len(fd: impl AsFd, len_bytes: u64) -> Result<()> {
     let fd = fd.as_fd();
     retry(|| rustix::fs::ftruncate(fd, len_bytes))
+}
+
+/// [`set_len`] by who has an error to return: without SIGXFSZ where the file may not be so long.
+///
+/// # Errors
+/// [`Errno::FBIG`]: RLIMIT_FSIZE.
+pub fn set_len_unsignalled(fd: impl AsFd, len_bytes: u64) -> Result<()> {
+    unsignalled(len_bytes, || set_len(fd, len_bytes))
 }
 
 /// `fsync(2)`, or `fdatasync(2)` for `data_only`.

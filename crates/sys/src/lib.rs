@@ -12,7 +12,7 @@
 //! | [`file`](mod@file), [`descriptor`], [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
 //! | [`process`], [`launch`], [`pagemap`], [`detour`] | another process's memory and mappings; starting one, and interrupting one |
 //! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
-//! | [`cgroup`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
+//! | [`cgroup`], [`limits`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
 //! | [`doctor`], [`mask`] | what this kernel, container and user can do, and pretending that they cannot |
 #![deny(unsafe_code)]
 #![cfg(target_os = "linux")]
@@ -35,6 +35,7 @@ pub mod event;
 pub mod fanotify;
 pub mod file;
 pub mod launch;
+pub mod limits;
 pub mod mask;
 pub mod memfd;
 pub mod pagemap;

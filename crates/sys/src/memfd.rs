@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, SeekFrom};
 
 use crate::descriptor::beside_streams;
+use crate::limits::unsignalled;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result, file};
 
@@ -24,7 +25,7 @@ impl Memfd {
     /// `name` shows in `/proc/PID/maps`; it is cut at 200 bytes and at a NUL.
     ///
     /// # Errors
-    /// `memfd_create(2)`, `ftruncate(2)`; [`Errno::INVAL`]: sealing is masked.
+    /// `memfd_create(2)`, `ftruncate(2)`, without SIGXFSZ; [`Errno::INVAL`]: sealing is masked.
     pub fn create(name: &str, len_bytes: u64, sealing: bool) -> Result<Memfd> {
         if sealing && !mask::allows(Capability::MemfdSeals) {
             return Err(Errno::INVAL);
@@ -36,7 +37,7 @@ impl Memfd {
             flags |= MemfdFlags::ALLOW_SEALING;
         }
         let fd = beside_streams(rustix::fs::memfd_create(&*name, flags)?)?;
-        rustix::fs::ftruncate(&fd, len_bytes)?;
+        unsignalled(len_bytes, || rustix::fs::ftruncate(&fd, len_bytes))?;
         Ok(Memfd { fd, len_bytes })
     }
 
@@ -50,7 +51,7 @@ impl Memfd {
     /// # Errors
     /// [`Errno::PERM`]: a seal forbids it.
     pub fn set_len(&mut self, len_bytes: u64) -> Result<()> {
-        rustix::fs::ftruncate(&self.fd, len_bytes)?;
+        unsignalled(len_bytes, || rustix::fs::ftruncate(&self.fd, len_bytes))?;
         self.len_bytes = len_bytes;
         Ok(())
     }

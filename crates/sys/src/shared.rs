@@ -123,6 +123,24 @@ impl SharedMap {
         Ok((memfd, map))
     }
 
+    /// Memory without a file, which this process and its children share: for who may make no file of this
+    /// length. (Where the kernel promises no more memory than there is, it counts as a whole.)
+    ///
+    /// # Errors
+    /// [`Errno::INVAL`]: length 0; [`Errno::NOMEM`].
+    pub fn without_file(len_bytes: usize) -> Result<SharedMap> {
+        if len_bytes == 0 || isize::try_from(len_bytes).is_err() {
+            return Err(Errno::INVAL);
+        }
+        let (prot, flags) =
+            (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::NORESERVE);
+        // SAFETY: a new mapping at an address of the kernel's choice overlaps nothing.
+        let ptr =
+            unsafe { rustix::mm::mmap_anonymous(core::ptr::null_mut(), len_bytes, prot, flags)? };
+        let ptr = NonNull::new(ptr.cast()).ok_or(Errno::NOMEM)?;
+        Ok(SharedMap(Mapping { ptr, len_bytes }))
+    }
+
     /// Its length.
     pub fn len_bytes(&self) -> usize {
         self.0.len_bytes
@@ -289,6 +307,17 @@ mod tests {
         map.remove(4096, 4096).unwrap();
         assert_eq!(reader.word_u64(4104), 0);
         assert_eq!(map.remove(LEN, 4096), Err(Errno::INVAL));
+    }
+
+    #[test]
+    fn memory_without_a_file_is_given_back_all_the_same() {
+        let map = SharedMap::without_file(1 << 30).unwrap();
+        map.words::<AtomicU64>(4096, 2)[1].store(6, Relaxed);
+        map.words::<AtomicU64>(8192, 1)[0].store(7, Relaxed);
+        map.remove(4096, 4096).unwrap();
+        let words = map.all::<AtomicU64>();
+        assert_eq!((words[513].load(Relaxed), words[1024].load(Relaxed)), (0, 7));
+        assert_eq!(SharedMap::without_file(0).unwrap_err(), Errno::INVAL);
     }
 
     #[test]

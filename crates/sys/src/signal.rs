@@ -92,6 +92,20 @@ fn change_mask(how: libc::c_int, set: &SignalSet) -> Result<SignalSet> {
     }
 }
 
+/// Whether a signal waits that the calling thread blocks: for it, or for the process.
+pub fn is_pending(signal: i32) -> bool {
+    let mut set = SignalSet::of(&[]);
+    // SAFETY: the set is initialised.
+    unsafe { libc::sigpending(&mut set.0) == 0 && set.contains(signal) }
+}
+
+/// Takes away one of these signals, which the calling thread blocks, if one waits.
+pub fn take(set: &SignalSet) {
+    let at_once = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the set and the time are initialised, and nothing is told of the signal.
+    unsafe { libc::sigtimedwait(&set.0, core::ptr::null_mut(), &at_once) };
+}
+
 /// Whether SIGPIPE was ignored when this process was executed: Rust's runtime ignores it before `main`.
 static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
 

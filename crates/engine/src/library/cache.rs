@@ -114,8 +114,9 @@ impl Cache {
     ///
     /// # Errors
     /// Those of `open(2)`; `EBUSY`: another cache or a `pagekeeper run` of this user writes to the
-    /// file, or has it and this one would write; `EINVAL`: no regular file; `EOWNERDEAD`: in a forked
-    /// child.
+    /// file, or has it and this one would write; `EINVAL`: no regular file; `EFBIG`: it is longer than 128
+    /// TiB, or, under [`Translation::Mapped`], than the process may make files (`ulimit -f`): the memory
+    /// of its pages is one; `EOWNERDEAD`: in a forked child.
     pub fn open(&self, path: impl AsRef<Path>, options: Options) -> io::Result<Segment> {
         self.check_here()?;
         let path = path.as_ref();

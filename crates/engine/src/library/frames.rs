@@ -30,6 +30,7 @@ use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{AliasRange, ForkMark};
+use pagekeeper_sys::limits;
 use pagekeeper_sys::memfd::Memfd;
 use pool::{KEPT_BYTES, Pool};
 pub(crate) use reads::{ByEntry, ByHash, ByPlace, ReadPage, Way};
@@ -263,6 +264,28 @@ impl Frames {
         self.memfd().filter(|_| bytes <= COPIED_BYTES_MAX)
     }
 
+    /// Puts the bytes of whole pages in.
+    ///
+    /// # Safety
+    /// The caller has claimed the pages: they are Filling.
+    pub(crate) unsafe fn put(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        // The memfd is longer than the program may make files: the kernel would write nothing.
+        if let Some(memfd) = self.memfd()
+            && limits::allows_file_bytes(offset + data.len() as u64)
+        {
+            return memfd.write_at(data, offset);
+        }
+        let (index, pages) = (offset >> self.page_shift, data.len() as u64 >> self.page_shift);
+        // SAFETY: passed on to the caller by this function's own contract.
+        unsafe {
+            self.with_filling(index, pages, |at, block| {
+                let from = (at - offset) as usize;
+                block.copy_from_slice(&data[from..from + block.len()]);
+                Ok(())
+            })
+        }
+    }
+
     /// Copies bytes out of a page that was not ready when somebody came to read it.
     pub(crate) fn copy_newcomer(&self, frame: &Frame<'_>, within: usize, buf: &mut [u8]) {
         let offset = (frame.place.index << self.page_shift) + within as u64;
@@ -358,7 +381,10 @@ impl Frames {
             (offset >> self.page_shift, (offset & (self.page_bytes() - 1)) as usize);
         let range = match &self.found {
             // By the kernel, so that the page is not mapped for it.
-            Found::Place(mapped) => return mapped.memfd.write_at(data, offset),
+            Found::Place(mapped) if limits::allows_file_bytes(offset + data.len() as u64) => {
+                return mapped.memfd.write_at(data, offset);
+            }
+            Found::Place(mapped) => Some(mapped.bytes(offset, data.len())?),
             Found::Entry(entries) => entries.bytes(index, within, data.len()),
             Found::Hash(blocks, segment) => {
                 blocks.bytes_within(Place { segment: *segment, index }, within, data.len())

@@ -15,7 +15,7 @@ use pagekeeper_policy::Page;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::buffer::BufferPool;
 use pagekeeper_sys::event::EventFd;
-use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::file;
 use pagekeeper_sys::ring::{Piece, Rings};
 use pagekeeper_sys::userfault::Userfault;
 use std::collections::VecDeque;
@@ -202,17 +202,15 @@ impl LibraryPort {
     }
 
     /// Reads a few pages of a store into frames by way of a buffer.
-    fn copy_in(
-        &self,
-        store: &dyn Store,
-        memfd: &Memfd,
-        offset: u64,
-        len: usize,
-    ) -> Result<u64, PortError> {
+    ///
+    /// # Safety
+    /// The caller has claimed the pages: they are Filling.
+    unsafe fn copy_in(&self, segment: &Backing, offset: u64, len: usize) -> Result<u64, PortError> {
         let mut buffer = self.buffers.take()?;
         let pages = &mut buffer[..len];
-        let had = load(store, offset, pages)?;
-        memfd.write_at(pages, offset)?;
+        let had = load(&*segment.store, offset, pages)?;
+        // SAFETY: passed on to the caller by this function's own contract.
+        unsafe { segment.frames.put(offset, pages)? };
         Ok(had)
     }
 
@@ -261,18 +259,9 @@ impl Port for LibraryPort {
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         let segment = self.segment(file)?;
         let offset = index * self.page_bytes;
-        if let Some(memfd) = segment.frames.memfd() {
-            return Ok(memfd.write_at(data, offset)?);
-        }
-        let pages = data.len() as u64 / self.page_bytes;
         // SAFETY: the engine calls this for pages that it has claimed for filling.
-        unsafe {
-            segment.frames.with_filling(index, pages, |at, block| {
-                let from = (at - offset) as usize;
-                block.copy_from_slice(&data[from..from + block.len()]);
-                Ok(())
-            })
-        }
+        unsafe { segment.frames.put(offset, data)? };
+        Ok(())
     }
 
     fn peek(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<(), PortError> {
@@ -302,7 +291,7 @@ impl Port for LibraryPort {
 
     fn resize(&self, file: FileNo, pages: u64) -> Result<(), PortError> {
         match self.segment(file)?.frames.memfd() {
-            Some(memfd) => Ok(pagekeeper_sys::file::set_len(memfd, pages * self.page_bytes)?),
+            Some(memfd) => Ok(file::set_len_unsignalled(memfd, pages * self.page_bytes)?),
             None => Ok(()),
         }
     }
@@ -331,8 +320,9 @@ impl Port for LibraryPort {
             Err(error) => return Some(Err(error)),
         };
         let (offset, len) = (index * self.page_bytes, pages * self.page_bytes);
-        if let Some(memfd) = segment.frames.copied(len) {
-            return Some(self.copy_in(&*segment.store, memfd, offset, len as usize));
+        if segment.frames.copied(len).is_some() {
+            // SAFETY: the engine calls this for pages that it has claimed for filling.
+            return Some(unsafe { self.copy_in(&segment, offset, len as usize) });
         }
         let mut bytes = 0;
         let is_scattered = pages > 1 && segment.frames.memfd().is_none();

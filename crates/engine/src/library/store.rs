@@ -281,7 +281,7 @@ impl FileStore {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let fd = rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR)?;
         let file = File::from(beside_streams(fd)?);
-        file.set_len(len)?;
+        file::set_len_unsignalled(&file, len)?;
         FileStore::new(&file, true)
     }
 

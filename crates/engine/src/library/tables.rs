@@ -31,7 +31,13 @@ impl Tables {
             return Ok(Tables { maps, unused });
         }
         let map = |name, bytes| -> Result<&'static SharedMap, Errno> {
-            Ok(Box::leak(Box::new(SharedMap::create(name, bytes)?.1)))
+            let map = match SharedMap::create(name, bytes) {
+                Ok((_, map)) => map,
+                // The program may make no such long file, and did not ask for one.
+                Err(Errno::FBIG) => SharedMap::without_file(bytes)?,
+                Err(errno) => return Err(errno),
+            };
+            Ok(Box::leak(Box::new(map)))
         };
         let words = map("pagekeeper-words", WORDS_BYTES)?;
         let maps = Maps { words, extents: map("pagekeeper-extents", EXTENTS_BYTES)? };

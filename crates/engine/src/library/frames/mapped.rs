@@ -78,6 +78,11 @@ impl Mapped {
         window.bytes(offset, 1 << self.page_shift).ok_or(Errno::FAULT)
     }
 
+    /// Where bytes within a page lie.
+    pub(super) fn bytes(&self, offset: u64, len: usize) -> Result<AliasRange<'_>, Errno> {
+        self.open_window(offset)?.bytes(offset, len).ok_or(Errno::FAULT)
+    }
+
     /// Where the bytes from an offset up to `end` lie, as far as one window goes.
     pub(super) fn piece(&self, start: u64, end: u64) -> (u64, Result<AliasRange<'_>, Errno>) {
         let piece_end = ((start / WINDOW_BYTES + 1) * WINDOW_BYTES).min(end);
