@@ -18,7 +18,9 @@
  * THREADS. A function that takes a handle as a pointer to const may be called by any threads at
  * once, with one handle or several. One that takes it without const ends the handle: it must be
  * the last use. No function may be called in a signal handler, and none may be left by longjmp or
- * a C++ exception out of a function of a pk_store.
+ * a C++ exception out of a function of a pk_store. None is a cancellation point, nor is what it calls
+ * of a pk_store: pthread_cancel(3) waits until the function has returned. (It may not be allowed at any
+ * instruction, PTHREAD_CANCEL_ASYNCHRONOUS.)
  *
  * LIFETIME. A cache ends with the last of its handles, segments, pins and regions, in whichever
  * order they are closed, and a segment with the last of its handles, pins and regions.

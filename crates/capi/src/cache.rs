@@ -1,10 +1,11 @@
 //! Caches.
 
-use crate::error::{Error, count, status};
+use crate::error::{Error, count, count_quick, status};
 use crate::raw::{self, Context};
 use pagekeeper::library::{
     BUDGET_PAGES_MIN, Cache, FaultPath, PAGE_BYTES_MAX, PolicySpec, SamplingShare, Translation,
 };
+use pagekeeper_sys::cancel::Uncancelled;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::time::Duration;
@@ -223,7 +224,10 @@ pub extern "C" fn pk_cache_create(
         }
         if let Some(listener) = options.on_budget_change {
             let context = Context(options.on_budget_change_context);
-            builder = builder.on_budget_change(move |bytes| listener(context.pointer(), bytes));
+            builder = builder.on_budget_change(move |bytes| {
+                let _later = Uncancelled::new();
+                listener(context.pointer(), bytes);
+            });
         }
         let made = builder.build().map_err(|error| match error.raw_os_error() {
             Some(_) => Error::at("the cache", &error),
@@ -253,7 +257,7 @@ pub extern "C" fn pk_cache_close(cache: Option<Box<pk_cache>>) -> c_int {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_cache_budget(cache: Option<&pk_cache>) -> i64 {
-    count("pk_cache_budget", || Ok(pk_cache::here(cache)?.budget_bytes()))
+    count_quick("pk_cache_budget", || Ok(pk_cache::here(cache)?.budget_bytes()))
 }
 
 /// Bytes in a page: what pk_cache_options.page_bytes said.
@@ -261,7 +265,7 @@ pub extern "C" fn pk_cache_budget(cache: Option<&pk_cache>) -> i64 {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_cache_page_bytes(cache: Option<&pk_cache>) -> i64 {
-    count("pk_cache_page_bytes", || Ok(pk_cache::here(cache)?.page_bytes()))
+    count_quick("pk_cache_page_bytes", || Ok(pk_cache::here(cache)?.page_bytes()))
 }
 
 /// Changes the budget. Pages beyond it leave before this returns, as far as they can: what is

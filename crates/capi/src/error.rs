@@ -1,5 +1,6 @@
 //! Errors: a negative number returned, and words kept for the thread. Nothing unwinds into C.
 
+use pagekeeper_sys::cancel::Uncancelled;
 use pagekeeper_sys::limits::allows_file_bytes;
 use std::any::Any;
 use std::cell::RefCell;
@@ -277,9 +278,20 @@ fn panicked(payload: Box<dyn Any + Send>) -> Error {
     Error::new(libc::ENOTRECOVERABLE, message)
 }
 
-/// Runs a call of this name.
+/// Runs a call of this name. It is not cancelled meanwhile: it would unwind by what is no panic.
 #[inline]
 fn run<T>(function: &'static str, body: impl FnOnce() -> Result<T, Error>) -> Result<T, c_int> {
+    let _later = Uncancelled::new();
+    run_quick(function, body)
+}
+
+/// Runs a call that is made so often that what [`run`] does first would be felt: what of it may be a
+/// cancellation point sees to that itself.
+#[inline]
+fn run_quick<T>(
+    function: &'static str,
+    body: impl FnOnce() -> Result<T, Error>,
+) -> Result<T, c_int> {
     // What a panic leaves half done is behind poisoned locks.
     let result = catch_unwind(AssertUnwindSafe(body)).unwrap_or_else(|p| Err(panicked(p)));
     result.map_err(|error| failed(function, error))
@@ -297,19 +309,33 @@ pub(crate) fn status(function: &'static str, body: impl FnOnce() -> Result<(), E
 /// A call that returns what it counted or a negative error number.
 #[inline]
 pub(crate) fn count(function: &'static str, body: impl FnOnce() -> Result<u64, Error>) -> i64 {
-    match run(function, body) {
+    number(run(function, body))
+}
+
+/// [`count`] of a call that has no cancellation point, or sees to that itself.
+#[inline]
+pub(crate) fn count_quick(
+    function: &'static str,
+    body: impl FnOnce() -> Result<u64, Error>,
+) -> i64 {
+    number(run_quick(function, body))
+}
+
+#[inline]
+fn number(result: Result<u64, c_int>) -> i64 {
+    match result {
         Ok(count) => i64::try_from(count).unwrap_or(i64::MAX),
         Err(code) => code.into(),
     }
 }
 
-/// A call that returns a pointer or null.
+/// A call that returns a pointer or null, and has no cancellation point.
 #[inline]
 pub(crate) fn pointer<T>(
     function: &'static str,
     body: impl FnOnce() -> Result<*mut T, Error>,
 ) -> *mut T {
-    run(function, body).unwrap_or(std::ptr::null_mut())
+    run_quick(function, body).unwrap_or(std::ptr::null_mut())
 }
 
 /// What was wrong with the last call of this thread that failed: which function, what, and what to

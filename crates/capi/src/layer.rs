@@ -8,6 +8,7 @@ use crate::store::{Functions, done, pk_store};
 use pagekeeper::library::{
     Codec, Compressed, Discardable, FileStore, Logged, Mirrored, Side, Store,
 };
+use pagekeeper_sys::cancel::Uncancelled;
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -319,6 +320,7 @@ pub extern "C" fn pk_layer_discardable(
         let context = Context(context);
         let made = pk_layer::lay_upon([below], |[below]| {
             Ok(Discardable::new(below, move |offset, pages: &mut [u8]| {
+                let _later = Uncancelled::new();
                 done(make(context.pointer(), offset, pages.as_mut_ptr().cast(), pages.len()))
             }))
         })?;

@@ -1,7 +1,7 @@
 //! Mapped regions.
 
 use crate::cache::{given, place};
-use crate::error::{Error, count, pointer, status};
+use crate::error::{Error, count_quick, pointer, status};
 use crate::segment::{extent, here, pk_segment};
 use pagekeeper::library::{Protection, Region};
 use std::ffi::{c_int, c_void};
@@ -88,7 +88,7 @@ pub extern "C" fn pk_region_data(region: Option<&pk_region>) -> *mut c_void {
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_region_len(region: Option<&pk_region>) -> i64 {
-    count("pk_region_len", || Ok(pk_region::here(region)?.len() as u64))
+    count_quick("pk_region_len", || Ok(pk_region::here(region)?.len() as u64))
 }
 
 /// Unbinds a region; null is no region, and fine. What was stored in it is in the segment (but for

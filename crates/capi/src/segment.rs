@@ -1,9 +1,10 @@
 //! Segments.
 
 use crate::cache::{given, pk_cache, place};
-use crate::error::{Error, count, status};
+use crate::error::{Error, count, count_quick, status};
 use crate::raw;
 use pagekeeper::library::{Advice, Options, Segment, WriteBack};
+use pagekeeper_sys::cancel::Uncancelled;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -245,7 +246,7 @@ pub extern "C" fn pk_segment_cache(
 /// Threads: any.
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_segment_len(segment: Option<&pk_segment>) -> i64 {
-    count("pk_segment_len", || Ok(here(segment)?.len()))
+    count_quick("pk_segment_len", || Ok(here(segment)?.len()))
 }
 
 /// 1 if the handle may write, 0 if it may not.
@@ -275,7 +276,7 @@ pub extern "C" fn pk_segment_read_at(
     len: usize,
     offset: u64,
 ) -> i64 {
-    count("pk_segment_read_at", || {
+    count_quick("pk_segment_read_at", || {
         let read = the(segment)?.read_at(raw::bytes_mut(buffer, len)?, offset);
         read.map(|n| n as u64).map_err(|error| at(offset, len as u64, &error))
     })
@@ -305,8 +306,11 @@ pub extern "C" fn pk_segment_write_at(
     len: usize,
     offset: u64,
 ) -> i64 {
-    count("pk_segment_write_at", || {
-        let written = the(segment)?.write_at(raw::bytes(buffer, len)?, offset);
+    count_quick("pk_segment_write_at", || {
+        let (segment, bytes) = (the(segment)?, raw::bytes(buffer, len)?);
+        let grows = offset.saturating_add(len as u64) > segment.len();
+        let _later = grows.then(Uncancelled::new);
+        let written = segment.write_at(bytes, offset);
         written.map(|n| n as u64).map_err(|error| at(offset, len as u64, &error))
     })
 }

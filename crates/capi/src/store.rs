@@ -5,6 +5,7 @@ use crate::error::{Error, status};
 use crate::raw::{self, Context};
 use crate::segment::{PK_DISCARDABLE, PK_NEEDED, pk_advice, pk_segment};
 use pagekeeper::library::{Advice, Store, Version};
+use pagekeeper_sys::cancel::Uncancelled;
 use std::ffi::{c_char, c_int, c_void};
 use std::io;
 use std::mem::MaybeUninit;
@@ -132,8 +133,10 @@ impl Functions {
         })
     }
 
-    fn context(&self) -> *mut c_void {
-        self.context.pointer()
+    /// Calls a function. A cancellation point of it is none here: it would be left through Rust's code.
+    fn ask<T>(&self, ask: impl FnOnce(*mut c_void) -> T) -> T {
+        let _later = Uncancelled::new();
+        ask(self.context.pointer())
     }
 }
 
@@ -156,11 +159,12 @@ pub(crate) fn done(result: c_int) -> io::Result<()> {
 
 impl Store for Functions {
     fn len(&self) -> io::Result<u64> {
-        returned((self.len)(self.context()))
+        returned(self.ask(|context| (self.len)(context)))
     }
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
-        let got = (self.load)(self.context(), offset, pages.as_mut_ptr().cast(), pages.len());
+        let (data, len) = (pages.as_mut_ptr().cast(), pages.len());
+        let got = self.ask(|context| (self.load)(context, offset, data, len));
         let got = returned(got)?;
         let got = usize::try_from(got).ok().filter(|got| *got <= pages.len());
         // More than there is room for: what it did then is anybody's guess.
@@ -168,7 +172,8 @@ impl Store for Functions {
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        done((self.store)(self.context(), offset, bytes.as_ptr().cast(), bytes.len()))
+        let (data, len) = (bytes.as_ptr().cast(), bytes.len());
+        done(self.ask(|context| (self.store)(context, offset, data, len)))
     }
 
     fn takes_victims(&self) -> bool {
@@ -178,7 +183,9 @@ impl Store for Functions {
     fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
         let (data, len) = (bytes.as_ptr().cast(), bytes.len());
         match self.retire {
-            Some(retire) => done(retire(self.context(), offset, data, len, dirty.into())),
+            Some(retire) => {
+                done(self.ask(|context| retire(context, offset, data, len, dirty.into())))
+            }
             None if dirty => self.store(offset, bytes),
             None => Ok(()),
         }
@@ -191,13 +198,16 @@ impl Store for Functions {
             Advice::Needed => PK_NEEDED,
         };
         match self.advise {
-            Some(advise) => done(advise(self.context(), offset, len, advice)),
+            Some(advise) => done(self.ask(|context| advise(context, offset, len, advice))),
             None => Err(io::Error::from_raw_os_error(libc::EOPNOTSUPP)),
         }
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.reserve.map_or(Ok(()), |reserve| done(reserve(self.context(), offset, len)))
+        match self.reserve {
+            Some(reserve) => done(self.ask(|context| reserve(context, offset, len))),
+            None => Ok(()),
+        }
     }
 
     fn sparse(&self) -> bool {
@@ -206,18 +216,18 @@ impl Store for Functions {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         match self.set_len {
-            Some(set_len) => done(set_len(self.context(), len)),
+            Some(set_len) => done(self.ask(|context| set_len(context, len))),
             None => Err(io::Error::from_raw_os_error(libc::EINVAL)),
         }
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.sync.map_or(Ok(()), |sync| done(sync(self.context())))
+        self.sync.map_or(Ok(()), |sync| done(self.ask(|context| sync(context))))
     }
 
     fn version(&self) -> io::Result<Version> {
         let generation = match self.generation {
-            Some(generation) => returned(generation(self.context()))?,
+            Some(generation) => returned(self.ask(|context| generation(context)))?,
             None => 0,
         };
         Ok(Version { size_bytes: self.len()?, mtime_ns: generation.into(), ctime_ns: 0 })
@@ -228,7 +238,7 @@ impl Drop for Functions {
     fn drop(&mut self) {
         let ours = self.ours.load(Ordering::Acquire) && self.pid == std::process::id();
         if let Some(close) = self.close.filter(|_| ours) {
-            close(self.context());
+            self.ask(|context| close(context));
         }
     }
 }

@@ -177,6 +177,11 @@ fn files_may_have_to_be_short() {
 }
 
 #[test]
+fn cancellation_waits() {
+    checked(&c_program("cancel"), &[]);
+}
+
+#[test]
 fn mistakes_are_errors() {
     checked(&c_program("errors"), &[]);
 }

@@ -11,7 +11,7 @@
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
 //! | [`file`](mod@file), [`descriptor`], [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
 //! | [`process`], [`launch`], [`pagemap`], [`detour`] | another process's memory and mappings; starting one, and interrupting one |
-//! | [`socket`], [`event`], [`signal`] | messages with descriptors, readiness, futexes, signals |
+//! | [`socket`], [`event`], [`signal`], [`cancel`] | messages with descriptors, readiness, futexes, signals, cancellation |
 //! | [`cgroup`], [`limits`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
 //! | [`doctor`], [`mask`] | what this kernel, container and user can do, and pretending that they cannot |
 #![deny(unsafe_code)]
@@ -24,6 +24,7 @@ pub mod alias;
 pub mod area;
 pub mod buffer;
 pub mod bus;
+pub mod cancel;
 pub mod cgroup;
 pub mod clock;
 pub mod counters;

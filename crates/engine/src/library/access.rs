@@ -10,6 +10,7 @@ use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::cancel::Uncancelled;
 use std::cell::Cell;
 
 /// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
@@ -246,6 +247,7 @@ impl<P: Port> Engine<P> {
         patience: Patience,
     ) -> Result<u64, PortError> {
         let file = place.segment.0;
+        let _later = Uncancelled::new();
         let mut again = Again::new();
         let mut pages = data.len() as u64 / self.page_bytes;
         // How many may become dirty, once that is known.

@@ -12,6 +12,7 @@ use crate::port::{FileNo, PAGE_BYTES, PortError};
 use crate::word::{State, Use};
 use pagekeeper_frames::{Place, Segment as Number};
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::cancel::Uncancelled;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::unforked::Unforked;
 use std::io;
@@ -299,6 +300,7 @@ impl Inner {
         f: impl FnOnce(Frame<'f>) -> T,
     ) -> Result<Option<T>, PortError> {
         let engine = &self.shared().engine;
+        let _later = Uncancelled::new();
         let mut after = After::nothing();
         let used = engine.use_page(place, how, want, patience, &mut after);
         let begun = |page| self.backing.frames.begun(engine, place, page, how);
