@@ -8,8 +8,24 @@ use pagekeeper_trace::{Header, Record, Reference, Segment, SegmentKind, TraceRea
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Weak;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A new file beside another, whose name it is to get: nobody else's, whoever saves to the same one.
+fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let (pid, number) = (std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mut new = path.as_os_str().to_owned();
+        new.push(format!(".{pid}-{number}.new"));
+        match File::create_new(&new) {
+            // Another process had the number, and was ended while it saved.
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => return Ok((new.into(), beside_streams(made?)?)),
+        }
+    }
+}
 
 impl Cache {
     /// Writes down which pages are in memory, the one used longest ago first, so that a later run
@@ -44,10 +60,20 @@ impl Cache {
     pub fn save_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
         self.check_here()?;
         let path = path.as_ref();
-        let mut new = path.as_os_str().to_owned();
-        new.push(".new");
+        let (new, file) = beside(path)?;
+        let saved = self.write_working_set(file).and_then(|pages| {
+            std::fs::rename(&new, path)?;
+            Ok(pages)
+        });
+        if saved.is_err() {
+            let _ = std::fs::remove_file(&new);
+        }
+        saved
+    }
+
+    fn write_working_set(&self, file: File) -> io::Result<u64> {
         let pages = self.shared().engine.by_last_use();
-        let output = BufWriter::new(beside_streams(File::create(&new)?)?);
+        let output = BufWriter::new(file);
         let header = Header::new(self.page_bytes() as u32).with("clock", "none");
         let mut trace = TraceWriter::new(output, header).map_err(io::Error::other)?;
         let shared = self.shared();
@@ -74,7 +100,6 @@ impl Cache {
         }
         let output = trace.finish().map_err(io::Error::other)?;
         output.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
-        std::fs::rename(&new, path)?;
         Ok(pages.len() as u64)
     }
 

@@ -681,6 +681,34 @@ fn a_working_set_is_brought_back_hottest_first() {
     assert_eq!(error.kind(), io::ErrorKind::InvalidData);
 }
 
+/// Threads that saved to one path wrote one file between them, or had it renamed under them (ENOENT).
+#[test]
+fn a_working_set_is_saved_by_several_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("hot");
+    let cache = tiny(0);
+    let segment = cache.scratch(64 << 10).unwrap();
+    segment.write_all_at(&[1; 64 << 10], 0).unwrap();
+    let pages = cache.save_working_set(&saved).unwrap();
+    assert!(pages > 0);
+    std::thread::scope(|threads| {
+        for _ in 0..3 {
+            threads.spawn(|| {
+                for _ in 0..30 {
+                    assert_eq!(cache.save_working_set(&saved).unwrap(), pages);
+                    cache.load_working_set(&saved).unwrap();
+                }
+            });
+        }
+    });
+    let left = |directory: &std::path::Path| std::fs::read_dir(directory).unwrap().count();
+    assert_eq!(left(directory.path()), 1, "nothing else is left");
+    let taken = directory.path().join("a directory");
+    std::fs::create_dir(&taken).unwrap();
+    cache.save_working_set(&taken).unwrap_err();
+    assert_eq!(left(directory.path()), 2, "nor where it could not be saved");
+}
+
 /// A store that panics as long as that is said.
 struct Panicking(ChaosStore, Arc<AtomicBool>);
 
