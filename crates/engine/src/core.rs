@@ -5,7 +5,7 @@
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::spaces::{Mapping, Region, Space};
-use crate::stats::PolicyReport;
+use crate::stats::{Policies, PolicyReport};
 use crate::table::Table;
 use crate::word::{State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment};
@@ -75,7 +75,7 @@ pub(crate) struct Core {
     /// Memory for what was used without the lock; empty.
     places: Vec<Place>,
     /// Policies that decided, the present one last.
-    pub(crate) policies: Vec<PolicyReport>,
+    pub(crate) policies: Policies,
     /// Heap memory that was unmapped, and is to be dropped.
     pub(crate) orphans: Vec<crate::heap::Orphan>,
     /// What was counted of files that are gone.
@@ -103,7 +103,7 @@ impl Core {
             budget,
             wished: Job::default(),
             places: Vec::new(),
-            policies: vec![PolicyReport::default()],
+            policies: Policies::of(PolicyReport::default()),
             orphans: Vec::new(),
             past: crate::retire::Past::default(),
             overwrites: None,

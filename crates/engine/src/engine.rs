@@ -19,7 +19,7 @@ use crate::job::Queue;
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
-use crate::stats::{PolicyReport, Spent, Stats, Times};
+use crate::stats::{Policies, PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::touches::Touches;
 use pagekeeper_frames::{Brain, Budget, Config, Input, SamplingShare, Segment};
@@ -286,7 +286,7 @@ impl<P: Port> Engine<P> {
 
     /// Says which policy decides, for reports.
     pub fn name_policy(&self, spec: &PolicySpec) {
-        self.lock().policies = vec![PolicyReport::new(spec)];
+        self.lock().policies = Policies::of(PolicyReport::new(spec));
     }
 
     /// Another policy decides from now on, over the pages that are resident: none is lost, and
@@ -528,7 +528,7 @@ impl<P: Port> Engine<P> {
 
     /// The policy that decides now, if it was [named](Self::name_policy).
     pub fn policy(&self) -> Option<PolicySpec> {
-        self.lock().policies.last()?.spec.clone()
+        self.lock().policies.present().spec.clone()
     }
 
     /// The budget in bytes.
@@ -550,7 +550,7 @@ impl<P: Port> Engine<P> {
     pub fn stats(&self) -> Stats {
         let mut core = self.lock();
         core.look_inside(true);
-        let mut stats = Stats { policies: core.policies.clone(), ..Stats::default() };
+        let mut stats = Stats { policies: core.policies.reports(), ..Stats::default() };
         stats.files = core.files.iter().flatten().filter(|f| !f.gone).map(File::report).collect();
         core.past.report(&mut stats.files);
         stats.files.iter().for_each(|file| stats.total.add(&file.counts));

@@ -3,6 +3,7 @@
 use pagekeeper_policy::{Account, PolicySpec};
 use pagekeeper_sys::clock::monotonic_ns;
 use serde::Serialize;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -176,6 +177,61 @@ impl PolicyReport {
     }
 }
 
+/// So many policies have a report of their own, the last ones; those before have one together.
+pub const POLICY_REPORTS_MAX: usize = 100;
+
+/// All that decided, one after the other.
+#[derive(Debug)]
+pub(crate) struct Policies {
+    last: VecDeque<PolicyReport>,
+    /// How many there were before, and what they showed of themselves.
+    earlier: u32,
+    earlier_account: Option<Account>,
+}
+
+impl Policies {
+    /// The first.
+    pub(crate) fn of(first: PolicyReport) -> Policies {
+        Policies { last: [first].into(), earlier: 0, earlier_account: None }
+    }
+
+    /// Another one decides. Returns its number.
+    pub(crate) fn push(&mut self, report: PolicyReport) -> u32 {
+        let number = self.earlier + self.last.len() as u32;
+        if self.last.len() == POLICY_REPORTS_MAX
+            && let Some(earlier) = self.last.pop_front()
+        {
+            self.earlier += 1;
+            if let Some(account) = earlier.account {
+                let sum = self.earlier_account.get_or_insert_default();
+                sum.notes_dropped += account.notes.len() as u64 + account.notes_dropped;
+                sum.revoked = sum.revoked.take().or(account.revoked);
+            }
+        }
+        self.last.push_back(report);
+        number
+    }
+
+    /// The one that decides.
+    pub(crate) fn present(&self) -> &PolicyReport {
+        self.last.back().expect("a policy decides")
+    }
+
+    pub(crate) fn present_mut(&mut self) -> &mut PolicyReport {
+        self.last.back_mut().expect("a policy decides")
+    }
+
+    /// The reports, the earliest first.
+    pub(crate) fn reports(&self) -> Vec<PolicyReport> {
+        let earlier = (self.earlier > 0).then(|| PolicyReport {
+            policy: format!("{} earlier ones", self.earlier),
+            account: self.earlier_account.clone(),
+            spec: None,
+        });
+        earlier.into_iter().chain(self.last.iter().cloned()).collect()
+    }
+}
+
 /// One managed file in a report.
 #[derive(Clone, Debug, Serialize)]
 pub struct FileReport {
@@ -223,7 +279,7 @@ pub struct CompressedReport {
 pub struct Stats {
     /// The first policy, as it was asked for.
     pub policy: String,
-    /// All that decided, one after the other.
+    /// All that decided, one after the other: the last hundred, and before them one for all earlier ones.
     pub policies: Vec<PolicyReport>,
     /// The budget.
     pub memory_bytes: u64,
@@ -283,6 +339,24 @@ pub struct PassedThrough {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A program that changed its policy again and again had a report of each for ever.
+    #[test]
+    fn policies_of_long_ago_have_one_report() {
+        let (lru, mru) = (PolicySpec::parse("lru").unwrap(), PolicySpec::parse("mru").unwrap());
+        let mut policies = Policies::of(PolicyReport::new(&mru));
+        for number in 1..250 {
+            let revoked = (number == 7).then(|| "it divided by zero".to_owned());
+            policies.present_mut().account = Some(Account { revoked, ..Account::default() });
+            assert_eq!(policies.push(PolicyReport::new(&lru)), number);
+        }
+        let reports = policies.reports();
+        assert_eq!(reports.len(), POLICY_REPORTS_MAX + 1);
+        assert_eq!((&*reports[0].policy, &*reports[1].policy), ("150 earlier ones", "lru"));
+        let earlier = reports[0].account.as_ref().unwrap();
+        assert_eq!(earlier.revoked.as_deref(), Some("it divided by zero"));
+        assert!(policies.present().spec.is_some());
+    }
 
     /// A run that had seen more threads than there are places called handlers stuck that had ended
     /// long ago: two threads shared a place, and the one that ended last brought back what the

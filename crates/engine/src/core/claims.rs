@@ -166,8 +166,7 @@ impl Core {
         frames: u32,
     ) -> Job {
         self.look_inside(true);
-        let number = self.policies.len() as u32;
-        self.policies.push(PolicyReport::new(spec));
+        let number = self.policies.push(PolicyReport::new(spec));
         if let Some(log) = &mut self.log {
             log.policy(number, spec);
         }
@@ -186,7 +185,7 @@ impl Core {
     /// Takes what the policy shows of itself into the report; why it was revoked, if it was since
     /// the last look.
     pub(crate) fn look_inside(&mut self, last: bool) -> Option<String> {
-        let report = self.policies.last_mut().expect("a policy decides");
+        let report = self.policies.present_mut();
         let visible = self.brain.visible()?;
         let account = report.account.get_or_insert_default();
         let revoked = account.look(visible);
