@@ -15,6 +15,7 @@ use pagekeeper_sys::buffer::Buffer;
 use std::collections::BTreeMap;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 
 /// What a page in the pool costs beyond its compressed bytes: its places in two maps. Counted in the
@@ -111,6 +112,19 @@ impl Pages {
         self.counts.memory_bytes_max = self.counts.memory_bytes_max.max(self.memory_bytes());
     }
 
+    /// Puts what is left together: each of those that went left a hole.
+    fn close_up(&mut self) -> io::Result<()> {
+        let mut packed = Chunks::default();
+        let copies =
+            self.by_number.values().map(|entry| packed.insert(&self.packed.copy_of(&entry.packed)));
+        let copies: Vec<Stored> = copies.collect::<Result<_, _>>()?;
+        for (entry, copy) in self.by_number.values_mut().zip(copies) {
+            entry.packed = copy;
+        }
+        self.packed = packed;
+        Ok(())
+    }
+
     fn memory_bytes(&self) -> u64 {
         self.packed.memory_bytes() + self.counts.pages * ENTRY_BYTES
     }
@@ -140,7 +154,7 @@ impl Pages {
 #[derive(Debug)]
 pub struct Pool {
     page_bytes: usize,
-    limit_bytes: u64,
+    limit_bytes: AtomicU64,
     pages: Mutex<Pages>,
     /// Signalled when a write is over.
     written: Condvar,
@@ -161,7 +175,7 @@ impl Pool {
         assert!((1..=1 << 30).contains(&page_bytes), "pages of {page_bytes} bytes");
         Pool {
             page_bytes,
-            limit_bytes,
+            limit_bytes: AtomicU64::new(limit_bytes),
             pages: Mutex::new(Pages::default()),
             written: Condvar::new(),
             writer: Mutex::new(()),
@@ -172,7 +186,26 @@ impl Pool {
 
     /// The most that it holds, in bytes.
     pub fn limit_bytes(&self) -> u64 {
-        self.limit_bytes
+        self.limit_bytes.load(Ordering::SeqCst)
+    }
+
+    /// It may hold another number of bytes from now on: what is more gives way, dirty pages by `write`.
+    ///
+    /// # Errors
+    /// `write`'s: it holds more, until pages are put in.
+    pub fn set_limit(
+        &self,
+        limit_bytes: u64,
+        mut write: impl FnMut(u64, &[u8]) -> io::Result<()>,
+    ) -> io::Result<()> {
+        if self.limit_bytes.swap(limit_bytes, Ordering::SeqCst) <= limit_bytes {
+            return Ok(());
+        }
+        while self.lock().counts.bytes > self.limit_bytes() {
+            // There is no such page.
+            self.give_way(u64::MAX, &mut write)?;
+        }
+        self.lock().close_up()
     }
 
     /// Whether pages have compressed lately. While they have not, most are refused untried.
@@ -219,7 +252,7 @@ impl Pool {
         let is_tried = self.is_worth_it() || self.lock().counts.refused.is_multiple_of(TRIED_PART);
         let mut packed = if is_tried { Some(self.packer.pack(page)?) } else { None };
         if is_tried {
-            let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes);
+            let most = (page.len() as u64 * 3 / 4).min(self.limit_bytes());
             packed = packed.filter(|packed| cost_bytes(packed.len()) + ENTRY_BYTES <= most);
             self.hope.learn(packed.is_some());
         }
@@ -236,7 +269,13 @@ impl Pool {
             let mut pages = self.lock_at_rest(&(number..number + 1));
             // What it replaces makes room, but is lost only once there is enough.
             let replaced = pages.by_number.get(&number).map_or(0, Entry::bytes);
-            if pages.counts.bytes - replaced + bytes <= self.limit_bytes {
+            let limit_bytes = self.limit_bytes();
+            if bytes > limit_bytes {
+                // It became less meanwhile.
+                pages.counts.refused += 1;
+                return Ok(false);
+            }
+            if pages.counts.bytes - replaced + bytes <= limit_bytes {
                 let packed = pages.packed.insert(&packed)?;
                 pages.remove(number);
                 pages.insert(number, packed, page.len() as u32, dirty);

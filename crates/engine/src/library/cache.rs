@@ -1,6 +1,7 @@
 //! A cache: a budget, a policy, and the segments that share them.
 
 mod builder;
+mod reserved;
 mod shared;
 
 use crate::library::caught::Caught;
@@ -19,6 +20,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::unforked::Unforked;
+pub use reserved::Reserved;
 use shared::Open;
 pub(crate) use shared::{Owner, Shared};
 use std::fs::{File, OpenOptions};
@@ -251,16 +253,20 @@ impl Cache {
 
     /// Changes the budget; pages beyond it leave before this returns, as far as they can (what is
     /// pinned, or cannot be written back, stays until it can). Less than [`BUDGET_PAGES_MIN`] pages is
-    /// that many: [`budget_bytes`](Self::budget_bytes) says so, and listeners are told so. In a forked
-    /// child nothing is done.
+    /// that many: [`budget_bytes`](Self::budget_bytes) says so, and listeners are told so. Of what is
+    /// [set aside](Self::reserve) it leaves at most half of the budget, in which
+    /// [`Compressed`](crate::library::Compressed) then keeps its pages: others go to the store below. In a
+    /// forked child nothing is done.
     pub fn set_budget(&self, budget_bytes: u64) {
         if !self.is_here() {
             return;
         }
         let budget_bytes = budget_bytes.max(BUDGET_PAGES_MIN * self.page_bytes());
         let shared = self.shared();
+        // First, where it becomes smaller: else what is set aside would be taken from the frames.
+        shared.set_aside_of(budget_bytes.min(self.budget_bytes()));
         shared.engine.set_budget(budget_bytes);
-        shared.limit_memory();
+        shared.set_aside();
         loop {
             let now = self.budget_bytes();
             shared.listeners.iter().for_each(|listener| listener(now));
@@ -272,20 +278,18 @@ impl Cache {
     }
 
     /// Sets memory of the budget aside for something else: pages leave before this returns, as far
-    /// as they can. It is given back when the guard is dropped.
+    /// as they can. It is given back when the guard is dropped, and in part where the budget becomes too
+    /// small for it ([`Reserved::limit_bytes`]).
     ///
     /// # Errors
     /// `ENOMEM`: more than half of the budget would be set aside; `EOWNERDEAD`: in a forked child.
     pub fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
         self.check_here()?;
         let shared = &self.0.shared;
-        {
-            let mut reserved = shared.reserved_bytes.lock().expect("reserved");
-            let all = reserved.checked_add(bytes).filter(|all| *all <= self.budget_bytes() / 2);
-            *reserved = all.ok_or(Errno::NOMEM)?;
-        }
+        let share = shared.reserved.lock().expect("reserved").add(bytes, self.budget_bytes());
+        let reserved = Reserved::new(shared, share.ok_or(Errno::NOMEM)?);
         shared.set_aside();
-        Ok(Reserved { shared: Arc::downgrade(shared), bytes })
+        Ok(reserved)
     }
 
     /// How pages of mapped regions are brought in.
@@ -345,29 +349,6 @@ impl Cache {
             }
         }
         result
-    }
-}
-
-/// Memory of a cache's budget that is set aside: see [`Cache::reserve`].
-#[derive(Debug)]
-pub struct Reserved {
-    shared: Weak<Shared>,
-    bytes: u64,
-}
-
-impl Reserved {
-    /// How much it is, in bytes.
-    pub fn bytes(&self) -> u64 {
-        self.bytes
-    }
-}
-
-impl Drop for Reserved {
-    fn drop(&mut self) {
-        if let Some(shared) = self.shared.upgrade().filter(|shared| shared.process.mark.is_here()) {
-            *shared.reserved_bytes.lock().expect("reserved") -= self.bytes;
-            shared.set_aside();
-        }
     }
 }
 

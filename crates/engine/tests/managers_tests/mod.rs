@@ -361,6 +361,71 @@ fn what_is_set_aside_is_taken_from_the_frames_and_given_back() {
     assert!(cache.reserve(512 << 10).is_ok());
 }
 
+/// The pool of compressed pages kept what it had been given for ever: a cache whose budget became smaller
+/// took more than that.
+#[test]
+fn what_is_set_aside_becomes_smaller_with_the_budget() {
+    const BYTES: u64 = 1 << 20;
+    let cache = builder(2 * BYTES).workers(0).write_back_period(None).build().unwrap();
+    let own = cache.reserve(BYTES / 4).unwrap();
+    let chaos = Chaos::new(4 << 20);
+    let memory = cache.reserve(BYTES / 2).unwrap();
+    let store = Arc::new(Compressed::new(ChaosStore(chaos.clone()), memory, Codec::Lz4));
+    let segment = cache.open_store(store.clone(), "pages").unwrap();
+    let page = |number: u64| {
+        let mut rng = Rng(number);
+        let mut page = [7; PAGE];
+        page[..1000].fill_with(|| rng.next() as u8);
+        page
+    };
+    let check = || {
+        for number in 0..1024 {
+            let mut got = [0; PAGE];
+            segment.read_exact_at(&mut got, number * PAGE as u64).unwrap();
+            assert!(got == page(number), "page {number}");
+        }
+    };
+    for number in 0..1024 {
+        segment.write_all_at(&page(number), number * PAGE as u64).unwrap();
+    }
+    let full = store.counts();
+    assert!(full.bytes > BYTES / 2 * 9 / 10 && full.dirty_pages > 0, "{full:?}");
+
+    cache.set_budget(BYTES / 2);
+    // Of a quarter of a megabyte each has its part.
+    assert_eq!((own.bytes(), own.limit_bytes()), (BYTES / 4, BYTES / 12));
+    let pool = BYTES / 6;
+    let fits = |memory_bytes: u64| memory_bytes <= pool + (64 << 10);
+    let less = store.counts();
+    assert!(less.bytes <= pool && fits(less.memory_bytes), "{less:?}");
+    check();
+    assert!(store.counts().bytes <= pool);
+    let resident = segment.attributes(0..4 << 20).unwrap().iter().filter(|p| p.resident).count();
+    assert!(resident * PAGE > BYTES as usize / 8, "{resident} pages are in frames");
+
+    // What nobody can write stays, until it can.
+    for number in 0..1024 {
+        segment.write_all_at(&page(number), number * PAGE as u64).unwrap();
+    }
+    chaos.set(&chaos.store_fails, 1000);
+    let before = store.counts().dirty_pages;
+    cache.set_budget(BYTES / 4);
+    assert!(before > 0 && store.counts().dirty_pages >= before.min(1), "{before}");
+    chaos.calm();
+    check();
+
+    cache.set_budget(2 * BYTES);
+    assert_eq!(own.limit_bytes(), BYTES / 4);
+    check();
+    check();
+    assert!(store.counts().bytes > pool, "{:?}", store.counts());
+    let told = segment.flush().unwrap_err();
+    assert_eq!(told.raw_os_error(), Some(ENOSPC), "of the write-back that failed");
+    segment.flush().unwrap();
+    let bytes = chaos.bytes.lock().unwrap();
+    assert!((0..1024u64).all(|n| bytes[n as usize * PAGE..][..PAGE] == page(n)));
+}
+
 /// A working set twice the frames, but half of them when compressed, is read from storage once.
 #[test]
 fn compressed_pages_save_reads_and_writes() {

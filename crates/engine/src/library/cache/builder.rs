@@ -231,7 +231,7 @@ impl Builder {
             translation: self.translation,
             process,
             made_with,
-            reserved_bytes: Mutex::new(0),
+            reserved: Mutex::default(),
             listeners: self.listeners,
             open: Mutex::new(Open::default()),
             scratch_directory: self.scratch_directory,

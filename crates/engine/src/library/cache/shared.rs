@@ -1,5 +1,6 @@
 //! What the threads of a cache share, and when they end.
 
+use super::reserved::Shares;
 use crate::engine::Engine;
 use crate::library::faults::{self, FaultPath};
 use crate::library::port::LibraryPort;
@@ -41,7 +42,7 @@ pub(crate) struct Shared {
     /// The policy that it was made with.
     pub(super) made_with: PolicySpec,
     /// Of the budget, what is set aside.
-    pub(super) reserved_bytes: Mutex<u64>,
+    pub(super) reserved: Mutex<Shares>,
     pub(super) listeners: Vec<Listener>,
     pub(super) open: Mutex<Open>,
     pub(super) scratch_directory: PathBuf,
@@ -60,26 +61,34 @@ impl Shared {
         self.engine.page_bytes
     }
 
-    /// Tells the engine what is set aside.
+    /// Tells the engine what is set aside of the budget, when either changed, and who has it what it may
+    /// be.
     pub(super) fn set_aside(&self) {
-        let reserved = || *self.reserved_bytes.lock().expect("reserved");
         loop {
-            let bytes = reserved();
-            self.engine
-                .set_aside(u32::try_from(bytes.div_ceil(self.page_bytes())).unwrap_or(u32::MAX));
+            let budget_bytes = self.engine.budget_bytes();
+            let bytes = self.set_aside_of(budget_bytes);
+            let left_bytes = budget_bytes.saturating_sub(bytes);
+            self.engine.port().memory().limit((left_bytes / self.page_bytes()) as usize);
             // Of two at once, the later look must be the last.
-            if bytes == reserved() {
+            if (budget_bytes, bytes) == (self.engine.budget_bytes(), self.reserved_of(budget_bytes))
+            {
                 break;
             }
         }
-        self.limit_memory();
     }
 
-    /// The budget changed, or what is set aside of it.
-    pub(super) fn limit_memory(&self) {
-        let reserved_bytes = *self.reserved_bytes.lock().expect("reserved");
-        let left_bytes = self.engine.budget_bytes().saturating_sub(reserved_bytes);
-        self.engine.port().memory().limit((left_bytes / self.page_bytes()) as usize);
+    fn reserved_of(&self, budget_bytes: u64) -> u64 {
+        self.reserved.lock().expect("reserved").of(budget_bytes)
+    }
+
+    /// The same for such a budget; how much it is.
+    pub(super) fn set_aside_of(&self, budget_bytes: u64) -> u64 {
+        let changed = self.reserved.lock().expect("reserved").limit(budget_bytes);
+        changed.iter().for_each(|share| share.follow());
+        let bytes = self.reserved_of(budget_bytes);
+        let frames = bytes.div_ceil(self.page_bytes());
+        self.engine.set_aside(u32::try_from(frames).unwrap_or(u32::MAX));
+        bytes
     }
 
     /// A region is there, about to be given access.

@@ -8,6 +8,7 @@ use crate::library::store::Store;
 use crate::library::stores::load_within;
 use crate::port::PAGE_BYTES;
 use std::io;
+use std::sync::Arc;
 
 const PAGE: usize = PAGE_BYTES as usize;
 
@@ -15,7 +16,8 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// store below, and are refilled from there. The oldest give way; those that do not compress to
 /// three quarters go to the store below at once.
 ///
-/// The pool's memory is a part of the cache's budget that was [reserved]. A dirty page in the pool
+/// The pool's memory is a part of the cache's budget that was [reserved], and becomes smaller with it. A
+/// dirty page in the pool
 /// is written before it is dropped, and by [`Segment::flush`].
 ///
 /// The store below is this one's alone: a change by others is not noticed.
@@ -46,27 +48,47 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// [reserved]: crate::library::Cache::reserve
 /// [`Segment::flush`]: crate::library::Segment::flush
 #[derive(Debug)]
-pub struct Compressed<S> {
+pub struct Compressed<S>(Arc<Parts<S>>);
+
+#[derive(Debug)]
+struct Parts<S> {
     below: Caught<S>,
     pool: Pool,
-    _memory: Reserved,
+    memory: Reserved,
 }
 
 impl<S: Store> Compressed<S> {
     /// Keeps pages of a store compressed, in as much memory as was reserved for it.
     pub fn new(below: S, memory: Reserved, codec: Codec) -> Compressed<S> {
-        let pool = Pool::new(PAGE, memory.bytes(), codec);
-        Compressed { below: Caught(below), pool, _memory: memory }
+        let pool = Pool::new(PAGE, memory.limit_bytes(), codec);
+        let parts = Arc::new(Parts { below: Caught(below), pool, memory });
+        let weak = Arc::downgrade(&parts);
+        parts.memory.on_limit(move || {
+            if let Some(parts) = weak.upgrade() {
+                parts.follow_limit();
+            }
+        });
+        // Since the pool was made.
+        parts.follow_limit();
+        Compressed(parts)
     }
 
     /// What the pool did so far, and holds.
     pub fn counts(&self) -> PoolCounts {
-        self.pool.counts()
+        self.0.pool.counts()
     }
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.below.0
+        &self.0.below.0
+    }
+}
+
+impl<S: Store> Parts<S> {
+    /// What is beyond the limit leaves the pool. What cannot be written stays until it can.
+    fn follow_limit(&self) {
+        let write = |number, bytes: &[u8]| self.write(number, bytes);
+        let _ = self.pool.set_limit(self.memory.limit_bytes(), write);
     }
 
     fn write(&self, number: u64, bytes: &[u8]) -> io::Result<()> {
@@ -76,23 +98,23 @@ impl<S: Store> Compressed<S> {
 
 impl<S: Store> Store for Compressed<S> {
     fn len(&self) -> io::Result<u64> {
-        self.below.len()
+        self.0.below.len()
     }
 
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
-        self.pool.load(offset / PAGE_BYTES, pages, |number, part| {
+        self.0.pool.load(offset / PAGE_BYTES, pages, |number, part| {
             let from = number * PAGE_BYTES;
             // Whoever asks has looked that the first page is there.
-            let len = if from > offset { self.below.len()? } else { u64::MAX };
-            load_within(&self.below, len, from, part)
+            let len = if from > offset { self.0.below.len()? } else { u64::MAX };
+            load_within(&self.0.below, len, from, part)
         })?;
-        let len = self.below.len()?.saturating_sub(offset);
+        let len = self.0.below.len()?.saturating_sub(offset);
         Ok(usize::try_from(len).unwrap_or(usize::MAX).min(pages.len()))
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let pages = pages_of(&(offset..offset + bytes.len() as u64));
-        self.pool.replace_by(pages, || self.below.store(offset, bytes))
+        self.0.pool.replace_by(pages, || self.0.below.store(offset, bytes))
     }
 
     fn takes_victims(&self) -> bool {
@@ -101,20 +123,20 @@ impl<S: Store> Store for Compressed<S> {
 
     fn retire(&self, offset: u64, bytes: &[u8], dirty: bool) -> io::Result<()> {
         let first = offset / PAGE_BYTES;
-        self.pool.keep(first, bytes, dirty, |number, bytes| self.write(number, bytes))
+        self.0.pool.keep(first, bytes, dirty, |number, bytes| self.0.write(number, bytes))
     }
 
     fn advise(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
-        self.below.advise(offset, len, advice)?;
+        self.0.below.advise(offset, len, advice)?;
         let pages = pages_of(&(offset..offset + len));
         if advice != Advice::Needed || pages.is_empty() {
             return Ok(());
         }
-        for number in self.pool.numbers(pages.clone()) {
-            self.below.reserve(number * PAGE_BYTES, PAGE_BYTES)?;
+        for number in self.0.pool.numbers(pages.clone()) {
+            self.0.below.reserve(number * PAGE_BYTES, PAGE_BYTES)?;
         }
         // What was written may have been dropped there.
-        self.pool.make_dirty(pages);
+        self.0.pool.make_dirty(pages);
         Ok(())
     }
 
@@ -122,39 +144,39 @@ impl<S: Store> Store for Compressed<S> {
         let pages = pages_of(&(offset..offset + len));
         let mut from = pages.start;
         // What is in the pool will be stored.
-        for end in self.pool.numbers(pages.clone()).into_iter().chain([pages.end]) {
+        for end in self.0.pool.numbers(pages.clone()).into_iter().chain([pages.end]) {
             if from < end {
-                self.below.dropped(from * PAGE_BYTES, (end - from) * PAGE_BYTES);
+                self.0.below.dropped(from * PAGE_BYTES, (end - from) * PAGE_BYTES);
             }
             from = end + 1;
         }
     }
 
     fn reserve(&self, offset: u64, len: u64) -> io::Result<()> {
-        self.below.reserve(offset, len)
+        self.0.below.reserve(offset, len)
     }
 
     fn sparse(&self) -> bool {
-        self.below.sparse()
+        self.0.below.sparse()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         let within = (len % PAGE_BYTES) as usize;
         let last = len / PAGE_BYTES;
-        if within > 0 && len < self.below.len()? {
+        if within > 0 && len < self.0.below.len()? {
             // What is cut off must not come back when the store grows again.
             let mut page = vec![0; PAGE];
-            if let Some(found) = self.pool.get(last, &mut page)? {
+            if let Some(found) = self.0.pool.get(last, &mut page)? {
                 let kept = &page[..found.len.min(within)];
-                self.pool.replace_by(last..last + 1, || self.write(last, kept))?;
+                self.0.pool.replace_by(last..last + 1, || self.0.write(last, kept))?;
             }
         }
         // Nothing is written behind the new end meanwhile.
-        self.pool.replace_by(len.div_ceil(PAGE_BYTES)..u64::MAX, || self.below.set_len(len))
+        self.0.pool.replace_by(len.div_ceil(PAGE_BYTES)..u64::MAX, || self.0.below.set_len(len))
     }
 
     fn sync(&self) -> io::Result<()> {
-        let written = self.pool.flush(0..u64::MAX, |number, bytes| self.write(number, bytes));
-        written.and(self.below.sync())
+        let written = self.0.pool.flush(0..u64::MAX, |number, bytes| self.0.write(number, bytes));
+        written.and(self.0.below.sync())
     }
 }
