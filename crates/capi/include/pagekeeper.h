@@ -468,8 +468,9 @@ typedef uint32_t pk_translation;
 
 /**
  * Read and write: a store changes a private copy of the page, all of it however large, which lives
- * as long as the region, takes memory of the budget and never leaves it. Where a page has none, the
- * segment's content shows, also what is written later.
+ * as long as the region, takes memory of the budget and never leaves it: more of them than the budget
+ * has room for are memory beyond it (pk_stats.private_pages_max). Where a page has none, the segment's
+ * content shows, also what is written later.
  */
 #define PK_MAP_COPY_ON_WRITE 2
 
@@ -568,7 +569,8 @@ extern "C" {
  * memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
  * userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
  *
- * Threads: any.
+ * Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
+ * pk_cache_set_policy().
  */
 int pk_cache_create(const struct pk_cache_options *options,
                     struct pk_cache **cache);
@@ -601,6 +603,8 @@ int64_t pk_cache_page_bytes(const struct pk_cache *cache);
  * Changes the budget. Pages beyond it leave before this returns, as far as they can: what is
  * pinned, or cannot be written back, stays until it can. Less than PK_BUDGET_PAGES_MIN pages is that
  * many, and pk_cache_budget() says so. on_budget_change is called, with what the budget is then.
+ * pk_layer_compressed() has at most half of the budget: what it keeps beyond that is written to the layer
+ * below.
  *
  * Errors: -EINVAL: it is 0.
  *
@@ -733,7 +737,8 @@ int pk_layer_functions(const struct pk_store *store, Place layer);
  * by pk_segment_flush().
  *
  * below: a layer with nothing upon it. cache: its budget pays for memory_bytes, as long as the layer
- * lives; at most half of it can be set aside. zstd_level: 1 to 22, the higher the smaller and slower;
+ * lives; at most half of it can be set aside, and less is where that becomes more than half
+ * (pk_cache_set_budget()). zstd_level: 1 to 22, the higher the smaller and slower;
  * 0: LZ4, several times faster.
  *
  * Errors: -EBUSY: something is upon the layer below already; -ENOMEM: more than half of the budget
@@ -861,8 +866,10 @@ int pk_layer_close(struct pk_layer *layer);
  * others, also for those of their own thread, and a flush waits for exclusive ones. Threads that
  * pin several ranges for writing do so in the order of their offsets.
  *
- * Pinned pages are memory that the policy cannot use: pin little, or raise the budget. The range
- * has at least a byte, ends within the segment, and crosses no multiple of 1 GiB.
+ * Pinned pages are memory that the policy cannot use: pin little, or raise the budget. That one range
+ * is at most half of the budget is seen to; many pins together may hold more than all of it, and what
+ * else is needed comes beyond it then. The range has at least a byte, ends within the segment, and
+ * crosses no multiple of 1 GiB.
  *
  * mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
  *
@@ -1108,13 +1115,16 @@ int pk_segment_set_len(const struct pk_segment *segment,
 int pk_segment_flush(const struct pk_segment *segment);
 
 /**
- * Writes dirty pages of a range back, without making them durable. len: may be PK_TO_END.
+ * Writes dirty pages of a range back, without making them durable. len: may be PK_TO_END. What has left
+ * memory already, and waits in pk_layer_compressed(), is written by pk_segment_flush().
  *
  * Errors: as pk_segment_flush().
  *
  * Threads: any.
  */
-int pk_segment_write_back(const struct pk_segment *segment, uint64_t offset, uint64_t len);
+int pk_segment_write_back(const struct pk_segment *segment,
+                          uint64_t offset,
+                          uint64_t len);
 
 /**
  * Says when dirty pages of the segment, by whichever handle, are written back. Under
@@ -1213,7 +1223,8 @@ int64_t pk_segment_migrate(const struct pk_segment *segment,
                            uint64_t to_page);
 
 /**
- * Fills stats with what the cache counted so far, in total over segments that are open.
+ * Fills stats with what the cache counted so far, in total over all segments, also those that were
+ * closed since.
  *
  * Threads: any.
  */

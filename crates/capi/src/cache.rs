@@ -160,7 +160,8 @@ fn check_sizes(budget_bytes: u64, page_bytes: u64) -> Result<(), Error> {
 /// memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
 /// userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
 ///
-/// Threads: any.
+/// Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
+/// pk_cache_set_policy().
 #[unsafe(no_mangle)]
 pub extern "C" fn pk_cache_create(
     options: *const pk_cache_options,
@@ -271,6 +272,8 @@ pub extern "C" fn pk_cache_page_bytes(cache: Option<&pk_cache>) -> i64 {
 /// Changes the budget. Pages beyond it leave before this returns, as far as they can: what is
 /// pinned, or cannot be written back, stays until it can. Less than PK_BUDGET_PAGES_MIN pages is that
 /// many, and pk_cache_budget() says so. on_budget_change is called, with what the budget is then.
+/// pk_layer_compressed() has at most half of the budget: what it keeps beyond that is written to the layer
+/// below.
 ///
 /// Errors: -EINVAL: it is 0.
 ///

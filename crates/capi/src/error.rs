@@ -8,6 +8,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::fmt::Display;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 
 /// Why a call failed.
 #[derive(Debug)]
@@ -60,6 +61,18 @@ impl From<io::Error> for Error {
     }
 }
 
+/// Where files are opened anew.
+const OWN_FILES: &str = "/proc/self/fd";
+/// Those that do that.
+const REOPENING: [&str; 5] = [
+    "pk_segment_open",
+    "pk_segment_open_fd",
+    "pk_segment_scratch",
+    "pk_layer_file",
+    "pk_layer_scratch",
+];
+const NO_PROC: &str =
+    "files are opened anew by /proc/self/fd, and there is no /proc here: mount it";
 /// The longest segment.
 const SEGMENT_BYTES_MAX: u64 = 128 << 40;
 const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRITE (one over a file's \
@@ -76,7 +89,13 @@ const REGULAR: &str = "only regular files can be segments";
 /// What to do about an error of a function. Where the library has several reasons for one number, all
 /// are named.
 fn remedy(function: &str, errno: c_int) -> Option<&'static str> {
-    of_function(function, errno).or_else(|| of_any(errno))
+    let of_machine = if errno == libc::ENOENT { lacking(function, OWN_FILES) } else { None };
+    of_machine.or_else(|| of_function(function, errno)).or_else(|| of_any(errno))
+}
+
+/// About a file that is not there because of the machine.
+fn lacking(function: &str, own_files: &str) -> Option<&'static str> {
+    (REOPENING.contains(&function) && !Path::new(own_files).exists()).then_some(NO_PROC)
 }
 
 /// Whether a limit of the process's stands in the way.
@@ -419,6 +438,12 @@ mod tests {
             let told = told(function, errno);
             assert!(told.contains(words), "{function}, {errno}: {told}");
         }
+        // Without /proc it was the scratch directory that was to be another.
+        assert!(told("pk_segment_scratch", libc::ENOENT).contains("scratch_directory"));
+        assert_eq!(lacking("pk_segment_scratch", "/nowhere/self/fd"), Some(NO_PROC));
+        assert_eq!(lacking("pk_cache_create", "/nowhere/self/fd"), None);
+        assert!(too_long(true).contains("ulimit -f") && !too_long(true).contains("TiB"));
+        assert!(too_long(false).contains("128 TiB"));
     }
 
     #[test]

@@ -159,7 +159,8 @@ pub extern "C" fn pk_layer_functions(store: *const pk_store, layer: Place<'_>) -
 /// by pk_segment_flush().
 ///
 /// below: a layer with nothing upon it. cache: its budget pays for memory_bytes, as long as the layer
-/// lives; at most half of it can be set aside. zstd_level: 1 to 22, the higher the smaller and slower;
+/// lives; at most half of it can be set aside, and less is where that becomes more than half
+/// (pk_cache_set_budget()). zstd_level: 1 to 22, the higher the smaller and slower;
 /// 0: LZ4, several times faster.
 ///
 /// Errors: -EBUSY: something is upon the layer below already; -ENOMEM: more than half of the budget

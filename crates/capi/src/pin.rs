@@ -67,8 +67,10 @@ impl std::fmt::Debug for pk_pin {
 /// others, also for those of their own thread, and a flush waits for exclusive ones. Threads that
 /// pin several ranges for writing do so in the order of their offsets.
 ///
-/// Pinned pages are memory that the policy cannot use: pin little, or raise the budget. The range
-/// has at least a byte, ends within the segment, and crosses no multiple of 1 GiB.
+/// Pinned pages are memory that the policy cannot use: pin little, or raise the budget. That one range
+/// is at most half of the budget is seen to; many pins together may hold more than all of it, and what
+/// else is needed comes beyond it then. The range has at least a byte, ends within the segment, and
+/// crosses no multiple of 1 GiB.
 ///
 /// mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
 ///

@@ -27,8 +27,9 @@ pub const PK_MAP_READ: pk_protection = 0;
 /// Read and write: stores are writes of the segment.
 pub const PK_MAP_READ_WRITE: pk_protection = 1;
 /// Read and write: a store changes a private copy of the page, all of it however large, which lives
-/// as long as the region, takes memory of the budget and never leaves it. Where a page has none, the
-/// segment's content shows, also what is written later.
+/// as long as the region, takes memory of the budget and never leaves it: more of them than the budget
+/// has room for are memory beyond it (pk_stats.private_pages_max). Where a page has none, the segment's
+/// content shows, also what is written later.
 pub const PK_MAP_COPY_ON_WRITE: pk_protection = 2;
 
 /// Binds a range into the address space. Its pages are brought in when they are touched, as the

@@ -345,7 +345,8 @@ pub extern "C" fn pk_segment_flush(segment: Option<&pk_segment>) -> c_int {
     })
 }
 
-/// Writes dirty pages of a range back, without making them durable. len: may be PK_TO_END.
+/// Writes dirty pages of a range back, without making them durable. len: may be PK_TO_END. What has left
+/// memory already, and waits in pk_layer_compressed(), is written by pk_segment_flush().
 ///
 /// Errors: as pk_segment_flush().
 ///

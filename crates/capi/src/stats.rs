@@ -50,7 +50,8 @@ pub struct pk_stats {
     pub touches_seen: u64,
 }
 
-/// Fills stats with what the cache counted so far, in total over segments that are open.
+/// Fills stats with what the cache counted so far, in total over all segments, also those that were
+/// closed since.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

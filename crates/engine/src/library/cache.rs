@@ -25,6 +25,7 @@ use shared::Open;
 pub(crate) use shared::{Owner, Shared};
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -95,6 +96,19 @@ impl Options {
         self.writable |= truncate;
         self
     }
+
+    fn file(self, path: &Path) -> io::Result<File> {
+        let mut how = OpenOptions::new();
+        how.read(true).write(self.writable).create(self.create);
+        // A FIFO would be waited at, and a device begin something; neither is a segment.
+        match how.custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path) {
+            // Somebody has a lease on it, and is waited for.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock && path.is_file() => {
+                how.custom_flags(libc::O_NOCTTY).open(path)
+            }
+            opened => opened,
+        }
+    }
 }
 
 impl Cache {
@@ -122,12 +136,7 @@ impl Cache {
     pub fn open(&self, path: impl AsRef<Path>, options: Options) -> io::Result<Segment> {
         self.check_here()?;
         let path = path.as_ref();
-        let file = OpenOptions::new()
-            .read(true)
-            .write(options.writable)
-            .create(options.create)
-            .open(path)?;
-        let file = beside_streams(file)?;
+        let file = beside_streams(options.file(path)?)?;
         let segment = self.open_file(&file, options.writable, &path.to_string_lossy())?;
         if options.truncate {
             segment.set_len(0)?;

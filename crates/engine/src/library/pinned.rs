@@ -25,8 +25,9 @@ impl Segment {
     /// A page that is pinned is not cut off, nor in two ([`set_len`](Self::set_len)); the segment may
     /// grow behind it.
     ///
-    /// Pinned pages are frames that the policy cannot use: pin little, or raise the budget. A
-    /// range must not cross a multiple of 1 GiB.
+    /// Pinned pages are frames that the policy cannot use: pin little, or raise the budget. That one range
+    /// is no more than half of the frames is seen to; many guards together may hold more than the budget
+    /// has, and what else is needed comes beyond it then. A range must not cross a multiple of 1 GiB.
     ///
     /// # Errors
     /// `EINVAL`: the range is empty, reaches behind the end or crosses a gigabyte; `ENOMEM`: it is

@@ -22,8 +22,9 @@ pub enum Protection {
     /// Read and write: stores are writes of the segment.
     ReadWrite,
     /// Read and write; a store changes a private copy of the page, all of it however large, which
-    /// lives as long as the region, takes a frame of the budget and never leaves memory. Where a page
-    /// has none, the segment's content shows, also what is written later.
+    /// lives as long as the region, takes a frame of the budget and never leaves memory: more of them
+    /// than the budget has room for are memory beyond it. Where a page has none, the segment's content
+    /// shows, also what is written later.
     CopyOnWrite,
 }
 

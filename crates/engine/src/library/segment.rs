@@ -486,7 +486,9 @@ impl Segment {
         self.inner.tell_error(&mut self.heard())
     }
 
-    /// Writes dirty pages of a byte range back, without making them durable.
+    /// Writes dirty pages of a byte range back, without making them durable. (What has left memory already,
+    /// and waits in a store that keeps it for later, as [`Compressed`](crate::library::Compressed) does, is
+    /// written by [`flush`](Self::flush).)
     ///
     /// # Errors
     /// As [`flush`](Self::flush).

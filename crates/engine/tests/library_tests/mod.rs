@@ -415,6 +415,16 @@ fn ends_and_errors_are_those_of_pread_and_pwrite() {
     segment.read_exact_at(&mut buf, 4995).unwrap();
     assert_eq!((buf[4], buf[5], buf[99]), (1, 0, 0), "a gap reads as zeros");
     assert_eq!(errno(cache.open(directory.path(), Options::new())), Some(EINVAL));
+    // A FIFO was waited at for whoever would write to it.
+    let fifo = std::ffi::CString::new(directory.path().join("fifo").to_str().unwrap()).unwrap();
+    // SAFETY: a path, with its end.
+    assert_eq!(unsafe { libc::mkfifo(fifo.as_ptr(), 0o600) }, 0);
+    let (opener, fifo) = (cache.clone(), directory.path().join("fifo"));
+    let opened = in_time(move || {
+        let open = |writable| errno(opener.open(&fifo, Options::new().writable(writable)));
+        [open(false), open(true)]
+    });
+    assert_eq!(opened, [Some(EINVAL); 2]);
 }
 
 /// What is deleted before its write-back is not written, unless pages are written when they are full.
