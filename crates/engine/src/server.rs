@@ -334,7 +334,7 @@ impl Connection {
             Op::ChangeEnd => self.change_end(r),
             Op::Advise => self.advise(r),
             Op::Exec => {
-                let is_loaded_in_vain = self.exec(text, r.b != 0);
+                let is_loaded_in_vain = self.exec(text, r.b, fd);
                 value(is_loaded_in_vain.into())
             }
             Op::HeapMap => match manager.heap_map(self.pid, r.a)? {

@@ -417,12 +417,12 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
 }
 
 /// Asks on a connection of its own, and changes nothing in memory: for a vfork child.
-pub(crate) fn ask_once(request: &Request, text: &[u8]) -> Result<Reply, i32> {
+pub(crate) fn ask_once(request: &Request, text: &[u8], send_fd: c_int) -> Result<Reply, i32> {
     loop {
         let fd = new_socket()?;
         let answer = greet(None, fd, HELLO_FRESH, 0).and_then(|(_, slots_fd)| {
             raw::close(slots_fd);
-            exchange(None, fd, request, text, -1)
+            exchange(None, fd, request, text, send_fd)
         });
         raw::close(fd);
         if matches!(answer, Err(COME_AGAIN)) {

@@ -1,17 +1,12 @@
 //! The environment: where the manager is, and how executed programs find it too.
 
 use crate::board;
-use crate::connection::{ask_once, ask_with};
-use crate::loader;
-use crate::locks;
-use crate::raw::{self, Arena};
-use crate::state::{self, View};
+use crate::raw::Arena;
+use crate::state;
 use core::cell::UnsafeCell;
 use core::ffi::CStr;
-use libc::{c_char, c_int};
-use pagekeeper_wire::{
-    ENV_DISABLE, ENV_SOCKET, Op, Request, SECRET_HEX_CHARS, TEXT_BYTES, USER_MODE_ONLY,
-};
+use libc::c_char;
+use pagekeeper_wire::{ENV_DISABLE, ENV_SOCKET, SECRET_HEX_CHARS, USER_MODE_ONLY};
 
 /// File name of this library, to find its own entry in LD_PRELOAD.
 const LIBRARY: &[u8] = pagekeeper_wire::LIBRARY.as_bytes();
@@ -35,8 +30,8 @@ pub(crate) struct Door {
     user_mode_only: bool,
     /// `PAGEKEEPER_SOCKET=…` with its NUL, as executed programs get it.
     variable: [u8; 256],
-    /// Path of this library.
-    library: [u8; PATH_BYTES_MAX],
+    /// Path of this library, with a NUL.
+    pub(crate) library: [u8; PATH_BYTES_MAX],
     library_bytes: usize,
 }
 
@@ -113,7 +108,8 @@ fn value<'a>(variable: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     variable.strip_prefix(name)?.strip_prefix(b"=")
 }
 
-fn find<'a>(env: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
+/// The value of a variable.
+pub(crate) fn find<'a>(env: *const *const c_char, name: &[u8]) -> Option<&'a [u8]> {
     variables(env).find_map(|variable| value(variable, name))
 }
 
@@ -212,15 +208,26 @@ pub(crate) enum Reach {
     Stays,
 }
 
-/// Calls `with` with an environment like `env` in which executed programs find this library and
-/// the manager; or do not, if it is none for them. Allocates on the stack if it can: a vfork child shares
-/// its parent's heap.
+/// Whether a program with this environment is none of this run: it is switched off there, or another run's.
+pub(crate) fn leaves(env: *const *const c_char) -> bool {
+    find(env, ENV_DISABLE.as_bytes()) == Some(b"1") || is_of_another_run(env)
+}
+
+fn is_of_another_run(env: *const *const c_char) -> bool {
+    let own = CStr::from_bytes_until_nul(&door().variable).map_or(&[][..], CStr::to_bytes);
+    find(env, ENV_SOCKET.as_bytes())
+        .is_some_and(|socket| value(own, ENV_SOCKET.as_bytes()) != Some(socket))
+}
+
+/// Calls `with` with an environment like `env` in which executed programs find this library, in this place
+/// only, and the manager; or do not, if it is none for them. Allocates on the stack if it can: a vfork child
+/// shares its parent's heap.
 pub(crate) fn follow<R>(
     env: *const *const c_char,
     reach: Reach,
     with: impl FnOnce(*const *const c_char) -> R,
 ) -> R {
-    if !state::active() {
+    if !state::active() || is_of_another_run(env) {
         return with(env);
     }
     if reach == Reach::Stays {
@@ -239,11 +246,14 @@ pub(crate) fn follow<R>(
         count += 1;
     }
     let door = door();
-    let has_library = preload.is_some_and(|(_, list)| entries(list).any(is_library));
+    let library = &door.library[..door.library_bytes];
+    let others = preload.map_or(&[][..], |(_, list)| list);
+    // Once, and not as it may be elsewhere too, of another build.
+    let mut named = entries(others).filter(|path| is_library(path));
+    let has_library = named.next() == Some(library) && named.all(|path| path == library);
     if has_library && has_socket {
         return with(env);
     }
-    let others = preload.map_or(&[][..], |(_, list)| list);
     let pointers_bytes = (count + 3) * size_of::<usize>();
     let bytes = pointers_bytes + LD_PRELOAD.len() + 3 + door.library_bytes + others.len();
     let build = |memory: *mut u8| {
@@ -260,12 +270,16 @@ pub(crate) fn follow<R>(
                 let index = preload.map_or(count, |(index, _)| index);
                 pointers.add(index).write(text.cast());
                 end += usize::from(index == count);
-                let separator: &[u8] = if others.is_empty() { b"" } else { b":" };
-                let library = &door.library[..door.library_bytes];
-                for part in [LD_PRELOAD, b"=", library, separator, others, b"\0"] {
+                let mut put = |part: &[u8]| {
                     text.copy_from_nonoverlapping(part.as_ptr(), part.len());
                     text = text.add(part.len());
+                };
+                [LD_PRELOAD, b"=", library].into_iter().for_each(&mut put);
+                for path in entries(others).filter(|path| !is_library(path)) {
+                    put(b":");
+                    put(path);
                 }
+                put(b"\0");
             }
             if !has_socket {
                 pointers.add(end).write(door.variable.as_ptr().cast());
@@ -365,115 +379,4 @@ pub(crate) fn known<R>(call: impl FnOnce() -> R) -> R {
             result
         }
     })
-}
-
-/// Tells the manager that a program is about to be executed; of a vfork child only if the library cannot
-/// follow, as [`loader`] finds.
-pub(crate) fn announce_exec(path: *const c_char) -> Reach {
-    if path.is_null() || !state::active() {
-        return Reach::Follows;
-    }
-    // SAFETY: the program's own path.
-    send_exec(path, unsafe { CStr::from_ptr(path) }.to_bytes())
-}
-
-/// Executes a program by `call`. Of a vfork child the manager was told nothing, and may have the
-/// program open still to write to it: it is asked to let go of it, should the kernel say so.
-pub(crate) fn execute(path: *const c_char, call: impl Fn() -> isize) -> isize {
-    let result = call();
-    let is_vforked = matches!(state::view(), View::Foreign) && state::is_ready();
-    if result != -(libc::ETXTBSY as isize) || !is_vforked {
-        return result;
-    }
-    // SAFETY: the program's own path, which the kernel just read.
-    let path = unsafe { CStr::from_ptr(path) }.to_bytes();
-    match ask_once(&exec_request(path), path) {
-        Ok(_) => call(),
-        Err(_) => result,
-    }
-}
-
-/// [`announce_exec`] for a name that is searched for in PATH.
-pub(crate) fn announce_exec_search(file: *const c_char) -> Reach {
-    if file.is_null() || !state::active() {
-        return Reach::Follows;
-    }
-    // SAFETY: the program's own string.
-    let name = unsafe { CStr::from_ptr(file) }.to_bytes();
-    if name.contains(&b'/') {
-        return announce_exec(file);
-    }
-    let list = find(present(), b"PATH").unwrap_or(b"/bin:/usr/bin");
-    for dir in list.split(|&c| c == b':') {
-        let dir = if dir.is_empty() { b"." } else { dir };
-        let mut path = [0u8; TEXT_BYTES];
-        if dir.len() + 1 + name.len() >= path.len() {
-            continue;
-        }
-        path[..dir.len()].copy_from_slice(dir);
-        path[dir.len()] = b'/';
-        path[dir.len() + 1..][..name.len()].copy_from_slice(name);
-        let found = crate::raw_call!(
-            libc::SYS_faccessat,
-            libc::AT_FDCWD,
-            path.as_ptr(),
-            libc::X_OK as c_int
-        );
-        if found >= 0 {
-            return announce_exec(path.as_ptr().cast());
-        }
-    }
-    Reach::Follows
-}
-
-/// [`announce_exec`] for a program that is open.
-pub(crate) fn announce_exec_descriptor(fd: c_int) -> Reach {
-    if !state::active() {
-        return Reach::Follows;
-    }
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0u8; 12];
-    let digits = raw::decimal(fd.max(0) as u64, &mut digits);
-    let digits = &digits[..digits.len().min(11)];
-    path[14..14 + digits.len()].copy_from_slice(digits);
-    let mut target = [0u8; TEXT_BYTES];
-    let got = crate::raw_call!(
-        libc::SYS_readlinkat,
-        libc::AT_FDCWD,
-        path.as_ptr(),
-        target.as_mut_ptr(),
-        target.len()
-    );
-    if got <= 0 {
-        return Reach::Follows;
-    }
-    send_exec(path.as_ptr().cast(), &target[..got as usize])
-}
-
-fn exec_request(path: &[u8]) -> Request {
-    let mut request = Request::new(Op::Exec);
-    request.a = path.len().min(TEXT_BYTES) as u64;
-    request.b = u64::from(!loader::finds(door().library.as_ptr().cast()));
-    request
-}
-
-/// `place` is where the program is found, and `path` what it is called.
-fn send_exec(place: *const c_char, path: &[u8]) -> Reach {
-    let reply = match state::view() {
-        View::Foreign if state::is_ready() => {
-            let request = exec_request(path);
-            if request.b == 0 && loader::is_usual(place) {
-                return Reach::Follows;
-            }
-            ask_once(&request, path).ok()
-        }
-        View::Foreign => None,
-        View::Fresh | View::Ready(_) => state::current().and_then(|state| {
-            locks::before_end();
-            let (reply, fd) = ask_with(state, &exec_request(path), path, -1).ok()?;
-            raw::close(fd);
-            Some(reply)
-        }),
-    };
-    if reply.is_some_and(|reply| reply.r0 != 0) { Reach::Stays } else { Reach::Follows }
 }

@@ -46,6 +46,7 @@
 
 mod alignment;
 mod allocation;
+mod announce;
 mod board;
 mod bounce;
 mod cancel;

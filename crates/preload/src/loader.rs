@@ -18,23 +18,23 @@ const OWN_MACHINE: u64 = libc::EM_X86_64 as u64;
 #[cfg(target_arch = "aarch64")]
 const OWN_MACHINE: u64 = libc::EM_AARCH64 as u64;
 
-fn open(path: *const c_char) -> Result<c_int, isize> {
+fn open(dir: c_int, path: *const c_char) -> Result<c_int, isize> {
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    let fd = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags);
+    let fd = raw_call!(libc::SYS_openat, dir, path, flags);
     if fd < 0 { Err(fd) } else { Ok(fd as c_int) }
 }
 
 /// Whether the library of this path would be found: not in another root, or by a user who may not read it.
 pub(crate) fn finds(library: *const c_char) -> bool {
-    open(library).map(raw::close).is_ok()
+    open(libc::AT_FDCWD, library).map(raw::close).is_ok()
 }
 
-/// Whether the program of this path is as most are: dynamic, of this machine, without privilege of its own,
+/// Whether the program of this path, which begins in a directory as for `openat(2)`, is as most are: dynamic, of this machine, without privilege of its own,
 /// and with a linker that is not musl's. So is one that is not there: the kernel will say so.
 ///
 /// For a vfork child, which has a table of descriptors of its own, and so no locks that go with one.
-pub(crate) fn is_usual(path: *const c_char) -> bool {
-    let fd = match open(path) {
+pub(crate) fn is_usual(dir: c_int, path: *const c_char) -> bool {
+    let fd = match open(dir, path) {
         Ok(fd) => fd,
         Err(errno) => return errno == -libc::ENOENT as isize || errno == -libc::ENOTDIR as isize,
     };

@@ -4,8 +4,8 @@ use crate::locks::{self, Lock};
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
 use crate::{
-    change, environment, exports, files, fork, guard, heap, messages, raw, raw_call, sockets,
-    standby, state, table,
+    announce, change, environment, exports, files, fork, guard, heap, messages, raw, raw_call,
+    sockets, standby, state, table,
 };
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
@@ -231,15 +231,17 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
 
         libc::SYS_execve => {
-            let reach = environment::announce_exec(a as *const c_char);
-            environment::follow(c as *const *const c_char, reach, |env| {
-                environment::execute(a as *const c_char, || raw_call!(number, a, b, env))
+            let (path, given) = (a as *const c_char, c as *const *const c_char);
+            let reach = announce::path(path, given);
+            environment::follow(given, reach, |env| {
+                announce::execute(path, given, || raw_call!(number, a, b, env))
             })
         }
         libc::SYS_execveat => {
-            let reach = exports::announce_exec_at(fd, b as *const c_char);
+            let given = d as *const *const c_char;
+            let reach = announce::at(fd, b as *const c_char, given, e as c_int);
             let call = |env| raw_call!(number, a, b, c, env, e);
-            environment::follow(d as *const *const c_char, reach, call)
+            environment::follow(given, reach, call)
         }
 
         libc::SYS_prctl if a as c_int == libc::PR_SET_SECCOMP => {

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -122,9 +122,10 @@ pub enum Op {
     /// Reply: `r0` = 1 if the manager carried it out, 0 if the client should issue it, or
     /// [`ADVISE_DONTNEED`]. -EAGAIN, on heap memory: as for [`Op::HeapMap`].
     Advise = 14,
-    /// A program is about to be executed; The text follows the request in the same packet. The manager writes
-    /// everything back if the preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]),
-    /// `b` = 1 if the library is not where it was, or not for the client.
+    /// A program is about to be executed. What it is called follows the request in the same packet, and a
+    /// descriptor of it rides along, if there was one to be had. The manager writes everything back if the
+    /// preload library cannot follow into it. `a` = length of the text (at most [`TEXT_BYTES`]), `b` = none or
+    /// more of [`EXEC_LIBRARY_IS_GONE`], [`EXEC_LEAVES`], [`EXEC_ELSEWHERE`].
     /// Reply: `r0` = 1 if it would be looked for there all the same, and fail: the environment is not to name it.
     Exec = 15,
     /// Something worth telling the user (no reply is sent); text as in [`Op::Exec`].
@@ -205,6 +206,13 @@ pub enum Op {
 /// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
 /// The manager may let go of a file that nobody has open although it is mapped so.
 pub const MAP_LIBRARY: u64 = 1 << 32;
+
+/// [`Op::Exec`]: the library is not where it was, or not for the client.
+pub const EXEC_LIBRARY_IS_GONE: u64 = 1;
+/// [`Op::Exec`]: the environment that the program gets takes it out of the run.
+pub const EXEC_LEAVES: u64 = 2;
+/// [`Op::Exec`]: what is executed is found from elsewhere, and not known here.
+pub const EXEC_ELSEWHERE: u64 = 4;
 
 /// [`Op::HeapGrow`]: not heap memory of ours.
 pub const GROW_UNMANAGED: u64 = 0;

@@ -179,8 +179,9 @@ fn a_static_child_finds_everything_in_the_files() {
     assert!(done.notes().contains("runs outside Pagekeeper"), "{}", done.notes());
 }
 
-/// What a shell executes from a vfork child, what is executed in another root, and what cannot open the library
-/// there found the file as it was before: the manager was not told, or looked in its own root.
+/// What a shell executes from a vfork child, what is executed in another root, what cannot open the library
+/// there, what its environment takes out of the run, and what the manager does not find by the path that it is
+/// told found the file as it was before: the manager was not told, or looked in its own root, or nowhere.
 #[test]
 fn children_that_the_library_cannot_follow_find_what_was_stored() {
     if !runs::ready() {
@@ -196,7 +197,18 @@ fn children_that_the_library_cannot_follow_find_what_was_stored() {
     let library = Path::new(&runs::preload()).parent().unwrap().display().to_string();
     let hidden = format!("mount -t tmpfs none {library} && exec sh root/inner");
     place.put("root/inner", "cksum f > theirs");
-    let mut ways = vec!["root/static <script; true"];
+    let driver = runs::driver().display().to_string();
+    let executes = compiled("executes.c", &[], "executes").display().to_string();
+    let off = format!("env PAGEKEEPER_DISABLE=1 {driver} <script");
+    let off_in_shell = format!("PAGEKEEPER_DISABLE=1 {driver} <script; true");
+    let run = runs::pagekeeper().display().to_string();
+    let inner = format!("{run} run --policy lru --memory 1M -- {driver} <script");
+    let odd = ["spawn", "at", "gone", "memory"].map(|way| format!("{executes} {way} root <script"));
+    let mut ways = vec!["root/static <script; true", &off, &off_in_shell, &inner];
+    ways.extend(odd.iter().map(String::as_str));
+    let by_number = ["/proc/self/fd", "/dev/fd", "/proc/thread-self/fd"]
+        .map(|place| format!("exec 7<root/static; {place}/7 <script; true"));
+    ways.extend(by_number.iter().map(String::as_str));
     let hidden = format!("unshare --mount sh -c '{hidden}'");
     let is_root = runs::is_root()
         && std::process::Command::new("unshare")
@@ -231,6 +243,47 @@ fn children_that_the_library_cannot_follow_find_what_was_stored() {
         "{}",
         done.notes()
     );
+}
+
+/// What a child wrote that was not of the run was lost where its page was stored to: the page went over it.
+#[test]
+fn what_a_child_writes_that_left_the_run_stays() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("left");
+    place.put("f", vec![1u8; 50 * 4096]);
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    for page in 0..50 {
+        session.expect(&format!("put 1 {} 2", page * 4096), "ok");
+        let write = format!("dd of=f bs=1 seek={} conv=notrunc status=none", page * 4096 + 100);
+        session.expect(&format!("run printf 3 | PAGEKEEPER_DISABLE=1 {write}"), "0");
+    }
+    let done = session.end().ok();
+    assert!(done.notes().contains("its environment takes it out of the run"), "{}", done.notes());
+    let content = place.get("f");
+    let pages = content.chunks(4096).filter(|page| (page[0], page[100]) == (2, b'3'));
+    assert_eq!(pages.count(), 50);
+}
+
+/// A library of this name that lies elsewhere was left in the environment: one of another build is refused by
+/// the manager, and what it was loaded into worked on other content.
+#[test]
+fn a_child_is_followed_by_the_library_of_its_run() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("elsewhere");
+    let library = runs::preload();
+    let script = "LD_PRELOAD=$PWD/libpagekeeper_preload.so:libm.so.6 sh -c 'echo $LD_PRELOAD'
+LD_PRELOAD=libm.so.6:$LD_PRELOAD sh -c 'echo $LD_PRELOAD'";
+    std::fs::copy(&library, place.file("libpagekeeper_preload.so")).unwrap();
+    let mut run = command(&place, Some(&Budget::kib(128)), "sh");
+    let done = finish(&place, run.args(["-c", script]), b"", LIMIT).ok();
+    let library = Path::new(&library).display();
+    assert_eq!(done.text(), format!("{library}:libm.so.6\nlibm.so.6:{library}\n"));
 }
 
 /// The dynamic linker of another C library loads this one because it is told to, and fails. (Here it is glibc's

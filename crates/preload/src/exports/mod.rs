@@ -36,5 +36,4 @@ mod transfers;
 pub(crate) use asynchronous::refused as no_asynchronous_transfers;
 pub(crate) use descriptors::{all_received, arrived, control, received};
 pub(crate) use memory::{lock_all_flags, lock_memory};
-pub(crate) use processes::announce_exec_at;
 pub(crate) use transfers::fallocate_range;

@@ -2,9 +2,9 @@
 
 mod listed;
 
-use crate::{children, locks};
+use crate::{announce, children, locks};
 use crate::{environment, files, fork, raw, real, room, standby, table};
-use environment::{Reach, announce_exec, announce_exec_descriptor, announce_exec_search, follow};
+use environment::{follow, present};
 use libc::{
     c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
 };
@@ -14,22 +14,22 @@ type Strings = *const *const c_char;
 export! {
     as execve;
     fn (path: *const c_char, argv: Strings, env: Strings) -> c_int {
-        let reach = announce_exec(path);
-        follow(env, reach, |env| execve_of(path, argv, env))
+        let reach = announce::path(path, env);
+        follow(env, reach, |followed| execve_of(path, argv, env, followed))
     }
 }
 
 export! {
     as execv;
     fn (path: *const c_char, argv: Strings) -> c_int {
-        execve(path, argv, environment::present())
+        execve(path, argv, present())
     }
 }
 
 export! {
     as execvpe;
     fn (file: *const c_char, argv: Strings, env: Strings) -> c_int {
-        let reach = announce_exec_search(file);
+        let reach = announce::search(file, env);
         follow(env, reach, |env| real::execvpe(file, argv, env))
     }
 }
@@ -37,14 +37,14 @@ export! {
 export! {
     as execvp;
     fn (file: *const c_char, argv: Strings) -> c_int {
-        execvpe(file, argv, environment::present())
+        execvpe(file, argv, present())
     }
 }
 
 export! {
     as fexecve;
     fn (fd: c_int, argv: Strings, env: Strings) -> c_int {
-        let reach = announce_exec_descriptor(fd);
+        let reach = announce::descriptor(fd, env);
         follow(env, reach, |env| real::fexecve(fd, argv, env))
     }
 }
@@ -52,24 +52,15 @@ export! {
 export! {
     as execveat;
     fn (dir: c_int, path: *const c_char, argv: Strings, env: Strings, flags: c_int) -> c_int {
-        let reach = announce_exec_at(dir, path);
+        let reach = announce::at(dir, path, env, flags);
         follow(env, reach, |env| real::execveat(dir, path, argv, env, flags))
     }
 }
 
 /// `execve(2)`, also for a vfork child.
-fn execve_of(path: *const c_char, argv: Strings, env: Strings) -> c_int {
-    let plain = || raw::kernel(real::execve(path, argv, env) as isize);
-    raw::ret(environment::execute(path, plain)) as c_int
-}
-
-/// Tells the manager of a program named relative to a directory, or by descriptor alone.
-pub(crate) fn announce_exec_at(dir: c_int, path: *const c_char) -> Reach {
-    // SAFETY: null, or the program's own string, which has at least its NUL.
-    match unsafe { path.as_ref() } {
-        Some(0) => announce_exec_descriptor(dir),
-        _ => announce_exec(path),
-    }
+fn execve_of(path: *const c_char, argv: Strings, env: Strings, followed: Strings) -> c_int {
+    let plain = || raw::kernel(real::execve(path, argv, followed) as isize);
+    raw::ret(announce::execute(path, env, plain)) as c_int
 }
 
 /// libc is about to make a child that gets all descriptors.
@@ -84,7 +75,7 @@ export! {
         pid: *mut pid_t, path: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
-        let reach = announce_exec(path);
+        let reach = announce::spawned(path, actions, env);
         before_child();
         follow(env, reach, |env| real::posix_spawn(pid, path, actions, attributes, argv, env))
     }
@@ -96,7 +87,7 @@ export! {
         pid: *mut pid_t, file: *const c_char, actions: *const posix_spawn_file_actions_t,
         attributes: *const posix_spawnattr_t, argv: Strings, env: Strings
     ) -> c_int {
-        let reach = announce_exec_search(file);
+        let reach = announce::spawned_search(file, actions, env);
         before_child();
         follow(env, reach, |env| real::posix_spawnp(pid, file, actions, attributes, argv, env))
     }
@@ -104,7 +95,7 @@ export! {
 
 /// libc is about to start a shell.
 fn before_shell() {
-    let _ = announce_exec(c"/bin/sh".as_ptr());
+    let _ = announce::path(c"/bin/sh".as_ptr(), present());
     before_child();
 }
 
