@@ -621,10 +621,11 @@ impl Port for LivePort {
         pid.is_some_and(|pid| process::is_deaf(pid, tid, libc::SIGBUS))
     }
 
-    fn sigbus(&self, space: SpaceNo, tid: u32, _: u64) -> Result<(), PortError> {
+    fn sigbus(&self, space: SpaceNo, tid: u32, addr: u64) -> Result<(), PortError> {
         let space = self.need_space(space)?;
         let Some(&(pid, _)) = space.process.get() else { return Err(PortError::Gone) };
-        pagekeeper_sys::signal::send_to_thread(pid, tid, libc::SIGBUS).map_err(userfault_error)
+        let (signal, code) = (libc::SIGBUS, wire::SIGBUS_CODE);
+        pagekeeper_sys::signal::tell_thread(pid, tid, signal, code, addr).map_err(userfault_error)
     }
 
     fn zap(&self, space: SpaceNo, ranges: &[(u64, u64)]) {

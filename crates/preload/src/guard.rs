@@ -10,11 +10,15 @@ use crate::state::{self, State, View};
 use crate::{bounce, raw_call, real};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::{c_int, c_void, sigaction, siginfo_t};
+use pagekeeper_wire::SIGBUS_CODE;
 
 /// The signals that a copy may raise.
 const SIGNALS: [c_int; 2] = [libc::SIGBUS, libc::SIGSEGV];
 /// They as a signal set.
 const SET: u64 = 1 << (libc::SIGBUS - 1) | 1 << (libc::SIGSEGV - 1);
+
+/// Where `si_addr` is in a `siginfo_t`, sigaction(2).
+const SI_ADDR: usize = 16;
 
 unsafe extern "C" {
     /// Copies forwards; returns how many bytes it did not copy. What is copied before a missing
@@ -375,11 +379,8 @@ fn place(context: &mut libc::ucontext_t) -> &mut u64 {
 }
 
 extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands both to a handler with SA_SIGINFO; the union's first fields are
-    // those of a sender where there is one.
-    let (code, sender) = unsafe { ((*info).si_code, (*info).si_pid()) };
-    // A page that the manager cannot serve raises a fault, or the manager's own signal.
-    let raised = code > 0 || code == libc::SI_TKILL && sender != raw::getpid();
+    // SAFETY: the kernel hands it to a handler with SA_SIGINFO.
+    let raised = unsafe { is_raised(signal, &mut *info) };
     // SAFETY: as above.
     let at = place(unsafe { &mut *context.cast::<libc::ucontext_t>() });
     let (start, end) =
@@ -388,7 +389,22 @@ extern "C" fn on_signal(signal: c_int, info: *mut siginfo_t, context: *mut c_voi
         *at = (&raw const pagekeeper_copy_stop) as usize as _;
         return;
     }
-    chain(signal, info, context, code > 0);
+    chain(signal, info, context, raised);
+}
+
+/// Whether the thread raised a signal by what it did: a page that the manager cannot serve raises a fault,
+/// or the manager's own signal, which is made what the kernel's would be.
+fn is_raised(signal: c_int, info: &mut siginfo_t) -> bool {
+    if signal == libc::SIGBUS && info.si_code == SIGBUS_CODE {
+        // SAFETY: what was sent with a value has one, and the address of a fault is the first of the fields
+        // behind the three that all signals have.
+        unsafe {
+            let address = info.si_value().sival_ptr;
+            (&raw mut *info).byte_add(SI_ADDR).cast::<*mut c_void>().write(address);
+        }
+        info.si_code = libc::BUS_ADRERR;
+    }
+    info.si_code > 0
 }
 
 /// Does what the program wants done; `raised` says that going on would only raise it again.

@@ -135,12 +135,9 @@ fn set_up(state: &State) -> Result<(), Lack> {
         return Err(Lack::ForGood(b"mappings pass through: forks cannot be followed"));
     }
     let (fd, agreed) = create(state)?;
-    let result = if by_hand {
-        guard::install(state);
-        send(state, fd, agreed, 0)
-    } else {
-        hand_over(state, fd, agreed)
-    };
+    // What cannot be served is told by a signal.
+    guard::install(state);
+    let result = if by_hand { send(state, fd, agreed, 0) } else { hand_over(state, fd, agreed) };
     raw::close(fd);
     if result.is_ok() {
         USED.store(true, Ordering::Release);

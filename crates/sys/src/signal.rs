@@ -244,6 +244,36 @@ pub fn send_to_thread(pid: u32, tid: u32, signal: i32) -> Result<()> {
     crate::check_size(ret as isize).map(drop)
 }
 
+/// `siginfo_t`, sigaction(2), of a signal that was queued with a value.
+#[repr(C)]
+struct Queued {
+    signal: i32,
+    errno: i32,
+    code: i32,
+    padding: i32,
+    /// Process and user id of a sender; or the address of a fault.
+    address: u64,
+    value: u64,
+    rest: [u64; 12],
+}
+const _: () = assert!(size_of::<Queued>() == size_of::<libc::siginfo_t>());
+
+/// `rt_tgsigqueueinfo(2)`: sends a signal to one thread of a process that tells of an address, as `si_addr`
+/// and, where the kernel does not correct the former (it is a sender's, to it), as the value. A process
+/// cannot pretend to be the kernel: `code` is negative.
+///
+/// # Errors
+/// [`Errno::SRCH`]: no such thread in that process; [`Errno::PERM`]: so for other codes, too.
+pub fn tell_thread(pid: u32, tid: u32, signal: i32, code: i32, address: u64) -> Result<()> {
+    let value = address;
+    let info = Queued { signal, errno: 0, code, padding: 0, address, value, rest: [0; 12] };
+    let (pid, tid, signal) = (i64::from(pid), i64::from(tid), i64::from(signal));
+    // SAFETY: the kernel reads a `siginfo_t`, which lives as long.
+    let ret =
+        unsafe { libc::syscall(libc::SYS_rt_tgsigqueueinfo, pid, tid, signal, &raw const info) };
+    crate::check_size(ret as isize).map(drop)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -269,6 +299,8 @@ mod tests {
         ignore(libc::SIGUSR1, true).unwrap();
         assert!(is_ignored(libc::SIGUSR1));
         ignore(libc::SIGUSR1, false).unwrap();
+        let nobody = std::process::id() + 100_000_000;
+        assert_eq!(tell_thread(nobody, nobody, libc::SIGUSR2, -2, 0), Err(Errno::SRCH));
         assert_eq!(send(0, 0), Err(Errno::SRCH));
         assert_eq!(send(std::process::id(), 0), Ok(()));
     }

@@ -406,6 +406,10 @@ pub fn cell_of(device: u64, inode: u64) -> u32 {
     (mixed >> (u64::BITS - CELLS.ilog2())) as u32
 }
 
+/// `si_code` of a SIGBUS of the manager's, to a thread that touched a page which cannot be had. Its value is
+/// the page's address: clients make a BUS_ADRERR of it, which only the kernel may send.
+pub const SIGBUS_CODE: i32 = -0x504b;
+
 /// Signals that clients hold back while they must not be interrupted, as a mask: all but those that
 /// instructions raise (ILL, TRAP, BUS, FPE, SEGV, SYS) and those that cannot be (KILL, STOP).
 pub const SIGNALS_HELD: u64 = {

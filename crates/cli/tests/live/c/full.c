@@ -15,7 +15,22 @@ enum { PAGE = 4096, PAGES = 4096 };
 
 static sigjmp_buf back;
 
-static void on_bus_error(int signal) { (void)signal; siglongjmp(back, 1); }
+static siginfo_t bus_error;
+
+static void on_bus_error(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    bus_error = *info;
+    siglongjmp(back, 1);
+}
+
+// What a handler is told of a store that cannot be made, whenever it was set.
+static void store(const char *what, char *at, int first) {
+    volatile int page = first;
+    if (!sigsetjmp(back, 1))
+        for (; page < PAGES; page++) at[page * PAGE] = 1;
+    unsigned long within = (char *)bus_error.si_addr - (at + page * PAGE);
+    printf("%s: code %d, %s\n", what, bus_error.si_code, within < PAGE ? "in the page" : "elsewhere");
+}
 
 static void read_into(const char *what, int zero, char *at) {
     ssize_t got = read(zero, at, PAGE);
@@ -25,13 +40,15 @@ static void read_into(const char *what, int zero, char *at) {
 int main(int count, char **argument) {
     (void)count;
     setbuf(stdout, NULL);
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO};
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
     int fd = open(argument[1], O_RDWR | O_CREAT | O_TRUNC, 0600), zero = open("/dev/zero", O_RDONLY);
     CHECK(fd >= 0 && zero >= 0 && ftruncate(fd, PAGES * PAGE) == 0);
     char *at = mmap(NULL, PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(at != MAP_FAILED);
-    signal(SIGBUS, on_bus_error);
-    if (!sigsetjmp(back, 1))
-        for (int page = 0; page < PAGES; page++) at[page * PAGE] = 1;
+    store("by a handler from before", at, 0);
+    CHECK(sigaction(SIGBUS, &action, NULL) == 0);
+    store("by one that was set since", at, PAGES - 5);
     signal(SIGBUS, SIG_DFL);
     read_into("into a page that was not there", zero, at + (PAGES - 1) * PAGE);
     // Which is a hole as before.
