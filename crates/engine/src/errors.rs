@@ -30,6 +30,11 @@ impl WriteErrors {
         self.count == 0 || self.seen
     }
 
+    /// The latest error, if nobody saw it.
+    pub(crate) fn untold(self) -> Option<i32> {
+        (!self.all_seen()).then_some(self.errno)
+    }
+
     /// From when on somebody has not heard of errors who opened the file at this time. One that
     /// nobody saw is news to whoever comes.
     pub(crate) fn sample(self, opened_ns: u64) -> u64 {
@@ -62,8 +67,9 @@ mod tests {
         assert_eq!(errors.tell(&mut a), None);
         errors.met(5, 2);
         errors.met(28, 3);
+        assert_eq!(errors.untold(), Some(28));
         assert_eq!(errors.tell(&mut a), Some(28), "the latest");
-        assert_eq!(errors.tell(&mut a), None);
+        assert_eq!((errors.tell(&mut a), errors.untold()), (None, None));
         // Who comes when an error was seen has missed nothing.
         let mut late = errors.sample(4);
         assert_eq!(errors.tell(&mut late), None);

@@ -171,7 +171,8 @@ impl<P: Port> Engine<P> {
         self.wait_until(again, |core| claim_run(core, file, range.clone(), patience)).1
     }
 
-    /// Writes everything back.
+    /// Writes everything back. What failed earlier and succeeds now is no error: see
+    /// [`errors_untold`](Self::errors_untold).
     ///
     /// # Errors
     /// Per file, the errno of the first write that failed.
@@ -186,11 +187,24 @@ impl<P: Port> Engine<P> {
         };
         let mut errors = Vec::new();
         for (file, pages, name) in files {
-            if let Err(error) = self.flush(file, 0..pages) {
+            if let Err(error) = self.write_out(file, 0..pages) {
+                if let Some(f) = self.lock().file_mut(file) {
+                    f.errors.tell(&mut 0);
+                }
                 errors.push((name, error));
             }
         }
         errors
+    }
+
+    /// Per file, the latest errno of write-backs that failed of which nobody heard.
+    pub fn errors_untold(&self) -> Vec<(String, PortError)> {
+        let core = self.lock();
+        let untold = |file: &File| {
+            (file.heap.is_none()).then(|| file.errors.untold()).flatten().map(PortError::Io)
+        };
+        let files = core.files.iter().flatten();
+        files.filter_map(|file| Some((file.name.clone(), untold(file)?))).collect()
     }
 
     /// Writes back what is dirty now, so that little is lost should the machine die; what a program

@@ -441,6 +441,10 @@ fn run_held(
         .into_iter()
         .map(|(name, error)| (name, error.to_string()))
         .collect();
+    for (name, error) in manager.engine.errors_untold() {
+        manager
+            .note(format!("{name}: write-backs failed meanwhile ({error}), and succeeded later"));
+    }
     // It goes while the threads do.
     holder.release();
     stop.store(true, Ordering::SeqCst);
