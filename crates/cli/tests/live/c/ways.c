@@ -36,6 +36,7 @@
 #include <linux/fs.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <spawn.h>
 #include <stdarg.h>
 #include <stdint.h>
@@ -760,9 +761,10 @@ static void submitted(const char *path) {
 }
 
 static int cancelled_fd, cancelled_call;
+static atomic_int cancelled_rounds;
 static void *cancelled_thread(void *mapped) {
     char buffer[64] = {0};
-    for (;;) {
+    for (;; cancelled_rounds++) {
         switch (cancelled_call) {
         case 0: pread(cancelled_fd, buffer, 64, PAGE); break;
         case 1: if (read(cancelled_fd, buffer, 64) == 0) lseek(cancelled_fd, 0, SEEK_SET); break;
@@ -781,7 +783,10 @@ static void cancelled(const char *path) {
         pthread_t thread;
         void *result;
         at[5]++;
+        cancelled_rounds = 0;
         CHECK(pthread_create(&thread, NULL, cancelled_thread, at) == 0);
+        // What it leaves is the same however often it did that.
+        while (cancelled_rounds == 0) usleep(1000);
         usleep(20000);
         CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
         CHECK(result == PTHREAD_CANCELED);
