@@ -41,6 +41,7 @@ mod pool;
 mod processes;
 mod references;
 mod replay;
+mod shared;
 mod sweep;
 
 pub use calls::Calls;

@@ -21,6 +21,7 @@ use crate::heap::{self, Changes, Heaps};
 use crate::idle::Files;
 use crate::interleave::Order;
 use crate::outcome::account_of;
+use crate::shared::Mapped;
 use crate::{Counts, HeapChange, Outcome, References, SegmentOutcome, SimError, SweepOptions};
 
 /// What a live run is given.
@@ -91,6 +92,7 @@ pub fn simulate_live(
         heaps: Heaps::of(references),
         files: Files::of(references, u64::from(config.frames) * FRAME_BYTES),
         disk: None,
+        mapped: None,
         zero_faults: 0,
         zero_pages: 0,
         stored_pages: 0,
@@ -103,6 +105,7 @@ pub fn simulate_live(
     let mut region_faults = vec![0u64; regions.total()];
     let mut order = Order::of(references);
     run.disk = order.has_clocks().then(|| Disk::new(options.sweep.cost));
+    run.mapped = order.has_clocks().then(Mapped::default);
     let mut changes = Changes::of(references, &order.owners(references));
     while let Some(turn) = order.next() {
         let at = turn.position;
@@ -120,7 +123,7 @@ pub fn simulate_live(
                 run.let_go(gone, references.segments()[gone].pages);
             }
         }
-        if run.reference(place, write, by_call) {
+        if run.reference(place, write, by_call, turn.process) {
             run.faults[segment] += 1;
             region_faults[regions.of(page)] += 1;
         }
@@ -233,6 +236,8 @@ struct Run {
     files: Files,
     /// Where processes have clocks.
     disk: Option<Disk>,
+    /// Where there are several processes.
+    mapped: Option<Mapped>,
     zero_faults: u64,
     zero_pages: u64,
     /// Written before forks, and before files were let go of.
@@ -243,7 +248,7 @@ struct Run {
 
 impl Run {
     /// One reference of the program; true if it has to wait for a fetch.
-    fn reference(&mut self, place: Place, write: bool, by_call: bool) -> bool {
+    fn reference(&mut self, place: Place, write: bool, by_call: bool, process: usize) -> bool {
         let calls = &mut self.calls[place.segment.0 as usize];
         // What is never mapped is seen at every touch.
         let map = self.sampled && !(by_call && calls.is_served(place.index));
@@ -253,13 +258,16 @@ impl Run {
         if !self.brain.is_resident(place) {
             calls.missed = true;
             self.apply(Input::Major { place, want: 1, write, map });
+            if map {
+                self.is_mapped(place, process);
+            }
             if !self.waits_for(place) {
                 self.exchange_message();
             }
             return true;
         }
         self.waits_for(place);
-        if !map || !self.brain.is_mapped(place) {
+        if !map || !self.is_mapped(place, process) {
             self.exchange_message();
             self.apply(Input::Touch { place, write, map });
         } else if write && !self.brain.is_dirty(place) {
@@ -271,6 +279,15 @@ impl Run {
             }
         }
         false
+    }
+
+    /// Whether the touch of a page by a mapping is not seen.
+    fn is_mapped(&mut self, place: Place, process: usize) -> bool {
+        let is_mapped = self.brain.is_mapped(place);
+        match &mut self.mapped {
+            Some(mapped) => mapped.touched(place, process, !is_mapped) || is_mapped,
+            None => is_mapped,
+        }
     }
 
     /// Pages of a heap count as dirty before they are stored to.
@@ -390,6 +407,9 @@ impl Run {
     }
 
     fn carry_out(&mut self, plan: Plan) {
+        if let Some(mapped) = &mut self.mapped {
+            plan.fetch.iter().flat_map(PageRun::places).for_each(|place| mapped.fetched(place));
+        }
         for victim in plan.evict.iter().filter(|victim| victim.dirty) {
             let writes = self.heaps.store(victim.place);
             self.unwritten_pages += u64::from(!writes);
