@@ -34,6 +34,8 @@ pub struct Fault {
     pub protected: bool,
     /// The faulting thread.
     pub tid: u32,
+    /// [`Engine::failures_told`](crate::engine::Engine::failures_told) when this was heard of, or before.
+    pub told: u64,
 }
 
 /// Receives the brain's inputs and what they mean as references. Called under the engine's lock:

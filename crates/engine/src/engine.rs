@@ -94,6 +94,9 @@ pub struct Engine<P: Port> {
     pub(crate) queued: AtomicUsize,
     pub(crate) times: Times,
     pub(crate) failed_faults: AtomicU64,
+    /// How many touches were told of that they failed, and which were the last of some threads: space and
+    /// thread, and the number.
+    pub(crate) failures_told: Mutex<(u64, VecDeque<((SpaceNo, u32), u64)>)>,
     private_pages_max: AtomicU64,
     pub(crate) buffers: Mutex<Vec<Buffer>>,
     pub(crate) exact: bool,
@@ -127,6 +130,7 @@ impl<P: Port> Engine<P> {
             queued: AtomicUsize::new(0),
             times: Times::default(),
             failed_faults: AtomicU64::new(0),
+            failures_told: Mutex::default(),
             private_pages_max: AtomicU64::new(0),
             buffers: Mutex::new(Vec::new()),
             exact,

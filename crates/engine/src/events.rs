@@ -99,6 +99,8 @@ impl Manager {
     ) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
+        // Before they are read: one that is read has not been told of.
+        let told = self.engine.failures_told();
         // One that forks waits until there is a descriptor for its child.
         match self.with_reserve(|| live.userfault.read_events(&mut events)) {
             Ok(_) => {}
@@ -120,7 +122,7 @@ impl Manager {
         for event in events {
             match event {
                 Event::Fault { address, write, wp, tid, .. } => {
-                    let fault = Fault { space: no, addr: address, write, protected: wp, tid };
+                    let fault = Fault { space: no, addr: address, write, protected: wp, tid, told };
                     if !self.probed(no, &live, fault) {
                         faults.push(fault);
                     }

@@ -17,6 +17,8 @@ const ENOMEM: i32 = 12;
 const EEXIST: i32 = 17;
 const ENOSPC: i32 = 28;
 const EDQUOT: i32 = 122;
+/// Threads that were told last of a touch that failed, of which that is known.
+const TOLD_KEPT: usize = 64;
 
 /// A page that storage may lack room for.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -374,11 +376,16 @@ impl<P: Port> Engine<P> {
     /// A fault that cannot be served: SIGBUS, as under the kernel. Others who touch the page find
     /// out by themselves: storage may serve them.
     fn fail(&self, fault: Fault, error: PortError, again: &mut Again) {
-        self.failed_faults.fetch_add(1, Ordering::Relaxed);
         let no_space = matches!(error, PortError::Io(ENOSPC | EDQUOT | ENOMEM));
         let addr = fault.addr & !(PAGE_BYTES - 1);
         // The page can be read.
         let by_signal = no_space || fault.protected;
+        if by_signal && !self.tells(fault) {
+            // A second signal would meet it elsewhere.
+            let _ = self.port.wake(fault.space, addr, 1);
+            return;
+        }
+        self.failed_faults.fetch_add(1, Ordering::Relaxed);
         let poisoned = if by_signal && !self.port.is_deaf(fault.space, fault.tid) {
             Err(PortError::Missing)
         } else {
@@ -403,6 +410,29 @@ impl<P: Port> Engine<P> {
             })
         };
         self.denied(fault, poisoned, absent);
+    }
+
+    /// How many touches threads were told of that they failed, by a signal or in its place.
+    pub fn failures_told(&self) -> u64 {
+        self.failures_told.lock().expect("told").0
+    }
+
+    /// Whether a thread is to be told of a touch, which counts as done. One that was woken by something else
+    /// touches again, of which there is another fault: if it was told since that was heard of, it has
+    /// gone on.
+    fn tells(&self, fault: Fault) -> bool {
+        let (told, last) = &mut *self.failures_told.lock().expect("told");
+        let who = (fault.space, fault.tid);
+        if last.iter().any(|(thread, number)| *thread == who && *number > fault.told) {
+            return false;
+        }
+        *told += 1;
+        last.retain(|(thread, _)| *thread != who);
+        if last.len() == TOLD_KEPT {
+            last.pop_front();
+        }
+        last.push_back((who, *told));
+        true
     }
 
     /// Where a page was marked that could not be had, there is no private copy of it, and none is about to

@@ -102,8 +102,8 @@ fn on_bus_error(error: BusError) -> bool {
     }
     // Numbers threads apart from one another, which is all that the engine asks.
     let tid = thread_number();
-    let fault =
-        Fault { space: HERE, addr: error.address, write: error.write, protected: false, tid };
+    let (addr, write, told) = (error.address, error.write, shared.engine.failures_told());
+    let fault = Fault { space: HERE, addr, write, protected: false, tid, told };
     let (port, page) = (shared.engine.port(), error.address & !(PAGE_BYTES - 1));
     // An earlier touch of it may have gone on when the page came, and have been served once more
     // nevertheless, by who found it waiting: what became of that is nobody's concern any more.
@@ -221,13 +221,15 @@ pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, awaited: &Awai
         }
         let _ = marked.drain();
         events.clear();
+        // Before they are read.
+        let told = shared.engine.failures_told();
         if userfault.read_events(&mut events).is_err() {
             return;
         }
         let mut last = None;
         for event in events.drain(..) {
             let Event::Fault { address, write, wp, tid, .. } = event else { continue };
-            let fault = Fault { space: HERE, addr: address, write, protected: wp, tid };
+            let fault = Fault { space: HERE, addr: address, write, protected: wp, tid, told };
             // Handing over costs more than serving: only what would have to wait is.
             if let Some(waiting) = last.replace(fault) {
                 match shared.engine.port().has_workers() {

@@ -1,6 +1,7 @@
 //! Storage, memory and processes that fail: what a program still gets, and what is kept.
 
 use crate::fake::{Access, Bus, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use pagekeeper::core::Fault;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;
@@ -304,6 +305,27 @@ fn a_full_disk_is_an_error_at_the_store() {
         assert_eq!((simple.write(5, 2), simple.write(6, 3)), (Ok(2), Ok(3)));
         assert_eq!(simple.world.engine.flush_all(), []);
         simple.with_file(|f| assert!(f.stores.keys().all(|page| f.reserved.contains(page))));
+    });
+}
+
+/// A thread that is woken by something else touches again: of one touch there are two faults then. It was told
+/// of both that there is no room, of the second where it was by that time.
+#[test]
+fn a_touch_that_fails_is_told_of_once() {
+    watched(30, || {
+        let simple = Simple::with_holes(&Setup::default(), 20, true);
+        simple.with_file(|f| f.full = [5].into());
+        let (engine, machine) = (&simple.world.engine, &simple.world.machine);
+        let touch = |told| {
+            let space = simple.space;
+            let addr = BASE + 5 * PAGE_BYTES;
+            engine.serve(Fault { space, addr, write: true, protected: false, tid: 77, told });
+            machine.lock().signalled.remove(&77)
+        };
+        let before = engine.failures_told();
+        assert!(touch(before), "the first");
+        assert!(!touch(before), "the same");
+        assert!(touch(engine.failures_told()), "another one");
     });
 }
 

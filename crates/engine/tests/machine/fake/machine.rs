@@ -212,7 +212,9 @@ impl Machine {
         let write = matches!(what, Access::Write(_));
         let mut fault = |protected| {
             waiting.insert(tid, (space, page));
-            Err(Touched::Fault(Fault { space, addr, write, protected, tid }))
+            // Who waits has not been told.
+            let told = u64::MAX;
+            Err(Touched::Fault(Fault { space, addr, write, protected, tid, told }))
         };
         let get = |data: &Page| u64::from_le_bytes(data[at..at + 8].try_into().unwrap());
         let put = |data: &mut Page| match what {
