@@ -15,6 +15,7 @@
 //! handed to it before it sleeps, since who touched there may hold what it waits for.
 
 use crate::core::{Core, Fault, File, Job, Log};
+use crate::fault::FailuresTold;
 use crate::job::Queue;
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, Port, SpaceNo, Version};
@@ -94,9 +95,7 @@ pub struct Engine<P: Port> {
     pub(crate) queued: AtomicUsize,
     pub(crate) times: Times,
     pub(crate) failed_faults: AtomicU64,
-    /// How many touches were told of that they failed, and which were the last of some threads: space and
-    /// thread, and the number.
-    pub(crate) failures_told: Mutex<(u64, VecDeque<((SpaceNo, u32), u64)>)>,
+    pub(crate) failures_told: Mutex<FailuresTold>,
     private_pages_max: AtomicU64,
     pub(crate) buffers: Mutex<Vec<Buffer>>,
     pub(crate) exact: bool,

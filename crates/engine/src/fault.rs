@@ -9,6 +9,7 @@ use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, Spent};
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
@@ -27,6 +28,14 @@ struct Unreserved {
     dirty: bool,
     /// How often the file had become longer within a page.
     grown: u64,
+}
+
+/// Touches that threads were told of that they failed, by a signal or in its place.
+#[derive(Default, Debug)]
+pub(crate) struct FailuresTold {
+    count: u64,
+    /// Which was the last of some threads.
+    last: VecDeque<(SpaceNo, u32, u64)>,
 }
 
 impl<P: Port> Engine<P> {
@@ -414,24 +423,26 @@ impl<P: Port> Engine<P> {
 
     /// How many touches threads were told of that they failed, by a signal or in its place.
     pub fn failures_told(&self) -> u64 {
-        self.failures_told.lock().expect("told").0
+        self.failures_told.lock().expect("told").count
     }
 
     /// Whether a thread is to be told of a touch, which counts as done. One that was woken by something else
     /// touches again, of which there is another fault: if it was told since that was heard of, it has
     /// gone on.
     fn tells(&self, fault: Fault) -> bool {
-        let (told, last) = &mut *self.failures_told.lock().expect("told");
-        let who = (fault.space, fault.tid);
-        if last.iter().any(|(thread, number)| *thread == who && *number > fault.told) {
+        let mut told = self.failures_told.lock().expect("told");
+        let is_it =
+            |(space, tid, _): &(SpaceNo, u32, u64)| (*space, *tid) == (fault.space, fault.tid);
+        if told.last.iter().any(|last| is_it(last) && last.2 > fault.told) {
             return false;
         }
-        *told += 1;
-        last.retain(|(thread, _)| *thread != who);
-        if last.len() == TOLD_KEPT {
-            last.pop_front();
+        told.count += 1;
+        let number = told.count;
+        told.last.retain(|last| !is_it(last));
+        if told.last.len() == TOLD_KEPT {
+            told.last.pop_front();
         }
-        last.push_back((who, *told));
+        told.last.push_back((fault.space, fault.tid, number));
         true
     }
 

@@ -749,7 +749,7 @@ fn a_terminal_that_hangs_up_ends_the_run_that_leads_its_session() {
         os.close(terminal)\n\
         for _ in range(400):\n    \
             ended, status = os.waitpid(child, os.WNOHANG)\n    \
-            if ended: sys.exit(os.WTERMSIG(status))\n    \
+            if ended: sys.exit(os.WTERMSIG(status) or 100 + os.WEXITSTATUS(status))\n    \
             time.sleep(0.05)\n\
         os.kill(child, 9)\n";
     let mut leader = Command::new("python3");
