@@ -811,7 +811,8 @@ int pk_layer_logged(const struct pk_layer *below,
                     Place layer);
 
 /**
- * Puts everything that a log holds in place, and makes it durable.
+ * Puts what a log holds of complete flushes in place, and makes it durable there. Where some of the
+ * next flush has come to the log already, everything goes in place at the end of that.
  *
  * Errors: -EINVAL: the layer is not one of pk_layer_logged(); the stores'.
  *

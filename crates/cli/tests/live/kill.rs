@@ -742,7 +742,9 @@ fn a_terminal_that_hangs_up_ends_the_run_that_leads_its_session() {
     let place = Scratch::new("hang-up");
     // `script` ends without its terminal when its own input does.
     let managed = command(&place, Some(&Budget::kib(256)), "sh");
-    let python = "import os, pty, sys, time\n\
+    // (Whoever runs the tests may ignore the signal: `nohup`.)
+    let python = "import os, pty, signal, sys, time\n\
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)\n\
         child, terminal = pty.fork()\n\
         if child == 0: os.execvp(sys.argv[1], sys.argv[1:])\n\
         assert b'ready' in os.read(terminal, 100)\n\
