@@ -121,6 +121,8 @@ impl Inner {
     pub(super) fn shrink(&self, to: u64) -> io::Result<()> {
         let engine = &self.shared().engine;
         let before = self.len();
+        // More, behind a write that fell short: what waits to be written there must go on to reach the store.
+        let stored_before = self.backing.stored_size.load(Ordering::SeqCst);
         // Of a page that is held nobody knows which bytes: it is not cut in two either.
         let held = || engine.last_held(self.no, to / self.page_bytes()..u64::MAX).is_some();
         if held() {
@@ -142,7 +144,7 @@ impl Inner {
                 self.backing.stored_size.store(to, Ordering::SeqCst);
                 let result = self.backing.store.set_len(to);
                 if result.is_err() {
-                    self.backing.stored_size.store(before, Ordering::SeqCst);
+                    self.backing.stored_size.store(stored_before, Ordering::SeqCst);
                 }
                 type Bytes = fn(u64, &mut [u8]) -> Result<(), PortError>;
                 let end = || engine.change_end(self.no, ticket, to, u64::MAX, None::<Bytes>);
