@@ -1,5 +1,6 @@
 //! Errors: a negative number returned, and words kept for the thread. Nothing unwinds into C.
 
+use pagekeeper::library::SEGMENT_BYTES_MAX;
 use pagekeeper_sys::cancel::Uncancelled;
 use pagekeeper_sys::limits::allows_file_bytes;
 use std::any::Any;
@@ -73,8 +74,6 @@ const REOPENING: [&str; 5] = [
 ];
 const NO_PROC: &str =
     "files are opened anew by /proc/self/fd, and there is no /proc here: mount it";
-/// The longest segment.
-const SEGMENT_BYTES_MAX: u64 = 128 << 40;
 const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRITE (one over a file's \
                            layer: pk_layer_file() with writable 1)";
 const NO_FILE: &str = "the directory is not there, or not to be written to";

@@ -118,7 +118,7 @@ pub use crate::port::{PAGE_BYTES, Version};
 pub use crate::stats::{FileCounts, FileReport, Stats};
 pub use cache::{BUDGET_PAGES_MIN, Builder, Cache, Options, Reserved};
 pub use faults::FaultPath;
-pub use frames::PAGE_BYTES_MAX;
+pub use frames::{PAGE_BYTES_MAX, SEGMENT_BYTES_MAX};
 pub use pagekeeper_frames::{NotAShare, SamplingShare};
 pub use pagekeeper_policy::PolicySpec;
 pub use pinned::{Pinned, PinnedMut};

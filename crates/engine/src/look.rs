@@ -145,17 +145,17 @@ impl<P: Port> Engine<P> {
     /// was made through us, otherwise clean pages are dropped, since their content may be old.
     /// Returns true if the file had been changed by somebody else.
     pub fn refresh_size(&self, file: FileNo, own: bool) -> bool {
-        let mut again = Again::new();
-        let own = if own { Own::All } else { Own::Nothing };
-        let foreign = self.follow_size(file, &own, &mut again);
-        self.serve_all(&mut again);
-        foreign
+        self.look(file, &if own { Own::All } else { Own::Nothing })
     }
 
     /// The same for who looks again: what is written by us in this moment is taken for nobody else's.
     pub(crate) fn refresh_unclear(&self, file: FileNo) -> bool {
+        self.look(file, &Own::Unclear)
+    }
+
+    fn look(&self, file: FileNo, own: &Own) -> bool {
         let mut again = Again::new();
-        let foreign = self.follow_size(file, &Own::Unclear, &mut again);
+        let foreign = self.follow_size(file, own, &mut again);
         self.serve_all(&mut again);
         foreign
     }

@@ -139,16 +139,16 @@ impl Waiting {
 
 fn release(state: &State, connection: &Connection) {
     connection.busy.store(0, Ordering::Release);
-    let is_for_all = || {
-        let of_ends = &state.connections[CONNECTIONS_MAX - 2..];
-        !of_ends.iter().any(|one| core::ptr::eq(one, connection))
-    };
     // Not each of them may use each slot.
     state.ending.wake(raw::futex_wake_all);
-    if is_for_all() {
+    let is_for_ends = |one: &Connection| core::ptr::eq(one, connection);
+    if !state.connections[FOR_ALL..].iter().any(is_for_ends) {
         state.waiting.wake(raw::futex_wake);
     }
 }
+
+/// So many slots are for whatever is asked; the two behind them for ends only.
+const FOR_ALL: usize = CONNECTIONS_MAX - 2;
 
 /// How many of the slots are for a request. What ends a change or a fork waits for nobody else's; what is asked
 /// for within a change may.
@@ -160,7 +160,7 @@ fn slots_for(request: &Request) -> usize {
     } else if is(Op::MakeRoom) {
         CONNECTIONS_MAX - 1
     } else {
-        CONNECTIONS_MAX - 2
+        FOR_ALL
     }
 }
 
@@ -274,8 +274,7 @@ pub(crate) fn ask_for(
             None => {
                 let is_free = |c: &Connection| c.busy.load(Ordering::SeqCst) == 0;
                 let any_free = || state.connections[..slots].iter().any(is_free);
-                let is_end = slots > CONNECTIONS_MAX - 2;
-                let waiting = if is_end { &state.ending } else { &state.waiting };
+                let waiting = if slots > FOR_ALL { &state.ending } else { &state.waiting };
                 waiting.wait(|| any_free() && !only_connected);
                 continue;
             }

@@ -182,7 +182,11 @@ pub(crate) fn munmap(addr: usize, bytes: usize) {
 pub(crate) fn now_ns() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    nanoseconds(&now)
+}
+
+fn nanoseconds(time: &libc::timespec) -> u64 {
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// This library's constructor is done.
@@ -198,13 +202,13 @@ pub(crate) fn has_started() {
 /// constructors may run not even by that: the program may have a function of that name.
 pub(crate) fn recent_ns() -> u64 {
     let mut tick = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    if !HAS_STARTED.load(Ordering::Relaxed) {
+    if HAS_STARTED.load(Ordering::Relaxed) {
+        // SAFETY: `tick` is ours to be filled, and there is such a clock.
+        unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
+    } else {
         raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC_COARSE, &raw mut tick);
-        return tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64;
     }
-    // SAFETY: `tick` is ours to be filled, and there is such a clock.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC_COARSE, &raw mut tick) };
-    tick.tv_sec as u64 * 1_000_000_000 + tick.tv_nsec as u64
+    nanoseconds(&tick)
 }
 
 /// A time that is not before the present one, by at most a clock tick and what [`recent_ns`] lags

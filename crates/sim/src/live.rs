@@ -105,7 +105,8 @@ pub fn simulate_live(
     let mut region_faults = vec![0u64; regions.total()];
     let mut order = Order::of(references);
     run.disk = order.has_clocks().then(|| Disk::new(options.sweep.cost));
-    run.mapped = order.has_clocks().then(Mapped::default);
+    let has_several = references.processes().parents.len() > 1;
+    run.mapped = (order.has_clocks() && has_several).then(Mapped::default);
     let mut changes = Changes::of(references, &order.owners(references));
     while let Some(turn) = order.next() {
         let at = turn.position;

@@ -258,6 +258,7 @@ impl ForkMark {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
     use crate::memfd::Memfd;
 
     #[test]
@@ -314,15 +315,7 @@ mod tests {
     fn a_forked_child_is_told_from_its_parent() {
         let mark = ForkMark::new().unwrap();
         assert!(mark.is_here());
-        // SAFETY: the child makes two system calls at most and ends without running destructors.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(i32::from(mark.is_here())) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        unsafe { libc::waitpid(pid, &mut status, 0) };
-        assert_eq!(status, 0, "the child took itself for its parent");
+        let is_here = in_child(|| i32::from(mark.is_here()));
+        assert_eq!(is_here, 0, "the child took itself for its parent");
     }
 }

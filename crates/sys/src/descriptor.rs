@@ -55,6 +55,7 @@ mod tests {
     use super::*;
     use crate::event::{Epoll, EventFd};
     use crate::file::reopen;
+    use crate::in_child::in_child;
     use crate::memfd::Memfd;
     use crate::socket::Connection;
     use rustix::fs::{MemfdFlags, OFlags};
@@ -63,10 +64,8 @@ mod tests {
     /// written there.
     #[test]
     fn nothing_takes_a_standard_stream_s_place() {
-        // SAFETY: the child closes descriptors that nobody uses in it, and ends without destructors.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: as above.
+        let left = in_child(|| {
+            // SAFETY: nobody in the child uses these.
             unsafe { (0..FIRST).for_each(|fd| _ = libc::close(fd)) };
             let memfd = Memfd::create("t", 4096, true).expect("a memfd");
             let again = reopen(&memfd, OFlags::RDWR).expect("opened again");
@@ -84,15 +83,10 @@ mod tests {
             let made = made_beside_streams(&make).expect("made");
             let all_beside =
                 fds.iter().all(|fd| fd.as_raw_fd() >= FIRST) && made.as_raw_fd() >= FIRST;
-            // SAFETY: whether numbers are in use; then the child ends.
-            unsafe {
-                let all_free = (0..FIRST).all(|fd| libc::fcntl(fd, libc::F_GETFD) == -1);
-                libc::_exit(i32::from(!(all_beside && all_free)));
-            }
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-        assert_eq!(status, 0, "a descriptor is where a stream was");
+            // SAFETY: whether numbers are in use.
+            let is_free = |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1;
+            i32::from(!(all_beside && (0..FIRST).all(is_free)))
+        });
+        assert_eq!(left, 0, "a descriptor is where a stream was");
     }
 }

@@ -35,6 +35,8 @@ pub mod elf;
 pub mod event;
 pub mod fanotify;
 pub mod file;
+#[cfg(test)]
+mod in_child;
 pub mod launch;
 pub mod limits;
 pub mod mask;

@@ -1,5 +1,4 @@
 //! How long files may be: RLIMIT_FSIZE (`setrlimit(2)`), by which memory in a memfd is a file, too.
-#![allow(unsafe_code)]
 
 use rustix::process::{Resource, getrlimit};
 
@@ -31,15 +30,14 @@ pub(crate) fn unsignalled<T>(end: u64, call: impl FnOnce() -> Result<T>) -> Resu
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
     use crate::memfd::Memfd;
     use rustix::process::setrlimit;
 
     /// It ended programs that had written nothing.
     #[test]
     fn a_memfd_that_may_not_be_so_long_is_an_error() {
-        // SAFETY: the child makes system calls, and ends without destructors.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
+        let wrong = in_child(|| {
             let mut limit = getrlimit(Resource::Fsize);
             limit.current = Some(8192);
             let is_set = setrlimit(Resource::Fsize, limit).is_ok();
@@ -52,12 +50,8 @@ mod tests {
                 !signal::is_pending(libc::SIGXFSZ),
                 allows_file_bytes(8192) && !allows_file_bytes(8193),
             ];
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(right.iter().filter(|is_right| !**is_right).count() as i32) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-        assert_eq!(status, 0, "signal {}", status & 0x7f);
+            right.iter().filter(|is_right| !**is_right).count() as i32
+        });
+        assert_eq!(wrong, 0, "so many, or the signal that ended it");
     }
 }

@@ -7,7 +7,6 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, SeekFrom};
 
 use crate::descriptor::beside_streams;
-use crate::limits::unsignalled;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result, file};
 
@@ -37,7 +36,7 @@ impl Memfd {
             flags |= MemfdFlags::ALLOW_SEALING;
         }
         let fd = beside_streams(rustix::fs::memfd_create(&*name, flags)?)?;
-        unsignalled(len_bytes, || rustix::fs::ftruncate(&fd, len_bytes))?;
+        file::set_len_unsignalled(&fd, len_bytes)?;
         Ok(Memfd { fd, len_bytes })
     }
 
@@ -51,7 +50,7 @@ impl Memfd {
     /// # Errors
     /// [`Errno::PERM`]: a seal forbids it.
     pub fn set_len(&mut self, len_bytes: u64) -> Result<()> {
-        unsignalled(len_bytes, || rustix::fs::ftruncate(&self.fd, len_bytes))?;
+        file::set_len_unsignalled(&self.fd, len_bytes)?;
         self.len_bytes = len_bytes;
         Ok(())
     }

@@ -70,6 +70,7 @@ extern "C" fn close_all() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::in_child::in_child;
     use crate::memfd::Memfd;
 
     #[test]
@@ -77,23 +78,19 @@ mod tests {
         let memfd = Memfd::create("unforked", 4096, false).unwrap();
         let unforked = Unforked::new(memfd.as_fd().try_clone_to_owned().unwrap());
         let number = unforked.as_fd().as_raw_fd();
-        // SAFETY: the child makes system calls and ends.
-        let pid = unsafe { libc::fork() };
-        if pid == 0 {
-            // SAFETY: as above.
+        let mut unforked = Some(unforked);
+        let is_right = in_child(|| {
+            // SAFETY: asks for numbers' flags, and takes one that is free.
             unsafe {
                 let closed = libc::fcntl(number, libc::F_GETFD) < 0;
                 let in_place =
                     libc::fcntl(memfd.as_fd().as_raw_fd(), libc::F_DUPFD, number) == number;
-                drop(unforked);
+                drop(unforked.take());
                 let is_kept = libc::fcntl(number, libc::F_GETFD) >= 0;
-                libc::_exit(i32::from(closed && in_place && is_kept));
+                i32::from(closed && in_place && is_kept)
             }
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child just made.
-        assert_eq!(unsafe { libc::waitpid(pid, &mut status, 0) }, pid);
-        assert_eq!(libc::WEXITSTATUS(status), 1);
+        });
+        assert_eq!(is_right, 1);
         drop(unforked);
         // SAFETY: asks for a number's flags; nobody else in this test's process took it if it is free.
         let is_open = unsafe { libc::fcntl(number, libc::F_GETFD) } >= 0;

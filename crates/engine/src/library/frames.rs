@@ -37,7 +37,7 @@ pub(crate) use reads::{ByEntry, ByHash, ByPlace, ReadPage, Way};
 use std::io::IoSliceMut;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-pub(crate) use windows::SEGMENT_BYTES_MAX;
+pub use windows::SEGMENT_BYTES_MAX;
 
 /// Bytes seen through one window.
 pub(crate) const WINDOW_BYTES: u64 = 1 << 30;

@@ -11,19 +11,18 @@ export! {
 }
 
 // What programs call that were linked with glibc before 2.33. There is one layout.
-export! {
-    as __fxstat;
-    fn (version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
-        told(fd, stat, real::__fxstat(version, fd, stat))
-    }
+macro_rules! export_fxstat {
+    ($($name:ident),*) => {
+        $(export! {
+            as $name;
+            fn (version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
+                told(fd, stat, real::$name(version, fd, stat))
+            }
+        })*
+    };
 }
 
-export! {
-    as __fxstat64;
-    fn (version: c_int, fd: c_int, stat: *mut libc::stat) -> c_int {
-        told(fd, stat, real::__fxstat64(version, fd, stat))
-    }
-}
+export_fxstat! { __fxstat, __fxstat64 }
 
 fn told(fd: c_int, stat: *mut libc::stat, result: c_int) -> c_int {
     if result == 0 {

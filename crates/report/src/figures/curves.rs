@@ -84,8 +84,7 @@ fn ratios(subject: &Subject<'_>, spec: &PolicySpec, story: &mut Story) -> Result
     }
     if let Some(curve) = one_pass(references, spec, warm)? {
         story.one_pass.push(name);
-        let points =
-            sizes_up_to(references.pages_at_once(), POINTS).into_iter().chain(sizes.clone());
+        let points = sizes_up_to(subject.pages, POINTS).into_iter().chain(sizes.clone());
         return Ok(points.map(|frames| (frames, curve.miss_ratio(frames))).collect());
     }
     story.replayed.push(name);

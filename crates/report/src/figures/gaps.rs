@@ -83,7 +83,7 @@ pub(super) fn all_and_hits(subject: &Subject<'_>, frames: u32, seen: &[Observati
 
 /// The gaps of the hits as memory grows, a map for each policy.
 pub(super) fn hit_gaps(subject: &Subject<'_>) -> Result<Vec<Figure>, SimError> {
-    let pages = u64::from(subject.references.pages_at_once());
+    let pages = u64::from(subject.pages);
     let mut sizes: Vec<u32> = (1..=u64::from(SIZES))
         .map(|step| (pages * step / u64::from(SIZES)) as u32)
         .filter(|frames| *frames > 0)

@@ -25,6 +25,8 @@ pub(crate) struct Subject<'a> {
     trace: Trace<'a>,
     references: &'a References,
     options: &'a Options,
+    /// As many as there are at once.
+    pages: u32,
     layout: Layout,
     columns: u32,
     /// Sizes looked at closely.
@@ -36,11 +38,12 @@ pub(crate) struct Subject<'a> {
 impl<'a> Subject<'a> {
     pub(crate) fn new(trace: Trace<'a>, options: &'a Options, traces: u32) -> Self {
         let references = trace.references;
+        let pages = references.pages_at_once();
         let mut memory = trace.memory_frames.to_vec();
         if memory.is_empty() {
-            memory.push((references.pages_at_once() / 4).max(1));
+            memory.push((pages / 4).max(1));
         }
-        let mut sizes = sizes_up_to(references.pages_at_once(), SIZES);
+        let mut sizes = sizes_up_to(pages, SIZES);
         sizes.extend(&memory);
         sizes.sort_unstable();
         sizes.dedup();
@@ -50,7 +53,7 @@ impl<'a> Subject<'a> {
         let columns = f64::from(2 * options.cells / maps.max(1)).sqrt() as u32;
         let columns = columns.max(COLUMNS_LEAST).min(options.columns.max(2));
         let layout = Layout::of(references, columns / 2);
-        Self { trace, references, options, layout, columns, memory, sizes }
+        Self { trace, references, options, pages, layout, columns, memory, sizes }
     }
 
     fn figure(&self, kind: Kind, title: impl Into<String>, reading: impl Into<String>) -> Figure {

@@ -20,8 +20,8 @@ const GROUP: usize = 512;
 const GROUPS: usize = 256;
 /// More than there are numbers.
 const NO_EXTENT: u32 = u32::MAX;
-/// Longest segment: what fits into an address space.
-pub(crate) const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
+/// The longest segment, in bytes: what fits into an address space.
+pub const SEGMENT_BYTES_MAX: u64 = WINDOW_BYTES * (GROUP * GROUPS) as u64;
 
 type Group<V> = Slots<Window<V>, GROUP>;
 
