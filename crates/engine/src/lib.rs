@@ -8,6 +8,7 @@
 
 mod around;
 mod board;
+mod ceded;
 mod change;
 mod chunks;
 pub mod compressed;

@@ -15,6 +15,7 @@ use crate::crew::Crew;
 use crate::ends::Ends;
 use crate::engine::{Deferred, Engine};
 use crate::forks::Forks;
+use crate::headroom::Room;
 use crate::heaps::Heaps;
 use crate::idle::Idle;
 use crate::letgo::Deleted;
@@ -95,6 +96,8 @@ pub struct Manager {
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
     pub(crate) standby: OnceLock<Standby>,
+    /// The cgroup that frames have to fit in; none if nothing bounds it.
+    pub(crate) room: OnceLock<Arc<Room>>,
     /// Where programs see which files may be managed; without it they ask.
     pub(crate) board: OnceLock<Arc<Board>>,
     /// Set where clients may [store to open pages](crate::engine::Engine::open_pages).
@@ -153,6 +156,7 @@ impl Manager {
             kick: EventFd::new()?,
             event_thread: OnceLock::new(),
             standby: OnceLock::new(),
+            room: OnceLock::new(),
             board: OnceLock::new(),
             delays_writes: OnceLock::new(),
             witness: OnceLock::new(),

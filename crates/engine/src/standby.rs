@@ -16,13 +16,13 @@
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
 use crate::board::Board;
+use crate::headroom::Room;
 use crate::port::FileNo;
 use crate::reach::{reach_bytes, read_ahead_kib};
 use crate::selection::Selection;
 use crate::shortage::is_shortage;
 use crate::verdict::{Judge, Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
-use pagekeeper_sys::cgroup::{Bound, Counts};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::process::{self, CpuClock, Detail, Mapping};
@@ -64,8 +64,7 @@ const OVERCOMMIT_NEVER: &str = "2";
 pub(crate) struct Standby {
     /// Who has it mapped stands by.
     board: Arc<Board>,
-    limit_bytes: u64,
-    counts: Counts,
+    room: Arc<Room>,
     started: Instant,
     ended: OnceLock<Ended>,
     /// Inodes of files that had such mappings when it ended, whatever the device (in `/proc/PID/maps`
@@ -131,14 +130,18 @@ struct Taker {
 }
 
 impl Standby {
-    /// A standby that has begun; none where no cgroup bounds the kernel's page cache to about as much
-    /// memory, its counts cannot be read, or mappings cannot be marked.
-    pub(crate) fn begin(memory_bytes: u64, board: &Arc<Board>) -> Option<Standby> {
+    /// A standby that has begun; none where the cgroup does not bound the kernel's page cache to about as
+    /// much memory, or mappings cannot be marked.
+    pub(crate) fn begin(
+        memory_bytes: u64,
+        board: &Arc<Board>,
+        room: &Arc<Room>,
+    ) -> Option<Standby> {
         let most =
             memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
-        let bound = Bound::of_this_process().filter(|bound| bound.limit_bytes <= most);
-        let bound = bound?;
-        let counts = bound.counts().ok().filter(|counts| counts.pressure().is_ok())?;
+        if room.limit_bytes > most {
+            return None;
+        }
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
         if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
             return None;
@@ -146,8 +149,7 @@ impl Standby {
         board.stands_by().store(1, Ordering::SeqCst);
         Some(Standby {
             board: board.clone(),
-            limit_bytes: bound.limit_bytes,
-            counts,
+            room: room.clone(),
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
@@ -192,7 +194,8 @@ impl Standby {
         stop: impl Fn() -> bool,
         end: impl FnOnce(Sign),
     ) {
-        let full_bytes = self.limit_bytes - self.limit_bytes / FULL_PART;
+        let full_bytes = self.room.limit_bytes - self.room.limit_bytes / FULL_PART;
+        let counts = &self.room.counts;
         // A look at every program, and perhaps every mount, which a run that reads nothing again has no use
         // for.
         let window_pages = LazyCell::new(|| {
@@ -211,13 +214,13 @@ impl Standby {
             std::thread::park_timeout(pause);
             // What was evicted before this program began, such as libraries, is no sign.
             if refaults.is_none()
-                && let Ok(used_bytes) = self.counts.usage_bytes()
+                && let Ok(used_bytes) = counts.usage_bytes()
                 && used_bytes < full_bytes
             {
                 pause = pause_while_free(full_bytes - used_bytes);
                 continue;
             }
-            let Ok(now) = self.counts.pressure() else {
+            let Ok(now) = counts.pressure() else {
                 return end(Sign::Unreadable);
             };
             let is_quiet = refaults.replace(now.refaults) == Some(now.refaults);
@@ -236,14 +239,6 @@ impl Standby {
         let busy = Duration::from_nanos(pids.iter().map(used_ns).sum());
         let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
         Programs { reach_pages, lifetime: self.started.elapsed(), busy }
-    }
-
-    /// Its cgroup's limit, and how much of that is in use and cannot be taken back by the kernel, in
-    /// bytes. None if it cannot be seen.
-    pub(crate) fn limit_and_kept_bytes(&self) -> Option<(u64, u64)> {
-        let used_bytes = self.counts.usage_bytes().ok()?;
-        let reclaimable_bytes = self.counts.reclaimable_bytes().ok()?;
-        Some((self.limit_bytes, used_bytes.saturating_sub(reclaimable_bytes)))
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from
@@ -479,7 +474,7 @@ pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
 
 /// How long not to look after a look so long after the one before it, between which nothing was read
 /// again.
-fn pause_while_quiet(pause: Duration) -> Duration {
+pub(crate) fn pause_while_quiet(pause: Duration) -> Duration {
     (2 * pause).clamp(EVERY, QUIET_EVERY_MAX)
 }
 

@@ -30,7 +30,7 @@ impl Manager {
     /// Files are managed from now on.
     pub(crate) fn end_standby(&self, reason: &str) {
         if let Some(standby) = self.standby.get().filter(|standby| standby.holds()) {
-            let _ = self.make_headroom(standby);
+            let _ = self.room.get().and_then(|room| self.make_headroom(room));
             {
                 // Nothing becomes managed before all mappings are known.
                 let _one = self.activating.lock().expect("lock");
@@ -42,7 +42,7 @@ impl Manager {
 
     /// Ends the standby when memory gets short; if a loop is the reason, `looped` is called first. When
     /// it has ended, by whomsoever, `interject` is called with its page's inode if there are programs
-    /// that do not see that by themselves; and from then on frames are kept within their room.
+    /// that do not see that by themselves.
     pub(crate) fn watch_standby(
         &self,
         looped: impl FnOnce(),
@@ -70,7 +70,6 @@ impl Manager {
                 "programs that make no calls go on with what the kernel has mapped for them: {error}"
             ));
         }
-        self.keep_headroom(standby, stop);
     }
 
     /// Whether a file may become managed, or why not: [`Standby::bars`](crate::standby::Standby).

@@ -11,7 +11,7 @@ use crate::files;
 use crate::guard;
 use crate::state;
 use crate::table::{self, Entry, SlotFile};
-use crate::{delayed, overwrite, raw};
+use crate::{delayed, overwrite, plain, raw};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::c_int;
 
@@ -25,13 +25,14 @@ pub(crate) enum Lock {
 }
 
 impl Lock {
-    /// What `fcntl(2)` is asked for, if it is a lock. `argument` is the program's own `struct flock`.
-    pub(crate) fn of_fcntl(command: c_int, argument: usize) -> Option<Lock> {
-        let locks = matches!(
-            command,
-            libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW
-        );
-        if !locks || argument == 0 || !guard::is_there(argument, size_of::<libc::flock>()) {
+    /// Whether `fcntl(2)` is asked for a lock, or for none any more.
+    pub(crate) fn is_by_fcntl(command: c_int) -> bool {
+        matches!(command, libc::F_SETLK | libc::F_SETLKW | libc::F_OFD_SETLK | libc::F_OFD_SETLKW)
+    }
+
+    /// What the program's own `struct flock` asks for; none if it is not there.
+    pub(crate) fn of_record(argument: usize) -> Option<Lock> {
+        if !guard::is_there(argument, size_of::<libc::flock>()) {
             return None;
         }
         // SAFETY: the program's own, of which memory was there just now.
@@ -61,17 +62,30 @@ impl Lock {
     }
 }
 
-/// Makes a call that asks for a lock, or for none any more; its result is negative if it failed.
-pub(crate) fn change(fd: c_int, to: Lock, call: impl FnOnce() -> isize) -> isize {
+/// Makes a call that asks for a lock, or for none any more; its result is negative if it failed. What it
+/// asks for is looked at only if the file is not the kernel's.
+pub(crate) fn change(
+    fd: c_int,
+    to: impl Fn() -> Option<Lock>,
+    call: impl FnOnce() -> isize,
+) -> isize {
     if table::is_plain(fd) {
         return call();
     }
-    if to != Lock::Exclusive {
+    if !plain::is_kernels(fd) && to().is_some_and(|to| to != Lock::Exclusive) {
         before_unlock(fd);
     }
     let result = call();
-    if result >= 0 && to != Lock::None {
+    if result < 0 {
+        return result;
+    }
+    // It may have become managed meanwhile.
+    if !plain::is_kernels(fd) && to().is_some_and(|to| to != Lock::None) {
         after_lock(fd);
+    }
+    if let Some((_, known)) = table::get(fd).and_then(table::records) {
+        known.locked.store(1, Relaxed);
+        ANY.store(true, Relaxed);
     }
     result
 }
@@ -95,20 +109,12 @@ fn before_unlock(fd: c_int) {
 /// What somebody outside wrote before is to be seen.
 fn after_lock(fd: c_int) {
     let is_known = |entry| {
-        if table::is_current(entry) && !table::is_active(entry) {
-            // The kernel's, which has nothing to find out.
-            return true;
-        }
         let same =
             |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
         raw::fstat(fd).is_ok_and(same)
     };
     if !table::get_sure(fd).is_some_and(is_known) {
         change::refresh(fd);
-    }
-    if let Some((_, known)) = table::get(fd).and_then(table::records) {
-        known.locked.store(1, Relaxed);
-        ANY.store(true, Relaxed);
     }
 }
 

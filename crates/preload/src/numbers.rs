@@ -83,8 +83,11 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             table::flagged(fd, c as c_int);
             result
         }
-        libc::SYS_fcntl => locks::change(fd, Lock::of_fcntl(b as c_int, c)?, plain),
-        libc::SYS_flock => locks::change(fd, Lock::of_flock(b as c_int), plain),
+        libc::SYS_fcntl if Lock::is_by_fcntl(b as c_int) => {
+            locks::change(fd, || Lock::of_record(c), plain)
+        }
+        libc::SYS_fcntl => return None,
+        libc::SYS_flock => locks::change(fd, || Some(Lock::of_flock(b as c_int)), plain),
         libc::SYS_lseek => {
             change::before_seek(fd, c as c_int);
             return None;

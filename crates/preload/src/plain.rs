@@ -46,6 +46,15 @@ pub(crate) fn is_left(entry: Entry) -> bool {
     Plain::Known(entry).is_plain()
 }
 
+/// Whether a descriptor that was or may have to be shown is of a file that is the kernel's now, or is not
+/// shown for the time being.
+pub(crate) fn is_kernels(fd: c_int) -> bool {
+    match table::get(fd) {
+        Some(entry) => !table::differ() && is_left(entry),
+        None => first_use::is_left(fd),
+    }
+}
+
 impl Plain {
     #[inline(always)]
     fn is_plain(self) -> bool {

@@ -348,31 +348,25 @@ impl Counts {
         read_again(&self.usage)?.trim().parse().map_err(|_| Errno::PROTO)
     }
 
-    /// Page cache that the kernel can take back; memory files such as frames are not among it.
+    /// Page cache that the kernel can take back (memory files such as frames are not among it), in bytes,
+    /// and how short of memory it is by now.
     ///
     /// # Errors
-    /// As `read(2)`.
-    pub fn reclaimable_bytes(&self) -> Result<u64> {
-        let [active, inactive] = self.stat_of(["active_file", "inactive_file"])?;
-        Ok(active + inactive)
+    /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
+    pub fn page_cache(&self) -> Result<(u64, Pressure)> {
+        let text = read_again(&self.stat)?;
+        let key = |key| find_key(&text, &format!("{}{key}", self.prefix));
+        let reclaimable_bytes = key("active_file")? + key("inactive_file")?;
+        let refaults = key("workingset_refault_file")?;
+        Ok((reclaimable_bytes, Pressure { refaults, major_faults: key("pgmajfault")? }))
     }
 
     /// How short of memory it is by now.
     ///
     /// # Errors
-    /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
+    /// As [`Counts::page_cache`].
     pub fn pressure(&self) -> Result<Pressure> {
-        let [refaults, major_faults] = self.stat_of(["workingset_refault_file", "pgmajfault"])?;
-        Ok(Pressure { refaults, major_faults })
-    }
-
-    fn stat_of<const N: usize>(&self, keys: [&str; N]) -> Result<[u64; N]> {
-        let text = read_again(&self.stat)?;
-        let mut counts = [0; N];
-        for (count, key) in counts.iter_mut().zip(keys) {
-            *count = find_key(&text, &format!("{}{key}", self.prefix))?;
-        }
-        Ok(counts)
+        Ok(self.page_cache()?.1)
     }
 }
 
@@ -518,9 +512,10 @@ mod tests {
         let v2 = counts(Version::V2);
         assert_eq!(v2.pressure(), pressure(1, 2));
         assert_eq!(counts(Version::V1).pressure(), pressure(30, 40));
-        assert_eq!((v2.usage_bytes(), v2.reclaimable_bytes()), (Ok(4096), Ok(11)));
-        assert_eq!(counts(Version::V1).reclaimable_bytes(), Ok(110));
-        put("memory.stat", "pgmajfault 2\n");
+        assert_eq!(v2.usage_bytes(), Ok(4096));
+        let cache_bytes = |version| counts(version).page_cache().map(|(bytes, _)| bytes);
+        assert_eq!((cache_bytes(Version::V2), cache_bytes(Version::V1)), (Ok(11), Ok(110)));
+        put("memory.stat", "pgmajfault 2\nactive_file 5\ninactive_file 6\n");
         put("memory.current", "8192\n");
         assert_eq!(v2.pressure(), Err(Errno::NOENT), "read anew");
         assert_eq!(v2.usage_bytes(), Ok(8192));

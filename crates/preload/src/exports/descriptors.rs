@@ -179,10 +179,12 @@ export! {
 export! {
     as fcntl, fcntl64, __fcntl;
     fn (fd: c_int, command: c_int, argument: usize) -> c_int {
-        if let Some(lock) = Lock::of_fcntl(command, argument) {
-            return locks::change(fd, lock, || real::fcntl(fd, command, argument) as isize) as c_int;
+        let call = || real::fcntl(fd, command, argument);
+        if Lock::is_by_fcntl(command) {
+            let to = || Lock::of_record(argument);
+            return locks::change(fd, to, || call() as isize) as c_int;
         }
-        let result = real::fcntl(fd, command, argument);
+        let result = call();
         if command == libc::F_DUPFD || command == libc::F_DUPFD_CLOEXEC {
             files::duplicated(fd, result);
         }
@@ -197,7 +199,7 @@ export! {
     as flock;
     fn (fd: c_int, operation: c_int) -> c_int {
         let call = || raw_call!(libc::SYS_flock, fd, operation);
-        ret(locks::change(fd, Lock::of_flock(operation), call)) as c_int
+        ret(locks::change(fd, || Some(Lock::of_flock(operation)), call)) as c_int
     }
 }
 
@@ -206,7 +208,7 @@ export! {
     fn (fd: c_int, command: c_int, bytes: off_t) -> c_int {
         let call = || real::lockf(fd, command, bytes) as isize;
         match Lock::of_lockf(command) {
-            Some(lock) => locks::change(fd, lock, call) as c_int,
+            Some(lock) => locks::change(fd, || Some(lock), call) as c_int,
             None => call() as c_int,
         }
     }
