@@ -413,6 +413,7 @@ static void many(const char *directory) {
         for (int i = 0; i < COUNT; i++) {
             snprintf(path, sizeof path, "%s/many.%d", directory, i);
             int fd = open(path, O_RDONLY);
+            CHECK(fd >= 0);
             unsigned char b[8];
             for (int at = 0; at < 20000; at += 999)
                 CHECK(pread(fd, b, 8, at) == 8 && b[7] == pattern((uint64_t)at + 7));
