@@ -10,7 +10,7 @@ use crate::ceded::{Ceded, Seen};
 use crate::engine::Engine;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
-use crate::standby::{EVERY, pause_while_free, pause_while_quiet};
+use crate::standby::{EVERY, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
 use pagekeeper_sys::cgroup::{Bound, Counts};
 use pagekeeper_sys::code::keep_in_memory;
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 const MARGIN_PART: u64 = 32;
 const MARGIN_BYTES_MIN: u64 = 1 << 20;
 const MARGIN_BYTES_MAX: u64 = 16 << 20;
+/// How long at least from one look to the next while it is quiet: each makes the kernel add up what all
+/// processors counted.
+const QUIET_EVERY: Duration = Duration::from_millis(20);
 /// It is quiet while what is in use differs by no more than such a part of it from look to look.
 const MARGIN_PARTS_QUIET: u64 = 8;
 /// Frames are given back when they are so large a part of all.
@@ -195,7 +198,7 @@ impl Manager {
         // Who makes room is not to wait for it: as far as that is permitted, and again when more of it
         // has been used.
         let _ = keep_in_memory();
-        let (mut pause, mut before) = (EVERY, None);
+        let mut before = None;
         let mut is_kept = false;
         while !stop() {
             let Some((least, kept_bytes)) = self.make_headroom(room) else { return };
@@ -206,7 +209,7 @@ impl Manager {
                 now.abs_diff(before) < room.margin_bytes() / MARGIN_PARTS_QUIET
             };
             let is_quiet = kept_bytes.zip(before).is_some_and(is_near);
-            pause = if is_quiet { pause_while_quiet(pause) } else { EVERY }.max(least);
+            let pause = if is_quiet { QUIET_EVERY } else { EVERY }.max(least);
             before = kept_bytes;
             std::thread::park_timeout(pause);
         }

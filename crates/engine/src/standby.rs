@@ -474,7 +474,7 @@ pub(crate) fn pause_while_free(free_bytes: u64) -> Duration {
 
 /// How long not to look after a look so long after the one before it, between which nothing was read
 /// again.
-pub(crate) fn pause_while_quiet(pause: Duration) -> Duration {
+fn pause_while_quiet(pause: Duration) -> Duration {
     (2 * pause).clamp(EVERY, QUIET_EVERY_MAX)
 }
 
