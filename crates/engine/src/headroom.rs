@@ -10,12 +10,12 @@ use crate::ceded::{Ceded, Seen};
 use crate::engine::Engine;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
-use crate::standby::{EVERY, pause_while_free};
+use crate::standby::{EVERY, Standby, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
 use pagekeeper_sys::cgroup::{Bound, Counts};
 use pagekeeper_sys::code::keep_in_memory;
 use pagekeeper_sys::counters::largest_read_ahead_kib;
-use std::sync::{Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 /// Room that is left for what comes between two looks: one part in so many of the limit, but no less
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 const MARGIN_PART: u64 = 32;
 const MARGIN_BYTES_MIN: u64 = 1 << 20;
 const MARGIN_BYTES_MAX: u64 = 16 << 20;
+/// Or what the kernel reads around a page at once, in which all that programs execute would go for each
+/// page of it, but for no larger a part of the limit than this.
+const WINDOW_PART: u64 = 8;
 /// How long at least from one look to the next while it is quiet: each makes the kernel add up what all
 /// processors counted.
 const QUIET_EVERY: Duration = Duration::from_millis(20);
@@ -44,10 +47,6 @@ const TOLD: &str = "the memory cgroup has no room for all of --memory beside wha
 const TOLD_CEDED: &str = "the memory cgroup has no room for all of --memory beside the programs' own code and \
                           files that are the kernel's, which were read again and again: a part of it was \
                           left to them";
-
-/// Or what the kernel reads around a page at once, in which all that programs execute would go for each
-/// page of it, but for no larger a part of the limit than this.
-const WINDOW_PART: u64 = 8;
 
 /// Bytes that are to stay free in a cgroup with such a limit, where the kernel reads so much ahead.
 fn margin_bytes(limit_bytes: u64, window_bytes: u64) -> u64 {
@@ -165,6 +164,13 @@ impl<P: Port> Engine<P> {
 }
 
 impl Manager {
+    /// The cgroup that frames have to fit in; none if nothing bounds it. Looked for once.
+    pub(crate) fn room(&self) -> Option<&Room> {
+        let of_standby = || self.standby.get().map(Standby::room);
+        let find = || of_standby().or_else(|| Room::of_this_process().map(Arc::new));
+        self.room.get_or_init(find).as_deref()
+    }
+
     /// Looks once how much room frames have. How long others need at least to take what is left over,
     /// and what cannot be taken back now, in bytes, or none while frames may grow; none of both if that
     /// cannot be seen any more.
@@ -194,7 +200,7 @@ impl Manager {
 
     /// Sees to it until `stop`. Runs on a thread of its own.
     pub(crate) fn keep_headroom(&self, stop: impl Fn() -> bool) {
-        let Some(room) = self.room.get() else { return };
+        let Some(room) = self.room() else { return };
         // Who makes room is not to wait for it: as far as that is permitted, and again when more of it
         // has been used.
         let _ = keep_in_memory();

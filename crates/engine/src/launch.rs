@@ -5,7 +5,6 @@ use crate::compressed::{Codec, Pool};
 use crate::crew::spawn;
 use crate::engine::Engine;
 use crate::events::REAP_EVERY;
-use crate::headroom::Room;
 use crate::holder::Holder;
 use crate::live::LivePort;
 use crate::manager::Manager;
@@ -302,9 +301,7 @@ fn run_with(
         options.standby && may_follow && options.heap.is_none() && options.record.is_none();
     let board = Board::create(secret, &options.selection).map_err(machine("no shared memory"))?;
     let board = Arc::new(board);
-    let room = Room::of_this_process().map(Arc::new);
-    let standby = room.as_ref().filter(|_| stands_by);
-    let standby = standby.and_then(|room| Standby::begin(options.memory_bytes, &board, room));
+    let standby = stands_by.then(|| Standby::begin(options.memory_bytes, &board)).flatten();
     let side = SideDoor::open(&name);
     let side_place = side.as_ref().map_or_else(String::new, SideDoor::place);
     let tag =
@@ -314,8 +311,8 @@ fn run_with(
     let privilege = Privilege::found(may_follow, holder.pid());
     let config = privilege.limit(config).map_err(RunError::Machine)?;
     run_held(
-        options, policy, config, privilege, secret, &name, &tag, table, holder, board, room,
-        standby, limits, side,
+        options, policy, config, privilege, secret, &name, &tag, table, holder, board, standby,
+        limits, side,
     )
 }
 
@@ -331,7 +328,6 @@ fn run_held(
     table: Table,
     holder: &Arc<Holder>,
     board: Arc<Board>,
-    room: Option<Arc<Room>>,
     standby: Option<Standby>,
     limits: &LiftedLimits,
     side: Option<SideDoor>,
@@ -368,9 +364,6 @@ fn run_held(
     }
     manager.set_witness(Box::new(holder.clone()));
     let _ = manager.board.set(board);
-    if let Some(room) = room {
-        let _ = manager.room.set(room);
-    }
     if let Some(standby) = standby {
         let _ = manager.standby.set(standby);
     }
@@ -534,7 +527,7 @@ fn set_crew(manager: &Arc<Manager>, holder: &Arc<Holder>, stop: &Arc<AtomicBool>
         manager.workers.hire(WORKERS, Box::new(worker))?;
         let (m, s) = (manager.clone(), stop.clone());
         threads.push(spawn("pk-writer", move || write_behind(&m, &s))?);
-        if manager.room.get().is_some() {
+        if manager.room().is_some() {
             let (m, s) = (manager.clone(), stop.clone());
             threads
                 .push(spawn("pk-headroom", move || m.keep_headroom(|| s.load(Ordering::SeqCst)))?);

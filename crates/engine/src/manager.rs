@@ -96,8 +96,8 @@ pub struct Manager {
     pub(crate) kick: EventFd,
     pub(crate) event_thread: OnceLock<std::thread::ThreadId>,
     pub(crate) standby: OnceLock<Standby>,
-    /// The cgroup that frames have to fit in; none if nothing bounds it.
-    pub(crate) room: OnceLock<Arc<Room>>,
+    /// See [`Manager::room`].
+    pub(crate) room: OnceLock<Option<Arc<Room>>>,
     /// Where programs see which files may be managed; without it they ask.
     pub(crate) board: OnceLock<Arc<Board>>,
     /// Set where clients may [store to open pages](crate::engine::Engine::open_pages).

@@ -130,18 +130,12 @@ struct Taker {
 }
 
 impl Standby {
-    /// A standby that has begun; none where the cgroup does not bound the kernel's page cache to about as
-    /// much memory, or mappings cannot be marked.
-    pub(crate) fn begin(
-        memory_bytes: u64,
-        board: &Arc<Board>,
-        room: &Arc<Room>,
-    ) -> Option<Standby> {
+    /// A standby that has begun; none where no cgroup bounds the kernel's page cache to about as much
+    /// memory, its counts cannot be read, or mappings cannot be marked.
+    pub(crate) fn begin(memory_bytes: u64, board: &Arc<Board>) -> Option<Standby> {
         let most =
             memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
-        if room.limit_bytes > most {
-            return None;
-        }
+        let room = Room::of_this_process().filter(|room| room.limit_bytes <= most)?;
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
         if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
             return None;
@@ -149,12 +143,17 @@ impl Standby {
         board.stands_by().store(1, Ordering::SeqCst);
         Some(Standby {
             board: board.clone(),
-            room: room.clone(),
+            room: Arc::new(room),
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
             takers: Mutex::default(),
         })
+    }
+
+    /// The cgroup whose counts are looked at.
+    pub(crate) fn room(&self) -> Arc<Room> {
+        self.room.clone()
     }
 
     /// Inode of the board that shows whether it holds.
