@@ -6,11 +6,17 @@
 //! a program that takes 2 s alone has not ended after 120. The kernel's counts show it: mappings that
 //! wait for storage, and pages that are read again, more than we read. Then the cache is left more, and
 //! more each time, until it shows no longer; and tried for less when it has not for a while.
+//!
+//! The counts look the same where a program goes through a file that is not managed and fits in no case.
+//! What it would be left would be taken from others for nothing. So the first steps are an attempt: what
+//! they took stays left only if programs got further with it than before, by the time that they computed.
 
 use crate::port::PAGE_BYTES;
-use pagekeeper_sys::cgroup::Pressure;
+use pagekeeper_sys::cgroup::Counts;
 use std::time::Duration;
 
+/// How long to look at least before it is judged.
+const TURN_MIN: Duration = Duration::from_millis(100);
 /// How long it may take to read all of the cache again. What it needs is read again once, when it is
 /// left more, and no more than that.
 const TURN_MAX: Duration = Duration::from_secs(1);
@@ -19,22 +25,100 @@ const WAITS_PER_SECOND_MAX: u64 = 20;
 /// So many pages are read again for each that we read from where on the kernel's cache needs memory more
 /// than we do. What we read by the kernel's cache it may count as well.
 const AGAIN_PER_OWN: u64 = 2;
-/// It is left more in steps of so large a part of all frames, each twice the one before it.
+/// It is left more in steps of so large a part of all frames, each twice the one before it, and less in the
+/// same steps.
 const STEP_PART: u64 = 32;
 const DOUBLINGS_MAX: u32 = 3;
-/// What it was left is tried for less after so long; twice as long each time that this was too soon.
+const DOUBLINGS_BACK_MAX: u32 = 5;
+/// What it was left is tried for less after so long; twice as long each time that this was too soon, until
+/// nothing is left to it.
 const PATIENCE: Duration = Duration::from_secs(1);
-const PATIENCE_MAX: Duration = Duration::from_secs(64);
+const PATIENCE_MAX: Duration = Duration::from_secs(32);
+/// Programs get further if they compute by one part in so many more of the time than before.
+const FURTHER_PART: u128 = 16;
+/// And they are set back if they compute by so many times less, where it was enough to tell by the kernel's
+/// ticks.
+const SET_BACK_TIMES: u128 = 2;
+const TOLD_APART_MIN: Duration = Duration::from_millis(50);
+/// When that did not help, it is attempted again after so long; twice as long each time.
+const AGAIN_AFTER: Duration = Duration::from_secs(8);
+const AGAIN_AFTER_MAX: Duration = Duration::from_secs(128);
 
 /// What a look shows; counts are of all since the run began.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Seen {
     pub(crate) at: Duration,
-    /// The kernel's page cache that it can take back.
-    pub(crate) cache_bytes: u64,
-    pub(crate) pressure: Pressure,
+    pub(crate) counts: Counts,
     /// Pages that were read into frames.
     pub(crate) own_pages: u64,
+}
+
+/// How much programs had computed by when.
+#[derive(Clone, Copy, Debug)]
+struct Progress {
+    at: Duration,
+    computed: Duration,
+}
+
+/// How large a part of the time programs computed: more than all of it on several processors.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    computed: Duration,
+    elapsed: Duration,
+}
+
+impl Progress {
+    fn since(self, before: Progress) -> Pace {
+        Pace {
+            computed: self.computed.saturating_sub(before.computed),
+            elapsed: self.at.saturating_sub(before.at),
+        }
+    }
+}
+
+impl Pace {
+    /// More than `parts / of` of what it was before.
+    fn is_times_of(self, before: Pace, parts: u128, of: u128) -> bool {
+        let this = self.computed.as_nanos() * before.elapsed.as_nanos();
+        let that = before.computed.as_nanos() * self.elapsed.as_nanos();
+        this * of > that * parts
+    }
+}
+
+/// What comes of a want.
+#[derive(Clone, Copy, Debug, Default)]
+enum Attempt {
+    /// There is none, or what was left for the last one stays so.
+    #[default]
+    None,
+    /// How far programs get as it is.
+    Begun(Progress),
+    /// More is left than before, to see whether they get further.
+    Left(Left),
+}
+
+/// More than before, for programs that had such a pace.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    before_bytes: u64,
+    before: Pace,
+    /// When it was left more last.
+    last: Progress,
+    /// When the programs' pace was looked at last.
+    asked_at: Duration,
+}
+
+impl Left {
+    /// Programs get further since.
+    fn helps(&self, now: Progress) -> bool {
+        now.since(self.last).is_times_of(self.before, FURTHER_PART + 1, FURTHER_PART)
+    }
+
+    /// They get clearly less far, so that what others lose by it is worth more.
+    fn sets_back(&self, now: Progress) -> bool {
+        self.before.computed >= TOLD_APART_MIN
+            && !now.since(self.last).is_times_of(self.before, 1, SET_BACK_TIMES)
+    }
 }
 
 /// What is left to the kernel's page cache.
@@ -42,8 +126,13 @@ pub(crate) struct Seen {
 pub(crate) struct Ceded {
     bytes: u64,
     begin: Option<Seen>,
-    /// How often in a row it was too little.
+    attempt: Attempt,
+    /// No attempt before.
+    not_before: Duration,
+    again_after: Duration,
+    /// How often in a row it was left more, or less.
     given: u32,
+    taken: u32,
     /// Since when it has been enough, or was tried for less.
     enough_since: Duration,
     patience: Duration,
@@ -56,7 +145,11 @@ impl Default for Ceded {
         Ceded {
             bytes: 0,
             begin: None,
+            attempt: Attempt::None,
+            not_before: Duration::ZERO,
+            again_after: AGAIN_AFTER,
             given: 0,
+            taken: 0,
             enough_since: Duration::ZERO,
             patience: PATIENCE,
             is_tried: false,
@@ -66,19 +159,103 @@ impl Default for Ceded {
 
 impl Ceded {
     /// Bytes to leave to the kernel's page cache, `most_bytes` at most, beside frames of `frames_bytes`.
-    pub(crate) fn look(&mut self, seen: Seen, frames_bytes: u64, most_bytes: u64) -> u64 {
-        let begin = *self.begin.get_or_insert(seen);
-        let step_bytes = (frames_bytes / STEP_PART).max(1);
-        if is_too_little(begin, seen) {
-            self.give(seen.at, step_bytes);
-            self.begin = Some(seen);
-        } else if seen.at.saturating_sub(begin.at) >= TURN_MAX {
-            self.take(seen.at, step_bytes);
-            self.begin = Some(seen);
-        }
+    /// How much programs have `computed` is asked where that decides; none: it cannot be told, and nothing
+    /// is left for nobody knows what.
+    pub(crate) fn look(
+        &mut self,
+        seen: Seen,
+        frames_bytes: u64,
+        most_bytes: u64,
+        computed: impl Fn() -> Option<Duration>,
+    ) -> u64 {
         // What would be too much to leave need not be taken back either.
         self.bytes = self.bytes.min(most_bytes);
+        let is_of_another = |begin: &Seen| begin.counts.usage.level != seen.counts.usage.level;
+        if self.begin.as_ref().is_some_and(is_of_another) {
+            self.begin = None;
+        }
+        let now = || Some(Progress { at: seen.at, computed: computed()? });
+        self.look_at_attempt(seen, now);
+        let begin = *self.begin.get_or_insert(seen);
+        let elapsed = seen.at.saturating_sub(begin.at);
+        let step_bytes = (frames_bytes / STEP_PART).max(1);
+        if elapsed < TURN_MIN {
+            return self.bytes;
+        }
+        if is_too_little(begin, seen) {
+            self.begin = Some(seen);
+            self.want(seen.at, step_bytes, most_bytes, now);
+        } else if elapsed >= TURN_MAX {
+            self.begin = Some(seen);
+            match self.attempt {
+                Attempt::Left(left) => {
+                    self.settle(seen.at, left, now().is_some_and(|now| left.helps(now)));
+                }
+                _ => {
+                    self.attempt = Attempt::None;
+                    self.take(seen.at, step_bytes);
+                }
+            }
+        }
+        self.bytes = self.bytes.min(most_bytes);
         self.bytes
+    }
+
+    /// It was too little.
+    fn want(
+        &mut self,
+        at: Duration,
+        step_bytes: u64,
+        most_bytes: u64,
+        now: impl FnOnce() -> Option<Progress>,
+    ) {
+        let can_begin = at >= self.not_before && self.bytes < most_bytes;
+        if matches!(self.attempt, Attempt::None) && !can_begin {
+            return;
+        }
+        let Some(now) = now() else { return };
+        let (before_bytes, before) = match self.attempt {
+            Attempt::None => return self.attempt = Attempt::Begun(now),
+            Attempt::Begun(begun) => (self.bytes, now.since(begun)),
+            Attempt::Left(left) if self.bytes >= most_bytes => {
+                return self.settle(at, left, left.helps(now));
+            }
+            Attempt::Left(left) => (left.before_bytes, left.before),
+        };
+        self.attempt = Attempt::Left(Left { before_bytes, before, last: now, asked_at: at });
+        self.give(at, step_bytes);
+    }
+
+    /// Whether what is left to it may be taken back at once, because it does not help.
+    pub(crate) fn is_attempt(&self) -> bool {
+        matches!(self.attempt, Attempt::Left(_))
+    }
+
+    /// Who is set back by an attempt does not wait for its end.
+    fn look_at_attempt(&mut self, seen: Seen, now: impl FnOnce() -> Option<Progress>) {
+        let Attempt::Left(left) = &mut self.attempt else { return };
+        if seen.at.saturating_sub(left.asked_at) < TURN_MIN {
+            return;
+        }
+        left.asked_at = seen.at;
+        let left = *left;
+        if now().is_some_and(|now| left.sets_back(now)) {
+            self.settle(seen.at, left, false);
+            self.begin = Some(seen);
+        }
+    }
+
+    /// An attempt is at its end.
+    fn settle(&mut self, at: Duration, left: Left, helps: bool) {
+        self.attempt = Attempt::None;
+        self.given = 0;
+        if helps {
+            self.again_after = AGAIN_AFTER;
+        } else {
+            self.bytes = left.before_bytes;
+            self.not_before = at + self.again_after;
+            self.again_after = (2 * self.again_after).min(AGAIN_AFTER_MAX);
+        }
     }
 
     fn give(&mut self, at: Duration, step_bytes: u64) {
@@ -88,15 +265,22 @@ impl Ceded {
         let step_bytes = step_bytes << self.given.min(DOUBLINGS_MAX);
         self.bytes = self.bytes.saturating_add(step_bytes);
         self.given += 1;
+        self.taken = 0;
         self.enough_since = at;
     }
 
     fn take(&mut self, at: Duration, step_bytes: u64) {
-        self.given = 0;
-        if self.bytes > 0 && at.saturating_sub(self.enough_since) >= self.patience {
+        // When the first went well, nothing waits for the others but what they show.
+        let patience = if self.taken == 0 { self.patience } else { PATIENCE };
+        if self.bytes > 0 && at.saturating_sub(self.enough_since) >= patience {
+            let step_bytes = step_bytes << self.taken.min(DOUBLINGS_BACK_MAX);
             self.bytes = self.bytes.saturating_sub(step_bytes);
+            self.taken += 1;
             self.is_tried = true;
             self.enough_since = at;
+            if self.bytes == 0 {
+                self.patience = PATIENCE;
+            }
         }
     }
 }
@@ -105,17 +289,20 @@ impl Ceded {
 /// frames.
 fn is_too_little(begin: Seen, seen: Seen) -> bool {
     let elapsed = seen.at.saturating_sub(begin.at);
-    let waits = seen.pressure.major_faults.saturating_sub(begin.pressure.major_faults);
-    let again = seen.pressure.refaults.saturating_sub(begin.pressure.refaults);
+    let (now, then) = (seen.counts.pressure, begin.counts.pressure);
+    let waits = now.major_faults.saturating_sub(then.major_faults);
+    let again = now.refaults.saturating_sub(then.refaults);
     let own = seen.own_pages.saturating_sub(begin.own_pages);
     let is_waiting =
         u128::from(waits) * 1000 > u128::from(WAITS_PER_SECOND_MAX) * elapsed.as_millis();
-    is_waiting && again > AGAIN_PER_OWN * own && again * PAGE_BYTES > seen.cache_bytes
+    let is_read_again = again * PAGE_BYTES > seen.counts.cache_bytes;
+    is_waiting && again > AGAIN_PER_OWN * own && is_read_again
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagekeeper_sys::cgroup::{Pressure, Usage};
 
     const MIB: u64 = 1 << 20;
     const FRAMES: u64 = 64 * MIB;
@@ -125,28 +312,56 @@ mod tests {
     struct Machine {
         needs_bytes: u64,
         memory_bytes: u64,
+        /// So much of the frames is needed as well.
+        hot_bytes: u64,
+        can_tell: bool,
         ceded: Ceded,
         seen: Seen,
+        computed: Duration,
     }
 
     impl Machine {
         fn new(needs_bytes: u64, memory_bytes: u64) -> Machine {
+            let usage = Usage { level: 0, limit_bytes: memory_bytes, used_bytes: memory_bytes };
             let pressure = Pressure::default();
-            let seen = Seen { at: Duration::ZERO, cache_bytes: 0, pressure, own_pages: 0 };
-            Machine { needs_bytes, memory_bytes, ceded: Ceded::default(), seen }
+            let counts = Counts { usage, cache_bytes: 0, slab_bytes: 0, pressure };
+            let seen = Seen { at: Duration::ZERO, counts, own_pages: 0 };
+            Machine {
+                needs_bytes,
+                memory_bytes,
+                hot_bytes: 0,
+                can_tell: true,
+                ceded: Ceded::default(),
+                seen,
+                computed: Duration::ZERO,
+            }
+        }
+
+        /// A program that goes round a file that fits in no case, beside one that needs all frames.
+        fn of_loop() -> Machine {
+            Machine { hot_bytes: FRAMES, ..Machine::new(u64::MAX, 66 * MIB) }
         }
 
         /// One look later, until which we read so many pages: what is left to the kernel's cache.
         fn step(&mut self, own_pages: u64) -> u64 {
-            let left = self.ceded.look(self.seen, FRAMES, self.memory_bytes);
-            let cache_bytes = left.max(self.memory_bytes.saturating_sub(FRAMES));
-            self.seen.cache_bytes = cache_bytes;
+            let computed = self.can_tell.then_some(self.computed);
+            let left = self.ceded.look(self.seen, FRAMES, self.memory_bytes, || computed);
+            let frames_bytes = FRAMES.min(self.memory_bytes.saturating_sub(left));
+            let cache_bytes = self.memory_bytes - frames_bytes;
+            self.seen.counts.cache_bytes = cache_bytes;
             self.seen.at += LOOK;
             self.seen.own_pages += own_pages;
-            if cache_bytes < self.needs_bytes {
-                self.seen.pressure.major_faults += 30;
-                self.seen.pressure.refaults += 2000;
+            let lacks = cache_bytes < self.needs_bytes;
+            if lacks {
+                self.seen.counts.pressure.major_faults += 30;
+                self.seen.counts.pressure.refaults += self.memory_bytes / PAGE_BYTES;
             }
+            // Who waits for code computes nearly nothing; who waits for frames, little.
+            self.computed += match (frames_bytes < self.hot_bytes, lacks) {
+                (true, _) => LOOK / 20,
+                (false, true) if self.hot_bytes == 0 => LOOK / 50,
+                (false, _) => LOOK / 2,
+            };
             left
         }
     }
@@ -165,27 +380,69 @@ mod tests {
     fn it_is_tried_for_less_and_less_often_when_that_was_too_little() {
         let mut machine = Machine::new(24 * MIB, 66 * MIB);
         let lefts: Vec<u64> = (0..6000).map(|_| machine.step(10)).collect();
-        let short = |lefts: &[u64]| lefts.iter().filter(|left| **left < 24 * MIB).count();
         // Five minutes: of the last two nearly all are without want, and little is left for nothing.
-        assert!(short(&lefts[3600..]) < 12, "{}", short(&lefts[3600..]));
-        assert!(lefts[3600..].iter().all(|left| *left < 32 * MIB));
-        // The need is over: it is all taken back.
-        machine.needs_bytes = 0;
-        let left = (0..60_000).map(|_| machine.step(10)).last();
-        assert_eq!(left, Some(0));
+        let last = &lefts[3600..];
+        let short = last.iter().filter(|left| **left < 24 * MIB).count();
+        assert!(short < last.len() / 50, "{short}");
+        assert!(last.iter().all(|left| *left < 40 * MIB));
+    }
+
+    /// It came back by a thirty-second of the frames at a time, each after ever so long.
+    #[test]
+    fn what_is_needed_no_more_is_soon_taken_back() {
+        for needed_for in [100, 6000] {
+            let mut machine = Machine::new(40 * MIB, 66 * MIB);
+            let left = (0..needed_for).map(|_| machine.step(10)).last().unwrap();
+            assert!(left > 36 * MIB, "{left}");
+            machine.needs_bytes = 0;
+            let patience = machine.ceded.patience;
+            let back = (0..).position(|_| machine.step(10) == 0).unwrap();
+            let most = patience + 8 * TURN_MAX;
+            assert!(LOOK * back as u32 <= most, "{:?} {patience:?}", LOOK * back as u32);
+        }
+    }
+
+    /// It took seven eighths of the frames, as long as the loop went on, and saved it nothing.
+    #[test]
+    fn a_loop_that_fits_in_no_case_keeps_nothing() {
+        let mut machine = Machine::of_loop();
+        let lefts: Vec<u64> = (0..12_000).map(|_| machine.step(10)).collect();
+        assert!(lefts.iter().any(|left| *left > 0), "it was attempted");
+        let left_in = |looks: &[u64]| looks.iter().filter(|left| **left > 0).count();
+        // Ten minutes: for a tenth of a second or two each time, and that hardly ever.
+        assert!(left_in(&lefts) <= 40, "{}", left_in(&lefts));
+        // Code is left room beside it, when its turn comes.
+        let mut machine = Machine { hot_bytes: 0, needs_bytes: 24 * MIB, ..machine };
+        let enough = (0..).position(|_| machine.step(10) >= 24 * MIB).unwrap();
+        assert!(LOOK * enough as u32 <= AGAIN_AFTER_MAX + TURN_MAX, "{enough}");
+    }
+
+    #[test]
+    fn nothing_is_left_where_nobody_can_tell_whether_it_helps() {
+        let mut machine = Machine { can_tell: false, ..Machine::new(24 * MIB, 66 * MIB) };
+        assert!((0..100).all(|_| machine.step(10) == 0));
+    }
+
+    #[test]
+    fn counts_of_another_cgroup_are_not_compared() {
+        let mut machine = Machine::new(24 * MIB, 66 * MIB);
+        for look in 0..100 {
+            machine.seen.counts.usage.level = look % 2;
+            assert_eq!(machine.step(0), 0);
+        }
     }
 
     #[test]
     fn who_reads_more_than_the_kernel_keeps_the_frames() {
         let mut machine = Machine::new(24 * MIB, 66 * MIB);
-        assert!((0..100).all(|_| machine.step(1500) == 0));
+        assert!((0..100).all(|_| machine.step(15_000) == 0));
     }
 
     #[test]
     fn a_beginning_that_reads_new_code_is_no_want() {
         let mut machine = Machine::new(0, 66 * MIB);
         for _ in 0..100 {
-            machine.seen.pressure.major_faults += 50;
+            machine.seen.counts.pressure.major_faults += 50;
             assert_eq!(machine.step(0), 0);
         }
     }

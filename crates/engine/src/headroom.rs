@@ -12,7 +12,8 @@ use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
 use crate::standby::{EVERY, Standby, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
-use pagekeeper_sys::cgroup::{Bound, Counts};
+use pagekeeper_sys::Errno;
+use pagekeeper_sys::cgroup::{Bounds, Counts};
 use pagekeeper_sys::code::keep_in_memory;
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -35,10 +36,14 @@ const MARGIN_PARTS_QUIET: u64 = 8;
 const BACK_PART: u32 = 32;
 /// So large a part of the frames stays, however much the kernel's cache could use.
 const KEPT_PART: u32 = 8;
-/// Where nothing is free, frames grow from one look to the next by so large a part of the kernel's cache at
-/// most, but for so many bytes: slowly enough to see when that begins to lack what programs need.
+/// Where nothing is free, frames grow from one look to the next by so large a part at most of what the
+/// kernel has and could take back, but for so many bytes: slowly enough to see when that begins to lack what
+/// programs need. Of what nobody reads again they may take more.
 const GROWTH_PART: u64 = 8;
+const GROWTH_PART_UNREAD: u64 = 2;
 const GROWTH_BYTES_MIN: u64 = 1 << 20;
+/// How often limits are read while there is none.
+const UNBOUND_EVERY: Duration = Duration::from_millis(250);
 /// The user is told of so large a part of all frames that there was no room for.
 const TOLD_PART: u32 = 8;
 
@@ -64,24 +69,24 @@ fn aside(frames: u32, resident_pages: u32, spare_pages: i64, before: u32) -> u32
     if wanted > before || is_worth_it { wanted } else { before }
 }
 
-/// The cgroup that bounds this process's memory.
+/// What bounds this process's memory.
 #[derive(Debug)]
 pub(crate) struct Room {
-    pub(crate) limit_bytes: u64,
-    pub(crate) counts: Counts,
-    ceded: Mutex<Ceded>,
-    /// Frames set aside, but for those that are so until the next look only.
-    aside: Mutex<u32>,
+    pub(crate) bounds: Bounds,
+    looked: Mutex<Looked>,
     /// The most that the kernel reads ahead; looked at once, when frames need room.
     window_kib: OnceLock<u32>,
     started: Instant,
 }
 
-/// What a look shows of it.
-struct Look {
-    /// In use, and cannot be taken back by the kernel.
-    kept_bytes: u64,
-    seen: Seen,
+/// What is kept from look to look.
+#[derive(Debug, Default)]
+struct Looked {
+    ceded: Ceded,
+    /// Frames set aside, but for those that are so until the next look only.
+    aside: u32,
+    /// Pages of files that the kernel had read again.
+    refaults: u64,
 }
 
 /// Frames, in pages.
@@ -94,50 +99,43 @@ struct Frames {
 }
 
 impl Room {
-    /// None if no cgroup bounds it, or its counts cannot be read.
+    /// None if no cgroup could bound it, or its counts cannot be read.
     pub(crate) fn of_this_process() -> Option<Room> {
-        let bound = Bound::of_this_process()?;
-        let counts = bound.counts().ok().filter(|counts| counts.page_cache().is_ok())?;
         Some(Room {
-            limit_bytes: bound.limit_bytes,
-            counts,
-            ceded: Mutex::default(),
-            aside: Mutex::default(),
+            bounds: Bounds::of_this_process()?,
+            looked: Mutex::default(),
             window_kib: OnceLock::new(),
             started: Instant::now(),
         })
     }
 
-    fn margin_bytes(&self) -> u64 {
+    fn margin_bytes(&self, limit_bytes: u64) -> u64 {
         let window_kib =
             *self.window_kib.get_or_init(|| largest_read_ahead_kib().unwrap_or_default());
-        margin_bytes(self.limit_bytes, u64::from(window_kib) << 10)
+        margin_bytes(limit_bytes, u64::from(window_kib) << 10)
     }
 
-    fn look(&self, own_pages: u64) -> Option<Look> {
-        let used_bytes = self.counts.usage_bytes().ok()?;
-        let (cache_bytes, pressure) = self.counts.page_cache().ok()?;
-        let seen = Seen { at: self.started.elapsed(), cache_bytes, pressure, own_pages };
-        Some(Look { kept_bytes: used_bytes.saturating_sub(cache_bytes), seen })
-    }
-
-    /// How much room there is for frames.
-    fn spare(&self, look: &Look, frames: Frames) -> Spare {
+    /// How much room there is for frames, into which so many pages were read.
+    fn spare(&self, looked: &mut Looked, counts: Counts, frames: Frames, own_pages: u64) -> Spare {
         let pages = |bytes: u64| (bytes / PAGE_BYTES) as i64;
-        let cache_bytes = look.seen.cache_bytes;
-        let spare = pages(self.limit_bytes) - pages(look.kept_bytes);
+        let spare = pages(counts.usage.limit_bytes) - pages(counts.kept_bytes());
         let least = i64::from((frames.all / KEPT_PART).max(MIN_FRAMES));
         let most_ceded = spare + i64::from(frames.resident) - least;
         let most_ceded_bytes = u64::try_from(most_ceded).unwrap_or(0) * PAGE_BYTES;
         let frames_bytes = u64::from(frames.all) * PAGE_BYTES;
-        let mut ceded = self.ceded.lock().expect("lock");
-        let ceded_bytes = ceded.look(look.seen, frames_bytes, most_ceded_bytes);
-        let margin_bytes = self.margin_bytes();
+        let computed = || self.bounds.user_time_of_others(counts.usage.level).ok();
+        let seen = Seen { at: self.started.elapsed(), counts, own_pages };
+        let ceded_bytes = looked.ceded.look(seen, frames_bytes, most_ceded_bytes, computed);
+        let margin_bytes = self.margin_bytes(counts.usage.limit_bytes);
+        let refaults = counts.pressure.refaults;
+        let is_unread = std::mem::replace(&mut looked.refaults, refaults) == refaults;
+        let part = if is_unread { GROWTH_PART_UNREAD } else { GROWTH_PART };
+        let taken_back_bytes = counts.cache_bytes + counts.slab_bytes;
         Spare {
             pages: spare - pages(margin_bytes.max(ceded_bytes)),
             unless_ceded: spare - pages(margin_bytes),
-            now: spare - pages(cache_bytes)
-                + pages((cache_bytes / GROWTH_PART).max(GROWTH_BYTES_MIN)),
+            now: spare - pages(taken_back_bytes)
+                + pages((taken_back_bytes / part).max(GROWTH_BYTES_MIN)),
         }
     }
 }
@@ -149,6 +147,17 @@ struct Spare {
     unless_ceded: i64,
     /// Until the next look.
     now: i64,
+}
+
+/// What a look left.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Headroom {
+    /// There is no limit now.
+    Unbound,
+    /// Frames may take a little more at each look.
+    Growing,
+    /// What programs and frames may take yet takes them some time.
+    Bound { limit_bytes: u64, kept_bytes: u64, free_bytes: u64 },
 }
 
 impl<P: Port> Engine<P> {
@@ -164,38 +173,51 @@ impl<P: Port> Engine<P> {
 }
 
 impl Manager {
-    /// The cgroup that frames have to fit in; none if nothing bounds it. Looked for once.
+    /// What frames have to fit in; none if nothing could bound them. Looked for once.
     pub(crate) fn room(&self) -> Option<&Room> {
         let of_standby = || self.standby.get().map(Standby::room);
         let find = || of_standby().or_else(|| Room::of_this_process().map(Arc::new));
         self.room.get_or_init(find).as_deref()
     }
 
-    /// Looks once how much room frames have. How long others need at least to take what is left over,
-    /// and what cannot be taken back now, in bytes, or none while frames may grow; none of both if that
-    /// cannot be seen any more.
-    pub(crate) fn make_headroom(&self, room: &Room) -> Option<(Duration, Option<u64>)> {
+    /// Looks once how much room frames have, and sets those aside for which there is none; an error if
+    /// that cannot be seen any more.
+    pub(crate) fn make_headroom(&self, room: &Room) -> Result<Headroom, Errno> {
         let (frames, own_pages) = self.engine.frames();
-        let look = room.look(own_pages)?;
-        let spare = room.spare(&look, frames);
-        let mut kept = room.aside.lock().expect("lock");
-        let wanted = aside(frames.all, frames.resident, spare.pages, *kept);
-        *kept = wanted;
-        drop(kept);
-        if wanted > frames.all / TOLD_PART {
-            let by_kept = aside(frames.all, frames.resident, spare.unless_ceded, 0);
-            self.note(if by_kept > frames.all / TOLD_PART { TOLD } else { TOLD_CEDED });
+        let mut looked = room.looked.lock().expect("lock");
+        let Some(counts) = room.bounds.tightest()? else {
+            looked.aside = 0;
+            drop(looked);
+            if frames.aside > 0 {
+                self.engine.set_aside(0);
+            }
+            return Ok(Headroom::Unbound);
+        };
+        let spare = room.spare(&mut looked, counts, frames, own_pages);
+        let wanted = aside(frames.all, frames.resident, spare.pages, looked.aside);
+        looked.aside = wanted;
+        let is_attempt = looked.ceded.is_attempt();
+        drop(looked);
+        let is_told = |aside| aside > frames.all / TOLD_PART;
+        if is_told(wanted) {
+            match is_told(aside(frames.all, frames.resident, spare.unless_ceded, 0)) {
+                true => self.note(TOLD),
+                false if is_attempt => {}
+                false => self.note(TOLD_CEDED),
+            }
         }
         let now = wanted.max(aside(frames.all, frames.resident, spare.now, 0));
         if now != frames.aside {
             self.engine.set_aside(now);
         }
-        if now > wanted {
-            return Some((EVERY, None));
+        let unused = (frames.all - now).saturating_sub(frames.resident);
+        // Frames wait for the next look to grow.
+        if now > wanted && unused < (GROWTH_BYTES_MIN / PAGE_BYTES) as u32 {
+            return Ok(Headroom::Growing);
         }
-        let unused = (frames.all - wanted).saturating_sub(frames.resident);
-        let left_over = u64::try_from(spare.pages - i64::from(unused)).unwrap_or(0) * PAGE_BYTES;
-        Some((pause_while_free(left_over), Some(look.kept_bytes)))
+        let free_bytes = u64::try_from(spare.pages).unwrap_or(0) * PAGE_BYTES;
+        let kept_bytes = counts.kept_bytes();
+        Ok(Headroom::Bound { limit_bytes: counts.usage.limit_bytes, kept_bytes, free_bytes })
     }
 
     /// Sees to it until `stop`. Runs on a thread of its own.
@@ -203,21 +225,37 @@ impl Manager {
         let Some(room) = self.room() else { return };
         // Who makes room is not to wait for it: as far as that is permitted, and again when more of it
         // has been used.
-        let _ = keep_in_memory();
-        let mut before = None;
-        let mut is_kept = false;
-        while !stop() {
-            let Some((least, kept_bytes)) = self.make_headroom(room) else { return };
-            if kept_bytes.is_none() && !core::mem::replace(&mut is_kept, true) {
+        let mut keeps = 0;
+        let mut keep = |times| {
+            if keeps < times {
+                keeps += 1;
                 let _ = keep_in_memory();
             }
-            let is_near = |(now, before): (u64, u64)| {
-                now.abs_diff(before) < room.margin_bytes() / MARGIN_PARTS_QUIET
+        };
+        let mut before = None;
+        while !stop() {
+            let Ok(headroom) = self.make_headroom(room) else { return };
+            let kept = match headroom {
+                Headroom::Bound { limit_bytes, kept_bytes, .. } => Some((limit_bytes, kept_bytes)),
+                Headroom::Unbound | Headroom::Growing => None,
             };
-            let is_quiet = kept_bytes.zip(before).is_some_and(is_near);
-            let pause = if is_quiet { QUIET_EVERY } else { EVERY }.max(least);
-            before = kept_bytes;
-            std::thread::park_timeout(pause);
+            let is_near = |((limit_bytes, now), (_, before)): ((u64, u64), (u64, u64))| {
+                now.abs_diff(before) < room.margin_bytes(limit_bytes) / MARGIN_PARTS_QUIET
+            };
+            let is_quiet = kept.zip(before).is_some_and(is_near);
+            before = kept;
+            std::thread::park_timeout(match headroom {
+                Headroom::Unbound => UNBOUND_EVERY,
+                Headroom::Growing => {
+                    keep(2);
+                    EVERY
+                }
+                Headroom::Bound { free_bytes, .. } => {
+                    keep(1);
+                    let least = if is_quiet { QUIET_EVERY } else { EVERY };
+                    pause_while_free(free_bytes).max(least)
+                }
+            });
         }
     }
 }

@@ -23,6 +23,7 @@ use crate::selection::Selection;
 use crate::shortage::is_shortage;
 use crate::verdict::{Judge, Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::cgroup::{Counts, Usage};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::process::{self, CpuClock, Detail, Mapping};
@@ -135,7 +136,10 @@ impl Standby {
     pub(crate) fn begin(memory_bytes: u64, board: &Arc<Board>) -> Option<Standby> {
         let most =
             memory_bytes.saturating_mul(LIMIT_TIMES_MAX).saturating_add(LIMIT_BYTES_MORE_MAX);
-        let room = Room::of_this_process().filter(|room| room.limit_bytes <= most)?;
+        let room = Room::of_this_process()?;
+        if room.bounds.limit_bytes().is_none_or(|limit_bytes| limit_bytes > most) {
+            return None;
+        }
         let overcommit = std::fs::read_to_string("/proc/sys/vm/overcommit_memory");
         if overcommit.map_or(true, |mode| mode.trim() == OVERCOMMIT_NEVER) {
             return None;
@@ -193,8 +197,7 @@ impl Standby {
         stop: impl Fn() -> bool,
         end: impl FnOnce(Sign),
     ) {
-        let full_bytes = self.room.limit_bytes - self.room.limit_bytes / FULL_PART;
-        let counts = &self.room.counts;
+        let bounds = &self.room.bounds;
         // A look at every program, and perhaps every mount, which a run that reads nothing again has no use
         // for.
         let window_pages = LazyCell::new(|| {
@@ -207,21 +210,29 @@ impl Standby {
         });
         let mut looks = Looks { not_before: self.started };
         let mut judge = Judge::new(frames);
-        let mut refaults = None;
+        let (mut level, mut refaults) = (None, None);
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
         while self.holds() && !stop() {
             std::thread::park_timeout(pause);
             // What was evicted before this program began, such as libraries, is no sign.
             if refaults.is_none()
-                && let Ok(used_bytes) = counts.usage_bytes()
-                && used_bytes < full_bytes
+                && let Ok(usage) = bounds.fullest()
+                && let Some(left_bytes) = bytes_until_full(usage)
             {
-                pause = pause_while_free(full_bytes - used_bytes);
+                pause = pause_while_free(left_bytes);
                 continue;
             }
-            let Ok(now) = counts.pressure() else {
+            let Ok(counts) = bounds.tightest() else {
                 return end(Sign::Unreadable);
             };
+            let Some(Counts { usage, pressure: now, .. }) = counts else {
+                // Nothing bounds it any more.
+                (judge, refaults) = (Judge::new(frames), None);
+                continue;
+            };
+            if level.replace(usage.level).is_some_and(|before| before != usage.level) {
+                judge = Judge::new(frames);
+            }
             let is_quiet = refaults.replace(now.refaults) == Some(now.refaults);
             pause = if is_quiet { pause_while_quiet(pause) } else { EVERY };
             let programs = || looks.pay(|| self.look_at_programs(selection));
@@ -464,6 +475,13 @@ impl Looks {
             seen
         })
     }
+}
+
+/// What there is until a cgroup is full; none if it is.
+fn bytes_until_full(fullest: Option<Usage>) -> Option<u64> {
+    let Some(usage) = fullest else { return Some(u64::MAX) };
+    let left_bytes = usage.free_bytes().saturating_sub(usage.limit_bytes / FULL_PART);
+    (left_bytes > 0).then_some(left_bytes)
 }
 
 /// How long not to look, with so much memory free.

@@ -30,7 +30,7 @@ impl Manager {
     /// Files are managed from now on.
     pub(crate) fn end_standby(&self, reason: &str) {
         if let Some(standby) = self.standby.get().filter(|standby| standby.holds()) {
-            let _ = self.room().and_then(|room| self.make_headroom(room));
+            let _ = self.room().map(|room| self.make_headroom(room));
             {
                 // Nothing becomes managed before all mappings are known.
                 let _one = self.activating.lock().expect("lock");

@@ -5,7 +5,6 @@
 use std::fs;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
@@ -13,6 +12,10 @@ use std::time::Duration;
 use crate::mask::{self, Capability};
 use crate::process::errno;
 use crate::{Errno, Result};
+
+mod bounds;
+
+pub use bounds::{Bounds, Counts, Pressure, Usage};
 
 /// Why no memory cgroup could be made.
 #[derive(Debug, thiserror::Error)]
@@ -271,123 +274,6 @@ impl MemoryCgroup {
     }
 }
 
-/// The cgroup that bounds this process's memory most tightly: its own or an ancestor of that.
-#[derive(Debug)]
-pub struct Bound {
-    path: PathBuf,
-    version: Version,
-    /// The most that its processes, and the page cache charged to them, may use.
-    pub limit_bytes: u64,
-}
-
-/// How short of memory the processes of a cgroup are; counts since it was made.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Pressure {
-    /// Pages of files that were read again after they had been evicted.
-    pub refaults: u64,
-    /// Faults on mappings that waited for storage.
-    pub major_faults: u64,
-}
-
-impl Bound {
-    /// `None` if no cgroup limits this process's memory, or memory cgroups are masked.
-    pub fn of_this_process() -> Option<Bound> {
-        if !mask::allows(Capability::MemoryCgroup) {
-            return None;
-        }
-        Bound::within(&find_hierarchy()?)
-    }
-
-    fn within(hierarchy: &Hierarchy) -> Option<Bound> {
-        let Hierarchy { mount, own, version } = hierarchy;
-        let places = own.ancestors().take_while(|place| place.starts_with(mount));
-        let limits: &[&str] = match version {
-            Version::V1 => &[version.limit_file()],
-            Version::V2 => &[version.limit_file(), "memory.high"],
-        };
-        let bounds = places.filter_map(|place| {
-            let limits = limits.iter().filter_map(|file| {
-                let text = fs::read_to_string(place.join(file)).ok()?;
-                // "max" on version 2, more bytes than any machine has on version 1.
-                text.trim().parse().ok().filter(|bytes| *bytes < 1 << 60)
-            });
-            Some(Bound { path: place.to_owned(), version: *version, limit_bytes: limits.min()? })
-        });
-        bounds.min_by_key(|bound| bound.limit_bytes)
-    }
-
-    /// Its counts, for whoever looks at them often: the files stay open.
-    ///
-    /// # Errors
-    /// As `open(2)`.
-    pub fn counts(&self) -> Result<Counts> {
-        let open = |file| fs::File::open(self.path.join(file)).map_err(|e| errno(&e));
-        Ok(Counts {
-            usage: open(self.version.usage_file())?,
-            stat: open("memory.stat")?,
-            // On version 1 those of descendants are counted apart.
-            prefix: if self.version == Version::V1 { "total_" } else { "" },
-        })
-    }
-}
-
-/// Counts of a [`Bound`].
-#[derive(Debug)]
-pub struct Counts {
-    usage: fs::File,
-    stat: fs::File,
-    prefix: &'static str,
-}
-
-impl Counts {
-    /// What is in use, page cache included.
-    ///
-    /// # Errors
-    /// As `read(2)`.
-    pub fn usage_bytes(&self) -> Result<u64> {
-        read_again(&self.usage)?.trim().parse().map_err(|_| Errno::PROTO)
-    }
-
-    /// Page cache that the kernel can take back (memory files such as frames are not among it), in bytes,
-    /// and how short of memory it is by now.
-    ///
-    /// # Errors
-    /// As `read(2)`; [`Errno::NOENT`]: a kernel before Linux 5.9 does not count refaults of files.
-    pub fn page_cache(&self) -> Result<(u64, Pressure)> {
-        let text = read_again(&self.stat)?;
-        let key = |key| find_key(&text, &format!("{}{key}", self.prefix));
-        let reclaimable_bytes = key("active_file")? + key("inactive_file")?;
-        let refaults = key("workingset_refault_file")?;
-        Ok((reclaimable_bytes, Pressure { refaults, major_faults: key("pgmajfault")? }))
-    }
-
-    /// How short of memory it is by now.
-    ///
-    /// # Errors
-    /// As [`Counts::page_cache`].
-    pub fn pressure(&self) -> Result<Pressure> {
-        Ok(self.page_cache()?.1)
-    }
-}
-
-/// What a file of the kernel's says now; it makes its text anew when it is read from the beginning.
-/// By position, since several threads look.
-fn read_again(file: &fs::File) -> Result<String> {
-    let mut text = vec![0; 8 << 10];
-    let mut len = 0;
-    loop {
-        match file.read_at(&mut text[len..], len as u64).map_err(|e| errno(&e))? {
-            0 => break,
-            n => len += n,
-        }
-        if len == text.len() {
-            text.resize(2 * len, 0);
-        }
-    }
-    text.truncate(len);
-    String::from_utf8(text).map_err(|_| Errno::PROTO)
-}
-
 fn read_number(path: &Path) -> Result<u64> {
     let text = fs::read_to_string(path).map_err(|e| errno(&e))?;
     text.trim().parse().map_err(|_| Errno::PROTO)
@@ -488,55 +374,6 @@ mod tests {
         let found = locate(v2, "0::/box/app\n").unwrap();
         assert_eq!((found.version, found.own), (Version::V2, found.mount));
         assert!(locate("", "0::/\n").is_none());
-    }
-
-    #[test]
-    fn pressure_counts_descendants_on_either_version() {
-        let place = tempfile::tempdir().unwrap();
-        let put = |file: &str, text: &str| fs::write(place.path().join(file), text).unwrap();
-        // Longer than what is read at first.
-        let others = "other 1\n".repeat(2000);
-        let stat = format!(
-            "{others}workingset_refault_file 1\npgmajfault 2\n\
-             total_workingset_refault_file 30\ntotal_pgmajfault 40\n\
-             active_file 5\ninactive_file 6\ntotal_active_file 50\ntotal_inactive_file 60\n"
-        );
-        put("memory.stat", &stat);
-        put("memory.usage_in_bytes", "1\n");
-        put("memory.current", "4096\n");
-        let counts = |version| {
-            let path = place.path().to_owned();
-            Bound { path, version, limit_bytes: 1 << 20 }.counts().unwrap()
-        };
-        let pressure = |refaults, major_faults| Ok(Pressure { refaults, major_faults });
-        let v2 = counts(Version::V2);
-        assert_eq!(v2.pressure(), pressure(1, 2));
-        assert_eq!(counts(Version::V1).pressure(), pressure(30, 40));
-        assert_eq!(v2.usage_bytes(), Ok(4096));
-        let cache_bytes = |version| counts(version).page_cache().map(|(bytes, _)| bytes);
-        assert_eq!((cache_bytes(Version::V2), cache_bytes(Version::V1)), (Ok(11), Ok(110)));
-        put("memory.stat", "pgmajfault 2\nactive_file 5\ninactive_file 6\n");
-        put("memory.current", "8192\n");
-        assert_eq!(v2.pressure(), Err(Errno::NOENT), "read anew");
-        assert_eq!(v2.usage_bytes(), Ok(8192));
-    }
-
-    #[test]
-    fn the_tightest_limit_on_the_way_up_counts() {
-        let place = tempfile::tempdir().unwrap();
-        let own = place.path().join("pod/container");
-        fs::create_dir_all(&own).unwrap();
-        let bound = |own: &Path| {
-            let (mount, own) = (place.path().to_owned(), own.to_owned());
-            Bound::within(&Hierarchy { mount, own, version: Version::V2 })
-        };
-        fs::write(own.join("memory.max"), "max\n").unwrap();
-        assert!(bound(&own).is_none());
-        fs::write(place.path().join("pod/memory.max"), "2000000\n").unwrap();
-        assert_eq!(bound(&own).unwrap().limit_bytes, 2_000_000);
-        fs::write(own.join("memory.high"), "1000000\n").unwrap();
-        let found = bound(&own).unwrap();
-        assert_eq!((found.limit_bytes, found.path), (1_000_000, own));
     }
 
     #[test]

@@ -7,7 +7,9 @@ mod own;
 
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::time::Duration;
 
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::mask::{self, Capability};
@@ -314,6 +316,18 @@ pub fn is_stopped(id: u32) -> bool {
 /// As for [`tgid_of`].
 pub fn start_ticks(id: u32) -> Result<u64> {
     stat_field(&read_proc(&format!("/proc/{id}/stat"))?, 22).ok_or(Errno::PROTO)
+}
+
+/// What a process, and its children that have ended, used of processors in user mode: fields 14 and 16 of
+/// `/proc/PID/stat`.
+///
+/// # Errors
+/// As for [`tgid_of`].
+pub fn user_time(id: u32) -> Result<Duration> {
+    let stat = read_proc(&format!("/proc/{id}/stat"))?;
+    let ticks = |field| stat_field::<u64>(&stat, field).ok_or(Errno::PROTO);
+    let seconds = (ticks(14)? + ticks(16)?) as f64 / clock_ticks_per_second() as f64;
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).

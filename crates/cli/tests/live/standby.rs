@@ -50,7 +50,7 @@ fn run_by(
     let files = place.file("{data,data2,trigger,log}").display().to_string();
     let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy(policy).files(files) };
     let mut command = command(&place, Some(&budget), program);
-    command.arg(part);
+    command.arg(part).env("CGROUP", cgroup.path());
     let procs = vec![cgroup.procs().expect("our own cgroup")];
     ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut command);
     let done = finish(&place, &mut command, b"", LIMIT).ok();
@@ -150,6 +150,13 @@ fn a_program_that_grows_beside_full_frames_is_not_ended() {
         assert_eq!(done.text(), "ours\ngrow ok\n", "{}", done.stderr);
         assert!(done.stderr.contains("has no room for all of --memory"), "{}", done.stderr);
     }
+}
+
+/// The limit was read once, and the kernel ended the manager when frames met a lower one.
+#[test]
+fn a_limit_that_is_lowered_during_the_run_is_kept() {
+    let Some(done) = run_by("lru", "lowered", 16 * MIB, 64 * MIB) else { return };
+    assert!(done.stderr.contains("has no room for all of --memory"), "{}", done.stderr);
 }
 
 /// A file that is open to write, and only mapped to read, is the kernel's meanwhile as well: with

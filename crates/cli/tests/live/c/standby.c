@@ -319,6 +319,27 @@ static void grow(void) {
     puts(is_the_kernels(all) ? "kernel" : "ours");
 }
 
+// The limit of the cgroup is lowered while frames are nearly empty, as `docker update` does.
+static void lowered(void) {
+    const volatile uint64_t *all = map_data();
+    CHECK(all[0] == 0);
+    const char *files[] = {"memory.limit_in_bytes", "memory.max"};
+    int lowered = 0;
+    for (int i = 0; i < 2; i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", getenv("CGROUP"), files[i]);
+        int fd = open(path, O_WRONLY);
+        if (fd >= 0)
+            lowered += write(fd, "14680064", 8) == 8;
+    }
+    CHECK(lowered == 1);
+    // It is looked at ten times a second at least.
+    usleep(500 * 1000);
+    for (int pass = 0; pass < 4; pass++)
+        for (uint64_t page = 0; page < DATA_PAGES; page++)
+            CHECK(all[page * PAGE / 8] == page);
+}
+
 struct copies {
     const volatile uint64_t *map;
     int fd;
@@ -1085,7 +1106,8 @@ int main(int count, char **arguments) {
                  {"changed", changed_by_another},
                  {"changes", changed_by_itself},
                  {"sandboxed", sandboxed},
-                 {"grow", grow}};
+                 {"grow", grow},
+                 {"lowered", lowered}};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         if (!strcmp(parts[i].name, arguments[1])) {
             parts[i].run();
