@@ -9,6 +9,7 @@ cargo fmt --all --check
 cargo clippy --release --workspace --exclude pagekeeper-preload --all-targets -- -D warnings
 cargo clippy --profile preload -p pagekeeper-preload -- -D warnings
 cargo fmt --manifest-path bench/Cargo.toml --check
+CARGO_TARGET_DIR="$PWD/target" cargo clippy --release --manifest-path bench/Cargo.toml --all-targets -- -D warnings
 # One after the other: the library and the command have the same name, and documentation in the same
 # place, which each makes anew.
 RUSTDOCFLAGS="-D warnings" cargo doc --release --no-deps --quiet --bins
