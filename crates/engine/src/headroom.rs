@@ -123,7 +123,7 @@ impl Room {
         let most_ceded = spare + i64::from(frames.resident) - least;
         let most_ceded_bytes = u64::try_from(most_ceded).unwrap_or(0) * PAGE_BYTES;
         let frames_bytes = u64::from(frames.all) * PAGE_BYTES;
-        let computed = || self.bounds.user_time_of_others(counts.usage.level).ok();
+        let computed = || self.bounds.user_times_of_others(counts.usage.level).ok();
         let seen = Seen { at: self.started.elapsed(), counts, own_pages };
         let ceded_bytes = looked.ceded.look(seen, frames_bytes, most_ceded_bytes, computed);
         let margin_bytes = self.margin_bytes(counts.usage.limit_bytes);
@@ -186,7 +186,7 @@ impl Manager {
         let (frames, own_pages) = self.engine.frames();
         let mut looked = room.looked.lock().expect("lock");
         let Some(counts) = room.bounds.tightest()? else {
-            looked.aside = 0;
+            *looked = Looked::default();
             drop(looked);
             if frames.aside > 0 {
                 self.engine.set_aside(0);

@@ -325,6 +325,9 @@ impl Store {
                     }
                     direct = None;
                 }
+                // A healthy ext4 file may say so of pages that its cache has yet to allocate: a write that
+                // met a bad buffer, and a longer file since.
+                Err(Errno::IO) if direct.is_some() => direct = None,
                 Err(errno) => return Err(errno.into()),
             }
         }

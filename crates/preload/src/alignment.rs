@@ -9,7 +9,8 @@ use libc::{c_int, iovec};
 #[repr(C)]
 struct Status {
     mask: u32,
-    before_size: [u32; 9],
+    block_bytes: u32,
+    before_size: [u32; 8],
     size: u64,
     before_direct: [u64; 13],
     memory_align: u32,
@@ -46,6 +47,10 @@ pub(crate) fn fits(fd: c_int, iov: &[iovec], position: Option<i64>) -> bool {
     }
     // Buffers are not looked at: block devices take any, by way of memory of the kernel's.
     let offset_align = status.offset_align as usize;
+    // What reaches beyond the file's last block ends with that.
+    let end = status.size.next_multiple_of(u64::from(status.block_bytes.max(1)));
+    let is_cut = (offset as u64).saturating_add(total as u64) >= end;
+    let parts = if is_cut { iov.split_last().map_or(iov, |(_, others)| others) } else { iov };
     (offset as usize).is_multiple_of(offset_align)
-        && iov.iter().all(|part| part.iov_len.is_multiple_of(offset_align))
+        && parts.iter().all(|part| part.iov_len.is_multiple_of(offset_align))
 }

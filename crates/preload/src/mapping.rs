@@ -157,6 +157,10 @@ fn map(file: &mut File, call: &Mmap) -> isize {
             if call.flags & libc::MAP_POPULATE != 0 {
                 let _ = advise_manager(file.state, addr, call.bytes, libc::MADV_WILLNEED);
             }
+            if call.flags & libc::MAP_LOCKED != 0 {
+                // As `mlock`: what it locks is not advised away. That it cannot is no error of `mmap(2)`.
+                raw_call!(libc::SYS_mlock2, addr, call.bytes, libc::MLOCK_ONFAULT);
+            }
             addr as isize
         }
         Err(_) if table::is_active(file.entry) => {

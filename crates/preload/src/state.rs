@@ -26,6 +26,8 @@ const GONE: u32 = 3;
 #[repr(C)]
 pub(crate) struct State {
     phase: AtomicU32,
+    /// The thread that begins.
+    beginner: AtomicI32,
     /// The process whose state it is; a vfork child sees somebody else's.
     pid: AtomicI32,
     /// What [`pagekeeper_wire::Op::Hello`] says about this process.
@@ -102,13 +104,19 @@ fn state() -> Option<&'static State> {
     unsafe { state.as_ref() }
 }
 
-/// Whose state it is, without beginning anything.
+/// Whose state it is, without beginning anything. Where another thread is, it is waited for: a descriptor
+/// that was opened meanwhile, and taken for a vfork child's, would be the kernel's for good.
 pub(crate) fn view() -> View {
     let Some(state) = state() else { return View::Foreign };
-    match state.phase.load(Ordering::Acquire) {
-        READY if state.is_own() => View::Ready(state),
-        FRESH => View::Fresh,
-        _ => View::Foreign,
+    loop {
+        match state.phase.load(Ordering::Acquire) {
+            READY if state.is_own() => return View::Ready(state),
+            FRESH => return View::Fresh,
+            BEGINNING if state.beginner.load(Ordering::Relaxed) != raw::gettid() => {
+                raw::yield_now()
+            }
+            _ => return View::Foreign,
+        }
     }
 }
 
@@ -157,6 +165,7 @@ fn begin(state: &'static State) {
     {
         return;
     }
+    state.beginner.store(raw::gettid(), Ordering::Relaxed);
     state.pid.store(raw::getpid(), Ordering::Relaxed);
     // No two images of a process begin at the same time.
     state.image.store(raw::now_ns().max(1), Ordering::Relaxed);

@@ -167,7 +167,8 @@ fn open_flags(mode: &[u8]) -> Option<c_int> {
     Some(flags)
 }
 
-/// As glibc does on opening, so that ftell tells where the next byte goes.
+/// As glibc does on opening, so that ftell tells where the next byte goes. (`fdopen` only of a descriptor
+/// that did not append before.)
 fn seek_to_append(fd: c_int, flags: c_int) {
     if flags & libc::O_APPEND != 0 && flags & libc::O_ACCMODE != libc::O_RDWR {
         raw::lseek(fd, 0, libc::SEEK_END);
@@ -184,7 +185,6 @@ fn open_cookie(fd: c_int, flags: c_int) -> *mut FILE {
         (false, libc::O_WRONLY) => c"w",
         _ => c"r",
     };
-    seek_to_append(fd, flags);
     let stream = real::fopencookie(fd as usize as *mut c_void, mode.as_ptr(), CALLS);
     if !stream.is_null() && !remember(fd, stream) {
         // Without a table fileno would fail; everything else works.
@@ -216,12 +216,8 @@ pub(crate) fn fopen(path: *const c_char, mode: *const c_char) -> *mut FILE {
     if fd < 0 {
         return core::ptr::null_mut();
     }
-    let stream = if may_be_managed(fd) {
-        open_cookie(fd, flags)
-    } else {
-        seek_to_append(fd, flags);
-        real::fdopen(fd, mode)
-    };
+    seek_to_append(fd, flags);
+    let stream = if may_be_managed(fd) { open_cookie(fd, flags) } else { real::fdopen(fd, mode) };
     if stream.is_null() {
         let errno = raw::errno();
         files::close(fd, || real::close(fd));
@@ -271,6 +267,7 @@ pub(crate) fn fdopen(fd: c_int, mode: *const c_char) -> *mut FILE {
     if flags & libc::O_APPEND != 0 && had & libc::O_APPEND == 0 {
         raw::fcntl(fd, libc::F_SETFL, (had | libc::O_APPEND) as usize);
         table::flagged(fd, had | libc::O_APPEND);
+        seek_to_append(fd, flags);
     }
     open_cookie(fd, flags)
 }
@@ -329,6 +326,7 @@ fn reopen_cookie(
         files::replace(opened, fd, || real::dup3(opened, fd, flags & libc::O_CLOEXEC));
         files::close(opened, || real::close(opened));
     }
+    seek_to_append(fd, flags);
     real::__fpurge(stream);
     large::forget_buffering(stream);
     let access = match flags & libc::O_ACCMODE {

@@ -285,6 +285,13 @@ static void streams(void) {
     FAILS((fdopen(fd, "q") ? 0 : -1), EINVAL);
     CHECK((f = fdopen(fd, "r")) != NULL && fileno(f) == fd && fgetc(f) == 'l' && fclose(f) == 0);
     FAILS(fcntl(fd, F_GETFL), EBADF);
+    // A descriptor that appends already stays where it is, another goes to the end.
+    for (int flags = 0; flags <= O_APPEND; flags += O_APPEND) {
+        fd = open(path, O_WRONLY | flags);
+        off_t end = lseek(fd, 0, SEEK_END);
+        CHECK(lseek(fd, 5, SEEK_SET) == 5 && (f = fdopen(fd, "a")) != NULL);
+        CHECK(lseek(fd, 0, SEEK_CUR) == (flags ? 5 : end) && fclose(f) == 0);
+    }
     CHECK((f = fopen("/dev/null", "r")) != NULL);
     CHECK((f = freopen(path, "r", f)) != NULL && fgetc(f) == 'l');
     CHECK((f = freopen("/dev/null", "r", f)) != NULL && fgetc(f) == EOF && fclose(f) == 0);

@@ -318,16 +318,14 @@ pub fn start_ticks(id: u32) -> Result<u64> {
     stat_field(&read_proc(&format!("/proc/{id}/stat"))?, 22).ok_or(Errno::PROTO)
 }
 
-/// What a process, and its children that have ended, used of processors in user mode: fields 14 and 16 of
-/// `/proc/PID/stat`.
+/// What a process used of processors in user mode: field 14 of `/proc/PID/stat`, in the kernel's ticks.
 ///
 /// # Errors
 /// As for [`tgid_of`].
 pub fn user_time(id: u32) -> Result<Duration> {
     let stat = read_proc(&format!("/proc/{id}/stat"))?;
-    let ticks = |field| stat_field::<u64>(&stat, field).ok_or(Errno::PROTO);
-    let seconds = (ticks(14)? + ticks(16)?) as f64 / clock_ticks_per_second() as f64;
-    Ok(Duration::from_secs_f64(seconds))
+    let ticks: u64 = stat_field(&stat, 14).ok_or(Errno::PROTO)?;
+    Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
 }
 
 /// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).

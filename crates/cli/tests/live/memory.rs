@@ -261,7 +261,8 @@ fn lines_that_many_append_are_all_there() {
 }
 
 /// A forked child that began with several threads at once could get a mapping beside the manager
-/// in one of them, while another told the manager of the descriptor.
+/// in one of them, while another told the manager of the descriptor. And what several opened at once was
+/// the kernel's for all but one, unsaid: they read old bytes, and their writes and stores were lost.
 #[test]
 fn a_forked_child_begins_with_many_threads() {
     if let Some(done) = part("fork-begin", Budget::kib(128), &[]) {

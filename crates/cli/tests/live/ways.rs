@@ -89,6 +89,12 @@ fn direct_reads_are_refused_as_the_kernel_refuses_them() {
     check(&Budget::kib(256).delay_writes(), &["direct", "file"]);
 }
 
+/// The file was healthy, and reads of it failed with EIO.
+#[test]
+fn what_a_direct_read_is_refused_is_read_by_the_cache() {
+    check(&Budget { min_size_bytes: 1, ..Budget::kib(256) }, &["faulted", "file"]);
+}
+
 #[test]
 fn a_reopened_stream_is_buffered_as_a_new_one() {
     check(&Budget::kib(256), &["reopened", "file"]);

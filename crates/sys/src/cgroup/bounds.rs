@@ -12,8 +12,14 @@ use std::time::Duration;
 
 /// More bytes than any machine has: version 1 shows so large a number where there is no limit.
 const UNLIMITED_BYTES: u64 = 1 << 60;
-/// On version 1, kernel memory is looked at more closely when it is so large a part of the limit.
+/// Kernel memory is looked at more closely when it is so large a part of the limit.
 const KERNEL_PART: u64 = 64;
+/// What an unused directory entry and an unused inode take at least.
+const ENTRY_BYTES: u64 = 192;
+const INODE_BYTES: u64 = 600;
+/// One part in so many of what unused entries and inodes take is sure to come back: the others may lie
+/// beside what is in use.
+const UNUSED_PART: u64 = 2;
 
 /// Memory cgroups that may bound this process.
 #[derive(Debug)]
@@ -52,8 +58,8 @@ pub struct Counts {
     pub usage: Usage,
     /// Page cache that the kernel can take back; memory files such as frames are not among it.
     pub cache_bytes: u64,
-    /// Directory entries, inodes and the like that it can take back as well. On version 1, where the kernel
-    /// counts them with what it cannot, no more than there must be of them.
+    /// Directory entries and inodes that nobody uses, which it can take back as well: what there must be of
+    /// them, by what the whole machine has of anything else. There may be more.
     pub slab_bytes: u64,
     /// How short of memory its processes are.
     pub pressure: Pressure,
@@ -143,18 +149,18 @@ impl Bounds {
         Ok(tightest)
     }
 
-    /// What a cgroup's other processes used of processors in user mode, their children that have ended
-    /// included.
+    /// What each of a cgroup's other processes, and of those below it, used of processors in user mode, in
+    /// the order of their numbers.
     ///
     /// # Errors
     /// As reading `cgroup.procs`.
-    pub fn user_time_of_others(&self, level: usize) -> Result<Duration> {
+    pub fn user_times_of_others(&self, level: usize) -> Result<Vec<(u32, Duration)>> {
         let mut pids = Vec::new();
         collect_processes(&self.levels[level].path, &mut pids)?;
+        pids.sort_unstable();
         let me = std::process::id();
         let others = pids.into_iter().filter(|pid| *pid != me);
-        // Who has ended meanwhile counts for its parent.
-        Ok(others.filter_map(|pid| process::user_time(pid).ok()).sum())
+        Ok(others.filter_map(|pid| Some((pid, process::user_time(pid).ok()?))).collect())
     }
 
     fn usages(&self) -> Result<Vec<Usage>> {
@@ -196,10 +202,12 @@ impl Level {
         // On version 1 those of descendants are counted apart.
         let prefix = if self.version == Version::V1 { "total_" } else { "" };
         let key = |key| find_key(&text, &format!("{prefix}{key}"));
-        let slab_bytes = match self.version {
-            Version::V1 => self.slab_bytes_of_v1(usage.limit_bytes),
-            Version::V2 => key("slab_reclaimable").unwrap_or(0),
+        let kernel = match self.version {
+            Version::V1 => self.kernel.as_ref().and_then(|file| number_in(file).ok()),
+            Version::V2 => key("slab_reclaimable").ok(),
         };
+        let kernel = kernel.filter(|bytes| *bytes > usage.limit_bytes / KERNEL_PART);
+        let slab_bytes = kernel.map_or(0, |bytes| self.slab_bytes(bytes));
         let refaults = key("workingset_refault_file")?;
         Ok(Counts {
             usage,
@@ -209,27 +217,43 @@ impl Level {
         })
     }
 
-    fn slab_bytes_of_v1(&self, limit_bytes: u64) -> u64 {
-        let kernel_bytes = self.kernel.as_ref().and_then(|file| number_in(file).ok()).unwrap_or(0);
-        if kernel_bytes < limit_bytes / KERNEL_PART {
-            return 0;
-        }
-        let machine = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        least_reclaimable_bytes(kernel_bytes, &machine)
+    /// Of so much reclaimable slab (on version 1 kernel memory of any kind, since it does not count them
+    /// apart), what nobody uses for sure.
+    fn slab_bytes(&self, kernel_bytes: u64) -> u64 {
+        let text = |path| fs::read_to_string(path).unwrap_or_default();
+        let machine = text("/proc/meminfo");
+        let others = match self.version {
+            Version::V1 => kernel_memory_bytes(&machine),
+            Version::V2 => memory_bytes(&machine, "SReclaimable"),
+        };
+        let unused_bytes =
+            unused_bytes(&text("/proc/sys/fs/dentry-state"), &text("/proc/sys/fs/inode-nr"));
+        let in_use = others.map(|bytes| bytes.saturating_sub(unused_bytes));
+        in_use
+            .map_or(0, |in_use| kernel_bytes.saturating_sub(in_use).min(unused_bytes) / UNUSED_PART)
     }
 }
 
-/// How much of a cgroup's kernel memory can be taken back at least, from what the machine has in all, as
-/// `/proc/meminfo` shows it: no more of it can be page tables, stacks and the like than there are.
-fn least_reclaimable_bytes(kernel_bytes: u64, machine: &str) -> u64 {
-    const KEPT: [&str; 5] = ["SUnreclaim", "PageTables", "SecPageTables", "KernelStack", "Percpu"];
-    let bytes = |key: &str| {
-        let kib = machine.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
-        kib.trim().strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib << 10)
-    };
-    let Some(most_bytes) = bytes("SReclaimable") else { return 0 };
-    let kept_bytes: u64 = KEPT.into_iter().filter_map(bytes).sum();
-    kernel_bytes.saturating_sub(kept_bytes).min(most_bytes)
+/// A number of `/proc/meminfo`.
+fn memory_bytes(machine: &str, key: &str) -> Option<u64> {
+    let value = machine.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
+    value.trim().strip_suffix(" kB")?.parse().ok().map(|kib: u64| kib << 10)
+}
+
+/// All memory of a machine that is neither free nor the content of programs and files, as
+/// `/proc/meminfo` shows it: slab, page tables, stacks, and what nothing counts, such as pipes.
+fn kernel_memory_bytes(machine: &str) -> Option<u64> {
+    let others = ["MemFree", "Buffers", "Cached", "SwapCached", "AnonPages"];
+    let known: Option<u64> = others.into_iter().map(|key| memory_bytes(machine, key)).sum();
+    Some(memory_bytes(machine, "MemTotal")?.saturating_sub(known?))
+}
+
+/// What unused directory entries and inodes of the machine take at least: the second numbers of
+/// `/proc/sys/fs/dentry-state` and `inode-nr`, proc_sys_fs(5). An inode that an unused entry names is
+/// among those in use.
+fn unused_bytes(entries: &str, inodes: &str) -> u64 {
+    let unused = |text: &str| text.split_ascii_whitespace().nth(1)?.parse::<u64>().ok();
+    unused(entries).unwrap_or(0) * ENTRY_BYTES + unused(inodes).unwrap_or(0) * INODE_BYTES
 }
 
 /// Processes of a cgroup and of those below it.
@@ -316,8 +340,8 @@ mod tests {
         let v2 = place.bounds("v2", Version::V2).unwrap();
         let counts = v2.tightest().unwrap().unwrap();
         let pressure = Pressure { refaults: 1, major_faults: 2 };
-        assert_eq!(counts, Counts { usage, cache_bytes: 11, slab_bytes: 7, pressure });
-        assert_eq!(counts.kept_bytes(), 4096 - 18);
+        assert_eq!(counts, Counts { usage, cache_bytes: 11, slab_bytes: 0, pressure });
+        assert_eq!(counts.kept_bytes(), 4096 - 11);
         let v1 = place.bounds("v1", Version::V1).unwrap();
         let pressure = Pressure { refaults: 30, major_faults: 40 };
         let expected = Counts { usage, cache_bytes: 110, slab_bytes: 0, pressure };
@@ -359,33 +383,42 @@ mod tests {
         assert_eq!(level(&bounds), (1, 2_000_000));
         // Already more than there may be.
         place.put("pod", "memory.max", "1400000\n");
-        assert_eq!(bounds.tightest().unwrap().unwrap().room_bytes(), -100_000 + 18);
+        assert_eq!(bounds.tightest().unwrap().unwrap().room_bytes(), -100_000 + 11);
         place.put(own, "memory.high", "1100000\n");
         let bounds = place.bounds(own, Version::V2).unwrap();
         assert_eq!(bounds.limit_bytes(), Some(1_100_000));
     }
 
     #[test]
-    fn no_more_kernel_memory_is_kept_than_the_machine_has() {
-        let machine = "MemTotal: 16000 kB\nSReclaimable:     9000 kB\nSUnreclaim:       2000 kB\n\
-                       KernelStack:       300 kB\nPageTables:        500 kB\nPercpu:         200 kB\n";
-        let least_kib = |kernel_kib: u64| least_reclaimable_bytes(kernel_kib << 10, machine) >> 10;
-        assert_eq!([least_kib(1000), least_kib(3000), least_kib(5000)], [0, 0, 2000]);
-        assert_eq!(least_kib(20_000), 9000, "no more than can be taken back in all");
-        assert_eq!(least_reclaimable_bytes(1 << 30, ""), 0);
+    fn what_nothing_counts_is_kernel_memory() {
+        let machine = "MemTotal: 9000 kB\nMemFree:       2000 kB\nMemAvailable: 8000 kB\nBuffers: 1000 kB\n\
+                       Cached:  3000 kB\nSwapCached:       0 kB\nAnonPages: 500 kB\nSlab: 100 kB\n";
+        assert_eq!(kernel_memory_bytes(machine), Some(2500 << 10));
+        assert_eq!(memory_bytes(machine, "Slab"), Some(100 << 10));
+        assert_eq!(kernel_memory_bytes("MemTotal: 9000 kB\n"), None);
     }
 
     #[test]
-    fn time_of_processes_below_is_added_up() {
+    fn only_what_nobody_uses_is_sure_to_come_back() {
+        assert_eq!(unused_bytes("1000\t900\t45\t0\t800\t0\n", "500\t10\n"), 900 * 192 + 10 * 600);
+        assert_eq!(unused_bytes("", ""), 0);
+    }
+
+    #[test]
+    fn time_of_processes_below_is_seen() {
         let place = Place::new();
         let mut busy = std::process::Command::new("/bin/sh");
-        let mut child = Child(busy.args(["-c", "while :; do :; done"]).spawn().unwrap());
+        let child = Child(busy.args(["-c", "while :; do :; done"]).spawn().unwrap());
         place.cgroup("own", "max\n", 0, STAT);
         place.put("own", "cgroup.procs", &format!("{}\n", std::process::id()));
         place.put("own/below", "cgroup.procs", &format!("0\n{}\n", child.0.id()));
         let bounds = place.bounds("own", Version::V2).unwrap();
-        while bounds.user_time_of_others(0).unwrap() < Duration::from_millis(50) {
-            assert!(child.0.try_wait().unwrap().is_none());
+        let used = || {
+            let times = bounds.user_times_of_others(0).unwrap();
+            assert!(times.iter().all(|(pid, _)| *pid == child.0.id()), "{times:?}");
+            times.first().map_or(Duration::ZERO, |(_, time)| *time)
+        };
+        while used() < Duration::from_millis(50) {
             std::thread::sleep(Duration::from_millis(5));
         }
     }

@@ -178,16 +178,25 @@ static void fork_threads(void) {
 static pthread_barrier_t begun, stored;
 static uint64_t *begin_words;
 static int begin_file;
+static const char *begin_opens; // none: they have it from their parent
 
 static void *begin(void *number) {
     uint64_t mine = (uint64_t)number;
     pthread_barrier_wait(&begun);
-    uint64_t *at = map(begin_file, 64, PROT_READ | PROT_WRITE, MAP_SHARED);
+    int fd = begin_opens ? open(begin_opens, O_RDWR) : begin_file;
+    CHECK(fd >= 0);
+    for (int page = 0; page < 64; page++) {
+        uint64_t word = begin_words[mine] + (uint64_t)page, had;
+        CHECK(pread(fd, &had, 8, page * PAGE + 64) == 8 && had == begin_words[4]);
+        CHECK(pwrite(fd, &word, 8, page * PAGE + 128 + (off_t)mine * 8) == 8);
+    }
+    uint64_t *at = map(fd, 64, PROT_READ | PROT_WRITE, MAP_SHARED);
     for (int page = 0; page < 64; page++) at[page * 512 + mine] = begin_words[mine] + (uint64_t)page;
     pthread_barrier_wait(&stored);
     for (uint64_t other = 0; other < 4; other++)
         for (int page = 0; page < 64; page++)
-            CHECK(at[page * 512 + other] == begin_words[other] + (uint64_t)page);
+            CHECK(at[page * 512 + other] == begin_words[other] + (uint64_t)page &&
+                  at[page * 512 + 16 + other] == begin_words[other] + (uint64_t)page);
     return NULL;
 }
 
@@ -195,11 +204,16 @@ static void *begin(void *number) {
 static void fork_begin(void) {
     begin_file = make("begin", 64);
     CHECK(pthread_barrier_init(&begun, NULL, 4) == 0 && pthread_barrier_init(&stored, NULL, 4) == 0);
-    for (uint64_t round = 1; round <= 15; round++) {
+    uint64_t *dirty = map(begin_file, 64, PROT_READ | PROT_WRITE, MAP_SHARED);
+    char path[4096];
+    snprintf(path, sizeof path, "%s", in("begin"));
+    for (uint64_t round = 1; round <= 30; round++) {
+        for (int page = 0; page < 64; page++) dirty[page * 512 + 8] = round;
         pid_t pid = fork();
         if (pid == 0) {
-            uint64_t words[4] = {round * 1000, round * 2000, round * 3000, round * 4000};
+            uint64_t words[] = {round * 1000, round * 2000, round * 3000, round * 4000, round};
             begin_words = words;
+            begin_opens = round % 2 ? path : NULL;
             pthread_t threads[4];
             for (uint64_t i = 0; i < 4; i++)
                 CHECK(pthread_create(&threads[i], NULL, begin, (void *)i) == 0);
@@ -208,10 +222,12 @@ static void fork_begin(void) {
         }
         CHECK(ended(pid) == 0);
         for (int page = 0; page < 64; page++) {
-            uint64_t words[4];
+            uint64_t words[20];
             CHECK(pread(begin_file, words, sizeof words, page * PAGE) == sizeof words);
-            for (uint64_t i = 0; i < 4; i++)
-                CHECK(words[i] == round * 1000 * (i + 1) + (uint64_t)page);
+            for (uint64_t i = 0; i < 4; i++) {
+                uint64_t word = round * 1000 * (i + 1) + (uint64_t)page;
+                CHECK(words[i] == word && words[16 + i] == word);
+            }
         }
     }
     puts("begun");

@@ -23,6 +23,7 @@
 //     ways advice FILE           advice on what is locked, or not mapped everywhere
 //     ways formatted FILE        text is written by dprintf(3) and its kin
 //     ways direct FILE           reads by a descriptor with O_DIRECT
+//     ways faulted FILE          a file is made longer after a write whose buffer ended in nothing
 //     ways beside FILE           children are forked as files are closed and deleted
 //     ways reopened FILE         a stream is reopened, however it was buffered
 //     ways outlives FILE         a forked child has a descriptor when all others are gone
@@ -1025,6 +1026,9 @@ static void advice(const char *path) {
     CHECK(mlock(at + 10 * PAGE, PAGE) == 0);
     FAILS(madvise(at + 10 * PAGE, 2 * PAGE, MADV_REMOVE), EINVAL);
     CHECK(at[10 * PAGE] == 'A' + 10 && at[11 * PAGE] == 'A' + 11);
+    char *locked = mmap(NULL, 2 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_LOCKED, fd, 0);
+    FAILS(madvise(locked, PAGE, MADV_REMOVE), EINVAL);
+    CHECK(locked[0] == 'A' && munmap(locked, 2 * PAGE) == 0);
     int only = open(path, O_RDONLY);
     char *shown = mmap(NULL, BYTES, PROT_READ, MAP_SHARED, only, 0);
     FAILS(madvise(shown + 20 * PAGE, PAGE, MADV_REMOVE), EACCES);
@@ -1121,10 +1125,26 @@ static void direct(const char *path) {
             FAILS(read(fd, buffer, 100), EINVAL);
             CHECK(read(fd, buffer, 2 * PAGE) == 2 * PAGE && buffer[PAGE] == 'B');
             CHECK(pread(fd, buffer, 4 * PAGE, 30 * PAGE) == 4 * PAGE && buffer[3 * PAGE] == 'A' + 33 % 26);
+            // What ends beyond the last block is as long as that.
+            CHECK(pread(fd, buffer, PAGE + 100, BYTES - PAGE) == PAGE);
+            FAILS(pread(fd, buffer, 100, BYTES - PAGE), EINVAL);
             CHECK(pread(fd, buffer, 1, BYTES) == 0 && pread(fd, buffer, 8 * PAGE, BYTES - PAGE) == PAGE);
         }
         CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
     }
+}
+
+// ext4 refuses direct reads of what such a write left behind the end, and reads by its cache do not.
+static void faulted(const char *path) {
+    enum { LONG = 104 * PAGE };
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
+    struct iovec parts[] = {{room, 7}, {(void *)0x100004000ab5, 7}, {room, 7 * PAGE}};
+    memset(room, 'z', 7);
+    CHECK(fd > 2 && writev(fd, parts, 3) == 7 && fsync(fd) == 0 && ftruncate(fd, LONG) == 0);
+    int other = open(path, O_RDONLY);
+    long bytes = 0, n;
+    while ((n = read(other, room, 16 * PAGE)) > 0) bytes += n;
+    CHECK(n == 0 && bytes == LONG && close(other) == 0 && close(fd) == 0);
 }
 
 static void reopened(const char *path) {
@@ -1183,6 +1203,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "advice")) advice(argv[2]);
     else if (!strcmp(what, "formatted")) formatted(argv[2]);
     else if (!strcmp(what, "direct")) direct(argv[2]);
+    else if (!strcmp(what, "faulted")) faulted(argv[2]);
     else if (!strcmp(what, "beside")) beside(argv[2]);
     else if (!strcmp(what, "reopened")) reopened(argv[2]);
     else if (!strcmp(what, "stacks")) stacks(argv[2]);
