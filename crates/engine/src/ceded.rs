@@ -60,7 +60,7 @@ pub(crate) struct Seen {
 pub(crate) type Computed = Vec<(u32, Duration)>;
 
 /// How far programs were by when.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 struct Progress {
     at: Duration,
     /// How often mappings had waited for storage.

@@ -118,7 +118,7 @@ impl Room {
     /// How much room there is for frames, into which so many pages were read.
     fn spare(&self, looked: &mut Looked, counts: Counts, frames: Frames, own_pages: u64) -> Spare {
         let pages = |bytes: u64| (bytes / PAGE_BYTES) as i64;
-        let spare = pages(counts.usage.limit_bytes) - pages(counts.kept_bytes());
+        let spare = counts.room_bytes().div_euclid(PAGE_BYTES as i64);
         let least = i64::from((frames.all / KEPT_PART).max(MIN_FRAMES));
         let most_ceded = spare + i64::from(frames.resident) - least;
         let most_ceded_bytes = u64::try_from(most_ceded).unwrap_or(0) * PAGE_BYTES;
@@ -130,12 +130,11 @@ impl Room {
         let refaults = counts.pressure.refaults;
         let is_unread = std::mem::replace(&mut looked.refaults, refaults) == refaults;
         let part = if is_unread { GROWTH_PART_UNREAD } else { GROWTH_PART };
-        let taken_back_bytes = counts.cache_bytes + counts.slab_bytes;
         Spare {
             pages: spare - pages(margin_bytes.max(ceded_bytes)),
             unless_ceded: spare - pages(margin_bytes),
-            now: spare - pages(taken_back_bytes)
-                + pages((taken_back_bytes / part).max(GROWTH_BYTES_MIN)),
+            now: spare - pages(counts.reclaimable_bytes())
+                + pages((counts.reclaimable_bytes() / part).max(GROWTH_BYTES_MIN)),
         }
     }
 }
@@ -223,39 +222,27 @@ impl Manager {
     /// Sees to it until `stop`. Runs on a thread of its own.
     pub(crate) fn keep_headroom(&self, stop: impl Fn() -> bool) {
         let Some(room) = self.room() else { return };
-        // Who makes room is not to wait for it: as far as that is permitted, and again when more of it
-        // has been used.
-        let mut keeps = 0;
-        let mut keep = |times| {
-            if keeps < times {
-                keeps += 1;
-                let _ = keep_in_memory();
-            }
-        };
-        let mut before = None;
+        let (mut kept_in_memory, mut before) = (0, None);
         while !stop() {
             let Ok(headroom) = self.make_headroom(room) else { return };
-            let kept = match headroom {
-                Headroom::Bound { limit_bytes, kept_bytes, .. } => Some((limit_bytes, kept_bytes)),
-                Headroom::Unbound | Headroom::Growing => None,
-            };
-            let is_near = |((limit_bytes, now), (_, before)): ((u64, u64), (u64, u64))| {
-                now.abs_diff(before) < room.margin_bytes(limit_bytes) / MARGIN_PARTS_QUIET
-            };
-            let is_quiet = kept.zip(before).is_some_and(is_near);
-            before = kept;
-            std::thread::park_timeout(match headroom {
-                Headroom::Unbound => UNBOUND_EVERY,
-                Headroom::Growing => {
-                    keep(2);
-                    EVERY
-                }
-                Headroom::Bound { free_bytes, .. } => {
-                    keep(1);
+            // Who makes room is not to wait for it: as far as that is permitted, and again when more of it
+            // has been used.
+            let (keeps, pause, kept_bytes) = match headroom {
+                Headroom::Unbound => (0, UNBOUND_EVERY, None),
+                Headroom::Growing => (2, EVERY, None),
+                Headroom::Bound { limit_bytes, kept_bytes, free_bytes } => {
+                    let near_bytes = room.margin_bytes(limit_bytes) / MARGIN_PARTS_QUIET;
+                    let is_quiet = before.is_some_and(|b| kept_bytes.abs_diff(b) < near_bytes);
                     let least = if is_quiet { QUIET_EVERY } else { EVERY };
-                    pause_while_free(free_bytes).max(least)
+                    (1, pause_while_free(free_bytes).max(least), Some(kept_bytes))
                 }
-            });
+            };
+            before = kept_bytes;
+            if kept_in_memory < keeps {
+                kept_in_memory += 1;
+                let _ = keep_in_memory();
+            }
+            std::thread::park_timeout(pause);
         }
     }
 }

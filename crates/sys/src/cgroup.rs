@@ -276,6 +276,10 @@ impl MemoryCgroup {
 
 fn read_number(path: &Path) -> Result<u64> {
     let text = fs::read_to_string(path).map_err(|e| errno(&e))?;
+    number_of(&text)
+}
+
+fn number_of(text: &str) -> Result<u64> {
     text.trim().parse().map_err(|_| Errno::PROTO)
 }
 

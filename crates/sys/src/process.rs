@@ -318,14 +318,43 @@ pub fn start_ticks(id: u32) -> Result<u64> {
     stat_field(&read_proc(&format!("/proc/{id}/stat"))?, 22).ok_or(Errno::PROTO)
 }
 
-/// What a process used of processors in user mode: field 14 of `/proc/PID/stat`, in the kernel's ticks.
-///
-/// # Errors
-/// As for [`tgid_of`].
-pub fn user_time(id: u32) -> Result<Duration> {
-    let stat = read_proc(&format!("/proc/{id}/stat"))?;
-    let ticks: u64 = stat_field(&stat, 14).ok_or(Errno::PROTO)?;
-    Ok(Duration::from_secs_f64(ticks as f64 / clock_ticks_per_second() as f64))
+/// What a process used of processors, and what its children did that have ended and were waited for, to
+/// the kernel's ticks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CpuTimes {
+    /// Its own code.
+    pub user: Duration,
+    /// The kernel's, for it.
+    pub system: Duration,
+    /// Its children's own code.
+    pub children_user: Duration,
+    /// The kernel's, for them.
+    pub children_system: Duration,
+}
+
+impl CpuTimes {
+    /// Those of a process by now.
+    ///
+    /// # Errors
+    /// As for [`tgid_of`].
+    pub fn of(id: u32) -> Result<CpuTimes> {
+        CpuTimes::parse(&read_proc(&format!("/proc/{id}/stat"))?).ok_or(Errno::PROTO)
+    }
+
+    /// Those in a line of `/proc/PID/stat`: proc_pid_stat(5), fields 14 to 17.
+    fn parse(stat: &str) -> Option<CpuTimes> {
+        let tick_ns = 1_000_000_000 / clock_ticks_per_second();
+        let time = |number| {
+            let ticks: u64 = stat_field(stat, number)?;
+            Some(Duration::from_nanos(ticks * tick_ns))
+        };
+        Some(CpuTimes {
+            user: time(14)?,
+            system: time(15)?,
+            children_user: time(16)?,
+            children_system: time(17)?,
+        })
+    }
 }
 
 /// The clock of a process: what all its threads used of processors (`clock_getcpuclockid(3)`).
@@ -386,6 +415,18 @@ pub(crate) fn errno(error: &std::io::Error) -> Errno {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpu_times_are_read_whatever_the_name() {
+        let stat = "7 (a) b (c) Z 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
+        let tick_ns = 1_000_000_000 / clock_ticks_per_second();
+        let [user, system, children_user, children_system] =
+            [100, 20, 3, 4].map(|ticks| Duration::from_nanos(ticks * tick_ns));
+        let expected = CpuTimes { user, system, children_user, children_system };
+        assert_eq!(CpuTimes::parse(stat), Some(expected));
+        assert_eq!(CpuTimes::parse("7 (a) Z 1"), None);
+        assert!(CpuTimes::of(std::process::id()).is_ok());
+    }
 
     #[test]
     fn threads_are_found_and_bound() {

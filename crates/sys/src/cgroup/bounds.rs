@@ -1,9 +1,9 @@
 //! What bounds this process's memory: the limits of its own cgroup and of those above it, and how much of
 //! them is in use. Limits may change at any time, so each is read whenever it is looked at.
 
-use super::{Hierarchy, Version, find_hierarchy, find_key};
+use super::{Hierarchy, Version, find_hierarchy, find_key, number_of};
 use crate::mask::{self, Capability};
-use crate::process::{self, errno};
+use crate::process::{CpuTimes, errno};
 use crate::{Errno, Result};
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -82,13 +82,18 @@ impl Usage {
 }
 
 impl Counts {
+    /// What the kernel could take back.
+    pub fn reclaimable_bytes(&self) -> u64 {
+        self.cache_bytes + self.slab_bytes
+    }
+
     /// In use, and nothing that the kernel could take back.
     pub fn kept_bytes(&self) -> u64 {
-        self.usage.used_bytes.saturating_sub(self.cache_bytes + self.slab_bytes)
+        self.usage.used_bytes.saturating_sub(self.reclaimable_bytes())
     }
 
     /// How much more may be in use if all is taken back that can be; less than nothing: less has to be.
-    fn room_bytes(&self) -> i64 {
+    pub fn room_bytes(&self) -> i64 {
         self.usage.limit_bytes.cast_signed() - self.kept_bytes().cast_signed()
     }
 }
@@ -108,7 +113,8 @@ impl Bounds {
         let places = own.ancestors().take_while(|place| place.starts_with(mount));
         // The root of version 2 has no such files.
         let levels: Vec<_> = places.filter_map(|place| Level::open(place, *version).ok()).collect();
-        let is_counted = |level: &Level| level.counts_of(level.unlimited()).is_ok();
+        let unlimited = Usage { level: 0, limit_bytes: UNLIMITED_BYTES, used_bytes: 0 };
+        let is_counted = |level: &Level| level.counts_of(unlimited).is_ok();
         levels.first().is_some_and(is_counted).then_some(Bounds { levels })
     }
 
@@ -160,7 +166,7 @@ impl Bounds {
         pids.sort_unstable();
         let me = std::process::id();
         let others = pids.into_iter().filter(|pid| *pid != me);
-        Ok(others.filter_map(|pid| Some((pid, process::user_time(pid).ok()?))).collect())
+        Ok(others.filter_map(|pid| Some((pid, CpuTimes::of(pid).ok()?.user))).collect())
     }
 
     fn usages(&self) -> Result<Vec<Usage>> {
@@ -191,10 +197,6 @@ impl Level {
         // "max" on version 2.
         let limits = self.limits.iter().filter_map(|file| number_in(file).ok());
         limits.filter(|bytes| *bytes < UNLIMITED_BYTES).min()
-    }
-
-    fn unlimited(&self) -> Usage {
-        Usage { level: 0, limit_bytes: UNLIMITED_BYTES, used_bytes: 0 }
     }
 
     fn counts_of(&self, usage: Usage) -> Result<Counts> {
@@ -271,7 +273,7 @@ fn collect_processes(place: &Path, pids: &mut Vec<u32>) -> Result<()> {
 }
 
 fn number_in(file: &fs::File) -> Result<u64> {
-    read_again(file)?.trim().parse().map_err(|_| Errno::PROTO)
+    number_of(&read_again(file)?)
 }
 
 /// What a file of the kernel's says now; it makes its text anew when it is read from the beginning.

@@ -12,6 +12,7 @@ use crate::size::Size;
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::cgroup::{CgroupError, MemoryCgroup};
 use pagekeeper_sys::counters::{BlockDevice, ProcessIo, drop_page_cache};
+use pagekeeper_sys::process::CpuTimes;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process, waitid};
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -20,7 +21,7 @@ use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// For what is charged to a cgroup besides anonymous memory and frames: page tables and other
 /// kernel memory, the program's text.
@@ -453,24 +454,19 @@ fn wait(child: &mut Child) -> Result<(ExitStatus, Option<ProcessIo>, Option<Cpu>
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while matches!(waitid(WaitId::Pid(pid), options), Err(rustix::io::Errno::INTR)) {}
     let io = ProcessIo::of(child.id()).ok();
-    let cpu = std::fs::read_to_string(format!("/proc/{}/stat", child.id()));
-    let cpu = cpu.ok().and_then(|stat| cpu_of(&stat));
+    let cpu = CpuTimes::of(child.id()).ok().map(Cpu::from);
     Ok((child.wait().map_err(failed)?, io, cpu))
 }
 
-/// CPU times from a line of `/proc/PID/stat` (proc_pid_stat(5), fields 14 to 17).
-fn cpu_of(stat: &str) -> Option<Cpu> {
-    // The name, in parentheses, may hold anything.
-    let (_, fields) = stat.rsplit_once(") ")?;
-    let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
-    let mut ticks = fields.split(' ').skip(11).map(|field| field.parse::<u64>().ok());
-    let mut next = || Some(ticks.next()?? * tick_ns);
-    let (user, system, children_user, children_system) = (next()?, next()?, next()?, next()?);
-    Some(Cpu {
-        own_ns: user + system,
-        children_ns: children_user + children_system,
-        children_user_ns: children_user,
-    })
+impl From<CpuTimes> for Cpu {
+    fn from(times: CpuTimes) -> Cpu {
+        let ns = |time: Duration| time.as_nanos() as u64;
+        Cpu {
+            own_ns: ns(times.user + times.system),
+            children_ns: ns(times.children_user + times.children_system),
+            children_user_ns: ns(times.children_user),
+        }
+    }
 }
 
 fn show_end_of(errors: &mut File) {
@@ -487,13 +483,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cpu_times_are_read_whatever_the_name() {
-        let stat = "7 (a) b (c) Z 1 2 3 4 5 6 7 8 9 10 100 20 3 4 20 0 1";
+    fn cpu_times_are_added_up() {
         let tick_ns = 1_000_000_000 / rustix::param::clock_ticks_per_second();
+        let [user, system, children_user, children_system] =
+            [100, 20, 3, 4].map(|ticks| Duration::from_nanos(ticks * tick_ns));
+        let times = CpuTimes { user, system, children_user, children_system };
         let expected =
             Cpu { own_ns: 120 * tick_ns, children_ns: 7 * tick_ns, children_user_ns: 3 * tick_ns };
-        assert_eq!(cpu_of(stat), Some(expected));
-        assert_eq!(cpu_of("7 (a) Z 1"), None);
-        assert!(cpu_of(&std::fs::read_to_string("/proc/self/stat").unwrap()).is_some());
+        assert_eq!(Cpu::from(times), expected);
     }
 }
