@@ -7,7 +7,7 @@ use crate::flush::Leaving;
 use crate::look::Own;
 use crate::port::{FileNo, Port, PortError, Version};
 use crate::word::State;
-use pagekeeper_frames::{Input, Place, Run, Segment};
+use pagekeeper_frames::{Place, Run, Segment};
 use pagekeeper_policy::Page;
 use std::ops::Range;
 
@@ -222,12 +222,7 @@ impl<P: Port> Engine<P> {
             self.settle(&mut core, file);
         }
         // Victims that had to stay because of the fence.
-        let mut jobs = Vec::new();
-        for (_, place) in core.pages_in(file, fence.first..fence.end) {
-            if core.brain.is_stuck(place) && !core.fenced(place) {
-                jobs.push(self.decide(&mut core, Input::Released { place }));
-            }
-        }
+        let jobs = self.release(&mut core, file, fence.first..fence.end);
         let mut again: Again = core.unpark_range(file, fence.first..fence.end).into();
         self.rested();
         drop(core);

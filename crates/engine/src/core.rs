@@ -357,6 +357,13 @@ impl Core {
         most.saturating_sub(all(self) as u64)
     }
 
+    /// Whether storage does not end writing a file that has half of the frames dirty: there is to be no more
+    /// of it.
+    pub(crate) fn is_dirty_enough(&self, file: FileNo) -> bool {
+        let most = (self.brain.frames() / 2) as usize;
+        self.file(file).is_some_and(|f| f.overdue > 0 && f.dirty.len() >= most)
+    }
+
     /// A file becomes longer than this. Of a large page that it ended in, what it gains may have no room
     /// on storage, though the page is dirty, or about to become so: its next use to write begins with
     /// that.

@@ -17,6 +17,7 @@
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::fault::FailuresTold;
 use crate::job::Queue;
+use crate::overdue::OverdueWrites;
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, Port, SpaceNo, Version};
 use crate::spaces::{Region, Space};
@@ -101,6 +102,7 @@ pub struct Engine<P: Port> {
     pub(crate) exact: bool,
     /// Uses that the brain has not heard of yet.
     pub(crate) touches: Touches,
+    pub(crate) overdue: OverdueWrites,
 }
 
 /// Page-aligned memory for one transfer.
@@ -134,6 +136,7 @@ impl<P: Port> Engine<P> {
             buffers: Mutex::new(Vec::new()),
             exact,
             touches: Touches::default(),
+            overdue: OverdueWrites::default(),
         }
     }
 
@@ -208,6 +211,12 @@ impl<P: Port> Engine<P> {
         // From here on who drops a last pin takes the lock and notifies.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let found = loop {
+            if !self.overdue.is_empty() {
+                // It may be waited for.
+                drop(core);
+                self.end_overdue(again);
+                core = self.lock();
+            }
             if let Some(found) = check(&mut core) {
                 break found;
             }

@@ -1,12 +1,12 @@
 //! What the kernel reports about address spaces: faults to serve, changes to follow.
 //!
-//! One thread reads every space's userfaultfd. A single fault is served right there, since handing
-//! it over would cost more than serving it; when several wait at once, all but one go to the
-//! workers. When the kernel answers a thread that the address space is changing, that thread reads
+//! One thread reads every space's userfaultfd, and serves a fault right there or [leaves it to
+//! workers](crate::dispatch). When the kernel answers a thread that the address space is changing, that thread reads
 //! on ([`Manager::pump`]): the change waits for exactly that, and the thread that usually reads may
 //! be waiting for a page that this one has claimed.
 
 use crate::core::Fault;
+use crate::dispatch::Faulting;
 use crate::follow::Follow;
 use crate::manager::Manager;
 use crate::port::SpaceNo;
@@ -14,19 +14,56 @@ use crate::shortage::is_shortage;
 use crate::spaces::Space;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::clock::monotonic_ns;
 use pagekeeper_sys::event::Interest;
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
 use std::sync::MutexGuard;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
 const KICK: u64 = u64::MAX;
 /// How often address spaces are checked for being gone.
 pub(crate) const REAP_EVERY: Duration = Duration::from_millis(200);
+/// How long the thread that reads events may serve a fault until another reads them.
+const AWAY_LONG: Duration = Duration::from_millis(100);
+/// How often that one looks whether it is back.
+const STAND_IN_LOOK: Duration = Duration::from_millis(10);
 /// Until forks are looked at again for which there was no descriptor.
 const STARVED_PAUSE: Duration = Duration::from_millis(5);
+
+/// Since when the thread that reads events serves a fault, and whether another reads meanwhile.
+#[derive(Debug, Default)]
+pub(crate) struct Away {
+    /// CLOCK_MONOTONIC; 0 while it reads.
+    since_ns: AtomicU64,
+    has_stand_in: AtomicBool,
+}
+
+impl Away {
+    fn begin(&self) {
+        self.since_ns.store(monotonic_ns(), Ordering::Relaxed);
+    }
+
+    fn end(&self) {
+        self.since_ns.store(0, Ordering::Relaxed);
+    }
+
+    fn is_for_longer_than(&self, long: Duration) -> bool {
+        let since_ns = self.since_ns.load(Ordering::Relaxed);
+        since_ns != 0 && u128::from(monotonic_ns().saturating_sub(since_ns)) > long.as_nanos()
+    }
+
+    /// Whether nobody stood in, and somebody does from now on.
+    fn takes_place(&self) -> bool {
+        !self.has_stand_in.swap(true, Ordering::Relaxed)
+    }
+
+    fn give_place_back(&self) {
+        self.has_stand_in.store(false, Ordering::Relaxed);
+    }
+}
 
 impl Manager {
     /// Reads and serves events until `stop` says so. Runs on a thread of its own.
@@ -35,7 +72,7 @@ impl Manager {
         let _ = self.epoll.add(&self.kick, KICK, Interest::READ);
         let mut ready = Vec::new();
         let mut faults = Vec::new();
-        let mut follow = Follow::new();
+        let (mut faulting, mut follow) = (Faulting::default(), Follow::new());
         let mut reaped = Instant::now();
         while !stop() {
             ready.clear();
@@ -54,9 +91,11 @@ impl Manager {
                 std::thread::sleep(STARVED_PAUSE);
             }
             if let Some(last) = faults.last() {
-                follow.seen(last.tid, faults.len() > 1);
+                follow.seen(last.tid, faulting.seen(last.tid, faults.len() > 1));
+                self.away.begin();
+                self.engine.dispatch(&mut faults, &faulting, Some(&self.workers));
+                self.away.end();
             }
-            self.dispatch(&mut faults);
             if reaped.elapsed() >= REAP_EVERY {
                 reaped = Instant::now();
                 self.reap();
@@ -64,15 +103,39 @@ impl Manager {
         }
     }
 
-    /// Serves the last fault here and hands the others over.
-    fn dispatch(&self, faults: &mut Vec<Fault>) {
-        let Some(last) = faults.pop() else { return };
-        for fault in faults.drain(..) {
-            self.workers.push(Work::Fault(fault));
+    /// Sees to it that somebody reads events, should the thread that usually does wait for storage. From
+    /// time to time.
+    pub(crate) fn look_after_events(&self) {
+        if self.away.is_for_longer_than(AWAY_LONG) && self.away.takes_place() {
+            self.workers.push(Work::StandIn);
         }
-        self.handlers_busy.fetch_add(1, Ordering::Relaxed);
-        self.engine.serve(last);
-        self.handlers_busy.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Reads events, and leaves faults to others, until the thread that usually does is back.
+    fn stand_in(&self) {
+        let (mut ready, mut faults) = (Vec::new(), Vec::new());
+        let mut reaped = Instant::now();
+        while self.away.is_for_longer_than(Duration::ZERO) {
+            ready.clear();
+            let _ = self.epoll.wait(&mut ready, Some(STAND_IN_LOOK));
+            let spaces = ready.iter().map(|r| r.token).filter(|token| *token != KICK);
+            for token in spaces {
+                let order = self.mapping_order.lock().expect("lock");
+                self.read_space(token as SpaceNo, &mut faults, &order);
+            }
+            for fault in faults.drain(..) {
+                self.workers.push(Work::Fault(fault));
+            }
+            if ready.iter().any(|r| r.token == KICK) || self.starved.load(Ordering::Relaxed) {
+                // What waits for the other thread is reported as ready all the time.
+                std::thread::sleep(STARVED_PAUSE);
+            }
+            if reaped.elapsed() >= REAP_EVERY {
+                reaped = Instant::now();
+                self.reap();
+            }
+        }
+        self.away.give_place_back();
     }
 
     /// Reads pending events of all spaces in the midst of other work; faults are handed over.
@@ -210,12 +273,12 @@ impl Manager {
     /// Works until the queue is closed. Runs on several threads.
     pub(crate) fn work_loop(&self) {
         while let Some(work) = self.workers.next() {
-            self.handlers_busy.fetch_add(1, Ordering::Relaxed);
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 Work::Drop(orphan) => self.drop_orphan(&orphan),
                 Work::Retire(file) => self.retire_heap(file),
+                Work::StandIn => self.stand_in(),
                 Work::LetGo => self.let_go(),
                 Work::LetIdleGo => self.let_idle_go(),
                 Work::FlushEnded(file) => {
@@ -228,7 +291,6 @@ impl Manager {
                     let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
                 }
             }
-            self.handlers_busy.fetch_sub(1, Ordering::Relaxed);
         }
     }
 }

@@ -5,22 +5,35 @@
 
 use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
+use crate::overdue::OVERDUE_AFTER;
+use crate::patience::Patience;
 use crate::port::{Port, PortError, Storing};
 use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
+use std::time::Duration;
 
 /// Most writes of one thread that are under way at a time. Each has a buffer.
 pub(crate) const WRITES_MAX: usize = 16;
 
 /// A run that is being written back.
-struct Write {
-    run: Run,
+pub(crate) struct Write {
+    pub(crate) run: Run,
     state: WriteState,
 }
 
 enum WriteState {
     Done(Result<(), PortError>),
-    UnderWay(Storing),
+    UnderWay(Box<dyn Storing>),
+}
+
+impl Write {
+    /// Waits for storage, but for so long at most; whether it has done what it was asked for.
+    pub(crate) fn ends_within(&mut self, longest: Duration) -> bool {
+        match &mut self.state {
+            WriteState::Done(_) => true,
+            WriteState::UnderWay(storing) => storing.ends_within(longest),
+        }
+    }
 }
 
 impl<P: Port> Engine<P> {
@@ -59,7 +72,17 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
     ) {
         if dirty {
-            if let Err(error) = self.write_back(run, true) {
+            if self.is_overdue(run.place.segment.0) {
+                // They were chosen before that was known.
+                self.keep(victims, None, more, again);
+                return;
+            }
+            let mut write = self.begin_write_back(run, true);
+            if !write.ends_within(OVERDUE_AFTER) {
+                self.put_off(write, victims, more, again);
+                return;
+            }
+            if let Err(error) = self.end_write_back(write) {
                 if victims.len() > 1 {
                     // One bad page must not keep its neighbours: try them one by one.
                     for victim in victims {
@@ -67,7 +90,7 @@ impl<P: Port> Engine<P> {
                         self.evict_run(run, std::slice::from_ref(victim), true, more, again);
                     }
                 } else {
-                    self.keep(victims, error, more, again);
+                    self.keep(victims, Some(error), more, again);
                 }
                 return;
             }
@@ -86,7 +109,7 @@ impl<P: Port> Engine<P> {
             self.port.discard(run.place.segment.0, run.place.index, u64::from(run.pages))
         });
         if let Err(error) = discarded {
-            self.keep(victims, error, more, again);
+            self.keep(victims, Some(error), more, again);
             return;
         }
         let mut core = self.lock();
@@ -101,12 +124,19 @@ impl<P: Port> Engine<P> {
         self.rested();
     }
 
-    /// Victims could not be written back or taken out: they stay, and other pages go instead.
-    fn keep(&self, victims: &[Victim], error: PortError, more: &mut Job, again: &mut Again) {
+    /// Victims could not be written back or taken out, or are not to be now: they stay, and other pages go
+    /// instead.
+    fn keep(
+        &self,
+        victims: &[Victim],
+        error: Option<PortError>,
+        more: &mut Job,
+        again: &mut Again,
+    ) {
         let mut core = self.lock();
         for victim in victims {
             let word = core.word(victim.page);
-            if word.dirty() {
+            if let Some(error) = error.filter(|_| word.dirty()) {
                 core.note_error(victim.place.segment.0, error);
             }
             word.kept();
@@ -120,14 +150,8 @@ impl<P: Port> Engine<P> {
         self.rested();
     }
 
-    /// Protects a run everywhere, copies it out, writes it. Its pages are claimed; they
-    /// leave memory now or soon (`retire`), or stay.
-    fn write_back(&self, run: Run, retire: bool) -> Result<(), PortError> {
-        let write = self.begin_write_back(run, retire);
-        self.end_write_back(write)
-    }
-
-    /// The same, as far as it goes without waiting for storage.
+    /// Protects a run everywhere, copies it out, and begins to write it, as far as that goes without waiting
+    /// for storage. Its pages are claimed; they leave memory now or soon (`retire`), or stay.
     fn begin_write_back(&self, run: Run, retire: bool) -> Write {
         let file = run.place.segment.0;
         let protected = self.times.of(Spent::Kernel, || self.protect_everywhere(run));
@@ -145,7 +169,7 @@ impl<P: Port> Engine<P> {
         Write { run, state }
     }
 
-    fn end_write_back(&self, write: Write) -> Result<(), PortError> {
+    pub(crate) fn end_write_back(&self, write: Write) -> Result<(), PortError> {
         let Write { run, state } = write;
         let result = match state {
             WriteState::Done(result) => result,
@@ -197,8 +221,8 @@ impl<P: Port> Engine<P> {
 
     /// Waits for a write. One that went wrong is made once more, by a plain call, whose error
     /// counts.
-    fn end_store_copy(&self, run: Run, storing: Storing) -> Result<(), PortError> {
-        let (buffer, is_written) = self.times.of(Spent::Io, storing);
+    fn end_store_copy(&self, run: Run, storing: Box<dyn Storing>) -> Result<(), PortError> {
+        let (buffer, is_written) = self.times.of(Spent::Io, || storing.end());
         match buffer {
             Some(buffer) if is_written => {
                 self.give_buffer(buffer);
@@ -250,32 +274,55 @@ impl<P: Port> Engine<P> {
     }
 
     /// Writes claimed runs back, so that storage has several of them at a time; their pages stay, if
-    /// not for long (`retire`). Returns how each went. What follows from that is put into `more`.
+    /// not for long (`retire`). Returns how each went; none of one that is left to storage, since it takes
+    /// more than `patience`. What follows from that is put into `more`.
     ///
     /// Never sleeps for a page: those of all runs are claimed.
     pub(crate) fn clean(
         &self,
         runs: &[Run],
         retire: bool,
+        patience: Patience,
         more: &mut Job,
         again: &mut Again,
-    ) -> Vec<Result<(), PortError>> {
+    ) -> Vec<Option<Result<(), PortError>>> {
         let mut results = Vec::with_capacity(runs.len());
         for some in runs.chunks(WRITES_MAX) {
-            let writes: Vec<Write> =
-                some.iter().map(|run| self.begin_write_back(*run, retire)).collect();
-            for write in writes {
-                let run = write.run;
-                let result = self.end_write_back(write);
-                self.cleaned(run, result.is_ok(), more, again);
-                results.push(result);
+            let begin = |run: &Run| {
+                let is_put_off =
+                    !patience.is_for_any_write() && self.is_overdue(run.place.segment.0);
+                (*run, (!is_put_off).then(|| self.begin_write_back(*run, retire)))
+            };
+            let writes: Vec<(Run, Option<Write>)> = some.iter().map(begin).collect();
+            // For all together.
+            let mut longest = OVERDUE_AFTER;
+            for (run, write) in writes {
+                let Some(mut write) = write else {
+                    self.cleaned(run, false, more, again);
+                    results.push(None);
+                    continue;
+                };
+                let is_over = write.ends_within(longest);
+                if !is_over {
+                    longest = Duration::ZERO;
+                }
+                results.push(if is_over {
+                    let result = self.end_write_back(write);
+                    self.cleaned(run, result.is_ok(), more, again);
+                    Some(result)
+                } else if patience.is_for_any_write() {
+                    Some(self.sit_out(write, more, again))
+                } else {
+                    self.put_off(write, &[], more, again);
+                    None
+                });
             }
         }
         results
     }
 
     /// A run was written back, or could not be.
-    fn cleaned(&self, run: Run, is_written: bool, more: &mut Job, again: &mut Again) {
+    pub(crate) fn cleaned(&self, run: Run, is_written: bool, more: &mut Job, again: &mut Again) {
         let mut core = self.lock();
         for place in run.places() {
             let page = core.brain.page(place).expect("claimed pages are numbered");

@@ -137,6 +137,11 @@ impl<P: Port> Engine<P> {
             self.run(job, Some((fault.space, region)), again);
             return None;
         }
+        if shared_write && !dirty && core.is_dirty_enough(region.file) {
+            // Until storage goes on.
+            core.park(place, fault);
+            return None;
+        }
         let unreserved = Unreserved { place, dirty, grown };
         let has_room = if dirty { !lacks_room } else { reserved == Some(unreserved) };
         if shared_write && ask && !has_room {

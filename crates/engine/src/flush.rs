@@ -105,8 +105,9 @@ impl<P: Port> Engine<P> {
             let Some(last) = runs.last() else { break };
             next = last.place.index + u64::from(last.pages);
             let mut more = Job::default();
-            for (run, result) in runs.iter().zip(self.clean(&runs, false, &mut more, &mut again)) {
-                match result {
+            let results = self.clean(&runs, false, patience, &mut more, &mut again);
+            for (run, result) in runs.iter().zip(results) {
+                match result.unwrap_or(Ok(())) {
                     Err(_) if run.pages > 1 => {
                         // Write what can be written.
                         for one in run.place.index..run.place.index + u64::from(run.pages) {
@@ -115,8 +116,10 @@ impl<P: Port> Engine<P> {
                             self.run_waiting(std::mem::take(&mut more), None, &mut again);
                             let run = self.claim_dirty(file, one..one + 1, patience, &mut again);
                             let Some(run) = run else { continue };
-                            let results = self.clean(&[run], false, &mut more, &mut again);
-                            results.into_iter().filter_map(Result::err).for_each(&mut failed);
+                            let results =
+                                self.clean(&[run], false, patience, &mut more, &mut again);
+                            let errors = results.into_iter().flatten().filter_map(Result::err);
+                            errors.for_each(&mut failed);
                         }
                     }
                     Err(error) => failed(error),
@@ -222,7 +225,9 @@ impl<P: Port> Engine<P> {
         let mut result = Ok(());
         for file in files {
             if self.dirty_pages(file) > 0 {
-                result = result.and(self.write_out_unheld(file, 0..u64::MAX));
+                // Others are not to wait for storage that stands still.
+                let written = self.write_out_with(file, 0..u64::MAX, Patience::ForStorage);
+                result = result.and(written);
             }
         }
         result
@@ -233,15 +238,20 @@ impl<P: Port> Engine<P> {
         let mut core = self.lock();
         let Some(f) = core.file_mut(file) else { return };
         f.on_request = on_request;
-        // Victims that had to stay.
-        let mut jobs = Vec::new();
-        for (_, place) in core.pages_in(file, 0..u64::MAX) {
-            if core.brain.is_stuck(place) && !core.stays_dirty(place) {
-                jobs.push(self.decide(&mut core, Input::Released { place }));
-            }
-        }
+        let jobs = self.release(&mut core, file, 0..u64::MAX);
         drop(core);
         jobs.into_iter().for_each(|job| self.finish(job));
+    }
+
+    /// Victims that had to stay, and have no reason to any more.
+    pub(crate) fn release(&self, core: &mut Core, file: FileNo, pages: Range<u64>) -> Vec<Job> {
+        let mut jobs = Vec::new();
+        for (_, place) in core.pages_in(file, pages) {
+            if core.brain.is_stuck(place) && !core.stays_dirty(place) {
+                jobs.push(self.decide(core, Input::Released { place }));
+            }
+        }
+        jobs
     }
 
     /// Makes sure that pages can be written back once they are dirty; how many of them may become
@@ -407,6 +417,9 @@ fn claim_run(
     range: Range<u64>,
     patience: Patience,
 ) -> Option<Option<Run>> {
+    if !patience.is_for_any_write() && core.file(file).is_some_and(|f| f.overdue > 0) {
+        return Some(None);
+    }
     let mut run: Option<Run> = None;
     let mut busy = false;
     core.for_each_dirty(file, range, |core, page, place| {
@@ -426,9 +439,7 @@ fn claim_run(
                 run = Some(Run { place, pages: 1, demanded: 0 });
                 true
             }
-            None if patience == Patience::ForMotion
-                && (word.is_held_alone() || core.fenced(place)) =>
-            {
+            None if !patience.is_for_holders() && (word.is_held_alone() || core.fenced(place)) => {
                 true
             }
             None => {

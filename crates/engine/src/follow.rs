@@ -23,44 +23,40 @@ enum Move {
     Free,
 }
 
-/// Who faulted lately.
+/// When to look.
 #[derive(Debug, Default)]
-struct Faulting {
-    tid: u32,
-    alone: u32,
-    look_after: u32,
+struct Looks {
+    /// How many faults in a row the thread had at the last one.
+    last: u32,
+    after: u32,
     followed: bool,
 }
 
-impl Faulting {
-    /// Notes a batch of faults, of which this thread's is the last.
-    fn seen(&mut self, tid: u32, several: bool) -> Move {
-        if several || tid != self.tid {
-            self.tid = tid;
-            self.alone = 0;
-            self.look_after = LOOK_AFTER;
+impl Looks {
+    /// A thread had another fault, and so many in a row before.
+    fn seen(&mut self, tid: u32, in_a_row: u32) -> Move {
+        if in_a_row == 0 {
+            (self.last, self.after) = (0, LOOK_AFTER);
             return if std::mem::take(&mut self.followed) { Move::Free } else { Move::Stay };
         }
-        self.alone += 1;
-        if self.alone < self.look_after {
+        if in_a_row - self.last < self.after {
             return Move::Stay;
         }
-        self.alone = 0;
+        self.last = in_a_row;
         self.followed = true;
         Move::To(tid)
     }
 
     /// What the look found: whether the thread runs where it did before.
     fn looked(&mut self, same: bool) {
-        self.look_after =
-            if same { (self.look_after * 2).min(LOOK_AFTER_MOST) } else { LOOK_AFTER };
+        self.after = if same { (self.after * 2).min(LOOK_AFTER_MOST) } else { LOOK_AFTER };
     }
 }
 
 /// Moves the calling thread.
 #[derive(Debug)]
 pub(crate) struct Follow {
-    faulting: Faulting,
+    looks: Looks,
     /// Where the thread may run at all.
     all: Vec<u32>,
     now: Option<u32>,
@@ -70,17 +66,17 @@ impl Follow {
     /// Made by the thread that is to follow.
     pub(crate) fn new() -> Follow {
         let all = process::affinity().unwrap_or_default();
-        Follow { faulting: Faulting::default(), all, now: None }
+        Follow { looks: Looks::default(), all, now: None }
     }
 
-    /// Notes a batch of faults, of which this thread's is the last. Staying where it is would only
-    /// be slower: errors are nothing.
-    pub(crate) fn seen(&mut self, tid: u32, several: bool) {
-        match self.faulting.seen(tid, several) {
+    /// A thread had another fault, and so many in a row before. Staying where it is would only be slower:
+    /// errors are nothing.
+    pub(crate) fn seen(&mut self, tid: u32, in_a_row: u32) {
+        match self.looks.seen(tid, in_a_row) {
             Move::Stay => {}
             Move::To(tid) => {
                 let Ok(cpu) = process::cpu_of(tid) else { return };
-                self.faulting.looked(self.now == Some(cpu));
+                self.looks.looked(self.now == Some(cpu));
                 if self.now != Some(cpu) && self.all.contains(&cpu) {
                     self.now = process::set_affinity(cpu).is_ok().then_some(cpu);
                 }
@@ -100,23 +96,25 @@ mod tests {
 
     #[test]
     fn one_thread_is_followed_and_several_are_not() {
-        let mut faulting = Faulting::default();
-        assert_eq!(faulting.seen(7, false), Move::Stay);
-        let looks = |faulting: &mut Faulting, faults: u32| {
-            let moves: Vec<Move> = (0..faults).map(|_| faulting.seen(7, false)).collect();
-            moves.iter().filter(|m| **m == Move::To(7)).count()
+        let mut looks = Looks::default();
+        assert_eq!(looks.seen(7, 0), Move::Stay);
+        let mut in_a_row = 0;
+        let mut times = |looks: &mut Looks, faults: u32| {
+            let moves = (0..faults).map(|_| {
+                in_a_row += 1;
+                looks.seen(7, in_a_row)
+            });
+            moves.filter(|m| *m == Move::To(7)).count()
         };
-        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 2);
-        faulting.looked(true);
-        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 1, "it stays where it is");
-        faulting.looked(false);
-        assert_eq!(looks(&mut faulting, 2 * LOOK_AFTER), 2, "it moved");
-        assert_eq!(faulting.seen(8, false), Move::Free);
-        assert_eq!(faulting.seen(7, false), Move::Stay, "freed already");
-        for _ in 0..LOOK_AFTER {
-            faulting.seen(7, false);
-        }
-        assert_eq!(faulting.seen(7, true), Move::Free);
+        assert_eq!(times(&mut looks, 2 * LOOK_AFTER), 2);
+        looks.looked(true);
+        assert_eq!(times(&mut looks, 2 * LOOK_AFTER), 1, "it stays where it is");
+        looks.looked(false);
+        assert_eq!(times(&mut looks, 2 * LOOK_AFTER), 2, "it moved");
+        assert_eq!(looks.seen(8, 0), Move::Free);
+        assert_eq!(looks.seen(7, 0), Move::Stay, "freed already");
+        (1..=LOOK_AFTER).for_each(|in_a_row| drop(looks.seen(7, in_a_row)));
+        assert_eq!(looks.seen(7, 0), Move::Free);
     }
 
     #[test]
@@ -125,11 +123,11 @@ mod tests {
             let all = process::affinity().unwrap();
             let mut follow = Follow::new();
             let tid = std::process::id();
-            for _ in 0..=LOOK_AFTER {
-                follow.seen(tid, false);
+            for in_a_row in 0..=LOOK_AFTER {
+                follow.seen(tid, in_a_row);
             }
             assert_eq!(process::affinity().unwrap().len(), 1);
-            follow.seen(tid, true);
+            follow.seen(tid, 0);
             assert_eq!(process::affinity().unwrap(), all);
         })
         .join()

@@ -2,6 +2,7 @@
 
 use crate::core::{Core, Doomed, Job, Late};
 use crate::engine::{Again, Engine};
+use crate::patience::Patience;
 use crate::port::{Mapped, Port, PortError, SpaceNo};
 use crate::spaces::Region;
 use crate::stats::Spent;
@@ -222,10 +223,13 @@ impl<P: Port> Engine<P> {
     /// Evicts and cleans what can be without waiting; what follows from that goes to `more`.
     fn clear_out(&self, job: &mut Job, more: &mut Job, again: &mut Again) {
         let runs = std::mem::take(&mut job.clean);
-        let cleaned =
-            if runs.is_empty() { Vec::new() } else { self.clean(&runs, true, more, again) };
+        let cleaned = if runs.is_empty() {
+            Vec::new()
+        } else {
+            self.clean(&runs, true, Patience::ForStorage, more, again)
+        };
         for (run, result) in runs.iter().zip(cleaned) {
-            if let Err(error) = result {
+            if let Some(Err(error)) = result {
                 self.lock().note_error(run.place.segment.0, error);
             }
         }

@@ -38,8 +38,9 @@ use thiserror::Error;
 const STACK_BYTES_MIN: u64 = 512 << 10;
 /// Fewer open files than that are not enough to begin with.
 const OPEN_FILES_MIN: u64 = 32;
-/// Most threads that serve faults beside the event thread, and fetch ahead.
-const WORKERS: usize = 6;
+/// Most threads that serve faults beside the event thread, and fetch ahead: so many pages can be waited
+/// for at a time. They are started when they are needed.
+const WORKERS: usize = 128;
 /// Smallest budget: the frames that one instruction needs, and a little.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 10;
 /// How often dirty pages are written back, so that little is lost when the machine dies.
@@ -568,6 +569,7 @@ fn write_behind(manager: &Manager, stop: &AtomicBool) {
         manager.let_go();
         manager.reserve.refill();
         manager.look_at_unwatched();
+        manager.engine.look_at_overdue();
         if last.elapsed() >= WRITE_BACK_EVERY {
             let _ = manager.engine.write_behind();
             last = Instant::now();
@@ -582,6 +584,7 @@ fn tell(manager: &Manager, holder: &Holder, stop: &AtomicBool) {
     let (mut alone, mut is_crowded) = (false, false);
     while !stop.load(Ordering::SeqCst) {
         std::thread::park_timeout(Duration::from_millis(100));
+        manager.look_after_events();
         if !alone && holder.lost() {
             alone = true;
             eprintln!(

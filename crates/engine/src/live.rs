@@ -504,7 +504,7 @@ impl Port for LivePort {
         index: u64,
         buffer: Buffer,
         pages: u64,
-    ) -> Result<Storing, Buffer> {
+    ) -> Result<Box<dyn Storing>, Buffer> {
         let bytes = (pages * PAGE_BYTES) as usize;
         self.with_store(file, buffer, |store, buffer| {
             store.begin_store(&self.rings, index * PAGE_BYTES, buffer, bytes)

@@ -14,6 +14,7 @@ use crate::board::Board;
 use crate::crew::Crew;
 use crate::ends::Ends;
 use crate::engine::{Deferred, Engine};
+use crate::events::Away;
 use crate::forks::Forks;
 use crate::headroom::Room;
 use crate::heaps::Heaps;
@@ -106,7 +107,7 @@ pub struct Manager {
     /// Files that the witness was told of.
     witnessed: Mutex<HashSet<FileNo>>,
     pub(crate) secret: [u8; 16],
-    pub(crate) handlers_busy: AtomicU32,
+    pub(crate) away: Away,
 }
 
 impl Manager {
@@ -162,7 +163,7 @@ impl Manager {
             witness: OnceLock::new(),
             witnessed: Mutex::default(),
             secret,
-            handlers_busy: AtomicU32::new(0),
+            away: Away::default(),
         });
         if manager.registry.is_none() {
             manager.note(

@@ -8,4 +8,18 @@ pub(crate) enum Patience {
     /// What ends by itself only, as transfers and pins do: the caller has others to serve, or holds what
     /// they may wait for while they hold the page.
     ForMotion,
+    /// The same, but not for a write that storage does not end: see [`crate::overdue`].
+    ForStorage,
+}
+
+impl Patience {
+    /// Whoever holds a page is waited for.
+    pub(crate) fn is_for_holders(self) -> bool {
+        self == Patience::ForHolders
+    }
+
+    /// A write is waited for, however long storage takes.
+    pub(crate) fn is_for_any_write(self) -> bool {
+        self != Patience::ForStorage
+    }
 }

@@ -6,6 +6,7 @@ use crate::spaces::Region;
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
 use std::ops::Range;
+use std::time::Duration;
 use thiserror::Error;
 
 /// Number of a managed file; also its segment number in the brain.
@@ -69,9 +70,15 @@ pub type Loading = Box<dyn FnOnce() -> (Option<Buffer>, Option<u64>) + Send>;
 /// Waits for a read into frames that is under way, which dropping it does too. Returns the bytes that
 /// the file really had there; without them the pages are to be read again.
 pub type LoadingInPlace = Box<dyn FnOnce() -> Option<u64> + Send>;
-/// Waits for a write that is under way, which dropping it does too. Returns the buffer, and whether
-/// all of it was written; else it is to be written again.
-pub type Storing = Box<dyn FnOnce() -> (Option<Buffer>, bool) + Send>;
+
+/// A write that is under way. Dropping it waits for its end.
+pub trait Storing: Send {
+    /// Waits for its end, but for so long at most; whether it has ended.
+    fn ends_within(&mut self, longest: Duration) -> bool;
+    /// Waits for its end. Returns the buffer, and whether all of it was written; else it is to be written
+    /// again.
+    fn end(self: Box<Self>) -> (Option<Buffer>, bool);
+}
 
 /// The machine under an engine.
 pub trait Port: Send + Sync + 'static {
@@ -129,7 +136,7 @@ pub trait Port: Send + Sync + 'static {
         _index: u64,
         buffer: Buffer,
         _pages: u64,
-    ) -> Result<Storing, Buffer> {
+    ) -> Result<Box<dyn Storing>, Buffer> {
         Err(buffer)
     }
     /// Reads claimed pages from storage straight into the file's frames, as [`load`](Self::load)

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, RwLock};
+use std::time::Duration;
 
 /// Descriptors of one file. Few, since a run may manage thousands of files.
 #[derive(Debug)]
@@ -425,13 +426,14 @@ impl Store {
         offset: u64,
         buffer: Buffer,
         bytes: usize,
-    ) -> Result<Storing, Buffer> {
+    ) -> Result<Box<dyn Storing>, Buffer> {
         let access = self.access();
         let is_inside = |version: Version| offset + bytes as u64 <= version.size_bytes;
         match self.unbuffered(&access) {
             Some(fd) if access.writable && self.version().is_ok_and(is_inside) => {
                 let writing = rings.write(fd, buffer, bytes, offset)?;
-                Ok(Box::new(move || stored(writing, bytes, &access)))
+                // Meanwhile nobody is to think the file unused.
+                Ok(Box::new(Writing { transfer: writing, bytes, _access: access }))
             }
             _ => Err(buffer),
         }
@@ -527,10 +529,22 @@ fn loaded(reading: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>,
     (buffer, loaded)
 }
 
-/// How a write of whole pages went: [`Storing`].
-fn stored(writing: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>, bool) {
-    let (buffer, written) = writing.finish();
-    (buffer, written == Ok(bytes))
+/// A write of whole pages.
+struct Writing<A> {
+    transfer: Transfer,
+    bytes: usize,
+    _access: A,
+}
+
+impl<A: Send> Storing for Writing<A> {
+    fn ends_within(&mut self, longest: Duration) -> bool {
+        self.transfer.is_finished_within(longest)
+    }
+
+    fn end(self: Box<Self>) -> (Option<Buffer>, bool) {
+        let (buffer, written) = self.transfer.finish();
+        (buffer, written == Ok(self.bytes))
+    }
 }
 
 fn write_all(fd: &OwnedFd, data: &[u8], offset: u64, flags: TransferFlags) -> Result<(), Errno> {

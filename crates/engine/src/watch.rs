@@ -6,15 +6,24 @@ use crate::port::{PAGE_BYTES, Port};
 impl<P: Port> Engine<P> {
     /// Calls into storage or the kernel that have gone on for too long, in words.
     pub fn stuck(&self, longer_than: std::time::Duration) -> Vec<String> {
-        let stuck = self.times.stuck(longer_than);
+        let stuck = self.times.stuck(longer_than).into_iter();
+        let overdue = self.overdue.since(longer_than);
+        let overdue = overdue.into_iter().filter_map(|(file, since)| {
+            let name = self.lock().file(file)?.name.clone();
+            Some(format!(
+                "storage has not written pages of {name} for {} s; until it does, they stay in memory, and \
+                 programs that need it written stand still",
+                since.as_secs()
+            ))
+        });
         stuck
-            .into_iter()
             .map(|(what, since)| {
                 format!(
                     "a handler has been {what} for {} s; programs that wait for it stand still",
                     since.as_secs()
                 )
             })
+            .chain(overdue)
             .collect()
     }
 

@@ -8,6 +8,7 @@
 //!     ├─────────────────────┘             │ claim_leave (idle: no pin)
 //!     │              left                 ▼
 //!     └────────────────────────────── Leaving ──▶ Resident (dirty; the write-back failed)
+//!                                           └────▶ Cleaning (dirty; it takes too long)
 //! ```
 //!
 //! The dirty bit is set before a program may write and cleared only after its write-back
@@ -318,6 +319,12 @@ impl WordRef<'_> {
         self.step(&[State::Leaving], 0, DIRTY | NOTICE, 0, "dropped");
     }
 
+    /// Leaving → Cleaning: its write-back goes on, but it stays.
+    pub fn stays_while_written(self) {
+        assert!(self.dirty(), "page word: its write-back is over");
+        self.step(&[State::Leaving], 3, 0, 0, "stays_while_written");
+    }
+
     /// Leaving → Resident: it could not be written back.
     pub fn kept(self) {
         self.step(&[State::Leaving], 2, 0, 0, "kept");
@@ -528,6 +535,7 @@ mod tests {
             }),
             ("written", |w| w.written()),
             ("left", |w| w.left()),
+            ("stays_while_written", |w| w.stays_while_written()),
             ("kept", |w| w.kept()),
             ("take_kept", |w| {
                 let _ = w.take_kept();

@@ -22,6 +22,8 @@ pub(crate) enum Work {
     LetGo,
     /// Letting go of files that nobody uses.
     LetIdleGo,
+    /// Reading faults while the thread that usually does waits for storage.
+    StandIn,
     /// Writing a file's dirty pages back.
     Flush(u32),
     /// The same of one that a process stored to that has ended: see
@@ -77,6 +79,27 @@ impl Workers {
 
     pub(crate) fn push(&self, work: Work) {
         let mut queue = self.queue.lock().expect("lock");
+        if queue.work.len() >= queue.idle {
+            // Without another thread it waits for those that there are.
+            self.hire_one(&mut queue);
+        }
+        self.put(&mut queue, work);
+    }
+
+    /// The same, if a thread has nothing else to do, or one more can be had.
+    ///
+    /// # Errors
+    /// The work: it would wait for other work to be done.
+    pub(crate) fn offer(&self, work: Work) -> Result<(), Work> {
+        let mut queue = self.queue.lock().expect("lock");
+        if queue.work.len() < queue.idle || self.hire_one(&mut queue) {
+            self.put(&mut queue, work);
+            return Ok(());
+        }
+        Err(work)
+    }
+
+    fn put(&self, queue: &mut Queue, work: Work) {
         match work {
             Work::Fault(_) => queue.work.push_front(work),
             _ => queue.work.push_back(work),
@@ -84,14 +107,16 @@ impl Workers {
         if queue.idle > 0 {
             self.ready.notify_one();
         }
-        if let Some((most, start)) = self.hire.get()
-            && queue.work.len() > queue.idle
-            && queue.hired.len() < *most
-            && !queue.closed
-        {
-            // Without another thread the work waits for those that there are.
-            queue.hired.extend(start());
+    }
+
+    fn hire_one(&self, queue: &mut Queue) -> bool {
+        let Some((most, start)) = self.hire.get() else { return false };
+        if queue.closed || queue.hired.len() >= *most {
+            return false;
         }
+        let hired = queue.hired.len();
+        queue.hired.extend(start());
+        queue.hired.len() > hired
     }
 
     /// The next work; `None` when the queue is closed and empty.

@@ -4,6 +4,7 @@
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use io_uring::{IoUring, opcode, squeue, types};
 
@@ -16,7 +17,7 @@ use crate::{Errno, Result};
 /// Entries of a ring: each carries one transfer at a time.
 const ENTRIES: u32 = 1;
 /// Most rings of one pool, and so most transfers under way.
-const RINGS_MAX: usize = 32;
+const RINGS_MAX: usize = 64;
 
 /// Most pieces of a read: `IOV_MAX`.
 const PIECES_MAX: usize = 1024;
@@ -229,6 +230,12 @@ impl<M> Transfer<M> {
         }
     }
 
+    /// Waits until it is finished, but for so long at most; whether it is. Where the kernel knows no such
+    /// limit (before Linux 5.11) there is none.
+    pub fn is_finished_within(&mut self, longest: Duration) -> bool {
+        self.parts.as_mut().is_none_or(|(ring, _)| has_come_within(ring, longest))
+    }
+
     /// Waits, once.
     fn end(&mut self) -> Option<(M, i32)> {
         let (mut ring, memory) = self.parts.take()?;
@@ -256,6 +263,22 @@ fn fitting(buffer: &Buffer, len_bytes: usize) -> u32 {
 
 fn kernel_len(len_bytes: usize) -> u32 {
     u32::try_from(len_bytes).expect("transfers are of some megabytes")
+}
+
+/// Whether the result of the one transfer that is under way is there, or cannot be waited for.
+fn has_come_within(ring: &mut IoUring, longest: Duration) -> bool {
+    let end = Instant::now() + longest;
+    while ring.completion().is_empty() {
+        let left = types::Timespec::from(end.saturating_duration_since(Instant::now()));
+        let limit = types::SubmitArgs::new().timespec(&left);
+        // It runs what the kernel left to do for us, too, which is more than looking.
+        match ring.submitter().submit_with_args(1, &limit).map_err(|e| Errno::from_io_error(&e)) {
+            Ok(_) | Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => {}
+            Err(Some(Errno::TIME)) => return !ring.completion().is_empty(),
+            Err(_) => return true,
+        }
+    }
+    true
 }
 
 /// The result of the one transfer that is under way.
@@ -412,5 +435,23 @@ mod tests {
         let were_begun = !under_way.is_empty();
         drop(under_way);
         assert_eq!(begin(&rings, &file, 0, 1).is_some(), were_begun);
+    }
+
+    #[test]
+    fn what_is_not_there_is_waited_for_so_long_at_most() {
+        let (from, to) = rustix::pipe::pipe().unwrap();
+        let rings = Rings::new();
+        let Ok(mut reading) = rings.read(&from, Buffer::new(PAGE_BYTES).unwrap(), 4, u64::MAX)
+        else {
+            eprintln!("skipped: no io_uring here");
+            return;
+        };
+        assert!(!reading.is_finished_within(Duration::ZERO));
+        assert!(!reading.is_finished_within(Duration::from_millis(2)));
+        rustix::io::write(&to, b"here").unwrap();
+        assert!(reading.is_finished_within(Duration::from_secs(60)));
+        assert!(reading.is_finished_within(Duration::ZERO), "it stays so");
+        let (buffer, read) = reading.finish();
+        assert_eq!((read, &buffer.unwrap()[..4]), (Ok(4), &b"here"[..]));
     }
 }

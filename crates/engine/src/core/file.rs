@@ -137,6 +137,8 @@ pub(crate) struct File {
     pub(crate) errors: WriteErrors,
     /// Dirty pages are written when somebody asks for it, and stay until then.
     pub(crate) on_request: bool,
+    /// Write-backs of it that storage has not ended for so long that others do without its dirty pages.
+    pub(crate) overdue: u32,
     /// It is a process's heap: what of it is in use.
     pub(crate) heap: Option<crate::heap::Pages>,
     /// Nothing is left of it but mappings that show nothing: see [`Engine::retire`].
@@ -172,6 +174,7 @@ impl File {
             counts: FileCounts::default(),
             errors: WriteErrors::default(),
             on_request: false,
+            overdue: 0,
             heap: None,
             gone: false,
         }

@@ -5,6 +5,7 @@
 //! brings the page in, right there: no switch to another thread. Both give them to the same engine.
 
 use crate::core::{Core, Fault};
+use crate::dispatch::Faulting;
 use crate::engine::{Again, Engine};
 use crate::library::cache::Shared;
 use crate::library::port::LibraryPort;
@@ -12,7 +13,7 @@ use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
 use crate::port::{PAGE_BYTES, Port};
 use crate::word::State;
-use crate::work::{Work, Workers};
+use crate::work::Workers;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::bus::{self, BusError};
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
@@ -213,6 +214,7 @@ pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, awaited: &Awai
     let Some(userfault) = shared.engine.port().userfault() else { return };
     let Awaited { epoll, marked } = awaited;
     let (mut ready, mut events) = (Vec::new(), Vec::new());
+    let (mut faults, mut faulting) = (Vec::new(), Faulting::default());
     loop {
         ready.clear();
         let _ = epoll.wait(&mut ready, shared.engine.take_marks_away());
@@ -226,20 +228,14 @@ pub(crate) fn fault_loop(shared: &Shared, workers: &Arc<Workers>, awaited: &Awai
         if userfault.read_events(&mut events).is_err() {
             return;
         }
-        let mut last = None;
         for event in events.drain(..) {
             let Event::Fault { address, write, wp, tid, .. } = event else { continue };
-            let fault = Fault { space: HERE, addr: address, write, protected: wp, tid, told };
-            // Handing over costs more than serving: only what would have to wait is.
-            if let Some(waiting) = last.replace(fault) {
-                match shared.engine.port().has_workers() {
-                    true => workers.push(Work::Fault(waiting)),
-                    false => shared.engine.serve(waiting),
-                }
-            }
+            faults.push(Fault { space: HERE, addr: address, write, protected: wp, tid, told });
         }
-        if let Some(fault) = last {
-            shared.engine.serve(fault);
+        if let Some(last) = faults.last() {
+            faulting.seen(last.tid, faults.len() > 1);
+            let workers = shared.engine.port().has_workers().then_some(&**workers);
+            shared.engine.dispatch(&mut faults, &faulting, workers);
         }
     }
 }

@@ -6,6 +6,7 @@ use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 const BASE: u64 = 0x7000_0000_0000;
 const EIO: PortError = PortError::Io(5);
@@ -253,6 +254,48 @@ fn memory_full_of_unwritable_pages_recovers_by_itself() {
     });
 }
 
+/// Everybody who needed a frame waited for the storage of somebody else's dirty page.
+#[test]
+fn storage_that_stands_still_holds_up_nobody_else() {
+    for policy in ["lru", "mru", "clock"] {
+        watched(30, move || {
+            let setup = Setup { policy, frames: 24, slack: None, ..Setup::default() };
+            let simple = Simple::new(&setup, 40);
+            let (world, engine) = (&simple.world, &simple.world.engine);
+            let (other, reader) = (world.file(numbered(60)), world.space());
+            world.mmap(reader, BASE, other, 0, 60, false);
+            simple.with_file(|f| f.stands_still = true);
+            // No more become dirty than half of the frames.
+            let written = 10;
+            for page in 0..written {
+                assert_eq!(simple.write(page, 1000 + page), Ok(1000 + page));
+            }
+            for round in 0..3 {
+                for page in 0..60 {
+                    let read = world.access(reader, BASE + page * PAGE_BYTES, Access::Read, 2);
+                    assert_eq!(read, Ok(first_value(page)), "round {round}");
+                }
+                assert_eq!(engine.write_behind(), Ok(()));
+                assert_eq!(engine.dirty_pages(simple.file), written, "round {round}");
+            }
+            std::thread::scope(|scope| {
+                let flushing = scope.spawn(|| engine.flush(simple.file, 0..40));
+                std::thread::sleep(Duration::from_millis(20));
+                assert!(!flushing.is_finished(), "nothing is written");
+                simple.with_file(|f| f.stands_still = false);
+                assert_eq!(flushing.join().unwrap(), Ok(()));
+            });
+            for page in 0..written {
+                assert_eq!(
+                    (simple.stored(page), simple.read(page)),
+                    (1000 + page, Ok(1000 + page))
+                );
+            }
+            simple.rest();
+        });
+    }
+}
+
 /// A write-back that failed was told at the end of a run although a later one had made it good: as content
 /// that is lost, with the exit code of that.
 #[test]
@@ -382,6 +425,7 @@ fn values_survive(in_place: u32) {
                 (&chaos.load_eio, 30),
                 (&chaos.store_eio, 150),
                 (&chaos.under_way, 150),
+                (&chaos.overdue, 50),
                 (&chaos.in_place, in_place),
                 (&chaos.fill_enomem, 30),
                 (&chaos.discard_fails, 50),

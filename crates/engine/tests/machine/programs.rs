@@ -377,6 +377,7 @@ fn run(run: Run) {
     chaos.set(&chaos.delay, 250);
     chaos.set(&chaos.again, run.again);
     chaos.set(&chaos.keeps, run.keeps);
+    chaos.set(&chaos.overdue, 30);
     chaos.late.store(run.late, Ordering::Relaxed);
     let files = (0..FILES)
         .map(|_| ModelFile {

@@ -112,8 +112,10 @@ impl Shared {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
-                // A program that links the library has its heap to itself, and closes its segments.
-                Work::Drop(_) | Work::Retire(_) | Work::LetGo | Work::LetIdleGo => {}
+                // A program that links the library has its heap to itself, closes its segments, and is
+                // alone with the thread that reads its faults.
+                Work::Drop(_) | Work::Retire(_) | Work::LetGo | Work::LetIdleGo | Work::StandIn => {
+                }
                 Work::Flush(file) | Work::FlushEnded(file) => {
                     let _ = self.engine.write_out(file, 0..u64::MAX);
                 }

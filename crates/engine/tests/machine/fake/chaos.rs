@@ -13,6 +13,8 @@ pub struct Chaos {
     pub load_eio: AtomicU32,
     /// A transfer does not begin, or is not seen to end.
     pub under_way: AtomicU32,
+    /// A write takes longer than anybody waits for it.
+    pub overdue: AtomicU32,
     /// Reads go into frames, several for a window, and not into a buffer.
     pub in_place: AtomicU32,
     pub store_eio: AtomicU32,

@@ -10,6 +10,7 @@ use pagekeeper::spaces::Region;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 pub struct FakePort {
     pub machine: Arc<Machine>,
@@ -112,6 +113,45 @@ impl InPlace {
     }
 }
 
+/// A write under way, which ends after so many looks.
+struct FakeStoring {
+    port: FakePort,
+    file: FileNo,
+    index: u64,
+    bytes: usize,
+    buffer: Buffer,
+    stored: Option<bool>,
+    looks_left: u32,
+}
+
+impl FakeStoring {
+    fn stands_still(&self) -> bool {
+        self.port.machine.lock().files[self.file as usize].stands_still
+    }
+}
+
+impl Storing for FakeStoring {
+    fn ends_within(&mut self, longest: Duration) -> bool {
+        if self.looks_left > 0 || self.stands_still() {
+            self.looks_left = self.looks_left.saturating_sub(1);
+            std::thread::sleep(longest.min(Duration::from_micros(200)));
+            return false;
+        }
+        true
+    }
+
+    fn end(self: Box<Self>) -> (Option<Buffer>, bool) {
+        while self.stands_still() {
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        let FakeStoring { port, file, index, bytes, buffer, stored, .. } = *self;
+        port.machine.chaos.delay();
+        let late = || port.store(file, index, &buffer[..bytes], u64::MAX).is_ok();
+        let stored = stored.unwrap_or_else(late);
+        if port.loses() { (None, false) } else { (Some(buffer), stored) }
+    }
+}
+
 impl Port for FakePort {
     fn begins_loads(&self, _file: FileNo) -> bool {
         !self.machine.chaos.hits(&self.machine.chaos.in_place)
@@ -187,7 +227,7 @@ impl Port for FakePort {
         index: u64,
         buffer: Buffer,
         pages: u64,
-    ) -> Result<Storing, Buffer> {
+    ) -> Result<Box<dyn Storing>, Buffer> {
         if self.loses() {
             return Err(buffer);
         }
@@ -196,12 +236,9 @@ impl Port for FakePort {
         let early = index
             .is_multiple_of(2)
             .then(|| port.store(file, index, &buffer[..bytes], u64::MAX).is_ok());
-        Ok(Box::new(move || {
-            port.machine.chaos.delay();
-            let late = || port.store(file, index, &buffer[..bytes], u64::MAX).is_ok();
-            let stored = early.unwrap_or_else(late);
-            if port.loses() { (None, false) } else { (Some(buffer), stored) }
-        }))
+        let chaos = &port.machine.chaos;
+        let looks_left = if chaos.hits(&chaos.overdue) { 1 + index as u32 % 4 } else { 0 };
+        Ok(Box::new(FakeStoring { port, file, index, bytes, buffer, stored: early, looks_left }))
     }
 
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {

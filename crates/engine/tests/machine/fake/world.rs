@@ -115,6 +115,14 @@ impl World {
                 })
             })
             .collect();
+        let looked_after = Arc::downgrade(&engine);
+        std::thread::spawn(move || {
+            while let Some(engine) = looked_after.upgrade() {
+                engine.look_at_overdue();
+                drop(engine);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
         let world = World {
             engine,
             machine,
