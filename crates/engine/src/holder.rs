@@ -5,8 +5,8 @@
 //! of its own, outside the program's and the manager's process group, keeps duplicates of both,
 //! and maps the page words. It is a copy of the manager from before that had anything: to execute
 //! a program for it takes ten times as long. If the manager dies, the holder stops the programs
-//! (their faults block, they never see a wrong byte), writes every dirty page to its file, and says
-//! so.
+//! (their faults block, and so do programs that start meanwhile: they never see a wrong byte), writes
+//! every dirty page to its file, and says so.
 
 use crate::interject::interject;
 use crate::manager::Witness;
@@ -18,11 +18,11 @@ use pagekeeper_sys::file::{self, FileId, TransferFlags};
 use pagekeeper_sys::process::{self, Child};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::signal::{self, SignalSet};
-use pagekeeper_sys::socket::Connection;
+use pagekeeper_sys::socket::{Connection, Listener};
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
 use std::collections::{HashMap, HashSet};
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -53,6 +53,7 @@ const INTERJECT: u32 = 8;
 const OWNER: u32 = 9;
 const CLIENT: u32 = 10;
 const CLIENT_GONE: u32 = 11;
+const LISTENER: u32 = 12;
 
 /// Whatever a user or a terminal sends to the manager and its program.
 const IGNORED: [i32; 9] = [
@@ -101,6 +102,15 @@ impl Holder {
     /// It is gone.
     pub fn watch_for(&self, tag: &str) -> Result<(), Errno> {
         self.send_with(TAG, 0, tag.as_bytes(), None)
+    }
+
+    /// Has it keep a place where programs connect. Once the manager has died, who connects waits there: for
+    /// its end, or until all that the manager left is in the files.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub(crate) fn keep_listener(&self, listener: &Listener) -> Result<(), Errno> {
+        self.send(LISTENER, 0, Some(listener.as_fd()))
     }
 
     fn send_with(
@@ -228,6 +238,8 @@ struct Held {
     spaces: HashMap<SpaceNo, HeldSpace>,
     /// Processes with connections, by their ids.
     clients: HashMap<u32, OwnedFd>,
+    /// Where programs connect. They close with the holder.
+    listeners: Vec<OwnedFd>,
     tag: Vec<u8>,
 }
 
@@ -306,6 +318,7 @@ fn hold(socket: &Connection) -> Option<Held> {
             (CLIENT, Some(fd)) => {
                 held.clients.insert(message.file, fd);
             }
+            (LISTENER, Some(fd)) => held.listeners.push(fd),
             (CLIENT_GONE, _) => {
                 held.clients.remove(&message.file);
             }

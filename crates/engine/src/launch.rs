@@ -369,6 +369,7 @@ fn run_held(
         let _ = manager.standby.set(standby);
     }
     let listener = Listener::bind(name.as_bytes(), true).map_err(machine("no socket"))?;
+    holder.keep_listener(&listener).map_err(machine("the holder process has ended"))?;
 
     if let Some(seconds) = limits.processor_seconds_max() {
         // At once: it may end without another word.

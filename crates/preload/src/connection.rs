@@ -253,12 +253,12 @@ pub(crate) fn ask_for(
     let mut shut = false;
     loop {
         let connected = if sent_away { take(state, slots, true) } else { None };
+        let mut was_connected = false;
         let result = match connected.or_else(|| take(state, slots, only_connected)) {
             Some((index, connection)) => {
-                let fd = match connection.socket.verified() {
-                    Some(fd) => Ok(fd),
-                    None => connect(state, index, connection),
-                };
+                let old = connection.socket.verified();
+                was_connected = old.is_some();
+                let fd = old.map_or_else(|| connect(state, index, connection), Ok);
                 let result = fd.and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
                 release(state, connection);
                 result
@@ -314,11 +314,33 @@ pub(crate) fn ask_for(
                 }
                 (only_connected, shut) = (true, true);
             }
+            Err(_) if was_connected => {
+                // It may have died with pages that storage has not. As long as these are not written, who
+                // connects anew waits for the holder.
+                state::end_without_manager();
+                forget_all(state);
+            }
             Err(_) => {
-                state::manager_gone(state);
+                state::run_over(state);
                 return Err(-libc::EIO);
             }
         }
+    }
+}
+
+/// Closes the connections that nobody uses just now: who was at their other end is gone.
+fn forget_all(state: &State) {
+    for (index, connection) in state.connections.iter().enumerate() {
+        if connection.busy.swap(1, Ordering::Acquire) != 0 {
+            continue;
+        }
+        if let Some(fd) = connection.socket.verified() {
+            connection.socket.fd_and_one.store(0, Ordering::Release);
+            INHERITED[index].fd_and_one.store(0, Ordering::Release);
+            table::unmark_connection(fd);
+            raw::close(fd);
+        }
+        release(state, connection);
     }
 }
 

@@ -185,8 +185,8 @@ fn begin(state: &'static State) {
 }
 
 /// The manager does not answer any more. Ends the program if it uses managed memory or files:
-/// nobody can give it their content. Otherwise everything passes through from here on.
-pub(crate) fn manager_gone(state: &State) {
+/// nobody can give it their content.
+pub(crate) fn end_without_manager() {
     if crate::mapping::any() || table::any_active() {
         raw::complain(
             b"the manager process is gone, and with it this program's managed memory and files; \
@@ -194,6 +194,11 @@ pub(crate) fn manager_gone(state: &State) {
         );
         raw::exit_group(70);
     }
+}
+
+/// The run has ended, and what it left is in the files: everything passes through from here on.
+pub(crate) fn run_over(state: &State) {
+    end_without_manager();
     state.phase.store(GONE, Ordering::Release);
 }
 

@@ -435,10 +435,12 @@ fn the_holder_is_named_by_itself_and_holds_nothing_of_the_managers() {
         open.map(|what| what.to_string_lossy().into_owned()).collect()
     };
     // When it has its name, it still looks at files of `/proc`.
-    until("it has a socket, and nothing else", || {
+    until("it has its socket, the one that programs connect to, and nothing else", || {
         let (null, others): (Vec<_>, Vec<_>) =
             open().into_iter().partition(|what| what == "/dev/null");
-        null.len() == 3 && others.len() == 1 && others[0].starts_with("socket:")
+        null.len() == 3
+            && others.len() == 2
+            && others.iter().all(|other| other.starts_with("socket:"))
     });
 }
 
@@ -496,6 +498,46 @@ start, end = int(fields[47]), int(fields[48])
 ctypes.memset(start, ord('x'), end - start)
 assert b'PAGEKEEPER' not in open('/proc/self/environ', 'rb').read()";
     reads_no_zeros_without_its_manager(&place, run, hides);
+}
+
+/// What started a program again when it was stopped, as supervisors do, had it read what the file was
+/// before, and what it then stored was written over.
+#[test]
+fn a_program_that_starts_after_the_managers_end_sees_nothing_old() {
+    if !runs::ready() {
+        return;
+    }
+    let mut most = 0;
+    for moment in moments(12, 400) {
+        let place = Scratch::new("kill-manager-restart");
+        blank(&place);
+        let said = place.path().with_extension("said");
+        std::fs::write(&said, [0; PAGE]).unwrap();
+        let counter = format!("{} counted . {}", programs().display(), said.display());
+        let mut command = command(&place, Some(&Budget::kib(512)), "sh");
+        command.args(["-c", &format!("while :; do {counter}; done")]);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut tree = Tree::start(&mut command);
+        let count = |file: &[u8], at: usize| {
+            u64::from_ne_bytes(file[at..at + 8].try_into().expect("eight bytes"))
+        };
+        until("it counts", || std::fs::read(&said).is_ok_and(|file| count(&file, 0) > 0));
+        std::thread::sleep(moment);
+        let others: Vec<Pid> = children(tree.pid()).into_iter().map(|(pid, _)| pid).collect();
+        kill_process(tree.pid(), Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("a killed process ends");
+        for pid in others {
+            until("shell and holder end", || gone(pid));
+        }
+        let mut errors = String::new();
+        let _ = tree.0.stderr.take().unwrap().read_to_string(&mut errors);
+        assert!(!errors.contains("programs.c"), "{errors}");
+        let last = count(&read_and_remove(&said), 0);
+        let stored = count(&place.get("progress"), PAGE);
+        assert!(stored == last || stored == last + 1, "{stored} in the file, {last} stored");
+        most = most.max(last);
+    }
+    assert!(most > 100, "it counted to {most} at most");
 }
 
 /// A run under a run: the outer one's holder ended the inner manager and the inner holder at once, both

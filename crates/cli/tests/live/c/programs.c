@@ -1097,6 +1097,24 @@ static void synced(void) {
     }
 }
 
+// Counts in a mapping on from where the one before it ended, and says how far it is in a file that is
+// not managed.
+static void counted(void) {
+    int fd = open(in("progress"), O_RDWR), told = open(rest[0], O_RDWR);
+    CHECK(fd >= 0 && told >= 0);
+    volatile uint64_t *said = map(told, 1, PROT_READ | PROT_WRITE, MAP_SHARED), begun;
+    CHECK(pread(fd, (void *)&begun, 8, PAGE) == 8);
+    // One more may have been stored and not said.
+    CHECK(begun == *said || begun == *said + 1);
+    volatile uint64_t *at = map(fd, 2, PROT_READ | PROT_WRITE, MAP_SHARED);
+    for (at += 512;; usleep(20)) {
+        uint64_t next = *at + 1;
+        CHECK(next > *said);
+        *at = next;
+        *said = next;
+    }
+}
+
 int main(int argc, char **argv) {
     struct { const char *name; void (*part)(void); } parts[] = {
         {"fork-shared", fork_shared}, {"fork-threads", fork_threads}, {"spawn", spawn_programs},
@@ -1107,6 +1125,7 @@ int main(int argc, char **argv) {
         {"fork-begin", fork_begin},        {"many-files", many_files}, {"terabyte", terabyte}, {"few-frames", few_frames},
         {"together", together}, {"flushes", flushes},
         {"everything", everything}, {"progress", progress}, {"synced", synced},
+        {"counted", counted},
     };
     CHECK(argc > 2);
     directory = argv[2];
