@@ -325,37 +325,6 @@ fn take<T>(list: &RwLock<Vec<Option<T>>>, no: u32) -> Option<T> {
     list.write().expect("lock").get_mut(no as usize)?.take()
 }
 
-/// A mapping of a process, without its path.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Found {
-    pub(crate) start: u64,
-    pub(crate) end: u64,
-    pub(crate) offset: u64,
-    pub(crate) ino: u64,
-    pub(crate) shared: bool,
-}
-
-/// What `/proc/PID/maps` says about an address; none if nothing is there.
-///
-/// # Errors
-/// It cannot be read: no descriptor is free, or the process has ended.
-pub(crate) fn mapping_at(pid: u32, addr: u64) -> Result<Option<Found>, Errno> {
-    let mut found = None;
-    process::for_each_mapping(pid, |m| {
-        if (m.start..m.end).contains(&addr) {
-            found = Some(Found {
-                start: m.start,
-                end: m.end,
-                offset: m.offset,
-                ino: m.inode,
-                shared: m.shared,
-            });
-        }
-        found.is_none() && m.start <= addr
-    })?;
-    Ok(found)
-}
-
 /// What an error of a userfault operation means for the engine.
 pub(crate) fn userfault_error(errno: Errno) -> PortError {
     match errno {
@@ -641,8 +610,8 @@ impl Port for LivePort {
     fn resolve(&self, space: SpaceNo, addr: u64) -> Option<(Range<u64>, Region)> {
         let live = self.space(space)?;
         let &(pid, _) = live.process.get()?;
-        let found = mapping_at(pid, addr).ok()??;
-        let file = *self.by_memfd_ino.read().expect("lock").get(&found.ino)?;
+        let found = process::mapping_at(pid, addr).ok()??;
+        let file = *self.by_memfd_ino.read().expect("lock").get(&found.inode)?;
         let writable = self.file(file)?.writable();
         let region = Region {
             file,

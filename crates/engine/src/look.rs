@@ -32,6 +32,27 @@ impl Own {
     }
 }
 
+/// What was known of a file before it was looked at.
+#[derive(Clone, Copy)]
+struct Since {
+    own_writes: OwnWrites,
+    /// See [`Core::overwritten_ns`].
+    overwritten_ns: u64,
+}
+
+impl Since {
+    fn of(core: &Core, file: FileNo) -> Option<Since> {
+        let own_writes = core.file(file)?.own_writes;
+        Some(Since { own_writes, overwritten_ns: core.overwritten_ns(file) })
+    }
+
+    /// Whether what was seen then may be older than what is known now.
+    fn is_past(self, core: &Core, file: FileNo) -> bool {
+        core.file(file).is_some_and(|f| f.own_writes.has_ended_since(self.own_writes))
+            || core.overwritten_ns(file) != self.overwritten_ns
+    }
+}
+
 /// What a look at a file shows, beside what was known of it.
 struct Seen {
     before: Version,
@@ -49,15 +70,16 @@ struct Seen {
 }
 
 impl Seen {
-    /// `since`: the file's writes of ours, before it was looked at.
     fn new(
         core: &mut Core,
         file: FileNo,
         mut now: Version,
-        since: OwnWrites,
+        since: Since,
         own: &Own,
     ) -> Option<Seen> {
-        let overwritten = core.is_overwritten(file, now);
+        let overwritten = core.is_overwritten(file, now, since.overwritten_ns);
+        let is_past = since.is_past(core, file);
+        let since = since.own_writes;
         let known_size = core.known_size(file);
         let page_bytes = core.page_bytes();
         let f = core.file_mut(file)?;
@@ -87,10 +109,11 @@ impl Seen {
         if seen.is_theirs {
             f.foreign.find();
         }
-        // While pages are written back, it is these that its times are due to, and who else wrote is
-        // heard of.
+        // While pages are written back, or ours change the file, its times are due to that, and who else
+        // wrote is heard of.
         let same_size = seen.now.size_bytes == seen.before.size_bytes;
-        let written = f.is_heard && !is_undisturbed && same_size;
+        let is_ours = !is_undisturbed || !f.fences.is_empty() || is_past;
+        let written = f.is_heard && is_ours && same_size;
         // Unless somebody outside is known to have been there already.
         let explained = (overwritten || written) && !f.foreign.is_stale();
         // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
@@ -165,16 +188,17 @@ impl<P: Port> Engine<P> {
         self.lock().file(file).map_or_else(OwnWrites::default, |f| f.own_writes)
     }
 
-    /// A file's version, the writes of ours before it was looked up, and what is known with it. If some of
-    /// them ended meanwhile, again and again, it may be older than what is known.
-    fn version(&self, file: FileNo) -> Option<(Version, OwnWrites, MutexGuard<'_, Core>)> {
+    /// A file's version, what was known before it was looked up, and what is known with it. If writes of
+    /// ours and of clients ended meanwhile, again and again, it may be older than what is known.
+    fn version(&self, file: FileNo) -> Option<(Version, Since, MutexGuard<'_, Core>)> {
         let mut looks = 0;
         loop {
-            let since = self.lock().file(file)?.own_writes;
+            let since = Since::of(&self.lock(), file)?;
             let now = self.port.version(file).ok()?;
             let core = self.lock();
+            core.file(file)?;
             looks += 1;
-            if looks == LOOKS_MAX || !core.file(file)?.own_writes.has_ended_since(since) {
+            if looks == LOOKS_MAX || !since.is_past(&core, file) {
                 return Some((now, since, core));
             }
         }
@@ -366,8 +390,21 @@ impl<P: Port> Engine<P> {
 
     /// Whether a file that nobody of ours changes just now is not as it was known.
     fn is_foreign(&self, file: FileNo, known: Version) -> bool {
-        let Ok(now) = self.port.version(file) else { return false };
-        now != known && !self.lock().is_overwritten(file, now)
+        for _ in 0..LOOKS_MAX {
+            let before_ns = self.lock().overwritten_ns(file);
+            let Ok(now) = self.port.version(file) else { return false };
+            if now == known {
+                return false;
+            }
+            let core = self.lock();
+            if core.is_overwritten(file, now, before_ns) {
+                return false;
+            }
+            if core.overwritten_ns(file) == before_ns {
+                return true;
+            }
+        }
+        true
     }
 
     /// A client is about to change the file: what somebody outside did before is not to be taken for

@@ -214,12 +214,18 @@ impl Core {
         self.fences(place).any(|fence| Some(fence.ticket) == met)
     }
 
+    /// The change time that the last overwrite of a file by a client left.
+    pub(crate) fn overwritten_ns(&self, file: FileNo) -> u64 {
+        self.overwrites.as_ref().map_or(0, |o| o.ctime_ns(file))
+    }
+
     /// Whether a file is as the last overwrite by a client left it, or one is under way: as during
-    /// any other change, nobody else is taken for who changes it.
-    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version) -> bool {
+    /// any other change, nobody else is taken for who changes it. Before it was looked at, the last one
+    /// had left `before_ns`.
+    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
         let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let same_time = o.ctime_ns(file) == now.ctime_ns as u64;
+        let same_time = [before_ns, o.ctime_ns(file)].contains(&(now.ctime_ns as u64));
         let same_size =
             now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
         o.holder(file).is_some() || same_time && same_size

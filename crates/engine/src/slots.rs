@@ -237,6 +237,10 @@ impl Slots {
             }
         };
         if !is_heap {
+            if self.turns.len() > 2 * self.list.len() {
+                // Of files whose slots are others' by now.
+                self.turns.retain(|turn| self.list[turn.no as usize].serial == turn.serial);
+            }
             self.turns.push_back(Turn { no, serial: self.serials, used: self.heard });
         }
         self.by_id.insert(id, no);
@@ -381,6 +385,19 @@ mod tests {
         slots.hear_of(slots.by_id[&id(992)]);
         let _ = number(&mut slots, 1000);
         assert!(slots.by_id.contains_key(&id(992)) && !slots.by_id.contains_key(&id(993)));
+    }
+
+    /// Each file that came and went left its place in the order behind, for ever.
+    #[test]
+    fn files_that_come_and_go_leave_nothing_behind() {
+        let mut slots = Slots::new(8, 8);
+        for ino in 0..1000 {
+            let no = number(&mut slots, ino).expect("a slot");
+            // As one that was managed, and was let go of.
+            slots.by_id.remove(&id(ino));
+            slots.free.push(no);
+        }
+        assert!(slots.turns.len() <= 2 * slots.list.len() + 1, "{} turns", slots.turns.len());
     }
 
     #[test]

@@ -37,6 +37,7 @@ pub struct Store {
     keeps_cached: AtomicBool,
     /// For how many more reads the kernel's page cache is looked at first.
     cached_reads: AtomicU32,
+    unwritten: Unwritten,
     /// The bytes that were given storage last.
     reserved: Mutex<Range<u64>>,
     /// Some of its blocks may be other files', too.
@@ -102,6 +103,7 @@ impl Store {
             buffered: AtomicBool::new(buffered),
             keeps_cached: AtomicBool::new(false),
             cached_reads: AtomicU32::new(0),
+            unwritten: Unwritten::default(),
             reserved: Mutex::new(0..0),
         }
     }
@@ -115,7 +117,7 @@ impl Store {
     /// Reads what the kernel's page cache has, if that is all of it.
     fn load_cached(&self, fd: &OwnedFd, offset: u64, data: &mut [u8]) -> bool {
         let left = self.cached_reads.load(Ordering::Relaxed);
-        if left == 0 {
+        if left == 0 || self.unwritten.is_known() {
             return false;
         }
         let bytes = data.len();
@@ -264,10 +266,15 @@ impl Store {
         transfer(TransferFlags::empty())
     }
 
-    /// [`unbuffered`](Self::unbuffered), for a read that begins now and ends later: none while the
-    /// kernel's page cache is to be looked at first.
+    /// The same for reads: storage has what is read.
+    fn for_read<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
+        self.unbuffered(access).filter(|_| !self.unwritten.is_known())
+    }
+
+    /// The same for a read that begins now and ends later: none while the kernel's page cache is to be
+    /// looked at first.
     fn for_begun_read<'a>(&self, access: &'a Access) -> Option<&'a OwnedFd> {
-        self.unbuffered(access).filter(|_| self.cached_reads.load(Ordering::Relaxed) == 0)
+        self.for_read(access).filter(|_| self.cached_reads.load(Ordering::Relaxed) == 0)
     }
 
     /// Reads whole pages; what the file does not have is zero. Returns the file's own bytes.
@@ -300,7 +307,7 @@ impl Store {
         offset: u64,
         mut places: &mut [IoSliceMut<'_>],
     ) -> Result<u64, PortError> {
-        let mut direct = self.unbuffered(access);
+        let mut direct = self.for_read(access);
         let mut done = 0;
         while !places.is_empty() {
             let read = match direct {
@@ -310,6 +317,7 @@ impl Store {
                 }),
             };
             match read {
+                Ok(_) if direct.is_some() && self.unwritten.look(access, offset) => direct = None,
                 Ok(0) => break,
                 Ok(n) => {
                     done += n as u64;
@@ -332,7 +340,8 @@ impl Store {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        if direct.is_none() && self.keeps_cached.load(Ordering::Relaxed) {
+        let keeps_cached = self.keeps_cached.load(Ordering::Relaxed);
+        if direct.is_none() && keeps_cached && !self.unwritten.is_known() {
             // The kernel's copy would be memory that no budget counts.
             let rest: usize = places.iter().map(|place| place.len()).sum();
             let _ = file::advise(&access.plain, offset, done + rest as u64, false);
@@ -357,8 +366,12 @@ impl Store {
         match self.for_begun_read(&access) {
             Some(fd) => {
                 let reading = rings.read(fd, buffer, bytes, offset)?;
+                let unwritten = self.unwritten.clone();
                 // Meanwhile nobody is to think the file unused.
-                Ok(Box::new(move || loaded(reading, bytes, &access)))
+                Ok(Box::new(move || {
+                    let (buffer, loaded) = loaded(reading, bytes);
+                    (buffer, loaded.filter(|_| !unwritten.look(&access, offset)))
+                }))
             }
             None => Err(buffer),
         }
@@ -368,15 +381,21 @@ impl Store {
     /// does with the descriptor for that. `None` where it cannot be.
     pub(crate) fn begin_load_by<K: Send + 'static>(
         &self,
+        offset: u64,
         bytes: usize,
         begin: impl FnOnce(&OwnedFd) -> Option<Transfer<K>>,
     ) -> Option<LoadingInPlace> {
         let access = self.access();
         let reading = begin(self.for_begun_read(&access)?)?;
+        let unwritten = self.unwritten.clone();
         Some(Box::new(move || {
             let (_, read) = reading.finish();
             // Until then nobody was to think the file unused.
+            let is_unwritten = unwritten.look(&access, offset);
             drop(access);
+            if is_unwritten {
+                return None;
+            }
             // One that meets the end of the file is made again, by a plain call, as any that fails.
             read.ok().filter(|read| *read == bytes).map(|read| read as u64)
         }))
@@ -517,7 +536,7 @@ impl Store {
 }
 
 /// How a read of whole pages went: [`Loading`].
-fn loaded(reading: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>, Option<u64>) {
+fn loaded(reading: Transfer, bytes: usize) -> (Option<Buffer>, Option<u64>) {
     let (mut buffer, read) = reading.finish();
     let data = buffer.as_mut().and_then(|buffer| buffer.get_mut(..bytes));
     // One that ends inside a page has met the end of the file.
@@ -527,6 +546,29 @@ fn loaded(reading: Transfer, bytes: usize, _access: &Access) -> (Option<Buffer>,
         read as u64
     });
     (buffer, loaded)
+}
+
+/// The kernel could not write what somebody wrote to the file: its page cache, which takes such pages for
+/// clean, may have what storage has not. From then on reads go through it.
+#[derive(Clone, Default, Debug)]
+struct Unwritten(Arc<AtomicBool>);
+
+impl Unwritten {
+    fn is_known(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Looks whether that has happened; after a read past the page cache, which may have met it.
+    fn look(&self, access: &Access, offset: u64) -> bool {
+        // Who has not written hears of nothing.
+        if access.writable
+            && let Err(errno) = file::await_range(&access.plain, offset, PAGE_BYTES)
+            && !matches!(errno, Errno::NOSYS | Errno::INVAL | Errno::SPIPE | Errno::PERM)
+        {
+            self.0.store(true, Ordering::Relaxed);
+        }
+        self.is_known()
+    }
 }
 
 /// A write of whole pages.

@@ -309,12 +309,25 @@ pub fn sync_range(fd: impl AsFd, offset: u64, len: u64, wait: bool) -> Result<()
     if wait {
         flags |= libc::SYNC_FILE_RANGE_WAIT_BEFORE | libc::SYNC_FILE_RANGE_WAIT_AFTER;
     }
+    sync_range_with(fd, offset, len, flags)
+}
+
+fn sync_range_with(fd: impl AsFd, offset: u64, len: u64, flags: u32) -> Result<()> {
     let fd = fd.as_fd().as_raw_fd();
     retry(|| {
         // SAFETY: no memory is passed; the descriptor is borrowed during the call.
         let ret = unsafe { libc::sync_file_range(fd, offset as i64, len as i64, flags) };
         crate::check(ret).map(drop)
     })
+}
+
+/// `sync_file_range(2)` that waits for the cached pages of a range that are being written, and begins to
+/// write none. An error of any page of the file is told to each open file description once.
+///
+/// # Errors
+/// As `sync_file_range(2)`.
+pub fn await_range(fd: impl AsFd, offset: u64, len: u64) -> Result<()> {
+    sync_range_with(fd, offset, len, libc::SYNC_FILE_RANGE_WAIT_BEFORE)
 }
 
 /// `posix_fadvise(2)` WILLNEED, or DONTNEED (which drops clean cached pages only). `len` 0: to the

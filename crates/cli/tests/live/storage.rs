@@ -294,6 +294,41 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
     }
 }
 
+/// What a program wrote and the kernel could not write on is in the kernel's cache only, and clean there. Reads
+/// past that cache brought back what the file was before.
+#[test]
+fn what_the_kernel_could_not_write_is_read_from_its_cache() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("unwritten");
+    let Some(device) = Unwritable::new(&place) else { return };
+    let budget = Budget::kib(128).files(device.files.clone());
+    let mut session = Session::managed(&place, budget);
+    session.expect(&format!("open 1 {} rw", device.file.display()), "ok");
+    session.expect("map 1 1 0 1638400 rw shared", "ok");
+    device.fill();
+    let written: Vec<u64> = (0..64)
+        .filter(|page| session.ask(&format!("pwrite 1 {} 4096 9", page * PAGE)) == "4096")
+        .collect();
+    let answer = session.ask("fsync 1");
+    if written.is_empty() || answer == "ok" {
+        return runs::skip("the device took the writes, or the file system refused them");
+    }
+    assert!(answer == "EIO" || answer == "ENOSPC", "{answer}");
+    std::fs::remove_file(device.under.file("filler")).unwrap();
+    for _ in 0..2 {
+        for page in 100..400 {
+            session.expect(&format!("get 1 {}", page * PAGE), "0");
+        }
+        for page in &written {
+            session.expect(&format!("get 1 {}", page * PAGE), "9");
+        }
+    }
+    let done = session.end();
+    assert!(done.total("evictions") > 300, "{:?}", done.stats);
+}
+
 /// Of two descriptors of a file, only the one that synced first was told that pages could not be
 /// written. The kernel tells each, and so the program that comes second does not take for stored
 /// what the first one gave up.

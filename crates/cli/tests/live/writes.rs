@@ -55,6 +55,21 @@ fn more_threads_than_connections_write_to_a_page() {
     }
 }
 
+/// What one thread wrote passed for somebody outside's when another synced: the whole file was read again,
+/// and again.
+#[test]
+fn threads_that_write_beside_syncs_are_nobody_outside() {
+    if !runs::ready() || !has_fanotify() {
+        return;
+    }
+    let place = Scratch::new("writes-several");
+    place.put("file", vec![1; 4 << 20]);
+    let mut command = command(&place, Some(&Budget::kib(16 << 10)), writes());
+    let done = finish(&place, command.args(["several", "file"]), b"", LIMIT).ok();
+    assert_eq!(done.text(), "several ok\n");
+    assert!(done.total("read_bytes") < 6 << 20, "{:?}", done.stats);
+}
+
 #[test]
 fn records_that_several_append_are_all_there() {
     if runs::ready() {

@@ -359,7 +359,7 @@ impl Port for LibraryPort {
             places.map(|range| range.map(Piece::from)).collect::<Result<Vec<_>, _>>().ok()?;
         let (offset, bytes) = (index * self.page_bytes, bytes as usize);
         let keeper = segment.clone();
-        store.begin_load_by(bytes, |fd| {
+        store.begin_load_by(offset, bytes, |fd| {
             // SAFETY: the pages lie in memory that lives as long as `keeper` does, and the engine has
             // claimed them for filling until the read is over: nobody else touches them, nor takes
             // them out of their frames.

@@ -72,13 +72,13 @@ impl Connection {
     /// Whether the mapping at the address is a shared one of the memfd.
     fn prepared_shared(&self, no: FileNo, r: Request) -> Result<bool, Errno> {
         let live = self.manager.engine.port().file(no).ok_or(Errno::BADF)?;
-        let found = self.manager.with_reserve(|| crate::live::mapping_at(self.pid, r.d));
+        let found = self.manager.with_reserve(|| process::mapping_at(self.pid, r.d));
         let found = match found {
             Err(errno) if is_shortage(errno) => return Err(errno),
             found => found.ok().flatten().ok_or(Errno::FAULT)?,
         };
         // The kernel merges neighbours: the offset at the address counts, not the one at the start.
-        if found.ino != live.memfd_ino || found.offset + (r.d - found.start) != r.b {
+        if found.inode != live.memfd_ino || found.offset + (r.d - found.start) != r.b {
             return Err(Errno::INVAL);
         }
         Ok(found.shared)

@@ -143,13 +143,57 @@ pub fn for_each_shared_mapping(
     from: u64,
     mut f: impl FnMut(Mapping<'_>) -> bool,
 ) -> Result<()> {
-    use procmap_query_flags as flag;
     let list = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
+    let wanted = procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64
+        | procmap_query_flags::PROCMAP_QUERY_VMA_SHARED as u64;
+    let mut at = from;
+    loop {
+        let mapping = match query(&list, at, wanted) {
+            Ok(mapping) => mapping,
+            Err(Errno::NOENT) => return Ok(()),
+            // What is not known, or has no memory under this name.
+            Err(_) if at == from => {
+                let concerns = |mapping: &Mapping<'_>| mapping.shared && mapping.end > from;
+                return for_each_mapping(id, |mapping| !concerns(&mapping) || f(mapping));
+            }
+            Err(errno) => return Err(errno),
+        };
+        if !f(mapping) {
+            return Ok(());
+        }
+        at = mapping.end;
+    }
+}
+
+/// The mapping that covers an address, without its path; none if nothing is mapped there. As
+/// [`for_each_shared_mapping`], the kernel looks it up where it can: there may be thousands before it.
+///
+/// # Errors
+/// As [`for_each_mapping`].
+pub fn mapping_at(id: u32, addr: u64) -> Result<Option<Mapping<'static>>> {
+    let list = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
+    match query(&list, addr, 0) {
+        Ok(mapping) => return Ok(Some(mapping)),
+        Err(Errno::NOENT) => return Ok(None),
+        Err(_) => drop(list),
+    }
+    let mut found = None;
+    for_each_mapping(id, |mapping| {
+        if (mapping.start..mapping.end).contains(&addr) {
+            found = Some(Mapping { path: b"", ..mapping });
+        }
+        found.is_none() && mapping.start <= addr
+    })?;
+    Ok(found)
+}
+
+/// Has the kernel look a mapping up.
+fn query(list: &fs::File, query_addr: u64, query_flags: u64) -> Result<Mapping<'static>> {
+    use procmap_query_flags as flag;
     let mut query = procmap_query {
         size: size_of::<procmap_query>() as u64,
-        query_flags: flag::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64
-            | flag::PROCMAP_QUERY_VMA_SHARED as u64,
-        query_addr: from,
+        query_flags,
+        query_addr,
         vma_start: 0,
         vma_end: 0,
         vma_flags: 0,
@@ -163,38 +207,23 @@ pub fn for_each_shared_mapping(
         vma_name_addr: 0,
         build_id_addr: 0,
     };
-    loop {
-        // SAFETY: the number and the struct belong together (its size is asserted above), and there
-        // is no buffer for names; integers take any bits.
-        match unsafe { ioctl(&list, Updater::<QUERY, _>::new(&mut query)) } {
-            Ok(()) => {}
-            Err(Errno::NOENT) => return Ok(()),
-            // What is not known, or has no memory under this name.
-            Err(_) if query.query_addr == from => {
-                let concerns = |mapping: &Mapping<'_>| mapping.shared && mapping.end > from;
-                return for_each_mapping(id, |mapping| !concerns(&mapping) || f(mapping));
-            }
-            Err(errno) => return Err(errno),
-        }
-        let has = |flag: procmap_query_flags| query.vma_flags & flag as u64 != 0;
-        let mapping = Mapping {
-            start: query.vma_start,
-            end: query.vma_end,
-            read: has(flag::PROCMAP_QUERY_VMA_READABLE),
-            write: has(flag::PROCMAP_QUERY_VMA_WRITABLE),
-            execute: has(flag::PROCMAP_QUERY_VMA_EXECUTABLE),
-            shared: true,
-            offset: query.vma_offset,
-            dev_major: query.dev_major,
-            dev_minor: query.dev_minor,
-            inode: query.inode,
-            path: b"",
-        };
-        if !f(mapping) {
-            return Ok(());
-        }
-        query.query_addr = query.vma_end;
-    }
+    // SAFETY: the number and the struct belong together (its size is asserted above), and there
+    // is no buffer for names; integers take any bits.
+    unsafe { ioctl(list, Updater::<QUERY, _>::new(&mut query)) }?;
+    let has = |flag: procmap_query_flags| query.vma_flags & flag as u64 != 0;
+    Ok(Mapping {
+        start: query.vma_start,
+        end: query.vma_end,
+        read: has(flag::PROCMAP_QUERY_VMA_READABLE),
+        write: has(flag::PROCMAP_QUERY_VMA_WRITABLE),
+        execute: has(flag::PROCMAP_QUERY_VMA_EXECUTABLE),
+        shared: has(flag::PROCMAP_QUERY_VMA_SHARED),
+        offset: query.vma_offset,
+        dev_major: query.dev_major,
+        dev_minor: query.dev_minor,
+        inode: query.inode,
+        path: b"",
+    })
 }
 
 /// What `/proc/PID/smaps` says of a mapping beside its line in `maps`.
@@ -312,6 +341,24 @@ mod tests {
         .unwrap();
         assert!(found);
         assert_eq!(for_each_mapping(u32::MAX, |_| true), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn the_mapping_at_an_address_is_that_of_the_list() {
+        let me = std::process::id();
+        let here = maps_lines_parse as fn() as usize as u64;
+        let mut listed = None;
+        for_each_mapping(me, |m| {
+            if (m.start..m.end).contains(&here) {
+                listed = Some(Mapping { path: b"", ..m });
+            }
+            true
+        })
+        .unwrap();
+        assert!(listed.is_some());
+        assert_eq!(mapping_at(me, here), Ok(listed));
+        assert_eq!(mapping_at(me, 0), Ok(None), "nothing is there");
+        assert_eq!(mapping_at(u32::MAX, here), Err(Errno::NOENT));
     }
 
     #[test]

@@ -1003,6 +1003,32 @@ static void killed(const char *path) {
 // is cut meanwhile behind that, by another.
 enum { CROWD = 150 };
 static int crowd_fd;
+#define SEVERAL_PAGES 1024
+static int shared_fd;
+
+// Writes words and reads pages at random, and syncs now and then.
+static void *one_of_several(void *argument) {
+    unsigned seed = (unsigned)(uintptr_t)argument;
+    char page[4096];
+    for (int i = 0; i < 4000; i++) {
+        long at = rand_r(&seed) % SEVERAL_PAGES * 4096L, other = rand_r(&seed) % SEVERAL_PAGES * 4096L;
+        CHECK(pwrite(shared_fd, &seed, sizeof seed, at) == sizeof seed);
+        CHECK(pread(shared_fd, page, sizeof page, other) == sizeof page);
+        if (i % 50 == 0) CHECK(fdatasync(shared_fd) == 0);
+    }
+    return NULL;
+}
+
+// Several threads write to one file that fits into memory.
+static void several(const char *path) {
+    shared_fd = open(path, O_RDWR | O_CREAT, 0600);
+    CHECK(shared_fd >= 0 && ftruncate(shared_fd, SEVERAL_PAGES * 4096L) == 0);
+    pthread_t threads[4];
+    for (uintptr_t who = 0; who < 4; who++)
+        CHECK(pthread_create(&threads[who], NULL, one_of_several, (void *)who) == 0);
+    for (int who = 0; who < 4; who++) CHECK(pthread_join(threads[who], NULL) == 0);
+}
+
 static pthread_barrier_t crowd_begins;
 
 static void *one_of_many(void *argument) {
@@ -1046,6 +1072,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "killed")) killed(argv[2]);
     else if (!strcmp(argv[1], "crowd")) crowd(argv[2]);
+    else if (!strcmp(argv[1], "several")) several(argv[2]);
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);
