@@ -68,6 +68,13 @@ fn offsets_of_copies_may_lie_in_what_they_change() {
     check(&Budget::kib(256).delay_writes(), &["offsets", "file"]);
 }
 
+/// Such a request emptied what the kernel had, and what had been stored before came back.
+#[test]
+fn space_that_is_given_back_by_a_request_is_empty() {
+    check(&Budget::kib(256), &["space", "file"]);
+    check(&Budget::kib(256).delay_writes(), &["space", "file"]);
+}
+
 /// Holes were made where the kernel refuses to, and what is not mapped was not told.
 #[test]
 fn advice_is_refused_as_the_kernel_refuses_it() {

@@ -1,5 +1,6 @@
 //! Opening, closing and duplicating descriptors, and those that arrive in messages.
 
+use crate::exports::fallocate_range;
 use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
 use crate::{change, files, guard, messages, raw_call, real, sockets, table};
@@ -241,9 +242,48 @@ fn write_out_before(fd: c_int, request: u32) -> isize {
     }
 }
 
+/// Requests by which any file system does what `fallocate(2)` does, and `struct space_resv`, of which they take
+/// one (the kernel's `include/linux/falloc.h`).
+const FS_IOC_RESVSP: u32 = 0x4030_5828;
+const FS_IOC_UNRESVSP: u32 = 0x4030_5829;
+const FS_IOC_RESVSP64: u32 = 0x4030_582a;
+const FS_IOC_UNRESVSP64: u32 = 0x4030_582b;
+const FS_IOC_ZERO_RANGE: u32 = 0x4030_5839;
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct SpaceResv {
+    l_type: i16,
+    l_whence: i16,
+    l_start: i64,
+    l_len: i64,
+    l_sysid: i32,
+    l_pid: u32,
+    l_pad: [i32; 4],
+}
+
+const _: () = assert!(size_of::<SpaceResv>() == 0x30);
+
+/// [`control`] for those requests.
+fn reserve_space(fd: c_int, request: u32, argument: usize) -> Option<isize> {
+    if table::is_plain(fd) || !guard::is_there(argument, size_of::<SpaceResv>()) {
+        return None;
+    }
+    // SAFETY: the program's own structure, of which memory was there just now. A copy, since its page may be of
+    // the file that is changed.
+    let space = unsafe { (argument as *const SpaceResv).read_unaligned() };
+    // From an offset or an end that others may move: who knows which it is when the kernel looks.
+    let range = if c_int::from(space.l_whence) == libc::SEEK_SET {
+        fallocate_range(0, space.l_start, space.l_len)
+    } else {
+        (0, pagekeeper_wire::TO_END)
+    };
+    change::change(fd, range, || raw_call!(libc::SYS_ioctl, fd, request, &raw const space))
+}
+
 /// Requests that take a file's content: its blocks put into another (ioctl_ficlonerange(2)), or the file
-/// made a device (loop(4)). None if it is no such thing, no managed file takes part, or the call may be made
-/// as it is.
+/// made a device (loop(4)); or that change it in place. None if it is no such thing, no managed file takes
+/// part, or the call may be made as it is.
 pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize> {
     let flushed = write_out_before(fd, request);
     if flushed < 0 {
@@ -267,6 +307,8 @@ pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize>
         }
         // SAFETY: as above; the descriptor comes first.
         LOOP_CONFIGURE if is_there(4) => unsafe { (argument as *const c_int).read_unaligned() },
+        FS_IOC_RESVSP | FS_IOC_RESVSP64 | FS_IOC_UNRESVSP | FS_IOC_UNRESVSP64
+        | FS_IOC_ZERO_RANGE => return reserve_space(fd, request, argument),
         _ => return None,
     };
     if table::is_plain(from) && table::is_plain(fd) {

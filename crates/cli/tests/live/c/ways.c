@@ -20,6 +20,7 @@
 //     ways seeks FILE            a stream is moved on from where it wrote
 //     ways tail FILE             one process appends, another reads what is new
 //     ways offsets FILE          copies take offsets from a mapping of what they change, and leave them there
+//     ways space FILE            requests of ioctl(2) that are fallocate(2) by another name
 //     ways advice FILE           advice on what is locked, or not mapped everywhere
 //     ways formatted FILE        text is written by dprintf(3) and its kin
 //     ways direct FILE           reads by a descriptor with O_DIRECT
@@ -1053,6 +1054,68 @@ static void advice(const char *path) {
     CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
+// What lies in an array of pages: zeros, or what was stored.
+static void holds(int fd, const char *at, int first, int end, char stored) {
+    for (int page = first; page < end; page++) {
+        CHECK(pread(fd, room, PAGE, page * PAGE) == PAGE && room[0] == stored && room[5] == stored);
+        CHECK(at[page * PAGE] == stored && at[page * PAGE + 5] == stored);
+    }
+}
+
+// The kernel's own, of `include/linux/falloc.h`.
+struct space_resv {
+    short l_type, l_whence;
+    long l_start, l_len;
+    int l_sysid;
+    unsigned l_pid;
+    int l_pad[4];
+};
+
+static void space(const char *path) {
+    enum {
+        FS_IOC_RESVSP = 0x40305828,
+        FS_IOC_UNRESVSP,
+        FS_IOC_RESVSP64,
+        FS_IOC_UNRESVSP64,
+        FS_IOC_ZERO_RANGE = 0x40305839,
+    };
+    static const struct { unsigned request; int empties; } ways[] = {
+        {FS_IOC_RESVSP, 0}, {FS_IOC_RESVSP64, 0}, {FS_IOC_UNRESVSP, 1}, {FS_IOC_UNRESVSP64, 1}, {FS_IOC_ZERO_RANGE, 1},
+    };
+    enum { FIRST = 8, END = 16 };
+    for (unsigned way = 0; way < sizeof ways / sizeof *ways; way++)
+        for (int whence = SEEK_SET; whence <= SEEK_END; whence++)
+            for (int number = 0; number < 2; number++) {
+                int fd = make(path, 'A');
+                char *at = map(fd);
+                memset(at, 'S', BYTES / 2);
+                off_t from = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? PAGE : BYTES;
+                CHECK(lseek(fd, PAGE, SEEK_SET) == PAGE);
+                // In a page of its file, which nobody brings in before the change is over.
+                struct space_resv *of = (struct space_resv *)(at + 20 * PAGE);
+                *of = (struct space_resv){
+                    .l_whence = whence, .l_start = FIRST * PAGE - from, .l_len = (END - FIRST) * PAGE};
+                struct space_resv own = *of;
+                long done = number ? syscall(SYS_ioctl, fd, ways[way].request, whence ? &own : of)
+                                   : ioctl(fd, ways[way].request, whence ? &own : of);
+                // Not all file systems can.
+                CHECK(done == 0 || (done == -1 && errno == EOPNOTSUPP));
+                int empty = done == 0 && ways[way].empties;
+                for (int pass = 0; pass < 2; pass++) {
+                    holds(fd, at, FIRST, END, empty ? 0 : 'S');
+                    holds(fd, at, FIRST - 2, FIRST, 'S');
+                    holds(fd, at, END, END + 2, 'S');
+                    CHECK(fsync(fd) == 0);
+                }
+                CHECK(lseek(fd, 0, SEEK_END) == BYTES && munmap(at, BYTES) == 0 && close(fd) == 0);
+            }
+    int fd = make(path, 'A');
+    FAILS(ioctl(fd, FS_IOC_UNRESVSP64, NULL), EFAULT);
+    struct space_resv odd = {.l_whence = 7, .l_len = PAGE};
+    FAILS(ioctl(fd, FS_IOC_UNRESVSP64, &odd), EINVAL);
+    CHECK(close(fd) == 0);
+}
+
 static void beside(const char *path) {
     enum { ROUNDS = 40, FORKS = 4 };
     char name[4096];
@@ -1201,6 +1264,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "grown")) grown(argv[2]), grown_otherwise(argv[2]);
     else if (!strcmp(what, "offsets")) offsets(argv[2]);
     else if (!strcmp(what, "advice")) advice(argv[2]);
+    else if (!strcmp(what, "space")) space(argv[2]);
     else if (!strcmp(what, "formatted")) formatted(argv[2]);
     else if (!strcmp(what, "direct")) direct(argv[2]);
     else if (!strcmp(what, "faulted")) faulted(argv[2]);
