@@ -57,6 +57,7 @@ mod delayed;
 mod direct;
 mod environment;
 mod exports;
+mod fdinfo;
 mod files;
 mod first_use;
 mod fork;

@@ -10,10 +10,11 @@ use crate::connection::{ask, ask_with, note};
 use crate::files::{self, File};
 use crate::raw::{self, SignalsHeld};
 use crate::state;
+use crate::transfer::{self, Buffers, Vectors};
 use crate::userfault;
-use crate::{change, environment, heap, raw_call, standby, table};
+use crate::{change, environment, fdinfo, heap, raw_call, standby, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
-use libc::c_int;
+use libc::{c_int, c_uint, iovec};
 use pagekeeper_wire::{ADVISE_DONTNEED, MAP_LIBRARY, Op, PAGE_BYTES, Request};
 
 /// Lowest and one above the highest managed address this image ever had: a quick test, not a list.
@@ -356,6 +357,47 @@ pub(crate) fn madvise(addr: usize, bytes: usize, advice: c_int) -> Option<isize>
         // Not the kernel's turn then: it would act on the manager's memory.
         Err(errno) => Some(errno as isize),
     }
+}
+
+/// `process_madvise(2)`, if it is this process's own memory and some of it may be managed: part by part, as the
+/// kernel does it.
+pub(crate) fn process_madvise(
+    pidfd: c_int,
+    parts: &Vectors,
+    advice: c_int,
+    flags: c_uint,
+) -> Option<isize> {
+    if !any() {
+        return None;
+    }
+    // What is wrong with such an array the kernel says.
+    let parts = parts.get().ok()?;
+    let concerns = |part: &iovec| may_be_managed(part.iov_base as usize, part.iov_len);
+    if !parts.iter().any(concerns) || !fdinfo::is_own_pidfd(pidfd) {
+        return None;
+    }
+    let plain = |part: &iovec, count: usize| {
+        raw_call!(libc::SYS_process_madvise, pidfd, part as *const iovec, count, advice, flags)
+    };
+    // Which advice may be given so depends on the kernel.
+    let refused = plain(&parts[0], 0);
+    if refused < 0 {
+        return Some(refused);
+    }
+    let mut done = 0;
+    for part in parts {
+        let bytes = part.iov_len.min(transfer::BYTES_MAX - done);
+        let part = iovec { iov_base: part.iov_base, iov_len: bytes };
+        let result = match madvise(part.iov_base as usize, bytes, advice) {
+            Some(result) => result,
+            None => plain(&part, 1),
+        };
+        if result < 0 {
+            return Some(if done == 0 { result } else { done as isize });
+        }
+        done += bytes;
+    }
+    Some(done as isize)
 }
 
 /// Takes the mark away that a page may have that could not be had.

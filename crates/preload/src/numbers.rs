@@ -174,6 +174,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_msync => mapping::msync(a, b, c as c_int)?,
         libc::SYS_madvise => mapping::madvise(a, b, c as c_int)?,
+        libc::SYS_process_madvise => {
+            mapping::process_madvise(fd, &list(b, c), d as c_int, e as u32)?
+        }
         libc::SYS_mlock => exports::lock_memory(a, b, 0)?,
         libc::SYS_mlock2 => exports::lock_memory(a, b, c as u32)?,
         libc::SYS_mlockall => raw_call!(number, exports::lock_all_flags(a as c_int)),

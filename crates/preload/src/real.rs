@@ -162,6 +162,8 @@ real_functions! {
             page: size_t, flags: c_int) -> c_int;
         msync = SYS_msync(addr: *mut c_void, bytes: size_t, flags: c_int) -> c_int;
         madvise = SYS_madvise(addr: *mut c_void, bytes: size_t, advice: c_int) -> c_int;
+        process_madvise = SYS_process_madvise(pidfd: c_int, parts: *const iovec, count: size_t,
+            advice: c_int, flags: c_uint) -> ssize_t;
         mlock = SYS_mlock(addr: *const c_void, bytes: size_t) -> c_int;
         mlock2 = SYS_mlock2(addr: *const c_void, bytes: size_t, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;

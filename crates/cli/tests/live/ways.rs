@@ -75,7 +75,8 @@ fn space_that_is_given_back_by_a_request_is_empty() {
     check(&Budget::kib(256).delay_writes(), &["space", "file"]);
 }
 
-/// Holes were made where the kernel refuses to, and what is not mapped was not told.
+/// Holes were made where the kernel refuses to, and what is not mapped was not told. Advice to the own memory
+/// by `process_madvise(2)` was the kernel's, which has the manager's memory there: stores were lost.
 #[test]
 fn advice_is_refused_as_the_kernel_refuses_it() {
     check(&Budget::kib(256), &["advice", "file"]);

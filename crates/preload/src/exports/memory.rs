@@ -3,8 +3,9 @@
 use crate::cancel;
 use crate::mapping::{self, Mmap};
 use crate::raw::ret;
+use crate::transfer::Vectors;
 use crate::{heap, raw_call, real, standby, state, table};
-use libc::{c_int, c_uint, c_void, off_t, size_t};
+use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 export! {
     as mmap, mmap64;
@@ -112,6 +113,19 @@ export! {
         match mapping::madvise(addr as usize, bytes, advice) {
             Some(result) => ret(result) as c_int,
             None => real::madvise(addr, bytes, advice),
+        }
+    }
+}
+
+export! {
+    as process_madvise;
+    fn (
+        pidfd: c_int, parts: *const iovec, count: size_t, advice: c_int, flags: c_uint
+    ) -> ssize_t {
+        let own = Vectors(parts, count.min(c_int::MAX as usize) as c_int);
+        match mapping::process_madvise(pidfd, &own, advice, flags) {
+            Some(result) => ret(result),
+            None => real::process_madvise(pidfd, parts, count, advice, flags),
         }
     }
 }

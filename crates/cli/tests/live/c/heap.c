@@ -922,6 +922,18 @@ static void guards(void) {
     if (madvise(there, MIB, INSTALL)) CHECK(errno == EINVAL && there[5] == 7);
     else CHECK(!madvise(there, MIB, REMOVE) && there[5] == 0);
     CHECK(there[MIB] == 7);
+    /* By another name, of which older kernels allow less. */
+    static const int kinds[] = {MADV_DONTNEED, MADV_REMOVE, INSTALL};
+    int own = syscall(SYS_pidfd_open, getpid(), 0);
+    for (int way = 0; way < 6; way++) {
+        int kind = kinds[way / 2];
+        struct iovec part = {there, MIB};
+        memset(p, 7, 32 * MIB);
+        long done = syscall(SYS_process_madvise, way % 2 ? own : -10000 /* PIDFD_SELF */, &part, 1, kind, 0);
+        CHECK(done == (long)MIB || done == -1);
+        if (done == (long)MIB && kind == INSTALL) CHECK(!madvise(there, MIB, REMOVE));
+        CHECK(there[5] == (done < 0 ? 7 : 0) && there[MIB] == 7 && there[-1] == 7);
+    }
     munmap(p, 32 * MIB);
     puts("done");
 }

@@ -1116,6 +1116,35 @@ static void space(const char *path) {
     CHECK(close(fd) == 0);
 }
 
+// Advice to several parts of the own memory at a time: by how many bytes it got, and with what error.
+static void advise_parts(const char *path) {
+    int fd = make(path, 'A'), own = syscall(SYS_pidfd_open, getpid(), 0);
+    char *at = map(fd);
+    CHECK(own > 0);
+    memset(at, 'S', BYTES);
+    struct iovec parts[3] = {{at + 8 * PAGE, 2 * PAGE}, {at + 20 * PAGE, PAGE}, {at + 1, PAGE}};
+    long done = syscall(SYS_process_madvise, own, parts, 2, MADV_REMOVE, 0);
+    // Older kernels allow little of this, even of one's own memory.
+    CHECK(done == 3 * PAGE || (done == -1 && errno == EINVAL));
+    char stored = done < 0 ? 'S' : 0;
+    for (int pass = 0; pass < 2; pass++) {
+        holds(fd, at, 8, 10, stored);
+        holds(fd, at, 20, 21, stored);
+        holds(fd, at, 10, 20, 'S');
+        CHECK(fsync(fd) == 0);
+    }
+    if (done > 0) {
+        memset(at, 'T', BYTES);
+        CHECK(syscall(SYS_process_madvise, own, parts, 3, MADV_REMOVE, 0) == 3 * PAGE);
+        FAILS(syscall(SYS_process_madvise, own, parts + 2, 1, MADV_REMOVE, 0), EINVAL);
+        CHECK(at[8 * PAGE] == 0 && at[20 * PAGE] == 0 && at[0] == 'T' && at[PAGE] == 'T');
+    }
+    FAILS(syscall(SYS_process_madvise, own, parts, 1, MADV_REMOVE, 1), EINVAL);
+    FAILS(syscall(SYS_process_madvise, own, (void *)16, 1, MADV_REMOVE, 0), EFAULT);
+    FAILS(syscall(SYS_process_madvise, fd, parts, 1, MADV_REMOVE, 0), EBADF);
+    CHECK(munmap(at, BYTES) == 0 && close(own) == 0 && close(fd) == 0);
+}
+
 static void beside(const char *path) {
     enum { ROUNDS = 40, FORKS = 4 };
     char name[4096];
@@ -1263,7 +1292,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "code")) code(argv[2]);
     else if (!strcmp(what, "grown")) grown(argv[2]), grown_otherwise(argv[2]);
     else if (!strcmp(what, "offsets")) offsets(argv[2]);
-    else if (!strcmp(what, "advice")) advice(argv[2]);
+    else if (!strcmp(what, "advice")) advice(argv[2]), advise_parts(argv[2]);
     else if (!strcmp(what, "space")) space(argv[2]);
     else if (!strcmp(what, "formatted")) formatted(argv[2]);
     else if (!strcmp(what, "direct")) direct(argv[2]);

@@ -1,0 +1,49 @@
+//! What the kernel says of a descriptor in `proc_pid_fdinfo(5)`, and by no call.
+
+use crate::raw;
+use crate::raw_call;
+use libc::c_int;
+
+/// All that is looked for stands near the beginning.
+const BYTES: usize = 512;
+
+/// Gives that to `look`; none if it cannot be had.
+fn with<R>(fd: c_int, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
+    const DIR: &[u8] = b"/proc/self/fdinfo/";
+    let mut path = [0u8; DIR.len() + 12];
+    let mut digits = [0u8; 12];
+    let digits = raw::decimal(u64::try_from(fd).ok()?, &mut digits);
+    path[..DIR.len()].copy_from_slice(DIR);
+    path[DIR.len()..][..digits.len()].copy_from_slice(digits);
+    let flags = libc::O_RDONLY | libc::O_CLOEXEC;
+    let info = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) as c_int;
+    if info < 0 {
+        return None;
+    }
+    let mut text = [0u8; BYTES];
+    let got = raw_call!(libc::SYS_read, info, text.as_mut_ptr(), BYTES);
+    raw::close(info);
+    Some(look(text.get(..usize::try_from(got).ok()?)?))
+}
+
+/// What follows a name at the beginning of a line.
+fn value<'a>(text: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
+    text.split(|&c| c == b'\n').find_map(|line| line.strip_prefix(name))
+}
+
+/// The process or thread that a pidfd is of, as this process's `/proc` numbers it; none of any other
+/// descriptor, and of one whose process is gone.
+fn process_of(pidfd: c_int) -> Option<i32> {
+    let digits = |text: &[u8]| core::str::from_utf8(text.trim_ascii()).ok()?.parse().ok();
+    with(pidfd, |text| value(text, b"Pid:").and_then(digits))?.filter(|pid| *pid > 0)
+}
+
+/// Whether a pidfd is of the calling process, or of a thread of it.
+pub(crate) fn is_own_pidfd(pidfd: c_int) -> bool {
+    /// In place of one (`<linux/pidfd.h>`).
+    const PIDFD_SELF_THREAD: c_int = -10000;
+    const PIDFD_SELF_THREAD_GROUP: c_int = -10001;
+    matches!(pidfd, PIDFD_SELF_THREAD | PIDFD_SELF_THREAD_GROUP)
+        || process_of(pidfd)
+            .is_some_and(|pid| raw_call!(libc::SYS_tgkill, raw::getpid(), pid, 0) == 0)
+}
