@@ -244,7 +244,10 @@ pub(crate) fn read_flagged(
         let (mut byte, far) = (0u8, i64::MAX - 0xffff);
         let part = one(&raw mut byte as usize, 1);
         let refused = raw_call!(libc::SYS_preadv2, fd, part.as_ptr(), 1, far, 0, rwf);
-        if matches!(-refused as c_int, libc::EOPNOTSUPP | libc::EBADF) {
+        // Reads with O_DIRECT are refused so for more than their flags.
+        let both = RWF_NOAPPEND | libc::RWF_APPEND;
+        let contradicts = rwf & both == both && refused == -libc::EINVAL as isize;
+        if contradicts || matches!(-refused as c_int, libc::EOPNOTSUPP | libc::EBADF) {
             return Some(refused);
         }
         if rwf & libc::RWF_NOWAIT != 0

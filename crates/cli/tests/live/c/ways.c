@@ -603,6 +603,9 @@ static void flags(const char *path) {
     FAILS(preadv2(fd, &part, 1, -1, UNKNOWN), EOPNOTSUPP);
     FAILS(pwritev2(fd, &part, 1, 0, UNKNOWN), EOPNOTSUPP);
     FAILS(syscall(SYS_preadv2, fd, &part, 1, 0L, 0L, UNKNOWN), EOPNOTSUPP);
+    // Two that exclude each other; older kernels know the first only.
+    CHECK(preadv2(fd, &part, 1, 0, RWF_APPEND | 0x20 /* RWF_NOAPPEND */) == -1);
+    CHECK(errno == EINVAL || errno == EOPNOTSUPP);
     part.iov_len = PAGE;
     // Not all file systems can tell what would wait.
     if (preadv2(fd, &part, 1, 0, NOWAIT) < 0 && errno == EOPNOTSUPP) return;
