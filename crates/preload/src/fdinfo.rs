@@ -47,3 +47,8 @@ pub(crate) fn is_own_pidfd(pidfd: c_int) -> bool {
         || process_of(pidfd)
             .is_some_and(|pid| raw_call!(libc::SYS_tgkill, raw::getpid(), pid, 0) == 0)
 }
+
+/// Whether a lock is held by a descriptor's open file description, or was taken by it; also if nobody can say.
+pub(crate) fn is_locked(fd: c_int) -> bool {
+    with(fd, |text| value(text, b"lock:").is_some()).unwrap_or(true)
+}

@@ -416,6 +416,7 @@ pub(crate) fn announce_executed() {
             let fd = digits.fold(0i64, |n, c| n * 10 + (c - b'0') as i64) as c_int;
             if name.first().is_some_and(u8::is_ascii_digit) && fd != list as c_int {
                 classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+                locks::came(fd);
             }
             at += length.max(1);
         }

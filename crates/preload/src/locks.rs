@@ -4,14 +4,15 @@
 //! here is written back, for whoever takes it next. Programs give a lock up not only by saying so: a
 //! shared one may take an exclusive one's place, a process's locks on a file go with any descriptor of
 //! it that is closed (`fcntl_locking(2)`), and with the process. (One that is killed says nothing: the
-//! manager hears of it a moment later.)
+//! manager hears of it a moment later.) Nor need it be this program that took one: locks come with descriptors
+//! that were there when it was executed, or that others have, too.
 
 use crate::change;
 use crate::files;
 use crate::guard;
 use crate::state;
 use crate::table::{self, Entry, SlotFile};
-use crate::{delayed, overwrite, plain, raw};
+use crate::{delayed, fdinfo, mapping, overwrite, plain, raw};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::c_int;
 
@@ -118,17 +119,24 @@ fn after_lock(fd: c_int) {
     }
 }
 
+/// Whether descriptors came from elsewhere, with the locks that they may have.
+static CAME: AtomicBool = AtomicBool::new(false);
+
+/// A descriptor came from who executed this program, or with a message.
+pub(crate) fn came(fd: c_int) {
+    if !table::is_plain(fd) {
+        CAME.store(true, Relaxed);
+    }
+}
+
 /// A descriptor is about to be closed, and locks with it, by whichever descriptor they were taken.
 pub(crate) fn before_close(fd: c_int) {
-    if !ANY.load(Relaxed) {
+    // Who has a descriptor, too, may have locked it for both.
+    if !ANY.load(Relaxed) && !CAME.load(Relaxed) && table::sharings() == 0 {
         return;
     }
-    let Some(entry) = table::get_sure(fd).or_else(|| same_file(fd)) else { return };
-    let is_locked = |known: &SlotFile| known.locked.load(Relaxed) != 0;
-    if !table::records(entry).is_some_and(|(_, known)| is_locked(known))
-        || overwrite::is_clean(entry)
-        || !table::is_active(entry)
-    {
+    let Some(entry) = table::get_sure(fd).or_else(|| unshown(fd)) else { return };
+    if overwrite::is_clean(entry) || !table::is_active(entry) || !is_locked(entry) {
         return;
     }
     if let Some(state) = state::current().filter(|state| state.is_own()) {
@@ -137,15 +145,32 @@ pub(crate) fn before_close(fd: c_int) {
     }
 }
 
-/// What is known by other descriptors of the file of one that was not shown.
-fn same_file(fd: c_int) -> Option<Entry> {
+/// Whether there may be a lock on a file: one that this process took, or that came with a descriptor.
+fn is_locked(entry: Entry) -> bool {
+    let is_own = |known: &SlotFile| known.locked.load(Relaxed) != 0;
+    let is_shared =
+        |(fd, other): &(c_int, Entry)| other.slot() == entry.slot() && table::may_be_shared(*fd);
+    table::records(entry).is_some_and(|(_, known)| is_own(known))
+        || table::entries(0, u32::MAX).filter(is_shared).any(|(fd, _)| fdinfo::is_locked(fd))
+}
+
+/// The file of a descriptor that was not shown, if something may have been stored in it by others.
+fn unshown(fd: c_int) -> Option<Entry> {
     table::unshown(fd)?;
+    if CAME.load(Relaxed) && mapping::any() && fdinfo::is_locked(fd) {
+        return files::managed(fd).map(|file| file.entry);
+    }
+    if !ANY.load(Relaxed) {
+        return None;
+    }
     table::of_file(&raw::fstat(fd).ok()?).map(|(_, entry)| entry)
 }
 
 /// The program is about to end, or to be another.
 pub(crate) fn before_end() {
-    if ANY.load(Relaxed) {
+    if CAME.load(Relaxed) && mapping::any() {
+        table::known(0, u32::MAX).for_each(before_close);
+    } else if ANY.load(Relaxed) || table::sharings() != 0 {
         table::entries(0, u32::MAX).for_each(|(fd, _)| before_close(fd));
     }
 }

@@ -119,6 +119,7 @@ export! {
 pub(crate) fn arrived(fd: c_int) -> c_int {
     if fd >= 0 && crate::state::active() {
         files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+        locks::came(fd);
     }
     fd
 }

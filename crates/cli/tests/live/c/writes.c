@@ -8,6 +8,7 @@
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
+//     writes hands FILE          locks are given up by a program that is executed with them
 //     writes given FILE          prints a byte of the file, under a lock
 //     writes bare FILE           prints a byte of the file, read without libc
 //     writes holes FILE          stores into holes are data; what an ended process stored is there
@@ -37,6 +38,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
@@ -267,17 +269,18 @@ static void stamp(const char *path) {
     }
 }
 
-// A process outside that stamps: its standard input and output are theirs.
-static pid_t stamper(const char *path, int *input, int *output) {
+// A process outside that does something at each byte that it is given: its standard input and output are theirs.
+static pid_t outsider(const char *what, const char *path, int *input, int *output) {
     int there[2], back[2];
     CHECK(pipe(there) == 0 && pipe(back) == 0);
     pid_t other = fork();
     if (other == 0) {
         CHECK(dup2(there[0], 0) == 0 && dup2(back[1], 1) == 1 && close(there[1]) == 0);
         CHECK(setenv("PAGEKEEPER_DISABLE", "1", 1) == 0);
-        execl("/proc/self/exe", "writes", "stamp", path, NULL);
+        execl("/proc/self/exe", "writes", what, path, NULL);
         _exit(1);
     }
+    CHECK(other > 0 && close(there[0]) == 0 && close(back[1]) == 0);
     *input = there[1], *output = back[0];
     return other;
 }
@@ -293,7 +296,7 @@ static char stamped(int fd) {
 // The other has a lock of its own page, and this one takes that when it has written elsewhere.
 static void behind(const char *path) {
     int fd = fresh(path, 16 * PAGE), input, output, status;
-    pid_t other = stamper(path, &input, &output);
+    pid_t other = outsider("stamp", path, &input, &output);
     for (int round = 0; round < 500; round++) {
         char mine = 'a' + round % 26, found;
         CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
@@ -327,7 +330,7 @@ static void *storing(void *map) {
 // the end, when nobody does so any more.
 static void beside(const char *path, int by_mapping) {
     int fd = beside_fd = fresh(path, BESIDE_PAGES * PAGE), input, output, status, old = 0;
-    pid_t other = stamper(path, &input, &output);
+    pid_t other = outsider("stamp", path, &input, &output);
     void *map = NULL;
     if (by_mapping) {
         map = mmap(NULL, BESIDE_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
@@ -360,37 +363,31 @@ static void beside(const char *path, int by_mapping) {
 // it is there for who takes it next, outside.
 enum { GIVE_AT = 3 * PAGE + 11 };
 
-static char ask(const char *how, const char *path) {
-    int back[2];
-    CHECK(pipe(back) == 0);
-    pid_t child = fork();
-    if (child == 0) {
-        CHECK(dup2(back[1], 1) == 1);
-        if (!strcmp(how, "given")) CHECK(setenv("PAGEKEEPER_DISABLE", "1", 1) == 0);
-        execl("/proc/self/exe", "writes", how, path, NULL);
-        _exit(1);
-    }
-    char c = 0;
-    int status;
-    close(back[1]);
-    CHECK(read(back[0], &c, 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
-    close(back[0]);
+// The other is there from the beginning: before a program outside is begun, all is written back.
+static int given_input, given_output;
+
+static char ask(void) {
+    char c = '?';
+    CHECK(write(given_input, &c, 1) == 1 && read(given_output, &c, 1) == 1);
     return c;
 }
 
 static void given(const char *path) {
-    int fd = open(path, O_RDONLY);
-    struct flock whole = {.l_type = F_RDLCK};
-    char c;
-    CHECK(fd > 2 && fcntl(fd, F_SETLKW, &whole) == 0 && pread(fd, &c, 1, GIVE_AT) == 1);
-    CHECK(write(1, &c, 1) == 1);
+    for (char c; read(0, &c, 1) == 1;) {
+        int fd = open(path, O_RDONLY);
+        struct flock whole = {.l_type = F_RDLCK};
+        CHECK(fd > 2 && fcntl(fd, F_SETLKW, &whole) == 0 && pread(fd, &c, 1, GIVE_AT) == 1);
+        CHECK(close(fd) == 0 && write(1, &c, 1) == 1);
+    }
 }
 
 static void gives(const char *path) {
+    int status;
     close(fresh(path, 8 * PAGE));
+    pid_t other = outsider("given", path, &given_input, &given_output);
     for (int way = 0; way < 8; way++) {
-        int fd = open(path, O_RDWR), other = open(path, O_RDONLY);
-        CHECK(fd > 2 && other > 2);
+        int fd = open(path, O_RDWR), same = open(path, O_RDONLY);
+        CHECK(fd > 2 && same > 2);
         char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         CHECK(map != MAP_FAILED);
         struct flock whole = {.l_type = F_WRLCK};
@@ -404,21 +401,77 @@ static void gives(const char *path) {
             if (way == 0) CHECK(fcntl(fd, F_SETLK, &whole) == 0);
             if (way == 1) CHECK(lseek(fd, 0, SEEK_SET) == 0 && lockf(fd, F_ULOCK, 0) == 0);
             if (way == 2) CHECK(syscall(SYS_fcntl, fd, F_SETLK, &whole) == 0);
-            if (way == 3) CHECK(close(other) == 0);
-            if (way == 4) CHECK(dup2(1, other) == other);
-            if (way == 5) CHECK(close_range((unsigned)other, (unsigned)other, 0) == 0);
+            if (way == 3) CHECK(close(same) == 0);
+            if (way == 4) CHECK(dup2(1, same) == same);
+            if (way == 5) CHECK(close_range((unsigned)same, (unsigned)same, 0) == 0);
             if (way == 6) _exit(0);
             if (way == 7) exit(0);
         }
-        int status = 0;
         CHECK(child == 0 || (waitpid(child, &status, 0) == child && status == 0));
-        char found = ask("given", path);
+        char found = ask();
         if (found != 'a' + way) {
             fprintf(stderr, "way %d: %c\n", way, found);
             _exit(1);
         }
-        munmap(map, 8 * PAGE), close(fd), close(other);
+        munmap(map, 8 * PAGE), close(fd), close(same);
     }
+    CHECK(close(given_input) == 0 && waitpid(other, &status, 0) == other && status == 0);
+}
+
+// ---- hands --------------------------------------------------------------------------------------
+
+// A lock that came with a descriptor from who executed the program, and goes with the descriptor or with the
+// program; what it stores, it stores by the same descriptor, or by one of its own.
+enum { KINDS = 3, POSIX = 1, OFD = 2, BY_CLOSE = 0, BY_END = 1 };
+
+static void handed(const char *path, int way, int fd, int told) {
+    int how = way / KINDS, by = how == BY_CLOSE || how == BY_END ? fd : open(path, O_RDWR);
+    char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, by, 0);
+    CHECK(map != MAP_FAILED);
+    // A process's own lock goes with any descriptor.
+    if (by != fd && way % KINDS != POSIX) CHECK(close(by) == 0);
+    map[GIVE_AT] = 'a' + way;
+    if (how != BY_END) {
+        // The mapping has the description, too.
+        if (by == fd) CHECK(munmap(map, 8 * PAGE) == 0);
+        CHECK(close(fd) == 0 && write(told, "!", 1) == 1);
+        // Until the other has looked.
+        pause();
+    }
+    _exit(0);
+}
+
+static void hands(const char *path) {
+    int status;
+    close(fresh(path, 8 * PAGE));
+    pid_t other = outsider("given", path, &given_input, &given_output);
+    for (int way = 0; way < 3 * KINDS; way++) {
+        int ends[2];
+        char numbers[3][20], byte;
+        CHECK(pipe(ends) == 0);
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(path, O_RDWR);
+            struct flock whole = {.l_type = F_WRLCK};
+            if (way % KINDS == 0) CHECK(flock(fd, LOCK_EX) == 0);
+            else CHECK(fcntl(fd, way % KINDS == OFD ? F_OFD_SETLK : F_SETLK, &whole) == 0);
+            int own[3] = {way, fd, ends[1]};
+            for (int i = 0; i < 3; i++) snprintf(numbers[i], sizeof numbers[i], "%d", own[i]);
+            close(ends[0]);
+            execl("/proc/self/exe", "writes", "handed", path, numbers[0], numbers[1], numbers[2], NULL);
+            _exit(1);
+        }
+        CHECK(child > 0 && close(ends[1]) == 0);
+        // It says that it has closed it, or ends.
+        CHECK(read(ends[0], &byte, 1) == (way / KINDS != BY_END) && close(ends[0]) == 0);
+        char found = ask();
+        CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
+        if (found != 'a' + way) {
+            fprintf(stderr, "way %d: %c\n", way, found);
+            _exit(1);
+        }
+    }
+    CHECK(close(given_input) == 0 && waitpid(other, &status, 0) == other && status == 0);
 }
 
 // ---- holes --------------------------------------------------------------------------------------
@@ -443,6 +496,23 @@ static void bare(const char *path) {
     CHECK(fd > 2 && by_number(SYS_pread64, fd, (long)&c, 1, GIVE_AT) == 1 && write(1, &c, 1) == 1);
 }
 
+static char begun(const char *how, const char *path) {
+    int back[2];
+    CHECK(pipe(back) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CHECK(dup2(back[1], 1) == 1);
+        execl("/proc/self/exe", "writes", how, path, NULL);
+        _exit(1);
+    }
+    char c = 0;
+    int status;
+    close(back[1]);
+    CHECK(read(back[0], &c, 1) == 1 && waitpid(child, &status, 0) == child && status == 0);
+    close(back[0]);
+    return c;
+}
+
 static void holes(const char *path) {
     enum { BYTES = 64 * PAGE };
     int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0644);
@@ -461,7 +531,7 @@ static void holes(const char *path) {
             _exit(0);
         }
         int status;
-        CHECK(waitpid(child, &status, 0) == child && status == 0 && ask("bare", path) == 'A' + round);
+        CHECK(waitpid(child, &status, 0) == child && status == 0 && begun("bare", path) == 'A' + round);
     }
 }
 
@@ -1065,6 +1135,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "behind")) behind(argv[2]);
     else if (!strcmp(argv[1], "gives")) gives(argv[2]);
     else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
+    else if (!strcmp(argv[1], "hands")) hands(argv[2]);
+    else if (!strcmp(argv[1], "handed") && argc > 5) handed(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else if (!strcmp(argv[1], "holes")) holes(argv[2]);
     else if (!strcmp(argv[1], "bare")) return bare(argv[2]), 0;
     else if (!strcmp(argv[1], "beside") && argc > 3) state = 7, beside(argv[2], !strcmp(argv[3], "stores"));
