@@ -55,6 +55,12 @@ impl Board {
         &self.map.words(offset_of!(wire::Board, stands_by), 1)[0]
     }
 
+    /// A file is about to be mapped that may be stored to.
+    pub(crate) fn mark_stores(&self) {
+        let at = offset_of!(wire::Board, may_be_stored);
+        self.map.words::<AtomicU32>(at, 1)[0].store(1, Ordering::SeqCst);
+    }
+
     /// A file is about to be managed. It stays marked for the rest of the run: a mark too many costs
     /// those who open it a message.
     pub(crate) fn mark(&self, id: FileId) {

@@ -243,6 +243,9 @@ impl Manager {
         let shared = flags & libc::MAP_TYPE != libc::MAP_PRIVATE;
         let may_write = open_flags & libc::O_ACCMODE == libc::O_RDWR;
         if shared && may_write {
+            if let Some(board) = self.board.get() {
+                board.mark_stores();
+            }
             if !live.store().is_some_and(Store::writable) {
                 return Ok(None);
             }

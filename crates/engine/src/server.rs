@@ -354,6 +354,7 @@ impl Connection {
             }
             Op::AwaitDead => {
                 manager.settle_changes_of_the_dead();
+                manager.settle_ends();
                 value(0)
             }
             Op::HeapGrow => {

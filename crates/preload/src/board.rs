@@ -90,6 +90,11 @@ pub(crate) fn stands_by() -> bool {
     board().is_some_and(|board| board.stands_by.load(SeqCst) != 0)
 }
 
+/// Whether a file was mapped that may be stored to, by anybody.
+pub(crate) fn may_be_stored() -> bool {
+    board().is_some_and(|board| board.may_be_stored.load(SeqCst) != 0)
+}
+
 /// Whether no file of a cell was ever managed.
 #[inline(always)]
 pub(crate) fn is_clear(cell: u32) -> bool {

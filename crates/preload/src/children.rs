@@ -7,7 +7,7 @@
 
 use crate::connection::ask;
 use crate::state::{self, View};
-use crate::{mapping, real, table};
+use crate::{board, mapping, real, table};
 use libc::{c_int, id_t, idtype_t, pid_t, rusage, siginfo_t};
 use pagekeeper_wire::{Op, Request};
 
@@ -49,11 +49,16 @@ pub(crate) fn wait_for_state(
     result
 }
 
-/// Somebody has ended: what it was writing is to be seen now, or never.
+/// Somebody has ended: what it was writing is to be seen now, or never; and what it had stored is to be in
+/// its file, since whoever waited may hold the lock for that (a shell, around a program).
 fn settle() {
-    if let View::Ready(state) = state::view()
-        && (mapping::any() || table::any_active())
-    {
+    let may_be_stored = board::may_be_stored();
+    let state = match state::view() {
+        View::Ready(state) if may_be_stored || mapping::any() || table::any_active() => Some(state),
+        View::Fresh if may_be_stored => state::current(),
+        _ => None,
+    };
+    if let Some(state) = state {
         let _ = ask(state, &Request::new(Op::AwaitDead));
     }
 }

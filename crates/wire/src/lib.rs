@@ -148,7 +148,8 @@ pub enum Op {
     /// What [`Op::HeapMap`] gave could not be mapped, or not be registered, and is mapped nowhere any
     /// more: it is nobody's again. `a` = offset, `b` = bytes.
     HeapGiveBack = 30,
-    /// Processes are known to have died: what they were changing is settled before the reply.
+    /// Processes are known to have died: what they were changing is settled before the reply, and what they
+    /// had stored is in its files, if storage gets on.
     AwaitDead = 31,
     /// Heap memory is to be made longer. `a` = address, `b` = bytes now, `c` = bytes wanted. Reply:
     /// `r0` = one of [`GROW_UNMANAGED`], [`GROW_MAY`] (`r1` = the offset at the address),
@@ -392,6 +393,9 @@ pub struct Board {
     pub min_size_bytes: AtomicU64,
     /// 1 while the manager stands by.
     pub stands_by: AtomicU32,
+    /// 1 from when a file was mapped for the first time that may be stored to: before, nobody who has ended has
+    /// left anything to be written back.
+    pub may_be_stored: AtomicU32,
 }
 
 /// Words behind the page of a [`Board`].

@@ -272,6 +272,15 @@ fn what_was_stored_under_a_lock_that_was_handed_on_is_there() {
     }
 }
 
+/// A shell that had waited for a program gave up the lock around it before what that had stored was in the file.
+#[test]
+fn what_a_child_stored_is_there_when_it_was_waited_for() {
+    if runs::ready() {
+        check(&Budget::kib(1024), &["waits", "file"]);
+        check(&Budget::kib(1024).delay_writes(), &["waits", "file"]);
+    }
+}
+
 /// `cp` asks for data and copied holes, and the dynamic linker read zeros of a library that a process
 /// had just stored and left.
 #[test]

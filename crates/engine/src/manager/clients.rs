@@ -239,7 +239,8 @@ impl Manager {
     }
 
     /// Waits until what ended processes had stored is in their files: programs are begun that read it
-    /// without this library's help (the dynamic linker does).
+    /// without this library's help (the dynamic linker does), and who has waited for a process may give up
+    /// a lock under which it stored.
     pub(crate) fn settle_ends(&self) {
         self.reap();
         // Should another thread have been about it.

@@ -8,6 +8,7 @@
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
+//     writes waits FILE          what a child stored is there outside when it was waited for
 //     writes hands FILE          locks are given up by a program that is executed with them
 //     writes given FILE          prints a byte of the file, under a lock
 //     writes bare FILE           prints a byte of the file, read without libc
@@ -468,6 +469,33 @@ static void hands(const char *path) {
         CHECK(kill(child, SIGKILL) == 0 && waitpid(child, &status, 0) == child);
         if (found != 'a' + way) {
             fprintf(stderr, "way %d: %c\n", way, found);
+            _exit(1);
+        }
+    }
+    CHECK(close(given_input) == 0 && waitpid(other, &status, 0) == other && status == 0);
+}
+
+// ---- waits --------------------------------------------------------------------------------------
+
+// One process holds the lock, and its children store: it gives the lock up when it has waited for them.
+static void waits(const char *path) {
+    int status;
+    close(fresh(path, 8 * PAGE));
+    pid_t other = outsider("given", path, &given_input, &given_output);
+    ask();
+    for (int round = 0; round < 60; round++) {
+        pid_t child = fork();
+        if (child == 0) {
+            int fd = open(path, O_RDWR);
+            char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+            CHECK(map != MAP_FAILED);
+            map[GIVE_AT] = 'a' + round % 26;
+            _exit(0);
+        }
+        CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+        char found = ask();
+        if (found != 'a' + round % 26) {
+            fprintf(stderr, "round %d: %c\n", round, found);
             _exit(1);
         }
     }
@@ -1135,6 +1163,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "behind")) behind(argv[2]);
     else if (!strcmp(argv[1], "gives")) gives(argv[2]);
     else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
+    else if (!strcmp(argv[1], "waits")) waits(argv[2]);
     else if (!strcmp(argv[1], "hands")) hands(argv[2]);
     else if (!strcmp(argv[1], "handed") && argc > 5) handed(argv[2], atoi(argv[3]), atoi(argv[4]), atoi(argv[5]));
     else if (!strcmp(argv[1], "holes")) holes(argv[2]);
