@@ -65,6 +65,8 @@ pub(crate) struct Core {
     pub(crate) aside_pages: u32,
     /// Frames whose memory [storage keeps pages in](crate::port::Port::kept_pages).
     pub(crate) kept_pages: u32,
+    /// A page that a program holds was chosen to leave.
+    pub(crate) victims_were_held: bool,
     /// By whose choice pages are doomed.
     doomed_by: HashMap<Page, u64>,
     pub(crate) next_ticket: u64,
@@ -98,6 +100,7 @@ impl Core {
             private_pages: 0,
             aside_pages: 0,
             kept_pages: 0,
+            victims_were_held: false,
             doomed_by: HashMap::new(),
             next_ticket: 1,
             log: None,

@@ -71,8 +71,31 @@ impl Job {
 /// A page of a plan that stays as it is.
 struct Kept {
     place: Place,
-    /// It was to leave; else it was to be written back.
-    is_victim: bool,
+    why: Why,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Why {
+    /// It was to be written back.
+    Uncleaned,
+    /// It was to leave.
+    Victim,
+    /// It was to leave, and is being fetched for who needs it; dirty, as far as the brain knew.
+    Awaited { dirty: bool },
+}
+
+impl Kept {
+    fn victim(place: Place) -> Kept {
+        Kept { place, why: Why::Victim }
+    }
+
+    fn input(&self) -> Input {
+        let place = self.place;
+        match self.why {
+            Why::Awaited { dirty } => Input::Spared { place, dirty },
+            Why::Victim | Why::Uncleaned => Input::Kept { place },
+        }
+    }
 }
 
 /// Moves what is in `from` behind what is in `to`; as it is, where nothing is there.
@@ -128,10 +151,10 @@ impl Core {
         // Last: other victims are chosen for these, perhaps among what was just claimed. They may stay in
         // turn, as many as there are pages: there is no stack for that.
         kept.reverse();
-        while let Some(Kept { place, is_victim }) = kept.pop() {
+        while let Some(stays) = kept.pop() {
             // What was taken for cleaned may have been chosen to leave meanwhile, and is heard of as that.
-            let is_over = !is_victim && !self.brain.is_resident(place);
-            if !is_over && self.ask(Input::Kept { place }) {
+            let is_over = stays.why == Why::Uncleaned && !self.brain.is_resident(stays.place);
+            if !is_over && self.ask(stays.input()) {
                 let before = kept.len();
                 self.claim(job, &mut kept);
                 kept[before..].reverse();
@@ -226,7 +249,16 @@ impl Core {
         }
         self.brain.reuse_plan(plan);
         // Behind those that the brain takes for clean: it would choose these first.
-        kept.extend(stay.into_iter().map(|place| Kept { place, is_victim: true }));
+        kept.append(&mut stay);
+    }
+
+    /// Whether a page that is being fetched is not to be waited for, since programs hold what is at rest:
+    /// who has it fetched may want to hold it, too, and would have to have it fetched anew if it left, for
+    /// which others' would be chosen in turn. What is fetched comes beyond the frames then.
+    fn stays_while_filling(&self, page: Page) -> bool {
+        self.victims_were_held
+            && self.brain.stuck_pages() > 0
+            && self.word(page).state() == State::Filling
     }
 
     /// Whether a victim leaves; else it is doomed, or stays.
@@ -234,11 +266,16 @@ impl Core {
         &mut self,
         victim: Victim,
         late: &mut Vec<Doomed>,
-        kept: &mut Vec<Place>,
+        kept: &mut Vec<Kept>,
     ) -> bool {
         let word = self.table.word(victim.page);
         if word.dirty() && self.stays_dirty(victim.place) {
-            kept.push(victim.place);
+            kept.push(Kept::victim(victim.place));
+            return false;
+        }
+        if self.stays_while_filling(victim.page) {
+            let why = Why::Awaited { dirty: victim.dirty };
+            kept.push(Kept { place: victim.place, why });
             return false;
         }
         let mut chosen = Chosen::Gone;
@@ -248,12 +285,15 @@ impl Core {
         };
         let claim = self.claim_at_rest(victim.place, choose, || word.kept());
         if claim == Claim::Overwritten {
-            kept.push(victim.place);
+            kept.push(Kept::victim(victim.place));
             return false;
         }
         match chosen {
             Chosen::Leaving => {}
-            Chosen::Held => kept.push(victim.place),
+            Chosen::Held => {
+                self.victims_were_held = true;
+                kept.push(Kept::victim(victim.place));
+            }
             Chosen::Doomed | Chosen::Gone => {
                 let ticket = self.next_ticket;
                 self.next_ticket += 1;
@@ -380,7 +420,7 @@ impl Core {
                 Run::add(&mut job.clean, place);
             } else if word.dirty() && self.brain.is_resident(place) {
                 // The brain took it for cleaned; it is not.
-                kept.push(Kept { place, is_victim: false });
+                kept.push(Kept { place, why: Why::Uncleaned });
             }
         }
     }

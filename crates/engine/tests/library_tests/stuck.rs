@@ -44,6 +44,42 @@ fn reads_and_writes_of_several_pages_go_on_beside_pins() {
     });
 }
 
+/// Threads took from each other what was being fetched, and fetched it anew, since all else was pinned: each
+/// page came a dozen times before it was pinned.
+#[test]
+fn pages_that_are_fetched_to_be_pinned_come_beyond_those_that_are_pinned() {
+    const THREADS: u64 = 8;
+    const OPERATIONS: u64 = 100;
+    const PINS: u64 = 3;
+    in_time(|| {
+        let cache = small();
+        let segment = cache.scratch(2048 * PAGE as u64).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let segment = &segment;
+                scope.spawn(move || {
+                    for i in 0..OPERATIONS {
+                        let page = |n| n * 600 + (i * 37 + thread * 71) % 500;
+                        let pin = |at| segment.pin_mut(at * PAGE as u64..(at + 1) * PAGE as u64);
+                        let mut pins: Vec<_> =
+                            (0..PINS).map(|n| pin(page(n)).expect("a pin")).collect();
+                        pins.iter_mut().for_each(|pin| pin[0] += 1);
+                    }
+                });
+            }
+        });
+        let fetched = cache.stats().total.major_faults;
+        let pinned = THREADS * OPERATIONS * PINS;
+        assert!(fetched < pinned * 2, "{fetched} pages were fetched for {pinned} pins");
+        let count = |at: u64| {
+            let mut byte = [0];
+            segment.read_exact_at(&mut byte, at * PAGE as u64).unwrap();
+            u64::from(byte[0])
+        };
+        assert_eq!((0..2048).map(count).sum::<u64>(), pinned);
+    });
+}
+
 #[test]
 fn reads_and_writes_of_several_pages_end_though_nothing_can_be_written_back() {
     in_time(|| {

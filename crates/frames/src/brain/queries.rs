@@ -106,6 +106,11 @@ impl Brain {
         self.limit()
     }
 
+    /// Resident pages that could not leave when they were chosen, and may still not be able to.
+    pub fn stuck_pages(&self) -> u32 {
+        self.stuck.len()
+    }
+
     /// Resident pages.
     pub fn resident_pages(&self) -> u32 {
         self.resident
