@@ -116,6 +116,10 @@ fn of_any(errno: c_int) -> Option<&'static str> {
         libc::ENOSPC | libc::EDQUOT => {
             "there is no room for it in the store; make some and try again"
         }
+        libc::EDEADLK => {
+            "a pk_store's functions are called while pages are on their way: they use no segment of the \
+             cache that calls them; open what they need in a cache of its own"
+        }
         libc::EBADF => FOR_READING,
         libc::EFBIG => too_long(!allows_file_bytes(SEGMENT_BYTES_MAX)),
         libc::EMFILE | libc::ENFILE => {
@@ -239,7 +243,7 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
                 "there is no room for it in the store; it stays in memory, and the next flush tries \
                  again"
             }
-            libc::EOWNERDEAD => return None,
+            libc::EOWNERDEAD | libc::EDEADLK => return None,
             _ => KEPT,
         },
         ("pk_layer_compressed", libc::ENOMEM) => {

@@ -50,13 +50,14 @@ struct Found {
 }
 
 impl Found {
-    fn new(store: impl Store) -> io::Result<Found> {
-        let store = Caught(store);
+    /// Asks a store that a cache with this number is to ask.
+    fn new(store: impl Store, cache: usize) -> io::Result<Found> {
+        let store = Caught::new(store);
         let (version, sparse) = (store.version()?, store.sparse());
         if version.size_bytes > SEGMENT_BYTES_MAX {
             return Err(Errno::FBIG.into());
         }
-        Ok(Found { store: Box::new(store), version, sparse })
+        Ok(Found { store: Box::new(store.asked_by(cache)), version, sparse })
     }
 }
 
@@ -170,7 +171,13 @@ impl Cache {
                 return Ok(segment);
             }
             let claim = claim(id, writable)?;
-            return self.add(Found::new(store)?, writable, name, Some((id, claim)), open);
+            return self.add(
+                Found::new(store, self.number())?,
+                writable,
+                name,
+                Some((id, claim)),
+                open,
+            );
         }
     }
 
@@ -181,7 +188,7 @@ impl Cache {
     pub fn open_store(&self, store: impl Store, name: &str) -> io::Result<Segment> {
         self.check_here()?;
         // A store may do anything with this cache: nothing is locked while it is asked.
-        let found = Found::new(store)?;
+        let found = Found::new(store, self.number())?;
         let open = self.shared().open.lock().expect("open");
         self.add(found, true, name, None, open)
     }
@@ -239,6 +246,10 @@ impl Cache {
         &self.0.shared
     }
 
+    fn number(&self) -> usize {
+        self.shared().number()
+    }
+
     /// Bytes in a page.
     pub fn page_bytes(&self) -> u64 {
         self.shared().page_bytes()
@@ -252,6 +263,12 @@ impl Cache {
     pub(crate) fn check_here(&self) -> io::Result<()> {
         // What it knows of pages is a copy, and goes on in the parent; their state is one.
         if self.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
+    }
+
+    /// The same, and pages may be waited for.
+    pub(crate) fn check_may_wait(&self) -> io::Result<()> {
+        self.check_here()?;
+        self.shared().check_may_wait()
     }
 
     /// The budget in bytes; 0 in a forked child.
@@ -325,7 +342,7 @@ impl Cache {
     /// `EINVAL`: the policy runs in the simulator alone (nothing is changed then); `EOWNERDEAD`: in
     /// a forked child.
     pub fn set_policy(&self, policy: PolicySpec) -> io::Result<u32> {
-        self.check_here()?;
+        self.check_may_wait()?;
         let shared = self.shared();
         let resident = shared.engine.replace_policy(&policy, SEED);
         resident.map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))
@@ -349,7 +366,7 @@ impl Cache {
     /// The first error, of those that nobody was told of before; every segment's own handles report
     /// theirs as well. `EOWNERDEAD`: in a forked child.
     pub fn flush(&self) -> io::Result<()> {
-        self.check_here()?;
+        self.check_may_wait()?;
         let mut result = Ok(());
         let shared = self.shared();
         for (no, segment) in shared.open_segments() {

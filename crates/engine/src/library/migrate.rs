@@ -29,8 +29,8 @@ impl Segment {
     /// segment, the ranges overlap, or the caches have pages of different sizes; those of reading and writing, for the first page;
     /// `EOWNERDEAD`: in a forked child.
     pub fn migrate(&self, pages: Range<u64>, to: &Segment, first: u64) -> io::Result<u64> {
-        self.inner.check_here()?;
-        to.inner.check_here()?;
+        self.inner.check_use()?;
+        to.inner.check_use()?;
         if !self.writable() || !to.writable() {
             return Err(Errno::BADF.into());
         }

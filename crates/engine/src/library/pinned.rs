@@ -55,7 +55,7 @@ impl Segment {
     }
 
     fn pin_pages(&self, range: Range<u64>, how: Use) -> io::Result<Span<'_>> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         let crosses = range.start / WINDOW_BYTES != range.end.saturating_sub(1) / WINDOW_BYTES;
         if range.is_empty() || crosses || range.end > self.len() {
             return Err(Errno::INVAL.into());

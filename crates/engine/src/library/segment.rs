@@ -239,9 +239,13 @@ impl Inner {
         Place { segment: Number(self.no), index }
     }
 
-    pub(crate) fn check_here(&self) -> io::Result<()> {
+    /// Whether it can be used here and now.
+    pub(crate) fn check_use(&self) -> io::Result<()> {
         // Its frames are the parent's, and so are the threads that would serve it.
-        if self.backing.frames.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
+        if !self.backing.frames.is_here() {
+            return Err(Errno::OWNERDEAD.into());
+        }
+        self.shared().check_may_wait()
     }
 
     /// Begins a use of a page, bringing it in if need be; then runs `f`, and then what the use led
@@ -283,9 +287,7 @@ impl Inner {
         patience: Patience,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
-        if !self.backing.frames.is_here() {
-            return Err(Errno::OWNERDEAD.into());
-        }
+        self.check_use().map_err(|e| port_error(&e))?;
         self.begin_use(place, how, want, patience, f)
     }
 
@@ -323,7 +325,7 @@ impl Inner {
             engine.touched(place);
             return Ok(Some(frame));
         }
-        self.check_here()?;
+        self.check_use()?;
         self.begin_use(place, how, want, Patience::ForHolders, |frame| frame).map_err(io_error)
     }
 
@@ -469,7 +471,7 @@ impl Segment {
     }
 
     fn check_writable(&self) -> io::Result<()> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         if self.writable { Ok(()) } else { Err(Errno::BADF.into()) }
     }
 
@@ -480,7 +482,7 @@ impl Segment {
     /// The store's, now or in any write-back since this handle was last told; once per handle, as
     /// the kernel does. Pages that could not be written stay in memory, dirty.
     pub fn flush(&self) -> io::Result<()> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         self.inner.write_back(0..u64::MAX);
         self.inner.sync();
         self.inner.tell_error(&mut self.heard())
@@ -493,7 +495,7 @@ impl Segment {
     /// # Errors
     /// As [`flush`](Self::flush).
     pub fn write_back(&self, range: Range<u64>) -> io::Result<()> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         self.inner.write_back(self.inner.pages_of(&range));
         self.inner.tell_error(&mut self.heard())
     }
@@ -547,7 +549,7 @@ impl Segment {
     /// # Errors
     /// `EOWNERDEAD`: in a forked child.
     pub fn refresh(&self) -> io::Result<bool> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         Ok(self.inner.refresh())
     }
 
@@ -557,7 +559,7 @@ impl Segment {
     /// # Errors
     /// `EOWNERDEAD`: in a forked child. (What cannot be fetched is found when it is read.)
     pub fn prefetch(&self, range: Range<u64>) -> io::Result<u64> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         let range = range.start..range.end.min(self.len());
         let pages = self.inner.pages_of(&range);
         let reached = self.inner.shared().engine.prefetch_all(self.inner.no, pages);
@@ -594,7 +596,7 @@ impl Segment {
             }
             Advice::WillNeed => self.prefetch(range).map(drop),
             Advice::DontNeed => {
-                self.inner.check_here()?;
+                self.inner.check_use()?;
                 let pages = self.inner.pages_of(&range);
                 self.inner.shared().engine.drop_unheld(self.inner.no, pages, Leaving::Clean);
                 Ok(())
@@ -640,7 +642,7 @@ impl Segment {
     /// # Errors
     /// `EOWNERDEAD`: in a forked child.
     pub fn attributes(&self, range: Range<u64>) -> io::Result<Vec<PageAttributes>> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         let pages = self.inner.pages_of(&(range.start..range.end.min(self.len())));
         Ok(self.inner.shared().engine.attributes(self.inner.no, pages))
     }

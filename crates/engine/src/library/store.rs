@@ -21,12 +21,58 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// pages that are compressed, logged, replicated, or on another machine.
 ///
 /// The cache calls it from whichever thread needs a page, from several at once, and never for the
-/// same page at the same time. It holds no lock of its own meanwhile. A store must not use the
-/// segment that it stands behind, nor wait for a thread that does; and what it reads and writes of other
-/// segments of the same cache may wait for room that only its own return makes: where more than a page or
-/// two at a time are needed, give those segments a cache of their own. Nor may it change the budget. Under
+/// same page at the same time. It holds no lock of its own meanwhile. Under
 /// [`FaultPath::Inline`](crate::library::FaultPath::Inline) it may be called in a signal handler of
 /// a thread that touched a mapped page: it must not need a lock that such a thread may hold.
+///
+/// **A store uses no segment of the cache that asks it**, neither the one that it stands behind nor another,
+/// nor does it change that cache's budget. It is asked while pages are on their way, perhaps those that it would
+/// need, and only its return lets go of them. Such a use is refused with `EDEADLK` ("Resource deadlock
+/// avoided"), from the page on that is not just read out of memory; one by a region, or by another thread that
+/// the store waits for, is not noticed, and waits for ever. In [`sync`](Self::sync), [`advise`](Self::advise)
+/// and [`dropped`](Self::dropped) nothing is on its way, and other segments may be used.
+///
+/// What a store keeps beside its pages, checksums or a log, lies in a cache of its own, or in a file. A log
+/// that is to be durable before the data that it tells of is a store around the data's:
+///
+/// ```
+/// use pagekeeper::library::{Cache, FileStore, Segment, Store};
+/// use std::io;
+///
+/// struct LogFirst {
+///     data: FileStore,
+///     /// In another cache.
+///     log: Segment,
+/// }
+///
+/// impl Store for LogFirst {
+///     fn len(&self) -> io::Result<u64> {
+///         self.data.len()
+///     }
+///     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+///         self.data.load(offset, pages)
+///     }
+///     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+///         self.log.flush()?;
+///         self.data.store(offset, bytes)
+///     }
+///     fn sync(&self) -> io::Result<()> {
+///         self.data.sync()
+///     }
+/// }
+///
+/// # fn main() -> io::Result<()> {
+/// # let directory = std::env::temp_dir();
+/// let (logs, tables) = (Cache::new(256 << 10)?, Cache::new(1 << 20)?);
+/// let log = logs.scratch(1 << 20)?;
+/// let data = FileStore::scratch(&directory, 1 << 20)?;
+/// let table = tables.open_store(LogFirst { data, log: log.clone() }, "table")?;
+/// log.write_all_at(b"page 3: debit", 0)?;
+/// table.write_all_at(b"debit", 3 * 4096)?;
+/// table.flush()?; // the log first
+/// # Ok(())
+/// # }
+/// ```
 ///
 /// Errors come back to whoever needed the page, with their error number if they have one (`raw_os_error`),
 /// as `EIO` otherwise; under a mapping they are SIGBUS. A page whose `store` fails stays in memory,

@@ -58,7 +58,7 @@ impl Cache {
     /// # Errors
     /// Those of writing a file; `EOWNERDEAD`: in a forked child.
     pub fn save_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
-        self.check_here()?;
+        self.check_may_wait()?;
         let path = path.as_ref();
         let (new, file) = beside(path)?;
         let saved = self.write_working_set(file).and_then(|pages| {
@@ -111,7 +111,7 @@ impl Cache {
     /// Those of reading a file, or `InvalidData`: it is no trace, or of pages of another size;
     /// `EOWNERDEAD`: in a forked child. (What is not there any more, or cannot be read, is passed over.)
     pub fn load_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
-        self.check_here()?;
+        self.check_may_wait()?;
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         let input = BufReader::new(beside_streams(File::open(path)?)?);
         let mut trace = TraceReader::new(input).map_err(|e| invalid(e.to_string()))?;

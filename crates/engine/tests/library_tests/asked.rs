@@ -70,8 +70,8 @@ fn a_flush_does_not_wait_for_what_it_evicts_itself() {
     }
 }
 
-/// A store of the program's own whose length is that of memory in the same cache, which it opens, and
-/// makes longer, when it is asked.
+/// A store of the program's own whose length is that of memory in a cache, which it opens, and makes longer,
+/// when it is asked.
 struct Nested {
     cache: Arc<OnceLock<Cache>>,
     memory: OnceLock<Segment>,
@@ -104,21 +104,111 @@ impl Store for Nested {
     }
 }
 
+fn nested(asks: &Cache, memory: Cache) -> Segment {
+    let cache = Arc::new(OnceLock::new());
+    cache.set(memory).unwrap_or_else(|_| panic!("once"));
+    asks.open_store(Nested { cache, memory: OnceLock::new() }, "nested").unwrap()
+}
+
 /// A store was asked for its length with locks of the cache held: one that opened a segment of its own,
 /// or changed its length, waited for itself.
 #[test]
-fn a_store_may_use_the_cache_when_it_is_asked() {
+fn a_store_may_use_another_cache_when_it_is_asked() {
     in_time(|| {
-        let cache = Arc::new(OnceLock::new());
-        cache.set(tiny(0, "lru")).unwrap_or_else(|_| panic!("once"));
-        let store = Nested { cache: cache.clone(), memory: OnceLock::new() };
-        let segment = cache.get().unwrap().open_store(store, "nested").unwrap();
+        let segment = nested(&tiny(0, "lru"), tiny(0, "lru"));
         assert!(segment.refresh().is_ok());
         segment.write_all_at(&[7; 100], 50).unwrap();
         segment.flush().unwrap();
         let mut found = [0; 100];
         segment.read_exact_at(&mut found, 50).unwrap();
         assert_eq!(found, [7; 100]);
+    });
+}
+
+/// It was asked while pages were claimed, and could wait for these.
+#[test]
+fn a_store_that_uses_the_cache_that_asks_it_is_refused() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        // Nothing is claimed yet.
+        let segment = nested(&cache, cache.clone());
+        let mut byte = [0];
+        assert_eq!(errno(segment.read_at(&mut byte, 0)), Some(EDEADLK));
+        segment.write_all_at(&[7; PAGE], 0).unwrap();
+        assert_eq!(errno(segment.flush()), Some(EDEADLK));
+        segment.read_exact_at(&mut byte, 0).unwrap();
+        assert_eq!(byte, [7], "what could not be written stays");
+    });
+}
+
+/// Data whose log goes first, where that is asked for: before each write, or before all are made durable.
+struct LogFirst {
+    data: ChaosStore,
+    log: Segment,
+    before_each: bool,
+}
+
+impl Store for LogFirst {
+    fn len(&self) -> io::Result<u64> {
+        self.data.len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.data.load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        if self.before_each {
+            self.log.flush()?;
+        }
+        self.data.store(offset, bytes)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.log.flush()?;
+        self.data.sync()
+    }
+}
+
+/// Threads that write to a log and to data that take turns in a few frames; errors in writing the data back.
+fn write_logged(asks: Cache, logs: &Cache, before_each: bool) -> Option<i32> {
+    let log = logs.scratch(64 * PAGE as u64).unwrap();
+    let chaos = Chaos::new(256 * PAGE);
+    let store = LogFirst { data: ChaosStore(chaos.clone()), log: log.clone(), before_each };
+    let data = asks.open_store(store, "data").unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..2 {
+            let (log, data) = (&log, &data);
+            scope.spawn(move || {
+                for i in 0..400u64 {
+                    log.write_all_at(&[1; 100], (i * 2 + thread) * 100).unwrap();
+                    let page = (i * 37 + thread * 101) % 200;
+                    data.write_all_at(&[page as u8 + 1], page * PAGE as u64).unwrap();
+                }
+            });
+        }
+    });
+    let errno = data.flush().err().map(|error| error.raw_os_error().unwrap());
+    for page in 0..200 {
+        let mut byte = [0];
+        data.read_exact_at(&mut byte, page * PAGE as u64).unwrap();
+        assert_eq!(usize::from(byte[0]), page as usize + 1, "page {page}");
+    }
+    errno
+}
+
+/// The log's pages were on their way in the very thread that wrote the data.
+#[test]
+fn a_log_that_goes_first_has_a_cache_of_its_own() {
+    in_time(|| {
+        assert_eq!(write_logged(tiny(1, "lru"), &tiny(0, "lru"), true), None);
+        for workers in 0..2 {
+            let cache = tiny(workers, "lru");
+            assert_eq!(write_logged(cache.clone(), &cache, true), Some(EDEADLK));
+            // With nothing on its way, it may be asked.
+            let cache = tiny(workers, "lru");
+            assert_eq!(write_logged(cache.clone(), &cache, false), None);
+        }
     });
 }
 

@@ -31,6 +31,7 @@ use std::time::Duration;
 const EBADF: i32 = 9;
 const EBUSY: i32 = 16;
 const EFBIG: i32 = 27;
+const EDEADLK: i32 = 35;
 const EOWNERDEAD: i32 = 130;
 /// Some twenty frames.
 const TINY_PAGES: u64 = 24;

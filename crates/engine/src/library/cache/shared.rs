@@ -2,6 +2,7 @@
 
 use super::reserved::Shares;
 use crate::engine::Engine;
+use crate::library::caught::is_asking;
 use crate::library::faults::{self, FaultPath};
 use crate::library::port::LibraryPort;
 use crate::library::process::Process;
@@ -12,6 +13,7 @@ use crate::library::visits::Visits;
 use crate::port::FileNo;
 use crate::work::{Work, Workers};
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
@@ -59,6 +61,17 @@ impl std::fmt::Debug for Shared {
 impl Shared {
     pub(crate) fn page_bytes(&self) -> u64 {
         self.engine.page_bytes
+    }
+
+    /// What tells this cache from others, as long as it is there.
+    pub(super) fn number(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Whether this thread may wait for pages: not in the code of a store, which may be asked while pages are
+    /// claimed that only its return lets go of.
+    pub(crate) fn check_may_wait(&self) -> io::Result<()> {
+        if is_asking(self.number()) { Err(Errno::DEADLK.into()) } else { Ok(()) }
     }
 
     /// Tells the engine what is set aside of the budget, when either changed, and who has it what it may

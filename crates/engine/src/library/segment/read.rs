@@ -90,7 +90,7 @@ impl Segment {
 
     #[cold]
     fn nothing_to_read(&self, offset: u64) -> io::Result<usize> {
-        self.inner.check_here()?;
+        self.inner.check_use()?;
         if offset > i64::MAX as u64 { Err(Errno::INVAL.into()) } else { Ok(0) }
     }
 

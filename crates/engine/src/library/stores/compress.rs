@@ -61,7 +61,7 @@ impl<S: Store> Compressed<S> {
     /// Keeps pages of a store compressed, in as much memory as was reserved for it.
     pub fn new(below: S, memory: Reserved, codec: Codec) -> Compressed<S> {
         let pool = Pool::new(PAGE, memory.limit_bytes(), codec);
-        let parts = Arc::new(Parts { below: Caught(below), pool, memory });
+        let parts = Arc::new(Parts { below: Caught::new(below), pool, memory });
         let weak = Arc::downgrade(&parts);
         parts.memory.on_limit(move || {
             if let Some(parts) = weak.upgrade() {
@@ -80,7 +80,7 @@ impl<S: Store> Compressed<S> {
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.0.below.0
+        &self.0.below.store
     }
 }
 

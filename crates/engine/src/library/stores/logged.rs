@@ -268,7 +268,7 @@ impl<S: Store, L: Store> Logged<S, L> {
     /// # Errors
     /// The stores' own; `InvalidData`: the log is no log.
     pub fn open(below: S, log: L, checkpoint_bytes: u64) -> io::Result<Logged<S, L>> {
-        let (below, log) = (Caught(below), Caught(log));
+        let (below, log) = (Caught::new(below), Caught::new(log));
         let log_len = log.len()?;
         let mut epoch = 0;
         if log_len > 0 {
@@ -308,7 +308,7 @@ impl<S: Store, L: Store> Logged<S, L> {
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.below.0
+        &self.below.store
     }
 
     /// Bytes of the log that are in use.

@@ -105,7 +105,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// # Errors
     /// `EINVAL`: they have different lengths; the stores' own.
     pub fn new(first: A, second: B) -> io::Result<Mirrored<A, B>> {
-        let (first, second) = (Caught(first), Caught(second));
+        let (first, second) = (Caught::new(first), Caught::new(second));
         if first.len()? != second.len()? {
             return Err(Errno::INVAL.into());
         }
@@ -120,7 +120,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     pub fn with_stale(first: A, second: B, stale: Side) -> Mirrored<A, B> {
         let mut health = <[Health; 2]>::default();
         health[stale as usize].stale = true;
-        let (first, second) = (Caught(first), Caught(second));
+        let (first, second) = (Caught::new(first), Caught::new(second));
         Mirrored::of(first, second, Mutex::new(health))
     }
 
