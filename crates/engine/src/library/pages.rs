@@ -110,7 +110,10 @@ impl<P: Port> Engine<P> {
             let job = self.decide(&mut core, input);
             let begun: u32 = job.fetch.iter().map(|run| run.pages).sum();
             drop(core);
-            self.finish(job);
+            // By another thread, where there is one: the caller goes on.
+            let mut again = Again::new();
+            self.run(job, None, &mut again);
+            self.serve_all(&mut again);
             if begun == 0 {
                 return next;
             }

@@ -554,7 +554,9 @@ impl Segment {
     }
 
     /// Fetches what is absent of a byte range, as far as a quarter of the frames; returns how many
-    /// bytes from the start of the range are resident or on their way.
+    /// bytes from the start of the range are resident or on their way. They are fetched by the cache's
+    /// threads, and not waited for; without any ([`Builder::workers`](crate::library::Builder::workers)) by
+    /// this one, before it returns.
     ///
     /// # Errors
     /// `EOWNERDEAD`: in a forked child. (What cannot be fetched is found when it is read.)

@@ -1,6 +1,7 @@
 //! The library against a plain vector of bytes, and file semantics; under the translation that the process
 //! is to test.
 
+mod ahead;
 mod appends;
 mod asked;
 mod children;
