@@ -187,7 +187,10 @@ impl Brain {
             }
             Input::Around { segment, allowed } => self.around.allow(segment, allowed),
             Input::Close { segment } => self.close(segment),
-            Input::Drop { segment, first, pages } => self.drop_range(segment, first, pages),
+            Input::Drop { segment, first, pages } => {
+                let unused = self.drop_range(segment, first, pages);
+                self.counts.prefetch_wasted_pages += unused;
+            }
             Input::Major { place, want, write, map } => self.major(place, want, write, map),
             Input::Overwrite { place, pages } => self.overwrite(place, pages),
             Input::Touch { place, write, map } => self.touch(place, write, map),

@@ -665,6 +665,6 @@ pub(crate) fn attributes_of(core: &Core, place: Place) -> PageAttributes {
         dirty: word.dirty(),
         busy: !matches!(state, State::Resident | State::Absent),
         pinned: word.holds() > 0,
-        referenced: resident && !core.brain.is_pending(place),
+        referenced: resident && !core.brain.is_unused(place),
     }
 }

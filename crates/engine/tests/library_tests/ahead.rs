@@ -44,3 +44,23 @@ fn who_asks_for_pages_does_not_wait_for_them() {
         assert_eq!(byte, [5]);
     });
 }
+
+/// Pages that were asked for passed for used, and for useful when they left unused.
+#[test]
+fn pages_that_are_only_asked_for_are_not_used() {
+    let cache = builder(1 << 20).workers(0).write_back_period(None).build().unwrap();
+    let segment = cache.scratch(64 * PAGE as u64).unwrap();
+    let asked = 0..4 * PAGE as u64;
+    segment.prefetch(asked.clone()).unwrap();
+    let used = || -> Vec<bool> {
+        let pages = segment.attributes(asked.clone()).unwrap();
+        assert!(pages.iter().all(|page| page.resident));
+        pages.iter().map(|page| page.referenced).collect()
+    };
+    assert_eq!(used(), [false; 4]);
+    segment.read_exact_at(&mut [0], PAGE as u64).unwrap();
+    assert_eq!(used(), [false, true, false, false]);
+    segment.advise(asked, Advice::DontNeed).unwrap();
+    let stats = cache.stats();
+    assert_eq!((stats.prefetched_pages, stats.prefetch_wasted_pages), (4, 3));
+}

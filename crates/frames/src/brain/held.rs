@@ -175,8 +175,10 @@ impl Brain {
         self.shed();
     }
 
-    /// Resident pages of a range leave without being anybody's victim.
-    pub(super) fn drop_range(&mut self, segment: Segment, first: u64, pages: u64) {
+    /// Resident pages of a range leave without being anybody's victim. How many of them were fetched ahead,
+    /// and are not known to have been used.
+    pub(super) fn drop_range(&mut self, segment: Segment, first: u64, pages: u64) -> u64 {
+        let mut unused = 0;
         let end = first.saturating_add(pages);
         for (base, place) in self.pages.numbered(segment, first, pages) {
             for i in 0..crate::pages::EXTENT_PAGES {
@@ -186,6 +188,7 @@ impl Brain {
                 if index < first || index >= end || flags & RESIDENT == 0 {
                     continue;
                 }
+                unused += u64::from(flags & (PENDING | ASKED) != 0);
                 if flags & IN_POLICY != 0 {
                     self.policy.removed(page);
                 } else if flags & PENDING != 0 {
@@ -203,5 +206,6 @@ impl Brain {
                 self.resident -= 1;
             }
         }
+        unused
     }
 }

@@ -1,6 +1,6 @@
 //! What a brain tells of its pages and of itself.
 
-use super::{Brain, DIRTY, MAPPED, PENDING, RESIDENT, STUCK, is_marker};
+use super::{ASKED, Brain, DIRTY, MAPPED, PENDING, RESIDENT, STUCK, is_marker};
 use crate::config::Counts;
 use crate::share::SamplingShare;
 use crate::{Place, Segment};
@@ -51,8 +51,8 @@ impl Brain {
     }
 
     /// Whether the page was fetched ahead and is not known to be used.
-    pub fn is_pending(&self, place: Place) -> bool {
-        self.flag(place) & PENDING != 0
+    pub fn is_unused(&self, place: Place) -> bool {
+        self.flag(place) & (PENDING | ASKED) != 0
     }
 
     /// A segment's length in pages; 0 when it is not declared.
