@@ -43,7 +43,7 @@ impl Segment {
     /// be written back meanwhile: [`flush`](Self::flush) waits.
     ///
     /// Guards are locks: threads that pin several ranges for writing do so in the order of their
-    /// offsets.
+    /// offsets. Readers go first: as long as the page has one at each moment, this waits.
     ///
     /// # Errors
     /// As [`pin`](Self::pin); `EBADF`: the handle may not write; `ENOSPC`.
