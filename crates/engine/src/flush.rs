@@ -71,7 +71,7 @@ impl<P: Port> Engine<P> {
     /// # Errors
     /// The errno of the first write that failed; the pages stay dirty and in memory.
     pub fn write_out(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
-        self.write_out_with(file, pages, Patience::ForHolders)
+        self.write_out_with(file, pages, Patience::Holders)
     }
 
     /// The same in the background: a page that a program has to itself, or changes just now, for as long as
@@ -84,7 +84,7 @@ impl<P: Port> Engine<P> {
         file: FileNo,
         pages: Range<u64>,
     ) -> Result<(), PortError> {
-        self.write_out_with(file, pages, Patience::ForMotion)
+        self.write_out_with(file, pages, Patience::Motion)
     }
 
     fn write_out_with(
@@ -226,7 +226,7 @@ impl<P: Port> Engine<P> {
         for file in files {
             if self.dirty_pages(file) > 0 {
                 // Others are not to wait for storage that stands still.
-                let written = self.write_out_with(file, 0..u64::MAX, Patience::ForStorage);
+                let written = self.write_out_with(file, 0..u64::MAX, Patience::Storage);
                 result = result.and(written);
             }
         }

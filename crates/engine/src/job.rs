@@ -226,7 +226,7 @@ impl<P: Port> Engine<P> {
         let cleaned = if runs.is_empty() {
             Vec::new()
         } else {
-            self.clean(&runs, true, Patience::ForStorage, more, again)
+            self.clean(&runs, true, Patience::Storage, more, again)
         };
         for (run, result) in runs.iter().zip(cleaned) {
             if let Some(Err(error)) = result {

@@ -68,7 +68,7 @@ impl<P: Port> Engine<P> {
             (Some(page), State::Resident) => {
                 let word = core.word(page);
                 let usable = word.is_usable(how);
-                if !usable && word.holds() > 0 && patience == Patience::ForMotion {
+                if !usable && word.holds() > 0 && patience == Patience::Motion {
                     return Some(Found::Held);
                 }
                 if how == Use::Shared && word.is_held_by_most() {
@@ -85,7 +85,7 @@ impl<P: Port> Engine<P> {
     /// Waits until nobody uses a page in a way that excludes this one.
     pub(crate) fn await_holders(&self, place: Place, how: Use) {
         let mut again = Again::new();
-        let ready = |core: &mut Core| Self::ready(core, place, how, Patience::ForHolders);
+        let ready = |core: &mut Core| Self::ready(core, place, how, Patience::Holders);
         drop(self.wait_until(&mut again, ready));
         self.serve_all(&mut again);
     }

@@ -76,7 +76,7 @@ impl Segment {
             } else {
                 frame.part(0..len)
             };
-            match to.inner.write_if(bytes, offset, Patience::ForMotion) {
+            match to.inner.write_if(bytes, offset, Patience::Motion) {
                 Ok(written) if written < len || len == 0 => return Err(Errno::INVAL.into()),
                 Ok(_) => break frame,
                 // Who holds that page may wait for this one, which is let go of before he is waited for.

@@ -223,8 +223,7 @@ impl Inner {
     /// Uses a page, so that it is in memory; `want` pages from there on will be used. False: it
     /// cannot be had. Nobody who has it to himself is waited for: then it is in memory.
     pub(crate) fn bring_in(&self, index: u64, want: u64) -> bool {
-        let used =
-            self.with_page_if(index, Use::Read, want, Patience::ForMotion, |frame| drop(frame));
+        let used = self.with_page_if(index, Use::Read, want, Patience::Motion, |frame| drop(frame));
         matches!(used, Ok(Some(())) | Err(PortError::Again))
     }
 
@@ -257,7 +256,7 @@ impl Inner {
         want: u64,
         f: impl FnOnce(Frame<'_>) -> T,
     ) -> Result<Option<T>, PortError> {
-        self.with_page_if(index, how, want, Patience::ForHolders, f)
+        self.with_page_if(index, how, want, Patience::Holders, f)
     }
 
     fn with_page_if<T>(
@@ -326,7 +325,7 @@ impl Inner {
             return Ok(Some(frame));
         }
         self.check_use()?;
-        self.begin_use(place, how, want, Patience::ForHolders, |frame| frame).map_err(io_error)
+        self.begin_use(place, how, want, Patience::Holders, |frame| frame).map_err(io_error)
     }
 
     /// How many bytes of a page that the caller holds lie before the end: the others are nobody's. It

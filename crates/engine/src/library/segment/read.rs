@@ -143,7 +143,7 @@ impl Inner {
                 }
             }
             let rest = (buf.len() + within).div_ceil(page as usize) as u64;
-            let (place, patience) = (self.place(at / page), Patience::ForHolders);
+            let (place, patience) = (self.place(at / page), Patience::Holders);
             let copied = self.with_page_slowly(place, Use::Read, rest, patience, |frame| {
                 self.backing.frames.copy_newcomer(&frame, within, &mut buf[..len]);
             });

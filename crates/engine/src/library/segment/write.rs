@@ -105,7 +105,7 @@ impl Segment {
         let mut done = 0;
         let written = loop {
             let next = at + done as u64;
-            match inner.write_before(bound, &buf[done..], next, Patience::ForMotion) {
+            match inner.write_before(bound, &buf[done..], next, Patience::Motion) {
                 // Whoever holds the page may be about to change the length.
                 Err(PortError::Again) => {
                     drop(resizing);
@@ -160,7 +160,7 @@ impl Inner {
     /// Writes within the segment's present length; returns fewer bytes when it became shorter
     /// meanwhile, or for an error behind the first page.
     fn write(&self, buf: &[u8], offset: u64) -> Result<usize, PortError> {
-        self.write_if(buf, offset, Patience::ForHolders)
+        self.write_if(buf, offset, Patience::Holders)
     }
 
     /// The same with so much patience.
