@@ -289,6 +289,62 @@ pub fn regions(machine: &Machine, repeats: u32) -> Result<()> {
     Ok(())
 }
 
+/// Random touches at four times the memory by more and more threads, in a program that knows nothing of us.
+///
+/// # Errors
+/// A run's.
+pub fn parallel(machine: &Machine, repeats: u32) -> Result<()> {
+    const MEMORY: u64 = 64 * MIB;
+    const TOUCHES: usize = 40_000;
+    let pages = 4 * MEMORY / 4096;
+    let file = machine.file(pages)?;
+    let mut random = SplitMix::new(7);
+    let sequence = (0..TOUCHES).map(|_| random.below(pages));
+    let sequence = machine.sequence(&format!("random-{pages}"), sequence)?;
+    let mut rows = Vec::new();
+    let mut runs = Vec::new();
+    for threads in [1, 2, 4, 8, 16, 32, 64] {
+        let program = program("random", &file, &sequence, threads, MEMORY, "lru")?;
+        let mut contenders = vec![
+            Contender::new(
+                format!("kernel, {threads} threads"),
+                &program,
+                Pager::Kernel,
+                READ_AHEAD_KIB,
+            ),
+            Contender::new(
+                format!("ours, {threads} threads"),
+                &program,
+                Pager::Policy("lru".to_owned()),
+                READ_AHEAD_KIB,
+            ),
+        ];
+        interleave(machine, &mut contenders, MEMORY, repeats)?;
+        let [kernel, ours] = &contenders[..] else { unreachable!("there are two") };
+        let seconds = |r: &Measured| r.elapsed_ns as f64 / 1e9;
+        let ratio = ours.runs.iter().zip(&kernel.runs).map(|(a, b)| seconds(a) / seconds(b));
+        let per_page = |r: &Measured| r.cpu_ns as f64 / 1e3 / (r.read_bytes as f64 / 4096.0);
+        rows.push(vec![
+            threads.to_string(),
+            format!("{:.2}", kernel.spread(seconds)),
+            format!("{:.2}", ours.spread(seconds)),
+            format!("{:.2}", Spread::of(ratio)),
+            format!("{:.1}", kernel.spread(per_page)),
+            format!("{:.1}", ours.spread(per_page)),
+        ]);
+        runs.extend(contenders.iter().map(Contender::json));
+    }
+    let head = ["threads", "kernel s", "run s", "ratio", "kernel, CPU µs a page", "run"];
+    let title = format!(
+        "{TOUCHES} random touches of single pages by several threads, {} MiB file, {} MiB of memory; \
+         kernel: MADV_RANDOM",
+        4 * MEMORY / MIB,
+        MEMORY / MIB
+    );
+    table::print(&title, &head, &rows);
+    machine.save("parallel", runs.into())
+}
+
 /// Random touches at four times the memory.
 ///
 /// # Errors

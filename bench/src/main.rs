@@ -49,6 +49,8 @@ enum What {
     Scan,
     /// Random touches: CPU time per page read
     Random,
+    /// The same by one to 64 threads: what is fetched at the same time
+    Parallel,
     /// Reads of data that is in memory: nanoseconds a call
     Hits,
     /// Predicted and measured faults and reads
@@ -134,6 +136,9 @@ fn main() -> Result<()> {
     }
     if wanted(What::Library) {
         library::library(&machine, cli.repeats)?;
+    }
+    if wanted(What::Parallel) {
+        library::parallel(&machine, cli.repeats)?;
     }
     if cli.what == What::LibraryScan {
         library::scans(&machine, cli.repeats)?;

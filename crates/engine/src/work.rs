@@ -7,6 +7,9 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
+/// Most threads that are started for what no program waits for.
+const BACKGROUND: usize = 6;
+
 /// Something for a worker.
 #[derive(Debug)]
 pub(crate) enum Work {
@@ -81,7 +84,7 @@ impl Workers {
         let mut queue = self.queue.lock().expect("lock");
         if queue.work.len() >= queue.idle {
             // Without another thread it waits for those that there are.
-            self.hire_one(&mut queue);
+            self.hire_for(&work, &mut queue);
         }
         self.put(&mut queue, work);
     }
@@ -92,7 +95,7 @@ impl Workers {
     /// The work: it would wait for other work to be done.
     pub(crate) fn offer(&self, work: Work) -> Result<(), Work> {
         let mut queue = self.queue.lock().expect("lock");
-        if queue.work.len() < queue.idle || self.hire_one(&mut queue) {
+        if queue.work.len() < queue.idle || self.hire_for(&work, &mut queue) {
             self.put(&mut queue, work);
             return Ok(());
         }
@@ -109,9 +112,14 @@ impl Workers {
         }
     }
 
-    fn hire_one(&self, queue: &mut Queue) -> bool {
+    fn hire_for(&self, work: &Work, queue: &mut Queue) -> bool {
         let Some((most, start)) = self.hire.get() else { return false };
-        if queue.closed || queue.hired.len() >= *most {
+        let most = match work {
+            // A program stands still until it is done.
+            Work::Fault(_) | Work::StandIn => *most,
+            _ => BACKGROUND.min(*most),
+        };
+        if queue.closed || queue.hired.len() >= most {
             return false;
         }
         let hired = queue.hired.len();
@@ -147,6 +155,7 @@ impl Workers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::mpsc;
     use std::sync::{Arc, Barrier};
 
@@ -190,5 +199,26 @@ mod tests {
         workers.push(Work::LetGo);
         assert_eq!(starts.try_iter().count(), 0, "none is started after the end");
         assert!(workers.next().is_some() && workers.next().is_none(), "what was left is not lost");
+    }
+
+    #[test]
+    fn only_what_a_program_waits_for_has_many_threads_started() {
+        let workers = Workers::new();
+        let (starts, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(21)));
+        let (count, end) = (starts.clone(), ended.clone());
+        let start = move || {
+            count.fetch_add(1, Ordering::Relaxed);
+            let end = end.clone();
+            // It is busy all the time.
+            Some(std::thread::spawn(move || _ = end.wait()))
+        };
+        workers.hire(20, Box::new(start)).unwrap();
+        (0..30).for_each(|_| workers.push(Work::LetGo));
+        assert_eq!(starts.load(Ordering::Relaxed), BACKGROUND);
+        let fault = Fault { space: 0, addr: 0, write: false, protected: false, tid: 1, told: 0 };
+        let taken = (0..30).filter(|_| workers.offer(Work::Fault(fault)).is_ok()).count();
+        assert_eq!((taken, starts.load(Ordering::Relaxed)), (20 - BACKGROUND, 20));
+        ended.wait();
+        workers.close().into_iter().for_each(|thread| thread.join().unwrap());
     }
 }

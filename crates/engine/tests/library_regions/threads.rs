@@ -2,10 +2,10 @@
 
 use crate::library_model::{Chaos, ChaosStore, PAGE, Rng};
 use crate::{MAPPED, SIZES, can_copy, load, sized, store};
-use pagekeeper::library::{FaultPath, Options, Protection, Store};
+use pagekeeper::library::{Cache, FaultPath, Options, Protection, Store};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, Condvar, Mutex, mpsc};
 use std::time::Duration;
 
 /// Each thread owns every eighth byte, and comes to it through the mapping and by reads and writes.
@@ -217,4 +217,51 @@ fn who_waits_for_a_guard_serves_its_owner() {
         let ended = is_done.recv_timeout(Duration::from_secs(60));
         assert_eq!(ended, Ok(()), "{path:?}: they wait for each other");
     }
+}
+
+/// A store that gives no page before so many are asked for at a time.
+struct Together {
+    asked: Mutex<u32>,
+    comes: Condvar,
+}
+
+impl Store for Together {
+    fn len(&self) -> io::Result<u64> {
+        Ok(4 << 20)
+    }
+
+    fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
+        let mut asked = self.asked.lock().unwrap();
+        *asked += 1;
+        self.comes.notify_all();
+        let few = |asked: &mut u32| *asked < 4;
+        let (_asked, waited) =
+            self.comes.wait_timeout_while(asked, Duration::from_secs(30), few).unwrap();
+        pages.fill(6);
+        if waited.timed_out() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(pages.len()) }
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Err(io::ErrorKind::ReadOnlyFilesystem.into())
+    }
+}
+
+/// The thread that read faults waited for storage, and whoever else faulted waited for that.
+#[test]
+fn pages_of_several_threads_are_fetched_at_the_same_time() {
+    let builder = Cache::builder(1 << 20).fault_path(FaultPath::Thread).workers(3);
+    let Ok(cache) = builder.build() else {
+        println!("skipped: no userfaultfd for a thread here; see `pagekeeper doctor`");
+        return;
+    };
+    let store = Together { asked: Mutex::new(0), comes: Condvar::new() };
+    let segment = cache.open_store(store, "together").unwrap();
+    let region = segment.map(0..4 << 20, Protection::Read).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let region = &region;
+            // Far enough from each other that none comes along with another.
+            scope.spawn(move || assert_eq!(load(region, thread << 20), 6));
+        }
+    });
 }
