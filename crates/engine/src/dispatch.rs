@@ -1,18 +1,73 @@
 //! Which faults the thread that reads them serves itself.
 //!
-//! To hand a fault over costs more than to serve it, since another thread has to be woken. But who waits for
-//! storage reads no faults meanwhile: of several threads that touch what is not in memory, each would wait
-//! for the others' pages, and storage would have less to do at a time than under the kernel, whose faults know
-//! nothing of each other. So a page that has to be fetched is left to others, unless one thread faults alone.
+//! To hand a fault over costs more than to serve it, since another thread has to be woken: one fault is
+//! served where it is read, and of several that wait at once all but one are left to others. But who waits
+//! for storage reads no faults meanwhile. Where that takes long, each of several threads would wait for the
+//! others' pages, and storage would have less to do at a time than under the kernel, whose faults know
+//! nothing of each other. There each page that has to be fetched is left to others, unless one thread faults
+//! alone.
 
 use crate::core::Fault;
 use crate::engine::Engine;
 use crate::port::{PAGE_BYTES, Port};
 use crate::word::State;
 use crate::work::{Work, Workers};
+use std::num::NonZero;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 /// A thread that had so many faults in a row faults alone.
 const ALONE_AFTER: u32 = 4;
+/// Storage whose fastest fetch of some takes longer than this is worth another thread for each: where few
+/// processors have all this to do, and where many have.
+const SLOW_FETCH_NS: u64 = 300_000;
+const SLOW_FETCH_OF_MANY_NS: u64 = 60_000;
+const MANY_PROCESSORS: usize = 8;
+/// Of so many fetches the fastest counts: others waited for each other, too.
+const SOME_FETCHES: u32 = 16;
+/// After so many it is looked at anew: with many under way none of them is fast.
+const LOOKED_ANEW_AFTER: u32 = 8192;
+
+/// How fast storage is.
+#[derive(Debug, Default)]
+pub(crate) struct Fetches {
+    is_slow: AtomicBool,
+    seen: AtomicU32,
+    fastest_ns: AtomicU64,
+}
+
+impl Fetches {
+    /// A page that a fault needed came after so long. (What two threads note at once may count as one.)
+    pub(crate) fn note(&self, took: Duration) {
+        let seen = self.seen.load(Relaxed) + 1;
+        self.seen.store(seen, Relaxed);
+        let took_ns = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
+        if seen == 1 || took_ns < self.fastest_ns.load(Relaxed) {
+            self.fastest_ns.store(took_ns, Relaxed);
+        }
+        if seen == SOME_FETCHES {
+            self.is_slow.store(self.fastest_ns.load(Relaxed) > least_slow_ns(), Relaxed);
+        }
+        let is_over = !self.is_slow.load(Relaxed) || seen >= LOOKED_ANEW_AFTER;
+        if seen >= SOME_FETCHES && is_over {
+            self.is_slow.store(false, Relaxed);
+            self.seen.store(0, Relaxed);
+        }
+    }
+
+    fn are_slow(&self) -> bool {
+        self.is_slow.load(Relaxed)
+    }
+}
+
+fn least_slow_ns() -> u64 {
+    static LEAST_NS: LazyLock<u64> = LazyLock::new(|| {
+        let processors = std::thread::available_parallelism().map_or(1, NonZero::get);
+        if processors < MANY_PROCESSORS { SLOW_FETCH_NS } else { SLOW_FETCH_OF_MANY_NS }
+    });
+    *LEAST_NS
+}
 
 /// Who faulted lately.
 #[derive(Debug, Default)]
@@ -45,9 +100,10 @@ impl<P: Port> Engine<P> {
         workers: Option<&Workers>,
     ) {
         let mut last = None;
+        let leaves_fetches = !faulting.is_alone() && self.fetches.are_slow();
         for fault in faults.drain(..) {
-            let fetches = !faulting.is_alone() && self.is_absent(fault);
-            if fetches && workers.is_some_and(|w| w.offer(Work::Fault(fault)).is_ok()) {
+            let is_left = leaves_fetches && self.is_absent(fault);
+            if is_left && workers.is_some_and(|w| w.offer(Work::Fault(fault)).is_ok()) {
                 continue;
             }
             let Some(waiting) = last.replace(fault) else { continue };
@@ -85,5 +141,19 @@ mod tests {
         assert_eq!(firsts, [false, false, false, false, true, true]);
         assert!(!alone(8, false) && !alone(7, false), "two in turn");
         assert!((0..4).all(|_| !alone(7, true)), "two at once");
+    }
+
+    #[test]
+    fn storage_is_as_slow_as_its_fastest_fetch_and_is_looked_at_anew() {
+        let fetches = Fetches::default();
+        let note = |count: u32, ns: u64| {
+            (0..count).for_each(|_| fetches.note(Duration::from_nanos(ns)));
+            fetches.are_slow()
+        };
+        let (fast, slow) = (least_slow_ns(), least_slow_ns() + 1);
+        assert!(!note(SOME_FETCHES - 1, slow) && !note(1, fast), "one of them was fast");
+        assert!(!note(SOME_FETCHES - 1, slow) && note(1, slow));
+        assert!(note(LOOKED_ANEW_AFTER - SOME_FETCHES - 1, fast) && !note(1, fast));
+        assert!(!note(SOME_FETCHES, fast));
     }
 }

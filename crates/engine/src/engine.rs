@@ -15,6 +15,7 @@
 //! handed to it before it sleeps, since who touched there may hold what it waits for.
 
 use crate::core::{Core, Fault, File, Job, Log};
+use crate::dispatch::Fetches;
 use crate::fault::FailuresTold;
 use crate::job::Queue;
 use crate::overdue::OverdueWrites;
@@ -103,6 +104,7 @@ pub struct Engine<P: Port> {
     /// Uses that the brain has not heard of yet.
     pub(crate) touches: Touches,
     pub(crate) overdue: OverdueWrites,
+    pub(crate) fetches: Fetches,
 }
 
 /// Page-aligned memory for one transfer.
@@ -137,6 +139,7 @@ impl<P: Port> Engine<P> {
             exact,
             touches: Touches::default(),
             overdue: OverdueWrites::default(),
+            fetches: Fetches::default(),
         }
     }
 

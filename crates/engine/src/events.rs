@@ -107,7 +107,10 @@ impl Manager {
     /// time to time.
     pub(crate) fn look_after_events(&self) {
         if self.away.is_for_longer_than(AWAY_LONG) && self.away.takes_place() {
-            self.workers.push(Work::StandIn);
+            let stands_in = self.workers.offer(Work::StandIn);
+            if stands_in.is_err() {
+                self.away.give_place_back();
+            }
         }
     }
 
@@ -124,7 +127,8 @@ impl Manager {
                 self.read_space(token as SpaceNo, &mut faults, &order);
             }
             for fault in faults.drain(..) {
-                self.workers.push(Work::Fault(fault));
+                let left = self.workers.offer(Work::Fault(fault));
+                left.unwrap_or_else(|work| self.workers.push(work));
             }
             if ready.iter().any(|r| r.token == KICK) || self.starved.load(Ordering::Relaxed) {
                 // What waits for the other thread is reported as ready all the time.

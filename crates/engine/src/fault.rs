@@ -13,6 +13,7 @@ use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::MutexGuard;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 const ENOMEM: i32 = 12;
 const EEXIST: i32 = 17;
@@ -197,7 +198,9 @@ impl<P: Port> Engine<P> {
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
+            let begun = Instant::now();
             let completed = self.complete(requests.remove(at), write, !copied, again, |run| {
+                self.fetches.note(begun.elapsed());
                 answered = !copied && self.map_run(run, fault.space, region, true);
             });
             if let Err(error) = completed {

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, OnceLock};
 use std::thread::JoinHandle;
 
-/// Most threads that are started for what no program waits for.
-const BACKGROUND: usize = 6;
+/// Most threads that are started for what can wait for others: more of them would only take turns.
+const FEW: usize = 6;
 
 /// Something for a worker.
 #[derive(Debug)]
@@ -84,7 +84,7 @@ impl Workers {
         let mut queue = self.queue.lock().expect("lock");
         if queue.work.len() >= queue.idle {
             // Without another thread it waits for those that there are.
-            self.hire_for(&work, &mut queue);
+            self.hire_up_to(FEW, &mut queue);
         }
         self.put(&mut queue, work);
     }
@@ -95,7 +95,7 @@ impl Workers {
     /// The work: it would wait for other work to be done.
     pub(crate) fn offer(&self, work: Work) -> Result<(), Work> {
         let mut queue = self.queue.lock().expect("lock");
-        if queue.work.len() < queue.idle || self.hire_for(&work, &mut queue) {
+        if queue.work.len() < queue.idle || self.hire_up_to(usize::MAX, &mut queue) {
             self.put(&mut queue, work);
             return Ok(());
         }
@@ -112,14 +112,10 @@ impl Workers {
         }
     }
 
-    fn hire_for(&self, work: &Work, queue: &mut Queue) -> bool {
+    /// One more thread, if there are fewer than so many.
+    fn hire_up_to(&self, some: usize, queue: &mut Queue) -> bool {
         let Some((most, start)) = self.hire.get() else { return false };
-        let most = match work {
-            // A program stands still until it is done.
-            Work::Fault(_) | Work::StandIn => *most,
-            _ => BACKGROUND.min(*most),
-        };
-        if queue.closed || queue.hired.len() >= most {
+        if queue.closed || queue.hired.len() >= some.min(*most) {
             return false;
         }
         let hired = queue.hired.len();
@@ -202,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_a_program_waits_for_has_many_threads_started() {
+    fn only_what_is_not_to_wait_has_many_threads_started() {
         let workers = Workers::new();
         let (starts, ended) = (Arc::new(AtomicUsize::new(0)), Arc::new(Barrier::new(21)));
         let (count, end) = (starts.clone(), ended.clone());
@@ -214,10 +210,10 @@ mod tests {
         };
         workers.hire(20, Box::new(start)).unwrap();
         (0..30).for_each(|_| workers.push(Work::LetGo));
-        assert_eq!(starts.load(Ordering::Relaxed), BACKGROUND);
+        assert_eq!(starts.load(Ordering::Relaxed), FEW);
         let fault = Fault { space: 0, addr: 0, write: false, protected: false, tid: 1, told: 0 };
         let taken = (0..30).filter(|_| workers.offer(Work::Fault(fault)).is_ok()).count();
-        assert_eq!((taken, starts.load(Ordering::Relaxed)), (20 - BACKGROUND, 20));
+        assert_eq!((taken, starts.load(Ordering::Relaxed)), (20 - FEW, 20));
         ended.wait();
         workers.close().into_iter().for_each(|thread| thread.join().unwrap());
     }

@@ -219,7 +219,8 @@ fn who_waits_for_a_guard_serves_its_owner() {
     }
 }
 
-/// A store that gives no page before so many are asked for at a time.
+/// A store that is slow with the first pages, and then gives none before four are asked for at a time.
+const SLOW: u32 = 16;
 struct Together {
     asked: Mutex<u32>,
     comes: Condvar,
@@ -227,14 +228,19 @@ struct Together {
 
 impl Store for Together {
     fn len(&self) -> io::Result<u64> {
-        Ok(4 << 20)
+        Ok(8 << 20)
     }
 
     fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
         let mut asked = self.asked.lock().unwrap();
         *asked += 1;
         self.comes.notify_all();
-        let few = |asked: &mut u32| *asked < 4;
+        if *asked <= SLOW {
+            std::thread::sleep(Duration::from_millis(2));
+            pages.fill(6);
+            return Ok(pages.len());
+        }
+        let few = |asked: &mut u32| *asked < SLOW + 4;
         let (_asked, waited) =
             self.comes.wait_timeout_while(asked, Duration::from_secs(30), few).unwrap();
         pages.fill(6);
@@ -256,7 +262,11 @@ fn pages_of_several_threads_are_fetched_at_the_same_time() {
     };
     let store = Together { asked: Mutex::new(0), comes: Condvar::new() };
     let segment = cache.open_store(store, "together").unwrap();
-    let region = segment.map(0..4 << 20, Protection::Read).unwrap();
+    let region = segment.map(0..8 << 20, Protection::Read).unwrap();
+    // In no order: nothing comes along with them.
+    for page in (0..SLOW as usize).rev() {
+        assert_eq!(load(&region, (page * 37 % 16 + 32) * (128 << 10)), 6);
+    }
     std::thread::scope(|scope| {
         for thread in 0..4 {
             let region = &region;
