@@ -201,6 +201,10 @@ impl Rings {
         };
         match made_beside_streams(&make) {
             Ok(ring) => {
+                // What cannot go on at once is carried out by threads of the kernel's, of which whoever
+                // submits it has as many as its ring has entries: one that stands still would hold up
+                // whatever that thread submits to any ring. (Linux 5.15.)
+                let _ = ring.submitter().register_iowq_max_workers(&mut [RINGS_MAX as u32, 0]);
                 pool.rings += 1;
                 Some(ring)
             }

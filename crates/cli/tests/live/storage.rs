@@ -369,6 +369,66 @@ fn a_failed_write_is_told_to_each_descriptor() {
     session.end();
 }
 
+// ---- storage that stands still --------------------------------------------------------------------
+
+/// A frozen file system, thawed when it is dropped.
+struct Frozen<'m>(&'m Mount);
+
+impl Frozen<'_> {
+    fn new(mount: &Mount) -> Option<Frozen<'_>> {
+        let frozen = Command::new("fsfreeze").arg("-f").arg(mount.path()).status();
+        frozen.is_ok_and(|status| status.success()).then_some(Frozen(mount))
+    }
+}
+
+impl Drop for Frozen<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("-u").arg(self.0.path()).status();
+    }
+}
+
+/// Everybody who needed a frame waited for the storage of somebody else's dirty pages, for as long as that
+/// stood still.
+#[test]
+fn a_frozen_file_system_holds_up_its_own_files_only() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("frozen");
+    let Some(mount) = Mount::image(&place, &place.file("image"), "ext4", 16 << 10) else { return };
+    let written = mount.file("written");
+    std::fs::write(&written, vec![1u8; 200 * PAGE as usize]).unwrap();
+    let read = place.put("read", vec![2u8; 400 * PAGE as usize]);
+    let budget = Budget::kib(1024).files(format!("{}/**", place.path().display()));
+    let mut session = Session::managed(&place, budget);
+    session.expect(&format!("open 1 {} rw", written.display()), "ok");
+    session.expect("map 1 1 0 819200 rw shared", "ok");
+    session.expect(&format!("open 2 {} r", read.display()), "ok");
+    session.expect("map 2 2 0 1638400 r shared", "ok");
+    let Some(frozen) = Frozen::new(&mount) else {
+        return runs::skip("file systems cannot be frozen here");
+    };
+    // As many as may be dirty of it are not exceeded.
+    for page in 0..80 {
+        session.expect(&format!("put 1 {} 3", page * PAGE), "ok");
+    }
+    for _ in 0..3 {
+        for page in 0..400 {
+            session.expect(&format!("get 2 {}", page * PAGE), "2");
+        }
+    }
+    drop(frozen);
+    session.expect("sync 1", "ok");
+    for page in 0..200 {
+        session.expect(&format!("get 1 {}", page * PAGE), if page < 80 { "3" } else { "1" });
+    }
+    let done = session.end().ok();
+    assert!(done.total("evictions") > 400, "{:?}", done.stats);
+    let content = std::fs::read(&written).unwrap();
+    let pages = content.chunks(PAGE as usize).map(|page| page[0]);
+    assert!(pages.enumerate().all(|(page, byte)| byte == if page < 80 { 3 } else { 1 }));
+}
+
 // ---- changes by others ---------------------------------------------------------------------------
 
 /// Asks until the answer is this: a change by others is seen soon, not at once.
