@@ -360,11 +360,15 @@ impl Core {
         most.saturating_sub(all(self) as u64)
     }
 
-    /// Whether storage does not end writing a file that has half of the frames dirty: there is to be no more
-    /// of it.
+    /// Whether dirty pages of a file stay, because storage does not end writing others of it.
+    pub(crate) fn is_overdue(&self, file: FileNo) -> bool {
+        self.file(file).is_some_and(|f| f.overdue > 0)
+    }
+
+    /// The same of a file that has half of the frames dirty: there is to be no more of it.
     pub(crate) fn is_dirty_enough(&self, file: FileNo) -> bool {
         let most = (self.brain.frames() / 2) as usize;
-        self.file(file).is_some_and(|f| f.overdue > 0 && f.dirty.len() >= most)
+        self.is_overdue(file) && self.file(file).is_some_and(|f| f.dirty.len() >= most)
     }
 
     /// A file becomes longer than this. Of a large page that it ended in, what it gains may have no room

@@ -1,9 +1,9 @@
 //! What the kernel reports about address spaces: faults to serve, changes to follow.
 //!
 //! One thread reads every space's userfaultfd, and serves a fault right there or [leaves it to
-//! workers](crate::dispatch). When the kernel answers a thread that the address space is changing, that thread reads
-//! on ([`Manager::pump`]): the change waits for exactly that, and the thread that usually reads may
-//! be waiting for a page that this one has claimed.
+//! workers](crate::dispatch). When the kernel answers a thread that the address space is changing,
+//! that thread reads on ([`Manager::pump`]): the change waits for exactly that, and the thread that
+//! usually reads may be waiting for a page that this one has claimed.
 
 use crate::core::Fault;
 use crate::dispatch::Faulting;
@@ -15,7 +15,7 @@ use crate::spaces::Space;
 use crate::work::Work;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::clock::monotonic_ns;
-use pagekeeper_sys::event::Interest;
+use pagekeeper_sys::event::{Interest, Ready};
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
 use std::sync::MutexGuard;
@@ -77,14 +77,9 @@ impl Manager {
         while !stop() {
             ready.clear();
             let _ = self.epoll.wait(&mut ready, Some(REAP_EVERY));
-            for token in ready.iter().map(|r| r.token) {
-                if token == KICK {
-                    let _ = self.kick.drain();
-                    reaped -= REAP_EVERY;
-                } else {
-                    let order = self.mapping_order.lock().expect("lock");
-                    self.read_space(token as SpaceNo, &mut faults, &order);
-                }
+            if self.read_ready(&ready, &mut faults) {
+                let _ = self.kick.drain();
+                reaped -= REAP_EVERY;
             }
             if self.starved.swap(false, Ordering::Relaxed) {
                 // What waits is reported as ready all the time.
@@ -101,6 +96,20 @@ impl Manager {
                 self.reap();
             }
         }
+    }
+
+    /// Reads the events of spaces that have some. Whether the thread that usually does that is called.
+    fn read_ready(&self, ready: &[Ready], faults: &mut Vec<Fault>) -> bool {
+        let mut is_kicked = false;
+        for token in ready.iter().map(|r| r.token) {
+            if token == KICK {
+                is_kicked = true;
+            } else {
+                let order = self.mapping_order.lock().expect("lock");
+                self.read_space(token as SpaceNo, faults, &order);
+            }
+        }
+        is_kicked
     }
 
     /// Sees to it that somebody reads events, should the thread that usually does wait for storage. From
@@ -121,16 +130,12 @@ impl Manager {
         while self.away.is_for_longer_than(Duration::ZERO) {
             ready.clear();
             let _ = self.epoll.wait(&mut ready, Some(STAND_IN_LOOK));
-            let spaces = ready.iter().map(|r| r.token).filter(|token| *token != KICK);
-            for token in spaces {
-                let order = self.mapping_order.lock().expect("lock");
-                self.read_space(token as SpaceNo, &mut faults, &order);
-            }
+            let is_kicked = self.read_ready(&ready, &mut faults);
             for fault in faults.drain(..) {
                 let left = self.workers.offer(Work::Fault(fault));
                 left.unwrap_or_else(|work| self.workers.push(work));
             }
-            if ready.iter().any(|r| r.token == KICK) || self.starved.load(Ordering::Relaxed) {
+            if is_kicked || self.starved.load(Ordering::Relaxed) {
                 // What waits for the other thread is reported as ready all the time.
                 std::thread::sleep(STARVED_PAUSE);
             }

@@ -72,7 +72,7 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
     ) {
         if dirty {
-            if self.is_overdue(run.place.segment.0) {
+            if self.lock().is_overdue(run.place.segment.0) {
                 // They were chosen before that was known.
                 self.keep(victims, None, more, again);
                 return;
@@ -290,7 +290,7 @@ impl<P: Port> Engine<P> {
         for some in runs.chunks(WRITES_MAX) {
             let begin = |run: &Run| {
                 let is_put_off =
-                    !patience.is_for_any_write() && self.is_overdue(run.place.segment.0);
+                    !patience.is_for_any_write() && self.lock().is_overdue(run.place.segment.0);
                 (*run, (!is_put_off).then(|| self.begin_write_back(*run, retire)))
             };
             let writes: Vec<(Run, Option<Write>)> = some.iter().map(begin).collect();

@@ -417,7 +417,7 @@ fn claim_run(
     range: Range<u64>,
     patience: Patience,
 ) -> Option<Option<Run>> {
-    if !patience.is_for_any_write() && core.file(file).is_some_and(|f| f.overdue > 0) {
+    if !patience.is_for_any_write() && core.is_overdue(file) {
         return Some(None);
     }
     let mut run: Option<Run> = None;

@@ -390,21 +390,8 @@ impl<P: Port> Engine<P> {
 
     /// Whether a file that nobody of ours changes just now is not as it was known.
     fn is_foreign(&self, file: FileNo, known: Version) -> bool {
-        for _ in 0..LOOKS_MAX {
-            let before_ns = self.lock().overwritten_ns(file);
-            let Ok(now) = self.port.version(file) else { return false };
-            if now == known {
-                return false;
-            }
-            let core = self.lock();
-            if core.is_overwritten(file, now, before_ns) {
-                return false;
-            }
-            if core.overwritten_ns(file) == before_ns {
-                return true;
-            }
-        }
-        true
+        let Some((now, since, core)) = self.version(file) else { return false };
+        now != known && !core.is_overwritten(file, now, since.overwritten_ns)
     }
 
     /// A client is about to change the file: what somebody outside did before is not to be taken for

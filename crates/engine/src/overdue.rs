@@ -60,11 +60,6 @@ impl OverdueWrites {
 }
 
 impl<P: Port> Engine<P> {
-    /// Whether dirty pages of a file stay, because storage does not end writing others of it.
-    pub(crate) fn is_overdue(&self, file: FileNo) -> bool {
-        self.lock().file(file).is_some_and(|f| f.overdue > 0)
-    }
-
     /// Lets a write go on by itself. Victims among its pages stay, and those in their place are put into
     /// `more`.
     pub(crate) fn put_off(

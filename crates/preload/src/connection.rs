@@ -102,12 +102,17 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         if may_become_free(connection)
             && connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1
         {
-            connection.socket.fd_and_one.store(0, Ordering::Release);
-            INHERITED[index].fd_and_one.store(0, Ordering::Release);
-            table::unmark_connection(fd);
+            forget(index, connection, fd);
         }
         release(state, connection);
     }
+}
+
+/// A descriptor is no connection any more, of the slot that the caller has taken.
+fn forget(index: usize, connection: &Connection, fd: c_int) {
+    connection.socket.fd_and_one.store(0, Ordering::Release);
+    INHERITED[index].fd_and_one.store(0, Ordering::Release);
+    table::unmark_connection(fd);
 }
 
 /// Threads that wait for a slot. All zero: none.
@@ -335,9 +340,7 @@ fn forget_all(state: &State) {
             continue;
         }
         if let Some(fd) = connection.socket.verified() {
-            connection.socket.fd_and_one.store(0, Ordering::Release);
-            INHERITED[index].fd_and_one.store(0, Ordering::Release);
-            table::unmark_connection(fd);
+            forget(index, connection, fd);
             raw::close(fd);
         }
         release(state, connection);

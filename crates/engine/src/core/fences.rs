@@ -67,8 +67,8 @@ impl Core {
 
     /// A page that is dirty stays in memory, and dirty, unless somebody asks for its write-back.
     pub(crate) fn stays_dirty(&self, place: Place) -> bool {
-        self.file(place.segment.0).is_some_and(|f| f.on_request || f.overdue > 0)
-            || self.fenced(place)
+        let file = place.segment.0;
+        self.file(file).is_some_and(|f| f.on_request) || self.is_overdue(file) || self.fenced(place)
     }
 
     /// A change of the page is open after which it is read anew, so that it is not fetched before.
