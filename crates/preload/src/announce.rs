@@ -135,12 +135,8 @@ pub(crate) fn descriptor(fd: c_int, env: Strings) -> Reach {
     if !state::active() {
         return Reach::Follows;
     }
-    let mut path = *b"/proc/self/fd/\0\0\0\0\0\0\0\0\0\0\0\0";
-    let mut digits = [0u8; 12];
-    let digits = raw::decimal(fd.max(0) as u64, &mut digits);
-    let digits = &digits[..digits.len().min(11)];
-    path[14..14 + digits.len()].copy_from_slice(digits);
-    let path = path.as_ptr().cast();
+    let mut path = [0u8; 32];
+    let path = raw::descriptor_path(b"fd", fd, &mut path);
     let mut target = [0u8; TEXT_BYTES];
     let got =
         raw_call!(libc::SYS_readlinkat, libc::AT_FDCWD, path, target.as_mut_ptr(), target.len());

@@ -9,14 +9,13 @@ const BYTES: usize = 512;
 
 /// Gives that to `look`; none if it cannot be had.
 fn with<R>(fd: c_int, look: impl FnOnce(&[u8]) -> R) -> Option<R> {
-    const DIR: &[u8] = b"/proc/self/fdinfo/";
-    let mut path = [0u8; DIR.len() + 12];
-    let mut digits = [0u8; 12];
-    let digits = raw::decimal(u64::try_from(fd).ok()?, &mut digits);
-    path[..DIR.len()].copy_from_slice(DIR);
-    path[DIR.len()..][..digits.len()].copy_from_slice(digits);
+    if fd < 0 {
+        return None;
+    }
+    let mut path = [0u8; 32];
+    let path = raw::descriptor_path(b"fdinfo", fd, &mut path);
     let flags = libc::O_RDONLY | libc::O_CLOEXEC;
-    let info = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path.as_ptr(), flags) as c_int;
+    let info = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, flags) as c_int;
     if info < 0 {
         return None;
     }

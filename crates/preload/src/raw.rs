@@ -5,7 +5,7 @@
 use crate::{bounce, guard};
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use libc::{c_int, c_long};
+use libc::{c_char, c_int, c_long};
 
 /// One system call.
 ///
@@ -282,6 +282,19 @@ pub(crate) fn decimal(mut number: u64, digits: &mut [u8; 12]) -> &[u8] {
             return &digits[at..];
         }
     }
+}
+
+/// The path of a descriptor's entry in a folder of this process's `/proc`, `fd` or `fdinfo`, put into `path`,
+/// which is all zeros.
+pub(crate) fn descriptor_path(folder: &[u8], fd: c_int, path: &mut [u8; 32]) -> *const c_char {
+    let mut digits = [0u8; 12];
+    let mut at = 0;
+    let parts: [&[u8]; 4] = [b"/proc/self/", folder, b"/", decimal(fd.max(0) as u64, &mut digits)];
+    for part in parts {
+        path[at..at + part.len()].copy_from_slice(part);
+        at += part.len();
+    }
+    path.as_ptr().cast()
 }
 
 /// All signals but those that a thread raises by its own fault are held back while this lives: a

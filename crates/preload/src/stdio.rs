@@ -307,7 +307,7 @@ fn reopen_cookie(
     // SAFETY: the program's own string.
     let letters = unsafe { CStr::from_ptr(mode) }.to_bytes();
     let mut own = [0u8; 32];
-    let path = if path.is_null() { own_path(fd, &mut own) } else { path };
+    let path = if path.is_null() { raw::descriptor_path(b"fd", fd, &mut own) } else { path };
     let opened = match open_flags(letters) {
         Some(flags) => files::open(flags, |flags| real::openat(libc::AT_FDCWD, path, flags, 0o666)),
         None => {
@@ -346,16 +346,6 @@ fn reopen_cookie(
     real::fseeko(stream, 0, if end { libc::SEEK_END } else { libc::SEEK_SET });
     raw::set_errno(errno);
     stream
-}
-
-/// `/proc/self/fd/N`.
-fn own_path(fd: c_int, path: &mut [u8; 32]) -> *const c_char {
-    const DIR: &[u8] = b"/proc/self/fd/";
-    let mut digits = [0u8; 12];
-    let digits = raw::decimal(fd as u64, &mut digits);
-    path[..DIR.len()].copy_from_slice(DIR);
-    path[DIR.len()..][..digits.len()].copy_from_slice(digits);
-    path.as_ptr().cast()
 }
 
 /// glibc's own stream is on a file that may be managed.
