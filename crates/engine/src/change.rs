@@ -153,6 +153,7 @@ impl<P: Port> Engine<P> {
             };
             drop(self.wait_until(again, filled));
             self.serve_all(again);
+            self.end_late_maps(file, pages.clone(), again);
             if let Err(error) = self.write_out(file, pages.clone()) {
                 self.take_fence(file, ticket);
                 return Err(error);
@@ -178,6 +179,23 @@ impl<P: Port> Engine<P> {
         };
         drop(self.wait_until(again, settled));
         Ok(ticket)
+    }
+
+    /// Where a page is mapped before it is protected, who began that before the fence stood may yet find
+    /// that it was stored to: it is dirty then, and to be written back before the change. Who begins it
+    /// later sees the fence, so that each page has to be seen without a pin once.
+    fn end_late_maps(&self, file: FileNo, pages: Range<u64>, again: &mut Again) {
+        if self.port.maps_protected() {
+            return;
+        }
+        let resident = self.lock().pages_in(file, pages);
+        for (_, place) in resident {
+            let is_let_go = |core: &mut Core| {
+                let pins = core.brain.page(place).map_or(0, |page| core.word(page).pins());
+                (pins == 0).then_some(())
+            };
+            drop(self.wait_until(again, is_let_go));
+        }
     }
 
     fn put_fence(&self, file: FileNo, pages: Range<u64>, change: Change) -> Result<u64, PortError> {

@@ -6,6 +6,7 @@ use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const BASE: u64 = 0x7000_0000_0000;
 const EIO: PortError = PortError::Io(5);
@@ -485,6 +486,39 @@ fn a_read_beside_a_cut_shows_what_was_there() {
                 mapped.world.engine.read(mapped.file, 0, whole, all_there).unwrap();
             }
             cutter.join().unwrap();
+        });
+    }
+}
+
+/// A page that was being mapped while a fence went up, and was stored to before it was protected, became
+/// dirty behind the fence: its write-back then undid the change.
+#[test]
+fn a_store_to_a_page_that_is_protected_late_does_not_undo_a_change_beside_it() {
+    for seed in 1..5 {
+        watched(60, move || {
+            let setup = Setup { seed, ..Setup::default() };
+            let mapped = Mapped::new(&setup, PAGE_BYTES);
+            let (engine, machine) = (&mapped.world.engine, &mapped.world.machine);
+            machine.chaos.set(&machine.chaos.delay, 600);
+            machine.chaos.late.store(true, SeqCst);
+            for round in 1..400 {
+                std::thread::scope(|scope| {
+                    scope.spawn(|| mapped.get(0));
+                    scope.spawn(|| {
+                        // Another thread of the program, which finds the page mapped.
+                        std::thread::sleep(Duration::from_micros(round % 40 * 10));
+                        mapped.world.access(mapped.space, BASE, Access::Write(round), 2).unwrap();
+                    });
+                    machine.chaos.delay();
+                    mapped.change(8, 8, Change::Other, || {
+                        machine.write_storage(mapped.file, 8, &round.to_le_bytes());
+                    });
+                });
+                assert_eq!((mapped.get(0), mapped.get(8)), (round, round));
+                engine.flush(mapped.file, 0..1).unwrap();
+                // Absent, and mapped anew.
+                mapped.change(0, 8, Change::Other, || ());
+            }
         });
     }
 }
