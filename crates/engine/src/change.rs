@@ -146,13 +146,7 @@ impl<P: Port> Engine<P> {
         drop(core);
         if stored_first {
             // What is being fetched for a store turns dirty yet.
-            let filled = |core: &mut Core| {
-                let pages = core.pages_in(file, pages.clone());
-                let filling = pages.iter().any(|(p, _)| core.word(*p).state() == State::Filling);
-                (!filling).then_some(())
-            };
-            drop(self.wait_until(again, filled));
-            self.serve_all(again);
+            self.await_fetches(file, pages.clone(), again);
             self.end_late_maps(file, pages.clone(), again);
             if let Err(error) = self.write_out(file, pages.clone()) {
                 self.take_fence(file, ticket);
@@ -179,6 +173,17 @@ impl<P: Port> Engine<P> {
         };
         drop(self.wait_until(again, settled));
         Ok(ticket)
+    }
+
+    /// Waits until no page of a range is on its way into memory.
+    pub(crate) fn await_fetches(&self, file: FileNo, pages: Range<u64>, again: &mut Again) {
+        let filled = |core: &mut Core| {
+            let pages = core.pages_in(file, pages.clone());
+            let filling = pages.iter().any(|(p, _)| core.word(*p).state() == State::Filling);
+            (!filling).then_some(())
+        };
+        drop(self.wait_until(again, filled));
+        self.serve_all(again);
     }
 
     /// Where a page is mapped before it is protected, who began that before the fence stood may yet find

@@ -7,6 +7,7 @@ use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::spaces::{Mapping, Region, Space};
 use crate::stats::{Policies, PolicyReport};
 use crate::table::Table;
+use crate::wanted::Wanted;
 use crate::word::{State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment};
 use pagekeeper_policy::{Page, PolicySpec};
@@ -86,6 +87,8 @@ pub(crate) struct Core {
     pub(crate) past: crate::retire::Past,
     /// What clients overwrite by themselves; none where nobody does.
     pub(crate) overwrites: Option<Overwrites>,
+    /// Pages that somebody waits to have alone.
+    pub(crate) wanted: Wanted,
 }
 
 impl Core {
@@ -112,6 +115,7 @@ impl Core {
             orphans: Vec::new(),
             past: crate::retire::Past::default(),
             overwrites: None,
+            wanted: Wanted::default(),
         }
     }
 

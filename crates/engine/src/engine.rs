@@ -25,7 +25,9 @@ use crate::spaces::{Region, Space};
 use crate::stats::{Policies, PolicyReport, Spent, Stats, Times};
 use crate::table::Table;
 use crate::touches::Touches;
-use pagekeeper_frames::{Brain, Budget, Config, Input, SamplingShare, Segment};
+use crate::wanted::GIVE_WAY;
+use crate::word::WordRef;
+use pagekeeper_frames::{Brain, Budget, Config, Input, Place, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -88,6 +90,8 @@ pub struct Engine<P: Port> {
     /// Signalled when a page comes to rest and somebody sleeps on it.
     rest: Condvar,
     sleepers: AtomicU32,
+    /// Those of them who want to hear whenever a page is no longer used.
+    watchers: AtomicU32,
     /// Held for reading from the check that a range still maps what it did to the end of the call
     /// that maps pages there; for writing while what ranges map changes. Comes before the lock.
     pub(crate) layout: RwLock<()>,
@@ -110,6 +114,15 @@ pub struct Engine<P: Port> {
 /// Page-aligned memory for one transfer.
 pub type Buffer = pagekeeper_sys::buffer::Buffer;
 
+/// How somebody sleeps.
+#[derive(Clone, Copy)]
+struct Sleep {
+    /// Serves faults meanwhile; who has claimed pages leaves them to be served afterwards.
+    serves: bool,
+    /// Is told whenever a page is no longer used.
+    watches: bool,
+}
+
 impl<P: Port> Engine<P> {
     /// An engine with a budget for frames and per-page state.
     pub fn new(
@@ -128,6 +141,7 @@ impl<P: Port> Engine<P> {
             table,
             rest: Condvar::new(),
             sleepers: AtomicU32::new(0),
+            watchers: AtomicU32::new(0),
             layout: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
             queued: AtomicUsize::new(0),
@@ -196,15 +210,24 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
         check: impl FnMut(&mut Core) -> Option<T>,
     ) -> (MutexGuard<'a, Core>, T) {
-        self.sleep_until(again, true, check)
+        self.sleep_until(again, Sleep { serves: true, watches: true }, check)
     }
 
-    /// [`wait_until`](Self::wait_until); who has claimed pages leaves the faults (not `serves`) to be served
-    /// afterwards.
+    /// [`wait_until`](Self::wait_until), of one who marks whose uses have to end
+    /// ([`WordRef::awaits`](crate::word::WordRef::awaits)): all others may go on ending theirs without a
+    /// message.
+    pub(crate) fn wait_marked<'a, T>(
+        &'a self,
+        again: &mut Again,
+        check: impl FnMut(&mut Core) -> Option<T>,
+    ) -> (MutexGuard<'a, Core>, T) {
+        self.sleep_until(again, Sleep { serves: true, watches: false }, check)
+    }
+
     fn sleep_until<'a, T>(
         &'a self,
         again: &mut Again,
-        serves: bool,
+        how: Sleep,
         mut check: impl FnMut(&mut Core) -> Option<T>,
     ) -> (MutexGuard<'a, Core>, T) {
         let mut core = self.lock();
@@ -212,6 +235,8 @@ impl<P: Port> Engine<P> {
             return (core, found);
         }
         // From here on who drops a last pin takes the lock and notifies.
+        let watches = u32::from(how.watches);
+        self.watchers.fetch_add(watches, Ordering::SeqCst);
         self.sleepers.fetch_add(1, Ordering::SeqCst);
         let found = loop {
             if !self.overdue.is_empty() {
@@ -229,19 +254,22 @@ impl<P: Port> Engine<P> {
                 core = self.lock();
                 continue;
             }
-            if serves && !again.is_empty() {
+            if how.serves && !again.is_empty() {
                 // What is waited for may be held by who waits for these.
                 drop(core);
                 self.serve_all(again);
                 core = self.lock();
                 continue;
             }
+            // Who gives way does so for a while.
+            let longest = if core.wanted.is_empty() { LOOK_AGAIN_AFTER } else { GIVE_WAY };
             core = self
                 .rest
-                .wait_timeout(core, LOOK_AGAIN_AFTER)
+                .wait_timeout(core, longest)
                 .expect("no thread panics while it holds the engine's lock")
                 .0;
         };
+        self.watchers.fetch_sub(watches, Ordering::SeqCst);
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
         (core, found)
     }
@@ -258,7 +286,7 @@ impl<P: Port> Engine<P> {
             None if begun.elapsed() < longest => None,
             found => Some(found),
         };
-        self.sleep_until(again, false, until).1
+        self.sleep_until(again, Sleep { serves: false, watches: true }, until).1
     }
 
     /// Tells sleepers that a page came to rest. Called with the lock held.
@@ -269,9 +297,16 @@ impl<P: Port> Engine<P> {
     }
 
     /// As [`rested`](Self::rested), without the lock.
-    #[inline]
     pub(crate) fn tell_sleepers(&self) {
         if self.sleepers.load(Ordering::SeqCst) > 0 {
+            self.wake_sleepers();
+        }
+    }
+
+    /// Tells those who want to hear of it that a page is no longer used.
+    #[inline]
+    pub(crate) fn tell_watchers(&self) {
+        if self.watchers.load(Ordering::SeqCst) > 0 {
             self.wake_sleepers();
         }
     }
@@ -279,6 +314,18 @@ impl<P: Port> Engine<P> {
     #[cold]
     fn wake_sleepers(&self) {
         let _core = self.lock();
+        self.rest.notify_all();
+    }
+
+    /// Tells those who await that uses of a page end. They ask again if need be; who wants it alone has
+    /// asked still, so that nobody comes before.
+    #[cold]
+    pub(crate) fn tell_awaiting(&self, word: WordRef<'static>, place: Option<Place>) {
+        let core = self.lock();
+        let is_wanted = place.map_or(!core.wanted.is_empty(), |place| core.wanted.has(place));
+        if !is_wanted {
+            word.awaits_no_more();
+        }
         self.rest.notify_all();
     }
 

@@ -7,7 +7,7 @@ use crate::overwrites::Claim;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, Spent};
-use crate::word::State;
+use crate::word::{Ended, State, Use};
 use pagekeeper_frames::{Input, Place, Run};
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -199,20 +199,21 @@ impl<P: Port> Engine<P> {
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
             let begun = Instant::now();
-            let completed = self.complete(requests.remove(at), write, !copied, again, |run| {
-                self.fetches.note(begun.elapsed());
-                answered = !copied && self.map_run(run, fault.space, region, true);
-            });
+            let completed =
+                self.complete(requests.remove(at), write, !copied, again, |run, again| {
+                    self.fetches.note(begun.elapsed());
+                    answered = !copied && self.map_run(run, fault.space, region, true, again);
+                });
             if let Err(error) = completed {
                 self.fail(fault, error, again);
                 answered = true;
             }
         }
-        let _ = self.complete_all(requests, again, |run| {
-            self.map_run(run, fault.space, region, false);
+        let _ = self.complete_all(requests, again, |run, again| {
+            self.map_run(run, fault.space, region, false, again);
         });
         for run in std::mem::take(&mut job.map) {
-            self.map_run(run, fault.space, region, false);
+            self.map_run(run, fault.space, region, false, again);
         }
         if !answered {
             again.push_back(fault);
@@ -282,7 +283,7 @@ impl<P: Port> Engine<P> {
         self.unmap(&mut job);
         // What comes along first: the program goes on as soon as its own page is mapped.
         for run in std::mem::take(&mut job.map) {
-            self.map_run(run, space, region, false);
+            self.map_run(run, space, region, false, again);
         }
         let result = self.times.of(Spent::Kernel, || {
             if protect && self.copies_whole(fault, region) {
@@ -526,8 +527,11 @@ impl<P: Port> Engine<P> {
     }
 
     pub(crate) fn unpin(&self, page: pagekeeper_policy::Page) {
-        if self.table.word(page).unpin() {
-            self.tell_sleepers();
+        let word = self.table.word(page);
+        match word.end(Use::Read) {
+            Ended::Among => {}
+            Ended::Last | Ended::Kept => self.tell_watchers(),
+            Ended::Awaited => self.tell_awaiting(word, None),
         }
     }
 

@@ -145,7 +145,7 @@ impl<P: Port> Engine<P> {
         &self,
         requests: Vec<Request>,
         again: &mut Again,
-        mut came: impl FnMut(Run),
+        mut came: impl FnMut(Run, &Again),
     ) -> Result<(), PortError> {
         let mut result = Ok(());
         let mut requests = requests.into_iter();
@@ -168,7 +168,8 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// Brings what a request asks for into frames, telling of each run that came. Pages fetched ahead
+    /// Brings what a request asks for into frames, telling of each run that came and of the faults that
+    /// waited for it. Pages fetched ahead
     /// never make the demanded ones fail, and of several demanded ones the later never make the
     /// first fail: a run may come back shorter. With `pin` the first page comes back pinned.
     ///
@@ -180,11 +181,13 @@ impl<P: Port> Engine<P> {
         dirty: bool,
         pin: bool,
         again: &mut Again,
-        mut came: impl FnMut(Run),
+        mut came: impl FnMut(Run, &Again),
     ) -> Result<(), PortError> {
         let Request { first, others, under_way } = request;
         if others.is_empty() {
-            return self.fetch_run(first, under_way, dirty, pin, again).map(came);
+            let run = self.fetch_run(first, under_way, dirty, pin, again)?;
+            came(run, again);
+            return Ok(());
         }
         let loading = match under_way {
             Some(UnderWay::InBuffer(loading)) => Some(loading),
@@ -192,11 +195,13 @@ impl<P: Port> Engine<P> {
         };
         let runs: Vec<Run> = std::iter::once(first).chain(others).collect();
         if self.fetch_span(&runs, loading, again) {
-            runs.into_iter().for_each(came);
+            runs.into_iter().for_each(|run| came(run, again));
             return Ok(());
         }
         for run in runs {
-            let _ = self.fetch(run, false, false, again).map(&mut came);
+            if let Ok(run) = self.fetch(run, false, false, again) {
+                came(run, again);
+            }
         }
         Ok(())
     }
@@ -221,9 +226,9 @@ impl<P: Port> Engine<P> {
         }
         let mut parts = parts.into_iter();
         let Some(first) = parts.next() else { return Ok(()) };
-        let fetched = self.complete(first, false, pin, again, |_| {});
+        let fetched = self.complete(first, false, pin, again, |_, _| {});
         // Who needs what these lack finds out.
-        let _ = self.complete_all(parts.collect(), again, |_| {});
+        let _ = self.complete_all(parts.collect(), again, |_, _| {});
         fetched
     }
 

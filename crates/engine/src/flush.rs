@@ -6,6 +6,8 @@ use crate::evict::WRITES_MAX;
 use crate::overwrites::Claim;
 use crate::patience::Patience;
 use crate::port::{FileNo, Port, PortError};
+use crate::wanted::Want;
+use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
 
@@ -72,6 +74,17 @@ impl<P: Port> Engine<P> {
     /// The errno of the first write that failed; the pages stay dirty and in memory.
     pub fn write_out(&self, file: FileNo, pages: Range<u64>) -> Result<(), PortError> {
         self.write_out_with(file, pages, Patience::Holders)
+    }
+
+    /// The same of a whole file, of which nothing is being read when that is done: afterwards its times may
+    /// be set, and stay.
+    ///
+    /// # Errors
+    /// As [`write_out`](Self::write_out).
+    pub fn write_out_at_rest(&self, file: FileNo) -> Result<(), PortError> {
+        let mut again = Again::new();
+        self.await_fetches(file, 0..u64::MAX, &mut again);
+        self.write_out(file, 0..u64::MAX)
     }
 
     /// The same in the background: a page that a program has to itself, or changes just now, for as long as
@@ -156,7 +169,7 @@ impl<P: Port> Engine<P> {
         {
             let behind = last.place.index + u64::from(last.pages);
             let next = claim_run(&mut self.lock(), file, behind..range.end, patience);
-            let Some(run) = next.flatten() else { break };
+            let Ok(Some(run)) = next else { break };
             pages += run.pages;
             runs.push(run);
         }
@@ -171,7 +184,29 @@ impl<P: Port> Engine<P> {
         patience: Patience,
         again: &mut Again,
     ) -> Option<Run> {
-        self.wait_until(again, |core| claim_run(core, file, range.clone(), patience)).1
+        let mut want = Want::default();
+        let claim = |core: &mut Core| {
+            let mut marked = None;
+            loop {
+                match claim_run(core, file, range.clone(), patience) {
+                    // Its use may have ended before it was marked.
+                    Err(busy) if marked != Some(busy) => {
+                        if let (Some(page), State::Resident) = core.state(busy) {
+                            core.word(page).awaits();
+                            // Where there is a reader at each moment, it would never be written back.
+                            want.set(&mut core.wanted, busy);
+                        }
+                        marked = Some(busy);
+                    }
+                    Err(_) => return None,
+                    Ok(claimed) => {
+                        want.clear(&mut core.wanted);
+                        return Some(claimed);
+                    }
+                }
+            }
+        };
+        self.wait_marked(again, claim).1
     }
 
     /// Writes everything back. What failed earlier and succeeds now is no error: see
@@ -409,19 +444,19 @@ impl<P: Port> Engine<P> {
     }
 }
 
-/// Claims the next run of dirty pages, if there is one; `None` if its first page is busy and waited
+/// Claims the next run of dirty pages, if there is one; or says that its first page is busy and waited
 /// for.
 fn claim_run(
     core: &mut Core,
     file: FileNo,
     range: Range<u64>,
     patience: Patience,
-) -> Option<Option<Run>> {
+) -> Result<Option<Run>, Place> {
     if !patience.is_for_any_write() && core.is_overdue(file) {
-        return Some(None);
+        return Ok(None);
     }
     let mut run: Option<Run> = None;
-    let mut busy = false;
+    let mut busy = None;
     core.for_each_dirty(file, range, |core, page, place| {
         let word = core.word(page);
         let ready = !word.doomed() && !core.fenced(place);
@@ -443,10 +478,10 @@ fn claim_run(
                 true
             }
             None => {
-                busy = true;
+                busy = Some(place);
                 false
             }
         }
     });
-    (!busy).then_some(run)
+    busy.map_or(Ok(run), Err)
 }

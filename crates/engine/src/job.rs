@@ -1,6 +1,6 @@
 //! Jobs: what a decision asks for, carried out.
 
-use crate::core::{Core, Doomed, Job, Late};
+use crate::core::{Core, Doomed, Fault, Job, Late};
 use crate::engine::{Again, Engine};
 use crate::patience::Patience;
 use crate::port::{Mapped, Port, PortError, SpaceNo};
@@ -55,7 +55,7 @@ impl<P: Port> Engine<P> {
         }
         if let Some((space, region)) = asker {
             for run in std::mem::take(&mut job.map) {
-                self.map_run(run, space, region, false);
+                self.map_run(run, space, region, false, again);
             }
         }
         if job.fetch.is_empty() || !self.port.defer() {
@@ -150,9 +150,9 @@ impl<P: Port> Engine<P> {
         let requests = self.prepare(&mut job, wait, again);
         self.unmap(&mut job);
         // Nobody waits for any of it.
-        let _ = self.complete_all(requests, again, |run| {
+        let _ = self.complete_all(requests, again, |run, again| {
             if let Some((space, region)) = asker {
-                self.map_run(run, space, region, false);
+                self.map_run(run, space, region, false, again);
             }
         });
     }
@@ -161,7 +161,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn fetch_job(&self, mut job: Job, again: &mut Again) -> Result<(), PortError> {
         let requests = self.prepare(&mut job, Wait::Long, again);
         self.unmap(&mut job);
-        self.complete_all(requests, again, |_| {})
+        self.complete_all(requests, again, |_, _| {})
     }
 
     // ---- room -------------------------------------------------------------------------------
@@ -277,10 +277,19 @@ impl<P: Port> Engine<P> {
         });
     }
 
-    /// Maps fetched pages in a space, but for those whose first touch is to be seen. With `pinned`
-    /// the first page was pinned by the fetch, is mapped in any case, and unpinned. Returns whether
-    /// the first page is mapped now, or need not be since the space has changed.
-    pub(crate) fn map_run(&self, run: Run, space: SpaceNo, region: Region, pinned: bool) -> bool {
+    /// Maps fetched pages in a space, but for those whose first touch is to be seen, and those that a
+    /// store waits for there which is served next (`again`): it would fault once more on what was mapped
+    /// for reading, and that fault, served when the page was written back since, would make it dirty for
+    /// nothing. With `pinned` the first page was pinned by the fetch, is mapped in any case, and unpinned.
+    /// Returns whether the first page is mapped now, or need not be since the space has changed.
+    pub(crate) fn map_run(
+        &self,
+        run: Run,
+        space: SpaceNo,
+        region: Region,
+        pinned: bool,
+        again: &Again,
+    ) -> bool {
         if run.place.segment.0 != region.file {
             // A policy's wish for a page of another file.
             return false;
@@ -303,6 +312,13 @@ impl<P: Port> Engine<P> {
             let ready = word.state() == State::Resident && !word.doomed();
             let unseen = ready && core.brain.is_mapped(place);
             if !(wanted || unseen) {
+                continue;
+            }
+            let is_stored_to = |fault: &Fault| {
+                let page = addr..addr + self.page_bytes;
+                fault.space == space && fault.write && page.contains(&fault.addr)
+            };
+            if !wanted && region.shared && again.iter().any(is_stored_to) {
                 continue;
             }
             let protect = if region.shared {

@@ -69,6 +69,7 @@ mod takeover;
 mod touches;
 pub mod transfer;
 mod verdict;
+mod wanted;
 mod watch;
 pub mod word;
 mod work;

@@ -46,14 +46,17 @@ const EXCLUSIVE: u32 = 1 << 5;
 const KEPT: u32 = 1 << 6;
 /// The brain wants to hear of the next use at once.
 const NOTICE: u32 = 1 << 7;
-const PIN: u32 = 1 << 8;
+/// Somebody sleeps until uses of it end.
+const AWAITED: u32 = 1 << 8;
+const PIN: u32 = 1 << 9;
 const HOLD: u32 = 1 << 20;
-const COUNT: u32 = 0xfff;
+const PINS: u32 = HOLD / PIN - 1;
 /// Most pins, and most holds, on a page: a count whose highest bit is set is full.
-const COUNT_MAX: u32 = 0x800;
+const PINS_MAX: u32 = 0x400;
+const HOLDS_MAX: u32 = 0x800;
 
 const fn pins(word: u32) -> u32 {
-    (word / PIN) & COUNT
+    (word / PIN) & PINS
 }
 
 const fn holds(word: u32) -> u32 {
@@ -96,6 +99,8 @@ pub enum Ended {
     Among,
     /// Nobody else uses the page.
     Last,
+    /// Nobody else uses the page so, and somebody sleeps for that: see [`WordRef::awaits`].
+    Awaited,
     /// Nobody holds the page any longer, and the brain is to be told: see [`WordRef::take_kept`].
     Kept,
 }
@@ -158,8 +163,8 @@ impl std::fmt::Debug for WordRef<'_> {
 
 impl WordRef<'_> {
     fn load(self) -> u32 {
-        // Sequentially consistent with `unpin` and the engine's count of sleepers: either the last
-        // unpinner sees the sleeper, or the sleeper sees the page without pins.
+        // Sequentially consistent with `end` and the engine's count of sleepers: either the last
+        // user sees the sleeper, or the sleeper sees the page without pins.
         self.0.load(Ordering::SeqCst)
     }
 
@@ -228,7 +233,7 @@ impl WordRef<'_> {
 
     /// Filling → Absent.
     pub fn fill_failed(self) {
-        self.step(&[State::Filling], 0, DIRTY | DOOMED | NOTICE, 0, "fill_failed");
+        self.step(&[State::Filling], 0, DIRTY | DOOMED | NOTICE | AWAITED, 0, "fill_failed");
     }
 
     /// Marks a resident page dirty, before write access is given. Also while it is pinned.
@@ -311,12 +316,12 @@ impl WordRef<'_> {
     /// Leaving → Absent. A dirty page cannot: its write-back comes first.
     pub fn left(self) {
         assert!(!self.dirty(), "page word: a dirty page left memory");
-        self.step(&[State::Leaving], 0, NOTICE, 0, "left");
+        self.step(&[State::Leaving], 0, NOTICE | AWAITED, 0, "left");
     }
 
     /// Leaving → Absent for content that nobody wants any more (truncated, deleted).
     pub fn dropped(self) {
-        self.step(&[State::Leaving], 0, DIRTY | NOTICE, 0, "dropped");
+        self.step(&[State::Leaving], 0, DIRTY | NOTICE | AWAITED, 0, "dropped");
     }
 
     /// Leaving → Cleaning: its write-back goes on, but it stays.
@@ -334,7 +339,7 @@ impl WordRef<'_> {
     pub fn pin(self) {
         let to = |w: u32| {
             assert_eq!(w & STATE, RESIDENT, "page word: pinned while not resident");
-            (pins(w) < COUNT_MAX).then_some(w + PIN)
+            (pins(w) < PINS_MAX).then_some(w + PIN)
         };
         // So many threads that copy from one page at this moment go on, and end.
         while self.change(to).is_none() {
@@ -349,14 +354,9 @@ impl WordRef<'_> {
         let to = |w: u32| {
             assert_eq!(w & STATE, RESIDENT, "page word: pinned while not resident");
             let written = w & EXCLUSIVE != 0 && holds(w) == 0;
-            (!written && pins(w) < COUNT_MAX).then_some(w + PIN)
+            (!written && pins(w) < PINS_MAX).then_some(w + PIN)
         };
         self.change(to).is_some()
-    }
-
-    /// Takes a pin back; true if others may wait for that.
-    pub fn unpin(self) -> bool {
-        self.end(Use::Read) != Ended::Among
     }
 
     /// The next use begins under the engine's lock: the brain is to be told of it at once, or it needs more
@@ -367,14 +367,15 @@ impl WordRef<'_> {
 
     /// Begins a use without the engine's lock, if nothing else has to be done for it first: the
     /// page is resident and at rest, is dirty if it is to be written, and is not used in a way
-    /// that excludes this one.
+    /// that excludes this one, nor awaited by somebody who may go first.
     #[inline]
     #[must_use]
     pub fn try_use(self, how: Use) -> bool {
         let bits = how.bits();
         let mut word = self.0.load(Ordering::Acquire);
         loop {
-            if !Self::usable(word, how) || word & NOTICE != 0 || how.writes() && word & DIRTY == 0 {
+            let is_told_of = word & (NOTICE | AWAITED) != 0;
+            if !Self::usable(word, how) || is_told_of || how.writes() && word & DIRTY == 0 {
                 return false;
             }
             let to = word + bits;
@@ -388,9 +389,9 @@ impl WordRef<'_> {
     #[inline]
     fn usable(word: u32, how: Use) -> bool {
         let in_use = match how {
-            Use::Read => PIN * COUNT_MAX,
-            Use::Shared => HOLD * COUNT_MAX,
-            Use::Write | Use::Exclusive => (PIN | HOLD) * COUNT,
+            Use::Read => PIN * PINS_MAX,
+            Use::Shared => HOLD * HOLDS_MAX,
+            Use::Write | Use::Exclusive => !(PIN - 1),
         };
         word & (STATE | DOOMED | EXCLUSIVE | in_use) == RESIDENT
     }
@@ -403,12 +404,34 @@ impl WordRef<'_> {
 
     /// As many programs hold it as a page can have: who would hold it too might wait for ever.
     pub fn is_held_by_most(self) -> bool {
-        holds(self.load()) >= COUNT_MAX
+        holds(self.load()) >= HOLDS_MAX
     }
 
     /// Whether [`begin`](Self::begin) would succeed now.
     pub fn is_usable(self, how: Use) -> bool {
         Self::usable(self.load(), how)
+    }
+
+    /// As [`is_usable`](Self::is_usable); if not, whoever ends the last use of a kind is told that somebody
+    /// awaits that ([`Ended::Awaited`]). A page that is not in memory is not marked.
+    #[must_use]
+    pub fn is_usable_or_awaited(self, how: Use) -> bool {
+        let mut is_usable = false;
+        self.change(|w| {
+            is_usable = Self::usable(w, how);
+            (w & STATE != 0 && !is_usable).then_some(w | AWAITED)
+        });
+        is_usable
+    }
+
+    /// The same of whatever use there is now, or will be.
+    pub fn awaits(self) {
+        self.change(|w| (w & STATE != 0).then_some(w | AWAITED));
+    }
+
+    /// Those who awaited the end of uses look for themselves now, and ask again if need be.
+    pub fn awaits_no_more(self) {
+        self.0.fetch_and(!AWAITED, Ordering::AcqRel);
     }
 
     /// Begins a use under the engine's lock, by whoever tells the brain of it; a page that is to be
@@ -437,8 +460,11 @@ impl WordRef<'_> {
             if matches!(how, Use::Read | Use::Write) { pins(before) } else { holds(before) };
         assert!(count > 0, "page word: a use ended that did not begin");
         let after = before - how.bits();
+        // Readers wait for a writer, writers for all, and a write-back for pins.
+        let is_last = how.writes() || count == 1;
         match (holds(after), after / PIN) {
             (0, _) if after & KEPT != 0 => Ended::Kept,
+            _ if is_last && after & AWAITED != 0 => Ended::Awaited,
             (_, 0) => Ended::Last,
             _ => Ended::Among,
         }
@@ -462,7 +488,8 @@ mod tests {
         for how in [Use::Read, Use::Shared] {
             let cell = AtomicU32::new(RESIDENT | DIRTY);
             let word = Word::from_atomic(&cell);
-            for _ in 0..COUNT_MAX {
+            let most = if how == Use::Read { PINS_MAX } else { HOLDS_MAX };
+            for _ in 0..most {
                 assert!(word.try_use(how));
             }
             assert!(!word.try_use(how) && !word.begin(how) && !word.try_use(Use::Write));
@@ -470,7 +497,7 @@ mod tests {
             let other = if how == Use::Read { Use::Shared } else { Use::Read };
             assert!(word.try_use(other));
             assert_eq!(word.end(other), Ended::Among);
-            for left in (0..COUNT_MAX).rev() {
+            for left in (0..most).rev() {
                 assert_eq!(word.end(how), if left > 0 { Ended::Among } else { Ended::Last });
             }
             assert_eq!(word.load(), RESIDENT | DIRTY);
@@ -500,6 +527,26 @@ mod tests {
         // Told by whoever comes first, and once.
         assert_eq!(word.end(Use::Read), Ended::Kept);
         assert!(word.take_kept() && !word.take_kept());
+    }
+
+    #[test]
+    fn who_awaits_the_end_of_uses_is_told_by_the_last_of_a_kind() {
+        let cell = AtomicU32::new(RESIDENT | DIRTY);
+        let word = Word::from_atomic(&cell);
+        assert!(word.is_usable_or_awaited(Use::Exclusive) && word.load() & AWAITED == 0);
+        assert!(word.try_use(Use::Read) && word.try_use(Use::Read) && word.try_use(Use::Shared));
+        assert!(word.is_usable_or_awaited(Use::Read) && !word.is_usable_or_awaited(Use::Write));
+        // Who comes now asks who goes first.
+        assert!(!word.try_use(Use::Read) && word.is_usable(Use::Read));
+        assert_eq!(word.end(Use::Read), Ended::Among);
+        assert_eq!(word.end(Use::Read), Ended::Awaited);
+        assert_eq!(word.end(Use::Shared), Ended::Awaited);
+        assert!(word.begin(Use::Exclusive));
+        assert!(word.pin_beside_holds());
+        assert_eq!(word.end(Use::Exclusive), Ended::Awaited);
+        word.awaits_no_more();
+        assert_eq!(word.end(Use::Read), Ended::Last);
+        assert!(word.try_use(Use::Write));
     }
 
     /// Every sequence of moves that the asserts allow, from Absent: nothing reachable breaks the
@@ -545,6 +592,11 @@ mod tests {
                     w.notice()
                 }
             }),
+            ("usable or awaited", |w| {
+                let _ = w.is_usable_or_awaited(Use::Exclusive);
+            }),
+            ("awaits", |w| w.awaits()),
+            ("awaits_no_more", |w| w.awaits_no_more()),
             ("pin", |w| {
                 if w.pins() < 2 {
                     w.pin()

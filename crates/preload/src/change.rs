@@ -9,7 +9,7 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
-    ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, HEARD_NOTHING, Op, Request, TO_END,
+    ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, FLUSH_AT_REST, HEARD_NOTHING, Op, Request, TO_END,
 };
 
 /// A range of a file: offset and bytes, [`TO_END`] for all behind.
@@ -151,7 +151,9 @@ pub(crate) fn before_times(fd: c_int) {
     if let Some(file) = files::managed(fd) {
         delayed::published(file.entry);
         // An error is for who syncs the file.
-        let _ = flush(&file, 0, 0);
+        if table::is_active(file.entry) && file.state.is_own() {
+            let _ = ask_to_write(file.state, file.entry.slot(), (0, 0), FLUSH_AT_REST);
+        }
     }
 }
 
@@ -186,9 +188,13 @@ pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
 
 /// Has the dirty pages of a slot's file in a range (bytes 0: to the end) written back, and waits.
 pub(crate) fn write_out(state: &State, slot: u32, range: Range) -> isize {
+    ask_to_write(state, slot, range, 1)
+}
+
+fn ask_to_write(state: &State, slot: u32, range: Range, wait: u64) -> isize {
     let mut request = Request::new(Op::Flush);
     (request.a, request.b, request.c) = (slot.into(), range.0, range.1);
-    (request.d, request.e) = (1, HEARD_NOTHING);
+    (request.d, request.e) = (wait, HEARD_NOTHING);
     ask(state, &request).map_or_else(|errno| errno as isize, |reply| -(reply.r0 as isize))
 }
 

@@ -41,7 +41,7 @@ fn is_ahead(fd: c_int, bytes: u64) -> bool {
 }
 
 /// How long the manager knows a file to be.
-fn known(entry: Entry) -> Option<u64> {
+pub(crate) fn known(entry: Entry) -> Option<u64> {
     table::records(entry).map(|(slot, _)| overwrite::length(entry, slot))
 }
 

@@ -90,7 +90,8 @@ pub enum Op {
     /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).
     Sync = 9,
     /// Write dirty pages of a file range back: `a` = slot, `b` = offset, `c` = length (0: to the
-    /// end), `d` = 1 to wait; slot [`ALL_FILES`] means every managed file. `e` = what the descriptor
+    /// end), `d` = 1 to wait, [`FLUSH_AT_REST`] to wait for all of the file, also for what is being read of
+    /// it; slot [`ALL_FILES`] means every managed file. `e` = what the descriptor
     /// has heard of errors: one that came since is reported, once; or [`HEARD_NOTHING`]: only what
     /// cannot be written now is. Reply: `r0` = 0 or an errno, `r1` = what it has heard now.
     /// The client then issues its own fsync or whatever needed it.
@@ -287,6 +288,8 @@ pub const COME_AGAIN: i32 = -85;
 pub const AT_END: u64 = u64::MAX;
 /// [`Op::Flush`]: every managed file.
 pub const ALL_FILES: u64 = u64::MAX;
+/// [`Op::Flush`]: the file's times are about to be set, and are to stay.
+pub const FLUSH_AT_REST: u64 = 2;
 /// [`Op::Flush`]: no descriptor asks for errors of the past.
 pub const HEARD_NOTHING: u64 = u64::MAX;
 /// [`Op::ChangeBegin`]: from the offset to the end of the file and beyond.

@@ -6,12 +6,14 @@ use crate::engine::{Again, Engine};
 use crate::job::Wait;
 use crate::patience::Patience;
 use crate::port::{Port, PortError};
+use crate::wanted::Want;
 use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cancel::Uncancelled;
 use std::cell::Cell;
+use std::sync::MutexGuard;
 
 /// Work that a use of a page led to. A pin is ended first: nobody sleeps with one.
 #[must_use]
@@ -67,26 +69,54 @@ impl<P: Port> Engine<P> {
             (_, State::Absent) => !core.unfetchable(place),
             (Some(page), State::Resident) => {
                 let word = core.word(page);
-                let usable = word.is_usable(how);
-                if !usable && word.holds() > 0 && patience == Patience::Motion {
+                if !word.is_usable(how) && word.holds() > 0 && patience == Patience::Motion {
                     return Some(Found::Held);
                 }
                 if how == Use::Shared && word.is_held_by_most() {
                     return Some(Found::HeldByMost);
                 }
                 let barred = how.writes() && !word.dirty() && core.unwritable(place);
-                usable && !barred
+                if !how.writes() && core.wanted.goes_first(place) {
+                    word.awaits();
+                    return None;
+                }
+                word.is_usable_or_awaited(how) && !barred
             }
             _ => false,
         };
         ready.then_some(Found::Ready(page, state))
     }
 
+    /// [`ready`](Self::ready), waited for. Readers that come while a writer waits let it go first.
+    fn await_ready<'a>(
+        &'a self,
+        place: Place,
+        how: Use,
+        patience: Patience,
+        again: &mut Again,
+    ) -> (MutexGuard<'a, Core>, Found) {
+        let mut want = Want::default();
+        let ready = |core: &mut Core| {
+            let found = Self::ready(core, place, how, patience);
+            match (&found, core.state(place)) {
+                (Some(_), _) => want.clear(&mut core.wanted),
+                (None, (Some(page), State::Resident)) if how.writes() => {
+                    // A page that a change bars is not kept from readers.
+                    if !core.word(page).is_usable(how) {
+                        want.set(&mut core.wanted, place);
+                    }
+                }
+                _ => {}
+            }
+            found
+        };
+        self.wait_marked(again, ready)
+    }
+
     /// Waits until nobody uses a page in a way that excludes this one.
     pub(crate) fn await_holders(&self, place: Place, how: Use) {
         let mut again = Again::new();
-        let ready = |core: &mut Core| Self::ready(core, place, how, Patience::Holders);
-        drop(self.wait_until(&mut again, ready));
+        drop(self.await_ready(place, how, Patience::Holders, &mut again));
         self.serve_all(&mut again);
     }
 
@@ -108,8 +138,7 @@ impl<P: Port> Engine<P> {
         let After { job, again } = after;
         let mut reserved = None;
         loop {
-            let ready = |core: &mut Core| Self::ready(core, place, how, patience);
-            let (mut core, found) = self.wait_until(again, ready);
+            let (mut core, found) = self.await_ready(place, how, patience, again);
             let (page, state) = match found {
                 Found::Behind => return Ok(None),
                 Found::Held => return Err(PortError::Again),
@@ -174,7 +203,7 @@ impl<P: Port> Engine<P> {
     /// again.
     fn bring_in(
         &self,
-        mut core: std::sync::MutexGuard<'_, Core>,
+        mut core: MutexGuard<'_, Core>,
         job: &mut Job,
         place: Place,
         how: Use,
@@ -253,8 +282,7 @@ impl<P: Port> Engine<P> {
         // How many may become dirty, once that is known.
         let mut allowed = None;
         let job = loop {
-            let ready = |core: &mut Core| Self::ready(core, place, Use::Write, patience);
-            let (mut core, found) = self.wait_until(&mut again, ready);
+            let (mut core, found) = self.await_ready(place, Use::Write, patience, &mut again);
             if matches!(found, Found::Held) {
                 drop(core);
                 self.serve_all(&mut again);
@@ -345,7 +373,8 @@ impl<P: Port> Engine<P> {
     pub(crate) fn end_use(&self, place: Place, word: WordRef<'static>, how: Use) {
         match word.end(how) {
             Ended::Among => {}
-            Ended::Last => self.tell_sleepers(),
+            Ended::Last => self.tell_watchers(),
+            Ended::Awaited => self.tell_awaiting(word, Some(place)),
             Ended::Kept => self.no_longer_held(place, word),
         }
     }

@@ -43,7 +43,8 @@ impl Segment {
     /// be written back meanwhile: [`flush`](Self::flush) waits.
     ///
     /// Guards are locks: threads that pin several ranges for writing do so in the order of their
-    /// offsets. Readers go first: as long as the page has one at each moment, this waits.
+    /// offsets. Readers that come while this waits let it go first, for up to 10 ms of each 100: in the
+    /// rest they pass, since the owner of a guard may be waiting for them.
     ///
     /// # Errors
     /// As [`pin`](Self::pin); `EBADF`: the handle may not write; `ENOSPC`.

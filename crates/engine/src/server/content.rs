@@ -63,7 +63,9 @@ impl Connection {
         let first = r.b / PAGE_BYTES;
         let end = if r.c == 0 { u64::MAX } else { r.b.saturating_add(r.c).div_ceil(PAGE_BYTES) };
         let mut heard = r.e;
-        let result = if heard == wire::HEARD_NOTHING {
+        let result = if r.d == wire::FLUSH_AT_REST {
+            engine.write_out_at_rest(no)
+        } else if heard == wire::HEARD_NOTHING {
             engine.write_out(no, first..end)
         } else {
             self.manager.look(no);
