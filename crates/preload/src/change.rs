@@ -4,7 +4,8 @@ use crate::connection::ask;
 use crate::files::{self, File, Served};
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
-use crate::{board, delayed, guard, overwrite, raw_call, table};
+use crate::table::{self, Entry};
+use crate::{board, delayed, guard, overwrite, raw_call};
 use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
@@ -246,6 +247,15 @@ pub(crate) fn refresh(fd: c_int) -> bool {
     files::managed(fd)
         .filter(|file| table::is_active(file.entry) && file.state.is_own())
         .is_some_and(|file| ask(file.state, &file.request(Op::Refresh)).is_ok())
+}
+
+/// What somebody outside wrote before now is to be seen of a descriptor's file.
+pub(crate) fn see(fd: c_int, entry: Entry) {
+    let is_known =
+        |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
+    if !raw::fstat(fd).is_ok_and(is_known) {
+        refresh(fd);
+    }
 }
 
 /// Has every managed file's dirty pages written back.

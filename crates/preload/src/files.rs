@@ -2,6 +2,7 @@
 //! descriptor learns whether the manager or the kernel serves it.
 
 use crate::connection::{ask, ask_with};
+use crate::lock_files;
 use crate::locks;
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
@@ -461,6 +462,7 @@ pub(crate) fn forget(state: &State, fd: c_int) {
 
 /// Closes one descriptor through `close`, which returns libc's result.
 pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
+    lock_files::before_close(fd);
     if table::is_plain(fd) {
         return close();
     }
@@ -509,6 +511,7 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
     if first > last {
         return close(first, last);
     }
+    lock_files::before_close_range(first, last);
     // Cleared first: after the close a number may be another thread's new file.
     for fd in table::known(first, last) {
         locks::before_close(fd);
@@ -640,6 +643,7 @@ fn before_replacing(new: c_int) {
     {
         connection::evict(state, new);
     }
+    lock_files::before_close(new);
     locks::before_close(new);
 }
 

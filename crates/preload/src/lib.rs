@@ -67,6 +67,7 @@ mod heap;
 mod large;
 mod lengths;
 mod loader;
+mod lock_files;
 mod locks;
 mod mapping;
 mod messages;

@@ -12,7 +12,7 @@ use crate::files;
 use crate::guard;
 use crate::state;
 use crate::table::{self, Entry, SlotFile};
-use crate::{delayed, fdinfo, mapping, overwrite, plain, raw};
+use crate::{delayed, fdinfo, lock_files, mapping, overwrite, plain, raw};
 use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use libc::c_int;
 
@@ -70,16 +70,19 @@ pub(crate) fn change(
     to: impl Fn() -> Option<Lock>,
     call: impl FnOnce() -> isize,
 ) -> isize {
-    if table::is_plain(fd) {
-        return call();
+    if table::is_plain(fd) || plain::is_kernels(fd) || lock_files::is_one(fd) {
+        let result = lock_files::change(fd, &to, call);
+        return if result < 0 || table::is_plain(fd) { result } else { changed(fd, &to, result) };
     }
-    if !plain::is_kernels(fd) && to().is_some_and(|to| to != Lock::Exclusive) {
+    if to().is_some_and(|to| to != Lock::Exclusive) {
         before_unlock(fd);
     }
     let result = call();
-    if result < 0 {
-        return result;
-    }
+    if result < 0 { result } else { changed(fd, &to, result) }
+}
+
+/// A call that asked for a lock on a file with a slot succeeded.
+fn changed(fd: c_int, to: &impl Fn() -> Option<Lock>, result: isize) -> isize {
     // It may have become managed meanwhile.
     if !plain::is_kernels(fd) && to().is_some_and(|to| to != Lock::None) {
         after_lock(fd);
@@ -109,13 +112,9 @@ fn before_unlock(fd: c_int) {
 
 /// What somebody outside wrote before is to be seen.
 fn after_lock(fd: c_int) {
-    let is_known = |entry| {
-        let same =
-            |stat: libc::stat| table::is_file(entry, &stat) && overwrite::is_as_known(entry, &stat);
-        raw::fstat(fd).is_ok_and(same)
-    };
-    if !table::get_sure(fd).is_some_and(is_known) {
-        change::refresh(fd);
+    match table::get_sure(fd) {
+        Some(entry) => change::see(fd, entry),
+        None => drop(change::refresh(fd)),
     }
 }
 
@@ -168,6 +167,7 @@ fn unshown(fd: c_int) -> Option<Entry> {
 
 /// The program is about to end, or to be another.
 pub(crate) fn before_end() {
+    lock_files::before_end();
     if CAME.load(Relaxed) && mapping::any() {
         table::known(0, u32::MAX).for_each(before_close);
     } else if ANY.load(Relaxed) || table::sharings() != 0 {

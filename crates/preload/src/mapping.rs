@@ -12,7 +12,7 @@ use crate::raw::{self, SignalsHeld};
 use crate::state;
 use crate::transfer::{self, Buffers, Vectors};
 use crate::userfault;
-use crate::{change, environment, fdinfo, heap, raw_call, standby, table};
+use crate::{change, environment, fdinfo, heap, lock_files, raw_call, standby, table};
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{c_int, c_uint, iovec};
 use pagekeeper_wire::{ADVISE_DONTNEED, MAP_LIBRARY, Op, PAGE_BYTES, Request};
@@ -251,6 +251,9 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     request.e = made.prot as u64;
     request.f = made.flags as u32 as u64 | if owner == Owner::Library { MAP_LIBRARY } else { 0 };
     ask(state, &request).map_err(|_| ())?;
+    if owner == Owner::Program {
+        lock_files::mapped(slot);
+    }
     if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot) < 0 {
         Err(())
     } else {

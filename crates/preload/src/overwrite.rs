@@ -96,8 +96,12 @@ pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
 
 /// Whether no page of a file has to be written back, as far as this process can know.
 pub(crate) fn is_clean(entry: Entry) -> bool {
-    record(entry.slot()).is_some_and(|record| record.dirty.load(SeqCst) == 0)
-        && table::is_current(entry)
+    is_slot_clean(entry.slot()) && table::is_current(entry)
+}
+
+/// The same of a slot, whatever file it is of.
+pub(crate) fn is_slot_clean(slot: u32) -> bool {
+    record(slot).is_some_and(|record| record.dirty.load(SeqCst) == 0)
 }
 
 /// How long a file is while its record is held, as far as nobody outside changes that.

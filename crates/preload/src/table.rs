@@ -290,6 +290,11 @@ pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)
     Some((shared(entry.slot())?, slot_file(entry.slot())?))
 }
 
+/// Whether this process has no descriptor of a slot's file.
+pub(crate) fn is_closed(slot: u32) -> bool {
+    slot_file(slot).is_none_or(|known| known.descriptors.load(Ordering::Relaxed) == 0)
+}
+
 /// The entry of a descriptor that may be read without the kernel's saying that it is still what it
 /// was.
 #[inline(always)]

@@ -262,6 +262,16 @@ fn what_was_stored_under_a_lock_is_there_however_it_is_given_up() {
     }
 }
 
+/// Locks on another file (`FILE.lock`), which is the kernel's, protected nothing: a counter in a mapping lost
+/// all that one of two processes had added.
+#[test]
+fn what_is_stored_under_a_lock_on_another_file_is_there() {
+    if runs::ready() {
+        check(&Budget::kib(1024), &["guards", "file"]);
+        check(&Budget::kib(1024).delay_writes(), &["guards", "file"]);
+    }
+}
+
 /// Only locks that a program took itself had what it stored written back before they were given up: not those
 /// that it was executed with. A counter lost up to 195 of 300 increments.
 #[test]
