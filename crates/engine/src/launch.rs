@@ -18,7 +18,7 @@ use crate::stats::{StandbyReport, Stats};
 use crate::table::Table;
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare};
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sys::launch::LiftedLimits;
+use pagekeeper_sys::launch::{ChildSetup, LiftedLimits};
 use pagekeeper_sys::socket::Listener;
 use pagekeeper_sys::{Errno, process, userfault};
 use pagekeeper_trace::TraceError;
@@ -385,7 +385,8 @@ fn run_held(
         .args(&options.arguments)
         .env("LD_PRELOAD", preload_list(&options.preload))
         .env(wire::ENV_SOCKET, value);
-    limits.setup().apply(&mut command);
+    let oom_score_adj = crate::spared::manager();
+    ChildSetup { oom_score_adj, ..limits.setup() }.apply(&mut command);
     if let Some(prepare) = options.hooks.prepare {
         prepare(&mut command);
     }

@@ -61,6 +61,7 @@ mod server;
 mod shortage;
 mod slots;
 pub mod spaces;
+mod spared;
 mod standby;
 pub mod stats;
 pub mod store;

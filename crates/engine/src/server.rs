@@ -162,10 +162,17 @@ impl Connection {
         let request = Request::read_from_bytes(&bytes[..got.bytes]).map_err(|_| Errno::PROTO)?;
         let secret = u128::from_be_bytes(self.manager.secret);
         let given = (u128::from(request.b) << 64) | u128::from(request.c);
-        if Op::from_u32(request.op) != Some(Op::Hello)
-            || request.a != u64::from(wire::VERSION)
-            || given != secret
-        {
+        let is_ours = Op::from_u32(request.op) == Some(Op::Hello) && given == secret;
+        if is_ours && request.a != u64::from(wire::VERSION) {
+            self.manager.note(format!(
+                "{} was replaced by another version: programs that started since run outside, and see what is \
+                 written back; end this run and start it anew",
+                wire::LIBRARY
+            ));
+            // It begins as a program outside does.
+            let _ = self.manager.engine.write_behind();
+        }
+        if !is_ours || request.a != u64::from(wire::VERSION) {
             refuse(&self.socket);
             return Err(Errno::ACCESS);
         }

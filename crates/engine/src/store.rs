@@ -1,6 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
-use crate::file_systems::shares_blocks;
+use crate::file_systems::{is_remote, shares_blocks};
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
 use crate::shortage::is_shortage;
 use pagekeeper_sys::Errno;
@@ -73,10 +73,17 @@ impl Access {
     }
 }
 
+/// Whether the kernel caches more than a page as one: a direct write of a page beside what a program has just
+/// written to another of these is an error of the file's, which the next `fsync` tells, though nothing is lost.
+/// (Of a server's files the length says how much is transferred at once.)
+fn has_long_blocks(fd: impl AsFd) -> bool {
+    !is_remote(&fd) && file::block_bytes(&fd).is_ok_and(|bytes| bytes > PAGE_BYTES)
+}
+
 /// None where the file cannot be used so; an error if only a descriptor lacks.
 fn direct(fd: impl AsFd, writable: bool) -> Result<Option<OwnedFd>, Errno> {
     let alignment = file::direct_alignment(&fd).ok().flatten();
-    if alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES) {
+    if alignment.is_some_and(|a| u64::from(a.offset_bytes) > PAGE_BYTES) || has_long_blocks(&fd) {
         return Ok(None);
     }
     match file::reopen_direct(fd, writable) {

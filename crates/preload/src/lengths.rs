@@ -7,6 +7,7 @@
 use crate::files::File;
 use crate::table::{self, Entry};
 use crate::{change, overwrite, raw};
+use core::cmp::Ordering;
 use libc::c_int;
 
 /// Looks, a moment apart, at how far mappings reach. Somebody who is stopped while it makes the file
@@ -16,10 +17,14 @@ const LOOKS_MAX: u32 = 1000;
 /// The kernel says that a file is so long.
 #[inline(always)]
 pub(crate) fn told(fd: c_int, bytes: i64) {
-    if let Ok(bytes) = u64::try_from(bytes)
-        && is_ahead(fd, bytes)
-    {
-        wait_for(fd, bytes);
+    let Ok(bytes) = u64::try_from(bytes) else { return };
+    let Some(entry) = table::get_sure(fd).filter(|entry| table::is_active(*entry)) else { return };
+    match known(entry).map(|known| known.cmp(&bytes)) {
+        Some(Ordering::Less) if table::is_mapped(entry) => wait_for(fd, bytes),
+        // Somebody outside made it shorter, or somebody inside does just now: who was told so reads no more of
+        // what is gone.
+        Some(Ordering::Greater) => drop(change::refresh(fd)),
+        _ => {}
     }
 }
 

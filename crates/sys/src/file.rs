@@ -273,6 +273,15 @@ pub fn file_system(fd: impl AsFd) -> Result<u64> {
     retry(|| rustix::fs::fstatfs(fd)).map(|found| found.f_type as u64)
 }
 
+/// How long the blocks are in which a file's file system works, as `statfs(2)` says.
+///
+/// # Errors
+/// As `fstatfs(2)`.
+pub fn block_bytes(fd: impl AsFd) -> Result<u64> {
+    let fd = fd.as_fd();
+    retry(|| rustix::fs::fstatfs(fd)).map(|found| found.f_bsize as u64)
+}
+
 /// `ftruncate(2)`.
 ///
 /// # Errors

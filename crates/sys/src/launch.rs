@@ -29,18 +29,31 @@ pub struct ChildSetup {
     pub open_files_soft: Option<u64>,
     /// Limits that the launcher has lifted for itself.
     pub limits: Vec<(Resource, Rlimit)>,
+    /// How soon it is ended for lack of memory (`oom_score_adj` in proc(5)), as far as that may be set.
+    pub oom_score_adj: Option<i32>,
 }
 
 impl ChildSetup {
     /// Adds the set-up to a command; an error in it is the error of `spawn`.
     pub fn apply(self, command: &mut Command) {
+        let oom_score_adj = self.oom_score_adj.map(|adj| adj.to_string());
         // SAFETY: between fork and exec only async-signal-safe calls are allowed: `run` makes
         // plain system calls on memory that was allocated before the fork, and allocates nothing
         // (an `io::Error` made of a number does not).
-        unsafe { command.pre_exec(move || self.run()) };
+        unsafe { command.pre_exec(move || self.run(oom_score_adj.as_deref())) };
     }
 
-    fn run(&self) -> io::Result<()> {
+    fn run(&self, oom_score_adj: Option<&str>) -> io::Result<()> {
+        if let Some(adj) = oom_score_adj {
+            // SAFETY: a static path is read, and as many bytes as there are. What fails changes nothing.
+            unsafe {
+                let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY);
+                if file >= 0 {
+                    libc::write(file, adj.as_ptr().cast(), adj.len());
+                    libc::close(file);
+                }
+            }
+        }
         for procs in &self.cgroup_procs {
             // "0" stands for the writing process.
             // SAFETY: one byte of static memory is read.

@@ -826,3 +826,25 @@ fn exit_codes_and_deaths_are_the_programs() {
     // Those that the manager takes for itself, too.
     assert_eq!(run("grep SigBlk /proc/self/status").text(), "SigBlk:\t0000000000000000\n");
 }
+
+/// In a cgroup that many small processes fill, the largest one was the manager, by its own code: the kernel ended
+/// it, and the whole service with it, where without it one worker after the other is ended (11 of 11 runs).
+#[test]
+fn who_fills_a_cgroup_is_ended_and_not_the_manager() {
+    if !runs::ready() {
+        return;
+    }
+    let Ok(cgroup) = MemoryCgroup::create("pagekeeper-kill-full", 48 << 20) else { return };
+    let place = Scratch::new("kill-full");
+    // Each holds 4 MiB until all do.
+    let workers = "for i in $(seq 24); do head -c 4M /dev/zero | tail -c 4M | (sleep 1; cat >/dev/null) & done
+                   wait; echo over";
+    let mut run = command(&place, Some(&Budget::kib(4096)), "sh");
+    run.args(["-c", workers]);
+    let procs = vec![cgroup.procs().expect("our own cgroup")];
+    ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut run);
+    let done = run.output().expect("it can be started");
+    let errors = String::from_utf8_lossy(&done.stderr);
+    assert_eq!(runs::signal_of(done.status), None, "{errors}");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "over\n", "{errors}");
+}

@@ -30,14 +30,15 @@ fn what_is_added_is_seen_at_once() {
 }
 
 /// The kernel told a new length before mappings reached as far: who touched what it had been told of found
-/// zeros there, or SIGBUS.
+/// zeros there, or SIGBUS. And of a file that somebody outside had cut, who had been told so read what had been
+/// there (45 of 60 times).
 #[test]
 fn what_a_program_is_told_of_a_length_is_there() {
     if !runs::ready() {
         return;
     }
     let lengths = compiled("lengths.c", &["-O2"], "lengths");
-    for how in ["fstat", "statx", "seek", "cut"] {
+    for how in ["fstat", "statx", "seek", "cut", "shorter"] {
         let place = Scratch::new(&format!("lengths-{how}"));
         let mut command = command(&place, Some(&Budget::kib(1024)), &lengths);
         let done = finish(&place, command.args(["file", how]), b"", LIMIT).ok();

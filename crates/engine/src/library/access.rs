@@ -100,11 +100,11 @@ impl<P: Port> Engine<P> {
             let found = Self::ready(core, place, how, patience);
             match (&found, core.state(place)) {
                 (Some(_), _) => want.clear(&mut core.wanted),
-                (None, (Some(page), State::Resident)) if how.writes() => {
-                    // A page that a change bars is not kept from readers.
-                    if !core.word(page).is_usable(how) {
-                        want.set(&mut core.wanted, place);
-                    }
+                // A page that a change bars is not kept from readers.
+                (None, (Some(page), State::Resident))
+                    if how.writes() && !core.word(page).is_usable(how) =>
+                {
+                    want.set(&mut core.wanted, place);
                 }
                 _ => {}
             }

@@ -358,6 +358,11 @@ impl Manager {
         if !self.reserve.refill() {
             return Err(self.lacks_descriptors(no));
         }
+        if is_shared_index(&name) {
+            return Err(refuse(
+                "it is SQLite's index of a log, which locks of single bytes share".to_owned(),
+            ));
+        }
         self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
         // The reserve is whole, and there may be no other: it is not for this.
@@ -583,6 +588,14 @@ pub(crate) fn path_of(fd: BorrowedFd<'_>) -> String {
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))
         .map(|p| p.to_string_lossy().into_owned())
         .unwrap_or_else(|_| "?".to_owned())
+}
+
+/// Whether that is the memory that the users of a database of SQLite share (`-shm`). Stores to different bytes
+/// of a page, under different locks, by two runs or by one and a program outside, could not all be kept: what
+/// is written back is whole pages.
+fn is_shared_index(name: &str) -> bool {
+    let is_there = |path: String| std::path::Path::new(&path).exists();
+    name.strip_suffix("-shm").is_some_and(|database| is_there(format!("{database}-wal")))
 }
 
 #[cfg(test)]
