@@ -9,8 +9,9 @@
 //! every dirty page to its file, and says so.
 
 use crate::interject::interject;
-use crate::manager::Witness;
+use crate::manager::{Witness, path_of};
 use crate::port::{PAGE_BYTES, SpaceNo};
+use crate::server::errno_of;
 use crate::store::Store;
 use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
 use pagekeeper_sys::Errno;
@@ -21,7 +22,7 @@ use pagekeeper_sys::signal::{self, SignalSet};
 use pagekeeper_sys::socket::{Connection, Listener};
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -216,18 +217,7 @@ fn be(socket: Connection, table: Table) {
     let _ = process::setsid();
     let Some(mut held) = hold(&socket) else { return };
     let rescue = held.rescue(&table);
-    let lost = match rescue.lost_pages {
-        0 => String::new(),
-        pages => format!("; {pages} dirty pages could not be written"),
-    };
-    let unsynced = match rescue.unsynced_files {
-        0 => String::new(),
-        files => format!("; {files} files could not be synced to storage"),
-    };
-    eprintln!(
-        "pagekeeper: the manager died; stopped {} processes, wrote {} dirty pages back{lost}{unsynced}",
-        rescue.stopped, rescue.written_pages
-    );
+    eprintln!("pagekeeper: {}", rescue.told());
     held.outlive_programs();
 }
 
@@ -257,10 +247,49 @@ struct Rescue {
     stopped: usize,
     /// Dirty pages written to their files.
     written_pages: usize,
-    /// Dirty pages that could not be written.
-    lost_pages: usize,
-    /// Files that were written to, but may not survive a power cut.
-    unsynced_files: usize,
+    /// Of which files dirty pages could not be written: how many, and why.
+    lost: BTreeMap<String, (usize, String)>,
+    /// Files that were written to, but may not survive a power cut, and why.
+    unsynced: BTreeMap<String, String>,
+}
+
+/// Most files that are named.
+const NAMED_MAX: usize = 5;
+
+fn counted(number: usize, one: &str, more: &str) -> String {
+    format!("{number} {}", if number == 1 { one } else { more })
+}
+
+impl Rescue {
+    fn told(&self) -> String {
+        let named = |files: Vec<String>| {
+            let more = files.len().saturating_sub(NAMED_MAX);
+            let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+            format!("{}{more}", files[..files.len().min(NAMED_MAX)].join(", "))
+        };
+        let mut text = format!(
+            "the manager died; stopped {}, wrote {} back",
+            counted(self.stopped, "process", "processes"),
+            counted(self.written_pages, "dirty page", "dirty pages")
+        );
+        if !self.lost.is_empty() {
+            let pages = self.lost.values().map(|(pages, _)| pages).sum();
+            let of = |(name, (pages, why)): (&String, &(usize, String))| {
+                format!("{pages} of {name} ({why})")
+            };
+            text += &format!(
+                "; {} could not be written: {}",
+                counted(pages, "dirty page", "dirty pages"),
+                named(self.lost.iter().map(of).collect())
+            );
+        }
+        if !self.unsynced.is_empty() {
+            let of = |(name, why): (&String, &String)| format!("{name} ({why})");
+            let files = named(self.unsynced.iter().map(of).collect());
+            text += &format!("; could not be synced to storage: {files}");
+        }
+        text
+    }
 }
 
 /// Holds until the manager says it is done (`None`), or dies.
@@ -332,8 +361,8 @@ impl Held {
     fn rescue(&mut self, table: &Table) -> Rescue {
         let stopped = self.stop_programs();
         let mut rescue = Rescue { stopped, ..Rescue::default() };
-        let stores: HashMap<u32, Store> =
-            self.stores.drain().map(|(no, fd)| (no, Store::adopt(fd))).collect();
+        let named = |(no, fd): (u32, OwnedFd)| (no, (path_of(fd.as_fd()), Store::adopt(fd)));
+        let stores: HashMap<u32, (String, Store)> = self.stores.drain().map(named).collect();
         let mut dirty: Vec<_> = table.dirty().collect();
         dirty.sort_unstable();
         let mut rest = &dirty[..];
@@ -347,22 +376,36 @@ impl Held {
             }
             let ends = (self.memfds.get(&first.segment.0), stores.get(&first.segment.0));
             let write = |index: u64, pages: usize| {
-                let (Some(memfd), Some(store)) = ends else { return false };
+                let (Some(memfd), Some((_, store))) = ends else {
+                    return Err("its memory or its file is not at hand".to_owned());
+                };
                 let mut data = vec![0u8; pages * PAGE_BYTES as usize];
                 let offset = index * PAGE_BYTES;
-                read_all(memfd, &mut data, offset) && store.store(offset, &data, u64::MAX).is_ok()
+                if !read_all(memfd, &mut data, offset) {
+                    return Err("its memory cannot be read".to_owned());
+                }
+                let stored = store.store(offset, &data, u64::MAX);
+                stored.map_err(|error| errno_of(error).to_string())
             };
-            let written = if write(first.index, n) {
-                n
+            let name = || ends.1.map_or("?", |(name, _)| name).to_owned();
+            if write(first.index, n).is_ok() {
+                rescue.written_pages += n;
             } else {
                 // One bad page must not take its neighbours along.
-                (0..n).filter(|&i| write(first.index + i as u64, 1)).count()
-            };
-            rescue.written_pages += written;
-            rescue.lost_pages += n - written;
+                for i in 0..n {
+                    match write(first.index + i as u64, 1) {
+                        Ok(()) => rescue.written_pages += 1,
+                        Err(why) => rescue.lost.entry(name()).or_insert((0, why)).0 += 1,
+                    }
+                }
+            }
             rest = &rest[n..];
         }
-        rescue.unsynced_files = stores.values().filter(|store| store.sync().is_err()).count();
+        for (name, store) in stores.values() {
+            if let Err(error) = store.sync() {
+                rescue.unsynced.insert(name.clone(), errno_of(error).to_string());
+            }
+        }
         rescue
     }
 
@@ -451,5 +494,26 @@ impl Held {
             self.known().for_each(|(_, process)| _ = kill(process));
             std::thread::sleep(STOP_EVERY);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_lost_is_told_by_its_files() {
+        let mut rescue = Rescue { stopped: 1, written_pages: 2, ..Rescue::default() };
+        let written = "the manager died; stopped 1 process, wrote 2 dirty pages back";
+        assert_eq!(rescue.told(), written);
+        for file in 0..7 {
+            rescue.lost.insert(format!("/data/{file}"), (file + 1, "it is full".to_owned()));
+        }
+        rescue.unsynced.insert("/data/8".to_owned(), "it is gone".to_owned());
+        let told = rescue.told();
+        let lost = "; 28 dirty pages could not be written: 1 of /data/0 (it is full), ";
+        assert!(told.starts_with(&format!("{written}{lost}")), "{told}");
+        let more = "5 of /data/4 (it is full) and 2 more; could not be synced to storage: ";
+        assert!(told.ends_with(&format!("{more}/data/8 (it is gone)")), "{told}");
     }
 }

@@ -8,6 +8,7 @@ mod whose;
 mod witness;
 
 pub(crate) use clients::{Client, Rights};
+pub(crate) use files::path_of;
 pub use witness::Witness;
 
 use crate::board::Board;
