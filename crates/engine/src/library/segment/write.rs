@@ -16,7 +16,9 @@ impl Segment {
     /// Writes at an offset: `pwrite(2)`. Makes the segment longer where it reaches behind its end.
     /// Returns the bytes written, fewer than given only before a page that cannot be written.
     ///
-    /// Waits for whoever has a page of the range pinned.
+    /// Waits for whoever has a page of the range pinned. What reaches behind the end makes the store longer
+    /// each time, which takes some ten system calls: who appends much in small parts makes the segment longer
+    /// ahead, in large steps ([`set_len`](Self::set_len)).
     ///
     /// # Errors
     /// `EBADF`: the handle may not write; `ENOSPC` and others of the store, for the first page;
