@@ -498,6 +498,7 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
 
 /// Closes a range of descriptors, all but ours; `raw` closes a range.
 pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isize) -> isize {
+    lock_files::before_close_range(first, last);
     let state = match state::view() {
         View::Foreign => return close(first, last),
         View::Fresh => {
@@ -511,7 +512,6 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
     if first > last {
         return close(first, last);
     }
-    lock_files::before_close_range(first, last);
     // Cleared first: after the close a number may be another thread's new file.
     for fd in table::known(first, last) {
         locks::before_close(fd);
@@ -564,6 +564,7 @@ pub(crate) fn unsharing(flags: c_int) {
 
 /// A descriptor was duplicated; `new` is the result of the call.
 pub(crate) fn duplicated(old: c_int, new: c_int) {
+    lock_files::duplicated(old, new);
     if new < 0 || old == new || (table::is_plain(old) && table::is_plain(new)) {
         return;
     }

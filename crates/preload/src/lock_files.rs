@@ -1,23 +1,27 @@
-//! Locks on files that are the kernel's: what they protect lies in others (`FILE.lock` beside `FILE`).
+//! What locks protect that lies in other files (`FILE.lock` beside `FILE`).
 //!
-//! Which ones, nobody says. So before such a lock is given up, what is dirty of all managed files that this
-//! process has open or mapped is written back; and whoever takes one sees what somebody outside wrote to
-//! any of them. A process that has none does what it did.
+//! Which ones, nobody says. So before a lock is given up, what is dirty of all managed files that this process
+//! has open or mapped is written back; and whoever takes one sees what somebody outside wrote to any of them.
+//! A process that has none does what it did.
 
 use crate::connection::ask;
-use crate::files;
-use crate::locks::Lock;
-use crate::state::{self, State};
+use crate::state::{self, State, View};
 use crate::table::{self, Entry};
-use crate::{change, delayed, mapping, overwrite, raw};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, Ordering::Relaxed};
+use crate::{change, delayed, fdinfo, mapping, overwrite, raw};
+use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
 use libc::c_int;
 use pagekeeper_wire::{Op, Request};
 
-/// Slots that programs of this process mapped, one more than each; and whether there were more of them.
-static MAPPED: List = List::new();
-/// Descriptors by which this process took such a lock, one more than each; and whether there were more.
+/// Descriptors by which this process took a lock, one more than each; and whether there were more.
 static HELD: List = List::new();
+/// Descriptors that came from who executed this program, or with a message: perhaps with locks.
+static CAME: List = List::new();
+/// Files of which a descriptor with a lock was closed, by their numbers: a duplicate may have it still. The oldest
+/// is forgotten for the newest.
+static LEFT: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
+static LEFT_NEXT: AtomicU32 = AtomicU32::new(0);
+/// One above the highest slot that was ever mapped here.
+static MAPPED_SLOTS: AtomicU32 = AtomicU32::new(0);
 
 /// A few numbers, that are only ever looked through.
 struct List {
@@ -70,83 +74,95 @@ impl List {
 
 /// The program mapped a slot's file.
 pub(crate) fn mapped(slot: u64) {
-    MAPPED.add(slot as i32);
+    let slot = slot as u32;
+    if let Some(known) = table::slot_file(slot) {
+        known.mapped_here.store(1, Relaxed);
+        MAPPED_SLOTS.fetch_max(slot + 1, Relaxed);
+    }
 }
 
-/// Whether a descriptor that may be of a managed file is of none, as far as that matters here.
-pub(crate) fn is_one(fd: c_int) -> bool {
-    let is_served = || match table::get(fd) {
-        Some(entry) => table::is_active(entry),
-        None => files::managed(fd).is_some_and(|file| table::is_active(file.entry)),
-    };
-    concerns_any() && !is_served()
+/// A descriptor came from elsewhere.
+pub(crate) fn came(fd: c_int) {
+    CAME.add(fd);
 }
 
-/// Makes a call that asks for a lock on a file that is the kernel's, or for none any more.
-pub(crate) fn change(
-    fd: c_int,
-    to: impl Fn() -> Option<Lock>,
-    call: impl FnOnce() -> isize,
-) -> isize {
-    if !concerns_any() {
-        let result = call();
-        // Something may be stored under it yet.
-        if result >= 0
-            && HELD.all().all(|held| held != fd)
-            && to().is_some_and(|to| to != Lock::None)
-        {
-            HELD.add(fd);
-        }
-        return result;
+/// A lock was taken by this descriptor.
+pub(crate) fn taken(fd: c_int) {
+    HELD.add(fd);
+}
+
+/// Whether a lock was taken by this descriptor at some time.
+pub(crate) fn is_taken(fd: c_int) -> bool {
+    HELD.all().any(|held| held == fd)
+}
+
+/// A descriptor has a lock that another has.
+#[inline(always)]
+pub(crate) fn duplicated(old: c_int, new: c_int) {
+    if !HELD.is_empty() && new >= 0 && is_taken(old) {
+        HELD.add(new);
     }
-    let wanted = to();
-    if wanted.is_some_and(|to| to != Lock::Exclusive) {
-        write_back_all();
-    }
-    let result = call();
-    if result >= 0 && wanted.is_some_and(|to| to != Lock::None) {
-        HELD.add(fd);
-        see_all();
-    }
-    result
 }
 
 /// A descriptor is about to be closed, and a lock with it, by whichever descriptor of this process it was
 /// taken.
 #[inline(always)]
 pub(crate) fn before_close(fd: c_int) {
-    if !HELD.is_empty() {
+    if !HELD.is_empty() || !CAME.is_empty() {
         before_close_of_locked(fd);
     }
 }
 
 #[cold]
 fn before_close_of_locked(fd: c_int) {
-    if !HELD.remove(fd) && !HELD.has_more.load(Relaxed) {
-        // Locks by `fcntl` are the process's, and go with any descriptor of the file.
-        let Ok(stat) = raw::fstat(fd) else { return };
-        let is_same = |held: c_int| {
-            raw::fstat(held)
-                .is_ok_and(|other| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino))
-        };
-        if !HELD.all().any(is_same) {
-            return;
-        }
+    if is_borrowed() {
+        return;
     }
-    if concerns_any() {
+    let has_come = CAME.remove(fd) && fdinfo::is_locked(fd);
+    if (has_come || goes_with(fd)) && concerns_any() {
         write_back_all();
     }
 }
 
+/// Whether a lock of this process's goes with a descriptor.
+fn goes_with(fd: c_int) -> bool {
+    let was_held = HELD.remove(fd);
+    if HELD.is_empty() && !was_held {
+        return false;
+    }
+    let Ok(stat) = raw::fstat(fd) else { return true };
+    let number = stat.st_ino ^ stat.st_dev.rotate_left(40);
+    if was_held {
+        if LEFT.iter().all(|left| left.load(Relaxed) != number) {
+            let at = LEFT_NEXT.fetch_add(1, Relaxed) as usize % LEFT.len();
+            LEFT[at].store(number, Relaxed);
+        }
+        return true;
+    }
+    // Locks by `fcntl` are the process's, and go with any descriptor of the file.
+    let is_same = |held: c_int| {
+        raw::fstat(held)
+            .is_ok_and(|other| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino))
+    };
+    HELD.has_more.load(Relaxed)
+        || LEFT.iter().any(|left| left.load(Relaxed) == number)
+        || HELD.all().any(is_same)
+}
+
 /// The same of a range of descriptors (both ends included).
 pub(crate) fn before_close_range(first: u32, last: u32) {
-    if HELD.is_empty() {
+    if (HELD.is_empty() && CAME.is_empty()) || is_borrowed() {
         return;
     }
     let range = first..=last;
-    let mut is_any_held = HELD.has_more.load(Relaxed);
+    // A duplicate may be among them.
+    let mut is_any_held =
+        HELD.has_more.load(Relaxed) || LEFT.iter().any(|left| left.load(Relaxed) != 0);
     for fd in HELD.all().filter(|fd| range.contains(&(*fd as u32))) {
         is_any_held |= HELD.remove(fd);
+    }
+    for fd in CAME.all().filter(|fd| range.contains(&(*fd as u32))) {
+        is_any_held |= CAME.remove(fd) && fdinfo::is_locked(fd);
     }
     if is_any_held && concerns_any() {
         write_back_all();
@@ -155,14 +171,22 @@ pub(crate) fn before_close_range(first: u32, last: u32) {
 
 /// The program is about to end, or to be another.
 pub(crate) fn before_end() {
-    let is_any_held = HELD.has_more.load(Relaxed) || HELD.all().next().is_some();
-    if is_any_held && concerns_any() {
+    if is_borrowed() || !concerns_any() {
+        return;
+    }
+    let is_held = HELD.has_more.load(Relaxed) || HELD.all().next().is_some();
+    if is_held || CAME.all().any(fdinfo::is_locked) {
         write_back_all();
     }
 }
 
+/// Whether this is a vfork child, whose descriptors are its own, and whose memory is its parent's.
+fn is_borrowed() -> bool {
+    matches!(state::view(), View::Foreign)
+}
+
 /// Whether this process has managed files.
-fn concerns_any() -> bool {
+pub(crate) fn concerns_any() -> bool {
     mapping::any() || table::any_active()
 }
 
@@ -178,10 +202,16 @@ fn open_ones() -> impl Iterator<Item = (c_int, Entry)> {
 
 /// Slots of files that are mapped here, and not open.
 fn mapped_only() -> impl Iterator<Item = u32> {
-    MAPPED.all().map(|slot| slot as u32).filter(|slot| table::is_closed(*slot))
+    let is_it = |slot: &u32| {
+        table::slot_file(*slot).is_some_and(|known| {
+            known.mapped_here.load(Relaxed) != 0 && known.descriptors.load(Relaxed) == 0
+        })
+    };
+    (0..MAPPED_SLOTS.load(Relaxed)).filter(is_it)
 }
 
-fn write_back_all() {
+/// Has all that is dirty written back, for whoever takes a lock next.
+pub(crate) fn write_back_all() {
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     for (_, entry) in open_ones() {
         if !overwrite::is_clean(entry) {
@@ -194,16 +224,14 @@ fn write_back_all() {
             let _ = change::write_out(state, slot, (0, 0));
         }
     }
-    if MAPPED.has_more.load(Relaxed) {
-        change::flush_all();
-    }
     // They say so from now on.
     overwrite::can_look(state);
 }
 
-fn see_all() {
+/// What somebody outside wrote before now is to be seen, but of one slot's file, which was looked at.
+pub(crate) fn see_all(but: Option<u32>) {
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
-    for (fd, entry) in open_ones() {
+    for (fd, entry) in open_ones().filter(|(_, entry)| but != Some(entry.slot())) {
         change::see(fd, entry);
     }
     for slot in mapped_only() {

@@ -64,34 +64,57 @@ impl Lock {
 }
 
 /// Makes a call that asks for a lock, or for none any more; its result is negative if it failed. What it
-/// asks for is looked at only if the file is not the kernel's.
+/// asks for is looked at only if something is managed here.
 pub(crate) fn change(
     fd: c_int,
     to: impl Fn() -> Option<Lock>,
     call: impl FnOnce() -> isize,
 ) -> isize {
-    if table::is_plain(fd) || plain::is_kernels(fd) || lock_files::is_one(fd) {
-        let result = lock_files::change(fd, &to, call);
-        return if result < 0 || table::is_plain(fd) { result } else { changed(fd, &to, result) };
+    let is_served = is_served(fd);
+    if !is_served && !lock_files::concerns_any() {
+        let result = call();
+        // Something may be stored under it yet.
+        let is_new = result >= 0 && !lock_files::is_taken(fd);
+        if is_new && to().is_some_and(|to| to != Lock::None) {
+            lock_files::taken(fd);
+        }
+        return result;
     }
-    if to().is_some_and(|to| to != Lock::Exclusive) {
-        before_unlock(fd);
+    let wanted = to();
+    if wanted.is_some_and(|to| to != Lock::Exclusive) {
+        if is_served {
+            before_unlock(fd);
+        }
+        lock_files::write_back_all();
     }
     let result = call();
-    if result < 0 { result } else { changed(fd, &to, result) }
-}
-
-/// A call that asked for a lock on a file with a slot succeeded.
-fn changed(fd: c_int, to: &impl Fn() -> Option<Lock>, result: isize) -> isize {
-    // It may have become managed meanwhile.
-    if !plain::is_kernels(fd) && to().is_some_and(|to| to != Lock::None) {
-        after_lock(fd);
+    if result < 0 {
+        return result;
+    }
+    if wanted.is_some_and(|to| to != Lock::None) {
+        lock_files::taken(fd);
+        // It may have become managed meanwhile.
+        if is_served || table::get(fd).is_some_and(table::is_active) {
+            after_lock(fd);
+        }
+        lock_files::see_all(table::get(fd).map(Entry::slot));
     }
     if let Some((_, known)) = table::get(fd).and_then(table::records) {
         known.locked.store(1, Relaxed);
         ANY.store(true, Relaxed);
     }
     result
+}
+
+/// Whether the manager serves a descriptor's file.
+fn is_served(fd: c_int) -> bool {
+    if table::is_plain(fd) || plain::is_kernels(fd) {
+        return false;
+    }
+    match table::get(fd) {
+        Some(entry) => table::is_active(entry),
+        None => files::managed(fd).is_some_and(|file| table::is_active(file.entry)),
+    }
 }
 
 /// Whether this process took a lock on any file at some time.
@@ -125,6 +148,7 @@ static CAME: AtomicBool = AtomicBool::new(false);
 pub(crate) fn came(fd: c_int) {
     if !table::is_plain(fd) {
         CAME.store(true, Relaxed);
+        lock_files::came(fd);
     }
 }
 

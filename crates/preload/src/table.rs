@@ -182,6 +182,8 @@ pub(crate) struct SlotFile {
     pub(crate) base: AtomicUsize,
     /// How much is mapped there.
     pub(crate) bytes: AtomicUsize,
+    /// Not 0: the program mapped the file at some time.
+    pub(crate) mapped_here: AtomicU32,
     /// [`Slot::misses`] when it was looked at last.
     pub(crate) misses: AtomicU32,
     /// How often it was read whole, or that it cannot be mapped: see [`crate::direct`].
@@ -288,11 +290,6 @@ fn shared(slot: u32) -> Option<&'static Slot> {
 #[inline(always)]
 pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)> {
     Some((shared(entry.slot())?, slot_file(entry.slot())?))
-}
-
-/// Whether this process has no descriptor of a slot's file.
-pub(crate) fn is_closed(slot: u32) -> bool {
-    slot_file(slot).is_none_or(|known| known.descriptors.load(Ordering::Relaxed) == 0)
 }
 
 /// The entry of a descriptor that may be read without the kernel's saying that it is still what it

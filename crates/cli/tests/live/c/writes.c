@@ -8,7 +8,7 @@
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
-//     writes guards FILE         the same of locks on another file, and what is written outside is seen
+//     writes guards FILE BYTES   the same of locks on another file of so many bytes, and what is written outside is seen
 //     writes waits FILE          what a child stored is there outside when it was waited for
 //     writes hands FILE          locks are given up by a program that is executed with them
 //     writes given FILE          prints a byte of the file, under a lock
@@ -422,7 +422,9 @@ static void gives(const char *path) {
 
 // ---- guards -------------------------------------------------------------------------------------
 
-// A lock on another file, which is empty: what is stored under it is there when it is given up in whatever
+enum { GUARDS = 11 };
+
+// A lock on another file, which is empty, or large enough to be managed: what is stored under it is there when it is given up in whatever
 // way, and what the other wrote under it is seen by who takes it.
 static void guarded(const char *path) {
     int fd = open(path, O_RDWR), lock = open("guard.lock", O_RDWR);
@@ -444,10 +446,18 @@ static void store_guarded(const char *path, int way, int closes) {
     char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(map != MAP_FAILED && (!closes || close(fd) == 0));
     struct flock whole = {.l_type = F_WRLCK};
-    if (way == 1 || way == 3) CHECK(flock(lock, LOCK_EX) == 0);
+    int copy = way == 8 ? dup(lock) : way == 9 ? fcntl(lock, F_DUPFD, 300) : -1;
+    if (way == 1 || way == 3 || way > 7) CHECK(flock(lock, LOCK_EX) == 0);
     else if (way == 2) CHECK(lockf(lock, F_LOCK, 0) == 0);
     else CHECK(fcntl(lock, F_SETLKW, &whole) == 0);
-    char before = 'A' + (way + 8 - 1) % 8, found;
+    // A child without an image of its own closes what it has; the lock is not given up with that.
+    if (way == 10) {
+        pid_t child = vfork();
+        if (child == 0) close(lock), execl("/bin/true", "true", NULL), _exit(1);
+        int status;
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    char before = 'A' + (way + GUARDS - 1) % GUARDS, found;
     CHECK(way + closes == 0 || map[GIVE_AT + 1] == before);
     if (!closes && way) CHECK(pread(fd, &found, 1, GIVE_AT + 1) == 1 && found == before);
     map[GIVE_AT] = 'a' + way;
@@ -461,21 +471,26 @@ static void store_guarded(const char *path, int way, int closes) {
     case 5: CHECK(dup2(1, lock) == lock); break;
     case 6: CHECK(close_range((unsigned)lock, (unsigned)lock, 0) == 0); break;
     case 7: _exit(0);
+    // With its last descriptor.
+    case 8:
+    case 9: CHECK(close(lock) == 0 && close(copy) == 0); break;
+    default: CHECK(close(lock) == 0);
     }
     if (ask() != 'a' + way) fprintf(stderr, "way %d: not there\n", way), _exit(1);
     munmap(map, 8 * PAGE), close(fd), close(same), close(lock);
 }
 
-static void guards(const char *path) {
+static void guards(const char *path, int lock_bytes) {
     int status;
     close(fresh(path, 8 * PAGE));
-    close(open("guard.lock", O_RDWR | O_CREAT, 0644));
+    int lock = open("guard.lock", O_RDWR | O_CREAT, 0644);
+    CHECK(lock > 2 && ftruncate(lock, lock_bytes) == 0 && close(lock) == 0);
     pid_t other = outsider("guarded", path, &given_input, &given_output);
     for (int closes = 0; closes < 2; closes++)
-        for (int way = 0; way < 8; way++) {
+        for (int way = 0; way < GUARDS; way++) {
             pid_t child = way == 7 ? fork() : 0;
             if (child == 0) store_guarded(path, way, closes);
-            if (way < 7) continue;
+            if (way != 7) continue;
             CHECK(waitpid(child, &status, 0) == child && status == 0);
             if (ask() != 'a' + way) fprintf(stderr, "way %d: not there\n", way), _exit(1);
         }
@@ -1226,7 +1241,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "behind")) behind(argv[2]);
     else if (!strcmp(argv[1], "gives")) gives(argv[2]);
     else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
-    else if (!strcmp(argv[1], "guards")) guards(argv[2]);
+    else if (!strcmp(argv[1], "guards") && argc > 3) guards(argv[2], atoi(argv[3]));
     else if (!strcmp(argv[1], "guarded")) return guarded(argv[2]), 0;
     else if (!strcmp(argv[1], "waits")) waits(argv[2]);
     else if (!strcmp(argv[1], "hands")) hands(argv[2]);
