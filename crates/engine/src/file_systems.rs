@@ -20,6 +20,9 @@ const REMOTE: [u64; 10] = [
     0x786f_4256,
 ];
 
+/// `TMPFS_MAGIC`, `RAMFS_MAGIC`
+const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
+
 fn is_one_of(kinds: &[u64], fd: impl AsFd) -> bool {
     file::file_system(fd).is_ok_and(|kind| kinds.contains(&(kind & 0xffff_ffff)))
 }
@@ -28,6 +31,12 @@ fn is_one_of(kinds: &[u64], fd: impl AsFd) -> bool {
 /// (ioctl_ficlone(2)), and can be had before (`FALLOC_FL_UNSHARE_RANGE`). (Of btrfs nearly all are, whatever is asked for before.)
 pub(crate) fn shares_blocks(fd: impl AsFd) -> bool {
     is_one_of(&SHARING, fd)
+}
+
+/// Whether files are memory already. The kernel never protects what somebody outside has mapped there, so that
+/// stores to it are not seen; and kept twice they would win nothing.
+pub(crate) fn is_memory(fd: impl AsFd) -> bool {
+    is_one_of(&MEMORY, fd)
 }
 
 /// Whether others than this kernel change files: nobody is told of that.

@@ -27,7 +27,7 @@ pub struct Selection {
 
 impl Selection {
     /// Files whose path matches any of the patterns (`*` also matches `/`); any file when there is
-    /// none, but for shared memory (`/dev/shm`), which is in memory already. A pattern without `/` is
+    /// none, but for shared memory (`/dev/shm`) and what else is on tmpfs, which is in memory already. A pattern without `/` is
     /// matched against the file name as well.
     ///
     /// # Errors
@@ -53,6 +53,11 @@ impl Selection {
             .build()
             .map_err(|e| SelectionError { pattern: patterns.join(" "), reason: e.to_string() })?;
         Ok(Selection { set: Some(set), min_size_bytes })
+    }
+
+    /// Whether patterns say which files.
+    pub fn is_by_pattern(&self) -> bool {
+        self.set.is_some()
     }
 
     /// Whether a path is chosen, whatever its size.

@@ -90,6 +90,40 @@ fn a_full_tmpfs_is_an_error_at_the_write() {
     }
 }
 
+/// They are in memory already, and the kernel never says what others store to them by their mappings.
+#[test]
+fn files_on_tmpfs_are_managed_if_they_are_named() {
+    if !ready() {
+        return;
+    }
+    let place = Scratch::new("tmpfs-named");
+    let Some(mount) = Mount::tmpfs(&place, "mounted", 4096) else { return };
+    let file = mount.file("data");
+    std::fs::write(&file, vec![3u8; 64 * PAGE as usize]).unwrap();
+    let script = "import mmap, sys
+with open(sys.argv[1], 'r+b') as file:
+    mmap.mmap(file.fileno(), 0)[5] += 1";
+    let pattern = format!("{}/**", mount.path().display());
+    for (named, is_managed) in [(vec![], false), (vec!["--files", pattern.as_str()], true)] {
+        let mut run = std::process::Command::new(runs::pagekeeper());
+        run.env("PAGEKEEPER_PRELOAD", runs::preload()).arg("run").args(named);
+        run.args(["--from-start", "--policy", "lru", "--memory", "1M", "--min-size", "64K"]);
+        let stats = place.file("stats");
+        run.arg("--stats")
+            .arg(&stats)
+            .arg("--")
+            .arg(runs::python())
+            .args(["-c", script])
+            .arg(&file);
+        let done = run.output().expect("it can be started");
+        let said = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{said}");
+        let stats = std::fs::read_to_string(stats).unwrap();
+        assert_eq!(stats.contains(&file.display().to_string()), is_managed, "{stats}");
+    }
+    assert_eq!(std::fs::read(&file).unwrap()[5], 5);
+}
+
 /// A store by the kernel, for a call of the program's, is told by no signal: it waited for ever.
 #[test]
 fn a_full_disk_is_an_error_for_the_kernel_too() {

@@ -2,6 +2,7 @@
 //! the engine.
 
 use super::Manager;
+use crate::file_systems::is_memory;
 use crate::idle::Candidate;
 use crate::live::{Behind, LiveFile};
 use crate::plain::{self, Trial};
@@ -78,7 +79,9 @@ impl Manager {
                     // It may have been opened by the name that it had.
                     name.truncate(name.strip_suffix(" (deleted)").unwrap_or(&name).len());
                 }
-                if !self.selection.matches(&name) {
+                let is_chosen = self.selection.matches(&name)
+                    && (self.selection.is_by_pattern() || !is_memory(fd));
+                if !is_chosen {
                     return None;
                 }
                 self.number(stat.id, file::identity(fd), name)?
