@@ -152,9 +152,7 @@ pub(crate) fn before_times(fd: c_int) {
     if let Some(file) = files::managed(fd) {
         delayed::published(file.entry);
         // An error is for who syncs the file.
-        if table::is_active(file.entry) && file.state.is_own() {
-            let _ = ask_to_write(file.state, file.entry.slot(), (0, 0), FLUSH_AT_REST);
-        }
+        let _ = flush_waiting(&file, (0, 0), FLUSH_AT_REST);
     }
 }
 
@@ -181,10 +179,14 @@ pub(crate) fn before_times_at(dir: c_int, path: *const c_char, flags: c_int) {
 
 /// Has a file's dirty pages written back (`bytes` 0: to the end), and waits.
 pub(crate) fn flush(file: &File, offset: u64, bytes: u64) -> isize {
+    flush_waiting(file, (offset, bytes), 1)
+}
+
+fn flush_waiting(file: &File, range: Range, wait: u64) -> isize {
     if !table::is_active(file.entry) || !file.state.is_own() {
         return 0;
     }
-    write_out(file.state, file.entry.slot(), (offset, bytes))
+    ask_to_write(file.state, file.entry.slot(), range, wait)
 }
 
 /// Has the dirty pages of a slot's file in a range (bytes 0: to the end) written back, and waits.

@@ -46,6 +46,7 @@ impl List {
         some.filter(|number| *number > 0).map(|number| number - 1)
     }
 
+    /// Whether there was never any.
     fn is_empty(&self) -> bool {
         self.used.load(Relaxed) == 0
     }
@@ -84,6 +85,11 @@ pub(crate) fn mapped(slot: u64) {
 /// A descriptor came from elsewhere.
 pub(crate) fn came(fd: c_int) {
     CAME.add(fd);
+}
+
+/// Whether any did.
+pub(crate) fn any_came() -> bool {
+    !CAME.is_empty()
 }
 
 /// A lock was taken by this descriptor.
@@ -130,8 +136,7 @@ fn goes_with(fd: c_int) -> bool {
     if HELD.is_empty() && !was_held {
         return false;
     }
-    let Ok(stat) = raw::fstat(fd) else { return true };
-    let number = stat.st_ino ^ stat.st_dev.rotate_left(40);
+    let Some(number) = number_of_file(fd) else { return true };
     if was_held {
         if LEFT.iter().all(|left| left.load(Relaxed) != number) {
             let at = LEFT_NEXT.fetch_add(1, Relaxed) as usize % LEFT.len();
@@ -140,13 +145,15 @@ fn goes_with(fd: c_int) -> bool {
         return true;
     }
     // Locks by `fcntl` are the process's, and go with any descriptor of the file.
-    let is_same = |held: c_int| {
-        raw::fstat(held)
-            .is_ok_and(|other| (other.st_dev, other.st_ino) == (stat.st_dev, stat.st_ino))
-    };
+    let is_same = |held: c_int| number_of_file(held) == Some(number);
     HELD.has_more.load(Relaxed)
         || LEFT.iter().any(|left| left.load(Relaxed) == number)
         || HELD.all().any(is_same)
+}
+
+/// A number that few other files have.
+fn number_of_file(fd: c_int) -> Option<u64> {
+    raw::fstat(fd).ok().map(|stat| stat.st_ino ^ stat.st_dev.rotate_left(40))
 }
 
 /// The same of a range of descriptors (both ends included).

@@ -141,13 +141,9 @@ fn after_lock(fd: c_int) {
     }
 }
 
-/// Whether descriptors came from elsewhere, with the locks that they may have.
-static CAME: AtomicBool = AtomicBool::new(false);
-
 /// A descriptor came from who executed this program, or with a message.
 pub(crate) fn came(fd: c_int) {
     if !table::is_plain(fd) {
-        CAME.store(true, Relaxed);
         lock_files::came(fd);
     }
 }
@@ -155,7 +151,7 @@ pub(crate) fn came(fd: c_int) {
 /// A descriptor is about to be closed, and locks with it, by whichever descriptor they were taken.
 pub(crate) fn before_close(fd: c_int) {
     // Who has a descriptor, too, may have locked it for both.
-    if !ANY.load(Relaxed) && !CAME.load(Relaxed) && table::sharings() == 0 {
+    if !ANY.load(Relaxed) && !lock_files::any_came() && table::sharings() == 0 {
         return;
     }
     let Some(entry) = table::get_sure(fd).or_else(|| unshown(fd)) else { return };
@@ -180,7 +176,7 @@ fn is_locked(entry: Entry) -> bool {
 /// The file of a descriptor that was not shown, if something may have been stored in it by others.
 fn unshown(fd: c_int) -> Option<Entry> {
     table::unshown(fd)?;
-    if CAME.load(Relaxed) && mapping::any() && fdinfo::is_locked(fd) {
+    if lock_files::any_came() && mapping::any() && fdinfo::is_locked(fd) {
         return files::managed(fd).map(|file| file.entry);
     }
     if !ANY.load(Relaxed) {
@@ -192,7 +188,7 @@ fn unshown(fd: c_int) -> Option<Entry> {
 /// The program is about to end, or to be another.
 pub(crate) fn before_end() {
     lock_files::before_end();
-    if CAME.load(Relaxed) && mapping::any() {
+    if lock_files::any_came() && mapping::any() {
         table::known(0, u32::MAX).for_each(before_close);
     } else if ANY.load(Relaxed) || table::sharings() != 0 {
         table::entries(0, u32::MAX).for_each(|(fd, _)| before_close(fd));
