@@ -169,9 +169,9 @@ impl<P: Port> Engine<P> {
     }
 
     /// Brings what a request asks for into frames, telling of each run that came and of the faults that
-    /// waited for it. Pages fetched ahead
-    /// never make the demanded ones fail, and of several demanded ones the later never make the
-    /// first fail: a run may come back shorter. With `pin` the first page comes back pinned.
+    /// waited for it. Pages fetched ahead never make the demanded ones fail, and of several demanded
+    /// ones the later never make the first fail: a run may come back shorter. With `pin` the first page
+    /// comes back pinned.
     ///
     /// # Errors
     /// A request of one run: not even its first page came. It is absent again.

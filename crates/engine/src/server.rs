@@ -163,7 +163,8 @@ impl Connection {
         let secret = u128::from_be_bytes(self.manager.secret);
         let given = (u128::from(request.b) << 64) | u128::from(request.c);
         let is_ours = Op::from_u32(request.op) == Some(Op::Hello) && given == secret;
-        if is_ours && request.a != u64::from(wire::VERSION) {
+        let is_same_version = request.a == u64::from(wire::VERSION);
+        if is_ours && !is_same_version {
             self.manager.note(format!(
                 "{} was replaced by another version: programs that started since run outside, and see what is \
                  written back; end this run and start it anew",
@@ -172,7 +173,7 @@ impl Connection {
             // It begins as a program outside does.
             let _ = self.manager.engine.write_behind();
         }
-        if !is_ours || request.a != u64::from(wire::VERSION) {
+        if !is_ours || !is_same_version {
             refuse(&self.socket);
             return Err(Errno::ACCESS);
         }

@@ -39,11 +39,15 @@ impl List {
         }
     }
 
+    /// Places that were ever taken.
+    fn places(&self) -> &[AtomicI32] {
+        &self.numbers[..self.used.load(Relaxed) as usize]
+    }
+
     /// Numbers in it, without those that there was no room for.
     fn all(&self) -> impl Iterator<Item = i32> {
-        let used = self.used.load(Relaxed) as usize;
-        let some = self.numbers[..used].iter().map(|number| number.load(Relaxed));
-        some.filter(|number| *number > 0).map(|number| number - 1)
+        let some = self.places().iter().map(|place| place.load(Relaxed));
+        some.filter(|mark| *mark > 0).map(|mark| mark - 1)
     }
 
     /// Whether there was never any.
@@ -67,9 +71,12 @@ impl List {
 
     /// Whether it was there.
     fn remove(&self, number: i32) -> bool {
-        let is_it =
-            |place: &AtomicI32| place.compare_exchange(number + 1, 0, Relaxed, Relaxed).is_ok();
-        self.numbers.iter().any(is_it)
+        let mark = number + 1;
+        // Each descriptor that is closed is asked for: looked at before anything is exchanged.
+        let is_it = |place: &AtomicI32| {
+            place.load(Relaxed) == mark && place.compare_exchange(mark, 0, Relaxed, Relaxed).is_ok()
+        };
+        self.places().iter().any(is_it)
     }
 }
 
@@ -151,6 +158,11 @@ fn goes_with(fd: c_int) -> bool {
         || HELD.all().any(is_same)
 }
 
+/// Whether a descriptor that is not listed may have a lock.
+fn may_have_another() -> bool {
+    HELD.has_more.load(Relaxed) || LEFT.iter().any(|left| left.load(Relaxed) != 0)
+}
+
 /// A number that few other files have.
 fn number_of_file(fd: c_int) -> Option<u64> {
     raw::fstat(fd).ok().map(|stat| stat.st_ino ^ stat.st_dev.rotate_left(40))
@@ -162,9 +174,8 @@ pub(crate) fn before_close_range(first: u32, last: u32) {
         return;
     }
     let range = first..=last;
-    // A duplicate may be among them.
-    let mut is_any_held =
-        HELD.has_more.load(Relaxed) || LEFT.iter().any(|left| left.load(Relaxed) != 0);
+    // It may be among them.
+    let mut is_any_held = may_have_another();
     for fd in HELD.all().filter(|fd| range.contains(&(*fd as u32))) {
         is_any_held |= HELD.remove(fd);
     }
@@ -181,7 +192,7 @@ pub(crate) fn before_end() {
     if is_borrowed() || !concerns_any() {
         return;
     }
-    let is_held = HELD.has_more.load(Relaxed) || HELD.all().next().is_some();
+    let is_held = may_have_another() || HELD.all().next().is_some();
     if is_held || CAME.all().any(fdinfo::is_locked) {
         write_back_all();
     }

@@ -11,9 +11,8 @@ use crate::change;
 use crate::files;
 use crate::guard;
 use crate::state;
-use crate::table::{self, Entry, SlotFile};
-use crate::{delayed, fdinfo, lock_files, mapping, overwrite, plain, raw};
-use core::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use crate::table::{self, Entry};
+use crate::{delayed, fdinfo, lock_files, mapping, overwrite, plain};
 use libc::c_int;
 
 /// What a call asks for.
@@ -99,10 +98,6 @@ pub(crate) fn change(
         }
         lock_files::see_all(table::get(fd).map(Entry::slot));
     }
-    if let Some((_, known)) = table::get(fd).and_then(table::records) {
-        known.locked.store(1, Relaxed);
-        ANY.store(true, Relaxed);
-    }
     result
 }
 
@@ -116,9 +111,6 @@ fn is_served(fd: c_int) -> bool {
         None => files::managed(fd).is_some_and(|file| table::is_active(file.entry)),
     }
 }
-
-/// Whether this process took a lock on any file at some time.
-static ANY: AtomicBool = AtomicBool::new(false);
 
 /// Whoever takes a lock next, outside too, must find in the file what was stored here.
 fn before_unlock(fd: c_int) {
@@ -148,10 +140,10 @@ pub(crate) fn came(fd: c_int) {
     }
 }
 
-/// A descriptor is about to be closed, and locks with it, by whichever descriptor they were taken.
+/// A descriptor is about to be closed, and locks with it that others took by it: who has a descriptor, too,
+/// may have locked it for both. (Those that this process took: [`lock_files::before_close`].)
 pub(crate) fn before_close(fd: c_int) {
-    // Who has a descriptor, too, may have locked it for both.
-    if !ANY.load(Relaxed) && !lock_files::any_came() && table::sharings() == 0 {
+    if !lock_files::any_came() && table::sharings() == 0 {
         return;
     }
     let Some(entry) = table::get_sure(fd).or_else(|| unshown(fd)) else { return };
@@ -164,25 +156,21 @@ pub(crate) fn before_close(fd: c_int) {
     }
 }
 
-/// Whether there may be a lock on a file: one that this process took, or that came with a descriptor.
+/// Whether there may be a lock on a file by a descriptor that others have, too.
 fn is_locked(entry: Entry) -> bool {
-    let is_own = |known: &SlotFile| known.locked.load(Relaxed) != 0;
     let is_shared =
         |(fd, other): &(c_int, Entry)| other.slot() == entry.slot() && table::may_be_shared(*fd);
-    table::records(entry).is_some_and(|(_, known)| is_own(known))
-        || table::entries(0, u32::MAX).filter(is_shared).any(|(fd, _)| fdinfo::is_locked(fd))
+    table::entries(0, u32::MAX).filter(is_shared).any(|(fd, _)| fdinfo::is_locked(fd))
 }
 
 /// The file of a descriptor that was not shown, if something may have been stored in it by others.
 fn unshown(fd: c_int) -> Option<Entry> {
     table::unshown(fd)?;
-    if lock_files::any_came() && mapping::any() && fdinfo::is_locked(fd) {
-        return files::managed(fd).map(|file| file.entry);
-    }
-    if !ANY.load(Relaxed) {
+    let may_be = lock_files::any_came() && mapping::any() && fdinfo::is_locked(fd);
+    if !may_be {
         return None;
     }
-    table::of_file(&raw::fstat(fd).ok()?).map(|(_, entry)| entry)
+    files::managed(fd).map(|file| file.entry)
 }
 
 /// The program is about to end, or to be another.
@@ -190,7 +178,7 @@ pub(crate) fn before_end() {
     lock_files::before_end();
     if lock_files::any_came() && mapping::any() {
         table::known(0, u32::MAX).for_each(before_close);
-    } else if ANY.load(Relaxed) || table::sharings() != 0 {
+    } else if table::sharings() != 0 {
         table::entries(0, u32::MAX).for_each(|(fd, _)| before_close(fd));
     }
 }

@@ -174,8 +174,6 @@ pub(crate) struct SlotFile {
     shown: AtomicU64,
     /// Descriptors of this process on the file.
     pub(crate) descriptors: AtomicU32,
-    /// Not 0: this process took a lock on the file at some time.
-    pub(crate) locked: AtomicU32,
     /// Changes with `base`.
     pub(crate) stamp: AtomicU32,
     /// Where the library itself has mapped the file; 0 if it has not.
