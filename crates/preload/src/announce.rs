@@ -6,7 +6,7 @@ use crate::environment::{Reach, door, find, leaves, present};
 use crate::raw::{self, SignalsHeld};
 use crate::raw_call;
 use crate::state::{self, State, View};
-use crate::{loader, locks, room};
+use crate::{loader, lock_files, room};
 use core::ffi::CStr;
 use libc::{c_char, c_int, posix_spawn_file_actions_t};
 use pagekeeper_wire::{EXEC_ELSEWHERE, EXEC_LEAVES, EXEC_LIBRARY_IS_GONE, Op, Request, TEXT_BYTES};
@@ -99,7 +99,7 @@ impl<'a> Program<'a> {
             View::Foreign => None,
             View::Fresh | View::Ready(_) => state::current().and_then(|state| {
                 let shown = self.shown(Some(state))?;
-                locks::before_end();
+                lock_files::before_end();
                 let request = self.request();
                 let ask = |shown| ask_with(state, &request, self.name, shown);
                 // Where it cannot be shown, it is named.

@@ -51,3 +51,48 @@ pub(crate) fn is_own_pidfd(pidfd: c_int) -> bool {
 pub(crate) fn is_locked(fd: c_int) -> bool {
     with(fd, |text| value(text, b"lock:").is_some()).unwrap_or(true)
 }
+
+/// Whether there is an open descriptor for which `is_it` says so; also if nobody can say.
+pub(crate) fn any_open(mut is_it: impl FnMut(c_int) -> bool) -> bool {
+    let mut found = false;
+    let listed = each_open(|fd| {
+        found = found || is_it(fd);
+    });
+    found || !listed
+}
+
+/// Calls `f` for each open descriptor; false if they are not to be had.
+pub(crate) fn each_open(mut f: impl FnMut(c_int)) -> bool {
+    let dir = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
+    let path = c"/proc/self/fd".as_ptr();
+    let list = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, dir);
+    if list < 0 {
+        return false;
+    }
+    /// `struct linux_dirent64` up to its name.
+    const NAME_AT: usize = 19;
+    let mut buffer = [0u64; 256];
+    loop {
+        let bytes = size_of_val(&buffer);
+        let got = raw_call!(libc::SYS_getdents64, list, buffer.as_mut_ptr(), bytes);
+        if got <= 0 {
+            break;
+        }
+        // SAFETY: the kernel wrote `got` bytes, at most the buffer's size.
+        let records =
+            unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
+        let mut at = 0;
+        while at + NAME_AT < records.len() {
+            let length = u16::from_ne_bytes([records[at + 16], records[at + 17]]) as usize;
+            let name = &records[at + NAME_AT..(at + length).min(records.len())];
+            let digits = name.iter().take_while(|c| c.is_ascii_digit());
+            let fd = digits.fold(0i64, |n, c| n * 10 + (c - b'0') as i64) as c_int;
+            if name.first().is_some_and(u8::is_ascii_digit) && fd != list as c_int {
+                f(fd);
+            }
+            at += length.max(1);
+        }
+    }
+    raw::close(list as c_int);
+    true
+}

@@ -2,14 +2,12 @@
 //! descriptor learns whether the manager or the kernel serves it.
 
 use crate::connection::{ask, ask_with};
-use crate::lock_files;
-use crate::locks;
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, State, View};
 use crate::table::{self, Entry, Tenancy};
 use crate::{
-    board, change, connection, delayed, direct, first_use, overwrite, plain, raw_call, real,
-    standby,
+    board, change, connection, delayed, direct, fdinfo, first_use, lock_files, overwrite, plain,
+    raw_call, real, standby,
 };
 use core::sync::atomic::{AtomicU32, Ordering};
 use libc::c_int;
@@ -391,38 +389,10 @@ fn is_synthetic(fd: c_int, stat: &libc::stat) -> bool {
 /// Shows the manager all regular files that this process inherited from the program that executed
 /// it.
 pub(crate) fn announce_executed() {
-    let dir = libc::O_RDONLY | libc::O_DIRECTORY | libc::O_CLOEXEC;
-    let path = c"/proc/self/fd".as_ptr();
-    let list = raw_call!(libc::SYS_openat, libc::AT_FDCWD, path, dir);
-    if list < 0 {
-        return;
-    }
-    /// `struct linux_dirent64` up to its name.
-    const NAME_AT: usize = 19;
-    let mut buffer = [0u64; 256];
-    loop {
-        let bytes = size_of_val(&buffer);
-        let got = raw_call!(libc::SYS_getdents64, list, buffer.as_mut_ptr(), bytes);
-        if got <= 0 {
-            break;
-        }
-        // SAFETY: the kernel wrote `got` bytes, at most the buffer's size.
-        let records =
-            unsafe { core::slice::from_raw_parts(buffer.as_ptr().cast::<u8>(), got as usize) };
-        let mut at = 0;
-        while at + NAME_AT < records.len() {
-            let length = u16::from_ne_bytes([records[at + 16], records[at + 17]]) as usize;
-            let name = &records[at + NAME_AT..(at + length).min(records.len())];
-            let digits = name.iter().take_while(|c| c.is_ascii_digit());
-            let fd = digits.fold(0i64, |n, c| n * 10 + (c - b'0') as i64) as c_int;
-            if name.first().is_some_and(u8::is_ascii_digit) && fd != list as c_int {
-                classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
-                locks::came(fd);
-            }
-            at += length.max(1);
-        }
-    }
-    raw::close(list as c_int);
+    fdinfo::each_open(|fd| {
+        classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
+        lock_files::inherited(fd);
+    });
 }
 
 /// Shows the manager all managed files that a forked child inherited. What the table says of them
@@ -480,7 +450,6 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
                 raw::set_errno(libc::EBADF);
                 return -1;
             }
-            locks::before_close(fd);
             await_left(fd);
             // Of one that was not shown nothing is in memory by it, and nobody is kept waiting.
             let held = table::get(fd).map(|_| SignalsHeld::new());
@@ -514,7 +483,6 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
     }
     // Cleared first: after the close a number may be another thread's new file.
     for fd in table::known(first, last) {
-        locks::before_close(fd);
         forget(state, fd);
     }
     let mut from = first;
@@ -645,7 +613,6 @@ fn before_replacing(new: c_int) {
         connection::evict(state, new);
     }
     lock_files::before_close(new);
-    locks::before_close(new);
 }
 
 /// Whether a call that ended so failed for lack of space.

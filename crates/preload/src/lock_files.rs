@@ -3,197 +3,203 @@
 //! Which ones, nobody says. So before a lock is given up, what is dirty of all managed files that this process
 //! has open or mapped is written back; and whoever takes one sees what somebody outside wrote to any of them.
 //! A process that has none does what it did.
+//!
+//! A lock goes with the last descriptor of those that came from one another, whoever took it by which; one by
+//! `fcntl`, with any descriptor of the file. Whether one has a lock the kernel says. It is asked where
+//! something is dirty, of descriptors that others may have, and of those of files that this process locked.
 
 use crate::connection::ask;
 use crate::state::{self, State, View};
 use crate::table::{self, Entry};
 use crate::{change, delayed, fdinfo, mapping, overwrite, raw};
-use core::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering::Relaxed};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use libc::c_int;
 use pagekeeper_wire::{Op, Request};
 
-/// Descriptors by which this process took a lock, one more than each; and whether there were more.
-static HELD: List = List::new();
-/// Descriptors that came from who executed this program, or with a message: perhaps with locks.
-static CAME: List = List::new();
-/// Files of which a descriptor with a lock was closed, by their numbers: a duplicate may have it still. The oldest
-/// is forgotten for the newest.
-static LEFT: [AtomicU64; 16] = [const { AtomicU64::new(0) }; 16];
-static LEFT_NEXT: AtomicU32 = AtomicU32::new(0);
-/// One above the highest slot that was ever mapped here.
+/// Descriptors that others may have, too: all, from a moment in which others may have got some until each is
+/// closed. Such a moment is the beginning: who executed this program has what it came with.
+static SHARED: Descriptors = Descriptors([const { AtomicU64::new(u64::MAX) }; 16]);
+/// Descriptors by which this process took a lock, and which are of [`FILES`].
+static TAKEN: Descriptors = Descriptors([const { AtomicU64::new(0) }; 16]);
+/// Files that this process locked at some time: a bit for each, by its number, which others may have, too.
+static FILES: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
+/// Whether there are any.
+static ANY_FILE: AtomicBool = AtomicBool::new(false);
+/// Slots that were mapped here, one more than each; and whether there were more.
+static MAPPED: [AtomicU32; 32] = [const { AtomicU32::new(0) }; 32];
+static MAPPED_MORE: AtomicBool = AtomicBool::new(false);
+/// One above the highest of all.
 static MAPPED_SLOTS: AtomicU32 = AtomicU32::new(0);
 
-/// A few numbers, that are only ever looked through.
-struct List {
-    numbers: [AtomicI32; 32],
-    used: AtomicU32,
-    has_more: AtomicBool,
-}
+/// A set of low descriptors.
+struct Descriptors([AtomicU64; 16]);
 
-impl List {
-    const fn new() -> List {
-        List {
-            numbers: [const { AtomicI32::new(0) }; 32],
-            used: AtomicU32::new(0),
-            has_more: AtomicBool::new(false),
-        }
+impl Descriptors {
+    /// Where it is kept; none of a high one.
+    #[inline(always)]
+    fn place(&self, fd: c_int) -> Option<(&AtomicU64, u64)> {
+        Some((self.0.get(fd as usize / 64)?, 1 << (fd as usize % 64)))
     }
 
-    /// Places that were ever taken.
-    fn places(&self) -> &[AtomicI32] {
-        &self.numbers[..self.used.load(Relaxed) as usize]
+    /// None of a high one: nobody knows.
+    #[inline(always)]
+    fn has(&self, fd: c_int) -> Option<bool> {
+        self.place(fd).map(|(word, bit)| word.load(Relaxed) & bit != 0)
     }
 
-    /// Numbers in it, without those that there was no room for.
-    fn all(&self) -> impl Iterator<Item = i32> {
-        let some = self.places().iter().map(|place| place.load(Relaxed));
-        some.filter(|mark| *mark > 0).map(|mark| mark - 1)
+    fn add(&self, fd: c_int) {
+        self.place(fd).map(|(word, bit)| word.fetch_or(bit, Relaxed));
     }
 
-    /// Whether there was never any.
-    fn is_empty(&self) -> bool {
-        self.used.load(Relaxed) == 0
-    }
-
-    fn add(&self, number: i32) {
-        let mark = number + 1;
-        if self.all().any(|known| known == number) {
-            return;
-        }
-        for (at, place) in self.numbers.iter().enumerate() {
-            if place.compare_exchange(0, mark, Relaxed, Relaxed).is_ok() {
-                self.used.fetch_max(at as u32 + 1, Relaxed);
-                return;
-            }
-        }
-        self.has_more.store(true, Relaxed);
-    }
-
-    /// Whether it was there.
-    fn remove(&self, number: i32) -> bool {
-        let mark = number + 1;
-        // Each descriptor that is closed is asked for: looked at before anything is exchanged.
-        let is_it = |place: &AtomicI32| {
-            place.load(Relaxed) == mark && place.compare_exchange(mark, 0, Relaxed, Relaxed).is_ok()
-        };
-        self.places().iter().any(is_it)
+    fn remove(&self, fd: c_int) {
+        self.place(fd).map(|(word, bit)| word.fetch_and(!bit, Relaxed));
     }
 }
 
 /// The program mapped a slot's file.
 pub(crate) fn mapped(slot: u64) {
     let slot = slot as u32;
-    if let Some(known) = table::slot_file(slot) {
-        known.mapped_here.store(1, Relaxed);
-        MAPPED_SLOTS.fetch_max(slot + 1, Relaxed);
+    let Some(known) = table::slot_file(slot).filter(|known| known.mapped_here.load(Relaxed) == 0)
+    else {
+        return;
+    };
+    let is_its = |place: &AtomicU32| {
+        let was = place.compare_exchange(0, slot + 1, Relaxed, Relaxed);
+        was.is_ok() || was == Err(slot + 1)
+    };
+    MAPPED_SLOTS.fetch_max(slot + 1, Relaxed);
+    if !MAPPED.iter().any(is_its) {
+        MAPPED_MORE.store(true, Relaxed);
     }
+    known.mapped_here.store(1, Relaxed);
+}
+
+/// Others may have all descriptors from now on.
+pub(crate) fn share_all() {
+    SHARED.0.iter().for_each(|word| word.store(u64::MAX, Relaxed));
 }
 
 /// A descriptor came from elsewhere.
 pub(crate) fn came(fd: c_int) {
-    CAME.add(fd);
+    SHARED.add(fd);
 }
 
-/// Whether any did.
-pub(crate) fn any_came() -> bool {
-    !CAME.is_empty()
-}
-
-/// A lock was taken by this descriptor.
-pub(crate) fn taken(fd: c_int) {
-    HELD.add(fd);
-}
-
-/// Whether a lock was taken by this descriptor at some time.
-pub(crate) fn is_taken(fd: c_int) -> bool {
-    HELD.all().any(|held| held == fd)
+/// A descriptor was there when this program began, perhaps with a lock of this process's.
+pub(crate) fn inherited(fd: c_int) {
+    if raw::fstat(fd).is_ok_and(|stat| can_be_locked(&stat)) && fdinfo::is_locked(fd) {
+        taken(fd);
+    }
 }
 
 /// A descriptor has a lock that another has.
 #[inline(always)]
 pub(crate) fn duplicated(old: c_int, new: c_int) {
-    if !HELD.is_empty() && new >= 0 && is_taken(old) {
-        HELD.add(new);
+    if new >= 0 && may_be_shared(old) {
+        SHARED.add(new);
     }
 }
 
-/// A descriptor is about to be closed, and a lock with it, by whichever descriptor of this process it was
-/// taken.
+#[inline(always)]
+fn may_be_shared(fd: c_int) -> bool {
+    SHARED.has(fd).unwrap_or(true)
+}
+
+/// A lock was taken by this descriptor.
+pub(crate) fn taken(fd: c_int) {
+    if is_taken(fd) {
+        return;
+    }
+    let Ok(stat) = raw::fstat(fd) else { return };
+    let (word, bit) = place_of_file(&stat);
+    word.fetch_or(bit, Relaxed);
+    ANY_FILE.store(true, Relaxed);
+    TAKEN.add(fd);
+}
+
+/// Whether it is known that a lock was taken by this descriptor at some time.
+pub(crate) fn is_taken(fd: c_int) -> bool {
+    TAKEN.has(fd) == Some(true)
+}
+
+/// Where it is noted that a file was locked.
+fn place_of_file(stat: &libc::stat) -> (&'static AtomicU64, u64) {
+    /// 2⁶⁴ divided by the golden ratio: numbers that follow each other lie far apart.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+    let number = stat.st_ino ^ stat.st_dev.rotate_left(40);
+    let at = number.wrapping_mul(SPREAD) >> (64 - 12);
+    (&FILES[at as usize / 64], 1 << (at % 64))
+}
+
+/// A descriptor is about to be closed, and perhaps a lock with it.
 #[inline(always)]
 pub(crate) fn before_close(fd: c_int) {
-    if !HELD.is_empty() || !CAME.is_empty() {
-        before_close_of_locked(fd);
+    if ANY_FILE.load(Relaxed) || may_be_shared(fd) {
+        before_close_of_any(fd);
     }
 }
 
 #[cold]
-fn before_close_of_locked(fd: c_int) {
+fn before_close_of_any(fd: c_int) {
     if is_borrowed() {
         return;
     }
-    let has_come = CAME.remove(fd) && fdinfo::is_locked(fd);
-    if (has_come || goes_with(fd)) && concerns_any() {
+    let may_be_others = may_be_shared(fd);
+    SHARED.remove(fd);
+    TAKEN.remove(fd);
+    if concerns_any() && any_dirty() && has_lock(fd, may_be_others) {
         write_back_all();
     }
 }
 
-/// Whether a lock of this process's goes with a descriptor.
-fn goes_with(fd: c_int) -> bool {
-    let was_held = HELD.remove(fd);
-    if HELD.is_empty() && !was_held {
-        return false;
-    }
-    let Some(number) = number_of_file(fd) else { return true };
-    if was_held {
-        if LEFT.iter().all(|left| left.load(Relaxed) != number) {
-            let at = LEFT_NEXT.fetch_add(1, Relaxed) as usize % LEFT.len();
-            LEFT[at].store(number, Relaxed);
-        }
-        return true;
-    }
-    // Locks by `fcntl` are the process's, and go with any descriptor of the file.
-    let is_same = |held: c_int| number_of_file(held) == Some(number);
-    HELD.has_more.load(Relaxed)
-        || LEFT.iter().any(|left| left.load(Relaxed) == number)
-        || HELD.all().any(is_same)
+/// Whether a lock goes with a descriptor; also if nobody can say.
+fn has_lock(fd: c_int, may_be_others: bool) -> bool {
+    may_have_lock(fd, may_be_others) && (fdinfo::is_locked(fd) || is_locked_by_another(fd))
 }
 
-/// Whether a descriptor that is not listed may have a lock.
-fn may_have_another() -> bool {
-    HELD.has_more.load(Relaxed) || LEFT.iter().any(|left| left.load(Relaxed) != 0)
+/// Whether to ask: `may_be_others` where others may have locked it.
+fn may_have_lock(fd: c_int, may_be_others: bool) -> bool {
+    let Ok(stat) = raw::fstat(fd) else { return false };
+    let (word, bit) = place_of_file(&stat);
+    can_be_locked(&stat) && (may_be_others || word.load(Relaxed) & bit != 0)
 }
 
-/// A number that few other files have.
-fn number_of_file(fd: c_int) -> Option<u64> {
-    raw::fstat(fd).ok().map(|stat| stat.st_ino ^ stat.st_dev.rotate_left(40))
+/// Whether a file has a lock by `fcntl` of somebody else than this descriptor: it may be this process's, by
+/// another descriptor, which this one does not show.
+fn is_locked_by_another(fd: c_int) -> bool {
+    // SAFETY: all zero is valid, and means all of the file.
+    let mut lock: libc::flock = unsafe { core::mem::zeroed() };
+    lock.l_type = libc::F_WRLCK as libc::c_short;
+    let asked = raw::fcntl(fd, libc::F_OFD_GETLK, (&raw mut lock).addr());
+    asked < 0 || c_int::from(lock.l_type) != libc::F_UNLCK
+}
+
+fn can_be_locked(stat: &libc::stat) -> bool {
+    !matches!(stat.st_mode & libc::S_IFMT, libc::S_IFSOCK | libc::S_IFIFO)
 }
 
 /// The same of a range of descriptors (both ends included).
 pub(crate) fn before_close_range(first: u32, last: u32) {
-    if (HELD.is_empty() && CAME.is_empty()) || is_borrowed() {
+    if is_borrowed() {
         return;
     }
     let range = first..=last;
-    // It may be among them.
-    let mut is_any_held = may_have_another();
-    for fd in HELD.all().filter(|fd| range.contains(&(*fd as u32))) {
-        is_any_held |= HELD.remove(fd);
-    }
-    for fd in CAME.all().filter(|fd| range.contains(&(*fd as u32))) {
-        is_any_held |= CAME.remove(fd) && fdinfo::is_locked(fd);
-    }
-    if is_any_held && concerns_any() {
-        write_back_all();
-    }
+    before_locks_go(|fd| range.contains(&(fd as u32)) && has_lock(fd, true));
+    // Whoever gets one of these numbers next may lock it.
+    let last = last.min(64 * TAKEN.0.len() as u32 - 1);
+    (first..=last).for_each(|fd| TAKEN.remove(fd as c_int));
 }
 
 /// The program is about to end, or to be another.
 pub(crate) fn before_end() {
-    if is_borrowed() || !concerns_any() {
-        return;
+    if !is_borrowed() {
+        // Each by the descriptor that has it.
+        before_locks_go(|fd| may_have_lock(fd, true) && fdinfo::is_locked(fd));
     }
-    let is_held = may_have_another() || HELD.all().next().is_some();
-    if is_held || CAME.all().any(fdinfo::is_locked) {
+}
+
+/// The locks of open descriptors that `have` names are about to be given up.
+fn before_locks_go(have: impl FnMut(c_int) -> bool) {
+    if concerns_any() && any_dirty() && fdinfo::any_open(have) {
         write_back_all();
     }
 }
@@ -222,10 +228,25 @@ fn open_ones() -> impl Iterator<Item = (c_int, Entry)> {
 fn mapped_only() -> impl Iterator<Item = u32> {
     let is_it = |slot: &u32| {
         table::slot_file(*slot).is_some_and(|known| {
-            known.mapped_here.load(Relaxed) != 0 && known.descriptors.load(Relaxed) == 0
+            known.mapped_here.load(Relaxed) != 0
+                && known.descriptors.load(Relaxed) == 0
+                && table::is_present(*slot, known)
         })
     };
-    (0..MAPPED_SLOTS.load(Relaxed)).filter(is_it)
+    let has_more = MAPPED_MORE.load(Relaxed);
+    let every = 0..if has_more { MAPPED_SLOTS.load(Relaxed) } else { 0 };
+    let few = MAPPED.iter().map(|place| place.load(Relaxed)).take_while(|slot| *slot != 0);
+    every.chain(few.filter(move |_| !has_more).map(|slot| slot - 1)).filter(is_it)
+}
+
+/// Whether something may have to be written back.
+fn any_dirty() -> bool {
+    if let View::Ready(state) = state::view() {
+        // What cannot be looked into may have anything.
+        overwrite::can_look(state);
+    }
+    open_ones().any(|(_, entry)| !overwrite::is_clean(entry))
+        || mapped_only().any(|slot| !overwrite::is_slot_clean(slot))
 }
 
 /// Has all that is dirty written back, for whoever takes a lock next.

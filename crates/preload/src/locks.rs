@@ -10,9 +10,8 @@
 use crate::change;
 use crate::files;
 use crate::guard;
-use crate::state;
 use crate::table::{self, Entry};
-use crate::{delayed, fdinfo, lock_files, mapping, overwrite, plain};
+use crate::{delayed, lock_files, overwrite, plain};
 use libc::c_int;
 
 /// What a call asks for.
@@ -63,40 +62,34 @@ impl Lock {
 }
 
 /// Makes a call that asks for a lock, or for none any more; its result is negative if it failed. What it
-/// asks for is looked at only if something is managed here.
+/// asks for is looked at only if something is managed here, or it may be the first lock of its descriptor.
 pub(crate) fn change(
     fd: c_int,
     to: impl Fn() -> Option<Lock>,
     call: impl FnOnce() -> isize,
 ) -> isize {
     let is_served = is_served(fd);
-    if !is_served && !lock_files::concerns_any() {
-        let result = call();
-        // Something may be stored under it yet.
-        let is_new = result >= 0 && !lock_files::is_taken(fd);
-        if is_new && to().is_some_and(|to| to != Lock::None) {
-            lock_files::taken(fd);
-        }
-        return result;
-    }
-    let wanted = to();
-    if wanted.is_some_and(|to| to != Lock::Exclusive) {
+    let asked = if is_served || lock_files::concerns_any() { to() } else { None };
+    if asked.is_some_and(|to| to != Lock::Exclusive) {
         if is_served {
             before_unlock(fd);
         }
         lock_files::write_back_all();
     }
     let result = call();
-    if result < 0 {
+    // Something may have become managed while it waited.
+    let concerns = is_served || lock_files::concerns_any();
+    if result < 0 || !concerns && lock_files::is_taken(fd) {
         return result;
     }
-    if wanted.is_some_and(|to| to != Lock::None) {
+    if asked.or_else(to).is_some_and(|to| to != Lock::None) {
         lock_files::taken(fd);
-        // It may have become managed meanwhile.
-        if is_served || table::get(fd).is_some_and(table::is_active) {
-            after_lock(fd);
+        if concerns {
+            if is_served || table::get(fd).is_some_and(table::is_active) {
+                after_lock(fd);
+            }
+            lock_files::see_all(table::get(fd).map(Entry::slot));
         }
-        lock_files::see_all(table::get(fd).map(Entry::slot));
     }
     result
 }
@@ -130,55 +123,5 @@ fn after_lock(fd: c_int) {
     match table::get_sure(fd) {
         Some(entry) => change::see(fd, entry),
         None => drop(change::refresh(fd)),
-    }
-}
-
-/// A descriptor came from who executed this program, or with a message.
-pub(crate) fn came(fd: c_int) {
-    if !table::is_plain(fd) {
-        lock_files::came(fd);
-    }
-}
-
-/// A descriptor is about to be closed, and locks with it that others took by it: who has a descriptor, too,
-/// may have locked it for both. (Those that this process took: [`lock_files::before_close`].)
-pub(crate) fn before_close(fd: c_int) {
-    if !lock_files::any_came() && table::sharings() == 0 {
-        return;
-    }
-    let Some(entry) = table::get_sure(fd).or_else(|| unshown(fd)) else { return };
-    if overwrite::is_clean(entry) || !table::is_active(entry) || !is_locked(entry) {
-        return;
-    }
-    if let Some(state) = state::current().filter(|state| state.is_own()) {
-        delayed::published(entry);
-        let _ = change::write_out(state, entry.slot(), (0, 0));
-    }
-}
-
-/// Whether there may be a lock on a file by a descriptor that others have, too.
-fn is_locked(entry: Entry) -> bool {
-    let is_shared =
-        |(fd, other): &(c_int, Entry)| other.slot() == entry.slot() && table::may_be_shared(*fd);
-    table::entries(0, u32::MAX).filter(is_shared).any(|(fd, _)| fdinfo::is_locked(fd))
-}
-
-/// The file of a descriptor that was not shown, if something may have been stored in it by others.
-fn unshown(fd: c_int) -> Option<Entry> {
-    table::unshown(fd)?;
-    let may_be = lock_files::any_came() && mapping::any() && fdinfo::is_locked(fd);
-    if !may_be {
-        return None;
-    }
-    files::managed(fd).map(|file| file.entry)
-}
-
-/// The program is about to end, or to be another.
-pub(crate) fn before_end() {
-    lock_files::before_end();
-    if lock_files::any_came() && mapping::any() {
-        table::known(0, u32::MAX).for_each(before_close);
-    } else if table::sharings() != 0 {
-        table::entries(0, u32::MAX).for_each(|(fd, _)| before_close(fd));
     }
 }

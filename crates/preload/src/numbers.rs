@@ -4,8 +4,8 @@ use crate::locks::{self, Lock};
 use crate::mapping::{self, Mmap};
 use crate::transfer::{self, Vectors, one};
 use crate::{
-    announce, change, environment, exports, files, fork, guard, heap, messages, raw, raw_call,
-    sockets, standby, state, table,
+    announce, change, environment, exports, files, fork, guard, heap, lock_files, messages, raw,
+    raw_call, sockets, standby, state, table,
 };
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
@@ -97,7 +97,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             return None;
         }
         libc::SYS_exit_group => {
-            locks::before_end();
+            lock_files::before_end();
             return None;
         }
         libc::SYS_ioctl => exports::control(fd, b as u32, c)?,

@@ -1,8 +1,8 @@
 //! What happens when the library is loaded.
 
 use crate::{
-    allocation, cancel, environment, files, fork, heap, locks, raw, raw_call, real, state, stdio,
-    stream_list, table, unseen, wide,
+    allocation, cancel, environment, files, fork, heap, lock_files, raw, raw_call, real, state,
+    stdio, stream_list, table, unseen, wide,
 };
 use libc::{c_char, c_int, c_void};
 
@@ -17,12 +17,12 @@ static END: extern "C" fn() = end;
 /// The destructor: `exit(3)` calls it when the program's own are done.
 extern "C" fn end() {
     unseen::flush_standard();
-    locks::before_end();
+    lock_files::before_end();
 }
 
 /// The same for `quick_exit(3)`.
 extern "C" fn end_quickly(_: *mut c_void) {
-    locks::before_end();
+    lock_files::before_end();
 }
 
 unsafe extern "C" {

@@ -2,6 +2,7 @@
 
 use crate::delayed::OpenPages;
 use crate::frames::Frames;
+use crate::lock_files;
 use crate::overwrite;
 use crate::raw;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -367,6 +368,7 @@ pub(crate) fn set_exclusive(fd: c_int, sharings: u32) {
 /// Another process may have the descriptors from now on.
 pub(crate) fn share_all() {
     SHARINGS.fetch_add(1, Ordering::SeqCst);
+    lock_files::share_all();
     for (fd, _) in entries(0, u32::MAX) {
         word(fd).inspect(|word| {
             word.fetch_and(!EXCLUSIVE, Ordering::SeqCst);
@@ -608,6 +610,7 @@ pub(crate) fn identify(entry: Entry, stat: &libc::stat) -> bool {
     if file.incarnation.load(Ordering::Relaxed) != incarnation {
         file.shown.store(0, Ordering::Relaxed);
         file.mapped.store(0, Ordering::Relaxed);
+        file.mapped_here.store(0, Ordering::Relaxed);
         file.descriptors.store(0, Ordering::Relaxed);
         // Before it passes for the new file's. Nobody stores to it: a file that is being changed is
         // not let go of.

@@ -3,7 +3,7 @@
 use crate::exports::fallocate_range;
 use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
-use crate::{change, files, guard, messages, raw_call, real, sockets, table};
+use crate::{change, files, guard, lock_files, messages, raw_call, real, sockets, table};
 use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, off_t, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -119,7 +119,7 @@ export! {
 pub(crate) fn arrived(fd: c_int) -> c_int {
     if fd >= 0 && crate::state::active() {
         files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
-        locks::came(fd);
+        lock_files::came(fd);
     }
     fd
 }

@@ -2,7 +2,7 @@
 
 mod listed;
 
-use crate::{announce, children, locks};
+use crate::{announce, children, lock_files};
 use crate::{environment, files, fork, raw, real, room, standby, table};
 use environment::{follow, present};
 use libc::{
@@ -151,7 +151,7 @@ export! {
     as daemon;
     fn (stays: c_int, keeps: c_int) -> c_int {
         // The parent ends, without a call that is seen.
-        locks::before_end();
+        lock_files::before_end();
         // It returns in the child, or if there is none.
         let result = fork::by_libc(|| real::daemon(stays, keeps));
         files::standard_replaced();
@@ -311,7 +311,7 @@ extern "C" fn clone() -> c_int {
 export! {
     as _exit, _Exit;
     fn (status: c_int) -> ! {
-        locks::before_end();
+        lock_files::before_end();
         raw::exit_group(status)
     }
 }
