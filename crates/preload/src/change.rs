@@ -10,7 +10,8 @@ use core::ffi::CStr;
 use core::sync::atomic::Ordering;
 use libc::{c_char, c_int};
 use pagekeeper_wire::{
-    ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, FLUSH_AT_REST, HEARD_NOTHING, Op, Request, TO_END,
+    ALL_FILES, CHANGE_OTHER, CHANGE_TRUNCATE, FLUSH_AT_REST, HEARD_NOTHING, Op, PAGE_BYTES,
+    Request, TO_END,
 };
 
 /// A range of a file: offset and bytes, [`TO_END`] for all behind.
@@ -53,6 +54,27 @@ pub(crate) fn change(fd: c_int, range: Range, mut plain: impl FnMut() -> isize) 
         Served::Managed if access == libc::O_RDONLY => plain(),
         Served::Managed => bracket(&file, range, CHANGE_OTHER, plain),
     })
+}
+
+/// Makes a call that gives a file room, so that it is at least `to` bytes long, and that changes nothing of
+/// what it has; none if it is not managed.
+pub(crate) fn reserve(fd: c_int, to: u64, mut plain: impl FnMut() -> isize) -> Option<isize> {
+    loop {
+        let Ok(before) = raw::fstat(fd) else { return Some(plain()) };
+        let size = before.st_size as u64;
+        // What was stored behind the end in its last page is no content of the longer file.
+        let first =
+            if to > size { size - size % PAGE_BYTES } else { size.next_multiple_of(PAGE_BYTES) };
+        let mut is_as_seen = true;
+        let result = change(fd, (first, TO_END), || {
+            is_as_seen = raw::fstat(fd).is_ok_and(|now| now.st_size == before.st_size);
+            if is_as_seen { plain() } else { -libc::EAGAIN as isize }
+        });
+        // Who changed the length meanwhile is done with it now.
+        if is_as_seen {
+            return result;
+        }
+    }
 }
 
 /// `ftruncate(2)`; none if the descriptor is not managed.

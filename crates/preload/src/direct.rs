@@ -40,6 +40,8 @@ const SMALL_BYTES: u64 = 64 << 10;
 /// Idle mappings, the one closed first in front; 0 marks the end. Changed with
 /// [`state::State::mapping`] held.
 static IDLE: [AtomicU32; IDLE_MAX] = [const { AtomicU32::new(0) }; IDLE_MAX];
+/// One above the highest slot whose file was ever mapped so.
+static VIEWED_SLOTS: AtomicU32 = AtomicU32::new(0);
 /// Where the last read through each shared offset ended.
 static ENDS: [AtomicU64; state::OFFSET_LOCKS] = [const { AtomicU64::new(0) }; state::OFFSET_LOCKS];
 
@@ -351,9 +353,8 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     drop_mapping(record);
     match made {
         Ok(Some(base)) => {
-            record.bytes.store(bytes, Ordering::Release);
-            record.base.store(base, Ordering::Release);
-            record.stamp.fetch_add(1, Ordering::SeqCst);
+            VIEWED_SLOTS.fetch_max(file.entry.slot() + 1, Ordering::Relaxed);
+            is_mapped_at(record, base, bytes);
         }
         Ok(None) => record.mapped.store(REFUSED, Ordering::Relaxed),
         // No descriptor was to be had: another read tries again.
@@ -404,6 +405,29 @@ fn map(file: &File, bytes: usize) -> Result<Option<usize>, ()> {
     }
     raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTDUMP);
     Ok(Some(addr))
+}
+
+fn is_mapped_at(record: &SlotFile, base: usize, bytes: usize) {
+    record.bytes.store(bytes, Ordering::Release);
+    record.base.store(base, Ordering::Release);
+    record.stamp.fetch_add(1, Ordering::SeqCst);
+}
+
+/// This is a forked child, and the kernel gave it none of the mappings: what is at their addresses may be
+/// anybody's by now, or soon.
+pub(crate) fn forget_all() {
+    for record in (0..VIEWED_SLOTS.load(Ordering::Relaxed)).filter_map(table::slot_file) {
+        record.base.store(0, Ordering::SeqCst);
+        record.bytes.store(0, Ordering::SeqCst);
+        record.stamp.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// It was given one.
+pub(crate) fn inherited(slot: u64, base: usize, bytes: usize) {
+    if let Some(record) = table::slot_file(slot as u32) {
+        is_mapped_at(record, base, bytes);
+    }
 }
 
 /// Takes a file's mapping away. Whoever copies from it notices.

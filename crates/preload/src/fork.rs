@@ -12,7 +12,7 @@ use crate::mapping::{self, Mmap};
 use crate::raw::{self, Lock, LockGuard, SignalsHeld};
 use crate::state::{self, State};
 use crate::stream_list::StreamList;
-use crate::{environment, heap, real, room, standby, table, userfault};
+use crate::{direct, environment, heap, real, room, standby, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -247,8 +247,9 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
         None => heap::place(state, addr, bytes, offset, memfd, flags, prot).map_err(|_| ()),
         Some(slot) => {
             let is_librarys = range.r3 & INHERIT_LIBRARY != 0;
+            // The library had it mapped, and the file was let go of.
             if range.r3 & INHERIT_NOTHING != 0 {
-                return hold_place(addr, bytes, libc::MAP_FIXED_NOREPLACE);
+                return Ok(());
             }
             let private = range.r3 & INHERIT_PRIVATE != 0;
             let kind = if private { libc::MAP_PRIVATE } else { libc::MAP_SHARED };
@@ -270,10 +271,15 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
                         false => mapping::Owner::Program,
                     };
                     let made = mapping::commit(state, slot, &Mmap { prot, ..mmap }, owner);
-                    // The file may have been let go of in this moment.
-                    made.or_else(|()| {
-                        if is_librarys { hold_place(addr, bytes, libc::MAP_FIXED) } else { Err(()) }
-                    })
+                    if is_librarys {
+                        match made {
+                            Ok(()) => direct::inherited(slot, addr, bytes),
+                            // The file may have been let go of in this moment.
+                            Err(()) => raw::munmap(addr, bytes),
+                        }
+                        return Ok(());
+                    }
+                    made
                 }
                 // Another thread of the parent put something else there in the last moment.
                 at if at == -libc::EEXIST as isize => Ok(()),
@@ -281,13 +287,6 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
             }
         }
     }
-}
-
-/// Where the library has a file mapped of which nothing is left, nobody else's memory may come.
-fn hold_place(addr: usize, bytes: usize, fixed: c_int) -> Result<(), ()> {
-    let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | fixed;
-    let held = raw::mmap(addr, bytes, libc::PROT_NONE, flags, -1, 0);
-    if held < 0 && held != -libc::EEXIST as isize { Err(()) } else { Ok(()) }
 }
 
 /// A child made by a system call without libc, if it gets a copy of the memory and returns here.

@@ -183,10 +183,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
 
         libc::SYS_ftruncate => change::truncate(fd, b as i64, plain)?,
         libc::SYS_truncate => change::truncate_path(a as *const c_char, b as i64)?,
-        libc::SYS_fallocate => {
-            let range = exports::fallocate_range(b as c_int, c as i64, d as i64);
-            change::change(fd, range, plain)?
-        }
+        libc::SYS_fallocate => exports::allocate(fd, b as c_int, c as i64, d as i64, plain)?,
         libc::SYS_copy_file_range => {
             let offsets = [b as *mut i64, d as *mut i64];
             change::copy(fd, c as c_int, offsets, e, |[from_at, to_at]| {

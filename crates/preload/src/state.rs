@@ -3,7 +3,7 @@
 
 use crate::connection::Connection;
 use crate::raw::{self, Lock, SignalsHeld};
-use crate::{connection, files, raw_call, table, userfault};
+use crate::{connection, direct, environment, files, raw_call, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Connections a process may have: so many threads can wait for the manager at once, and two more can end
@@ -175,6 +175,9 @@ fn begin(state: &'static State) {
     }
     // A forked child. The connections it inherited are its parent's.
     connection::forget_inherited();
+    if environment::user_mode_only() {
+        direct::forget_all();
+    }
     userfault::announce_inherited(state);
     state.phase.store(READY, Ordering::Release);
     if state.userfault.load(Ordering::Relaxed) == userfault::SENT {

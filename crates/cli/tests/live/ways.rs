@@ -6,8 +6,12 @@ use crate::runs::{self, Budget};
 
 /// The program checks what must hold, bare and managed, and leaves the same.
 fn check(budget: &Budget, arguments: &[&str]) {
+    checked(budget, arguments);
+}
+
+fn checked(budget: &Budget, arguments: &[&str]) -> Option<runs::Finished> {
     if !runs::ready() {
-        return;
+        return None;
     }
     let program = runs::compiled("ways.c", &["-O2"], "ways");
     let name =
@@ -16,6 +20,7 @@ fn check(budget: &Budget, arguments: &[&str]) {
     assert_eq!(done.text(), format!("{} ok\n", arguments[0]));
     assert_eq!(done.total("failed_faults"), 0);
     assert!(done.managed_files() > 0, "{}", done.notes());
+    Some(done)
 }
 
 /// What was stored through a mapping is written back later, which must not make the file younger than
@@ -73,6 +78,15 @@ fn offsets_of_copies_may_lie_in_what_they_change() {
 fn space_that_is_given_back_by_a_request_is_empty() {
     check(&Budget::kib(256), &["space", "file"]);
     check(&Budget::kib(256).delay_writes(), &["space", "file"]);
+}
+
+/// All of the file was dropped from memory each time, and read again: a database that grew read 600 MB of 30.
+#[test]
+fn a_file_that_is_given_room_stays_in_memory() {
+    if let Some(done) = checked(&Budget::kib(8192), &["longer", "file"]) {
+        let pages = done.total("read_bytes") / 4096;
+        assert!(pages < 1200, "{pages} pages of 512 were read");
+    }
 }
 
 /// Holes were made where the kernel refuses to, and what is not mapped was not told. Advice to the own memory

@@ -36,4 +36,4 @@ mod transfers;
 pub(crate) use asynchronous::refused as no_asynchronous_transfers;
 pub(crate) use descriptors::{all_received, arrived, control, received};
 pub(crate) use memory::{lock_all_flags, lock_memory};
-pub(crate) use transfers::fallocate_range;
+pub(crate) use transfers::{allocate, fallocate_range};

@@ -187,6 +187,21 @@ export! {
     }
 }
 
+/// `fallocate(2)` of a managed file.
+pub(crate) fn allocate(
+    fd: c_int,
+    mode: c_int,
+    offset: off_t,
+    bytes: off_t,
+    plain: impl FnMut() -> isize,
+) -> Option<isize> {
+    match mode & !(libc::FALLOC_FL_KEEP_SIZE | libc::FALLOC_FL_UNSHARE_RANGE) {
+        0 if mode & libc::FALLOC_FL_KEEP_SIZE != 0 => change::reserve(fd, 0, plain),
+        0 => change::reserve(fd, offset.saturating_add(bytes).max(0) as u64, plain),
+        _ => change::change(fd, fallocate_range(mode, offset, bytes), plain),
+    }
+}
+
 /// What `fallocate(2)` changes: some modes move all that is behind.
 pub(crate) fn fallocate_range(mode: c_int, offset: off_t, bytes: off_t) -> change::Range {
     let moves = libc::FALLOC_FL_COLLAPSE_RANGE | libc::FALLOC_FL_INSERT_RANGE;
@@ -199,7 +214,7 @@ export! {
     fn (fd: c_int, mode: c_int, offset: off_t, bytes: off_t) -> c_int {
         cancel::point();
         let plain = || raw_call!(libc::SYS_fallocate, fd, mode, offset, bytes);
-        match change::change(fd, fallocate_range(mode, offset, bytes), plain) {
+        match allocate(fd, mode, offset, bytes, plain) {
             Some(result) => ret(result) as c_int,
             None => real::fallocate(fd, mode, offset, bytes),
         }
@@ -209,12 +224,16 @@ export! {
 export! {
     as posix_fallocate, posix_fallocate64;
     fn (fd: c_int, offset: off_t, bytes: off_t) -> c_int {
+        let by_kernel = || raw_call!(libc::SYS_fallocate, fd, 0, offset, bytes);
         // Where the file system cannot, libc writes the blocks itself, on the same descriptor.
-        let plain = || -real::posix_fallocate(fd, offset, bytes) as isize;
-        match change::change(fd, fallocate_range(0, offset, bytes), plain) {
-            Some(result) => -result as c_int,
-            None => real::posix_fallocate(fd, offset, bytes),
-        }
+        let by_libc = || -real::posix_fallocate(fd, offset, bytes) as isize;
+        let result = match allocate(fd, 0, offset, bytes, by_kernel) {
+            Some(result) if result == -libc::EOPNOTSUPP as isize => {
+                change::change(fd, fallocate_range(0, offset, bytes), by_libc)
+            }
+            result => result,
+        };
+        result.map_or_else(|| real::posix_fallocate(fd, offset, bytes), |result| -result as c_int)
     }
 }
 

@@ -21,6 +21,8 @@
 //     ways tail FILE             one process appends, another reads what is new
 //     ways offsets FILE          copies take offsets from a mapping of what they change, and leave them there
 //     ways space FILE            requests of ioctl(2) that are fallocate(2) by another name
+//     ways longer FILE           a file is given room, and what it has stays in memory
+//     ways views FILE            children are forked when files that were read are let go of
 //     ways advice FILE           advice on what is locked, or not mapped everywhere
 //     ways formatted FILE        text is written by dprintf(3) and its kin
 //     ways direct FILE           reads by a descriptor with O_DIRECT
@@ -1169,6 +1171,74 @@ static void beside(const char *path) {
     CHECK(close(kept) == 0);
 }
 
+// Room is asked for from the beginning of the file, as databases do that grow.
+static void longer(const char *path) {
+    enum { ROUNDS = 30 };
+    int fd = make(path, 'A');
+    char *at = mmap(NULL, 2 * BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    off_t bytes = BYTES - 100;
+    CHECK(at != MAP_FAILED && ftruncate(fd, bytes) == 0);
+    for (int round = 0; round < ROUNDS; round++) {
+        at[round * PAGE] = at[bytes - 1] = 'z';
+        if (round % 3 == 0) CHECK(fallocate(fd, 0, 0, bytes += 1000) == 0);
+        else if (round % 3 == 1) CHECK(posix_fallocate(fd, 0, bytes += 1000) == 0);
+        else CHECK(fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, bytes + 100000) == 0);
+        struct stat now;
+        CHECK(fstat(fd, &now) == 0 && now.st_size == bytes && at[bytes - 1] == (round % 3 == 2 ? 'z' : 0));
+        for (off_t i = 0; i < PAGES; i++) CHECK(at[i * PAGE] == (i > round ? 'A' + i % 26 : 'z'));
+    }
+    FAILS(fallocate(fd, 0, -1, PAGE), EINVAL);
+    CHECK(posix_fallocate(fd, 0, 0) == EINVAL && munmap(at, 2 * BYTES) == 0 && close(fd) == 0);
+}
+
+static void look(const char *path, int i, int times) {
+    char name[4096];
+    CHECK(snprintf(name, sizeof name, "%s.%d", path, i) < (int)sizeof name);
+    int fd = open(name, O_RDONLY);
+    CHECK(fd > 2);
+    for (int page = 0; page < times; page++) CHECK(pread(fd, room, PAGE, page % 4 * PAGE) == PAGE);
+    CHECK(close(fd) == 0);
+}
+
+// What the library had mapped of a file before a fork is not there after it, and what comes there is the child's.
+static void views(const char *path) {
+    enum { FILES = 1200, OWN = 400, ROOM = 16 * PAGE };
+    char name[4096];
+    memset(room, 'F', sizeof room);
+    for (int i = 0; i < FILES; i++) {
+        CHECK(snprintf(name, sizeof name, "%s.%d", path, i) < (int)sizeof name);
+        int fd = open(name, O_WRONLY | O_CREAT, 0644);
+        CHECK(fd > 2 && write(fd, room, ROOM) == ROOM && close(fd) == 0);
+    }
+    look(path, 0, 10), look(path, 1, 10);
+    pid_t pid = fork();
+    if (pid == 0) {
+        for (int i = 2; i < FILES; i++) look(path, i, 1);
+        _exit(0);
+    }
+    ended(pid);
+    // Files are let go of meanwhile.
+    usleep(1000000);
+    for (int round = 0; round < 2; round++) {
+        if ((pid = fork()) == 0) {
+            static char *own[OWN];
+            for (int i = 0; i < OWN; i++) {
+                own[i] = mmap(NULL, ROOM, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                CHECK(own[i] != MAP_FAILED);
+                memset(own[i], i + 1, ROOM);
+            }
+            for (int i = 10; i < 60; i++) look(path, i, 20);
+            for (int i = 0; i < OWN; i++)
+                for (int at = 0; at < ROOM; at += PAGE) CHECK(own[i][at] == (char)(i + 1));
+            _exit(0);
+        }
+        ended(pid);
+    }
+    for (int i = 0; i < FILES; i++) {
+        CHECK(snprintf(name, sizeof name, "%s.%d", path, i) < (int)sizeof name && unlink(name) == 0);
+    }
+}
+
 static int by_list(int fd, const char *format, ...) {
     va_list list;
     va_start(list, format);
@@ -1301,6 +1371,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "direct")) direct(argv[2]);
     else if (!strcmp(what, "faulted")) faulted(argv[2]);
     else if (!strcmp(what, "beside")) beside(argv[2]);
+    else if (!strcmp(what, "longer")) longer(argv[2]);
+    else if (!strcmp(what, "views")) views(argv[2]);
     else if (!strcmp(what, "reopened")) reopened(argv[2]);
     else if (!strcmp(what, "stacks")) stacks(argv[2]);
     else if (!strcmp(what, "listed")) listed(argv[2]);

@@ -422,7 +422,7 @@ static void gives(const char *path) {
 
 // ---- guards -------------------------------------------------------------------------------------
 
-enum { GUARDS = 11 };
+enum { GUARDS = 13 };
 
 // A lock on another file, which is empty, or large enough to be managed: what is stored under it is there when it is given up in whatever
 // way, and what the other wrote under it is seen by who takes it.
@@ -440,14 +440,33 @@ static void guarded(const char *path) {
     }
 }
 
+// Whoever has a descriptor, too, may lock it for both.
+static void locked_by_a_child(int lock) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) _exit(flock(lock, LOCK_EX) != 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+}
+
+// More than any list of them has room for.
+static void lock_others(void) {
+    for (int i = 0; i < 100; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "other.%d", i);
+        int other = open(name, O_RDWR | O_CREAT, 0644);
+        CHECK(other >= 0 && flock(other, LOCK_EX) == 0 && close(other) == 0);
+    }
+}
+
 static void store_guarded(const char *path, int way, int closes) {
     int fd = open(path, O_RDWR), lock = open("guard.lock", O_RDWR), same = open("guard.lock", O_RDWR);
     CHECK(fd > 2 && lock > 2 && same > 2);
     char *map = mmap(NULL, 8 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     CHECK(map != MAP_FAILED && (!closes || close(fd) == 0));
     struct flock whole = {.l_type = F_WRLCK};
-    int copy = way == 8 ? dup(lock) : way == 9 ? fcntl(lock, F_DUPFD, 300) : -1;
-    if (way == 1 || way == 3 || way > 7) CHECK(flock(lock, LOCK_EX) == 0);
+    int copy = way == 8 || way == 11 ? dup(lock) : way == 9 ? fcntl(lock, F_DUPFD, 300) : -1;
+    if (way == 12) locked_by_a_child(lock);
+    else if (way == 1 || way == 3 || way > 7) CHECK(flock(lock, LOCK_EX) == 0);
     else if (way == 2) CHECK(lockf(lock, F_LOCK, 0) == 0);
     else CHECK(fcntl(lock, F_SETLKW, &whole) == 0);
     // A child without an image of its own closes what it has; the lock is not given up with that.
@@ -474,6 +493,11 @@ static void store_guarded(const char *path, int way, int closes) {
     // With its last descriptor.
     case 8:
     case 9: CHECK(close(lock) == 0 && close(copy) == 0); break;
+    case 11:
+        CHECK(close(lock) == 0);
+        lock_others(), map[GIVE_AT] = 'a' + way;
+        CHECK(close(copy) == 0);
+        break;
     default: CHECK(close(lock) == 0);
     }
     if (ask() != 'a' + way) fprintf(stderr, "way %d: not there\n", way), _exit(1);
