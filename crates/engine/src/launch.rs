@@ -450,6 +450,9 @@ fn run_held(
     }
     // It goes while the threads do.
     holder.release();
+    if let Some(scratch) = manager.scratch() {
+        scratch.end();
+    }
     stop.store(true, Ordering::SeqCst);
     let _ = manager.kick.notify();
     let crew = manager.crew.close();

@@ -136,6 +136,8 @@ pub struct Scratch {
     /// By block. It is asked with `blocks` locked, and never the other way round.
     pool: Option<Pool>,
     written_bytes: AtomicU64,
+    /// Nobody needs it any more: all its room goes back with it.
+    ending: AtomicBool,
     full: AtomicBool,
     /// It was full, and nobody was told.
     untold: AtomicBool,
@@ -188,6 +190,7 @@ impl Scratch {
             blocks: Mutex::new(Blocks::default()),
             pool,
             written_bytes: AtomicU64::new(0),
+            ending: AtomicBool::new(false),
             full: AtomicBool::new(false),
             untold: AtomicBool::new(false),
         }))
@@ -196,6 +199,11 @@ impl Scratch {
     /// Whether something could not be stored for lack of space, and nothing was freed since.
     fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// The run is over: what goes now need not be given back piece by piece.
+    pub fn end(&self) {
+        self.ending.store(true, Ordering::Relaxed);
     }
 
     /// What the user is to be told, once, when it was full.
@@ -309,15 +317,18 @@ impl Scratch {
         HeapStore { scratch: self.clone(), number }
     }
 
-    /// Blocks that nobody names: their room on storage goes back at once.
-    fn free(&self, mut blocks: MutexGuard<'_, Blocks>, freed: &RangeSet<u64>) {
+    /// Blocks that nobody names: their room on storage goes back at once. That takes long if they are many
+    /// and lie apart, and faults wait for the lock: it is taken when they are to be others'.
+    fn free(&self, freed: &RangeSet<u64>) {
         for range in freed.iter() {
-            // Before they are anybody else's.
-            let _ =
-                self.store.punch(range.start * PAGE_BYTES, (range.end - range.start) * PAGE_BYTES);
-            blocks.free_blocks += range.end - range.start;
-            blocks.free.insert(range.clone());
+            let count = range.end - range.start;
+            if !self.ending.load(Ordering::Relaxed) {
+                let _ = self.store.punch(range.start * PAGE_BYTES, count * PAGE_BYTES);
+            }
             self.unkeep(range.clone());
+            let mut blocks = self.lock();
+            blocks.free_blocks += count;
+            blocks.free.insert(range.clone());
         }
         if !freed.is_empty() {
             self.full.store(false, Ordering::Relaxed);
@@ -511,7 +522,8 @@ impl HeapStore {
                 }
             }
         }
-        self.scratch.free(blocks, &freed);
+        drop(blocks);
+        self.scratch.free(&freed);
     }
 
     /// All pages but these are zeros.
@@ -550,6 +562,35 @@ mod tests {
 
     fn page(value: u8) -> Vec<u8> {
         vec![value; PAGE_BYTES as usize]
+    }
+
+    /// A process that ended with much memory held up all others, for seconds.
+    #[test]
+    fn nobody_waits_while_many_blocks_are_given_back() {
+        const PAGES: u64 = 4096;
+        let scratch = Scratch::create(&std::env::temp_dir(), None).unwrap();
+        let (gone, stays) = (scratch.heap(), scratch.heap());
+        // Neighbours are of the other, so that each is given back by itself.
+        for i in 0..PAGES {
+            gone.store(i, &page(1)).unwrap();
+            stays.store(i, &page(2)).unwrap();
+        }
+        let is_gone = AtomicBool::new(false);
+        let looks = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                drop(gone);
+                is_gone.store(true, Ordering::SeqCst);
+            });
+            let mut looks = 0;
+            while !is_gone.load(Ordering::SeqCst) {
+                // In the midst of it.
+                looks += u64::from((PAGES + 1..2 * PAGES).contains(&scratch.used_blocks()));
+            }
+            looks
+        });
+        assert!(looks > 0);
+        assert_eq!(scratch.used_blocks(), PAGES);
+        assert!(!stays.is_zeros(7..8));
     }
 
     #[test]
