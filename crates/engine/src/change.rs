@@ -145,7 +145,8 @@ impl<P: Port> Engine<P> {
         }
         drop(core);
         if stored_first {
-            // What is being fetched for a store turns dirty yet.
+            // What is being fetched for a store turns dirty yet. What is fetched from now on is not for one:
+            // the fence bars stores before it is raised.
             self.await_fetches(file, pages.clone(), again);
             self.end_late_maps(file, pages.clone(), again);
             if let Err(error) = self.write_out(file, pages.clone()) {
@@ -175,14 +176,19 @@ impl<P: Port> Engine<P> {
         Ok(ticket)
     }
 
-    /// Waits until no page of a range is on its way into memory.
+    /// Waits until those pages of a range that are on their way into memory now have come, or have failed
+    /// to.
     pub(crate) fn await_fetches(&self, file: FileNo, pages: Range<u64>, again: &mut Again) {
-        let filled = |core: &mut Core| {
-            let pages = core.pages_in(file, pages.clone());
-            let filling = pages.iter().any(|(p, _)| core.word(*p).state() == State::Filling);
-            (!filling).then_some(())
+        let ticket = {
+            let mut core = self.lock();
+            let pages = core.pages_in(file, pages).into_iter().map(|(page, _)| page);
+            let filling = pages.filter(|page| core.word(*page).state() == State::Filling).collect();
+            let ticket = core.next_ticket;
+            core.next_ticket += 1;
+            core.arrivals.expect(ticket, filling);
+            ticket
         };
-        drop(self.wait_until(again, filled));
+        drop(self.wait_until(again, |core| core.arrivals.are_over(ticket).then_some(())));
         self.serve_all(again);
     }
 

@@ -2,6 +2,7 @@
 //!
 //! Decisions are made and pages are claimed under the lock; nothing here does I/O.
 
+use crate::arrivals::Arrivals;
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use crate::spaces::{Mapping, Region, Space};
@@ -89,6 +90,8 @@ pub(crate) struct Core {
     pub(crate) overwrites: Option<Overwrites>,
     /// Pages that somebody waits to have alone.
     pub(crate) wanted: Wanted,
+    /// Fetches that somebody waits for.
+    pub(crate) arrivals: Arrivals,
 }
 
 impl Core {
@@ -116,6 +119,7 @@ impl Core {
             past: crate::retire::Past::default(),
             overwrites: None,
             wanted: Wanted::default(),
+            arrivals: Arrivals::default(),
         }
     }
 

@@ -387,6 +387,7 @@ impl<P: Port> Engine<P> {
             self.port.arrived(place, page, is_told);
             core.word(page).filled(dirty && i < run.demanded);
             core.rests(place.segment.0);
+            core.arrivals.came(page);
             if dirty && i < run.demanded {
                 core.note_dirty(place);
             }

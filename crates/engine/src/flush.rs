@@ -76,8 +76,8 @@ impl<P: Port> Engine<P> {
         self.write_out_with(file, pages, Patience::Holders)
     }
 
-    /// The same of a whole file, of which nothing is being read when that is done: afterwards its times may
-    /// be set, and stay.
+    /// The same of a whole file, of which nothing is being read any more that was when this began: afterwards
+    /// its times may be set, and stay, as far as nobody uses it later.
     ///
     /// # Errors
     /// As [`write_out`](Self::write_out).

@@ -7,6 +7,7 @@
 #![deny(unsafe_code)]
 
 mod around;
+mod arrivals;
 mod board;
 mod ceded;
 mod change;

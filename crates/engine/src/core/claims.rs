@@ -405,6 +405,7 @@ impl Core {
             let doomed = word.doomed();
             word.fill_failed();
             self.rests(place.segment.0);
+            self.arrivals.came(page);
             if !doomed {
                 self.ask(Input::Failed { place });
             }

@@ -44,6 +44,20 @@ impl Mapped {
         self.world.machine.lock().files[self.file as usize].storage.len() as u64
     }
 
+    /// Whether reads of a page end.
+    fn hold_load(&self, page: u64, is_held: bool) {
+        let held = &mut self.world.machine.lock().files[self.file as usize].held_loads;
+        let _ = if is_held { held.insert(page) } else { held.remove(&page) };
+    }
+
+    /// Waits until a page is being read.
+    fn await_load(&self, page: u64) {
+        let line = format!("file{}, page {page}: Filling", self.file);
+        while !self.world.engine.describe().contains(&line) {
+            std::thread::yield_now();
+        }
+    }
+
     /// A change by a system call that `carry_out`s it.
     fn change(&self, offset: u64, len: u64, change: Change, carry_out: impl FnOnce()) {
         let engine = &self.world.engine;
@@ -521,4 +535,72 @@ fn a_store_to_a_page_that_is_protected_late_does_not_undo_a_change_beside_it() {
             }
         });
     }
+}
+
+/// Who set a file's times, and who forked, waited until no page of it was being read: with many readers,
+/// for as long as they read.
+#[test]
+fn what_begins_to_be_read_later_is_not_waited_for() {
+    for sets_times in [true, false] {
+        watched(30, move || {
+            let setup = Setup { handlers: 0, ..Setup::default() };
+            let mapped = Mapped::new(&setup, 64 * PAGE_BYTES);
+            let (engine, file) = (&mapped.world.engine, mapped.file);
+            let read = |page: u64, tid| {
+                mapped.world.access(mapped.space, BASE + page * PAGE_BYTES, Access::Read, tid)
+            };
+            let come_to_rest = || match sets_times {
+                true => engine.write_out_at_rest(file).map(|()| None),
+                false => engine.change_begin(file, 0, 64 * PAGE_BYTES, Change::Hold).map(Some),
+            };
+            [10, 40].into_iter().for_each(|page| mapped.hold_load(page, true));
+            let ticket = std::thread::scope(|scope| {
+                scope.spawn(|| read(10, 1));
+                mapped.await_load(10);
+                let waiting = scope.spawn(come_to_rest);
+                std::thread::sleep(Duration::from_millis(20));
+                let is_early = waiting.is_finished();
+                scope.spawn(|| read(40, 2));
+                mapped.await_load(40);
+                mapped.hold_load(10, false);
+                let mut looks = 0..5_000;
+                while !waiting.is_finished() && looks.next().is_some() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                let is_late = !waiting.is_finished();
+                mapped.hold_load(40, false);
+                assert_eq!((is_early, is_late), (false, false), "sets times: {sets_times}");
+                waiting.join().unwrap().unwrap()
+            });
+            if let Some(ticket) = ticket {
+                engine.change_end(file, ticket, 0, 64 * PAGE_BYTES, None::<Bytes>);
+            }
+        });
+    }
+}
+
+/// A page that is being fetched for a store as a change begins turns dirty yet, and is written back before
+/// the change is made.
+#[test]
+fn what_is_being_fetched_for_a_store_comes_before_a_change() {
+    watched(30, || {
+        let setup = Setup { handlers: 0, ..Setup::default() };
+        let mapped = Mapped::new(&setup, 64 * PAGE_BYTES);
+        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
+        let at = 10 * PAGE_BYTES;
+        mapped.hold_load(10, true);
+        std::thread::scope(|scope| {
+            scope.spawn(|| mapped.put(at, 7));
+            mapped.await_load(10);
+            let begun = scope.spawn(|| engine.change_begin(file, at + 8, 8, Change::Other));
+            std::thread::sleep(Duration::from_millis(20));
+            let is_early = begun.is_finished();
+            mapped.hold_load(10, false);
+            let ticket = begun.join().unwrap().unwrap();
+            assert!(!is_early && engine.dirty_pages(file) == 0);
+            machine.write_storage(file, at + 8, &9u64.to_le_bytes());
+            engine.change_end(file, ticket, at + 8, 8, None::<Bytes>);
+        });
+        assert_eq!((mapped.get(at), mapped.get(at + 8)), (7, 9));
+    });
 }

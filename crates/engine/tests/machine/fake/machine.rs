@@ -55,6 +55,8 @@ pub struct FakeFile {
     pub is_doubted: bool,
     pub bad_loads: BTreeSet<u64>,
     pub bad_stores: BTreeSet<u64>,
+    /// Reads of these pages do not end.
+    pub held_loads: BTreeSet<u64>,
     /// Writes do not end.
     pub stands_still: bool,
     /// No block can be had for these pages.

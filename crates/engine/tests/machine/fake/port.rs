@@ -1,6 +1,6 @@
 //! The machine as the engine sees it.
 
-use super::machine::{Frame, Machine, Page, Pte};
+use super::machine::{Frame, Machine, Page, Pte, State};
 use super::world::Hands;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
@@ -326,9 +326,16 @@ impl Port for FakePort {
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
         let machine = &self.machine;
         machine.chaos.delay();
+        let pages = data.len() as u64 / PAGE_BYTES;
+        let is_held = |state: &State| {
+            let held = &state.files[file as usize].held_loads;
+            held.range(index..index + pages).next().is_some()
+        };
+        while is_held(&machine.lock()) {
+            std::thread::sleep(Duration::from_micros(200));
+        }
         let mut state = machine.lock();
         let held = &mut state.files[file as usize];
-        let pages = data.len() as u64 / PAGE_BYTES;
         for i in index..index + pages {
             *held.loads.entry(i).or_default() += 1;
         }
