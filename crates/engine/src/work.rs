@@ -36,10 +36,19 @@ pub(crate) enum Work {
 
 #[derive(Debug, Default)]
 struct Queue {
+    /// These go before all else, in the order in which they came: where there are more of them than
+    /// threads, none is to wait until there are fewer.
+    faults: VecDeque<Work>,
     work: VecDeque<Work>,
     idle: usize,
     closed: bool,
     hired: Vec<JoinHandle<()>>,
+}
+
+impl Queue {
+    fn len(&self) -> usize {
+        self.faults.len() + self.work.len()
+    }
 }
 
 /// Starts a thread that takes work until there is none to come; `None` if there are too many.
@@ -82,7 +91,7 @@ impl Workers {
 
     pub(crate) fn push(&self, work: Work) {
         let mut queue = self.queue.lock().expect("lock");
-        if queue.work.len() >= queue.idle {
+        if queue.len() >= queue.idle {
             // Without another thread it waits for those that there are.
             self.hire_up_to(FEW, &mut queue);
         }
@@ -95,7 +104,7 @@ impl Workers {
     /// The work: it would wait for other work to be done.
     pub(crate) fn offer(&self, work: Work) -> Result<(), Work> {
         let mut queue = self.queue.lock().expect("lock");
-        if queue.work.len() < queue.idle || self.hire_up_to(usize::MAX, &mut queue) {
+        if queue.len() < queue.idle || self.hire_up_to(usize::MAX, &mut queue) {
             self.put(&mut queue, work);
             return Ok(());
         }
@@ -104,7 +113,7 @@ impl Workers {
 
     fn put(&self, queue: &mut Queue, work: Work) {
         match work {
-            Work::Fault(_) => queue.work.push_front(work),
+            Work::Fault(_) => queue.faults.push_back(work),
             _ => queue.work.push_back(work),
         }
         if queue.idle > 0 {
@@ -127,8 +136,9 @@ impl Workers {
     pub(crate) fn next(&self) -> Option<Work> {
         let mut queue = self.queue.lock().expect("lock");
         loop {
-            if let Some(work) = queue.work.pop_front() {
-                return Some(work);
+            let next = queue.faults.pop_front().or_else(|| queue.work.pop_front());
+            if next.is_some() {
+                return next;
             }
             if queue.closed {
                 return None;
@@ -195,6 +205,29 @@ mod tests {
         workers.push(Work::LetGo);
         assert_eq!(starts.try_iter().count(), 0, "none is started after the end");
         assert!(workers.next().is_some() && workers.next().is_none(), "what was left is not lost");
+    }
+
+    /// The last came first: with more of them than threads, the first waited for as long as others came.
+    #[test]
+    fn faults_go_first_in_the_order_in_which_they_came() {
+        let workers = Workers::new();
+        let fault = |tid| {
+            let fault = Fault { space: 0, addr: 0, write: false, protected: false, tid, told: 0 };
+            Work::Fault(fault)
+        };
+        workers.push(Work::LetGo);
+        workers.push(fault(1));
+        workers.push(fault(2));
+        workers.push(Work::Flush(7));
+        workers.push(fault(3));
+        assert!(workers.close().is_empty());
+        let order: Vec<String> = std::iter::from_fn(|| workers.next())
+            .map(|work| match work {
+                Work::Fault(fault) => fault.tid.to_string(),
+                other => format!("{other:?}"),
+            })
+            .collect();
+        assert_eq!(order, ["1", "2", "3", "LetGo", "Flush(7)"]);
     }
 
     #[test]
