@@ -10,7 +10,10 @@ use crate::wanted::Want;
 use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
+use std::time::{Duration, Instant};
 
+/// How long changes are waited for on behalf of somebody who is about to look at files without us.
+const CHANGES_MAX: Duration = Duration::from_secs(1);
 /// Most pages written back in one request.
 const FLUSH_RUN_PAGES_MAX: u32 = 256;
 
@@ -98,6 +101,24 @@ impl<P: Port> Engine<P> {
         pages: Range<u64>,
     ) -> Result<(), PortError> {
         self.write_out_with(file, pages, Patience::Motion)
+    }
+
+    /// Writes all dirty pages of a file back, and then those that were passed over because programs changed
+    /// them, as far as that is over in time. (A program may be stopped in the midst of it: all others first.)
+    fn write_out_then_changing(
+        &self,
+        file: FileNo,
+        patience: Patience,
+        until: Instant,
+    ) -> Result<(), PortError> {
+        let passed_over = || self.lock().file(file).map_or(0, |f| f.passed_over);
+        let before = passed_over();
+        let written = self.write_out_with(file, 0..u64::MAX, patience);
+        if passed_over() == before {
+            return written;
+        }
+        let patience = Patience::Changes { until, any_write: patience.is_for_any_write() };
+        written.and(self.write_out_with(file, 0..u64::MAX, patience))
     }
 
     fn write_out_with(
@@ -251,6 +272,25 @@ impl<P: Port> Engine<P> {
     /// # Errors
     /// The errno of the first write that failed.
     pub fn write_behind(&self) -> Result<(), PortError> {
+        // Others are not to wait for storage that stands still.
+        self.write_files(|file| self.write_out_with(file, 0..u64::MAX, Patience::Storage))
+    }
+
+    /// The same for somebody who is about to look at the files without us: what a program changes just now is
+    /// waited for, but not for long, should that one be stopped.
+    ///
+    /// # Errors
+    /// The errno of the first write that failed.
+    pub fn write_for_outside(&self) -> Result<(), PortError> {
+        let until = Instant::now() + CHANGES_MAX;
+        self.write_files(|file| self.write_out_then_changing(file, Patience::Storage, until))
+    }
+
+    /// Has those files written back of which something is dirty, and does not wait until that is asked for.
+    fn write_files(
+        &self,
+        write_out: impl Fn(FileNo) -> Result<(), PortError>,
+    ) -> Result<(), PortError> {
         let files: Vec<FileNo> = {
             let core = self.lock();
             let kept = |f: &File| !f.on_request && f.heap.is_none();
@@ -260,9 +300,7 @@ impl<P: Port> Engine<P> {
         let mut result = Ok(());
         for file in files {
             if self.dirty_pages(file) > 0 {
-                // Others are not to wait for storage that stands still.
-                let written = self.write_out_with(file, 0..u64::MAX, Patience::Storage);
-                result = result.and(written);
+                result = result.and(write_out(file));
             }
         }
         result
@@ -474,9 +512,13 @@ fn claim_run(
                 run = Some(Run { place, pages: 1, demanded: 0 });
                 true
             }
-            None if !patience.is_for_holders() && (word.is_held_alone() || core.fenced(place)) => {
+            None if core.fenced(place) && !patience.is_for_changes() => {
+                if let Some(f) = core.file_mut(file) {
+                    f.passed_over += 1;
+                }
                 true
             }
+            None if word.is_held_alone() && !patience.is_for_holders() => true,
             None => {
                 busy = Some(place);
                 false

@@ -1,5 +1,7 @@
 //! What somebody who needs a page waits for.
 
+use std::time::Instant;
+
 /// What is waited for when a page is in somebody else's hands.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Patience {
@@ -10,6 +12,10 @@ pub(crate) enum Patience {
     Motion,
     /// The same, but not for a write that storage does not end: see [`crate::overdue`].
     Storage,
+    /// As [`Motion`](Patience::Motion), or without `any_write` as [`Storage`](Patience::Storage), and until
+    /// then also for changes that clients make of it, who may be stopped: somebody looks at the file next to
+    /// whom it makes a difference.
+    Changes { until: Instant, any_write: bool },
 }
 
 impl Patience {
@@ -18,8 +24,17 @@ impl Patience {
         self == Patience::Holders
     }
 
+    /// Clients who change it are waited for now.
+    pub(crate) fn is_for_changes(self) -> bool {
+        match self {
+            Patience::Holders => true,
+            Patience::Motion | Patience::Storage => false,
+            Patience::Changes { until, .. } => Instant::now() < until,
+        }
+    }
+
     /// A write is waited for, however long storage takes.
     pub(crate) fn is_for_any_write(self) -> bool {
-        self != Patience::Storage
+        !matches!(self, Patience::Storage | Patience::Changes { any_write: false, .. })
     }
 }

@@ -171,7 +171,7 @@ impl Connection {
                 wire::LIBRARY
             ));
             // It begins as a program outside does.
-            let _ = self.manager.engine.write_behind();
+            let _ = self.manager.engine.write_for_outside();
         }
         if !is_ours || !is_same_version {
             refuse(&self.socket);

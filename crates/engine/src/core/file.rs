@@ -124,6 +124,8 @@ pub(crate) struct File {
     pub(crate) doubted_ns: Option<u64>,
     /// Every dirty page, and perhaps some that are clean by now.
     pub(crate) dirty: BTreeSet<u64>,
+    /// How often a page that was to be written back was passed over because a client changed it.
+    pub(crate) passed_over: u64,
     /// Storage may lack blocks for some pages: reserve before giving write access.
     pub(crate) holes: bool,
     /// Pages that may be dirty, and that the file became longer within: storage may lack blocks for what
@@ -168,6 +170,7 @@ impl File {
             is_shared: false,
             doubted_ns: None,
             dirty: BTreeSet::new(),
+            passed_over: 0,
             holes,
             lacks_room: BTreeSet::new(),
             grown: 0,

@@ -52,7 +52,7 @@ impl Connection {
     pub(super) fn flush(&self, r: Request) -> Handled {
         let engine = &self.manager.engine;
         if r.a == u64::MAX {
-            engine.write_behind().map_err(errno_of)?;
+            engine.write_for_outside().map_err(errno_of)?;
             return value(0);
         }
         let Ok(no) = self.slot(r.a) else { return value(0) };

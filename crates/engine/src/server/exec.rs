@@ -51,7 +51,7 @@ impl Connection {
         }
         // What was not shown may be anything: its path may lead elsewhere from here.
         if reason.is_some() || found.is_none() || shown.is_none() {
-            let _ = self.manager.engine.write_behind();
+            let _ = self.manager.engine.write_for_outside();
         }
         let vain = library_is_gone || matches!(obstacle, Some(elf::Obstacle::ForeignLinker(..)));
         // Who lets go of a file looks who has it open.
