@@ -8,7 +8,7 @@
 use crate::core::Fault;
 use crate::dispatch::Faulting;
 use crate::follow::Follow;
-use crate::manager::Manager;
+use crate::manager::{Manager, SETTLE_MAX};
 use crate::port::SpaceNo;
 use crate::shortage::is_shortage;
 use crate::spaces::Space;
@@ -292,7 +292,8 @@ impl Manager {
                 Work::LetIdleGo => self.let_idle_go(),
                 Work::FlushEnded(file) => {
                     self.ends.write(file, || {
-                        let _ = self.engine.write_out_unheld(file, 0..u64::MAX);
+                        // Afterwards a lock may be given up that what was stored is under.
+                        let _ = self.engine.write_out_changing(file, SETTLE_MAX);
                     });
                 }
                 Work::Flush(file) => {

@@ -103,6 +103,15 @@ impl<P: Port> Engine<P> {
         self.write_out_with(file, pages, Patience::Motion)
     }
 
+    /// The same of a whole file for somebody who waits so long at most: until then, what programs change is
+    /// waited for, and written, too.
+    ///
+    /// # Errors
+    /// As [`write_out`](Self::write_out).
+    pub fn write_out_changing(&self, file: FileNo, at_most: Duration) -> Result<(), PortError> {
+        self.write_out_then_changing(file, Patience::Motion, Instant::now() + at_most)
+    }
+
     /// Writes all dirty pages of a file back, and then those that were passed over because programs changed
     /// them, as far as that is over in time. (A program may be stopped in the midst of it: all others first.)
     fn write_out_then_changing(

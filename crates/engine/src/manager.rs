@@ -7,7 +7,7 @@ mod waiting;
 mod whose;
 mod witness;
 
-pub(crate) use clients::{Client, Rights};
+pub(crate) use clients::{Client, Rights, SETTLE_MAX};
 pub(crate) use files::path_of;
 pub use witness::Witness;
 

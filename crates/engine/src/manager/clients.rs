@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 /// How long an activation waits for plain system calls that are in flight.
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
-const SETTLE_MAX: Duration = Duration::from_secs(10);
+pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(10);
 
 /// How long a client may take to map a file that it was given, and to say so. Who lost the descriptor on
 /// its way, for want of a free number, never does.

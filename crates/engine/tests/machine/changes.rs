@@ -606,30 +606,36 @@ fn what_is_being_fetched_for_a_store_comes_before_a_change() {
 }
 
 /// What was stored to a page that somebody wrote to by system calls was passed over, and not in the file
-/// when a program was begun that reads it there.
+/// when a program was begun that reads it there, nor when a lock was given up which it was stored under.
 #[test]
 fn what_is_being_changed_is_written_for_who_looks_next() {
-    watched(30, move || {
-        let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
-        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
-        (0..3).for_each(|page| mapped.put(page * PAGE_BYTES, 7 + page));
-        let ticket = engine.change_begin(file, PAGE_BYTES + 8, 8, Change::Write).unwrap();
-        std::thread::scope(|scope| {
-            let writing = scope.spawn(|| engine.write_for_outside());
-            // All others first.
-            while engine.dirty_pages(file) > 1 {
-                std::thread::yield_now();
-            }
-            std::thread::sleep(Duration::from_millis(20));
-            let is_early = writing.is_finished();
-            machine.write_storage(file, PAGE_BYTES + 8, &9u64.to_le_bytes());
-            engine.change_end(file, ticket, PAGE_BYTES + 8, 8, None::<Bytes>);
-            assert_eq!((writing.join().unwrap(), is_early), (Ok(()), false));
+    for for_outside in [true, false] {
+        watched(30, move || {
+            let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+            let (engine, machine, file) =
+                (&mapped.world.engine, &mapped.world.machine, mapped.file);
+            (0..3).for_each(|page| mapped.put(page * PAGE_BYTES, 7 + page));
+            let ticket = engine.change_begin(file, PAGE_BYTES + 8, 8, Change::Write).unwrap();
+            std::thread::scope(|scope| {
+                let writing = scope.spawn(|| match for_outside {
+                    true => engine.write_for_outside(),
+                    false => engine.write_out_changing(file, Duration::from_secs(20)),
+                });
+                // All others first.
+                while engine.dirty_pages(file) > 1 {
+                    std::thread::yield_now();
+                }
+                std::thread::sleep(Duration::from_millis(20));
+                let is_early = writing.is_finished();
+                machine.write_storage(file, PAGE_BYTES + 8, &9u64.to_le_bytes());
+                engine.change_end(file, ticket, PAGE_BYTES + 8, 8, None::<Bytes>);
+                assert_eq!((writing.join().unwrap(), is_early), (Ok(()), false));
+            });
+            let stored = |at| machine.storage_cell(file, at);
+            let now = [0, PAGE_BYTES, PAGE_BYTES + 8, 2 * PAGE_BYTES].map(stored);
+            assert_eq!(now, [7, 8, 9, 9]);
         });
-        let stored = |at| machine.storage_cell(file, at);
-        let now = [0, PAGE_BYTES, PAGE_BYTES + 8, 2 * PAGE_BYTES].map(stored);
-        assert_eq!(now, [7, 8, 9, 9]);
-    });
+    }
 }
 
 /// A program that is stopped in the midst of a change keeps nobody for ever, and all else is written.
@@ -638,12 +644,13 @@ fn a_change_that_does_not_end_is_passed_over_in_the_end() {
     watched(30, || {
         let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
         let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
-        for how in 0..2 {
+        for how in 0..3 {
             (0..3).for_each(|page| mapped.put(page * PAGE_BYTES, how + page));
             let ticket = engine.change_begin(file, PAGE_BYTES, 8, Change::Write).unwrap();
             let written = match how {
                 0 => engine.write_behind(),
-                _ => engine.write_for_outside(),
+                1 => engine.write_for_outside(),
+                _ => engine.write_out_changing(file, Duration::from_millis(10)),
             };
             assert_eq!((written, engine.dirty_pages(file)), (Ok(()), 1));
             let stored = [0, 2].map(|page| machine.storage_cell(file, page * PAGE_BYTES));
