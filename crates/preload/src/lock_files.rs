@@ -79,9 +79,12 @@ pub(crate) fn share_all() {
     SHARED.0.iter().for_each(|word| word.store(u64::MAX, Relaxed));
 }
 
-/// A descriptor came from elsewhere.
+/// A descriptor came from elsewhere: with a lock on it, what was stored under that is to be seen.
 pub(crate) fn came(fd: c_int) {
     SHARED.add(fd);
+    if concerns_any() && may_have_lock(fd, true) && fdinfo::is_locked(fd) {
+        see_all(None);
+    }
 }
 
 /// A descriptor was there when this program began, perhaps with a lock of this process's.
