@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(10);
+const SETTLE_PAUSE: Duration = Duration::from_micros(100);
 
 /// How long a client may take to map a file that it was given, and to say so. Who lost the descriptor on
 /// its way, for want of a free number, never does.
@@ -34,6 +35,9 @@ pub(crate) struct Client {
     /// Changes that it has ended, or that are being ended for it, and are not settled yet: what was
     /// overwritten is nobody's any more before it is what storage has.
     pub(crate) endings: u32,
+    /// Somebody ends what it left open. Who else finds out that it is gone leaves that to him: it is known
+    /// until all is settled.
+    is_leaving: bool,
     /// What the descriptors that it showed allow it to do with their files.
     pub(crate) rights: HashMap<FileNo, Rights>,
     /// Files that it was given to map, and has not said yet where.
@@ -137,6 +141,8 @@ impl Manager {
                 client.number
             };
             self.client_gone(pid, other);
+            // If another thread is about it.
+            std::thread::sleep(SETTLE_PAUSE);
         }
     }
 
@@ -175,15 +181,18 @@ impl Manager {
         self.engine.with_overwrites(held).unwrap_or_default()
     }
 
-    /// Ends what an image left open.
+    /// Ends what an image left open, unless another thread does.
     pub(crate) fn client_gone(&self, pid: u32, number: u32) {
         // What it wrote is no outsider's.
         self.hear();
         let left = |client: &mut Client| {
+            if std::mem::replace(&mut client.is_leaving, true) {
+                return None;
+            }
             client.endings += 1;
-            (client.changes.clone(), self.overwritten_by(client))
+            Some((client.changes.clone(), self.overwritten_by(client)))
         };
-        let Some((changes, files)) = self.with_client(pid, number, left) else { return };
+        let Some((changes, files)) = self.with_client(pid, number, left).flatten() else { return };
         for (ticket, file) in changes {
             self.change_left(file, ticket);
         }
@@ -234,7 +243,7 @@ impl Manager {
         };
         let deadline = Instant::now() + SETTLE_MAX;
         while is_waiting() && Instant::now() < deadline {
-            std::thread::sleep(Duration::from_micros(100));
+            std::thread::sleep(SETTLE_PAUSE);
         }
     }
 
@@ -340,8 +349,14 @@ mod tests {
                 std::thread::yield_now();
             }
             let settled = scope.spawn(|| manager.settle_changes_of_the_dead());
+            // Whoever else finds out forgets nobody before that one is done.
+            let other = scope.spawn(|| manager.client_gone(pid, number));
+            let begun = Instant::now();
+            while !other.is_finished() && begun.elapsed() < SETTLE_MAX {
+                std::thread::yield_now();
+            }
             std::thread::sleep(Duration::from_millis(50));
-            assert!(!settled.is_finished());
+            assert!(other.is_finished() && !settled.is_finished());
             drop(telling);
         });
         assert!(manager.with_client(pid, number, |_| ()).is_none());
