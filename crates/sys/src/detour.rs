@@ -267,8 +267,11 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn who_is_in_a_system_call_is_left_alone() {
-        let mut child = Command::new("sleep").arg("0.5").spawn().unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(100));
+        let mut child = Command::new("sleep").arg("2").spawn().unwrap();
+        let call = format!("{} ", libc::SYS_clock_nanosleep);
+        while !process::calls_of_threads(child.id()).any(|(_, made)| made.starts_with(&call)) {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         assert_eq!(threads_in_program(child.id()).count(), 0);
         let detour = Detour { entry: 0, stack_end: 0 };
         let id = child.id();
