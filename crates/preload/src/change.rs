@@ -59,6 +59,9 @@ pub(crate) fn change(fd: c_int, range: Range, mut plain: impl FnMut() -> isize) 
 /// Makes a call that gives a file room, so that it is at least `to` bytes long, and that changes nothing of
 /// what it has; none if it is not managed.
 pub(crate) fn reserve(fd: c_int, to: u64, mut plain: impl FnMut() -> isize) -> Option<isize> {
+    if table::is_plain(fd) {
+        return None;
+    }
     loop {
         let Ok(before) = raw::fstat(fd) else { return Some(plain()) };
         let size = before.st_size as u64;

@@ -354,7 +354,7 @@ pub(crate) fn offer(file: &File, bytes: usize) {
     match made {
         Ok(Some(base)) => {
             VIEWED_SLOTS.fetch_max(file.entry.slot() + 1, Ordering::Relaxed);
-            is_mapped_at(record, base, bytes);
+            set_mapping(record, base, bytes);
         }
         Ok(None) => record.mapped.store(REFUSED, Ordering::Relaxed),
         // No descriptor was to be had: another read tries again.
@@ -407,7 +407,8 @@ fn map(file: &File, bytes: usize) -> Result<Option<usize>, ()> {
     Ok(Some(addr))
 }
 
-fn is_mapped_at(record: &SlotFile, base: usize, bytes: usize) {
+/// Where a file is mapped from now on; 0 and 0: nowhere, that anybody here would know of.
+fn set_mapping(record: &SlotFile, base: usize, bytes: usize) {
     record.bytes.store(bytes, Ordering::Release);
     record.base.store(base, Ordering::Release);
     record.stamp.fetch_add(1, Ordering::SeqCst);
@@ -417,16 +418,14 @@ fn is_mapped_at(record: &SlotFile, base: usize, bytes: usize) {
 /// anybody's by now, or soon.
 pub(crate) fn forget_all() {
     for record in (0..VIEWED_SLOTS.load(Ordering::Relaxed)).filter_map(table::slot_file) {
-        record.base.store(0, Ordering::SeqCst);
-        record.bytes.store(0, Ordering::SeqCst);
-        record.stamp.fetch_add(1, Ordering::SeqCst);
+        set_mapping(record, 0, 0);
     }
 }
 
 /// It was given one.
 pub(crate) fn inherited(slot: u64, base: usize, bytes: usize) {
     if let Some(record) = table::slot_file(slot as u32) {
-        is_mapped_at(record, base, bytes);
+        set_mapping(record, base, bytes);
     }
 }
 

@@ -188,8 +188,10 @@ pub(crate) fn before_close_range(first: u32, last: u32) {
     let range = first..=last;
     before_locks_go(|fd| range.contains(&(fd as u32)) && has_lock(fd, true));
     // Whoever gets one of these numbers next may lock it.
-    let last = last.min(64 * TAKEN.0.len() as u32 - 1);
-    (first..=last).for_each(|fd| TAKEN.remove(fd as c_int));
+    if ANY_FILE.load(Relaxed) {
+        let last = last.min(64 * TAKEN.0.len() as u32 - 1);
+        (first..=last).for_each(|fd| TAKEN.remove(fd as c_int));
+    }
 }
 
 /// The program is about to end, or to be another.
@@ -242,29 +244,34 @@ fn mapped_only() -> impl Iterator<Item = u32> {
     every.chain(few.filter(move |_| !has_more).map(|slot| slot - 1)).filter(is_it)
 }
 
+/// Of those that are open, what may have to be written back.
+fn dirty_open_ones() -> impl Iterator<Item = Entry> {
+    open_ones().map(|(_, entry)| entry).filter(|entry| !overwrite::is_clean(*entry))
+}
+
+/// Of those that are only mapped.
+fn dirty_mapped_ones() -> impl Iterator<Item = u32> {
+    mapped_only().filter(|slot| !overwrite::is_slot_clean(*slot))
+}
+
 /// Whether something may have to be written back.
 fn any_dirty() -> bool {
     if let View::Ready(state) = state::view() {
         // What cannot be looked into may have anything.
         overwrite::can_look(state);
     }
-    open_ones().any(|(_, entry)| !overwrite::is_clean(entry))
-        || mapped_only().any(|slot| !overwrite::is_slot_clean(slot))
+    dirty_open_ones().next().is_some() || dirty_mapped_ones().next().is_some()
 }
 
 /// Has all that is dirty written back, for whoever takes a lock next.
 pub(crate) fn write_back_all() {
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
-    for (_, entry) in open_ones() {
-        if !overwrite::is_clean(entry) {
-            delayed::published(entry);
-            let _ = change::write_out(state, entry.slot(), (0, 0));
-        }
+    for entry in dirty_open_ones() {
+        delayed::published(entry);
+        let _ = change::write_out(state, entry.slot(), (0, 0));
     }
-    for slot in mapped_only() {
-        if !overwrite::is_slot_clean(slot) {
-            let _ = change::write_out(state, slot, (0, 0));
-        }
+    for slot in dirty_mapped_ones() {
+        let _ = change::write_out(state, slot, (0, 0));
     }
     // They say so from now on.
     overwrite::can_look(state);

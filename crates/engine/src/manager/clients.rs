@@ -140,9 +140,9 @@ impl Manager {
                 }
                 client.number
             };
-            self.client_gone(pid, other);
-            // If another thread is about it.
-            std::thread::sleep(SETTLE_PAUSE);
+            if !self.client_gone(pid, other) {
+                std::thread::sleep(SETTLE_PAUSE);
+            }
         }
     }
 
@@ -181,8 +181,8 @@ impl Manager {
         self.engine.with_overwrites(held).unwrap_or_default()
     }
 
-    /// Ends what an image left open, unless another thread does.
-    pub(crate) fn client_gone(&self, pid: u32, number: u32) {
+    /// Ends what an image left open; false if another thread is about that, and may not be done.
+    pub(crate) fn client_gone(&self, pid: u32, number: u32) -> bool {
         // What it wrote is no outsider's.
         self.hear();
         let left = |client: &mut Client| {
@@ -192,7 +192,11 @@ impl Manager {
             client.endings += 1;
             Some((client.changes.clone(), self.overwritten_by(client)))
         };
-        let Some((changes, files)) = self.with_client(pid, number, left).flatten() else { return };
+        let (changes, files) = match self.with_client(pid, number, left) {
+            Some(Some(left)) => left,
+            Some(None) => return false,
+            None => return true,
+        };
         for (ticket, file) in changes {
             self.change_left(file, ticket);
         }
@@ -220,6 +224,7 @@ impl Manager {
             standby.took(pid);
         }
         let _ = self.kick.notify();
+        true
     }
 
     /// Ends a change whose maker is gone. What became of it, storage knows.
