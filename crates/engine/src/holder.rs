@@ -55,6 +55,7 @@ const OWNER: u32 = 9;
 const CLIENT: u32 = 10;
 const CLIENT_GONE: u32 = 11;
 const LISTENER: u32 = 12;
+const LEASH: u32 = 13;
 
 /// Whatever a user or a terminal sends to the manager and its program.
 const IGNORED: [i32; 9] = [
@@ -194,6 +195,10 @@ impl Witness for std::sync::Arc<Holder> {
         let _ = self.send(CLIENT, pid, Some(process));
     }
 
+    fn leash(&self, pid: u32, held: BorrowedFd<'_>) {
+        let _ = self.send(LEASH, pid, Some(held));
+    }
+
     fn client_gone(&self, pid: u32) {
         let _ = self.send(CLIENT_GONE, pid, None);
     }
@@ -228,6 +233,8 @@ struct Held {
     spaces: HashMap<SpaceNo, HeldSpace>,
     /// Processes with connections, by their ids.
     clients: HashMap<u32, OwnedFd>,
+    /// What ends them when this process has died, too.
+    leashes: HashMap<u32, OwnedFd>,
     /// Where programs connect. They close with the holder.
     listeners: Vec<OwnedFd>,
     tag: Vec<u8>,
@@ -347,9 +354,13 @@ fn hold(socket: &Connection) -> Option<Held> {
             (CLIENT, Some(fd)) => {
                 held.clients.insert(message.file, fd);
             }
+            (LEASH, Some(fd)) => {
+                held.leashes.insert(message.file, fd);
+            }
             (LISTENER, Some(fd)) => held.listeners.push(fd),
             (CLIENT_GONE, _) => {
                 held.clients.remove(&message.file);
+                held.leashes.remove(&message.file);
             }
             _ => {}
         }

@@ -49,6 +49,9 @@ impl Manager {
     /// left, and where somebody waits for descriptors, some have gone.
     pub(crate) fn let_idle_go(&self) {
         let least = self.reserve.is_waited_for();
+        if least > 0 {
+            self.let_off_leash();
+        }
         let mut files = self.candidates();
         files.sort_unstable_by_key(|file| file.used);
         let limits = *self.idle.files();

@@ -449,6 +449,7 @@ fn run_held(
             .note(format!("{name}: write-backs failed meanwhile ({error}), and succeeded later"));
     }
     // It goes while the threads do.
+    manager.let_off_leash();
     holder.release();
     if let Some(scratch) = manager.scratch() {
         scratch.end();

@@ -73,6 +73,8 @@ pub struct Manager {
     /// Users that are not trusted, and of which a program of the run was greeted: no strangers.
     met: Mutex<HashSet<u32>>,
     pub(crate) reserve: Reserve,
+    /// Nobody is put on a leash any more.
+    pub(crate) is_without_leashes: AtomicBool,
     pub(crate) waiting: Waiting,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
@@ -140,6 +142,7 @@ impl Manager {
             strangers: Mutex::default(),
             met: Mutex::default(),
             reserve: Reserve::default(),
+            is_without_leashes: AtomicBool::new(false),
             waiting: Waiting::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),

@@ -309,6 +309,10 @@ impl Connection {
                 }
                 value(0)
             }
+            Op::Leash => {
+                let worn = manager.put_on_leash(self.pid, self.image);
+                Ok(Answer { reply: Reply::default(), fd: worn })
+            }
             Op::UserfaultDevice => Ok(Answer {
                 reply: Reply::default(),
                 fd: Some(pagekeeper_sys::userfault::device()?),

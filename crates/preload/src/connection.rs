@@ -27,7 +27,7 @@ pub(crate) struct Connection {
 
 /// A descriptor and what it must still be.
 #[repr(C)]
-struct Socket {
+pub(crate) struct Socket {
     /// The descriptor plus one, or 0.
     fd_and_one: AtomicI32,
     inode: AtomicU64,
@@ -35,9 +35,11 @@ struct Socket {
 }
 
 /// The same numbers in memory that a forked child inherits, so that it can close its copies.
-static INHERITED: [Socket; CONNECTIONS_MAX] = [const {
+static INHERITED: [Socket; CONNECTIONS_MAX + 1] = [const {
     Socket { fd_and_one: AtomicI32::new(0), inode: AtomicU64::new(0), device: AtomicU64::new(0) }
-}; CONNECTIONS_MAX];
+}; CONNECTIONS_MAX + 1];
+/// The last of them is no connection's.
+const LEASH: usize = CONNECTIONS_MAX;
 
 impl Socket {
     fn set(&self, fd: c_int, stat: &libc::stat) {
@@ -59,7 +61,7 @@ impl Socket {
     }
 }
 
-/// In a forked child: closes the copies of the parent's connections.
+/// In a forked child: closes the copies of what its parent has open for us.
 pub(crate) fn forget_inherited() {
     for socket in &INHERITED {
         let Some(fd) = socket.verified() else { continue };
@@ -69,23 +71,22 @@ pub(crate) fn forget_inherited() {
     }
 }
 
-/// Whether this descriptor is a connection of ours right now.
+/// All that this process has open for us.
+fn sockets(state: &State) -> impl Iterator<Item = &Socket> {
+    state.connections.iter().map(|connection| &connection.socket).chain([&state.leash])
+}
+
+/// Whether this descriptor is one of ours right now.
 pub(crate) fn is_ours(state: &State, fd: c_int) -> bool {
     table::is_connection(fd)
-        && state.connections.iter().any(|connection| {
-            connection.socket.fd_and_one.load(Ordering::Acquire) == fd + 1
-                && connection.socket.verified().is_some()
+        && sockets(state).any(|socket| {
+            socket.fd_and_one.load(Ordering::Acquire) == fd + 1 && socket.verified().is_some()
         })
 }
 
 /// The lowest descriptor of ours at or above this one.
 pub(crate) fn next_ours(state: &State, from: u32) -> Option<c_int> {
-    state
-        .connections
-        .iter()
-        .filter_map(|connection| connection.socket.verified())
-        .filter(|&fd| fd as u32 >= from)
-        .min()
+    sockets(state).filter_map(Socket::verified).filter(|&fd| fd as u32 >= from).min()
 }
 
 /// Gives up a descriptor number that the program wants for itself.
@@ -106,6 +107,23 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         }
         release(state, connection);
     }
+    if state.leash.verified() == Some(fd) {
+        let _held = SignalsHeld::new();
+        state.leash.fd_and_one.store(0, Ordering::Release);
+        INHERITED[LEASH].fd_and_one.store(0, Ordering::Release);
+        table::unmark_connection(fd);
+        let moved = move_high(fd);
+        if moved != fd {
+            keep_leash(state, moved);
+        }
+    }
+}
+
+fn keep_leash(state: &State, fd: c_int) {
+    let Ok(stat) = raw::fstat(fd) else { return };
+    INHERITED[LEASH].set(fd, &stat);
+    table::mark_connection(fd);
+    state.leash.set(fd, &stat);
 }
 
 /// A descriptor is no connection any more, of the slot that the caller has taken.
@@ -218,6 +236,16 @@ fn take(state: &State, count: usize, connected: bool) -> Option<(usize, &Connect
 pub(crate) type Answer = (Reply, c_int);
 /// In place of a descriptor that rode along, and for which this process's table had no room.
 pub(crate) const LOST: c_int = -2;
+
+/// Has this process end when nobody is left who serves its memory, whatever it does or waits for: when the last
+/// descriptor of its userfaultfd closes, the kernel answers its faults with zeros. The manager and its holder
+/// have copies of that, and of the other end of a socket whose one end is kept open here; if both are killed,
+/// the kernel kills this process by it. Without one, for want of a descriptor, its next call ends it.
+pub(crate) fn wear_leash(state: &State) {
+    if let Ok((_, fd @ 0..)) = ask_with(state, &Request::new(Op::Leash), &[], -1) {
+        keep_leash(state, move_high(fd));
+    }
+}
 
 /// One request without attachments.
 pub(crate) fn ask(state: &State, request: &Request) -> Result<Reply, i32> {

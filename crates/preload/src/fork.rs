@@ -202,7 +202,11 @@ extern "C" fn in_child() {
     let Some(mut ending) = Ending::take() else {
         // Another thread's was going on.
         FORKER.store(0, Ordering::Relaxed);
-        return FORKING.is_nobodys();
+        FORKING.is_nobodys();
+        if userfault::is_used() {
+            let _ = state::current();
+        }
+        return;
     };
     if let Some(list) = ending.list.take() {
         list.reset();

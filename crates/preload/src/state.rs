@@ -45,6 +45,8 @@ pub(crate) struct State {
     /// Those that wait for one to end something by.
     pub(crate) ending: connection::Waiting,
     pub(crate) connections: [Connection; CONNECTIONS_MAX],
+    /// See [`connection::wear_leash`].
+    pub(crate) leash: connection::Socket,
     pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
     /// What tells this process's overwrites from others', once it was asked for; see
     /// [`crate::overwrite`].
@@ -183,6 +185,7 @@ fn begin(state: &'static State) {
     if state.userfault.load(Ordering::Relaxed) == userfault::SENT {
         // The manager is waiting to hear whose memory the probe page's fault told it of.
         connection::connect_first(state);
+        connection::wear_leash(state);
     }
     files::announce_inherited(state);
 }

@@ -1,7 +1,7 @@
 //! The process's userfaultfd: made here, because it acts on the memory of the process that made
 //! it, and handed to the manager at once.
 
-use crate::connection::{ask_with, note};
+use crate::connection::{ask_with, note, wear_leash};
 use crate::raw::{self, SignalsHeld};
 use crate::state::State;
 use crate::{environment, fork, guard, raw_call, room};
@@ -141,6 +141,8 @@ fn set_up(state: &State) -> Result<(), Lack> {
     raw::close(fd);
     if result.is_ok() {
         USED.store(true, Ordering::Release);
+        fork::watch();
+        wear_leash(state);
     }
     result
 }

@@ -16,7 +16,7 @@ REQUEST, REPLY = struct.Struct("=IIQQQQQQ"), struct.Struct("=iIQQQQ")
 OPS = ("hello userfault probe opened - map_prepare map_commit protect sync flush read "
        "change_begin change_end advise exec note raw_word refresh "
        "heap_map heap_commit heap_grow fork inherit make_room overwrites frames "
-       "take_over userfault_device open_pages heap_give_back await_dead").split()
+       "take_over userfault_device open_pages heap_give_back await_dead leash").split()
 HAS_TEXT, NO_REPLY = {"exec", "note"}, {"note"}
 FULL, PAGE = 2**64 - 1, 4096
 SLOTS, SLOT_BYTES = 4096, 32
@@ -151,6 +151,9 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
             register(fd, a, PAGE)
             threading.Thread(target=serve_faults, args=(fd, a), daemon=True).start()
         return 0, 0, 0, -1
+    if op == "leash":
+        leashes[pid] = socket.socketpair()
+        return 0, 0, 0, leashes[pid][0].fileno()
     if op == "raw_word":
         word = os.memfd_create("word")
         os.ftruncate(word, PAGE)
@@ -277,7 +280,7 @@ def answer(pid, op, a, b, c, d, e, f, text, fd, who):
     return 0, 0, 0, -1
 
 
-userfaults, probes = {}, {}
+userfaults, probes, leashes = {}, {}, {}
 
 
 def register(fd, address, length):

@@ -495,7 +495,17 @@ pub fn lease(fd: impl AsFd) -> Result<Option<Lease>> {
 /// As `fcntl(2)`.
 pub fn set_lease_signal(fd: impl AsFd, signal: i32) -> Result<()> {
     let fd = fd.as_fd();
-    fcntl_int(fd, libc::F_SETOWN, rustix::process::getpid().as_raw_nonzero().get())?;
+    set_owner(fd, rustix::process::getpid().as_raw_nonzero().get())?;
+    set_signal(fd, signal)
+}
+
+/// F_SETOWN: which process gets an open file's signals.
+pub(crate) fn set_owner(fd: impl AsFd, process: i32) -> Result<()> {
+    fcntl_int(fd, libc::F_SETOWN, process).map(drop)
+}
+
+/// F_SETSIG: which signal that is.
+pub(crate) fn set_signal(fd: impl AsFd, signal: i32) -> Result<()> {
     fcntl_int(fd, linux_raw_sys::general::F_SETSIG as libc::c_int, signal).map(drop)
 }
 

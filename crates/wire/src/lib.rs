@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 24;
+pub const VERSION: u32 = 25;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -172,6 +172,9 @@ pub enum Op {
     /// Storage is full: a call failed that may succeed after the reply, when deleted files that
     /// nobody uses are let go of.
     MakeRoom = 24,
+    /// Asks for what ends this process when nobody is left who serves it: a descriptor rides along, to be
+    /// kept open and nothing else, unless there are too few.
+    Leash = 32,
     /// Asks for the table of overwrites, which rides along, to be mapped shared, before the first
     /// read without a message, since it may tell of a file's length. Reply: `r0` = number of records,
     /// one for each slot (0: there is none), `r1` = what tells this process's overwrites from
@@ -537,6 +540,7 @@ impl Op {
             29 => OpenPages,
             30 => HeapGiveBack,
             31 => AwaitDead,
+            32 => Leash,
             _ => return None,
         })
     }
@@ -550,7 +554,7 @@ impl Op {
     pub const fn may_bring_descriptor(self) -> bool {
         use Op::*;
         match self {
-            Hello | Probe | UserfaultDevice | RawWord | MapPrepare | HeapMap | Inherit
+            Hello | Probe | UserfaultDevice | RawWord | MapPrepare | HeapMap | Inherit | Leash
             | TakeOver | Overwrites | Frames | OpenPages => true,
             Userfault | Opened | MapCommit | Protect | Sync | Flush | Read | ChangeBegin
             | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGiveBack | HeapGrow

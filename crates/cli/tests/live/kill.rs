@@ -500,6 +500,55 @@ assert b'PAGEKEEPER' not in open('/proc/self/environ', 'rb').read()";
     reads_no_zeros_without_its_manager(&place, run, hides);
 }
 
+/// With the manager and its holder both gone, the kernel gives zeros for what is not there: a forked child that
+/// computed read them, and its parent, which waited for it to say something, would have done so for ever.
+#[test]
+fn nobody_goes_on_who_has_lost_manager_and_holder() {
+    if !runs::ready() {
+        return;
+    }
+    for round in 0..10 {
+        let place = Scratch::new("kill-served");
+        place.put("f", vec![7u8; 600 * PAGE]);
+        let said = place.path().with_extension("said");
+        let seen = place.path().with_extension("seen");
+        std::fs::write(&seen, b"").unwrap();
+        let script = "\
+import mmap, os, sys
+m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+seen, (ours, theirs), i = os.open(sys.argv[2], os.O_WRONLY), os.pipe(), m[0]
+if os.fork() > 0:
+    open(sys.argv[1], 'w').write('done')
+    os.read(ours, 1)
+while True:
+    i = (i * 37 + 11) % 600
+    if m[i * 4096] != 7: os.write(seen, b'zero')";
+        let mut run = command(&place, Some(&Budget::kib(128)), "python3");
+        run.args(["-c", script]).arg(&said).arg(&seen);
+        let mut tree = Tree::start(run.stdin(Stdio::null()).stderr(Stdio::null()));
+        until("the programs begin", || said.metadata().is_ok_and(|m| m.len() > 0));
+        std::thread::sleep(Duration::from_millis(20));
+        let (holder, programs): (Vec<_>, Vec<_>) =
+            children(tree.pid()).into_iter().partition(|(_, called)| called == "pk-holder");
+        let child = children(programs[0].0).into_iter().next().expect("a child");
+        kill_process(tree.pid(), Signal::KILL).unwrap();
+        kill_process(holder[0].0, Signal::KILL).unwrap();
+        tree.wait(LIMIT).expect("a killed process ends");
+        let start = Instant::now();
+        for pid in [programs[0].0, child.0] {
+            while !gone(pid) && start.elapsed() < Duration::from_secs(5) {
+                std::thread::sleep(Duration::from_millis(2));
+            }
+            assert!(
+                gone(pid) || kill_process(pid, Signal::KILL).is_err(),
+                "round {round}: it goes on"
+            );
+        }
+        let _ = std::fs::remove_file(said);
+        assert_eq!(read_and_remove(&seen), b"", "round {round}: zeros");
+    }
+}
+
 /// What started a program again when it was stopped, as supervisors do, had it read what the file was
 /// before, and what it then stored was written over.
 #[test]

@@ -4,10 +4,13 @@ use super::Manager;
 use crate::change::NO_BYTES;
 use crate::overwrites::Overwrites;
 use crate::port::FileNo;
+use pagekeeper_sys::descriptor::duplicate;
+use pagekeeper_sys::launch::open_files_max;
+use pagekeeper_sys::leash::Leash;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::{Errno, process};
 use std::collections::HashMap;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -15,6 +18,8 @@ use std::time::{Duration, Instant};
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(10);
+/// Of so many descriptors one leash, which takes two.
+const LEASH_SHARE: u64 = 16;
 const SETTLE_PAUSE: Duration = Duration::from_micros(100);
 
 /// How long a client may take to map a file that it was given, and to say so. Who lost the descriptor on
@@ -30,6 +35,8 @@ pub(crate) struct Client {
     pub(crate) number: u32,
     pub(crate) connections: u32,
     pub(crate) raw: Option<SharedMap>,
+    /// What ends it when this process and the holder are killed.
+    pub(crate) leash: Option<Leash>,
     /// Open changes: ticket and slot.
     pub(crate) changes: Vec<(u64, FileNo)>,
     /// Changes that it has ended, or that are being ended for it, and are not settled yet: what was
@@ -155,6 +162,28 @@ impl Manager {
     ) -> Option<R> {
         let mut clients = self.clients.lock().expect("lock");
         clients.get_mut(&pid).filter(|client| client.number == number).map(f)
+    }
+
+    /// A process that is to end when nobody is left who serves it: the end of the leash for it. None where
+    /// descriptors are few: they are for what programs wait for.
+    pub(crate) fn put_on_leash(&self, pid: u32, number: u32) -> Option<OwnedFd> {
+        let clients = || self.clients.lock().expect("lock");
+        let on_leash = clients().values().filter(|client| client.leash.is_some()).count() as u64;
+        let is_too_many = LEASH_SHARE * (on_leash + 1) > open_files_max();
+        if is_too_many || self.is_without_leashes.load(Ordering::SeqCst) {
+            return None;
+        }
+        let leash = Leash::of(pid).ok()?;
+        let worn = duplicate(leash.worn()).ok()?;
+        self.tell(|witness| witness.leash(pid, leash.held()));
+        self.with_client(pid, number, |client| client.leash = Some(leash))?;
+        Some(worn)
+    }
+
+    /// Sets everybody free, and puts nobody on a leash any more: descriptors are short, or this process ends.
+    pub(crate) fn let_off_leash(&self) {
+        self.is_without_leashes.store(true, Ordering::SeqCst);
+        self.clients.lock().expect("lock").values_mut().for_each(|client| client.leash = None);
     }
 
     /// Ends what processes left open that died while a forked child keeps their connection.

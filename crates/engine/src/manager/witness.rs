@@ -23,6 +23,8 @@ pub trait Witness: Send + Sync {
     fn owner(&self, no: SpaceNo, pid: u32, process: BorrowedFd<'_>);
     /// A process, which may store to what it was shown.
     fn client(&self, pid: u32, process: BorrowedFd<'_>);
+    /// What ends it when nobody has this any more.
+    fn leash(&self, pid: u32, held: BorrowedFd<'_>);
     /// It has no connection any more.
     fn client_gone(&self, pid: u32);
 }
