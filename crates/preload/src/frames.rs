@@ -15,9 +15,13 @@ use pagekeeper_wire::PAGE_BYTES;
 const PAGE: usize = PAGE_BYTES as usize;
 /// Pages asked about in one call: as many as a word has bits.
 const ASKED_PAGES: usize = 64;
-/// So many pages are patched before the mapping lets go of all: a page that is mapped here too
-/// cannot be unmapped from outside, and what uses it would go unseen.
-const MAPPED_PAGES_MAX: u32 = 512;
+/// After so many pages were patched the mapping lets go of all: a page that is mapped here too cannot be
+/// unmapped from outside, and what uses it goes unseen.
+const MAPPED_PAGES: u32 = 512;
+/// But not as long as it did so just before: each page that is patched then has to be mapped again.
+const LET_GO_EVERY_NS: u64 = 20_000_000;
+/// After so many in any case.
+const MAPPED_PAGES_MAX: u32 = 16_384;
 
 /// A mapping of the memory that a file's pages are in. It changes, and is stored to, only while the
 /// file's record is held, or while nobody can hold it; but for [`Frames::store`]. All zero: there is
@@ -30,6 +34,8 @@ pub(crate) struct Frames {
     storing: AtomicU32,
     /// Pages that may have been mapped since the mapping let go of all.
     mapped: AtomicU32,
+    /// When that was ([`raw::recent_ns`]).
+    let_go_ns: AtomicU64,
     /// An [`Answer`] for each [`ASKED_PAGES`], or 0.
     answers: AtomicUsize,
     /// Whose the memory is: to others the kernel says that all of it is there.
@@ -98,7 +104,14 @@ impl Frames {
 
     /// So many more pages may become mapped.
     pub(crate) fn count(&self, pages: usize) {
-        if self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32 > MAPPED_PAGES_MAX {
+        let mapped = self.mapped.fetch_add(pages as u32, Relaxed) + pages as u32;
+        if mapped <= MAPPED_PAGES {
+            return;
+        }
+        let now_ns = raw::recent_ns();
+        let is_due = now_ns.saturating_sub(self.let_go_ns.load(Relaxed)) >= LET_GO_EVERY_NS;
+        if is_due || mapped > MAPPED_PAGES_MAX {
+            self.let_go_ns.store(now_ns, Relaxed);
             self.mapped.store(pages as u32, Relaxed);
             // The record need not be held here: it stays this mapping meanwhile.
             self.store(|base, bytes| {
