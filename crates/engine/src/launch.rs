@@ -385,7 +385,7 @@ fn run_held(
         .args(&options.arguments)
         .env("LD_PRELOAD", preload_list(&options.preload))
         .env(wire::ENV_SOCKET, value);
-    let oom_score_adj = crate::spared::manager();
+    let oom_score_adj = crate::spared::manager(|| manager.room().is_some());
     ChildSetup { oom_score_adj, ..limits.setup() }.apply(&mut command);
     if let Some(prepare) = options.hooks.prepare {
         prepare(&mut command);

@@ -3,7 +3,6 @@
 //! The kernel ends what takes most memory, and in a cgroup that many small processes fill, that is the
 //! manager by the few MiB of its own code (`oom_score_adj` in proc(5)).
 
-use crate::headroom::Room;
 use std::sync::OnceLock;
 
 const PATH: &str = "/proc/self/oom_score_adj";
@@ -18,13 +17,13 @@ const MOST: i32 = 1000;
 static BEFORE: OnceLock<Option<i32>> = OnceLock::new();
 
 /// Has the manager spared; what the programs that it starts are to have instead of what they would
-/// inherit.
-pub(crate) fn manager() -> Option<i32> {
+/// inherit. `is_bounded` says whether a cgroup could bound its memory.
+pub(crate) fn manager(is_bounded: impl FnOnce() -> bool) -> Option<i32> {
     let read = || std::fs::read_to_string(PATH).ok()?.trim().parse().ok();
     let before = (*BEFORE.get_or_init(read))?;
     if before <= MANAGERS || std::fs::write(PATH, MANAGERS.to_string()).is_ok() {
         return Some(before);
     }
     // Anybody may raise it. Where memory is the whole machine's, other programs have a rank among these.
-    Room::of_this_process().map(|_| (before + MORE).min(MOST))
+    is_bounded().then(|| (before + MORE).min(MOST))
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
 use crate::mask::{self, Capability};
-use crate::process::errno;
+use crate::process::{errno, read_proc};
 use crate::{Errno, Result};
 
 mod bounds;
@@ -302,8 +302,8 @@ fn write(path: &Path, text: &str) -> Result<()> {
 }
 
 fn find_hierarchy() -> Option<Hierarchy> {
-    let mounts = fs::read_to_string("/proc/self/mountinfo").ok()?;
-    let own = fs::read_to_string("/proc/self/cgroup").ok()?;
+    let mounts = read_proc("/proc/self/mountinfo").ok()?;
+    let own = read_proc("/proc/self/cgroup").ok()?;
     locate(&mounts, &own)
 }
 

@@ -6,6 +6,7 @@ mod mappings;
 mod own;
 
 use std::fs;
+use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
@@ -404,7 +405,11 @@ fn stat_field<T: std::str::FromStr>(stat: &str, number: usize) -> Option<T> {
 }
 
 pub(crate) fn read_proc(path: &str) -> Result<String> {
-    let bytes = fs::read(path).map_err(|e| errno(&e))?;
+    /// What most are shorter than. They say that they are empty, and are made anew for each piece that is read.
+    const USUAL_BYTES: usize = 16 << 10;
+    let mut bytes = Vec::with_capacity(USUAL_BYTES);
+    let read = fs::File::open(path).and_then(|mut file| file.read_to_end(&mut bytes));
+    read.map_err(|e| errno(&e))?;
     // A process's name may hold any bytes.
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
