@@ -17,6 +17,7 @@
 use crate::core::{Core, Fault, File, Job, Log};
 use crate::dispatch::Fetches;
 use crate::fault::FailuresTold;
+use crate::heap::Cleared;
 use crate::job::Queue;
 use crate::overdue::OverdueWrites;
 use crate::overwrites::Overwrites;
@@ -530,13 +531,39 @@ impl<P: Port> Engine<P> {
         self.recount_later(core);
     }
 
-    /// A range's pages were dropped from a space (`madvise(2)` DONTNEED): private copies are gone.
-    pub fn removed(&self, space: SpaceNo, range: Range<u64>) {
+    /// A range's pages were dropped from a space (`madvise(2)` DONTNEED): private copies are gone, and heap
+    /// memory is zeros. The program made that call behind the library's back, or some of the range is not
+    /// the heap's; it goes on when this is known, so a fence is put at once, and what is behind it is given
+    /// back, to be dropped. (While it forks, everything stays as it is: what the child has may be neither.)
+    pub fn removed(&self, space: SpaceNo, range: Range<u64>) -> Vec<Cleared> {
+        let mut core = self.lock();
+        let is_mended = core.space_mut(space).is_some_and(|s| s.is_mended(range.start));
+        let heap = if is_mended { Vec::new() } else { core.heap_pages(space, &range) };
+        let mut cleared = Vec::new();
+        for (file, pages) in heap {
+            if !core.is_held(file) {
+                cleared.extend(core.clear(file, pages));
+            }
+        }
+        drop(core);
+        self.copies_gone(space, range);
+        cleared
+    }
+
+    /// A range's private copies are gone.
+    pub(crate) fn copies_gone(&self, space: SpaceNo, range: Range<u64>) {
         let mut core = self.lock();
         if let Some(s) = core.space_mut(space) {
             s.forget_private(range);
         }
         self.recount_later(core);
+    }
+
+    /// The library is about to drop a page of heap memory from a space, for the mark that it has there.
+    pub fn mends(&self, space: SpaceNo, addr: u64) {
+        if let Some(s) = self.lock().space_mut(space) {
+            s.mends(addr);
+        }
     }
 
     /// Tells the brain how many private copies there are. What follows is left to others: the

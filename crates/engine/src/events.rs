@@ -204,7 +204,11 @@ impl Manager {
                     let moved = self.moved_bytes(no, &live, from, to, len);
                     self.engine.remapped(no, from, to, len, moved);
                 }
-                Event::Remove { start, end } => self.engine.removed(no, start..end),
+                Event::Remove { start, end } => {
+                    for cleared in self.engine.removed(no, start..end) {
+                        self.workers.push(Work::Clear(cleared));
+                    }
+                }
                 Event::Unmap { start, end } => {
                     for file in self.engine.unmapped(no, start..end) {
                         let deleted = self.may_be_unused(file);
@@ -228,7 +232,7 @@ impl Manager {
         let content = self
             .engine
             .space_without_heap(parent)
-            .map_or_else(Space::default, |s| Space { pid: 0, ..s });
+            .map_or_else(Space::default, |s| Space { pid: 0, mends: Default::default(), ..s });
         match self.add_space(child, 0, content) {
             Ok(child) => self.heaps.forked(parent, child),
             Err(errno) => self.note(format!("a forked child could not be followed: {errno}")),
@@ -285,6 +289,7 @@ impl Manager {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
                 Work::Deferred(work) => self.engine.run_deferred(work),
+                Work::Clear(cleared) => self.drop_cleared(&cleared),
                 Work::Drop(orphan) => self.drop_orphan(&orphan),
                 Work::Retire(file) => self.retire_heap(file),
                 Work::StandIn => self.stand_in(),

@@ -56,6 +56,21 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> u64 {
     a.end.min(b.end).saturating_sub(a.start.max(b.start))
 }
 
+/// Pages of a heap that are to be zeros, behind a fence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cleared {
+    file: FileNo,
+    pages: Range<u64>,
+    ticket: u64,
+}
+
+impl Cleared {
+    /// Of which heap.
+    pub fn file(&self) -> FileNo {
+        self.file
+    }
+}
+
 /// Pages of a heap that are mapped nowhere any more, behind a fence.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Orphan {
@@ -131,11 +146,17 @@ impl Core {
         self.file(file).is_some_and(|f| f.heap.is_some())
     }
 
-    fn is_held(&self, file: FileNo) -> bool {
+    pub(crate) fn is_held(&self, file: FileNo) -> bool {
         self.file(file).is_some_and(|f| f.fences.iter().any(|f| f.change == Change::Hold))
     }
 
     /// The heap pages mapped in a range of a space.
+    /// Nobody sees what these pages have from now on. A hold that comes later waits until it is dropped.
+    pub(crate) fn clear(&mut self, file: FileNo, pages: Range<u64>) -> Option<Cleared> {
+        let ticket = self.put_fence(file, pages.clone(), Change::Drop)?;
+        Some(Cleared { file, pages, ticket })
+    }
+
     pub(crate) fn heap_pages(
         &self,
         space: SpaceNo,
@@ -303,25 +324,29 @@ impl<P: Port> Engine<P> {
     /// Pages of a heap become zeros (`madvise(2)` DONTNEED). False: not now, since it is
     /// [held](Self::heap_hold).
     pub fn heap_clear(&self, file: FileNo, pages: Range<u64>, forget: impl Fn(Range<u64>)) -> bool {
-        let ticket = {
+        let cleared = {
             let mut core = self.lock();
             if core.is_held(file) {
                 return false;
             }
-            // A hold that comes later waits for it.
-            core.put_fence(file, pages.clone(), Change::Drop)
+            core.clear(file, pages)
         };
-        let Some(ticket) = ticket else { return true };
+        cleared.inspect(|cleared| self.drop_cleared(cleared, forget));
+        true
+    }
+
+    /// Drops what pages had that are cleared, and lets others at them.
+    pub fn drop_cleared(&self, cleared: &Cleared, forget: impl Fn(Range<u64>)) {
+        let Cleared { file, pages, ticket } = cleared;
         let mut again = Again::new();
-        self.drop_pages(file, pages.clone(), Leaving::All, &mut again);
+        self.drop_pages(*file, pages.clone(), Leaving::All, &mut again);
         forget(pages.clone());
         let mut core = self.lock();
-        core.log_extent(file, pages.clone(), ExtentEvent::Freed);
-        core.log_extent(file, pages, ExtentEvent::Allocated);
+        core.log_extent(*file, pages.clone(), ExtentEvent::Freed);
+        core.log_extent(*file, pages.clone(), ExtentEvent::Allocated);
         drop(core);
-        self.take_fence(file, ticket);
+        self.take_fence(*file, *ticket);
         self.serve_all(&mut again);
-        true
     }
 
     /// Stores what is dirty of a heap, and lets nobody write to it until

@@ -12,7 +12,7 @@ mod forks;
 mod orphans;
 mod ranges;
 
-use crate::heap::PAGES_MAX;
+use crate::heap::{Cleared, PAGES_MAX};
 use crate::live::{Behind, LiveFile, LiveSpace};
 use crate::manager::Manager;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
@@ -309,13 +309,23 @@ impl Manager {
     /// [`Errno::AGAIN`]: the process forks, and the child is to have what its parent had: all of it, or
     /// zeros if they were there before.
     pub(crate) fn heap_clear(&self, file: FileNo, pages: Range<u64>) -> Result<(), Errno> {
+        let cleared = self.engine.heap_clear(file, pages, self.forgets(file));
+        if cleared { Ok(()) } else { Err(Errno::AGAIN) }
+    }
+
+    /// Pages of a heap were cleared by somebody who does not wait.
+    pub(crate) fn drop_cleared(&self, cleared: &Cleared) {
+        self.engine.drop_cleared(cleared, self.forgets(cleared.file()));
+    }
+
+    /// Has what is stored of a heap's pages forgotten.
+    pub(crate) fn forgets(&self, file: FileNo) -> impl Fn(Range<u64>) + use<> {
         let live = self.engine.port().file(file);
-        let cleared = self.engine.heap_clear(file, pages, |pages| {
+        move |pages| {
             if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
                 store.forget(pages);
             }
-        });
-        if cleared { Ok(()) } else { Err(Errno::AGAIN) }
+        }
     }
 
     // ---- memory that goes -------------------------------------------------------------------

@@ -56,6 +56,7 @@ const CLIENT: u32 = 10;
 const CLIENT_GONE: u32 = 11;
 const LISTENER: u32 = 12;
 const LEASH: u32 = 13;
+const LEASH_GONE: u32 = 14;
 
 /// Whatever a user or a terminal sends to the manager and its program.
 const IGNORED: [i32; 9] = [
@@ -197,6 +198,10 @@ impl Witness for std::sync::Arc<Holder> {
 
     fn leash(&self, pid: u32, held: BorrowedFd<'_>) {
         let _ = self.send(LEASH, pid, Some(held));
+    }
+
+    fn leash_gone(&self, pid: u32) {
+        let _ = self.send(LEASH_GONE, pid, None);
     }
 
     fn client_gone(&self, pid: u32) {
@@ -357,10 +362,12 @@ fn hold(socket: &Connection) -> Option<Held> {
             (LEASH, Some(fd)) => {
                 held.leashes.insert(message.file, fd);
             }
+            (LEASH_GONE, _) => {
+                held.leashes.remove(&message.file);
+            }
             (LISTENER, Some(fd)) => held.listeners.push(fd),
             (CLIENT_GONE, _) => {
                 held.clients.remove(&message.file);
-                held.leashes.remove(&message.file);
             }
             _ => {}
         }

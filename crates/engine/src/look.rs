@@ -361,7 +361,7 @@ impl<P: Port> Engine<P> {
         let _ = self.port.resize(file, pages);
         // What was copied of them is gone with the frames.
         let gone = self.lock().private_mappings_from(file, pages);
-        gone.into_iter().for_each(|(space, range)| self.removed(space, range));
+        gone.into_iter().for_each(|(space, range)| self.copies_gone(space, range));
         self.cut_behind(file, size_bytes, |_| {});
         if !size_bytes.is_multiple_of(self.page_bytes) {
             self.clear_behind(file, size_bytes, again);

@@ -35,6 +35,7 @@ use crate::work::{Work, Workers};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
+use pagekeeper_sys::leash::Leash;
 use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
@@ -73,8 +74,8 @@ pub struct Manager {
     /// Users that are not trusted, and of which a program of the run was greeted: no strangers.
     met: Mutex<HashSet<u32>>,
     pub(crate) reserve: Reserve,
-    /// Nobody is put on a leash any more.
-    pub(crate) is_without_leashes: AtomicBool,
+    /// What ends processes when this one and the holder are killed; none if nobody is put on one any more.
+    pub(crate) leashes: Mutex<Option<HashMap<u32, Leash>>>,
     pub(crate) waiting: Waiting,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
@@ -142,7 +143,7 @@ impl Manager {
             strangers: Mutex::default(),
             met: Mutex::default(),
             reserve: Reserve::default(),
-            is_without_leashes: AtomicBool::new(false),
+            leashes: Mutex::new(Some(HashMap::new())),
             waiting: Waiting::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),

@@ -310,7 +310,7 @@ impl Connection {
                 value(0)
             }
             Op::Leash => {
-                let worn = manager.put_on_leash(self.pid, self.image);
+                let worn = manager.put_on_leash(self.pid);
                 Ok(Answer { reply: Reply::default(), fd: worn })
             }
             Op::UserfaultDevice => Ok(Answer {

@@ -4,7 +4,7 @@ use crate::around::Walks;
 use crate::heap::Order;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use rangemap::RangeMap;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// How an address range maps a file. Two neighbouring ranges with equal `Region`s are one.
@@ -47,6 +47,9 @@ pub struct Space {
     pub(crate) copied: BTreeSet<u64>,
     /// How faults on pages that count as mapped went on.
     pub(crate) walks: Walks,
+    /// Pages of heap memory that the library is about to drop from here, and that keep their content: how
+    /// often each. (Who goes on when an event was read may announce another one before it is applied.)
+    pub(crate) mends: BTreeMap<u64, u32>,
     /// In which order it changed.
     pub(crate) order: Order,
 }
@@ -132,6 +135,21 @@ impl Space {
         self.regions.remove(range.clone());
         self.forget_private(range);
         files
+    }
+
+    /// The library is about to drop a page from here, which keeps its content.
+    pub(crate) fn mends(&mut self, addr: u64) {
+        *self.mends.entry(addr).or_default() += 1;
+    }
+
+    /// Whether it is the library that dropped pages from this address on.
+    pub(crate) fn is_mended(&mut self, addr: u64) -> bool {
+        let Some(count) = self.mends.get_mut(&addr) else { return false };
+        *count -= 1;
+        if *count == 0 {
+            self.mends.remove(&addr);
+        }
+        true
     }
 
     /// Forgets the private copies of a range.

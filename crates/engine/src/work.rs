@@ -17,6 +17,8 @@ pub(crate) enum Work {
     Fault(Fault),
     /// Fetching ahead, unmapping for sampling.
     Deferred(Deferred),
+    /// Heap memory that is to be zeros.
+    Clear(crate::heap::Cleared),
     /// Heap memory that was unmapped.
     Drop(crate::heap::Orphan),
     /// The heap of a process that is gone.

@@ -10,7 +10,7 @@
 
 use crate::raw::{self, SignalsHeld};
 use crate::state::{self, CONNECTIONS_MAX, State};
-use crate::{environment, raw_call, room, table};
+use crate::{environment, raw_call, room, table, userfault};
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -112,8 +112,9 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         state.leash.fd_and_one.store(0, Ordering::Release);
         INHERITED[LEASH].fd_and_one.store(0, Ordering::Release);
         table::unmark_connection(fd);
-        let moved = move_high(fd);
-        if moved != fd {
+        // The number itself stays taken until the program's descriptor comes in its place.
+        let moved = duplicate_high(fd);
+        if moved >= 0 {
             keep_leash(state, moved);
         }
     }
@@ -242,7 +243,11 @@ pub(crate) const LOST: c_int = -2;
 /// have copies of that, and of the other end of a socket whose one end is kept open here; if both are killed,
 /// the kernel kills this process by it. Without one, for want of a descriptor, its next call ends it.
 pub(crate) fn wear_leash(state: &State) {
-    if let Ok((_, fd @ 0..)) = ask_with(state, &Request::new(Op::Leash), &[], -1) {
+    wear(state, ask_with(state, &Request::new(Op::Leash), &[], -1));
+}
+
+fn wear(state: &State, answer: Result<Answer, i32>) {
+    if let Ok((_, fd @ 0..)) = answer {
         keep_leash(state, move_high(fd));
     }
 }
@@ -420,18 +425,25 @@ fn pause_between(held: SignalsHeld) -> SignalsHeld {
 /// process may have a million, one at the end would take 8 MiB.
 const NUMBERS_END: u64 = 2048;
 
+/// Duplicates a descriptor, out of the program's way; -1 if there is no room.
+fn duplicate_high(fd: c_int) -> c_int {
+    let limit = room::limit().rlim_cur.min(NUMBERS_END);
+    let duplicate = |reserve: u64| {
+        let base = limit.saturating_sub(reserve);
+        raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, base as usize)
+    };
+    let reserves = [2 * CONNECTIONS_MAX as u64, limit / 2];
+    reserves.into_iter().map(duplicate).find(|moved| *moved >= 0).map_or(-1, |moved| moved as c_int)
+}
+
 /// Moves a descriptor out of the program's way.
 fn move_high(fd: c_int) -> c_int {
-    let limit = room::limit().rlim_cur.min(NUMBERS_END);
-    for reserve in [2 * CONNECTIONS_MAX as u64, limit / 2] {
-        let base = limit.saturating_sub(reserve);
-        let moved = raw::fcntl(fd, libc::F_DUPFD_CLOEXEC, base as usize);
-        if moved >= 0 {
-            raw::close(fd);
-            return moved as c_int;
-        }
+    let moved = duplicate_high(fd);
+    if moved < 0 {
+        return fd;
     }
-    fd
+    raw::close(fd);
+    moved
 }
 
 fn new_socket() -> Result<c_int, i32> {
@@ -460,6 +472,12 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
     let result = hello(state, fd);
     if result.is_ok() {
         connection.socket.set(fd, &stat);
+        // A forked child has its parent's, and who closes all that is open has none any more.
+        let is_served = state.userfault.load(Ordering::Acquire) == userfault::SENT;
+        if is_served && state.leash.verified().is_none() {
+            let leash = exchange(Some(state), fd, &Request::new(Op::Leash), &[], -1);
+            wear(state, leash);
+        }
         return Ok(fd);
     }
     INHERITED[index].fd_and_one.store(0, Ordering::Relaxed);

@@ -135,6 +135,10 @@ fn begin(list: Option<StreamList>) {
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
     let lock = FORKING.lock();
+    if let Some(list) = &list {
+        // Nobody writes there any more when the fork has begun.
+        list.take_out(mapping::may_be_managed);
+    }
     let ticket = message(state, FORK_BEGIN, 0).unwrap_or(BROKEN);
     if ticket != 0 {
         MASK.store(held.keep(), Ordering::Relaxed);
@@ -202,15 +206,9 @@ extern "C" fn in_child() {
     let Some(mut ending) = Ending::take() else {
         // Another thread's was going on.
         FORKER.store(0, Ordering::Relaxed);
-        FORKING.is_nobodys();
-        if userfault::is_used() {
-            let _ = state::current();
-        }
-        return;
+        return FORKING.is_nobodys();
     };
-    if let Some(list) = ending.list.take() {
-        list.reset();
-    }
+    let list = ending.list.take();
     let inherited = ending.ticket != BROKEN
         && state::current().is_some_and(|state| {
             (!environment::user_mode_only() || userfault::ensure(state))
@@ -225,6 +223,9 @@ extern "C" fn in_child() {
             b"a forked child could not be given its parent's managed memory; it ends (exit code 70)",
         );
         raw::exit_group(70);
+    }
+    if let Some(list) = list {
+        list.reset();
     }
 }
 

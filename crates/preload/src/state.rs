@@ -185,7 +185,6 @@ fn begin(state: &'static State) {
     if state.userfault.load(Ordering::Relaxed) == userfault::SENT {
         // The manager is waiting to hear whose memory the probe page's fault told it of.
         connection::connect_first(state);
-        connection::wear_leash(state);
     }
     files::announce_inherited(state);
 }

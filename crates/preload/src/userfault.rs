@@ -141,7 +141,6 @@ fn set_up(state: &State) -> Result<(), Lack> {
     raw::close(fd);
     if result.is_ok() {
         USED.store(true, Ordering::Release);
-        fork::watch();
         wear_leash(state);
     }
     result

@@ -3,6 +3,11 @@
 //! Whoever is killed can tell nobody. A connected socket tells by itself when its other end closes, and
 //! with O_ASYNC, F_SETSIG and F_SETOWN (`fcntl(2)`) it does so by any signal, SIGKILL among them, to any
 //! process: one that sleeps, or computes, ends as soon as the last holder of that other end has.
+//!
+//! Until it has ended, its faults wait: what serves them lies in a message that nobody reads, in the
+//! process's own end, and so is open as long as that is. (Of the descriptors of a process that ends, the
+//! kernel closes one after the other. A userfaultfd that was the last one, and came first, answered with
+//! zeros until then.)
 
 use crate::file::{set_owner, set_signal};
 use crate::socket::Connection;
@@ -19,14 +24,16 @@ pub struct Leash {
 }
 
 impl Leash {
-    /// For this process. It has to be one that cannot end meanwhile without being waited for (it waits
-    /// for a reply, say): its number might be another's.
+    /// For this process, with a copy of what serves its faults. It has to be a process that cannot end
+    /// meanwhile without being waited for (it waits for a reply, say): its number might be another's.
     ///
     /// # Errors
-    /// No descriptor is free.
-    pub fn of(id: u32) -> Result<Leash> {
+    /// No descriptor is free, or too many are in messages (ETOOMANYREFS).
+    pub fn of(id: u32, served_by: BorrowedFd<'_>) -> Result<Leash> {
         let owner = i32::try_from(id).ok().filter(|id| *id > 0).ok_or(Errno::SRCH)?;
         let (worn, held) = Connection::pair()?;
+        // While nobody is signalled that there is something to be read.
+        held.send(&[0], Some(served_by))?;
         let leash = Leash { worn: worn.into_fd(), held: held.into_fd() };
         set_owner(&leash.worn, owner)?;
         set_signal(&leash.worn, libc::SIGKILL)?;
@@ -63,6 +70,7 @@ impl Drop for Leash {
 mod tests {
     use super::*;
     use crate::descriptor::duplicate;
+    use std::io::Read;
     use std::os::fd::AsRawFd;
     use std::time::{Duration, Instant};
 
@@ -78,7 +86,9 @@ mod tests {
                 unsafe { libc::pause() };
             }
         }
-        let leash = Leash::of(pid as u32).unwrap();
+        let (mut pipe, kept) = std::io::pipe().unwrap();
+        let leash = Leash::of(pid as u32, kept.as_fd()).unwrap();
+        drop(kept);
         // As if it had been sent: this process's table stands for the child's.
         let copy = duplicate(leash.worn()).unwrap();
         done(leash);
@@ -100,6 +110,8 @@ mod tests {
             }
         }
         drop(copy);
+        // What was in the message closed with the last copy, and not before (as an end of the pipe shows).
+        assert_eq!(pipe.read(&mut [0]).unwrap(), 0);
         ended
     }
 

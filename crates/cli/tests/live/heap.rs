@@ -127,6 +127,26 @@ fn what_a_child_allocates_is_zeros() {
 
 /// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
 /// came before them was freed, all of it was given to the next allocation.
+/// Runtimes that make their system calls themselves (Go's) found in memory that they had given back what it had
+/// had before.
+#[test]
+fn memory_that_was_given_back_without_libc_is_zeros() {
+    for kib in [1024, 16384] {
+        let _ = part("behind-libc", budget(kib).policy("lru"), &[]);
+    }
+}
+
+/// libc looked at streams in memory that a forked child did not have yet, and each child of a program with
+/// threads ended (redis saved nothing).
+#[test]
+fn children_of_a_program_with_threads_find_its_streams() {
+    if !runs::ready() {
+        return;
+    }
+    let program = compiled("own.c", &[], "own");
+    let _ = same("own-streams", &budget(2048), &program, &[], |_| ()).ok();
+}
+
 #[test]
 fn memory_that_shrank_and_grew_again_is_nobody_elses() {
     part("shrink-and-grow", budget(16 << 10), &["2000"]);

@@ -515,11 +515,15 @@ fn nobody_goes_on_who_has_lost_manager_and_holder() {
         std::fs::write(&seen, b"").unwrap();
         let script = "\
 import mmap, os, sys
-m = mmap.mmap(os.open('f', os.O_RDWR), 0)
+f = os.open('f', os.O_RDWR)
+m = mmap.mmap(f, 0)
 seen, (ours, theirs), i = os.open(sys.argv[2], os.O_WRONLY), os.pipe(), m[0]
 if os.fork() > 0:
+    os.read(ours, 1)
     open(sys.argv[1], 'w').write('done')
     os.read(ours, 1)
+os.pread(f, 1, 0)
+os.write(theirs, b'x')
 while True:
     i = (i * 37 + 11) % 600
     if m[i * 4096] != 7: os.write(seen, b'zero')";

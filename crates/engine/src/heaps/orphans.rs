@@ -102,11 +102,7 @@ impl Manager {
         {
             mapped = self.mapped_still(space, pid, live, orphan);
         }
-        self.engine.drop_orphan(orphan, &mapped, |pages| {
-            if let Some(store) = live.as_ref().and_then(|live| live.heap()) {
-                store.forget(pages);
-            }
-        });
+        self.engine.drop_orphan(orphan, &mapped, self.forgets(orphan.file));
         let mut known = self.heaps.lock();
         // Its fence is gone, and the number may be another heap's.
         let is_its = |heap: &&mut Heap| owner.is_some_and(|(.., number)| heap.number == number);

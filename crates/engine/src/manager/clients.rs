@@ -35,8 +35,6 @@ pub(crate) struct Client {
     pub(crate) number: u32,
     pub(crate) connections: u32,
     pub(crate) raw: Option<SharedMap>,
-    /// What ends it when this process and the holder are killed.
-    pub(crate) leash: Option<Leash>,
     /// Open changes: ticket and slot.
     pub(crate) changes: Vec<(u64, FileNo)>,
     /// Changes that it has ended, or that are being ended for it, and are not settled yet: what was
@@ -166,24 +164,35 @@ impl Manager {
 
     /// A process that is to end when nobody is left who serves it: the end of the leash for it. None where
     /// descriptors are few: they are for what programs wait for.
-    pub(crate) fn put_on_leash(&self, pid: u32, number: u32) -> Option<OwnedFd> {
-        let clients = || self.clients.lock().expect("lock");
-        let on_leash = clients().values().filter(|client| client.leash.is_some()).count() as u64;
-        let is_too_many = LEASH_SHARE * (on_leash + 1) > open_files_max();
-        if is_too_many || self.is_without_leashes.load(Ordering::SeqCst) {
+    pub(crate) fn put_on_leash(&self, pid: u32) -> Option<OwnedFd> {
+        let space = self.engine.port().space(self.space_of(pid)?)?;
+        let mut leashes = self.leashes.lock().expect("lock");
+        let leashes = leashes.as_mut()?;
+        if LEASH_SHARE * (leashes.len() as u64 + 1) > open_files_max() {
             return None;
         }
-        let leash = Leash::of(pid).ok()?;
+        let leash = Leash::of(pid, space.userfault.as_fd()).ok()?;
         let worn = duplicate(leash.worn()).ok()?;
         self.tell(|witness| witness.leash(pid, leash.held()));
-        self.with_client(pid, number, |client| client.leash = Some(leash))?;
+        leashes.insert(pid, leash);
         Some(worn)
     }
 
     /// Sets everybody free, and puts nobody on a leash any more: descriptors are short, or this process ends.
     pub(crate) fn let_off_leash(&self) {
-        self.is_without_leashes.store(true, Ordering::SeqCst);
-        self.clients.lock().expect("lock").values_mut().for_each(|client| client.leash = None);
+        self.drop_leashes(|_| true);
+        *self.leashes.lock().expect("lock") = None;
+    }
+
+    /// Who is not known any more may live on, having closed all its connections.
+    fn drop_leashes(&self, is_free: impl Fn(u32) -> bool) {
+        let mut leashes = self.leashes.lock().expect("lock");
+        let free =
+            leashes.iter_mut().flat_map(|leashes| leashes.extract_if(|pid, _| is_free(*pid)));
+        for (pid, leash) in free {
+            drop(leash);
+            self.tell(|witness| witness.leash_gone(pid));
+        }
     }
 
     /// Ends what processes left open that died while a forked child keeps their connection.
@@ -195,6 +204,7 @@ impl Manager {
                 self.client_gone(pid, number);
             }
         }
+        self.drop_leashes(process_ended);
     }
 
     /// What a client overwrites at this moment without having said so.

@@ -25,6 +25,8 @@ pub trait Witness: Send + Sync {
     fn client(&self, pid: u32, process: BorrowedFd<'_>);
     /// What ends it when nobody has this any more.
     fn leash(&self, pid: u32, held: BorrowedFd<'_>);
+    /// Nothing ends it any more.
+    fn leash_gone(&self, pid: u32);
     /// It has no connection any more.
     fn client_gone(&self, pid: u32);
 }

@@ -20,6 +20,11 @@ impl Connection {
         if r.c as i32 == wire::ADVICE_MEND {
             // What is dirty in a private mapping is nowhere else.
             let is_elsewhere = !regions.is_empty() && regions.iter().all(|(_, _, r)| r.shared);
+            let is_heap = regions.iter().any(|(_, _, r)| engine.is_heap(r.file));
+            if let Some(space) = self.manager.space_of(self.pid).filter(|_| is_elsewhere && is_heap)
+            {
+                engine.mends(space, r.a);
+            }
             return value(if is_elsewhere { wire::ADVISE_DONTNEED } else { 0 });
         }
         if regions.iter().any(|(_, _, region)| engine.is_heap(region.file))

@@ -951,6 +951,49 @@ static void refused_moves(void) {
     puts("done");
 }
 
+/* A system call that libc does not make, as of programs with a runtime of their own. */
+static long without_libc(long number, long a, long b, long c) {
+#ifdef __x86_64__
+    long result;
+    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
+    return result;
+#else
+    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
+    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
+    return x0;
+#endif
+}
+
+static void *gives_back_behind_libc(void *seeded) {
+    enum { PAGES = 512 };
+    uint64_t seed = (uintptr_t)seeded, has[PAGES] = {0};
+    char *p = map(PAGES * PAGE, PROT_READ | PROT_WRITE);
+    for (uint64_t i = 1; i <= 20000; i++) {
+        seed = mix(seed);
+        unsigned long page = seed % PAGES, pages = 1 + (seed >> 20) % 40;
+        if (pages > PAGES - page) pages = PAGES - page;
+        volatile uint64_t *word = (uint64_t *)(p + page * PAGE) + (seed >> 40) % (PAGE / 8);
+        if (seed >> 60 == 0) {
+            CHECK(without_libc(SYS_madvise, (long)(p + page * PAGE), pages * PAGE, MADV_DONTNEED) == 0);
+            memset(has + page, 0, pages * sizeof *has);
+        } else if (seed >> 63) {
+            for (unsigned long at = 0; at < PAGE / 8; at++) ((uint64_t *)(p + page * PAGE))[at] = i;
+            has[page] = i;
+        } else CHECK(*word == has[page]);
+    }
+    for (unsigned long page = 0; page < PAGES; page++)
+        for (unsigned long at = 0; at < PAGE / 8; at++) CHECK(((uint64_t *)(p + page * PAGE))[at] == has[page]);
+    munmap(p, PAGES * PAGE);
+    return NULL;
+}
+
+static void behind_libc(void) {
+    pthread_t threads[3];
+    for (long i = 0; i < 3; i++) CHECK(pthread_create(&threads[i], NULL, gives_back_behind_libc, (void *)(i + 1)) == 0);
+    for (long i = 0; i < 3; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    puts("done");
+}
+
 int main(int argc, char **argv) {
     const char *what = argv[1];
     long n[4] = {0};
@@ -969,6 +1012,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "fork-streams")) fork_streams(n[0]);
     else if (!strcmp(what, "generations")) generations(n[0]);
     else if (!strcmp(what, "daemons")) daemons(n[0]);
+    else if (!strcmp(what, "behind-libc")) behind_libc();
     else if (!strcmp(what, "fresh")) fresh(n[0]);
     else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
     else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);

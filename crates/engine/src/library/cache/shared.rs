@@ -127,8 +127,12 @@ impl Shared {
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 // A program that links the library has its heap to itself, closes its segments, and is
                 // alone with the thread that reads its faults.
-                Work::Drop(_) | Work::Retire(_) | Work::LetGo | Work::LetIdleGo | Work::StandIn => {
-                }
+                Work::Clear(_)
+                | Work::Drop(_)
+                | Work::Retire(_)
+                | Work::LetGo
+                | Work::LetIdleGo
+                | Work::StandIn => {}
                 Work::Flush(file) | Work::FlushEnded(file) => {
                     let _ = self.engine.write_out(file, 0..u64::MAX);
                 }
