@@ -9,7 +9,7 @@ use crate::core::Fault;
 use crate::dispatch::Faulting;
 use crate::follow::Follow;
 use crate::manager::{Manager, SETTLE_MAX};
-use crate::port::SpaceNo;
+use crate::port::{FileNo, SpaceNo};
 use crate::shortage::is_shortage;
 use crate::spaces::Space;
 use crate::work::Work;
@@ -18,8 +18,9 @@ use pagekeeper_sys::clock::monotonic_ns;
 use pagekeeper_sys::event::{Interest, Ready};
 use pagekeeper_sys::process;
 use pagekeeper_sys::userfault::{Event, Userfault};
-use std::sync::MutexGuard;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// Number in the epoll set of the descriptor that wakes the event thread.
@@ -62,6 +63,32 @@ impl Away {
 
     fn give_place_back(&self) {
         self.has_stand_in.store(false, Ordering::Relaxed);
+    }
+}
+
+/// Files that were written back because nobody mapped them any more, and when. A file that grows is unmapped
+/// and mapped anew by many programs, each time: what is stored meanwhile is written back as ever, within
+/// seconds.
+#[derive(Default)]
+pub(crate) struct Unmapped(Mutex<HashMap<FileNo, Instant>>);
+
+impl Unmapped {
+    /// How seldom the same file is written back for this.
+    const EVERY: Duration = Duration::from_millis(100);
+    /// So many are kept before those are forgotten that were written back longer ago.
+    const FILES: usize = 256;
+
+    fn is_due(&self, file: FileNo, now: Instant) -> bool {
+        let mut files = self.0.lock().expect("lock");
+        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < Self::EVERY;
+        if files.get(&file).is_some_and(is_recent) {
+            return false;
+        }
+        if files.len() >= Self::FILES {
+            files.retain(|_, at| is_recent(at));
+        }
+        files.insert(file, now);
+        true
     }
 }
 
@@ -211,8 +238,11 @@ impl Manager {
                 }
                 Event::Unmap { start, end } => {
                     for file in self.engine.unmapped(no, start..end) {
-                        let deleted = self.may_be_unused(file);
-                        self.workers.push(if deleted { Work::LetGo } else { Work::Flush(file) });
+                        if self.may_be_unused(file) {
+                            self.workers.push(Work::LetGo);
+                        } else if self.unmapped.is_due(file, Instant::now()) {
+                            self.workers.push(Work::Flush(file));
+                        }
                     }
                 }
             }

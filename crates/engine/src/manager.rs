@@ -15,7 +15,7 @@ use crate::board::Board;
 use crate::crew::Crew;
 use crate::ends::Ends;
 use crate::engine::{Deferred, Engine};
-use crate::events::Away;
+use crate::events::{Away, Unmapped};
 use crate::forks::Forks;
 use crate::headroom::Room;
 use crate::heaps::Heaps;
@@ -76,6 +76,8 @@ pub struct Manager {
     pub(crate) reserve: Reserve,
     /// What ends processes when this one and the holder are killed; none if nobody is put on one any more.
     pub(crate) leashes: Mutex<Option<HashMap<u32, Leash>>>,
+    /// Files that nobody maps any more.
+    pub(crate) unmapped: Unmapped,
     pub(crate) waiting: Waiting,
     /// Set when a fork was not read, for lack of a descriptor.
     pub(crate) starved: AtomicBool,
@@ -144,6 +146,7 @@ impl Manager {
             met: Mutex::default(),
             reserve: Reserve::default(),
             leashes: Mutex::new(Some(HashMap::new())),
+            unmapped: Unmapped::default(),
             waiting: Waiting::default(),
             starved: AtomicBool::new(false),
             unheard: Mutex::default(),
