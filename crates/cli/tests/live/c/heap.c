@@ -23,6 +23,7 @@
 #include <unistd.h>
 
 #include "check.h"
+#include "unheard.h"
 
 #define PAGE 4096ul
 #define MIB (1ul << 20)
@@ -951,19 +952,6 @@ static void refused_moves(void) {
     puts("done");
 }
 
-/* A system call that libc does not make, as of programs with a runtime of their own. */
-static long without_libc(long number, long a, long b, long c) {
-#ifdef __x86_64__
-    long result;
-    __asm__ volatile("syscall" : "=a"(result) : "a"(number), "D"(a), "S"(b), "d"(c) : "rcx", "r11", "memory");
-    return result;
-#else
-    register long x8 __asm__("x8") = number, x0 __asm__("x0") = a, x1 __asm__("x1") = b, x2 __asm__("x2") = c;
-    __asm__ volatile("svc 0" : "+r"(x0) : "r"(x8), "r"(x1), "r"(x2) : "memory");
-    return x0;
-#endif
-}
-
 static void *gives_back_behind_libc(void *seeded) {
     enum { PAGES = 512 };
     uint64_t seed = (uintptr_t)seeded, has[PAGES] = {0};
@@ -974,7 +962,7 @@ static void *gives_back_behind_libc(void *seeded) {
         if (pages > PAGES - page) pages = PAGES - page;
         volatile uint64_t *word = (uint64_t *)(p + page * PAGE) + (seed >> 40) % (PAGE / 8);
         if (seed >> 60 == 0) {
-            CHECK(without_libc(SYS_madvise, (long)(p + page * PAGE), pages * PAGE, MADV_DONTNEED) == 0);
+            CHECK(unheard(SYS_madvise, (long)(p + page * PAGE), pages * PAGE, MADV_DONTNEED) == 0);
             memset(has + page, 0, pages * sizeof *has);
         } else if (seed >> 63) {
             for (unsigned long at = 0; at < PAGE / 8; at++) ((uint64_t *)(p + page * PAGE))[at] = i;
