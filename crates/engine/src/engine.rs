@@ -545,14 +545,16 @@ impl<P: Port> Engine<P> {
                 cleared.extend(core.clear(file, pages));
             }
         }
-        drop(core);
-        self.copies_gone(space, range);
+        self.drop_copies(core, space, range);
         cleared
     }
 
     /// A range's private copies are gone.
     pub(crate) fn copies_gone(&self, space: SpaceNo, range: Range<u64>) {
-        let mut core = self.lock();
+        self.drop_copies(self.lock(), space, range);
+    }
+
+    fn drop_copies(&self, mut core: MutexGuard<'_, Core>, space: SpaceNo, range: Range<u64>) {
         if let Some(s) = core.space_mut(space) {
             s.forget_private(range);
         }

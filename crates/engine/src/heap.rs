@@ -150,13 +150,13 @@ impl Core {
         self.file(file).is_some_and(|f| f.fences.iter().any(|f| f.change == Change::Hold))
     }
 
-    /// The heap pages mapped in a range of a space.
     /// Nobody sees what these pages have from now on. A hold that comes later waits until it is dropped.
     pub(crate) fn clear(&mut self, file: FileNo, pages: Range<u64>) -> Option<Cleared> {
         let ticket = self.put_fence(file, pages.clone(), Change::Drop)?;
         Some(Cleared { file, pages, ticket })
     }
 
+    /// The heap pages mapped in a range of a space.
     pub(crate) fn heap_pages(
         &self,
         space: SpaceNo,

@@ -2,6 +2,7 @@
 
 mod clients;
 mod files;
+mod leashes;
 mod reserve;
 mod waiting;
 mod whose;

@@ -13,9 +13,6 @@ use crate::real;
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
-/// A function without arguments, or null: `_IO_list_lock` and its kin.
-struct Function(AtomicPtr<c_void>);
-
 /// `struct _IO_FILE` of glibc on 64-bit machines, as far as it is looked at: its first field, flags...
 const USER_LOCK: u32 = 0x8000;
 /// ...where the next one is,
@@ -33,6 +30,9 @@ static ALL: AtomicPtr<*mut u8> = AtomicPtr::new(core::ptr::null_mut());
 static IS_SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// The first of those that are out of the list.
 static APART: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// A function without arguments, or null: `_IO_list_lock` and its kin.
+struct Function(AtomicPtr<c_void>);
 
 static LOCK: Function = Function::none();
 static UNLOCK: Function = Function::none();

@@ -23,6 +23,7 @@ mod reads;
 mod recordings;
 mod rights;
 mod runs;
+mod signals;
 mod stamps;
 mod standby;
 mod storage;

@@ -4,13 +4,10 @@ use super::Manager;
 use crate::change::NO_BYTES;
 use crate::overwrites::Overwrites;
 use crate::port::FileNo;
-use pagekeeper_sys::descriptor::duplicate;
-use pagekeeper_sys::launch::open_files_max;
-use pagekeeper_sys::leash::Leash;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::{Errno, process};
 use std::collections::HashMap;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
@@ -18,8 +15,6 @@ use std::time::{Duration, Instant};
 const RAW_WAIT_MAX: Duration = Duration::from_secs(60);
 /// How long a process that begins waits for what dead ones left open to be settled.
 pub(crate) const SETTLE_MAX: Duration = Duration::from_secs(10);
-/// Of so many descriptors one leash, which takes two.
-const LEASH_SHARE: u64 = 16;
 const SETTLE_PAUSE: Duration = Duration::from_micros(100);
 
 /// How long a client may take to map a file that it was given, and to say so. Who lost the descriptor on
@@ -162,39 +157,6 @@ impl Manager {
         clients.get_mut(&pid).filter(|client| client.number == number).map(f)
     }
 
-    /// A process that is to end when nobody is left who serves it: the end of the leash for it. None where
-    /// descriptors are few: they are for what programs wait for.
-    pub(crate) fn put_on_leash(&self, pid: u32) -> Option<OwnedFd> {
-        let space = self.engine.port().space(self.space_of(pid)?)?;
-        let mut leashes = self.leashes.lock().expect("lock");
-        let leashes = leashes.as_mut()?;
-        if LEASH_SHARE * (leashes.len() as u64 + 1) > open_files_max() {
-            return None;
-        }
-        let leash = Leash::of(pid, space.userfault.as_fd()).ok()?;
-        let worn = duplicate(leash.worn()).ok()?;
-        self.tell(|witness| witness.leash(pid, leash.held()));
-        leashes.insert(pid, leash);
-        Some(worn)
-    }
-
-    /// Sets everybody free, and puts nobody on a leash any more: descriptors are short, or this process ends.
-    pub(crate) fn let_off_leash(&self) {
-        self.drop_leashes(|_| true);
-        *self.leashes.lock().expect("lock") = None;
-    }
-
-    /// Who is not known any more may live on, having closed all its connections.
-    fn drop_leashes(&self, is_free: impl Fn(u32) -> bool) {
-        let mut leashes = self.leashes.lock().expect("lock");
-        let free =
-            leashes.iter_mut().flat_map(|leashes| leashes.extract_if(|pid, _| is_free(*pid)));
-        for (pid, leash) in free {
-            drop(leash);
-            self.tell(|witness| witness.leash_gone(pid));
-        }
-    }
-
     /// Ends what processes left open that died while a forked child keeps their connection.
     pub(crate) fn reap_clients(&self) {
         let known = |(pid, client): (&u32, &Client)| (*pid, client.number);
@@ -204,7 +166,9 @@ impl Manager {
                 self.client_gone(pid, number);
             }
         }
-        self.drop_leashes(process_ended);
+        // Of those that are known it was just asked.
+        let is_known = |pid| self.clients.lock().expect("lock").contains_key(&pid);
+        self.drop_leashes(|pid| !is_known(pid) && process_ended(pid));
     }
 
     /// What a client overwrites at this moment without having said so.
