@@ -10,6 +10,7 @@ use pagekeeper::selection::{MIN_SIZE_BYTES_DEFAULT, Selection};
 use pagekeeper::stats::Stats;
 use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
+use pagekeeper_sys::elf;
 use std::ffi::OsString;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -150,11 +151,15 @@ impl Job {
                 "{ENV_DISABLE}=1 is set, and leaves every file of {program} to the kernel: unset it"
             );
         }
+        let unseen = if elf::is_go(&self.path) {
+            "what Go code does without libc, and what the kernel copies for it, is not seen"
+        } else {
+            "what the kernel copies for it, as for cp, is not seen"
+        };
         if files > 0 {
             let of = if files == 1 { "its managed file" } else { "the files that were managed" };
             return format!(
-                "{program} touched no page of {of}, by a mapping or a read call (what the kernel \
-                 copies for it, as for cp, is not seen)"
+                "{program} touched no page of {of}, by a mapping or a read call ({unseen})"
             );
         }
         if is_passed_through {
@@ -175,9 +180,8 @@ impl Job {
             files => format!(" that matches {}", files.join(" or ")),
         };
         format!(
-            "{program} mapped or read no file of {} or more{matching}{no_heap} (what the kernel \
-             copies for it, as for cp, is not seen): nothing was managed. Name its files with --files, \
-             or lower --min-size{or_lower}",
+            "{program} mapped or read no file of {} or more{matching}{no_heap} ({unseen}): nothing was \
+             managed. Name its files with --files, or lower --min-size{or_lower}",
             self.min_size,
         )
     }

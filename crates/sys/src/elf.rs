@@ -121,6 +121,29 @@ impl Program {
     }
 }
 
+/// Whether a program was built by Go's compiler: what it does by itself it asks the kernel for without libc,
+/// and so unseen by a preload library. False of what is no program.
+pub fn is_go(path: impl AsRef<Path>) -> bool {
+    /// The type of the note that holds Go's build identifier.
+    const BUILD_ID: u32 = 4;
+    let notes = || -> Result<bool, object::read::Error> {
+        let Ok(file) = File::open(path) else { return Ok(false) };
+        let data = ReadCache::new(file);
+        let header = FileHeader64::<LittleEndian>::parse(&data)?;
+        let endian = header.endian()?;
+        for segment in header.program_headers(endian, &data)? {
+            let Some(mut notes) = segment.notes(endian, &data)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == b"Go" && note.n_type(endian) == elf::NoteType(BUILD_ID) {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    };
+    notes().unwrap_or(false)
+}
+
 /// Finds a program as `execvp(3)` does: a name without `/` on `path_list` (the value of PATH).
 /// `None` if there is none that may be executed.
 pub fn find(name: &Path, path_list: &std::ffi::OsStr) -> Option<PathBuf> {
@@ -309,6 +332,36 @@ mod tests {
         bytes
     }
 
+    /// The same with one segment, which holds a note of this name (with its NUL) and type.
+    fn elf_with_note(name: &[u8; 4], kind: u32) -> Vec<u8> {
+        let mut bytes = bare_elf(OWN_MACHINE.0);
+        let numbers = |numbers: &[u64]| numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
+        bytes[32] = 64; // e_phoff
+        bytes[54] = 56; // e_phentsize
+        bytes[56] = 1; // e_phnum
+        bytes.extend(elf::PT_NOTE.0.to_le_bytes().into_iter().chain([0; 4]));
+        let segment: Vec<u8> = numbers(&[120, 0, 0, 20, 20, 4]);
+        bytes.extend(segment);
+        let name_bytes = name.iter().position(|b| *b == 0).map_or(4, |nul| nul + 1);
+        bytes.extend([name_bytes as u32, 4, kind].iter().flat_map(|n| n.to_le_bytes()));
+        bytes.extend(name);
+        bytes.extend(b"id01");
+        bytes
+    }
+
+    #[test]
+    fn programs_of_go_are_known() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let is_known = |bytes: Vec<u8>| {
+            fs::write(file.path(), bytes).unwrap();
+            is_go(file.path())
+        };
+        assert!(is_known(elf_with_note(b"Go\0\0", 4)));
+        assert!(!is_known(elf_with_note(b"Go\0\0", 3)) && !is_known(elf_with_note(b"GNU\0", 4)));
+        assert!(!is_known(bare_elf(OWN_MACHINE.0)) && !is_known(b"text".to_vec()));
+        assert!(!is_go(own()) && !is_go("/nonexistent"));
+    }
+
     #[test]
     fn what_cannot_be_reached_is_told_apart() {
         let dir = tempfile::tempdir().unwrap();
@@ -373,6 +426,7 @@ mod tests {
             let file = tempfile::NamedTempFile::new().unwrap();
             fs::write(file.path(), bytes).unwrap();
             inspect(file.path());
+            is_go(file.path());
         }
     }
 }
