@@ -115,8 +115,7 @@ impl Seen {
         let is_ours = !is_undisturbed || !f.fences.is_empty() || is_past;
         let written = f.is_heard && is_ours && same_size;
         // Unless somebody outside is known to have been there already.
-        let explained =
-            (overwritten || written || f.is_as_it_was(seen.now)) && !f.foreign.is_stale();
+        let explained = (overwritten || written) && !f.foreign.is_stale();
         // As long as nobody else is known to write, locks beside a program's own writes ask nobody.
         seen.is_sure = overwritten && explained && !f.is_shared;
         seen.is_own = !own.is_nothing() || explained;
@@ -392,8 +391,7 @@ impl<P: Port> Engine<P> {
     /// Whether a file that nobody of ours changes just now is not as it was known.
     fn is_foreign(&self, file: FileNo, known: Version) -> bool {
         let Some((now, since, core)) = self.version(file) else { return false };
-        let is_as_it_was = core.file(file).is_some_and(|f| now == known || f.is_as_it_was(now));
-        !is_as_it_was && !core.is_overwritten(file, now, since.overwritten_ns)
+        now != known && !core.is_overwritten(file, now, since.overwritten_ns)
     }
 
     /// A client is about to change the file: what somebody outside did before is not to be taken for

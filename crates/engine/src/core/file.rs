@@ -188,12 +188,6 @@ impl File {
         self.version.size_bytes.div_ceil(PAGE_BYTES)
     }
 
-    /// Whether nothing but its names, rights and the like can have changed since it was known: the time of
-    /// its content is the same, and who sets that is heard of.
-    pub(crate) fn is_as_it_was(&self, now: Version) -> bool {
-        self.is_heard && Version { ctime_ns: self.version.ctime_ns, ..now } == self.version
-    }
-
     pub(crate) fn gone() -> File {
         File { gone: true, ..File::new("", Version::default(), 0, false) }
     }

@@ -353,49 +353,6 @@ fn what_others_wrote_is_followed_in_the_midst_of_writes() {
     });
 }
 
-/// Whoever renamed a file of which all is in memory had it read again. Where nobody is heard of who sets
-/// times, it has to be.
-#[test]
-fn a_new_name_is_no_change_of_content() {
-    for is_heard in [false, true] {
-        watched(30, move || {
-            let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
-            (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
-            let (engine, machine, file) =
-                (&mapped.world.engine, &mapped.world.machine, mapped.file);
-            if is_heard {
-                engine.hears(file);
-            }
-            let faults = || engine.stats().total.major_faults;
-            let before = faults();
-            machine.lock().files[file as usize].named_ns += 1;
-            let ticket = engine.change_begin(file, 0, 8, Change::Write).unwrap();
-            machine.write_storage(file, 0, &[1; 8]);
-            let written = |_: u64, piece: &mut [u8]| {
-                piece.fill(1);
-                Ok(())
-            };
-            engine.change_end(file, ticket, 0, 8, Some(written));
-            machine.lock().files[file as usize].named_ns += 1;
-            assert_ne!(engine.refresh_size(file, false), is_heard);
-            (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
-            assert_eq!(faults() > before, !is_heard);
-
-            // Who wrote, and set the time of that back.
-            machine.write_storage(file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
-            let mut state = machine.lock();
-            let held = &mut state.files[file as usize];
-            (held.mtime_ns, held.named_ns) = (held.mtime_ns - 1, held.named_ns + 2);
-            drop(state);
-            if is_heard {
-                engine.changed_outside(file);
-            }
-            assert!(engine.refresh_size(file, false));
-            assert_eq!(mapped.get(3 * PAGE_BYTES), 9);
-        });
-    }
-}
-
 /// The kernel sets a file's time before it writes, and tells of it afterwards: a time that was just seen
 /// may be somebody's who is heard of next.
 #[test]

@@ -1229,20 +1229,6 @@ static void several(const char *path) {
     for (int who = 0; who < 4; who++) CHECK(pthread_join(threads[who], NULL) == 0);
 }
 
-// Of a file that fits, pages are written to and read, and the file is renamed now and then.
-static void renamed(const char *path) {
-    char other[512], page[4096];
-    CHECK(snprintf(other, sizeof other, "%s-other", path) < (int)sizeof other);
-    shared_fd = fresh(path, SEVERAL_PAGES * 4096L);
-    for (long i = 0; i < 100; i++) {
-        CHECK(i % 2 ? rename(other, path) == 0 : rename(path, other) == 0);
-        CHECK(pwrite(shared_fd, &i, sizeof i, i % SEVERAL_PAGES * 4096L) == sizeof i);
-        CHECK(fdatasync(shared_fd) == 0);
-        for (long at = 0; at < SEVERAL_PAGES; at++)
-            CHECK(pread(shared_fd, page, sizeof page, at * 4096L) == sizeof page);
-    }
-}
-
 static pthread_barrier_t crowd_begins;
 
 static void *one_of_many(void *argument) {
@@ -1292,7 +1278,6 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "killed")) killed(argv[2]);
     else if (!strcmp(argv[1], "crowd")) crowd(argv[2]);
     else if (!strcmp(argv[1], "several")) several(argv[2]);
-    else if (!strcmp(argv[1], "renamed")) renamed(argv[2]);
     else if (!strcmp(argv[1], "flags")) flags(argv[2]);
     else if (!strcmp(argv[1], "reused")) reused(argv[2]);
     else if (!strcmp(argv[1], "counter")) counter(argv[2]);

@@ -51,8 +51,6 @@ pub struct FakeFile {
     pub pages: u64,
     pub storage: Vec<u8>,
     pub mtime_ns: i128,
-    /// How much later anything else of it was changed.
-    pub named_ns: i128,
     /// Programs were told not to trust its time.
     pub is_doubted: bool,
     pub bad_loads: BTreeSet<u64>,

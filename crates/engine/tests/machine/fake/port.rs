@@ -443,7 +443,7 @@ impl Port for FakePort {
         Ok(Version {
             size_bytes: held.storage.len() as u64,
             mtime_ns: held.mtime_ns,
-            ctime_ns: held.mtime_ns + held.named_ns,
+            ctime_ns: held.mtime_ns,
         })
     }
 
