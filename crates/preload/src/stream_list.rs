@@ -9,7 +9,7 @@
 //! runs, and so before there is any memory that the kernel does not hand to children. Streams that lie in
 //! such memory (from an allocator that has its memory by `mmap`) are taken out of the list meanwhile.
 
-use crate::real;
+use crate::{raw, real};
 use core::ffi::{CStr, c_void};
 use core::sync::atomic::{AtomicPtr, Ordering};
 
@@ -28,8 +28,85 @@ type StreamLock = [u64; 2];
 static ALL: AtomicPtr<*mut u8> = AtomicPtr::new(core::ptr::null_mut());
 /// `__libc_single_threaded`, where libc has that.
 static IS_SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
-/// The first of those that are out of the list.
-static APART: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+/// Those that are out of the list.
+static APART: AtomicPtr<Apart> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Streams that follow each other in the list, and are elsewhere.
+#[derive(Clone, Copy)]
+struct Gap {
+    /// What leads to the first of them,
+    link: *mut *mut u8,
+    /// which is this.
+    first: *mut u8,
+    /// The first behind them that is not elsewhere, or null.
+    next: *mut u8,
+}
+
+/// Where streams were that are out of the list, and in what order. (From glibc 2.41 on each knows what leads to
+/// it, besides: none may be put elsewhere in the list.) In memory of its own, which children have at once.
+struct Apart {
+    bytes: usize,
+    count: usize,
+}
+
+impl Apart {
+    fn new(count: usize) -> Option<&'static mut Apart> {
+        let bytes = size_of::<Apart>() + count * size_of::<Gap>();
+        let (prot, flags) =
+            (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+        let at = raw::mmap(0, bytes, prot, flags, -1, 0);
+        let apart = core::ptr::with_exposed_provenance_mut::<Apart>(usize::try_from(at).ok()?);
+        // SAFETY: new memory, of zeros, long enough and aligned to a page, that is nobody else's.
+        unsafe {
+            apart.write(Apart { bytes, count });
+            apart.as_mut()
+        }
+    }
+
+    fn gaps(&mut self) -> &mut [Gap] {
+        // SAFETY: so many stand behind the head, all of them valid: pointers may be null.
+        unsafe {
+            let gaps = core::ptr::from_mut(self).add(1).cast::<Gap>();
+            core::slice::from_raw_parts_mut(gaps, self.count)
+        }
+    }
+
+    fn free(&mut self) {
+        raw::munmap(core::ptr::from_mut(self).expose_provenance(), self.bytes);
+    }
+}
+
+/// Walks the list from what leads to its first stream on.
+fn for_each_gap(
+    all: *mut *mut u8,
+    elsewhere: &impl Fn(usize, usize) -> bool,
+    mut each: impl FnMut(Gap),
+) {
+    // SAFETY: libc's list of `FILE`s, which nobody else changes, or frees, while its lock is held, as it is
+    // here; all of glibc's on 64-bit machines are laid out so. `each` may change `link`, which was read.
+    unsafe {
+        let chain = |file: *mut u8| file.add(CHAIN_AT).cast::<*mut u8>();
+        let is_elsewhere = |file: *mut u8| {
+            let lock = *file.add(LOCK_AT).cast::<*mut StreamLock>();
+            elsewhere(file.addr(), FILE_BYTES) || elsewhere(lock.addr(), size_of::<StreamLock>())
+        };
+        let mut link = all;
+        loop {
+            let first = *link;
+            let mut next = first;
+            while !next.is_null() && is_elsewhere(next) {
+                next = *chain(next);
+            }
+            if next != first {
+                each(Gap { link, first, next });
+            }
+            if next.is_null() {
+                return;
+            }
+            link = chain(next);
+        }
+    }
+}
 
 /// A function without arguments, or null: `_IO_list_lock` and its kin.
 struct Function(AtomicPtr<c_void>);
@@ -92,49 +169,43 @@ impl StreamList {
         if all.is_null() || is_single_threaded {
             return;
         }
-        let (mut link, mut apart) = (all, core::ptr::null_mut());
-        loop {
-            // SAFETY: libc's list of `FILE`s, which nobody else changes, or frees, while its lock is held; all
-            // of glibc's on 64-bit machines are laid out so.
-            unsafe {
-                let file = *link;
-                if file.is_null() {
-                    break;
-                }
-                let chain = file.add(CHAIN_AT).cast::<*mut u8>();
-                let lock = *file.add(LOCK_AT).cast::<*mut StreamLock>();
-                if elsewhere(file.addr(), FILE_BYTES)
-                    || elsewhere(lock.addr(), size_of::<StreamLock>())
-                {
-                    *link = *chain;
-                    *chain = apart;
-                    apart = file;
-                } else {
-                    link = chain;
-                }
-            }
+        let mut count = 0;
+        for_each_gap(all, &elsewhere, |_| count += 1);
+        if count == 0 {
+            return;
         }
+        // Where there is no memory for that, a child may end.
+        let Some(apart) = Apart::new(count) else { return };
+        let mut at = 0;
+        for_each_gap(all, &elsewhere, |gap| {
+            apart.gaps()[at] = gap;
+            at += 1;
+            // SAFETY: as in `for_each_gap`. Those that are out keep their own links, and nobody looks for them.
+            unsafe { *gap.link = gap.next };
+        });
         APART.store(apart, Ordering::Relaxed);
     }
 
-    /// Puts them back, in a child with locks that nobody holds.
+    /// Puts them back where they were, in a child with locks that nobody holds.
     fn put_back(&self, in_child: bool) {
-        let all = ALL.load(Ordering::Relaxed);
-        let mut file = APART.swap(core::ptr::null_mut(), Ordering::Relaxed);
-        while !file.is_null() {
-            // SAFETY: as in `take_out`, which left them chained; in a child, what its parent had there is
-            // there again.
+        let apart = APART.swap(core::ptr::null_mut(), Ordering::Relaxed);
+        // SAFETY: null, or what `take_out` left there.
+        let Some(apart) = (unsafe { apart.as_mut() }) else { return };
+        for gap in apart.gaps() {
+            // SAFETY: as in `take_out`: the list is as that left it; in a child, what its parent had in the
+            // memory that was elsewhere is there again.
             unsafe {
-                let chain = file.add(CHAIN_AT).cast::<*mut u8>();
-                let next = *chain;
-                if in_child && *file.cast::<u32>() & USER_LOCK == 0 {
-                    **file.add(LOCK_AT).cast::<*mut StreamLock>() = [0; 2];
+                *gap.link = gap.first;
+                let mut file = gap.first;
+                while in_child && file != gap.next {
+                    if *file.cast::<u32>() & USER_LOCK == 0 {
+                        **file.add(LOCK_AT).cast::<*mut StreamLock>() = [0; 2];
+                    }
+                    file = *file.add(CHAIN_AT).cast::<*mut u8>();
                 }
-                *chain = *all;
-                *all = file;
-                file = next;
             }
         }
+        apart.free();
     }
 
     /// Goes on holding it, beyond this value's life.
