@@ -33,7 +33,7 @@ use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, RwLock};
+use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub use crate::job::Deferred;
@@ -96,6 +96,9 @@ pub struct Engine<P: Port> {
     /// Held for reading from the check that a range still maps what it did to the end of the call
     /// that maps pages there; for writing while what ranges map changes. Comes before the lock.
     pub(crate) layout: RwLock<()>,
+    /// Held while pages of a heap are mapped, and for writing while it is read that some are to be zeros: who
+    /// made them so goes on when that was read, and must not meet what was about to be mapped.
+    pub(crate) clearing: RwLock<()>,
     /// Work that no fault waits for.
     pub(crate) queue: Mutex<Queue>,
     /// Jobs in it, to be looked at without its lock.
@@ -144,6 +147,7 @@ impl<P: Port> Engine<P> {
             sleepers: AtomicU32::new(0),
             watchers: AtomicU32::new(0),
             layout: RwLock::new(()),
+            clearing: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
             queued: AtomicUsize::new(0),
             times: Times::default(),
@@ -547,6 +551,11 @@ impl<P: Port> Engine<P> {
         }
         self.drop_copies(core, space, range);
         cleared
+    }
+
+    /// Whoever reads what became of address spaces with heaps holds this until it is applied.
+    pub(crate) fn hold_heap_mappings(&self) -> RwLockWriteGuard<'_, ()> {
+        self.clearing.write().expect("clearing")
     }
 
     /// A range's private copies are gone.

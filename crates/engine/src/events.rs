@@ -70,7 +70,19 @@ impl Away {
 /// and mapped anew by many programs, each time: what is stored meanwhile is written back as ever, within
 /// seconds.
 #[derive(Default)]
-pub(crate) struct Unmapped(Mutex<HashMap<FileNo, Instant>>);
+pub(crate) struct Unmapped(Mutex<HashMap<FileNo, Flushed>>);
+
+/// When a file was written back, and whether it was to be since.
+struct Flushed {
+    at: Instant,
+    again: bool,
+}
+
+impl Flushed {
+    fn is_recent(&self, now: Instant) -> bool {
+        now.saturating_duration_since(self.at) < Unmapped::EVERY
+    }
+}
 
 impl Unmapped {
     /// How seldom the same file is written back for this.
@@ -80,15 +92,26 @@ impl Unmapped {
 
     fn is_due(&self, file: FileNo, now: Instant) -> bool {
         let mut files = self.0.lock().expect("lock");
-        let is_recent = |at: &Instant| now.saturating_duration_since(*at) < Self::EVERY;
-        if files.get(&file).is_some_and(is_recent) {
+        if let Some(flushed) = files.get_mut(&file).filter(|flushed| flushed.is_recent(now)) {
+            flushed.again = true;
             return false;
         }
         if files.len() >= Self::FILES {
-            files.retain(|_, at| is_recent(at));
+            files.retain(|_, flushed| flushed.again || flushed.is_recent(now));
         }
-        files.insert(file, now);
+        files.insert(file, Flushed { at: now, again: false });
         true
+    }
+
+    /// Those that were not due, and are now.
+    fn take_late(&self, now: Instant) -> Vec<FileNo> {
+        let mut files = self.0.lock().expect("lock");
+        let late = files.iter_mut().filter(|(_, flushed)| flushed.again && !flushed.is_recent(now));
+        late.map(|(file, flushed)| {
+            *flushed = Flushed { at: now, again: false };
+            *file
+        })
+        .collect()
     }
 }
 
@@ -198,6 +221,7 @@ impl Manager {
     ) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
+        let _clearing = self.heaps.are_some().then(|| self.engine.hold_heap_mappings());
         // Before they are read: one that is read has not been told of.
         let told = self.engine.failures_told();
         // One that forks waits until there is a descriptor for its child.
@@ -283,6 +307,9 @@ impl Manager {
     /// Forgets address spaces that are gone.
     pub(crate) fn reap(&self) {
         self.listen_to_the_unheard();
+        for file in self.unmapped.take_late(Instant::now()) {
+            self.workers.push(Work::Flush(file));
+        }
         let Ok(_one) = self.reaping.try_lock() else { return };
         let port = self.engine.port();
         for no in port.space_numbers() {
@@ -337,5 +364,29 @@ impl Manager {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second time within a tenth of a second was forgotten: somebody outside saw what had been stored
+    /// seconds later.
+    #[test]
+    fn a_file_that_is_unmapped_again_at_once_is_written_back_a_little_later() {
+        let unmapped = Unmapped::default();
+        let begin = Instant::now();
+        let at = |millis| begin + Duration::from_millis(millis);
+        assert!(unmapped.is_due(1, at(0)) && !unmapped.is_due(1, at(10)));
+        assert!(unmapped.is_due(2, at(20)));
+        assert_eq!(unmapped.take_late(at(90)), []);
+        assert_eq!(unmapped.take_late(at(110)), [1]);
+        assert_eq!(unmapped.take_late(at(300)), [], "once");
+        assert!(unmapped.is_due(1, at(350)) && !unmapped.is_due(1, at(360)));
+        // However many others come.
+        (10..10 + 2 * Unmapped::FILES as FileNo)
+            .for_each(|no| assert!(unmapped.is_due(no, at(500))));
+        assert_eq!(unmapped.take_late(at(500)), [1]);
     }
 }

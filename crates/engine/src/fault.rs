@@ -8,7 +8,7 @@ use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
 use crate::spaces::{Region, Space};
 use crate::stats::{FileCounts, Spent};
 use crate::word::{Ended, State, Use};
-use pagekeeper_frames::{Input, Place, Run};
+use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::MutexGuard;
@@ -560,9 +560,16 @@ impl<P: Port> Engine<P> {
         writable: bool,
         mut call: impl FnMut(u64) -> Result<T, PortError>,
     ) -> Result<T, PortError> {
+        let is_heap = self.is_heap(region.file);
         self.until_settled(|| {
+            let _clearing = is_heap.then(|| self.clearing.read().expect("clearing"));
             let _layout = self.layout.read().expect("layout");
             let pages = self.shown(space, region, range.clone())?;
+            if is_heap && self.is_any_dropping(region, &range) {
+                // Whoever waits there finds zeros when it touches again.
+                self.port.wake(space, range.start, pages)?;
+                return Err(PortError::Gone);
+            }
             let copied = |core: &Core| core.are_own_copies(space, region, range.clone());
             if writable && !region.shared && !copied(&self.lock()) {
                 self.port.wake(space, range.start, pages)?;
@@ -609,6 +616,15 @@ impl<P: Port> Engine<P> {
         }
         self.port.wake(space, addr, 1)?;
         Ok(mapped)
+    }
+
+    /// Whether the content of a page that a range shows is on its way out for good.
+    fn is_any_dropping(&self, region: Region, range: &Range<u64>) -> bool {
+        let core = self.lock();
+        let segment = Segment(region.file);
+        let first = region.index(range.start) * PAGE_BYTES / self.page_bytes;
+        let end = (region.index(range.end - 1) * PAGE_BYTES) / self.page_bytes + 1;
+        (first..end).any(|index| core.dropping(Place { segment, index }))
     }
 
     /// How many pages of the machine's a range that maps what it did shows before the file's end. Who

@@ -141,7 +141,7 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
         client.connections -= 1;
         client.connections == 0
     });
-    if is_last == Some(true) {
+    if is_last == Some(true) && !connection.manager.lives_on(connection.pid) {
         connection.manager.client_gone(connection.pid, connection.image);
     }
 }
@@ -188,7 +188,8 @@ impl Connection {
             self.manager.settle_ends();
         }
         let slots = self.manager.slots_for_client()?;
-        let reply = Reply { r0: crate::live::SLOTS_MAX as u64, ..Reply::default() };
+        let (r0, r1) = (crate::live::SLOTS_MAX as u64, u64::from(self.image));
+        let reply = Reply { r0, r1, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
     }
 

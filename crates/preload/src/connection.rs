@@ -61,11 +61,14 @@ impl Socket {
     }
 }
 
-/// In a forked child: closes the copies of what its parent has open for us.
-pub(crate) fn forget_inherited() {
+/// In a forked child: closes the copies of what its parent has open for us, if they `are_copies`: in a table
+/// that it shares with its parent they are that one's own.
+pub(crate) fn forget_inherited(are_copies: bool) {
     for socket in &INHERITED {
         let Some(fd) = socket.verified() else { continue };
-        raw::close(fd);
+        if are_copies {
+            raw::close(fd);
+        }
         table::unmark_connection(fd);
         socket.fd_and_one.store(0, Ordering::Relaxed);
     }
@@ -243,13 +246,20 @@ pub(crate) const LOST: c_int = -2;
 /// have copies of that, and of the other end of a socket whose one end is kept open here; if both are killed,
 /// the kernel kills this process by it. Without one, for want of a descriptor, its next call ends it.
 pub(crate) fn wear_leash(state: &State) {
-    wear(state, ask_with(state, &Request::new(Op::Leash), &[], -1));
+    wear(state, || ask_with(state, &Request::new(Op::Leash), &[], -1));
 }
 
-fn wear(state: &State, answer: Result<Answer, i32>) {
-    if let Ok((_, fd @ 0..)) = answer {
+/// Asks for one, unless this process has one, or another thread is about that.
+fn wear(state: &State, ask: impl FnOnce() -> Result<Answer, i32>) {
+    if state.leashing.swap(true, Ordering::Acquire) {
+        return;
+    }
+    if state.leash.verified().is_none()
+        && let Ok((_, fd @ 0..)) = ask()
+    {
         keep_leash(state, move_high(fd));
     }
+    state.leashing.store(false, Ordering::Release);
 }
 
 /// One request without attachments.
@@ -474,9 +484,8 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
         connection.socket.set(fd, &stat);
         // A forked child has its parent's, and who closes all that is open has none any more.
         let is_served = state.userfault.load(Ordering::Acquire) == userfault::SENT;
-        if is_served && state.leash.verified().is_none() {
-            let leash = exchange(Some(state), fd, &Request::new(Op::Leash), &[], -1);
-            wear(state, leash);
+        if is_served {
+            wear(state, || exchange(Some(state), fd, &Request::new(Op::Leash), &[], -1));
         }
         return Ok(fd);
     }
@@ -520,6 +529,7 @@ fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
     if slots_fd == LOST {
         return Err(-libc::EMFILE);
     }
+    state.is_numbered(reply.r1 as u32);
     let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
     raw::close(slots_fd);
     if usable { Ok(fd) } else { Err(-libc::EPROTO) }

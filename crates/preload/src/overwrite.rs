@@ -27,7 +27,7 @@ use pagekeeper_wire::{
 };
 
 /// [`State::number`]: this process may not write to the table.
-const REFUSED: u32 = u32::MAX;
+pub(crate) const REFUSED: u32 = u32::MAX;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);

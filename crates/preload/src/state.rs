@@ -3,7 +3,7 @@
 
 use crate::connection::Connection;
 use crate::raw::{self, Lock, SignalsHeld};
-use crate::{connection, direct, environment, files, raw_call, table, userfault};
+use crate::{connection, direct, environment, files, overwrite, raw_call, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Connections a process may have: so many threads can wait for the manager at once, and two more can end
@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) connections: [Connection; CONNECTIONS_MAX],
     /// See [`connection::wear_leash`].
     pub(crate) leash: connection::Socket,
+    /// A thread is about that.
+    pub(crate) leashing: AtomicBool,
     pub(crate) offset_locks: [Lock; OFFSET_LOCKS],
     /// What tells this process's overwrites from others', once it was asked for; see
     /// [`crate::overwrite`].
@@ -70,6 +72,8 @@ static STATE: AtomicPtr<State> = AtomicPtr::new(core::ptr::null_mut());
 /// Some process of this image has begun: a fresh [`State`] then belongs to a forked child.
 static BEGAN: AtomicBool = AtomicBool::new(false);
 
+/// The program may have made a child that shares its table of descriptors, and not its memory.
+static FILES_SHARED: AtomicBool = AtomicBool::new(false);
 /// The program may have made a child that shares its memory.
 static MEMORY_SHARED: AtomicBool = AtomicBool::new(false);
 
@@ -154,6 +158,15 @@ impl State {
         self.pid.load(Ordering::Relaxed)
     }
 
+    /// The manager knows this process by a number. By another one than before, if it had to think that the
+    /// process was gone: then it is asked again for what goes with that.
+    pub(crate) fn is_numbered(&self, number: u32) {
+        let before = self.number.load(Ordering::Relaxed);
+        if before != number && !matches!(before, 0 | overwrite::REFUSED) {
+            self.number.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Whether it is the calling process's: a vfork child sees its parent's. Asks the kernel only
     /// in programs that ever made such a child.
     pub(crate) fn is_own(&self) -> bool {
@@ -176,7 +189,7 @@ fn begin(state: &'static State) {
         return;
     }
     // A forked child. The connections it inherited are its parent's.
-    connection::forget_inherited();
+    connection::forget_inherited(!FILES_SHARED.load(Ordering::Relaxed));
     if environment::user_mode_only() {
         direct::forget_all();
     }
@@ -245,6 +258,9 @@ pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
 /// table of descriptors, and does so while its parent goes on, has another table with the same numbers.
 /// One that shares the table and not the memory changes it unseen.
 pub(crate) fn sharing_memory(flags: usize) {
+    if flags as libc::c_int & (libc::CLONE_VM | libc::CLONE_FILES) == libc::CLONE_FILES {
+        FILES_SHARED.store(true, Ordering::Relaxed);
+    }
     let kind = flags as libc::c_int & (libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_VFORK);
     if kind == libc::CLONE_VM || kind & !libc::CLONE_VFORK == libc::CLONE_FILES {
         tables_differ();

@@ -25,7 +25,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 25;
+pub const VERSION: u32 = 26;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -43,8 +43,8 @@ pub enum Op {
     /// [`HELLO_FORKED`], `f` = a number that tells this process image from those that ran in the
     /// process before: what they left open is ended before the reply. 0 says nothing. A connection that
     /// ends without a reply is to be made again, or the request to be sent by another: the manager had
-    /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots; the
-    /// descriptor that rides along is the table, to be mapped read-only (see [`Slot`]).
+    /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots, `r1` =
+    /// what tells this image's overwrites from others' (as of [`Op::Overwrites`]); the descriptor that rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so
     /// that the manager knows which memory is whose. All later connections of that process say

@@ -31,6 +31,19 @@ fn a_program_without_free_descriptors_maps_files() {
     assert_eq!(done.managed_files(), 1);
 }
 
+/// A process all of whose connections were closed unseen was taken to be gone: it came back by another number,
+/// and went on overwriting by its old one. It waited for itself then, and the run for it, for ever.
+#[test]
+fn who_lost_its_connections_unseen_goes_on() {
+    if !runs::ready() {
+        return;
+    }
+    for how in ["call", "child"] {
+        let done = check_of("closed-unseen", how, &Budget::kib(512)).pressed();
+        assert_eq!(done.text(), "ok\n");
+    }
+}
+
 /// A userfaultfd that could not be made for want of a descriptor was never asked for again: every
 /// mapping of a managed file was refused as long as the process lived.
 #[test]

@@ -6,7 +6,7 @@ use crate::overwrites::Overwrites;
 use crate::port::FileNo;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::{Errno, process};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
@@ -157,18 +157,49 @@ impl Manager {
         clients.get_mut(&pid).filter(|client| client.number == number).map(f)
     }
 
-    /// Ends what processes left open that died while a forked child keeps their connection.
+    /// Whether a process has the memory yet that its image mapped files in: then that image runs, even if all
+    /// its connections are closed. Who closes descriptors without libc closes those, too.
+    pub(crate) fn lives_on(&self, pid: u32) -> bool {
+        self.space_of(pid).is_some() && !process_ended(pid)
+    }
+
+    /// Ends what processes left open that died while a forked child keeps their connection, or after they had
+    /// closed them all.
     pub(crate) fn reap_clients(&self) {
-        let known = |(pid, client): (&u32, &Client)| (*pid, client.number);
+        let known = |(pid, client): (&u32, &Client)| (*pid, client.number, client.connections);
         let all: Vec<_> = self.clients.lock().expect("lock").iter().map(known).collect();
-        for (pid, number) in all {
-            if process_ended(pid) {
+        for (pid, number, connections) in all {
+            if process_ended(pid) || connections == 0 && !self.lives_on(pid) {
                 self.client_gone(pid, number);
             }
         }
+        self.end_overwrites_of_nobody();
         // Of those that are known it was just asked.
         let is_known = |pid| self.clients.lock().expect("lock").contains_key(&pid);
         self.drop_leashes(|pid| !is_known(pid) && process_ended(pid));
+    }
+
+    /// Ends what is overwritten by somebody who is not known any more: a process that went on after the manager
+    /// had to think that it was gone. Who is done with it finds that out.
+    fn end_overwrites_of_nobody(&self) {
+        let files = self.engine.port().file_numbers();
+        let held = |overwrites: &Overwrites| -> Vec<(FileNo, u32)> {
+            let files = files.into_iter();
+            files.filter_map(|no| Some((no, overwrites.holder(no)?))).collect()
+        };
+        let held = self.engine.with_overwrites(held).unwrap_or_default();
+        if held.is_empty() {
+            return;
+        }
+        let known: HashSet<u32> = {
+            let clients = self.clients.lock().expect("lock");
+            clients.values().map(|client| client.number).collect()
+        };
+        for (no, number) in held.into_iter().filter(|(_, number)| !known.contains(number)) {
+            if self.engine.overwrite_end(no, number, 0, 0, NO_BYTES).is_ok() {
+                self.engine.refresh_size(no, false);
+            }
+        }
     }
 
     /// What a client overwrites at this moment without having said so.

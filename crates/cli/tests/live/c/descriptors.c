@@ -14,6 +14,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "unheard.h"
+
 enum { BYTES = 1 << 20, PAGE = 4096 };
 static char page[PAGE];
 
@@ -236,6 +238,49 @@ static void heap(void) {
     }
 }
 
+static int written_fd;
+static char *written;
+
+static void *stores_and_writes(void *argument) {
+    long who = (long)argument;
+    char bytes[PAGE];
+    for (long i = 0; i < 2000; i++) {
+        long at = (i * 31 + who * 7) % (BYTES / PAGE) * PAGE;
+        written[at + 8 + who] = (char)i;
+        check(pread(written_fd, bytes, PAGE, at) == PAGE, "pread");
+        check(pwrite(written_fd, bytes, 8, at) == 8, "pwrite");
+    }
+    return NULL;
+}
+
+static int reads_once(void *argument) {
+    (void)argument;
+    _exit(pread(written_fd, page, PAGE, 7 * PAGE) != PAGE);
+}
+
+// What the library has open is closed behind its back: by a call that it does not hear, or by a child that
+// shares the table of descriptors, and ends.
+static void closed_unseen(const char *path, const char *how) {
+    written_fd = open(path, O_RDWR);
+    written = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, written_fd, 0);
+    check(written_fd >= 0 && written != MAP_FAILED, "mmap");
+    for (long at = 0; at < BYTES; at += PAGE) check(written[at] == 'a', "content");
+    // The first one is by message, and asks for what others need.
+    for (int i = 0; i < 2; i++) check(pwrite(written_fd, "a", 1, 0) == 1, "pwrite");
+    if (!strcmp(how, "call")) {
+        check(unheard(SYS_close_range, written_fd + 1, ~0u, 0) == 0, "close_range");
+    } else {
+        static char stack[1 << 16] __attribute__((aligned(64)));
+        int status;
+        pid_t child = clone(reads_once, stack + sizeof stack, CLONE_FILES | SIGCHLD, NULL);
+        check(child > 0 && waitpid(child, &status, 0) == child && status == 0, "child");
+    }
+    pthread_t threads[2];
+    for (long who = 0; who < 2; who++)
+        check(!pthread_create(&threads[who], NULL, stores_and_writes, (void *)who), "pthread_create");
+    for (int who = 0; who < 2; who++) check(!pthread_join(threads[who], NULL), "pthread_join");
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "full")) full(argument[2]);
@@ -244,7 +289,8 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "limits")) limits(argument[2]);
     if (!strcmp(argument[1], "heap")) heap();
     if (!strcmp(argument[1], "many")) many();
-    if (count > 3) kind = argument[3], threads(argument[2]);
+    if (!strcmp(argument[1], "closed-unseen")) closed_unseen(argument[2], argument[3]);
+    else if (count > 3) kind = argument[3], threads(argument[2]);
     puts("ok");
     return 0;
 }
