@@ -256,7 +256,9 @@ impl Manager {
     /// Forgets a file that nobody can reach, or that everybody has to open anew.
     fn retire(&self, no: FileNo) {
         let id = self.close_slot(no);
-        self.unwatched.lock().expect("lock").retain(|known| *known != no);
+        for files in [&self.unwatched, &self.watched] {
+            files.lock().expect("lock").remove(no);
+        }
         self.engine.retire(no);
         if let Some(watches) = &self.watches {
             let live = self.engine.port().file(no);

@@ -23,7 +23,7 @@ use crate::heaps::Heaps;
 use crate::idle::Idle;
 use crate::letgo::Deleted;
 use crate::live::{Hands, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
-use crate::outside::Watches;
+use crate::outside::{Rotation, Watches};
 use crate::overwrites::Overwrites;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use crate::selection::Selection;
@@ -41,7 +41,7 @@ use pagekeeper_sys::socket::Connection;
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
 use reserve::Reserve;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -61,7 +61,9 @@ pub struct Manager {
     registry: Option<OwnedFd>,
     pub(crate) watches: Option<Watches>,
     /// Managed files without one.
-    pub(crate) unwatched: Mutex<VecDeque<FileNo>>,
+    pub(crate) unwatched: Mutex<Rotation>,
+    /// The others.
+    pub(crate) watched: Mutex<Rotation>,
     pub(crate) clients: Mutex<HashMap<u32, Client>>,
     /// Held while a client comes or goes and the witness is told of it: in this order, and before
     /// `clients`.
@@ -139,6 +141,7 @@ impl Manager {
             registry: crate::registry::open(),
             watches: Watches::new().ok(),
             unwatched: Mutex::default(),
+            watched: Mutex::default(),
             clients: Mutex::new(HashMap::new()),
             telling: Mutex::new(()),
             connections: AtomicU32::new(1),

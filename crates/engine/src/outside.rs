@@ -4,7 +4,8 @@
 //! fanotify, where it may be used (root), says who made them, so that whatever somebody outside writes
 //! is known for that ([`crate::hearsay`]). inotify does not: whose a change was follows from the file's
 //! times, noted after each write of our own. Stores through somebody else's mapping are not told of by
-//! the kernel: those are found when the file is next opened, mapped, locked, synced or written back.
+//! the kernel, nor what it writes on behalf of others (libaio, loop devices): those are found when the file
+//! is next opened, mapped, locked, synced or written back, or looked at, which is ten times a second.
 //! Deleted files are noticed too ([`crate::letgo`]), by inotify.
 
 use crate::file_systems::is_remote;
@@ -15,8 +16,9 @@ use pagekeeper_sys::fanotify::{self, Fanotify, Modified};
 use pagekeeper_sys::{Errno, clock};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
+use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -24,8 +26,10 @@ use std::time::Duration;
 /// Bytes of inotify's events that are read at once.
 const EVENTS_BYTES: usize = 4096;
 
-/// Files without a watch that are looked at at once.
+/// Files without a watch that are looked at at once,
 const LOOKS_AT_ONCE: usize = 256;
+/// and files with one: for what nobody is told of.
+const SIDE_LOOKS_AT_ONCE: usize = 64;
 
 /// How long nobody listens after a file was written to.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -49,6 +53,34 @@ pub(crate) struct Watches {
     heard: Mutex<BTreeMap<FileNo, Who>>,
     /// Wakes it, when something was heard by another.
     kick: EventFd,
+}
+
+/// Files of which some are looked at at a time, one after the other.
+#[derive(Default)]
+pub(crate) struct Rotation {
+    files: BTreeSet<FileNo>,
+    last: FileNo,
+}
+
+impl Rotation {
+    fn add(&mut self, no: FileNo) {
+        self.files.insert(no);
+    }
+
+    pub(crate) fn remove(&mut self, no: FileNo) {
+        self.files.remove(&no);
+    }
+
+    /// The next ones, of those that are there yet.
+    fn next(&mut self, count: usize, is_there: impl Fn(FileNo) -> bool) -> Vec<FileNo> {
+        let behind = (Bound::Excluded(self.last), Bound::Unbounded);
+        let before = (Bound::Unbounded, Bound::Included(self.last));
+        let next = self.files.range(behind).chain(self.files.range(before)).take(count);
+        let (there, gone): (Vec<FileNo>, Vec<FileNo>) = next.copied().partition(|no| is_there(*no));
+        self.last = there.iter().chain(&gone).copied().last().unwrap_or(self.last);
+        gone.iter().for_each(|no| _ = self.files.remove(no));
+        there
+    }
 }
 
 /// What comes of a file's watch.
@@ -224,10 +256,9 @@ impl Manager {
         }
         let is_told = watched.is_some_and(|watched| watched.is_whole);
         if !is_told || is_remote(fd) {
-            let mut unwatched = self.unwatched.lock().expect("lock");
-            if !unwatched.contains(&no) {
-                unwatched.push_back(no);
-            }
+            self.unwatched.lock().expect("lock").add(no);
+        } else {
+            self.watched.lock().expect("lock").add(no);
         }
         if !is_told {
             self.note(
@@ -237,19 +268,17 @@ impl Manager {
         }
     }
 
-    /// Looks at files that have no watch, some at a time.
+    /// Looks at files that have no watch, some at a time, and at those of which it does not tell all: what the
+    /// kernel writes on behalf of others (`io_submit(2)`, loop devices) and stores through mappings.
     pub(crate) fn look_at_unwatched(&self) {
-        let some: Vec<FileNo> = {
-            let mut unwatched = self.unwatched.lock().expect("lock");
-            unwatched.retain(|no| self.engine.port().file(*no).is_some());
-            let count = unwatched.len().min(LOOKS_AT_ONCE);
-            unwatched.rotate_left(count);
-            unwatched.iter().rev().take(count).copied().collect()
-        };
+        let is_there = |no| self.engine.port().file(no).is_some();
+        let some = self.unwatched.lock().expect("lock").next(LOOKS_AT_ONCE, is_there);
         for no in some {
             self.look(no);
             self.note_if_deleted(no);
         }
+        let some = self.watched.lock().expect("lock").next(SIDE_LOOKS_AT_ONCE, is_there);
+        some.into_iter().for_each(|no| self.engine.look_for_changes(no));
     }
 
     /// Follows changes until the descriptors fail. Runs on a thread of its own.
@@ -300,5 +329,28 @@ impl Manager {
                 std::thread::sleep(PAUSE);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_have_their_turn() {
+        let mut rotation = Rotation::default();
+        assert_eq!(rotation.next(3, |_| true), []);
+        (0..7).for_each(|no| rotation.add(no));
+        rotation.add(3);
+        let mut turns: Vec<FileNo> = (0..7).flat_map(|_| rotation.next(3, |_| true)).collect();
+        turns.sort_unstable();
+        assert_eq!(turns, (0..21).map(|n| n / 3).collect::<Vec<_>>());
+        let mut left: Vec<FileNo> = (0..3).flat_map(|_| rotation.next(3, |no| no % 2 == 1)).collect();
+        left.sort_unstable();
+        left.dedup();
+        assert_eq!(left, [1, 3, 5]);
+        let mut all = rotation.next(9, |_| true);
+        all.sort_unstable();
+        assert_eq!(all, [1, 3, 5], "each once, and those that were gone no more");
     }
 }

@@ -125,8 +125,6 @@ fn what_a_child_allocates_is_zeros() {
     part("fresh", budget(32 << 10), &["200"]);
 }
 
-/// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
-/// came before them was freed, all of it was given to the next allocation.
 /// Runtimes that make their system calls themselves (Go's) found in memory that they had given back what it had
 /// had before.
 #[test]
@@ -147,6 +145,17 @@ fn children_of_a_program_with_threads_find_its_streams() {
     let _ = same("own-streams", &budget(2048), &program, &[], |_| ()).ok();
 }
 
+/// Who gave memory back so went on when that was read, and what was mapped around another thread's page
+/// came after it: old content was there again, and what was stored then was lost.
+#[test]
+fn memory_that_is_given_back_beside_other_threads_is_zeros() {
+    for policy in ["lru", "clock"] {
+        let _ = part("side-by-side", budget(4096).policy(policy), &[]);
+    }
+}
+
+/// Pages that memory grew over, just after it had lost them, did not count as allocated: when what
+/// came before them was freed, all of it was given to the next allocation.
 #[test]
 fn memory_that_shrank_and_grew_again_is_nobody_elses() {
     part("shrink-and-grow", budget(16 << 10), &["2000"]);

@@ -314,6 +314,15 @@ fn has_fanotify() -> bool {
     told.is_ok()
 }
 
+/// The kernel tells nobody of what it writes for `io_submit(2)`: old pages were in memory until the file was
+/// opened, locked or synced, and a store to one undid what had been written there.
+#[test]
+fn what_nobody_is_told_of_is_seen_a_little_later() {
+    if runs::ready() {
+        check(&Budget::kib(1024), &["untold", "file"]);
+    }
+}
+
 /// What somebody outside wrote while pages were written back, or while a program wrote, was taken for a
 /// part of that: the time that was there afterwards was known, and who took a lock read what was old.
 #[test]

@@ -982,6 +982,41 @@ static void behind_libc(void) {
     puts("done");
 }
 
+enum { SIDES = 4, GROUPS = 128, GROUP = 8 };
+static char *side_by_side_begin;
+
+/* Groups of pages lie side by side, each of another thread. */
+static volatile uint64_t *side(long who, long group, long page) {
+    return (uint64_t *)(side_by_side_begin + ((group * SIDES + who) * GROUP + page) * PAGE);
+}
+
+static void *gives_back_its_side(void *argument) {
+    long who = (long)argument;
+    uint64_t seed = who + 1;
+    for (long group = 0; group < GROUPS; group++)
+        for (long page = 0; page < GROUP; page++) *side(who, group, page) = 1;
+    for (uint64_t i = 2; i < 1200; i++) {
+        seed = mix(seed);
+        long group = seed % GROUPS;
+        (void)*side(who, group, (seed >> 20) % GROUP);
+        CHECK(unheard(SYS_madvise, (long)side(who, group, 0), GROUP * PAGE, MADV_DONTNEED) == 0);
+        if (seed >> 63)
+            for (long page = 0; page < GROUP; page++) CHECK(*side(who, group, page) == 0);
+        for (long page = 0; page < GROUP; page++) *side(who, group, page) = i;
+        if (seed >> 61 == 0) usleep(1000);
+        for (long page = 0; page < GROUP; page++) CHECK(*side(who, group, page) == i);
+    }
+    return NULL;
+}
+
+static void side_by_side(void) {
+    pthread_t threads[SIDES];
+    side_by_side_begin = map(SIDES * GROUPS * GROUP * PAGE, PROT_READ | PROT_WRITE);
+    for (long i = 0; i < SIDES; i++) CHECK(pthread_create(&threads[i], NULL, gives_back_its_side, (void *)i) == 0);
+    for (long i = 0; i < SIDES; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    puts("done");
+}
+
 int main(int argc, char **argv) {
     const char *what = argv[1];
     long n[4] = {0};
@@ -1001,6 +1036,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "generations")) generations(n[0]);
     else if (!strcmp(what, "daemons")) daemons(n[0]);
     else if (!strcmp(what, "behind-libc")) behind_libc();
+    else if (!strcmp(what, "side-by-side")) side_by_side();
     else if (!strcmp(what, "fresh")) fresh(n[0]);
     else if (!strcmp(what, "shrink-and-grow")) shrink_and_grow(n[0]);
     else if (!strcmp(what, "grow-in-vain")) grow_in_vain(n[0]);

@@ -5,6 +5,7 @@
 //     writes mixed FILE SEED     writes, appends, truncations and mappings beside a model
 //     writes count FILE TIMES    a counter that is read and written under a lock
 //     writes behind FILE         what a process outside wrote before one's own write is seen
+//     writes untold FILE         what a process outside wrote of which nobody is told is seen
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
@@ -33,6 +34,7 @@
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/aio_abi.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -305,6 +307,46 @@ static void behind(const char *path) {
         CHECK(write(input, &mine, 1) == 1 && read(output, &found, 1) == 1);
         CHECK(pwrite(fd, &mine, 1, PAGE) == 1);
         CHECK(stamped(fd) == mine);
+    }
+    CHECK(close(input) == 0 && waitpid(other, &status, 0) == other && status == 0);
+}
+
+// ---- untold -------------------------------------------------------------------------------------
+
+// Writes so that the kernel tells nobody of it.
+static void writes_untold(const char *path) {
+    static char bytes[16 * PAGE] __attribute__((aligned(PAGE)));
+    int fd = open(path, O_RDWR);
+    aio_context_t context = 0;
+    CHECK(fd > 2 && syscall(SYS_io_setup, 1, &context) == 0);
+    for (char c; read(0, &c, 1) == 1;) {
+        memset(bytes, c, sizeof bytes);
+        struct iocb request = {0}, *requests = &request;
+        request.aio_fildes = (uint32_t)fd;
+        request.aio_lio_opcode = IOCB_CMD_PWRITE;
+        request.aio_buf = (uintptr_t)bytes;
+        request.aio_nbytes = sizeof bytes;
+        struct io_event event;
+        CHECK(syscall(SYS_io_submit, context, 1, &requests) == 1);
+        CHECK(syscall(SYS_io_getevents, context, 1, 1, &event, NULL) == 1 && event.res == sizeof bytes);
+        CHECK(write(1, &c, 1) == 1);
+    }
+}
+
+// What is in memory becomes what the other wrote, a little later, and what is stored then undoes nothing.
+static void untold(const char *path) {
+    int fd = fresh(path, 16 * PAGE), input, output, status;
+    volatile char *map = mmap(NULL, 16 * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    pid_t other = outsider("writes-untold", path, &input, &output);
+    CHECK(map != MAP_FAILED);
+    for (int round = 0; round < 5; round++) {
+        char theirs = 'a' + round, found;
+        for (long page = 0; page < 16; page++) (void)map[page * PAGE];
+        CHECK(write(input, &theirs, 1) == 1 && read(output, &found, 1) == 1);
+        for (int waits = 0; map[5 * PAGE] != theirs; waits++) CHECK(waits < 1000 && usleep(10000) == 0);
+        for (long page = 0; page < 16; page++) map[page * PAGE] = '!';
+        for (long page = 0; page < 16; page++) CHECK(map[page * PAGE + 1] == theirs);
+        CHECK(fsync(fd) == 0);
     }
     CHECK(close(input) == 0 && waitpid(other, &status, 0) == other && status == 0);
 }
@@ -1273,6 +1315,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "holes")) holes(argv[2]);
     else if (!strcmp(argv[1], "bare")) return bare(argv[2]), 0;
     else if (!strcmp(argv[1], "beside") && argc > 3) state = 7, beside(argv[2], !strcmp(argv[3], "stores"));
+    else if (!strcmp(argv[1], "untold")) untold(argv[2]);
+    else if (!strcmp(argv[1], "writes-untold")) return writes_untold(argv[2]), 0;
     else if (!strcmp(argv[1], "stamp")) return stamp(argv[2]), 0;
     else if (!strcmp(argv[1], "through") && argc > 3) through(argv[2], strtoull(argv[3], NULL, 10));
     else if (!strcmp(argv[1], "killed")) killed(argv[2]);
