@@ -20,7 +20,7 @@ fn calls(bytes: u64) -> u64 {
 }
 
 /// Nanoseconds a call of `pread`, `read`, `fread`, `pwrite`, `fwrite` and appending `write` at several
-/// sizes, and of `open` with `close`.
+/// sizes, of `open` with `close`, and of `msync` after stores all over a file.
 ///
 /// # Errors
 /// A run fails.
@@ -32,16 +32,21 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
     let transfers = kinds.flat_map(|call| SIZES.iter().map(move |&bytes| (*call, bytes)));
     let mut rows = Vec::new();
     let mut all: Vec<Value> = Vec::new();
-    for (call, bytes) in transfers.chain([("open", 0)]) {
+    let others = [("open", 0), ("msync", 100), ("msync", 1000)];
+    for (call, bytes) in transfers.chain(others) {
         let writes = matches!(call, "pwrite" | "fwrite" | "append");
-        let file = if writes { &written } else { &read };
+        let file = if writes || call == "msync" { &written } else { &read };
         let count = match call {
             "open" => 40_000,
+            "msync" => 21,
             _ if writes => calls(bytes).min(WRITTEN_BYTES / bytes),
             _ => calls(bytes),
         };
-        let program =
-            Program::workload("calls", file, &[call, &bytes.to_string(), &count.to_string()])?;
+        let (bytes_word, count_word) = (bytes.to_string(), count.to_string());
+        let program = match call {
+            "msync" => Program::workload("commits", file, &[&bytes_word, &count_word]),
+            _ => Program::workload("calls", file, &[call, &bytes_word, &count_word]),
+        }?;
         let contender = |name, pager| Contender::new(name, &program, pager, READ_AHEAD_KIB);
         let mut contenders = vec![
             contender("kernel", Pager::Kernel),
@@ -59,6 +64,7 @@ pub fn hits(machine: &Machine, repeats: u32) -> Result<()> {
         };
         let what = match call {
             "open" => "open and close".to_owned(),
+            "msync" => format!("msync of {bytes} pages here and there"),
             _ => format!("{call}, {bytes} B"),
         };
         rows.push(vec![

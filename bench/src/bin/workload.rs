@@ -49,6 +49,8 @@ enum Workload {
     Epochs { file: PathBuf, epochs: u32, batch_pages: u64, seed: u64 },
     /// As random, without a mapping: direct reads
     Pread { file: PathBuf, touches: u64, seed: u64 },
+    /// Stores to so many pages here and there, and `msync`, so many times: how long the latter takes
+    Commits { file: PathBuf, pages: u64, commits: u64 },
     /// Calls on a file that is in memory already (read once before, untimed): so many calls of so
     /// many bytes, one behind the other and from the start again
     Calls { file: PathBuf, call: Call, bytes: usize, calls: u64 },
@@ -70,6 +72,31 @@ enum Call {
     Append,
     /// `open` and `close`
     Open,
+}
+
+/// Stores to so many pages in no order, then `msync`, again and again: of the latter alone the time is told.
+fn commits(path: &Path, pages: u64, commits: u64) -> Result<Seen> {
+    let file = OpenOptions::new().read(true).write(true).open(path)?;
+    // SAFETY: only this program's own test files are mapped, which nobody truncates.
+    let mut map = unsafe { MmapMut::map_mut(&file)? };
+    let all = (map.len() / PAGE_BYTES) as u64;
+    let mut sum = 0;
+    (0..all as usize).for_each(|page| sum ^= u64::from(map[page * PAGE_BYTES]));
+    let mut random = SplitMix::new(7);
+    let mut took = Vec::new();
+    for commit in 0..commits {
+        for _ in 0..pages {
+            let page = random.next_u64() % all;
+            map[page as usize * PAGE_BYTES + WRITTEN_AT] = commit as u8;
+        }
+        let began = Instant::now();
+        map.flush()?;
+        took.push(began.elapsed());
+    }
+    took.sort_unstable();
+    let whole = took[took.len() / 2].mul_f64(commits as f64);
+    let start = Instant::now().checked_sub(whole).context("the clock has just begun")?;
+    Ok((start, sum, commits))
 }
 
 fn main() -> Result<()> {
@@ -102,6 +129,7 @@ fn main() -> Result<()> {
         }
         Workload::Pread { file, touches, seed } => pread(&file, touches, seed)?,
         Workload::Calls { file, call, bytes, calls } => made(&file, call, bytes, calls)?,
+        Workload::Commits { file, pages, commits: count } => commits(&file, pages, count)?,
         Workload::Adds { millions } => adds(millions),
     };
     let elapsed_ns = start.elapsed().as_nanos() as u64;

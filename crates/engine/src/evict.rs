@@ -7,13 +7,15 @@ use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
 use crate::overdue::OVERDUE_AFTER;
 use crate::patience::Patience;
-use crate::port::{Port, PortError, Storing};
+use crate::port::{Port, PortError, STORED_TOGETHER_MAX, Storing};
 use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
 use std::time::Duration;
 
-/// Most writes of one thread that are under way at a time. Each has a buffer.
-pub(crate) const WRITES_MAX: usize = 16;
+/// Most writes of one thread that are under way at a time.
+pub(crate) const WRITES_MAX: usize = 64;
+/// Runs of so many pages are written together with others. For longer ones a request of their own is cheap.
+const TOGETHER_PAGES_MAX: u32 = 4;
 
 /// A run that is being written back.
 pub(crate) struct Write {
@@ -82,7 +84,7 @@ impl<P: Port> Engine<P> {
                 self.put_off(write, victims, more, again);
                 return;
             }
-            if let Err(error) = self.end_write_back(write) {
+            if let Err(error) = self.end_write_back(write, false) {
                 if victims.len() > 1 {
                     // One bad page must not keep its neighbours: try them one by one.
                     for victim in victims {
@@ -169,14 +171,66 @@ impl<P: Port> Engine<P> {
         Write { run, state }
     }
 
-    pub(crate) fn end_write_back(&self, write: Write) -> Result<(), PortError> {
+    /// How many runs of a list, from its first on, are to be written together.
+    fn together(&self, runs: &[Run]) -> usize {
+        let Some(first) = runs.first() else { return 0 };
+        let segment = first.place.segment;
+        if runs.len() < 2 || !self.port.begins_stores(segment.0) {
+            return 1;
+        }
+        let known_bytes = self.lock().known_size(segment.0);
+        let mut pages = 0;
+        let fits = |run: &&Run| {
+            let end = run.place.index + u64::from(run.pages);
+            pages += u64::from(run.pages);
+            run.place.segment == segment
+                && run.pages <= TOGETHER_PAGES_MAX
+                && pages <= STORED_TOGETHER_MAX
+                && end * self.page_bytes <= known_bytes
+        };
+        runs.iter().take_while(fits).count().max(1)
+    }
+
+    /// As [`begin_write_back`](Self::begin_write_back), for several short runs of one file.
+    fn begin_together(&self, runs: &[Run]) -> Vec<Write> {
+        let file = runs[0].place.segment.0;
+        let protect = |run: &Run| self.protect_everywhere(*run);
+        let protected: Vec<Result<(), PortError>> =
+            self.times.of(Spent::Kernel, || runs.iter().map(protect).collect());
+        runs.iter().for_each(|_| self.begin_own_write(file));
+        let range = |run: &Run| run.place.index..run.place.index + u64::from(run.pages);
+        let ranges: Vec<_> = runs.iter().map(range).collect();
+        let begun = protected
+            .iter()
+            .all(Result::is_ok)
+            .then(|| self.times.of(Spent::Io, || self.port.begin_stores(file, &ranges)))
+            .flatten();
+        let states: Vec<WriteState> = match begun {
+            Some(begun) => begun.into_iter().map(WriteState::UnderWay).collect(),
+            None => {
+                let one = |(run, protected): (&Run, Result<(), PortError>)| match protected {
+                    Ok(()) => self.begin_store_copy(*run),
+                    Err(error) => WriteState::Done(Err(error)),
+                };
+                runs.iter().zip(protected).map(one).collect()
+            }
+        };
+        runs.iter().zip(states).map(|(run, state)| Write { run: *run, state }).collect()
+    }
+
+    /// Waits for a write's end. Where another one of the same file `follows` that has begun, it is that one which
+    /// looks at the file's times.
+    pub(crate) fn end_write_back(&self, write: Write, follows: bool) -> Result<(), PortError> {
         let Write { run, state } = write;
         let result = match state {
             WriteState::Done(result) => result,
             WriteState::UnderWay(storing) => self.end_store_copy(run, storing),
         };
         let file = run.place.segment.0;
-        self.end_own_write(file);
+        match follows {
+            true => self.end_own_write_unseen(file),
+            false => self.end_own_write(file),
+        }
         let mut core = self.lock();
         let keeps = self.keeps(&mut core, file);
         if let Some(file) = core.file_mut(file)
@@ -223,13 +277,13 @@ impl<P: Port> Engine<P> {
     /// counts.
     fn end_store_copy(&self, run: Run, storing: Box<dyn Storing>) -> Result<(), PortError> {
         let (buffer, is_written) = self.times.of(Spent::Io, || storing.end());
-        match buffer {
-            Some(buffer) if is_written => {
-                self.give_buffer(buffer);
+        match (buffer, is_written) {
+            (buffer, true) => {
+                buffer.into_iter().for_each(|buffer| self.give_buffer(buffer));
                 Ok(())
             }
-            Some(buffer) => self.store_from(run, buffer),
-            None => self.copy_of(run).and_then(|buffer| self.store_from(run, buffer)),
+            (Some(buffer), false) => self.store_from(run, buffer),
+            (None, false) => self.copy_of(run).and_then(|buffer| self.store_from(run, buffer)),
         }
     }
 
@@ -288,15 +342,32 @@ impl<P: Port> Engine<P> {
     ) -> Vec<Option<Result<(), PortError>>> {
         let mut results = Vec::with_capacity(runs.len());
         for some in runs.chunks(WRITES_MAX) {
-            let begin = |run: &Run| {
+            let mut writes: Vec<(Run, Option<Write>)> = Vec::with_capacity(some.len());
+            let mut rest = some;
+            while let Some(run) = rest.first() {
                 let is_put_off =
                     !patience.is_for_any_write() && self.lock().is_overdue(run.place.segment.0);
-                (*run, (!is_put_off).then(|| self.begin_write_back(*run, retire)))
+                let together = if is_put_off { 1 } else { self.together(rest) };
+                if together > 1 {
+                    let begun = self.begin_together(&rest[..together]);
+                    writes.extend(begun.into_iter().map(|write| (write.run, Some(write))));
+                } else {
+                    let write = (!is_put_off).then(|| self.begin_write_back(*run, retire));
+                    writes.push((*run, write));
+                }
+                rest = &rest[together..];
+            }
+            // The last one of each file looks at its times.
+            let is_last = |at: usize| {
+                let file = |(run, write): &(Run, Option<Write>)| {
+                    write.as_ref().map(|_| run.place.segment.0)
+                };
+                !writes[at + 1..].iter().any(|later| file(later) == file(&writes[at]))
             };
-            let writes: Vec<(Run, Option<Write>)> = some.iter().map(begin).collect();
+            let last: Vec<bool> = (0..writes.len()).map(is_last).collect();
             // For all together.
             let mut longest = OVERDUE_AFTER;
-            for (run, write) in writes {
+            for ((run, write), is_last) in writes.into_iter().zip(last) {
                 let Some(mut write) = write else {
                     self.cleaned(run, false, more, again);
                     results.push(None);
@@ -307,7 +378,7 @@ impl<P: Port> Engine<P> {
                     longest = Duration::ZERO;
                 }
                 results.push(if is_over {
-                    let result = self.end_write_back(write);
+                    let result = self.end_write_back(write, !is_last);
                     self.cleaned(run, result.is_ok(), more, again);
                     Some(result)
                 } else if patience.is_for_any_write() {

@@ -480,6 +480,22 @@ impl Port for LivePort {
         })
     }
 
+    fn begins_stores(&self, file: FileNo) -> bool {
+        self.has_store(file) && self.rings.may_begin()
+    }
+
+    fn begin_stores(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {
+        let live = self.file(file)?;
+        let mut batch = self.rings.batch()?;
+        for range in ranges {
+            let (offset, bytes) =
+                (range.start * PAGE_BYTES, (range.end - range.start) * PAGE_BYTES);
+            let data = batch.add(bytes as usize, offset)?;
+            live.memfd.read_at(data, offset).ok()?;
+        }
+        live.store()?.begin_stores(batch)
+    }
+
     fn gap_pages_max(&self, file: FileNo) -> u64 {
         if self.has_store(file) { GAP_READ_PAGES } else { 0 }
     }

@@ -430,6 +430,13 @@ impl<P: Port> Engine<P> {
         }
     }
 
+    /// The same where another write of ours is under way, which looks at the times that both left.
+    pub(crate) fn end_own_write_unseen(&self, file: FileNo) {
+        if let Some(f) = self.lock().file_mut(file) {
+            f.own_writes.end();
+        }
+    }
+
     /// The file was written to, perhaps by us: if it was somebody else, clean pages are dropped.
     pub fn look_for_changes(&self, file: FileNo) {
         {

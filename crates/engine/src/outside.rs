@@ -345,7 +345,8 @@ mod tests {
         let mut turns: Vec<FileNo> = (0..7).flat_map(|_| rotation.next(3, |_| true)).collect();
         turns.sort_unstable();
         assert_eq!(turns, (0..21).map(|n| n / 3).collect::<Vec<_>>());
-        let mut left: Vec<FileNo> = (0..3).flat_map(|_| rotation.next(3, |no| no % 2 == 1)).collect();
+        let mut left: Vec<FileNo> =
+            (0..3).flat_map(|_| rotation.next(3, |no| no % 2 == 1)).collect();
         left.sort_unstable();
         left.dedup();
         assert_eq!(left, [1, 3, 5]);

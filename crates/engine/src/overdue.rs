@@ -91,7 +91,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<(), PortError> {
         let run = write.run;
         self.becomes_overdue(&mut self.lock(), run.place.segment.0);
-        let result = self.end_write_back(write);
+        let result = self.end_write_back(write, false);
         self.cleaned(run, result.is_ok(), more, again);
         self.is_overdue_no_more(run.place.segment.0, more, again);
         result
@@ -101,7 +101,7 @@ impl<P: Port> Engine<P> {
     pub(crate) fn end_overdue(&self, again: &mut Again) {
         for write in self.overdue.take_ended() {
             let (run, mut more) = (write.run, Job::default());
-            let result = self.end_write_back(write);
+            let result = self.end_write_back(write, false);
             if let Err(error) = result {
                 self.lock().note_error(run.place.segment.0, error);
             }

@@ -71,12 +71,15 @@ pub type Loading = Box<dyn FnOnce() -> (Option<Buffer>, Option<u64>) + Send>;
 /// the file really had there; without them the pages are to be read again.
 pub type LoadingInPlace = Box<dyn FnOnce() -> Option<u64> + Send>;
 
+/// Most pages of one [`Port::begin_stores`].
+pub const STORED_TOGETHER_MAX: u64 = 128;
+
 /// A write that is under way. Dropping it waits for its end.
 pub trait Storing: Send {
     /// Waits for its end, but for so long at most; whether it has ended.
     fn ends_within(&mut self, longest: Duration) -> bool;
-    /// Waits for its end. Returns the buffer, and whether all of it was written; else it is to be written
-    /// again.
+    /// Waits for its end. Returns the buffer, if it has one of its own, and whether all was written; else it is
+    /// to be written again.
     fn end(self: Box<Self>) -> (Option<Buffer>, bool);
 }
 
@@ -138,6 +141,16 @@ pub trait Port: Send + Sync + 'static {
         _pages: u64,
     ) -> Result<Box<dyn Storing>, Buffer> {
         Err(buffer)
+    }
+    /// Whether [`begin_stores`](Self::begin_stores) is worth asking for this file.
+    fn begins_stores(&self, _file: FileNo) -> bool {
+        false
+    }
+    /// Begins to store several ranges of claimed pages, at most [`STORED_TOGETHER_MAX`] in all, with one request
+    /// to the machine, and returns meanwhile. None of them reaches beyond where the file is known to end.
+    /// `None`: nothing has begun.
+    fn begin_stores(&self, _file: FileNo, _ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {
+        None
     }
     /// Reads claimed pages from storage straight into the file's frames, as [`load`](Self::load)
     /// and [`fill`](Self::fill) do in two steps. `None`: it cannot, and those are called.

@@ -8,6 +8,7 @@ use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::counters::page_cache;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
+use pagekeeper_sys::ring::batch::{Batch, BatchedWrite};
 use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
@@ -465,6 +466,24 @@ impl Store {
         }
     }
 
+    /// Begins the writes of a batch, which are of whole pages, past the kernel's page cache; none where that
+    /// cannot be, or where some of them lie behind the file's present end.
+    pub(crate) fn begin_stores(&self, batch: Batch) -> Option<Vec<Box<dyn Storing>>> {
+        let access = self.access();
+        let end = batch.end();
+        let is_inside = |version: Version| end <= version.size_bytes;
+        let fd = self.unbuffered(&access)?;
+        if !access.writable || !self.version().is_ok_and(is_inside) {
+            return None;
+        }
+        let begun = batch.begin(fd).into_iter();
+        // Meanwhile nobody is to think the file unused.
+        let storing = |write| -> Box<dyn Storing> {
+            Box::new(WritingTogether { write, _access: Arc::clone(&access) })
+        };
+        Some(begun.map(storing).collect())
+    }
+
     /// Gives storage to a range that has none yet, so that writing it back cannot run out of space.
     ///
     /// # Errors
@@ -593,6 +612,22 @@ impl<A: Send> Storing for Writing<A> {
     fn end(self: Box<Self>) -> (Option<Buffer>, bool) {
         let (buffer, written) = self.transfer.finish();
         (buffer, written == Ok(self.bytes))
+    }
+}
+
+/// The same, one of a batch.
+struct WritingTogether<A> {
+    write: BatchedWrite,
+    _access: A,
+}
+
+impl<A: Send> Storing for WritingTogether<A> {
+    fn ends_within(&mut self, longest: Duration) -> bool {
+        self.write.is_finished_within(longest)
+    }
+
+    fn end(self: Box<Self>) -> (Option<Buffer>, bool) {
+        (None, self.write.finish().is_ok())
     }
 }
 

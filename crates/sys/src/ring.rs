@@ -14,6 +14,8 @@ use crate::descriptor::made_beside_streams;
 use crate::mask::{self, Capability};
 use crate::{Errno, Result};
 
+pub mod batch;
+
 /// Entries of a ring: each carries one transfer at a time.
 const ENTRIES: u32 = 1;
 /// Most rings of one pool, and so most transfers under way.
@@ -48,6 +50,8 @@ pub struct Rings {
 struct Pool {
     /// Nothing is under way in them.
     idle: Vec<IoUring>,
+    /// The same for batches.
+    wide: Vec<batch::Wide>,
     /// Those, and the ones in use.
     rings: usize,
 }
@@ -184,21 +188,29 @@ impl Rings {
             return None;
         }
         let mut pool = self.pool();
-        if let Some(ring) = pool.idle.pop() {
-            return Some(ring);
+        match pool.idle.pop() {
+            Some(ring) => Some(ring),
+            // Completions wait for the thread to ask, and interrupt nobody (Linux 5.19).
+            None => self.make(&mut pool, || {
+                let quiet = IoUring::builder().setup_coop_taskrun().build(ENTRIES);
+                quiet.or_else(|_| IoUring::new(ENTRIES))
+            }),
         }
-        if pool.rings == RINGS_MAX {
+    }
+
+    /// A new ring, which counts from now on.
+    fn make(
+        &self,
+        pool: &mut Pool,
+        make: impl Fn() -> std::io::Result<IoUring>,
+    ) -> Option<IoUring> {
+        if self.refused.load(Relaxed) || pool.rings == RINGS_MAX {
             return None;
         }
         if !mask::allows(Capability::IoUring) {
             self.refused.store(true, Relaxed);
             return None;
         }
-        // Completions wait for the thread to ask, and interrupt nobody (Linux 5.19).
-        let make = || {
-            let quiet = IoUring::builder().setup_coop_taskrun().build(ENTRIES);
-            quiet.or_else(|_| IoUring::new(ENTRIES))
-        };
         match made_beside_streams(&make) {
             Ok(ring) => {
                 // What cannot go on at once is carried out by threads of the kernel's, of which whoever

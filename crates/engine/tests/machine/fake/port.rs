@@ -4,7 +4,8 @@ use super::machine::{Frame, Machine, Page, Pte, State};
 use super::world::Hands;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
-    FileNo, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, STORED_TOGETHER_MAX,
+    SpaceNo, Storing, Version,
 };
 use pagekeeper::spaces::Region;
 use std::ops::Range;
@@ -120,8 +121,31 @@ struct FakeStoring {
     index: u64,
     bytes: usize,
     buffer: Buffer,
+    /// It is one of several, with a buffer for all.
+    is_shared: bool,
     stored: Option<bool>,
     looks_left: u32,
+}
+
+impl FakePort {
+    fn begin(
+        &self,
+        file: FileNo,
+        index: u64,
+        buffer: Buffer,
+        pages: u64,
+        is_shared: bool,
+    ) -> Box<dyn Storing> {
+        let port = self.again();
+        let bytes = (pages * PAGE_BYTES) as usize;
+        let early = index
+            .is_multiple_of(2)
+            .then(|| port.store(file, index, &buffer[..bytes], u64::MAX).is_ok());
+        let chaos = &port.machine.chaos;
+        let looks_left = if chaos.hits(&chaos.overdue) { 1 + index as u32 % 4 } else { 0 };
+        let stored = early;
+        Box::new(FakeStoring { port, file, index, bytes, buffer, is_shared, stored, looks_left })
+    }
 }
 
 impl FakeStoring {
@@ -144,11 +168,12 @@ impl Storing for FakeStoring {
         while self.stands_still() {
             std::thread::sleep(Duration::from_micros(200));
         }
-        let FakeStoring { port, file, index, bytes, buffer, stored, .. } = *self;
+        let FakeStoring { port, file, index, bytes, buffer, is_shared, stored, .. } = *self;
         port.machine.chaos.delay();
         let late = || port.store(file, index, &buffer[..bytes], u64::MAX).is_ok();
         let stored = stored.unwrap_or_else(late);
-        if port.loses() { (None, false) } else { (Some(buffer), stored) }
+        let buffer = (!is_shared).then_some(buffer);
+        if port.loses() { (None, false) } else { (buffer, stored) }
     }
 }
 
@@ -231,14 +256,26 @@ impl Port for FakePort {
         if self.loses() {
             return Err(buffer);
         }
-        let port = self.again();
-        let bytes = (pages * PAGE_BYTES) as usize;
-        let early = index
-            .is_multiple_of(2)
-            .then(|| port.store(file, index, &buffer[..bytes], u64::MAX).is_ok());
-        let chaos = &port.machine.chaos;
-        let looks_left = if chaos.hits(&chaos.overdue) { 1 + index as u32 % 4 } else { 0 };
-        Ok(Box::new(FakeStoring { port, file, index, bytes, buffer, stored: early, looks_left }))
+        Ok(self.begin(file, index, buffer, pages, false))
+    }
+
+    fn begins_stores(&self, _file: FileNo) -> bool {
+        !self.loses()
+    }
+
+    fn begin_stores(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {
+        let pages: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        assert!(ranges.len() > 1 && pages <= STORED_TOGETHER_MAX);
+        if self.loses() {
+            return None;
+        }
+        let begin = |range: &Range<u64>| {
+            let pages = range.end - range.start;
+            let mut buffer = Buffer::new((pages * PAGE_BYTES) as usize).unwrap();
+            self.peek(file, range.start, &mut buffer).unwrap();
+            self.begin(file, range.start, buffer, pages, true)
+        };
+        Some(ranges.iter().map(begin).collect())
     }
 
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
