@@ -4,6 +4,7 @@ use crate::fake::machine::Frame;
 use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
 use pagekeeper::transfer::Change;
+use pagekeeper_frames::{Place, Run, Segment};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -652,7 +653,10 @@ fn a_change_that_does_not_end_is_passed_over_in_the_end() {
                 1 => engine.write_for_outside(),
                 _ => engine.write_out_changing(file, Duration::from_millis(10)),
             };
-            assert_eq!((written, engine.dirty_pages(file)), (Ok(()), 1));
+            // Others may be dirty anew: a fault that was served by another's is answered yet.
+            let place = Place { segment: Segment(file), index: 1 };
+            let is_left = engine.is_dirty(Run { place, pages: 1, demanded: 0 });
+            assert_eq!((written, is_left), (Ok(()), true));
             let stored = [0, 2].map(|page| machine.storage_cell(file, page * PAGE_BYTES));
             assert_eq!(stored, [how, how + 2]);
             engine.change_end(file, ticket, PAGE_BYTES, 0, None::<Bytes>);
