@@ -481,7 +481,8 @@ impl Port for LivePort {
     }
 
     fn begins_stores(&self, file: FileNo) -> bool {
-        self.has_store(file) && self.rings.may_begin()
+        let is_direct = |live: &Arc<LiveFile>| live.store().is_some_and(Store::writes_directly);
+        self.rings.may_begin() && self.file(file).as_ref().is_some_and(is_direct)
     }
 
     fn begin_stores(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {

@@ -466,6 +466,12 @@ impl Store {
         }
     }
 
+    /// Whether writes of whole pages go past the kernel's page cache, as far as is known.
+    pub(crate) fn writes_directly(&self) -> bool {
+        let access = self.access();
+        access.writable && self.unbuffered(&access).is_some()
+    }
+
     /// Begins the writes of a batch, which are of whole pages, past the kernel's page cache; none where that
     /// cannot be, or where some of them lie behind the file's present end.
     pub(crate) fn begin_stores(&self, batch: Batch) -> Option<Vec<Box<dyn Storing>>> {
