@@ -12,10 +12,32 @@ use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
 use std::time::Duration;
 
-/// Most writes of one thread that are under way at a time.
-pub(crate) const WRITES_MAX: usize = 64;
+/// Most writes of one thread that are under way at a time,
+const WRITES_MAX: usize = 64;
+/// and of those that are not written together with others: each has a buffer.
+const ALONE_MAX: usize = 16;
 /// Runs of so many pages are written together with others. For longer ones a request of their own is cheap.
 const TOGETHER_PAGES_MAX: u32 = 4;
+
+/// Writes that one thread may begin before it waits.
+#[derive(Default)]
+pub(crate) struct WriteRoom {
+    all: usize,
+    alone: usize,
+}
+
+impl WriteRoom {
+    /// Whether there may be one more.
+    pub(crate) fn is_left(&self) -> bool {
+        self.all < WRITES_MAX && self.alone < ALONE_MAX
+    }
+
+    /// One more, of a file whose short runs `may_be_together`.
+    pub(crate) fn take(&mut self, run: &Run, may_be_together: bool) {
+        self.all += 1;
+        self.alone += usize::from(!may_be_together || run.pages > TOGETHER_PAGES_MAX);
+    }
+}
 
 /// A run that is being written back.
 pub(crate) struct Write {
@@ -169,6 +191,19 @@ impl<P: Port> Engine<P> {
             None => self.begin_store_copy(run),
         };
         Write { run, state }
+    }
+
+    /// How many runs of a list, from its first on, are written at a time.
+    fn at_a_time(&self, runs: &[Run]) -> usize {
+        let mut room = WriteRoom::default();
+        let fits = |run: &&Run| {
+            let may_be_together = self.port.begins_stores(run.place.segment.0);
+            room.is_left() && {
+                room.take(run, may_be_together);
+                true
+            }
+        };
+        runs.iter().take_while(fits).count()
     }
 
     /// How many runs of a list, from its first on, are to be written together.
@@ -341,7 +376,10 @@ impl<P: Port> Engine<P> {
         again: &mut Again,
     ) -> Vec<Option<Result<(), PortError>>> {
         let mut results = Vec::with_capacity(runs.len());
-        for some in runs.chunks(WRITES_MAX) {
+        let mut later = runs;
+        while !later.is_empty() {
+            let (some, others) = later.split_at(self.at_a_time(later));
+            later = others;
             let mut writes: Vec<(Run, Option<Write>)> = Vec::with_capacity(some.len());
             let mut rest = some;
             while let Some(run) = rest.first() {

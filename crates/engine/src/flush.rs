@@ -2,7 +2,7 @@
 
 use crate::core::{Core, File, Job};
 use crate::engine::{Again, Engine};
-use crate::evict::WRITES_MAX;
+use crate::evict::WriteRoom;
 use crate::overwrites::Claim;
 use crate::patience::Patience;
 use crate::port::{FileNo, Port, PortError};
@@ -192,15 +192,17 @@ impl<P: Port> Engine<P> {
     ) -> Vec<Run> {
         let first = self.claim_dirty(file, range.clone(), patience, again);
         let mut runs: Vec<Run> = first.into_iter().collect();
-        let mut pages = runs.first().map_or(0, |run| run.pages);
-        while let Some(last) = runs.last()
-            && runs.len() < WRITES_MAX
-            && pages < FLUSH_RUN_PAGES_MAX
-        {
+        let may_be_together = self.port.begins_stores(file);
+        let (mut room, mut pages) = (WriteRoom::default(), 0);
+        while let Some(last) = runs.last() {
+            room.take(last, may_be_together);
+            pages += last.pages;
+            if !room.is_left() || pages >= FLUSH_RUN_PAGES_MAX {
+                break;
+            }
             let behind = last.place.index + u64::from(last.pages);
             let next = claim_run(&mut self.lock(), file, behind..range.end, patience);
             let Ok(Some(run)) = next else { break };
-            pages += run.pages;
             runs.push(run);
         }
         runs
