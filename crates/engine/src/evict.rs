@@ -26,6 +26,11 @@ pub(crate) struct WriteRoom {
     alone: usize,
 }
 
+/// Whether a run is so short that it is written together with others, where that can be.
+fn is_short(run: &Run) -> bool {
+    run.pages <= TOGETHER_PAGES_MAX
+}
+
 impl WriteRoom {
     /// Whether there may be one more.
     pub(crate) fn is_left(&self) -> bool {
@@ -35,7 +40,7 @@ impl WriteRoom {
     /// One more, of a file whose short runs `may_be_together`.
     pub(crate) fn take(&mut self, run: &Run, may_be_together: bool) {
         self.all += 1;
-        self.alone += usize::from(!may_be_together || run.pages > TOGETHER_PAGES_MAX);
+        self.alone += usize::from(!(may_be_together && is_short(run)));
     }
 }
 
@@ -206,10 +211,9 @@ impl<P: Port> Engine<P> {
         runs.iter().take_while(fits).count()
     }
 
-    /// How many runs of a list, from its first on, are to be written together.
+    /// How many runs of a list that has some, from its first on, are to be written together.
     fn together(&self, runs: &[Run]) -> usize {
-        let Some(first) = runs.first() else { return 0 };
-        let segment = first.place.segment;
+        let segment = runs[0].place.segment;
         if runs.len() < 2 || !self.port.begins_stores(segment.0) {
             return 1;
         }
@@ -219,7 +223,7 @@ impl<P: Port> Engine<P> {
             let end = run.place.index + u64::from(run.pages);
             pages += u64::from(run.pages);
             run.place.segment == segment
-                && run.pages <= TOGETHER_PAGES_MAX
+                && is_short(run)
                 && pages <= STORED_TOGETHER_MAX
                 && end * self.page_bytes <= known_bytes
         };
@@ -395,17 +399,14 @@ impl<P: Port> Engine<P> {
                 }
                 rest = &rest[together..];
             }
-            // The last one of each file looks at its times.
-            let is_last = |at: usize| {
-                let file = |(run, write): &(Run, Option<Write>)| {
-                    write.as_ref().map(|_| run.place.segment.0)
-                };
-                !writes[at + 1..].iter().any(|later| file(later) == file(&writes[at]))
-            };
-            let last: Vec<bool> = (0..writes.len()).map(is_last).collect();
             // For all together.
             let mut longest = OVERDUE_AFTER;
-            for ((run, write), is_last) in writes.into_iter().zip(last) {
+            let mut writes = writes.into_iter();
+            while let Some((run, write)) = writes.next() {
+                // The last one of each file looks at its times.
+                let follows = writes.as_slice().iter().any(|(later, write)| {
+                    write.is_some() && later.place.segment == run.place.segment
+                });
                 let Some(mut write) = write else {
                     self.cleaned(run, false, more, again);
                     results.push(None);
@@ -416,7 +417,7 @@ impl<P: Port> Engine<P> {
                     longest = Duration::ZERO;
                 }
                 results.push(if is_over {
-                    let result = self.end_write_back(write, !is_last);
+                    let result = self.end_write_back(write, follows);
                     self.cleaned(run, result.is_ok(), more, again);
                     Some(result)
                 } else if patience.is_for_any_write() {

@@ -2,7 +2,8 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::port::{
-    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Storing, Version,
+    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, STORED_TOGETHER_MAX, SpaceNo, Storing,
+    Version,
 };
 use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
@@ -11,7 +12,7 @@ use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::process;
-use pagekeeper_sys::ring::Rings;
+use pagekeeper_sys::ring::{Rings, batch};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::userfault::Userfault;
 use pagekeeper_wire as wire;
@@ -481,6 +482,7 @@ impl Port for LivePort {
     }
 
     fn begins_stores(&self, file: FileNo) -> bool {
+        const { assert!(STORED_TOGETHER_MAX * PAGE_BYTES <= batch::BYTES_MAX as u64) };
         let is_direct = |live: &Arc<LiveFile>| live.store().is_some_and(Store::writes_directly);
         self.rings.may_begin() && self.file(file).as_ref().is_some_and(is_direct)
     }

@@ -285,16 +285,36 @@ fn kernel_len(len_bytes: usize) -> u32 {
 fn has_come_within(ring: &mut IoUring, longest: Duration) -> bool {
     let end = Instant::now() + longest;
     while ring.completion().is_empty() {
-        let left = types::Timespec::from(end.saturating_duration_since(Instant::now()));
-        let limit = types::SubmitArgs::new().timespec(&left);
-        // It runs what the kernel left to do for us, too, which is more than looking.
-        match ring.submitter().submit_with_args(1, &limit).map_err(|e| Errno::from_io_error(&e)) {
-            Ok(_) | Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => {}
-            Err(Some(Errno::TIME)) => return !ring.completion().is_empty(),
-            Err(_) => return true,
+        match wait_once(ring, end.saturating_duration_since(Instant::now())) {
+            Waited::Perhaps => {}
+            Waited::Enough => return !ring.completion().is_empty(),
+            Waited::InVain => return true,
         }
     }
     true
+}
+
+/// What came of waiting for a completion.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Waited {
+    /// There may be one.
+    Perhaps,
+    /// It took too long.
+    Enough,
+    /// The kernel does not say.
+    InVain,
+}
+
+/// Waits for a completion, but for so long at most, and perhaps not so long.
+fn wait_once(ring: &IoUring, longest: Duration) -> Waited {
+    let limit = types::Timespec::from(longest);
+    let limit = types::SubmitArgs::new().timespec(&limit);
+    // It runs what the kernel left to do for us, too, which is more than looking.
+    match ring.submitter().submit_with_args(1, &limit).map_err(|e| Errno::from_io_error(&e)) {
+        Ok(_) | Err(Some(Errno::INTR | Errno::AGAIN | Errno::BUSY)) => Waited::Perhaps,
+        Err(Some(Errno::TIME)) => Waited::Enough,
+        Err(_) => Waited::InVain,
+    }
 }
 
 /// The result of the one transfer that is under way.

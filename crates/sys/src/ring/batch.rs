@@ -4,7 +4,7 @@
 //! all else of a write. What one call submits, it is notified of once (or twice: the block layer collects
 //! 32 requests at most).
 
-use super::{Pool, Rings, fitting};
+use super::{Pool, Rings, Waited, fitting, wait_once};
 use crate::buffer::Buffer;
 use crate::{Errno, PAGE_BYTES, Result};
 use io_uring::{IoUring, opcode, types};
@@ -42,8 +42,8 @@ struct UnderWay {
     /// None once it was given back.
     wide: Option<Wide>,
     rings: Arc<Rings>,
+    /// None of those that have not come.
     results: Vec<Option<i32>>,
-    left: usize,
 }
 
 /// One write of a batch. The last one that is dropped waits for all of them.
@@ -115,16 +115,15 @@ impl Batch {
                 .offset(offset)
                 .build()
                 .user_data(n as u64);
-            // SAFETY: the kernel may read the entry's memory until its completion, and it lies in the
-            // buffer, which goes into an `UnderWay` that keeps it (a mapping of its own, which does not
-            // move, and which nobody changes) until all have come. `fd` is borrowed until we return:
-            // what was submitted then has a reference of its own, and nothing else ever is.
+            // SAFETY: its memory lies in the buffer, a mapping that does not move, which an `UnderWay` keeps as
+            // it is until all have come. `fd` is borrowed until we return: what was submitted then has a
+            // reference of its own, and nothing else ever is.
             let _ = unsafe { wide.ring.submission().push(&entry) };
         }
         let submitted = submit(&mut wide.ring, writes.len());
         let mut results = vec![None; writes.len()];
         results[submitted..].fill(Some(-Errno::AGAIN.raw_os_error()));
-        let mut under_way = UnderWay { wide: Some(wide), rings, results, left: submitted };
+        let mut under_way = UnderWay { wide: Some(wide), rings, results };
         if submitted < writes.len() {
             // The rest is in the ring yet, and whoever waits as usual would submit it.
             under_way.end_spoiled();
@@ -166,31 +165,27 @@ impl UnderWay {
         for completion in wide.ring.completion() {
             if let Some(result) = self.results.get_mut(completion.user_data() as usize) {
                 *result = Some(completion.result());
-                self.left -= 1;
             }
         }
     }
 
+    /// Whether all have come.
+    fn is_over(&self) -> bool {
+        !self.results.contains(&None)
+    }
+
     /// Waits until something comes, but for so long at most. False: the kernel does not say.
     fn wait(&mut self, longest: Duration) -> bool {
-        let Some(wide) = &mut self.wide else { return false };
-        let limit = types::Timespec::from(longest);
-        let limit = types::SubmitArgs::new().timespec(&limit);
-        let waited = wide.ring.submitter().submit_with_args(1, &limit);
-        let is_told = match waited.map_err(|error| Errno::from_io_error(&error)) {
-            Ok(_) => true,
-            Err(errno) => {
-                matches!(errno, Some(Errno::INTR | Errno::AGAIN | Errno::BUSY | Errno::TIME))
-            }
-        };
+        let Some(wide) = &self.wide else { return false };
+        let waited = wait_once(&wide.ring, longest);
         self.harvest();
-        is_told
+        waited != Waited::InVain
     }
 
     /// Waits for all that was submitted, and gives the ring up with what was not.
     fn end_spoiled(&mut self) {
         self.harvest();
-        while self.left > 0 {
+        while !self.is_over() {
             let Some(wide) = &self.wide else { return };
             // SAFETY: nothing is submitted, and no argument is passed.
             let waited = unsafe { wide.ring.submitter().enter::<()>(0, 1, GETEVENTS, None) };
@@ -214,7 +209,7 @@ const GETEVENTS: u32 = 1;
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.harvest();
-        while self.left > 0 && self.wide.is_some() {
+        while !self.is_over() && self.wide.is_some() {
             if !self.wait(SLICE) {
                 core::mem::forget(self.wide.take());
                 return;
