@@ -10,7 +10,7 @@
 //! Of what is written glibc fills the buffer first, writes that, and then the rest from where it is.
 //! Here an `fwrite(3)` of no less than a buffer, while nothing is in the buffer, is one write.
 
-use crate::{real, stdio};
+use crate::{guard, raw, real, stdio};
 use core::mem::offset_of;
 use libc::{FILE, c_char, c_int, c_void};
 
@@ -214,7 +214,13 @@ fn read_block(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
             let fields = unsafe { &mut *stream.cast::<Fields>() };
             let want = match fields.held_bytes() {
                 // glibc makes it so.
-                0 if !fields.is_simple() => 1,
+                0 if !fields.is_simple() => {
+                    if !read_byte(at, stream) {
+                        break;
+                    }
+                    done += 1;
+                    continue;
+                }
                 0 if fields.buffer_bytes() > left => left,
                 0 => {
                     fields.empty();
@@ -223,7 +229,13 @@ fn read_block(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
                         done += got as usize;
                         continue;
                     }
-                    // glibc comes across the same, and notes it.
+                    // (glibc would read again, and into its buffer: an error that came of where the
+                    // program wants it would be none.)
+                    if raw::ret(got) < 0 {
+                        fields.flags |= FAILED;
+                        break;
+                    }
+                    // It comes across the same, and notes it.
                     left
                 }
                 held => held.min(left),
@@ -236,4 +248,29 @@ fn read_block(to: usize, bytes: usize, stream: *mut FILE) -> Option<usize> {
         }
         done
     }))
+}
+
+/// Has glibc read one byte, for which it may need a buffer, to where the program wants it. False if there is
+/// none, or it cannot be there: then it is still to be read.
+fn read_byte(to: usize, stream: *mut FILE) -> bool {
+    let mut byte = 0u8;
+    let from = &raw mut byte;
+    if real::fread(from.cast(), 1, 1, stream) == 0 {
+        return false;
+    }
+    if !guard::works() {
+        // SAFETY: the program's own buffer.
+        unsafe { (to as *mut u8).write(byte) };
+        return true;
+    }
+    let is_there = guard::unblocked(|| guard::copy(to, from as usize, 1));
+    if !is_there {
+        // SAFETY: a stream of ours, locked.
+        let fields = unsafe { &mut *stream.cast::<Fields>() };
+        // glibc took it out of the stream's buffer.
+        fields.read_ptr = fields.read_ptr.wrapping_sub(1);
+        fields.flags |= FAILED;
+        raw::set_errno(libc::EFAULT);
+    }
+    is_there
 }

@@ -196,7 +196,9 @@ fn into_managed(
     }
     let iov = iov.get().ok()?;
     let may_be = |part: &iovec| mapping::may_be_managed(part.iov_base as usize, part.iov_len);
-    if !iov.iter().any(may_be) {
+    // What the kernel refuses, or what has no bytes, it says best itself.
+    let is_refused = position.is_some_and(|offset| offset < 0);
+    if is_refused || !iov.iter().filter(|part| part.iov_len > 0).any(may_be) {
         return None;
     }
     if bounce::needed(iov) {

@@ -325,7 +325,7 @@ fn direct_reads_into_managed_memory_arrive() {
         return;
     }
     let script = r#"
-import mmap, os, sys
+import errno, mmap, os, sys
 n = 400
 plain = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
 fd = os.open('target', os.O_RDWR | os.O_CREAT)
@@ -341,6 +341,13 @@ for size in [4096, 1 << 20, 300 * 4096, n * 4096]:
         assert view[page * 4096:page * 4096 + 4096] == expected.read(4096), (size, page)
     for page in range(n):
         m[page * 4096] = 255
+assert os.preadv(plain, [view[:0]], 0) == 0
+try:
+    os.preadv(plain, [view[:4096]], -1 << 40)
+    raise AssertionError('an offset before the start')
+except OSError as e:
+    assert e.errno == errno.EINVAL, e
+assert view[0] == 255
 print('direct')
 "#;
     let other = Scratch::new("direct-source");

@@ -22,6 +22,28 @@ static void shows(const char *name) {
     close(fd);
 }
 
+// A long transfer of a stream is made from and to the program's own memory, which may not be touched.
+static void long_transfers_fail(void) {
+    enum { LONG = 16 * 4096 };
+    char bytes[4], *none = mmap(NULL, LONG, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    FILE *stream = fopen("long", "w+");
+    for (int i = 0; i < 3 * LONG; i++) putc('a' + i % 26, stream);
+    for (int kind = 0; kind < 5; kind++) {
+        freopen(NULL, "r+", stream);
+        if (kind == 1) setvbuf(stream, NULL, _IONBF, 0);
+        if (kind == 2) fseek(stream, 100, SEEK_SET);
+        // As many as its last half is long can be had.
+        if (kind == 3) mprotect(none, LONG / 2, PROT_READ | PROT_WRITE);
+        errno = 0;
+        size_t done = kind == 4 ? fwrite(none + LONG / 2, 1, LONG, stream) : fread(none, 1, LONG, stream);
+        printf("%zu: %d %d at %ld", done, errno == EFAULT, ferror(stream) != 0, ftell(stream));
+        clearerr(stream);
+        fseek(stream, 0, SEEK_CUR);
+        printf(", %zu %.4s\n", fread(bytes, 1, 4, stream), bytes);
+    }
+    fclose(stream);
+}
+
 int main(void) {
     setlocale(LC_ALL, "C.UTF-8");
     wchar_t line[100];
@@ -81,6 +103,8 @@ int main(void) {
     printf("%.7s %s\n", at, at + 5000);
     for (int fd = fileno(mapped), i = 0; i < 2; i++) printf("%d", close(i ? fd : dup(fd)));
     printf(" %d\n", fclose(mapped));
+
+    long_transfers_fail();
 
     // Standard output goes on as a wide one.
     fflush(stdout);

@@ -200,6 +200,16 @@ static void write_parts(void) {
     say_result("write", done);
 }
 
+// What was stored behind the end of a file that ends inside a page is part of it, under the kernel alone,
+// once a direct write makes it longer (POSIX asks for zeros, which buffered writes leave).
+static void clear_behind_the_end(int fd, off_t offset) {
+    struct stat stat;
+    CHECK(fstat(fd, &stat) == 0);
+    off_t end = (off_t)page_up((size_t)stat.st_size);
+    // Where it may not be made longer, the write may not, either.
+    if (stat.st_size < end && end <= offset && ftruncate(fd, end) != 0) say(", as it is");
+}
+
 // All are aligned. Which others the kernel refuses depends on where a file has holes.
 static void transfer_directly(void) {
     const char *name = ANY(names);
@@ -213,6 +223,7 @@ static void transfer_directly(void) {
         say(", %zu bytes at %ld", bytes, (long)offset);
         if (one_in(2)) {
             fill(at, bytes);
+            clear_behind_the_end(fd, offset);
             say_result("write", pwrite(fd, at, bytes, offset));
         } else {
             say_read(at, pread(fd, at, bytes, offset));
