@@ -3,16 +3,19 @@
 //! Such memory is MADV_DONTFORK: heap memory, and mappings of files where the kernel does not report
 //! forks to the manager (a child that inherited those would find zeros in them). A child maps what
 //! its parent had before any code of the program runs in it: the handlers of [`watch`] are the last
-//! to run before a fork and the first after it, and no signal is handled in between. A child made
-//! behind libc's back has none of it: it ends by SIGSEGV when it touches some, and can execute
-//! another program as before.
+//! to run before a fork and the first after it, and no signal is handled in between. So it is for
+//! children of `_Fork`, `clone` and `syscall`, of which libc runs no handlers. A child made without
+//! libc has none of it: it ends by SIGSEGV when it touches some, and can execute another program as
+//! before.
 
 use crate::connection::{ask, ask_with, note};
 use crate::mapping::{self, Mmap};
 use crate::raw::{self, Lock, LockGuard, SignalsHeld};
 use crate::state::{self, State};
 use crate::stream_list::StreamList;
-use crate::{direct, environment, heap, real, room, standby, table, userfault};
+use crate::{
+    direct, environment, heap, lock_files, raw_call, real, room, standby, table, userfault,
+};
 use core::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
@@ -326,6 +329,91 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
         _ => after(),
     }
     Some(result)
+}
+
+/// A child of `clone(3)` that gets a copy of the memory. Libc's would run on the child's own stack at once,
+/// which may lie in memory that the child has yet to map, and the program's function be the first to run:
+/// so the child begins on a copy of its parent's, like one of `fork`.
+pub(crate) extern "C" fn clone_with_copy(
+    main: ChildMain,
+    stack: usize,
+    flags: c_int,
+    argument: usize,
+    parent_tid: usize,
+    thread_area: usize,
+    child_tid: usize,
+) -> c_int {
+    let flags = flags as u32 as usize;
+    // What the kernel stores to heap memory in the midst of a fork would wait for its end, or be lost.
+    let mut told: c_int = 0;
+    let wants = |what: c_int| flags & what as usize != 0;
+    let is_managed = |at| mapping::may_be_managed(at, size_of_val(&told));
+    let parents = wants(libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) && is_managed(parent_tid);
+    let childs = wants(libc::CLONE_CHILD_SETTID) && is_managed(child_tid);
+    let told_at = if parents { (&raw mut told).addr() } else { parent_tid };
+    let call = || {
+        // On the parent's stack.
+        let stack = 0;
+        #[cfg(target_arch = "x86_64")]
+        let done = raw_call!(libc::SYS_clone, flags, stack, told_at, child_tid, thread_area);
+        #[cfg(target_arch = "aarch64")]
+        let done = raw_call!(libc::SYS_clone, flags, stack, told_at, thread_area, child_tid);
+        done
+    };
+    let child = raw_fork(flags, 0, call).unwrap_or_else(call);
+    let (is_told, at, told) = match child {
+        0 => (childs, child_tid, raw::gettid()),
+        _ => (parents && child > 0, parent_tid, told),
+    };
+    if is_told {
+        // SAFETY: the program's own variable, which this call is to set.
+        unsafe { (at as *mut c_int).write(told) };
+    }
+    match child {
+        0 => begin_child(main, argument, stack),
+        _ => raw::ret(child) as c_int,
+    }
+}
+
+/// What a child of `clone(3)` runs.
+pub(crate) type ChildMain = extern "C" fn(usize) -> c_int;
+
+/// Runs it on the stack that it was given, from its end downwards, and ends.
+fn begin_child(main: ChildMain, argument: usize, stack: usize) -> ! {
+    // SAFETY: the program hands the end of memory that is the child's stack. This stack is left for good:
+    // nothing that is on it is used again.
+    unsafe {
+        #[cfg(target_arch = "x86_64")]
+        core::arch::asm!(
+            "mov rsp, {stack}",
+            "xor ebp, ebp",
+            "call {run}",
+            "ud2",
+            stack = in(reg) stack & !15,
+            run = sym run_child,
+            in("rdi") main,
+            in("rsi") argument,
+            options(noreturn),
+        );
+        #[cfg(target_arch = "aarch64")]
+        core::arch::asm!(
+            "mov sp, {stack}",
+            "mov x29, xzr",
+            "bl {run}",
+            "brk #1",
+            stack = in(reg) stack & !15,
+            run = sym run_child,
+            in("x0") main,
+            in("x1") argument,
+            options(noreturn),
+        );
+    }
+}
+
+extern "C" fn run_child(main: ChildMain, argument: usize) -> ! {
+    let status = main(argument);
+    lock_files::before_end();
+    raw::exit_group(status)
 }
 
 /// Flags and stack of `clone3(2)`'s arguments.

@@ -3,7 +3,7 @@
 
 use crate::connection::Connection;
 use crate::raw::{self, Lock, SignalsHeld};
-use crate::{connection, direct, environment, files, overwrite, raw_call, table, userfault};
+use crate::{connection, direct, environment, files, fork, overwrite, raw_call, table, userfault};
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
 /// Connections a process may have: so many threads can wait for the manager at once, and two more can end
@@ -276,13 +276,17 @@ pub(crate) fn tables_differ() {
     table::set_differ();
 }
 
-/// [`before_sharing`] in front of `clone`, whose first arguments these are; returns where the real one
-/// is.
+/// What is to be done before `clone`, whose first arguments these are; returns what to jump to.
 pub(crate) extern "C" fn before_clone(
-    _main: usize,
-    _stack: usize,
-    flags: usize,
+    main: usize,
+    stack: usize,
+    flags: libc::c_int,
 ) -> *mut libc::c_void {
+    let flags = flags as u32 as usize;
+    if flags & libc::CLONE_VM as usize == 0 && main != 0 && stack != 0 {
+        sharing_memory(flags);
+        return fork::clone_with_copy as *const () as *mut _;
+    }
     before_sharing();
     sharing_memory(flags);
     crate::real::clone_address()

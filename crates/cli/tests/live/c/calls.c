@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <spawn.h>
 #include <stdint.h>
@@ -208,6 +209,15 @@ static int ended(pid_t pid) {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 256 + WTERMSIG(status);
 }
 
+// Without libc's handlers, on a stack of its own.
+static int cloned(void *argument) {
+    static const char text[] = "cloned\n";
+    long sum = 0;
+    for (size_t i = 0; i < size; i += 4096) if (i / 4096 != 5) sum += at[i + 1];
+    at[size - 7] = 60;
+    return (int)(sum + at[size - 1]) % 100 + (write(1, text, 7) != 7) + (argument != at);
+}
+
 static void forks(void) {
     // A second view, one without access, and one that was moved.
     unsigned char *second = mmap(NULL, 40 * 4096, PROT_READ, MAP_SHARED, fd, 10 * 4096);
@@ -242,6 +252,9 @@ static void forks(void) {
         printf("child ended: %d\n", ended(pid));
         printf("%d %d %d\n", at[size - 1 - round], second[0], closed[1]);
     }
+    static char stack[1 << 16];
+    printf("clone ended: %d", ended(clone(cloned, stack + sizeof stack, SIGCHLD, at)));
+    printf(" %d\n", at[size - 7]);
     char *arguments[] = {"sh", "-c", "exit 5", NULL};
     pid_t spawned;
     printf("spawned: %d\n", posix_spawn(&spawned, "/bin/sh", NULL, NULL, arguments, environ));

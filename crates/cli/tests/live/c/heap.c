@@ -463,6 +463,20 @@ static void semantics(void) {
 
 /* ---- forks ------------------------------------------------------------------------------------ */
 
+static size_t cloned_pages;
+static pid_t *told;
+
+static int clone_child(void *at) {
+    char here;
+    has(at, cloned_pages, 1);
+    put(at, cloned_pages, 78);
+    char *more = malloc(MIB);
+    put(more, 200, 79);
+    has(more, 200, 79);
+    CHECK((uintptr_t)&here % PAGE && told[500000] == getpid());
+    return 37;
+}
+
 static void forks(void) {
     size_t pages = 1024;
     char *p = malloc(pages * PAGE + PAGE);
@@ -516,6 +530,16 @@ static void forks(void) {
         _exit(0);
     }
     CHECK(waitpid(child, &status, 0) == child && status == 0);
+    /* One with a function and a stack, which is heap memory, too. */
+    char *stack = malloc(MIB);
+    told = malloc(4 * MIB);
+    cloned_pages = pages / 4;
+    int flags = CLONE_PARENT_SETTID | CLONE_CHILD_SETTID | SIGCHLD;
+    child = clone(clone_child, stack + MIB - 8, flags, p, told, NULL, told + 500000);
+    CHECK(child > 0 && told[0] == child && told[500000] == 0);
+    CHECK(waitpid(child, &status, 0) == child && WIFEXITED(status) && WEXITSTATUS(status) == 37);
+    has(p, pages / 4, 1);
+    free(stack), free(told);
     fflush(stdout);
     if ((child = fork()) == 0) {
         execlp("true", "true", NULL);
