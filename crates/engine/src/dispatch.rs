@@ -101,6 +101,17 @@ impl<P: Port> Engine<P> {
     ) {
         let mut last = None;
         let leaves_fetches = !faulting.is_alone() && self.fetches.are_slow();
+        let mut misses = Vec::new();
+        while let Some(begun) = self.begin_misses(faults) {
+            misses.push(begun);
+        }
+        // What is on its way is left to others, but for the last, if storage is fast.
+        let kept = usize::from(!leaves_fetches);
+        if let Some(workers) = workers {
+            let left = misses.drain(..misses.len().saturating_sub(kept));
+            let refused: Vec<_> = left.filter_map(|begun| workers.offer_misses(begun)).collect();
+            misses.extend(refused);
+        }
         for fault in faults.drain(..) {
             let is_left = leaves_fetches && self.is_absent(fault);
             if is_left && workers.is_some_and(|w| w.offer(Work::Fault(fault)).is_ok()) {
@@ -111,6 +122,9 @@ impl<P: Port> Engine<P> {
                 Some(workers) => workers.push(Work::Fault(waiting)),
                 None => self.serve(waiting),
             }
+        }
+        for begun in misses {
+            self.end_misses(begun);
         }
         if let Some(fault) = last {
             self.serve(fault);

@@ -2,6 +2,7 @@
 
 use crate::core::{Core, Fault, Job};
 use crate::engine::{Again, Engine};
+use crate::fetch::Request;
 use crate::job::Wait;
 use crate::overwrites::Claim;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
@@ -29,6 +30,16 @@ struct Unreserved {
     dirty: bool,
     /// How often the file had become longer within a page.
     grown: u64,
+}
+
+/// A fault whose page is not in memory.
+#[derive(Clone, Copy)]
+pub(crate) struct Missed {
+    pub(crate) fault: Fault,
+    pub(crate) region: Region,
+    pub(crate) place: Place,
+    /// The page is dirty from its arrival on.
+    pub(crate) write: bool,
 }
 
 /// Touches that threads were told of that they failed, by a signal or in its place.
@@ -161,12 +172,10 @@ impl<P: Port> Engine<P> {
         }
         match state {
             State::Absent => {
-                self.count(&mut core, region.file, |c| c.major_faults += 1);
-                self.port.missed(region.file);
-                let input = Input::Major { place, want: 1, write: shared_write, map: true };
-                let job = self.decide(&mut core, input);
+                let missed = Missed { fault, region, place, write: shared_write };
+                let job = self.miss(&mut core, missed);
                 drop(core);
-                self.fault_in(job, fault, region, place, shared_write, again);
+                self.fault_in(job, missed, again);
             }
             State::Resident => self.fault_resident(core, fault, region, place, again),
             _ => unreachable!("busy pages were parked"),
@@ -180,25 +189,39 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    /// A major fault: makes room, fetches, maps.
-    fn fault_in(
+    /// A major fault: claims the page, and room for it.
+    pub(crate) fn miss(&self, core: &mut Core, missed: Missed) -> Job {
+        let Missed { region, place, write, .. } = missed;
+        self.count(core, region.file, |c| c.major_faults += 1);
+        self.port.missed(region.file);
+        self.decide(core, Input::Major { place, want: 1, write, map: true })
+    }
+
+    /// Makes room, fetches, maps.
+    pub(crate) fn fault_in(&self, mut job: Job, missed: Missed, again: &mut Again) {
+        let requests = self.prepare(&mut job, Wait::Long, again);
+        self.bring(requests, job, missed, None, again);
+    }
+
+    /// Completes and maps what a job fetched that made room for it. It was asked for when that had `begun`, or
+    /// just now.
+    pub(crate) fn bring(
         &self,
+        mut requests: Vec<Request>,
         mut job: Job,
-        fault: Fault,
-        region: Region,
-        place: Place,
-        write: bool,
+        missed: Missed,
+        begun: Option<Instant>,
         again: &mut Again,
     ) {
+        let Missed { fault, region, place, write } = missed;
         // One that is to be copied is not mapped before.
         let copied = self.copies_whole(fault, region);
-        let mut requests = self.prepare(&mut job, Wait::Long, again);
         // Nobody has to be interrupted as long as the program waits, and storage works.
         self.unmap(&mut job);
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
-            let begun = Instant::now();
+            let begun = begun.unwrap_or_else(Instant::now);
             let completed =
                 self.complete(requests.remove(at), write, !copied, again, |run, again| {
                     self.fetches.note(begun.elapsed());

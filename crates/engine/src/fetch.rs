@@ -70,6 +70,17 @@ impl<P: Port> Engine<P> {
         if is_sure && (requests.len() > 1 || job.makes_room()) {
             self.begin_in_buffers(requests.iter_mut().take(UNDER_WAY_MAX));
         }
+        self.prepare_begun(requests, job, wait, again)
+    }
+
+    /// [`prepare`](Self::prepare) with requests of which storage works on some.
+    pub(crate) fn prepare_begun(
+        &self,
+        mut requests: Vec<Request>,
+        job: &mut Job,
+        wait: Wait,
+        again: &mut Again,
+    ) -> Vec<Request> {
         let asked_for = job.fetch.len();
         if self.make_room(job, wait, again) {
             requests.extend(self.requests(&job.fetch[asked_for..]));
@@ -85,6 +96,24 @@ impl<P: Port> Engine<P> {
         // What goes into frames at once has to wait for them.
         if requests.len() > 1 {
             self.begin_in_place(requests.iter_mut().take(UNDER_WAY_MAX));
+        }
+        requests
+    }
+
+    /// Asks storage for short runs of one file together, a request each.
+    pub(crate) fn fetch_together(&self, runs: &[Run]) -> Vec<Request> {
+        let request = |&first| Request { first, others: Vec::new(), under_way: None };
+        let mut requests: Vec<Request> = runs.iter().map(request).collect();
+        let range = |run: &Run| run.place.index..run.place.index + u64::from(run.pages);
+        let ranges: Vec<_> = runs.iter().map(range).collect();
+        let file = runs[0].place.segment.0;
+        match self.times.of(Spent::Io, || self.port.begin_loads(file, &ranges)) {
+            Some(begun) => {
+                for (request, loading) in requests.iter_mut().zip(begun) {
+                    request.under_way = Some(UnderWay::InPlace(loading));
+                }
+            }
+            None => self.begin_in_buffers(requests.iter_mut().take(UNDER_WAY_MAX)),
         }
         requests
     }

@@ -68,6 +68,7 @@ pub mod stats;
 pub mod store;
 pub mod table;
 mod takeover;
+mod together;
 mod touches;
 pub mod transfer;
 mod verdict;

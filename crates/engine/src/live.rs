@@ -2,8 +2,8 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::port::{
-    FileNo, Loading, Mapped, PAGE_BYTES, Port, PortError, STORED_TOGETHER_MAX, SpaceNo, Storing,
-    Version,
+    FileNo, LOADED_TOGETHER_MAX, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError,
+    STORED_TOGETHER_MAX, SpaceNo, Storing, Version,
 };
 use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
@@ -466,6 +466,20 @@ impl Port for LivePort {
         self.with_store(file, buffer, |store, buffer| {
             store.begin_load(&self.rings, index * PAGE_BYTES, buffer, bytes)
         })
+    }
+
+    fn begins_loads_together(&self, file: FileNo) -> bool {
+        let is_direct = |live: &Arc<LiveFile>| live.store().is_some_and(Store::reads_directly);
+        self.rings.may_begin() && self.file(file).as_ref().is_some_and(is_direct)
+    }
+
+    fn begin_loads(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
+        const { assert!(LOADED_TOGETHER_MAX * PAGE_BYTES <= batch::BYTES_MAX as u64) };
+        let live = self.file(file)?;
+        let store = live.store()?;
+        let frames = Arc::clone(&live);
+        let fill = move |offset, data: &[u8]| Ok(frames.memfd.write_at(data, offset)?);
+        store.begin_loads(self.rings.batch()?, ranges, fill)
     }
 
     fn begin_store(

@@ -73,6 +73,8 @@ pub type LoadingInPlace = Box<dyn FnOnce() -> Option<u64> + Send>;
 
 /// Most pages of one [`Port::begin_stores`].
 pub const STORED_TOGETHER_MAX: u64 = 128;
+/// Most pages of one [`Port::begin_loads`].
+pub const LOADED_TOGETHER_MAX: u64 = 128;
 
 /// A write that is under way. Dropping it waits for its end.
 pub trait Storing: Send {
@@ -121,6 +123,16 @@ pub trait Port: Send + Sync + 'static {
         _pages: u64,
     ) -> Result<Loading, Buffer> {
         Err(buffer)
+    }
+    /// Whether [`begin_loads`](Self::begin_loads) is worth asking for this file. Called under the engine's lock.
+    fn begins_loads_together(&self, _file: FileNo) -> bool {
+        false
+    }
+    /// Begins to read several ranges of claimed pages, at most [`LOADED_TOGETHER_MAX`] in all, with one request
+    /// to the machine, and returns meanwhile. Each goes into the file's frames when it is waited for, and not
+    /// before. `None`: nothing has begun.
+    fn begin_loads(&self, _file: FileNo, _ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
+        None
     }
     /// Pages between two runs of a file that are better read for nothing than left out by a second
     /// request.

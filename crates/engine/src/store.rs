@@ -8,7 +8,7 @@ use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::counters::page_cache;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::file::{self, FallocateFlags, Lease, TransferFlags};
-use pagekeeper_sys::ring::batch::{Batch, BatchedWrite};
+use pagekeeper_sys::ring::batch::{Batch, BatchedRead, BatchedWrite};
 use pagekeeper_sys::ring::{Rings, Transfer};
 use rustix::fs::OFlags;
 use std::io::{IoSlice, IoSliceMut};
@@ -385,6 +385,41 @@ impl Store {
         }
     }
 
+    /// Whether reads of whole pages go past the kernel's page cache, as far as is known.
+    pub(crate) fn reads_directly(&self) -> bool {
+        self.for_begun_read(&self.access()).is_some()
+    }
+
+    /// Begins to read ranges of pages, past the kernel's page cache, as a batch; none where that cannot be.
+    /// What comes is given to `fill`, with its offset.
+    pub(crate) fn begin_loads(
+        &self,
+        mut batch: Batch,
+        ranges: &[Range<u64>],
+        fill: impl Fn(u64, &[u8]) -> Result<(), PortError> + Clone + Send + 'static,
+    ) -> Option<Vec<LoadingInPlace>> {
+        for range in ranges {
+            let pages = range.end - range.start;
+            batch.add((pages * PAGE_BYTES) as usize, range.start * PAGE_BYTES)?;
+        }
+        let access = self.access();
+        let begun = batch.read(self.for_begun_read(&access)?);
+        let loading = |(range, read): (&Range<u64>, BatchedRead)| -> LoadingInPlace {
+            let offset = range.start * PAGE_BYTES;
+            let (access, unwritten) = (Arc::clone(&access), self.unwritten.clone());
+            let fill = fill.clone();
+            Box::new(move || {
+                let fill = |data: &[u8]| {
+                    let is_old = unwritten.look(&access, offset);
+                    (!is_old && fill(offset, data).is_ok()).then_some(data.len() as u64)
+                };
+                // What meets the end of the file is read again, by a plain call, as what fails.
+                read.finish(fill).ok().flatten()
+            })
+        };
+        Some(ranges.iter().zip(begun).map(loading).collect())
+    }
+
     /// Begins to read so many bytes, which are whole pages, past the kernel's page cache, as `begin`
     /// does with the descriptor for that. `None` where it cannot be.
     pub(crate) fn begin_load_by<K: Send + 'static>(
@@ -482,7 +517,7 @@ impl Store {
         if !access.writable || !self.version().is_ok_and(is_inside) {
             return None;
         }
-        let begun = batch.begin(fd).into_iter();
+        let begun = batch.write(fd).into_iter();
         // Meanwhile nobody is to think the file unused.
         let storing = |write| -> Box<dyn Storing> {
             Box::new(WritingTogether { write, _access: Arc::clone(&access) })

@@ -2,6 +2,7 @@
 
 use crate::core::Fault;
 use crate::engine::Deferred;
+use crate::together::Misses;
 use pagekeeper_sys::Errno;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -15,6 +16,8 @@ const FEW: usize = 6;
 pub(crate) enum Work {
     /// A fault to serve.
     Fault(Fault),
+    /// Faults whose pages are on their way.
+    Misses(Box<Misses>),
     /// Fetching ahead, unmapping for sampling.
     Deferred(Deferred),
     /// Heap memory that is to be zeros.
@@ -113,9 +116,17 @@ impl Workers {
         Err(work)
     }
 
+    /// [`offer`](Self::offer)s faults whose pages are on their way; gives them back if nobody takes them.
+    pub(crate) fn offer_misses(&self, misses: Misses) -> Option<Misses> {
+        match self.offer(Work::Misses(Box::new(misses))) {
+            Err(Work::Misses(misses)) => Some(*misses),
+            _ => None,
+        }
+    }
+
     fn put(&self, queue: &mut Queue, work: Work) {
         match work {
-            Work::Fault(_) => queue.faults.push_back(work),
+            Work::Fault(_) | Work::Misses(_) => queue.faults.push_back(work),
             _ => queue.work.push_back(work),
         }
         if queue.idle > 0 {

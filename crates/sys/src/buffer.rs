@@ -44,6 +44,16 @@ impl Buffer {
         let ptr = NonNull::new(ptr.cast()).ok_or(Errno::NOMEM)?;
         Ok(Buffer { ptr, len_bytes })
     }
+
+    /// Where so many bytes of it are, without a reference to the others, which the kernel may write to.
+    ///
+    /// # Panics
+    /// If it has no such bytes.
+    pub(crate) fn part(&self, at: usize, len_bytes: usize) -> NonNull<[u8]> {
+        assert!(at <= self.len_bytes && len_bytes <= self.len_bytes - at, "{at} and {len_bytes}");
+        // SAFETY: inside of the mapping.
+        NonNull::slice_from_raw_parts(unsafe { self.ptr.add(at) }, len_bytes)
+    }
 }
 
 impl Deref for Buffer {

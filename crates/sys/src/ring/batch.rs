@@ -1,43 +1,51 @@
-//! Many small writes that begin by one system call.
+//! Many small writes, or reads, that begin by one system call.
 //!
 //! A virtual disk is notified of what is asked of it by an exit to the hypervisor, which takes longer than
-//! all else of a write. What one call submits, it is notified of once (or twice: the block layer collects
+//! all else of a transfer. What one call submits, it is notified of once (or twice: the block layer collects
 //! 32 requests at most).
 
-use super::{Pool, Rings, Waited, fitting, wait_once};
+use super::{Pool, Rings, Waited, kernel_len, wait_once};
 use crate::buffer::Buffer;
 use crate::{Errno, PAGE_BYTES, Result};
-use io_uring::{IoUring, opcode, types};
+use core::ptr::NonNull;
+use io_uring::{IoUring, opcode, squeue, types};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Most writes of a batch.
-pub const WRITES_MAX: usize = 64;
+/// Most transfers of a batch.
+pub const TRANSFERS_MAX: usize = 64;
 /// Most bytes of all of them.
-pub const BYTES_MAX: usize = 2 * WRITES_MAX * PAGE_BYTES;
+pub const BYTES_MAX: usize = 2 * TRANSFERS_MAX * PAGE_BYTES;
 /// Most that are kept for the next batches.
 const KEPT_MAX: usize = 2;
 /// How long one who waits keeps others from looking for theirs.
 const SLICE: Duration = Duration::from_millis(20);
 
-/// A ring for batches, and the memory that they are written from.
+/// A ring for batches, and the memory that they are written from or read to.
 pub(super) struct Wide {
     ring: IoUring,
     buffer: Buffer,
 }
 
-/// Writes that have not begun.
+/// Where one transfer of a batch is in the buffer, and where in the file.
+#[derive(Clone, Copy)]
+struct Part {
+    at: usize,
+    len_bytes: usize,
+    offset: u64,
+}
+
+/// Transfers that have not begun.
 pub struct Batch {
     /// None once they begin.
     wide: Option<Wide>,
     rings: Arc<Rings>,
-    /// Where each is in the buffer, how long, and where it goes.
-    writes: Vec<(usize, usize, u64)>,
+    parts: Vec<Part>,
     used_bytes: usize,
 }
 
-/// Writes that have begun. Dropping it waits for all.
+/// Transfers that have begun. Dropping it waits for all.
 struct UnderWay {
     /// None once it was given back.
     wide: Option<Wide>,
@@ -46,12 +54,18 @@ struct UnderWay {
     results: Vec<Option<i32>>,
 }
 
-/// One write of a batch. The last one that is dropped waits for all of them.
-pub struct BatchedWrite {
+/// One transfer of a batch. The last one that is dropped waits for all of them.
+struct Batched {
     batch: Arc<Mutex<UnderWay>>,
     index: usize,
-    len_bytes: usize,
+    part: Part,
 }
+
+/// One write of a batch.
+pub struct BatchedWrite(Batched);
+
+/// One read of a batch.
+pub struct BatchedRead(Batched);
 
 impl Rings {
     /// An empty batch; none where there is no io_uring, or too much is under way.
@@ -61,7 +75,7 @@ impl Rings {
             Some(wide) => wide,
             None => {
                 // Who submitted may wait for another who waits for these: it is interrupted to see to them.
-                let ring = self.make(&mut self.pool(), || IoUring::new(WRITES_MAX as u32))?;
+                let ring = self.make(&mut self.pool(), || IoUring::new(TRANSFERS_MAX as u32))?;
                 match Buffer::new(BYTES_MAX) {
                     Ok(buffer) => Wide { ring, buffer },
                     Err(_) => {
@@ -71,7 +85,7 @@ impl Rings {
                 }
             }
         };
-        Some(Batch { wide: Some(wide), rings: Arc::clone(self), writes: Vec::new(), used_bytes: 0 })
+        Some(Batch { wide: Some(wide), rings: Arc::clone(self), parts: Vec::new(), used_bytes: 0 })
     }
 }
 
@@ -85,54 +99,78 @@ fn give_back(pool: &mut Pool, wide: Wide) {
 }
 
 impl Batch {
-    /// Memory for one more write, to an offset; none if the batch is full.
+    /// Memory for one more transfer, at an offset of the file; none if the batch is full. A write is of what
+    /// is put there.
     pub fn add(&mut self, len_bytes: usize, offset: u64) -> Option<&mut [u8]> {
         let buffer = &mut self.wide.as_mut()?.buffer;
         let at = self.used_bytes;
         let end = at.checked_add(len_bytes)?;
-        if self.writes.len() == WRITES_MAX || end > buffer.len() {
+        if self.parts.len() == TRANSFERS_MAX || end > buffer.len() {
             return None;
         }
         // The next one is aligned for direct I/O, too.
         self.used_bytes = end.next_multiple_of(PAGE_BYTES);
-        self.writes.push((at, len_bytes, offset));
+        self.parts.push(Part { at, len_bytes, offset });
         Some(&mut buffer[at..end])
     }
 
     /// Where the one ends that reaches farthest.
     pub fn end(&self) -> u64 {
-        self.writes.iter().map(|&(_, len, offset)| offset + len as u64).max().unwrap_or(0)
+        self.parts.iter().map(|part| part.offset + part.len_bytes as u64).max().unwrap_or(0)
     }
 
-    /// Begins all of them, in the order in which they were added.
-    pub fn begin(mut self, fd: impl AsFd) -> Vec<BatchedWrite> {
-        let Some(mut wide) = self.wide.take() else { return Vec::new() };
-        let (rings, writes) = (Arc::clone(&self.rings), core::mem::take(&mut self.writes));
+    /// Begins to write all of them, in the order in which they were added.
+    pub fn write(self, fd: impl AsFd) -> Vec<BatchedWrite> {
         let fd = types::Fd(fd.as_fd().as_raw_fd());
-        for (n, &(at, len, offset)) in writes.iter().enumerate() {
-            let memory = &wide.buffer[at..at + len];
-            let entry = opcode::Write::new(fd, memory.as_ptr(), fitting(&wide.buffer, len))
-                .offset(offset)
-                .build()
-                .user_data(n as u64);
-            // SAFETY: its memory lies in the buffer, a mapping that does not move, which an `UnderWay` keeps as
-            // it is until all have come. `fd` is borrowed until we return: what was submitted then has a
-            // reference of its own, and nothing else ever is.
-            let _ = unsafe { wide.ring.submission().push(&entry) };
-        }
-        let submitted = submit(&mut wide.ring, writes.len());
-        let mut results = vec![None; writes.len()];
-        results[submitted..].fill(Some(-Errno::AGAIN.raw_os_error()));
-        let mut under_way = UnderWay { wide: Some(wide), rings, results };
-        if submitted < writes.len() {
-            // The rest is in the ring yet, and whoever waits as usual would submit it.
-            under_way.end_spoiled();
-        }
-        let batch = Arc::new(Mutex::new(under_way));
-        let lens = writes.iter().map(|&(_, len_bytes, _)| len_bytes);
-        let write =
-            |(index, len_bytes)| BatchedWrite { batch: Arc::clone(&batch), index, len_bytes };
-        lens.enumerate().map(write).collect()
+        let write = |memory: NonNull<[u8]>, offset| {
+            let len = kernel_len(memory.len());
+            opcode::Write::new(fd, memory.as_ptr().cast(), len).offset(offset).build()
+        };
+        self.begin(write).map(BatchedWrite).collect()
+    }
+
+    /// Begins to read all of them, in the order in which they were added.
+    pub fn read(self, fd: impl AsFd) -> Vec<BatchedRead> {
+        let fd = types::Fd(fd.as_fd().as_raw_fd());
+        let read = |memory: NonNull<[u8]>, offset| {
+            let len = kernel_len(memory.len());
+            opcode::Read::new(fd, memory.as_ptr().cast(), len).offset(offset).build()
+        };
+        self.begin(read).map(BatchedRead).collect()
+    }
+
+    /// Begins all of them, as `entry` says for the memory and the offset of each. Its descriptor is borrowed by
+    /// our caller until this returns.
+    fn begin(
+        mut self,
+        entry: impl Fn(NonNull<[u8]>, u64) -> squeue::Entry,
+    ) -> impl Iterator<Item = Batched> {
+        let parts = core::mem::take(&mut self.parts);
+        let wide = self.wide.take();
+        let begun = wide.map(|mut wide| {
+            for (n, &Part { at, len_bytes, offset }) in parts.iter().enumerate() {
+                let entry = entry(wide.buffer.part(at, len_bytes), offset).user_data(n as u64);
+                // SAFETY: its memory lies in the buffer, a mapping that does not move, of which no two entries
+                // have the same part, and which an `UnderWay` keeps and leaves alone until they have come. What
+                // was submitted when we return has a reference of its own to the file, and nothing else ever is
+                // submitted.
+                let _ = unsafe { wide.ring.submission().push(&entry) };
+            }
+            let submitted = submit(&mut wide.ring, parts.len());
+            let mut results = vec![None; parts.len()];
+            results[submitted..].fill(Some(-Errno::AGAIN.raw_os_error()));
+            let rings = Arc::clone(&self.rings);
+            let mut under_way = UnderWay { wide: Some(wide), rings, results };
+            if submitted < parts.len() {
+                // The rest is in the ring yet, and whoever waits as usual would submit it.
+                under_way.end_spoiled();
+            }
+            Arc::new(Mutex::new(under_way))
+        });
+        let batched = move |(index, part): (usize, Part)| {
+            begun.as_ref().map(|batch| Batched { batch: Arc::clone(batch), index, part })
+        };
+        parts.into_iter().enumerate().filter_map(batched)
     }
 }
 
@@ -221,14 +259,14 @@ impl Drop for UnderWay {
     }
 }
 
-impl BatchedWrite {
+impl Batched {
     fn batch(&self) -> MutexGuard<'_, UnderWay> {
         // A panic elsewhere cannot leave it half-changed.
         self.batch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits until it is finished, but for so long at most; whether it is, or will never be seen to be.
-    pub fn is_finished_within(&self, longest: Duration) -> bool {
+    fn is_finished_within(&self, longest: Duration) -> bool {
         let end = Instant::now() + longest;
         loop {
             let mut batch = self.batch();
@@ -246,23 +284,53 @@ impl BatchedWrite {
         }
     }
 
-    /// Waits until it is finished, and returns whether all of it was written.
-    ///
-    /// # Errors
-    /// As `pwrite(2)`; `EIO` if it was written in part, or the kernel does not say.
-    pub fn finish(self) -> Result<()> {
+    /// Waits until it is finished. Returns the batch if all of it was transferred.
+    fn finished(&self) -> Result<MutexGuard<'_, UnderWay>> {
         while !self.is_finished_within(SLICE) {}
-        match self.batch().results[self.index] {
-            Some(done) if usize::try_from(done) == Ok(self.len_bytes) => Ok(()),
+        let batch = self.batch();
+        match batch.results[self.index] {
+            Some(done) if usize::try_from(done) == Ok(self.part.len_bytes) => Ok(batch),
             Some(error @ ..0) => Err(Errno::from_raw_os_error(-error)),
             _ => Err(Errno::IO),
         }
     }
 }
 
+impl BatchedWrite {
+    /// Waits until it is finished, but for so long at most; whether it is, or will never be seen to be.
+    pub fn is_finished_within(&self, longest: Duration) -> bool {
+        self.0.is_finished_within(longest)
+    }
+
+    /// Waits until it is finished, and returns whether all of it was written.
+    ///
+    /// # Errors
+    /// As `pwrite(2)`; `EIO` if it was written in part, or the kernel does not say.
+    pub fn finish(self) -> Result<()> {
+        self.0.finished().map(drop)
+    }
+}
+
+impl BatchedRead {
+    /// Waits until it is finished, and has something done with what was read.
+    ///
+    /// # Errors
+    /// As `pread(2)`; `EIO` if it was read in part (the file ends there), or the kernel does not say.
+    pub fn finish<T>(self, with: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let batch = self.0.finished()?;
+        let Part { at, len_bytes, .. } = self.0.part;
+        let wide = batch.wide.as_ref().ok_or(Errno::IO)?;
+        // SAFETY: the part of the buffer that is this read's alone, which has come: the kernel writes there no
+        // more, and the buffer stays as long as it is locked.
+        let data = unsafe { wide.buffer.part(at, len_bytes).as_ref() };
+        Ok(with(data))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Write as _;
     use std::os::unix::fs::FileExt;
 
     fn rings() -> Option<Arc<Rings>> {
@@ -280,19 +348,19 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         for round in 0..3u8 {
             let mut batch = rings.batch().unwrap();
-            for n in 0..WRITES_MAX as u64 {
+            for n in 0..TRANSFERS_MAX as u64 {
                 batch.add(100, (n * 7 % 64) * 4096).unwrap().fill(n as u8 + round);
             }
             assert!(batch.add(1, 0).is_none(), "it is full");
-            let mut writes = batch.begin(&file);
-            assert_eq!(writes.len(), WRITES_MAX);
+            let mut writes = batch.write(&file);
+            assert_eq!(writes.len(), TRANSFERS_MAX);
             // In another order, and some by another thread.
             let others = writes.split_off(20);
             std::thread::scope(|scope| {
                 scope.spawn(|| others.into_iter().rev().for_each(|write| write.finish().unwrap()));
                 writes.into_iter().for_each(|write| write.finish().unwrap());
             });
-            for n in 0..WRITES_MAX as u64 {
+            for n in 0..TRANSFERS_MAX as u64 {
                 let mut found = [0; 100];
                 file.read_exact_at(&mut found, (n * 7 % 64) * 4096).unwrap();
                 assert_eq!(found, [n as u8 + round; 100]);
@@ -300,6 +368,26 @@ mod tests {
         }
         let pool = rings.pool();
         assert_eq!((pool.rings, pool.wide.len()), (1, 1), "one is used again");
+    }
+
+    #[test]
+    fn each_is_read_from_where_it_is() {
+        let Some(rings) = rings() else { return };
+        let mut file = tempfile::tempfile().unwrap();
+        let content: Vec<u8> = (0..100_000u32).map(|n| (n / 7) as u8).collect();
+        file.write_all(&content).unwrap();
+        let mut batch = rings.batch().unwrap();
+        // The last one meets the end of the file.
+        let offsets: Vec<usize> = (0..24).map(|n| n * 11 % 24 * 4096).chain([99_000]).collect();
+        for &offset in &offsets {
+            batch.add(4096, offset as u64).unwrap();
+        }
+        for (offset, read) in offsets.into_iter().zip(batch.read(&file)).rev() {
+            let is_it = read.finish(|found| found == &content[offset..offset + 4096]);
+            let expected = if offset == 99_000 { Err(Errno::IO) } else { Ok(true) };
+            assert_eq!(is_it, expected, "{offset}");
+        }
+        assert_eq!(rings.pool().wide.len(), 1);
     }
 
     #[test]
@@ -323,7 +411,7 @@ mod tests {
         for offset in [0, u64::MAX / 2 + 1, 4096] {
             batch.add(8, offset).unwrap().fill(7);
         }
-        let mut writes = batch.begin(&file).into_iter();
+        let mut writes = batch.write(&file).into_iter();
         assert_eq!(writes.next().unwrap().finish(), Ok(()));
         assert!(writes.next().unwrap().finish().is_err(), "no file is so long");
         // Nobody asks for the third.
@@ -334,7 +422,7 @@ mod tests {
         let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
         let mut batch = rings.batch().unwrap();
         batch.add(8, 0).unwrap();
-        let write = batch.begin(&full).pop().unwrap();
+        let write = batch.write(&full).pop().unwrap();
         assert!(write.is_finished_within(Duration::from_secs(60)));
         assert_eq!(write.finish(), Err(Errno::NOSPC));
     }

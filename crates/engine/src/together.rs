@@ -1,0 +1,132 @@
+//! Faults whose pages storage is asked for together.
+//!
+//! Threads that miss at the same time wait for different pages. To ask for each by a system call of its own
+//! costs more than all else of a miss where the disk is a virtual one: an exit to the hypervisor. So what was
+//! read together of faults on one file is asked for together, as long as no room has to be waited for.
+
+use crate::core::{Core, Fault, Job};
+use crate::engine::{Again, Engine};
+use crate::fault::Missed;
+use crate::fetch::Request;
+use crate::job::Wait;
+use crate::port::{LOADED_TOGETHER_MAX, PAGE_BYTES, Port};
+use crate::spaces::Region;
+use crate::word::State;
+use pagekeeper_frames::{Place, Run};
+use std::time::Instant;
+
+/// Most pages of one fault's: what is longer is worth a request of its own,
+const PAGES_MAX: u32 = 4;
+/// and most faults.
+const FAULTS_MAX: usize = 16;
+const _: () = assert!(PAGES_MAX as u64 * FAULTS_MAX as u64 <= LOADED_TOGETHER_MAX);
+
+/// Faults whose pages are claimed.
+pub(crate) struct Misses {
+    /// On their way. Room for them is to be had without waiting.
+    under_way: Vec<(Missed, Job, Request)>,
+    /// Since when.
+    begun: Option<Instant>,
+    /// One with more to do, after the others.
+    last: Option<(Missed, Job)>,
+}
+
+impl std::fmt::Debug for Misses {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let places = self.under_way.iter().map(|(missed, ..)| missed.place);
+        f.debug_list().entries(places.chain(self.last.iter().map(|(last, _)| last.place))).finish()
+    }
+}
+
+impl<P: Port> Engine<P> {
+    /// Takes faults from a list whose pages can be asked for together, and asks for them. Their claims are the
+    /// caller's to [end](Self::end_misses).
+    pub(crate) fn begin_misses(&self, faults: &mut Vec<Fault>) -> Option<Misses> {
+        // Whoever asks first finds out, which is no work for under the lock.
+        if faults.len() < 2 || !self.port.maps_protected() {
+            return None;
+        }
+        let mut claimed: Vec<(Missed, Job, Run)> = Vec::new();
+        let mut last = None;
+        let mut core = self.lock();
+        faults.retain(|&fault| {
+            if last.is_some() || claimed.len() == FAULTS_MAX {
+                return true;
+            }
+            let Some((region, place)) = self.fetchable(&core, fault) else { return true };
+            let is_one_of_them = match claimed.first() {
+                Some((first, ..)) => first.region.file == region.file,
+                None => self.port.begins_loads_together(region.file),
+            };
+            if !is_one_of_them {
+                return true;
+            }
+            core.asking_pid = core.space_mut(fault.space).map_or(0, |space| space.pid);
+            let missed = Missed { fault, region, place, write: false };
+            let job = self.miss(&mut core, missed);
+            match *job.fetch {
+                [run] if run.pages <= PAGES_MAX && self.makes_room_at_once(&job) => {
+                    claimed.push((missed, job, run));
+                }
+                _ => last = Some((missed, job)),
+            }
+            false
+        });
+        drop(core);
+        if claimed.is_empty() {
+            let last = Some(last?);
+            return Some(Misses { under_way: Vec::new(), begun: None, last });
+        }
+        let runs: Vec<Run> = claimed.iter().map(|(.., run)| *run).collect();
+        let begun = Some(Instant::now());
+        let requests = self.fetch_together(&runs);
+        let claimed = claimed.into_iter().zip(requests);
+        let under_way = claimed.map(|((missed, job, _), request)| (missed, job, request)).collect();
+        Some(Misses { under_way, begun, last })
+    }
+
+    /// A fault whose page is read, and can be fetched without a look at anything else.
+    fn fetchable(&self, core: &Core, fault: Fault) -> Option<(Region, Place)> {
+        let touched = fault.addr & !(PAGE_BYTES - 1);
+        let region = core.region(fault.space, touched)?;
+        let (place, _) = core.place_of(region, touched);
+        let file = core.file(region.file).filter(|file| place.index < file.pages)?;
+        let (page, state) = core.state(place);
+        let is_free = state == State::Absent
+            && !fault.write
+            && !fault.protected
+            && region.index(touched) < file.machine_end()
+            && !core.has_no_number_for(page)
+            && !page.is_some_and(|page| core.word(page).doomed())
+            && !core.dropping(place)
+            && !core.unfetchable(place);
+        is_free.then_some((region, place))
+    }
+
+    /// Whether nothing has to be written or waited for before pages can leave.
+    fn makes_room_at_once(&self, job: &Job) -> bool {
+        let is_clean = |page| !self.table.word(page).dirty();
+        job.late.is_empty() && job.clean.is_empty() && job.evict.iter().all(|v| is_clean(v.page))
+    }
+
+    /// Completes what [`begin_misses`](Self::begin_misses) began.
+    pub(crate) fn end_misses(&self, misses: Misses) {
+        let mut again = Again::new();
+        // Room for all, while storage works.
+        let ready: Vec<_> = misses
+            .under_way
+            .into_iter()
+            .map(|(missed, mut job, request)| {
+                let requests = self.prepare_begun(vec![request], &mut job, Wait::Long, &mut again);
+                (missed, job, requests)
+            })
+            .collect();
+        for (missed, job, requests) in ready {
+            self.bring(requests, job, missed, misses.begun, &mut again);
+        }
+        if let Some((missed, job)) = misses.last {
+            self.fault_in(job, missed, &mut again);
+        }
+        self.serve_all(&mut again);
+    }
+}
