@@ -261,23 +261,30 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     }
 }
 
-/// After a successful `mremap(2)`: of a move the kernel tells the manager, of growth we do. (A buffer there has
-/// to be known for managed memory: a call that holds its file while it needs a page of it waits for itself.)
-pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usize) {
+/// After a successful `mremap(2)`: of a move the kernel tells the manager; of growth, and of what a move left
+/// behind (MREMAP_DONTUNMAP), we do. (A buffer there has to be known for managed memory: a call that holds its
+/// file while it needs a page of it waits for itself, and what is copied there may be lost as the page leaves.)
+pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usize, flags: c_int) {
     if !may_be_managed(old, old_bytes.max(1)) {
         return;
     }
     let [old_bytes, new_bytes] =
         [old_bytes, new_bytes].map(|bytes| bytes.next_multiple_of(PAGE_BYTES as usize));
     widen(new, new_bytes);
-    if new_bytes > old_bytes
-        && let Some(state) = state::current()
-    {
-        let mut request = Request::new(Op::Protect);
-        (request.a, request.b) = ((new + old_bytes) as u64, (new_bytes - old_bytes) as u64);
-        request.d = 1;
-        let _ = ask(state, &request);
+    if new_bytes > old_bytes {
+        tell_of_mapping(new + old_bytes, new_bytes - old_bytes);
     }
+    if flags & libc::MREMAP_DONTUNMAP != 0 {
+        tell_of_mapping(old, old_bytes);
+    }
+}
+
+/// Has the manager look up what is mapped at a place.
+fn tell_of_mapping(addr: usize, bytes: usize) {
+    let Some(state) = state::current() else { return };
+    let mut request = Request::new(Op::Protect);
+    (request.a, request.b, request.d) = (addr as u64, bytes as u64, 1);
+    let _ = ask(state, &request);
 }
 
 /// Whether pages of a range may be put in another order by `remap_file_pages(2)`, or an error: the kernel

@@ -156,7 +156,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             let _changing = standby::changing();
             let result = plain();
             if result >= 0 {
-                mapping::remapped(a, b, result as usize, c);
+                mapping::remapped(a, b, result as usize, c, d as c_int);
             }
             result
         }

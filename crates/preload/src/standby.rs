@@ -377,6 +377,6 @@ fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
     }
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let moved = raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
-    mapping::remapped(room, bytes, addr, bytes);
+    mapping::remapped(room, bytes, addr, bytes, flags);
     moved >= 0
 }

@@ -127,7 +127,9 @@ impl Connection {
         if r.d != 0
             && let Some(space) = self.manager.space_of(self.pid)
         {
-            // All of it is one mapping, if it is there still.
+            // All of it is one mapping, if it is there still. A move that left it behind comes first: it was
+            // read, and may not have been applied.
+            drop(self.manager.mapping_order.lock().expect("lock"));
             self.manager.engine.find_region(space, r.a);
         }
         let writes = r.c as i32 & libc::PROT_WRITE != 0;

@@ -54,7 +54,7 @@ export! {
         let _changing = standby::changing();
         let result = real::mremap(old, old_bytes, new_bytes, flags, new);
         if result != libc::MAP_FAILED {
-            mapping::remapped(old as usize, old_bytes, result as usize, new_bytes);
+            mapping::remapped(old as usize, old_bytes, result as usize, new_bytes, flags);
         }
         result
     }
