@@ -11,37 +11,72 @@ use libc::{c_int, iovec};
 /// Most bytes that are relayed at once; a multiple of every alignment that O_DIRECT asks for.
 const BYTES: usize = 256 << 10;
 
-/// A memory file and its mapping here.
+/// Memory that what is relayed is read into first, and how it gets from there to the buffer.
 pub(crate) struct Relay {
-    fd: c_int,
+    way: Way,
     /// Where it is mapped.
     pub(crate) addr: usize,
     /// How much fits.
     pub(crate) bytes: usize,
 }
 
-impl Relay {
-    /// One for a transfer of so many bytes, or for the first part of it; else a negated errno.
-    pub(crate) fn new(bytes: usize) -> Result<Relay, isize> {
-        let page = pagekeeper_wire::PAGE_BYTES as usize;
-        // Whole pages, of which one is tried; a longer one would be a signal's reason (SIGXFSZ).
-        let longest = usize::try_from(raw::longest_file()).unwrap_or(usize::MAX).max(page);
-        let bytes = bytes.min(BYTES).min(longest / page * page);
+enum Way {
+    /// It is this memory file's.
+    File(c_int),
+    /// By a pipe, a page at a time: this process may not make a file of a page (RLIMIT_FSIZE).
+    Pipe([c_int; 2]),
+}
+
+impl Way {
+    /// By a memory file of so many bytes; else a negated errno.
+    fn file(bytes: usize) -> Result<Way, isize> {
         let name = c"pagekeeper-relay".as_ptr();
         let fd = raw_call!(libc::SYS_memfd_create, name, libc::MFD_CLOEXEC);
         if fd < 0 {
             return Err(fd);
         }
-        let fd = fd as c_int;
+        let way = Way::File(fd as c_int);
         let sized = raw_call!(libc::SYS_ftruncate, fd, bytes);
-        let prot = libc::PROT_READ | libc::PROT_WRITE;
-        let addr =
-            if sized < 0 { sized } else { raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0) };
-        if addr < 0 {
-            raw::close(fd);
-            return Err(addr);
+        if sized < 0 { Err(sized) } else { Ok(way) }
+    }
+
+    fn pipe() -> Result<Way, isize> {
+        let mut ends = [-1; 2];
+        let made = raw_call!(libc::SYS_pipe2, ends.as_mut_ptr(), libc::O_CLOEXEC);
+        if made < 0 { Err(made) } else { Ok(Way::Pipe(ends)) }
+    }
+
+    fn mmap(&self, bytes: usize) -> isize {
+        let (kind, fd) = match self {
+            Way::File(fd) => (libc::MAP_SHARED, *fd),
+            Way::Pipe(_) => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
+        };
+        raw::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, kind, fd, 0)
+    }
+}
+
+impl Drop for Way {
+    fn drop(&mut self) {
+        match self {
+            Way::File(fd) => raw::close(*fd),
+            Way::Pipe(ends) => ends.iter().for_each(|fd| raw::close(*fd)),
         }
-        Ok(Relay { fd, addr: addr as usize, bytes })
+    }
+}
+
+impl Relay {
+    /// One for a transfer of so many bytes, or for the first part of it; else a negated errno.
+    pub(crate) fn new(bytes: usize) -> Result<Relay, isize> {
+        let page = pagekeeper_wire::PAGE_BYTES as usize;
+        let bytes = bytes.min(BYTES);
+        // Whole pages: a longer one would be a signal's reason (SIGXFSZ).
+        let longest = usize::try_from(raw::longest_file()).unwrap_or(usize::MAX) / page * page;
+        let (bytes, way) = match longest {
+            0 => (bytes, Way::pipe()?),
+            _ => (bytes.min(longest), Way::file(bytes.min(longest))?),
+        };
+        let addr = way.mmap(bytes);
+        if addr < 0 { Err(addr) } else { Ok(Relay { way, addr: addr as usize, bytes }) }
     }
 
     /// Copies its first bytes to a buffer; fewer if the buffer ends early, or a negated errno.
@@ -54,14 +89,35 @@ impl Relay {
                 done => done as isize,
             };
         }
-        raw_call!(libc::SYS_pread64, self.fd, buffer, bytes, 0)
+        match self.way {
+            Way::File(fd) => raw_call!(libc::SYS_pread64, fd, buffer, bytes, 0),
+            Way::Pipe(ends) => self.deliver_by(ends, buffer, bytes),
+        }
+    }
+
+    fn deliver_by(&self, [from, to]: [c_int; 2], buffer: usize, bytes: usize) -> isize {
+        let mut done = 0;
+        while done < bytes {
+            // So many are in it at once, however few pipes may hold.
+            let once = (bytes - done).min(pagekeeper_wire::PAGE_BYTES as usize);
+            let put = raw_call!(libc::SYS_write, to, self.addr + done, once);
+            let got =
+                if put > 0 { raw_call!(libc::SYS_read, from, buffer + done, put) } else { put };
+            if got <= 0 {
+                return if done > 0 { done as isize } else { got };
+            }
+            done += got as usize;
+            if got < put {
+                break;
+            }
+        }
+        done as isize
     }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
         raw::munmap(self.addr, self.bytes);
-        raw::close(self.fd);
     }
 }
 
