@@ -124,7 +124,7 @@ pub trait Port: Send + Sync + 'static {
     ) -> Result<Loading, Buffer> {
         Err(buffer)
     }
-    /// Whether [`begin_loads`](Self::begin_loads) is worth asking for this file. Called under the engine's lock.
+    /// Whether [`begin_loads`](Self::begin_loads) is worth asking for this file.
     fn begins_loads_together(&self, _file: FileNo) -> bool {
         false
     }

@@ -39,11 +39,27 @@ impl std::fmt::Debug for Misses {
 }
 
 impl<P: Port> Engine<P> {
+    /// Serves faults that were read together.
+    pub fn serve_together(&self, mut faults: Vec<Fault>) {
+        while let Some(misses) = self.begin_misses(&mut faults) {
+            self.end_misses(misses);
+        }
+        faults.into_iter().for_each(|fault| self.serve(fault));
+    }
+
     /// Takes faults from a list whose pages can be asked for together, and asks for them. Their claims are the
     /// caller's to [end](Self::end_misses).
     pub(crate) fn begin_misses(&self, faults: &mut Vec<Fault>) -> Option<Misses> {
         // Whoever asks first finds out, which is no work for under the lock.
         if faults.len() < 2 || !self.port.maps_protected() {
+            return None;
+        }
+        let file = {
+            let core = self.lock();
+            let mut places = faults.iter().filter_map(|fault| self.fetchable(&core, *fault));
+            places.next()?.1.segment.0
+        };
+        if !self.port.begins_loads_together(file) {
             return None;
         }
         let mut claimed: Vec<(Missed, Job, Run)> = Vec::new();
@@ -54,18 +70,18 @@ impl<P: Port> Engine<P> {
                 return true;
             }
             let Some((region, place)) = self.fetchable(&core, fault) else { return true };
-            let is_one_of_them = match claimed.first() {
-                Some((first, ..)) => first.region.file == region.file,
-                None => self.port.begins_loads_together(region.file),
-            };
-            if !is_one_of_them {
+            if region.file != file {
                 return true;
             }
             core.asking_pid = core.space_mut(fault.space).map_or(0, |space| space.pid);
             let missed = Missed { fault, region, place, write: false };
             let job = self.miss(&mut core, missed);
             match *job.fetch {
-                [run] if run.pages <= PAGES_MAX && self.makes_room_at_once(&job) => {
+                [run]
+                    if run.place == place
+                        && run.pages <= PAGES_MAX
+                        && self.makes_room_at_once(&job) =>
+                {
                     claimed.push((missed, job, run));
                 }
                 _ => last = Some((missed, job)),

@@ -95,6 +95,41 @@ fn sixty_four_threads_on_one_absent_page_cause_one_load() {
     }
 }
 
+/// Pages that several threads wait for are asked for together, each once. One that cannot be had is an error
+/// for who waits for it alone, and who stores is served after the others.
+#[test]
+fn pages_of_faults_that_come_together_are_asked_for_together() {
+    watched(30, || {
+        let setup = Setup { handlers: 0, frames: 16, ..Setup::default() };
+        let simple = Simple::new(&setup, 400);
+        let engine = &simple.world.engine;
+        let touch = |page: u64, write| {
+            let (space, addr) = (simple.space, BASE + page * PAGE_BYTES);
+            Fault { space, addr, write, protected: false, tid: page as u32, told: 0 }
+        };
+        // So that memory is full of clean pages, of which some have to leave.
+        (0..16).for_each(|page| assert_eq!(simple.read(10 * page), Ok(first_value(10 * page))));
+        simple.with_file(|f| {
+            f.together.clear();
+            f.bad_loads = [307].into();
+        });
+        let faults = [301, 303, 307, 303, 311].map(|page| touch(page, false)).to_vec();
+        engine.serve_together([faults, vec![touch(350, true)]].concat());
+        simple.with_file(|f| {
+            assert_eq!(f.together, [[301, 303, 307, 311]]);
+            assert_eq!((f.loads[&301], f.loads[&303], f.loads[&350]), (1, 1, 1));
+        });
+        for page in [301, 303, 311, 350] {
+            assert!(simple.world.is_mapped(simple.space, BASE + page * PAGE_BYTES), "{page}");
+            assert_eq!(simple.read(page), Ok(first_value(page)));
+        }
+        assert_eq!(simple.read(307), Err(Bus));
+        // A single one is no batch.
+        engine.serve_together(vec![touch(390, false)]);
+        simple.with_file(|f| assert_eq!((f.together.len(), f.loads[&390]), (1, 1)));
+    });
+}
+
 /// Where pages are protected only after they were mapped, another thread's store in between raises
 /// no fault. The page would count as clean, and leave as that.
 #[test]

@@ -62,6 +62,8 @@ pub struct FakeFile {
     /// No block can be had for these pages.
     pub full: BTreeSet<u64>,
     pub loads: HashMap<u64, u32>,
+    /// Pages that were asked for together, each time.
+    pub together: Vec<Vec<u64>>,
     pub stores: HashMap<u64, u32>,
     pub reserved: BTreeSet<u64>,
     /// Pages that storage has in memory only.

@@ -4,8 +4,8 @@ use super::machine::{Frame, Machine, Page, Pte, State};
 use super::world::Hands;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
-    FileNo, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, STORED_TOGETHER_MAX,
-    SpaceNo, Storing, Version,
+    FileNo, LOADED_TOGETHER_MAX, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError,
+    STORED_TOGETHER_MAX, SpaceNo, Storing, Version,
 };
 use pagekeeper::spaces::Region;
 use std::ops::Range;
@@ -218,6 +218,37 @@ impl Port for FakePort {
             reading.put(&data);
             Some(loaded)
         }))
+    }
+
+    fn begins_loads_together(&self, _file: FileNo) -> bool {
+        !self.loses()
+    }
+
+    fn begin_loads(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
+        let pages: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+        assert!(!ranges.is_empty() && pages <= LOADED_TOGETHER_MAX);
+        if self.loses() {
+            return None;
+        }
+        let asked_for = ranges.iter().cloned().flatten().collect();
+        self.machine.lock().files[file as usize].together.push(asked_for);
+        let begin = |pages: &Range<u64>| -> LoadingInPlace {
+            let index = pages.start;
+            let mut data = vec![0; ((pages.end - index) * PAGE_BYTES) as usize];
+            let port = self.again();
+            // The device reads at any time in between.
+            let at_once = index.is_multiple_of(2);
+            let early = at_once.then(|| port.load(file, index, &mut data).ok());
+            Box::new(move || {
+                port.machine.chaos.delay();
+                let late = || port.load(file, index, &mut data).ok();
+                let loaded = early.unwrap_or_else(late)?;
+                // One that goes wrong has put some pages in.
+                let is_filled = port.fill(file, index, &data).is_ok();
+                (is_filled && !port.loses()).then_some(loaded)
+            })
+        };
+        Some(ranges.iter().map(begin).collect())
     }
 
     fn begin_load(

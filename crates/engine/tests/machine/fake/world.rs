@@ -42,6 +42,17 @@ impl Hands {
         Ok(())
     }
 
+    /// Takes faults that wait, up to some in all.
+    fn take_faults(&self, faults: &mut Vec<Fault>) {
+        let mut queue = self.0.0.lock().expect("queue");
+        while faults.len() < 5
+            && let Some(Work::Fault(fault)) =
+                queue.work.pop_front_if(|work| matches!(work, Work::Fault(_)))
+        {
+            faults.push(fault);
+        }
+    }
+
     fn next(&self) -> Option<Work> {
         let mut queue = self.0.0.lock().expect("queue");
         loop {
@@ -108,7 +119,11 @@ impl World {
                 std::thread::spawn(move || {
                     while let Some(work) = hands.next() {
                         match work {
-                            Work::Fault(fault) => engine.serve(fault),
+                            Work::Fault(fault) => {
+                                let mut faults = vec![fault];
+                                hands.take_faults(&mut faults);
+                                engine.serve_together(faults);
+                            }
                             Work::Deferred(work) => engine.run_deferred(work),
                         }
                     }
