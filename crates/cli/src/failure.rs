@@ -103,7 +103,9 @@ impl From<ImportError> for Failure {
             | ImportError::Trace(TraceError::NoPageBytes) => Kind::Usage,
             _ => Kind::Data,
         };
-        Failure::new(kind, error)
+        let has_none = matches!(&error, ImportError::Trace(error) if error.is_before_records());
+        let failure = Failure::new(kind, error);
+        if has_none { failure.nothing_to_salvage() } else { failure }
     }
 }
 

@@ -282,14 +282,21 @@ fn a_damaged_trace_is_not_to_be_salvaged_twice_nor_where_nothing_is() {
     assert!(text.contains("records before the damage"), "{text}");
     assert!(text.contains("three") && !text.contains("import --salvage"), "{text}");
     let whole = fs::read(directory.join("a.pkt")).unwrap();
-    fs::write(directory.join("cut.pkt"), &whole[..12]).unwrap();
-    for arguments in [
-        &["import", "cut.pkt", "--salvage", "-o", "b.pkt"][..],
-        &["simulate", "cut.pkt", "--policy", "lru", "--frames", "1"],
-    ] {
-        let text = said(arguments);
-        assert!(text.contains("there is no record before it"), "{text}");
-        assert!(!text.contains("--salvage") && !text.contains("intact"), "{text}");
+    let simulate = ["simulate", "cut.pkt", "--policy", "lru", "--frames", "1"];
+    let cut_at = |end: usize| fs::write(directory.join("cut.pkt"), &whole[..end]).unwrap();
+    let first = (12..whole.len()).step_by(8).find(|end| {
+        cut_at(*end);
+        said(&simulate).contains("of block 1,")
+    });
+    // In the header, and in the first block of records.
+    for end in [12, first.unwrap()] {
+        cut_at(end);
+        for arguments in [&["import", "cut.pkt", "--salvage", "-o", "b.pkt"][..], &simulate] {
+            let text = said(arguments);
+            assert!(text.contains("there is no record before it"), "{text}");
+            assert!(!text.contains("--salvage") && !text.contains("intact"), "{text}");
+            assert!(!directory.join("b.pkt").exists());
+        }
     }
 }
 

@@ -82,8 +82,8 @@ pub enum SimError {
     },
     /// A program's bounds on its frames leave no frame.
     #[error(
-        "{program}: bounds from {least} to {most} frames leave nothing; give it at least one \
-         frame, and a least that is not above its most"
+        "{program}: bounds from {least} to {most} frames leave nothing; there have to be as many frames \
+         as programs at least, and no program's least may be above its most"
     )]
     Bounds {
         /// The program.

@@ -85,8 +85,8 @@ pub enum TraceError {
     },
     /// The file could not be written.
     #[error(
-        "cannot write the trace at byte {offset}: {source}; what was written before is readable, \
-         make room and record again"
+        "cannot write the trace at byte {offset}: {source}; `pagekeeper import --salvage` \
+         reads what was written before, make room and record again"
     )]
     Write {
         /// Where the frame starts that could not be written.
@@ -123,6 +123,15 @@ impl TraceError {
     /// damage.
     pub fn is_incomplete(&self) -> bool {
         matches!(self, Self::Truncated { .. } | Self::Unfinished { .. })
+    }
+
+    /// Whether the file is damaged before its first block of records ends.
+    pub fn is_before_records(&self) -> bool {
+        match self {
+            Self::Truncated { block, .. } | Self::Corrupt { block, .. } => *block <= 1,
+            Self::Unfinished { block, .. } => *block == 0,
+            _ => false,
+        }
     }
 }
 

@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<(), Failure> {
         let mut writer = TraceWriter::new(output, header).map_err(of_output)?;
         let read = copy(source.as_mut(), &mut writer).map_err(of_output)?;
         let records = writer.records();
-        if read.is_ok() || args.salvage {
+        if read.is_ok() || args.salvage && records > 0 {
             writer.finish().map_err(of_output)?.keep()?;
         }
         (read, records)
