@@ -1197,7 +1197,8 @@ int pk_segment_discard(const struct pk_segment *segment, uint64_t offset, uint64
  *
  * attributes: gets pk_page_attributes, a number for each page that the range touches and the
  * segment has, up to pages_max; may be null if that is 0. Returns how many there are, which may be
- * more than pages_max.
+ * more than pages_max. Four bytes a page are the caller's, and some 20 KiB are needed beside them, beyond the
+ * budget.
  *
  * Threads: any. What others do may change it at once.
  */
