@@ -240,8 +240,8 @@ typedef struct pk_store {
   /**
    * Fills len bytes at pages with the store's content from byte offset on; both are multiples of
    * the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-   * the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
-   * somebody waits for are asked for alone.
+   * the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
+   * asked for at once; if that fails, those that somebody waits for are asked for alone.
    */
   int64_t (*load)(void *context, uint64_t offset, void *pages, size_t len);
   /**

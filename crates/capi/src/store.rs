@@ -49,8 +49,8 @@ pub struct pk_store {
     pub len: Option<extern "C" fn(context: *mut c_void) -> i64>,
     /// Fills len bytes at pages with the store's content from byte offset on; both are multiples of
     /// the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-    /// the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
-    /// somebody waits for are asked for alone.
+    /// the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
+    /// asked for at once; if that fails, those that somebody waits for are asked for alone.
     pub load: Option<
         extern "C" fn(context: *mut c_void, offset: u64, pages: *mut c_void, len: usize) -> i64,
     >,

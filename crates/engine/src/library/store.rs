@@ -96,7 +96,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of the cache's
     /// [`page_bytes`](crate::library::Builder::page_bytes), which is 4,096 or a multiple of that. Returns how
-    /// many bytes the store had there, less only at its end; the rest counts as zeros.
+    /// many bytes the store had there, less only at its end; the rest counts as zeros. Less in front of its
+    /// [length](Self::len), or more than it was asked for, counts as `EIO`.
     ///
     /// # Errors
     /// The store's own. Several pages may be asked for at once; if that fails, those that somebody

@@ -4,6 +4,7 @@ mod cuts;
 mod discards;
 mod ends;
 mod flushes;
+mod lacks;
 mod rollbacks;
 
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
