@@ -234,7 +234,8 @@ typedef struct pk_store {
    */
   uint32_t flags;
   /**
-   * Returns the store's length in bytes.
+   * Returns the store's length in bytes. Where a store has become longer and this fails then, so does the
+   * call that made it longer, and the segment may be longer all the same.
    */
   int64_t (*len)(void *context);
   /**

@@ -45,7 +45,8 @@ pub struct pk_store {
     pub context: *mut c_void,
     /// PK_STORE_SPARSE, or 0.
     pub flags: u32,
-    /// Returns the store's length in bytes.
+    /// Returns the store's length in bytes. Where a store has become longer and this fails then, so does the
+    /// call that made it longer, and the segment may be longer all the same.
     pub len: Option<extern "C" fn(context: *mut c_void) -> i64>,
     /// Fills len bytes at pages with the store's content from byte offset on; both are multiples of
     /// the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;

@@ -80,7 +80,9 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// dirty, and the error is reported by the next flush. A store that panics counts as one that failed with
 /// `EIO`.
 pub trait Store: Send + Sync + 'static {
-    /// Its length in bytes.
+    /// Its length in bytes. Asked for after each change of it: where a store has become longer and then cannot
+    /// say how long it is, the write or `set_len` of the segment that wanted it fails, and the segment may be
+    /// longer all the same.
     ///
     /// # Errors
     /// The store's own.
