@@ -143,7 +143,7 @@ typedef struct pk_cache_options {
    */
   uint64_t page_bytes;
   /**
-   * Which page leaves when room is needed: "mru", "lirs:hot=0.9", or the path of a program that
+   * Which page leaves when room is needed: "mru", "lirs:hir=0.05", or the path of a program that
    * ends with ".hipec" (`pagekeeper policies` lists them). Null: "lru".
    */
   const char *policy;
@@ -845,7 +845,7 @@ int pk_layer_discardable(const struct pk_layer *below,
 /**
  * Makes a segment over a layer.
  *
- * layer: with nothing upon it. name: what statistics call it; null: "store". segment: where its
+ * layer: with nothing upon it. name: what statistics call it, in UTF-8; null: "store". segment: where its
  * handle is put; null if the call fails.
  *
  * Errors: the store's; -EBUSY: something is upon the layer already.
@@ -991,7 +991,7 @@ int pk_segment_open(const struct pk_cache *cache,
  * Opens a file that the program has open as a segment, as pk_segment_open() does.
  *
  * fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
- * open for reading and writing. name: what statistics call it; null: "fd".
+ * open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
  *
  * Errors: as pk_segment_open(); -EBADF: fd is not open.
  *
@@ -1251,7 +1251,7 @@ int64_t pk_cache_stats_json(const struct pk_cache *cache, char *text, size_t tex
 /**
  * Makes a segment over a store of the program.
  *
- * store: copied. name: what statistics call it; null: "store". segment: where its handle is put;
+ * store: copied. name: what statistics call it, in UTF-8; null: "store". segment: where its handle is put;
  * null if the call fails.
  *
  * Errors: the store's; -EINVAL: len, load or store is missing; -E2BIG: the program was built for a

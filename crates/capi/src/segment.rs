@@ -142,7 +142,7 @@ fn check_flags(flags: u32, known: u32) -> Result<(), Error> {
 /// Opens a file that the program has open as a segment, as pk_segment_open() does.
 ///
 /// fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
-/// open for reading and writing. name: what statistics call it; null: "fd".
+/// open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
 ///
 /// Errors: as pk_segment_open(); -EBADF: fd is not open.
 ///

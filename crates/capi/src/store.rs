@@ -250,7 +250,7 @@ impl Drop for Functions {
 
 /// Makes a segment over a store of the program.
 ///
-/// store: copied. name: what statistics call it; null: "store". segment: where its handle is put;
+/// store: copied. name: what statistics call it, in UTF-8; null: "store". segment: where its handle is put;
 /// null if the call fails.
 ///
 /// Errors: the store's; -EINVAL: len, load or store is missing; -E2BIG: the program was built for a
