@@ -143,7 +143,7 @@ typedef struct pk_cache_options {
    */
   uint64_t page_bytes;
   /**
-   * Which page leaves when room is needed: "mru", "lirs:hot=0.9", or the path of a program that
+   * Which page leaves when room is needed: "mru", "lirs:hir=0.05", or the path of a program that
    * ends with ".hipec" (`pagekeeper policies` lists them). Null: "lru".
    */
   const char *policy;
@@ -234,14 +234,15 @@ typedef struct pk_store {
    */
   uint32_t flags;
   /**
-   * Returns the store's length in bytes.
+   * Returns the store's length in bytes. Where a store has become longer and this fails then, so does the
+   * call that made it longer, and the segment may be longer all the same.
    */
   int64_t (*len)(void *context);
   /**
    * Fills len bytes at pages with the store's content from byte offset on; both are multiples of
    * the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-   * the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
-   * somebody waits for are asked for alone.
+   * the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
+   * asked for at once; if that fails, those that somebody waits for are asked for alone.
    */
   int64_t (*load)(void *context, uint64_t offset, void *pages, size_t len);
   /**
@@ -844,7 +845,7 @@ int pk_layer_discardable(const struct pk_layer *below,
 /**
  * Makes a segment over a layer.
  *
- * layer: with nothing upon it. name: what statistics call it; null: "store". segment: where its
+ * layer: with nothing upon it. name: what statistics call it, in UTF-8; null: "store". segment: where its
  * handle is put; null if the call fails.
  *
  * Errors: the store's; -EBUSY: something is upon the layer already.
@@ -990,7 +991,7 @@ int pk_segment_open(const struct pk_cache *cache,
  * Opens a file that the program has open as a segment, as pk_segment_open() does.
  *
  * fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
- * open for reading and writing. name: what statistics call it; null: "fd".
+ * open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
  *
  * Errors: as pk_segment_open(); -EBADF: fd is not open.
  *
@@ -1197,7 +1198,8 @@ int pk_segment_discard(const struct pk_segment *segment, uint64_t offset, uint64
  *
  * attributes: gets pk_page_attributes, a number for each page that the range touches and the
  * segment has, up to pages_max; may be null if that is 0. Returns how many there are, which may be
- * more than pages_max.
+ * more than pages_max. Four bytes a page are the caller's, and some 20 KiB are needed beside them, beyond the
+ * budget.
  *
  * Threads: any. What others do may change it at once.
  */
@@ -1249,7 +1251,7 @@ int64_t pk_cache_stats_json(const struct pk_cache *cache, char *text, size_t tex
 /**
  * Makes a segment over a store of the program.
  *
- * store: copied. name: what statistics call it; null: "store". segment: where its handle is put;
+ * store: copied. name: what statistics call it, in UTF-8; null: "store". segment: where its handle is put;
  * null if the call fails.
  *
  * Errors: the store's; -EINVAL: len, load or store is missing; -E2BIG: the program was built for a

@@ -71,7 +71,7 @@ pub struct pk_cache_options {
     /// from 4096 to 2 MiB. Large pages cost less to find, to fault
     /// in and to decide on, and more memory and I/O where little of each is used. 0: 4096.
     pub page_bytes: u64,
-    /// Which page leaves when room is needed: "mru", "lirs:hot=0.9", or the path of a program that
+    /// Which page leaves when room is needed: "mru", "lirs:hir=0.05", or the path of a program that
     /// ends with ".hipec" (`pagekeeper policies` lists them). Null: "lru".
     pub policy: *const c_char,
     /// PK_FAULT_EXPLICIT, PK_FAULT_THREAD or PK_FAULT_INLINE.

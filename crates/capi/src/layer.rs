@@ -332,7 +332,7 @@ pub extern "C" fn pk_layer_discardable(
 
 /// Makes a segment over a layer.
 ///
-/// layer: with nothing upon it. name: what statistics call it; null: "store". segment: where its
+/// layer: with nothing upon it. name: what statistics call it, in UTF-8; null: "store". segment: where its
 /// handle is put; null if the call fails.
 ///
 /// Errors: the store's; -EBUSY: something is upon the layer already.

@@ -68,6 +68,9 @@ pub const PK_PAGE_PINNED: pk_page_attributes = 8;
 /// Known to have been used since it was brought in, not only fetched ahead.
 pub const PK_PAGE_REFERENCED: pk_page_attributes = 16;
 
+/// Most pages that are asked about at a time: what is known of them takes memory, too.
+const ATTRIBUTES_PAGES: usize = 4096;
+
 /// A range whose end is a number.
 pub(crate) fn extent(offset: u64, len: u64) -> Result<Range<u64>, Error> {
     let end = offset.checked_add(len);
@@ -139,7 +142,7 @@ fn check_flags(flags: u32, known: u32) -> Result<(), Error> {
 /// Opens a file that the program has open as a segment, as pk_segment_open() does.
 ///
 /// fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
-/// open for reading and writing. name: what statistics call it; null: "fd".
+/// open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
 ///
 /// Errors: as pk_segment_open(); -EBADF: fd is not open.
 ///
@@ -466,7 +469,8 @@ pub extern "C" fn pk_segment_discard(segment: Option<&pk_segment>, offset: u64, 
 ///
 /// attributes: gets pk_page_attributes, a number for each page that the range touches and the
 /// segment has, up to pages_max; may be null if that is 0. Returns how many there are, which may be
-/// more than pages_max.
+/// more than pages_max. Four bytes a page are the caller's, and some 20 KiB are needed beside them, beyond the
+/// budget.
 ///
 /// Threads: any. What others do may change it at once.
 #[unsafe(no_mangle)]
@@ -485,10 +489,15 @@ pub extern "C" fn pk_segment_attributes(
         let page_bytes = segment.page_bytes();
         let first = range.start / page_bytes;
         let pages = if range.is_empty() { 0 } else { range.end.div_ceil(page_bytes) - first };
-        let end = first.saturating_add(pages.min(out.len() as u64));
-        let asked = range.start..range.end.min(end.saturating_mul(page_bytes));
-        if asked.start < asked.end {
-            let known = segment.attributes(asked).map_err(|error| at(offset, len, &error))?;
+        let asked = usize::try_from(pages).unwrap_or(usize::MAX).min(out.len());
+        let mut page = first;
+        for out in out[..asked].chunks_mut(ATTRIBUTES_PAGES) {
+            let end = page + out.len() as u64;
+            let bytes = page * page_bytes..end * page_bytes;
+            page = end;
+            let known = segment.attributes(bytes).map_err(|error| at(offset, len, &error))?;
+            // It may have become shorter.
+            out.fill(0);
             for (out, page) in out.iter_mut().zip(known) {
                 let bit = |is: bool, bit: u32| if is { bit } else { 0 };
                 *out = bit(page.resident, PK_PAGE_RESIDENT)

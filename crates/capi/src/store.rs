@@ -45,12 +45,13 @@ pub struct pk_store {
     pub context: *mut c_void,
     /// PK_STORE_SPARSE, or 0.
     pub flags: u32,
-    /// Returns the store's length in bytes.
+    /// Returns the store's length in bytes. Where a store has become longer and this fails then, so does the
+    /// call that made it longer, and the segment may be longer all the same.
     pub len: Option<extern "C" fn(context: *mut c_void) -> i64>,
     /// Fills len bytes at pages with the store's content from byte offset on; both are multiples of
     /// the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-    /// the rest counts as zeros. Several pages may be asked for at once; if that fails, those that
-    /// somebody waits for are asked for alone.
+    /// the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
+    /// asked for at once; if that fails, those that somebody waits for are asked for alone.
     pub load: Option<
         extern "C" fn(context: *mut c_void, offset: u64, pages: *mut c_void, len: usize) -> i64,
     >,
@@ -249,7 +250,7 @@ impl Drop for Functions {
 
 /// Makes a segment over a store of the program.
 ///
-/// store: copied. name: what statistics call it; null: "store". segment: where its handle is put;
+/// store: copied. name: what statistics call it, in UTF-8; null: "store". segment: where its handle is put;
 /// null if the call fails.
 ///
 /// Errors: the store's; -EINVAL: len, load or store is missing; -E2BIG: the program was built for a

@@ -60,6 +60,20 @@ fn the_header_is_that_of_the_sources() {
     );
 }
 
+/// The example was a parameter that there is not.
+#[test]
+fn policies_that_are_named_are_policies() {
+    let policy = HEADER.find("const char *policy;").expect("a member");
+    let words = &HEADER[HEADER[..policy].rfind("/**").expect("a comment")..policy];
+    let quoted: Vec<&str> = words.split('"').skip(1).step_by(2).collect();
+    assert!(quoted.len() >= 4 && quoted.iter().any(|text| text.contains(':')), "{quoted:?}");
+    for text in quoted.into_iter().filter(|text| *text != ".hipec") {
+        if let Err(error) = pagekeeper::library::PolicySpec::parse(text) {
+            panic!("{text}: {error}");
+        }
+    }
+}
+
 #[test]
 fn every_function_has_its_words_and_an_example() {
     let names = functions();

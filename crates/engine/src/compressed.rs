@@ -29,7 +29,7 @@ const TRIED_PART: u64 = 16;
 /// A page found in the pool.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// Bytes that were put in, and are in the buffer now.
+    /// Bytes that it has, and that are in the buffer now.
     pub len: usize,
     /// They are newer than what storage has.
     pub dirty: bool,
@@ -66,6 +66,8 @@ pub struct PoolCounts {
 struct Entry {
     packed: Stored,
     len: u32,
+    /// Of these so many from the first on: what lay behind was cut off.
+    kept: u32,
     dirty: bool,
     /// When it came, in pages put in before it.
     born: u64,
@@ -101,7 +103,7 @@ impl Pages {
 
     fn insert(&mut self, number: u64, packed: Stored, len: u32, dirty: bool) {
         let born = self.counts.kept;
-        let entry = Entry { packed, len, dirty, born };
+        let entry = Entry { packed, len, kept: len, dirty, born };
         self.counts.kept += 1;
         self.counts.kept_bytes += entry.bytes();
         self.counts.bytes += entry.bytes();
@@ -133,7 +135,7 @@ impl Pages {
     fn dirty_run(&self, number: u64, page_bytes: usize) -> Range<u64> {
         let whole = |number: u64| {
             let entry = self.by_number.get(&number)?;
-            entry.dirty.then_some(entry.len as usize == page_bytes)
+            entry.dirty.then_some(entry.kept as usize == page_bytes)
         };
         let (mut first, mut end) = (number, number + 1);
         while first > 0 && end - first < WRITE_RUN_PAGES_MAX && whole(first - 1) == Some(true) {
@@ -308,15 +310,16 @@ impl Pool {
     /// # Panics
     /// `page` is shorter than what was put in.
     pub fn get(&self, number: u64, page: &mut [u8]) -> io::Result<Option<Found>> {
-        let (packed, found) = {
+        let (packed, len, found) = {
             let mut pages = self.lock();
             let Some(entry) = pages.by_number.get(&number) else { return Ok(None) };
-            let found = Found { len: entry.len as usize, dirty: entry.dirty };
+            let len = entry.len as usize;
+            let found = Found { len: entry.kept as usize, dirty: entry.dirty };
             let packed = pages.packed.copy_of(&entry.packed);
             pages.counts.found += 1;
-            (packed, found)
+            (packed, len, found)
         };
-        self.packer.unpack(&packed, &mut page[..found.len])?;
+        self.packer.unpack(&packed, &mut page[..len])?;
         Ok(Some(found))
     }
 
@@ -370,6 +373,32 @@ impl Pool {
         let _writer = self.writer.lock().expect("writer");
         replace()?;
         self.remove_range(range);
+        Ok(())
+    }
+
+    /// Cuts off what lies behind so many bytes of a page, elsewhere by `cut` and then here. Nobody writes what
+    /// is here meanwhile.
+    ///
+    /// # Errors
+    /// `cut`'s: what is here stays as it is.
+    pub fn cut_by(
+        &self,
+        number: u64,
+        bytes: usize,
+        cut: impl FnOnce() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let is_here = self.lock().by_number.range(number..).next().is_some();
+        let _writer = is_here.then(|| self.writer.lock().expect("writer"));
+        cut()?;
+        let mut pages = self.lock();
+        let gone = number + u64::from(bytes > 0)..;
+        while let Some((&number, _)) = pages.by_number.range(gone.clone()).next() {
+            pages.remove(number);
+        }
+        if let Some(entry) = pages.by_number.get_mut(&number) {
+            // It stays packed as it is, so that nothing can fail any more.
+            entry.kept = entry.kept.min(bytes as u32);
+        }
         Ok(())
     }
 
@@ -507,7 +536,10 @@ impl Pool {
         let copy_of = |entry: &Entry| (pages.packed.copy_of(&entry.packed), entry.len as usize);
         let found = pages.by_number.range(run.clone());
         let packed: Vec<_> = found.map(|(_, entry)| copy_of(entry)).collect();
-        let len = packed.iter().map(|(_, len)| len).sum();
+        // All but the last are whole.
+        let last = pages.by_number.range(run.clone()).next_back();
+        let cut = last.map_or(0, |(_, entry)| (entry.len - entry.kept) as usize);
+        let len: usize = packed.iter().map(|(_, len)| len).sum();
         // Aligned, as direct writes need it: others would go through the kernel's page cache.
         let mut bytes = Buffer::new(len)?;
         // Nobody replaces or forgets these meanwhile.
@@ -520,7 +552,7 @@ impl Pool {
             result = result.and_then(|()| self.packer.unpack(packed, piece));
             rest = after;
         }
-        result = result.and_then(|()| write(run.start, &bytes[..len]));
+        result = result.and_then(|()| write(run.start, &bytes[..len - cut]));
         let mut pages = self.lock();
         pages.writing = 0..0;
         if result.is_ok() {
@@ -720,6 +752,38 @@ mod tests {
         assert_eq!(counts.refused, 0);
         assert!(!pool.put(7, &page(7, true), true, |_, _| Ok(())).unwrap());
         assert_eq!(pool.counts().refused, 1);
+    }
+
+    #[test]
+    fn what_is_cut_off_is_neither_found_nor_written() {
+        let pool = Pool::new(PAGE, 1 << 20, Codec::Lz4);
+        let nothing = |_: u64, _: &[u8]| -> io::Result<()> { unreachable!("there is room") };
+        (0..4).for_each(|number| {
+            assert!(pool.put(number, &[7; PAGE], true, nothing).unwrap());
+        });
+        let refused = pool.cut_by(1, 100, || Err(io::ErrorKind::Unsupported.into()));
+        assert_eq!(refused.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        let mut page = [0; PAGE];
+        let whole = Some(Found { len: PAGE, dirty: true });
+        assert_eq!((pool.get(1, &mut page).unwrap(), pool.numbers(0..9).len()), (whole, 4));
+        pool.cut_by(1, 100, || Ok(())).unwrap();
+        // Longer again: what was cut off does not come back.
+        pool.cut_by(1, 500, || Ok(())).unwrap();
+        assert_eq!(pool.numbers(0..9), [0, 1]);
+        let mut pages = [1; 2 * PAGE];
+        pool.load(0, &mut pages, |_, _| unreachable!("both are here")).unwrap();
+        let kept = PAGE + 100;
+        assert!(pages[..kept].iter().all(|b| *b == 7) && pages[kept..].iter().all(|b| *b == 0));
+        let mut written = Vec::new();
+        pool.flush(0..9, |first, bytes| {
+            written.push((first, bytes.to_vec()));
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(written, [(0, vec![7; kept])]);
+        pool.cut_by(1, 0, || Ok(())).unwrap();
+        assert_eq!(pool.numbers(0..9), [0]);
+        assert_eq!((pool.counts().pages, pool.counts().dirty_pages), (1, 0));
     }
 
     #[test]

@@ -19,8 +19,8 @@ typedef struct memory_store {
     int retired_clean, retired_dirty;
     uint64_t advised_offset, advised_len;
     pk_advice advised;
-    /* load claims to have read more than there was room for. */
-    int boasts;
+    /* load claims to have read more than there was room for, or less than the store has. */
+    int boasts, lacks;
 } memory_store;
 
 HELPER int memory_fails(memory_store *memory, int error)
@@ -53,6 +53,7 @@ HELPER int64_t memory_load(void *context, uint64_t offset, void *pages, size_t l
         result = (int64_t)had;
     }
     if (memory->boasts) result = (int64_t)len + 1;
+    if (memory->lacks && result > 5) result = 5;
     pthread_mutex_unlock(&memory->lock);
     return result;
 }

@@ -38,6 +38,11 @@ int main(void)
     memory.boasts = 1;
     REFUSED(EIO, pk_segment_read_at(segment, page, 8, 0));
     memory.boasts = 0;
+    /* Nor what the store does not give in front of its end. */
+    memory.lacks = 1;
+    REFUSED(EIO, pk_segment_read_at(segment, page, 8, 0));
+    REFUSED(EIO, pk_segment_write_at(segment, page, 8, 0));
+    memory.lacks = 0;
     memory.load_error = EIO;
     CHECK(pk_segment_read_at(segment, page, 2 * PAGE, PAGE) == 4096); /* short before the bad page */
     memory.load_error = 0;

@@ -9,6 +9,9 @@ use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_policy::Page;
 use std::ops::Range;
 
+/// Most pages that are looked at while all others wait for the lock.
+const LOOK_PAGES: usize = 4096;
+
 impl<P: Port> Engine<P> {
     /// What a file is called in reports.
     pub(crate) fn file_name(&self, file: FileNo) -> String {
@@ -82,10 +85,20 @@ impl<P: Port> Engine<P> {
     pub(crate) fn attributes(&self, file: FileNo, pages: Range<u64>) -> Vec<PageAttributes> {
         let mut core = self.lock();
         let job = self.told(&mut core);
-        let place = |index| Place { segment: Segment(file), index };
-        let attributes = pages.map(|index| attributes_of(&core, place(index))).collect();
         drop(core);
         self.finish(job);
+        let mut attributes = vec![PageAttributes::default(); (pages.end - pages.start) as usize];
+        let mut first = pages.start;
+        for piece in attributes.chunks_mut(LOOK_PAGES) {
+            let end = first + piece.len() as u64;
+            let core = self.lock();
+            // Of all others nothing is known.
+            for (_, place) in core.pages_in(file, first..end) {
+                piece[(place.index - first) as usize] = attributes_of(&core, place);
+            }
+            drop(core);
+            first = end;
+        }
         attributes
     }
 

@@ -29,6 +29,9 @@ impl Segment {
     /// is no more than half of the frames is seen to; many guards together may hold more than the budget
     /// has, and what else is needed comes beyond it then. A range must not cross a multiple of 1 GiB.
     ///
+    /// A guard that is never dropped (`std::mem::forget`) keeps its segment from being closed: the drop of the
+    /// last handle waits for it, for ever.
+    ///
     /// # Errors
     /// `EINVAL`: the range is empty, reaches behind the end or crosses a gigabyte; `ENOMEM`: it is
     /// more than half of the budget's frames; `EUSERS`: a page of it has 2,048 guards;
@@ -44,7 +47,8 @@ impl Segment {
     ///
     /// Guards are locks: threads that pin several ranges for writing do so in the order of their
     /// offsets. Readers that come while this waits let it go first, for up to 10 ms of each 100: in the
-    /// rest they pass, since the owner of a guard may be waiting for them.
+    /// rest they pass, since the owner of a guard may be waiting for them. A guard that is never dropped keeps
+    /// its segment from being closed, as with [`pin`](Self::pin).
     ///
     /// # Errors
     /// As [`pin`](Self::pin); `EBADF`: the handle may not write; `ENOSPC`.

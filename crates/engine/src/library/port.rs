@@ -6,6 +6,7 @@ use crate::engine::Deferred;
 use crate::library::faults::FaultPath;
 use crate::library::frames::{COPIED_BYTES_MAX, Frames, Memory};
 use crate::library::store::{Store, port_error};
+use crate::library::stores::load_known;
 use crate::live::{map_pages, set_protection, userfault_error};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
 use crate::spaces::Region;
@@ -208,7 +209,7 @@ impl LibraryPort {
     unsafe fn copy_in(&self, segment: &Backing, offset: u64, len: usize) -> Result<u64, PortError> {
         let mut buffer = self.buffers.take()?;
         let pages = &mut buffer[..len];
-        let had = load(&*segment.store, offset, pages)?;
+        let had = load(segment, offset, pages)?;
         // SAFETY: passed on to the caller by this function's own contract.
         unsafe { segment.frames.put(offset, pages)? };
         Ok(had)
@@ -220,9 +221,10 @@ impl LibraryPort {
     }
 }
 
-/// Reads pages of a store; what it does not have is zero.
-fn load(store: &dyn Store, offset: u64, pages: &mut [u8]) -> Result<u64, PortError> {
-    let had = store.load(offset, pages).map_err(|e| port_error(&e))?.min(pages.len());
+/// Reads pages of a segment's store; what lies behind its end is zero.
+fn load(segment: &Backing, offset: u64, pages: &mut [u8]) -> Result<u64, PortError> {
+    let len = segment.size.load(Ordering::SeqCst);
+    let had = load_known(&*segment.store, len, offset, pages).map_err(|e| port_error(&e))?;
     pages[had..].fill(0);
     Ok(had as u64)
 }
@@ -306,7 +308,7 @@ impl Port for LibraryPort {
     }
 
     fn load(&self, file: FileNo, index: u64, data: &mut [u8]) -> Result<u64, PortError> {
-        load(&*self.segment(file)?.store, index * self.page_bytes, data)
+        load(&*self.segment(file)?, index * self.page_bytes, data)
     }
 
     fn load_in_place(
@@ -339,7 +341,7 @@ impl Port for LibraryPort {
         // SAFETY: the engine calls this for pages that it has claimed for filling.
         let loaded = unsafe {
             segment.frames.with_filling(index, pages, |offset, piece| {
-                bytes += load(&*segment.store, offset, piece)?;
+                bytes += load(&segment, offset, piece)?;
                 Ok::<(), PortError>(())
             })
         };

@@ -80,7 +80,9 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// dirty, and the error is reported by the next flush. A store that panics counts as one that failed with
 /// `EIO`.
 pub trait Store: Send + Sync + 'static {
-    /// Its length in bytes.
+    /// Its length in bytes. Asked for after each change of it: where a store has become longer and then cannot
+    /// say how long it is, the write or `set_len` of the segment that wanted it fails, and the segment may be
+    /// longer all the same.
     ///
     /// # Errors
     /// The store's own.
@@ -96,7 +98,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of the cache's
     /// [`page_bytes`](crate::library::Builder::page_bytes), which is 4,096 or a multiple of that. Returns how
-    /// many bytes the store had there, less only at its end; the rest counts as zeros.
+    /// many bytes the store had there, less only at its end; the rest counts as zeros. Less in front of its
+    /// [length](Self::len), or more than it was asked for, counts as `EIO`.
     ///
     /// # Errors
     /// The store's own. Several pages may be asked for at once; if that fails, those that somebody

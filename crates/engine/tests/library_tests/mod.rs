@@ -182,6 +182,36 @@ fn a_budget_has_room_for_eight_pages_whatever_their_size() {
 }
 
 /// A budget is bytes, whatever a page is; and a page is brought in, counted and written as one.
+/// A range whose end lies before its start had a page, and so had one behind the end in its last page.
+#[test]
+fn attributes_are_those_of_the_pages_of_a_range() {
+    const PAGES: u64 = 10_000;
+    let page = PAGE as u64;
+    let cache = builder(1 << 20).workers(0).read_ahead_pages_max(1).write_back_period(None);
+    let cache = cache.build().unwrap();
+    let segment = cache.scratch(PAGES * page - 100).unwrap();
+    let touched = [0, 1, 4095, 4096, 4097, 8191, 8192, PAGES - 1];
+    for number in touched {
+        segment.read_exact_at(&mut [0], number * page).unwrap();
+    }
+    segment.write_all_at(b"x", 4096 * page).unwrap();
+    for first in [0, 1, 4000, 4096] {
+        let known = segment.attributes(first * page..u64::MAX).unwrap();
+        assert_eq!(known.len() as u64, PAGES - first);
+        for (number, known) in (first..).zip(known) {
+            assert_eq!(known.resident, touched.contains(&number), "{number} from {first}");
+            assert_eq!(known.referenced, known.resident, "{number}");
+            assert_eq!(known.dirty, number == 4096, "{number}");
+        }
+    }
+    let pages = |from: u64, to: u64| segment.attributes(from..to).unwrap().len();
+    let len = segment.len();
+    assert_eq!((pages(page - 1, page + 1), pages(5, 6), pages(len - 1, u64::MAX)), (2, 1, 1));
+    for (from, to) in [(7, 3), (5, 5), (9 * page, 2 * page), (len, u64::MAX), (len + 7, u64::MAX)] {
+        assert_eq!(pages(from, to), 0, "{from}..{to}");
+    }
+}
+
 #[test]
 fn large_pages_are_within_the_budget_and_come_as_one() {
     for page in [4u64 << 10, 64 << 10, 2 << 20] {

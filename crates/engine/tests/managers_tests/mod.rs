@@ -1,12 +1,14 @@
 //! Managers that fill and write back in another way, against a plain vector of bytes.
 
+mod cuts;
 mod discards;
 mod ends;
 mod flushes;
+mod lacks;
 mod rollbacks;
 
 use crate::library_model::ops::{LEN_MAX, Op, content, ops, ops_on, play};
-use crate::library_model::{Chaos, ChaosStore, EIO, ENOMEM, ENOSPC, EOPNOTSUPP, PAGE, Rng};
+use crate::library_model::{Chaos, ChaosStore, EINVAL, EIO, ENOMEM, ENOSPC, EOPNOTSUPP, PAGE, Rng};
 use crate::library_translations::translation;
 use pagekeeper::library::{
     Advice, Builder, Cache, Codec, Compressed, Discardable, Logged, Mirrored, Options, Segment,

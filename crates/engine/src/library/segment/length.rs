@@ -25,7 +25,8 @@ impl Segment {
     /// # Errors
     /// `EBADF`: the handle may not write; `EBUSY`: a page that would go, or be cut in two, is pinned,
     /// whichever of its bytes; the store's, `ENOSPC` also for want of room for the rest of a large page that
-    /// waits to be written.
+    /// waits to be written. The segment may be longer all the same, where its store grew and then could not say
+    /// how long it is.
     pub fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         let _resizing = self.inner.resizing();

@@ -22,7 +22,8 @@ impl Segment {
     ///
     /// # Errors
     /// `EBADF`: the handle may not write; `ENOSPC` and others of the store, for the first page;
-    /// `EFBIG`, `EINVAL`: the range is too far out; `EOWNERDEAD`: in a forked child.
+    /// `EFBIG`, `EINVAL`: the range is too far out; `EOWNERDEAD`: in a forked child. The segment may be longer
+    /// all the same, where its store grew and then could not say how long it is.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.check_writable()?;
         if offset > i64::MAX as u64 {

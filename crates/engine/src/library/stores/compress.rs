@@ -161,18 +161,10 @@ impl<S: Store> Store for Compressed<S> {
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
+        // The store below first: what it refuses to cut is to be found here, and must be written. What is cut
+        // off here does not come back when it grows again.
         let within = (len % PAGE_BYTES) as usize;
-        let last = len / PAGE_BYTES;
-        if within > 0 && len < self.0.below.len()? {
-            // What is cut off must not come back when the store grows again.
-            let mut page = vec![0; PAGE];
-            if let Some(found) = self.0.pool.get(last, &mut page)? {
-                let kept = &page[..found.len.min(within)];
-                self.0.pool.replace_by(last..last + 1, || self.0.write(last, kept))?;
-            }
-        }
-        // Nothing is written behind the new end meanwhile.
-        self.0.pool.replace_by(len.div_ceil(PAGE_BYTES)..u64::MAX, || self.0.below.set_len(len))
+        self.0.pool.cut_by(len / PAGE_BYTES, within, || self.0.below.set_len(len))
     }
 
     fn sync(&self) -> io::Result<()> {

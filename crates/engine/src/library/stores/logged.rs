@@ -22,7 +22,7 @@
 use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
-use crate::library::stores::load_within;
+use crate::library::stores::{load_known, load_within};
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
 use std::collections::BTreeMap;
@@ -240,7 +240,7 @@ fn put_words(bytes: &mut Vec<u8>, words: &[u64]) {
 
 /// A buffer of whole pages: direct I/O wants them aligned, which the store sees to.
 fn load(store: &impl Store, offset: u64, bytes: &mut [u8]) -> io::Result<()> {
-    let had = store.load(offset, bytes)?.min(bytes.len());
+    let had = load_known(store, u64::MAX, offset, bytes)?;
     bytes[had..].fill(0);
     Ok(())
 }

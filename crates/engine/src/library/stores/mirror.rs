@@ -3,6 +3,7 @@
 use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
+use crate::library::stores::load_known;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
 use rangemap::RangeSet;
@@ -190,8 +191,8 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         while at < end {
             let bytes = (end - at).min(COPY_BYTES as u64) as usize;
             let whole = bytes.next_multiple_of(PAGE_BYTES as usize);
-            let had = from.load(at, &mut buffer[..whole]).map_err(|error| (side, error))?;
-            buffer[had.min(whole)..whole].fill(0);
+            let had = load_known(from, u64::MAX, at, &mut buffer[..whole]);
+            buffer[had.map_err(|error| (side, error))?..whole].fill(0);
             to.store(at, &buffer[..bytes]).map_err(|error| (side.other(), error))?;
             at += bytes as u64;
         }
@@ -333,7 +334,7 @@ impl<A: Store, B: Store> Store for Mirrored<A, B> {
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
         // Who reads a page does not have it to write.
         self.settle(pages_of(&(offset..offset + pages.len() as u64)), true);
-        self.read(|store| store.load(offset, pages))
+        self.read(|store| load_known(store, u64::MAX, offset, pages))
     }
 
     fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
