@@ -225,7 +225,9 @@ impl Core {
     pub(crate) fn is_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
         let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let same_time = [before_ns, o.ctime_ns(file)].contains(&(now.ctime_ns as u64));
+        let times = [before_ns, o.ctime_ns(file), f.version.ctime_ns as u64];
+        // The last is of a write-back of ours, which notes no length that clients brought it to.
+        let same_time = times.contains(&(now.ctime_ns as u64));
         let same_size =
             now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
         o.holder(file).is_some() || same_time && same_size

@@ -29,6 +29,9 @@ use pagekeeper_wire::{
 /// [`State::number`]: this process may not write to the table.
 pub(crate) const REFUSED: u32 = u32::MAX;
 
+/// How long who holds a record is waited for: some writes, of which one may go by message.
+const WAIT_NS: u64 = 500_000;
+
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
 /// Whether they can be written to here.
@@ -131,6 +134,19 @@ impl Hold {
         Some(Hold { record, mine })
     }
 
+    /// The same, after a moment if somebody else has it: who writes by message instead keeps others from writing
+    /// without one, who do so as well, and it would never end.
+    fn wait_for(state: &State, slot: u32) -> Option<Hold> {
+        let is_held = || record(slot).is_some_and(|record| record.state.load(SeqCst) != 0);
+        if is_held() {
+            let end_ns = raw::now_ns() + WAIT_NS;
+            while is_held() && raw::now_ns() < end_ns {
+                raw::yield_now();
+            }
+        }
+        Hold::take(state, slot)
+    }
+
     /// The file is like this after a write of this process.
     fn note(&self, after: &libc::stat, slot: &Slot) {
         let size = after.st_size as u64;
@@ -170,20 +186,23 @@ fn leave(state: &State, slot: u32, changed: change::Range, address: usize) -> bo
     ask(state, &end).is_ok()
 }
 
-/// [`Overwrite::moves`], if nothing is in the way of writing to a file, up to an offset, while its
+/// [`Overwrite::moves`], if nothing is in the way of writing to a file, from one offset to another, while its
 /// record is held.
-fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
+fn settled(entry: Entry, record: &Overwrite, offset: u64, end: u64) -> Option<u64> {
     let (slot, known) = table::records(entry)?;
     // In this order: the manager counts a page in motion first.
     let moves = record.moves.load(SeqCst);
     let flags = slot.flags.load(SeqCst);
     let wanted = SLOT_ACTIVE | SLOT_DIRECT;
     let size = slot.size_bytes.load(SeqCst);
-    // Nothing is in memory behind the length that the manager knows. What programs map has to
-    // become longer at once.
+    // Nothing is in memory behind the page in which the length ends that the manager knows. What programs map
+    // has to become longer at once; but in that page it is long enough, if what lies between is not to become
+    // zeros.
+    let is_within =
+        offset <= length(entry, slot) && end.div_ceil(PAGE_BYTES) == size.div_ceil(PAGE_BYTES);
     let is_settled = record.moving.load(SeqCst) == 0
         && flags & wanted == wanted
-        && (end <= size || flags & SLOT_MAPPED == 0)
+        && (end <= size || flags & SLOT_MAPPED == 0 || is_within)
         && slot.generation.load(SeqCst) % 2 == 0
         && table::is_current(entry)
         && known.frames.bytes() >= end.min(size);
@@ -215,7 +234,7 @@ pub(crate) fn write(
     if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
     }
-    let hold = Hold::take(file.state, file.entry.slot())?;
+    let hold = Hold::wait_for(file.state, file.entry.slot())?;
     // Nobody else under this manager moves the end while the file's record is held.
     let size = length(file.entry, slot);
     let is_shared = place == Place::Own && table::may_be_shared(file.fd);
@@ -234,7 +253,7 @@ pub(crate) fn write(
         if end <= slot.size_bytes.load(SeqCst) && !is_shared {
             hold.narrow(offset, bytes);
         }
-        Some((offset, settled(file.entry, hold.record, end)?))
+        Some((offset, settled(file.entry, hold.record, offset, end)?))
     };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {

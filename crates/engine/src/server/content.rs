@@ -182,7 +182,9 @@ impl Connection {
         if taken != Some(true) {
             return Err(Errno::ACCESS);
         }
-        let bytes = (r.e != 0).then_some(self.bytes_at(r.e));
+        // Who gives a record back that it did not use has changed nothing, which is all in memory.
+        let is_unused = r.b == 0 && r.d == 0;
+        let bytes = (r.e != 0 || is_unused).then_some(self.bytes_at(r.e));
         let engine = &self.manager.engine;
         let ended = if r.b == 0 {
             engine.overwrite_end(no, self.image, r.c, r.d, bytes).map_err(errno_of)

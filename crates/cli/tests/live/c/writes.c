@@ -96,7 +96,7 @@ static void hear(int who) {
 }
 
 static void grow(const char *path) {
-    enum { FIRST = 10 * PAGE + 100, ROUNDS = 300 };
+    enum { FIRST = 10 * PAGE + 100, ROUNDS = 900 };
     int fd = fresh(path, FIRST);
     CHECK(pipe(turns[0]) == 0 && pipe(turns[1]) == 0);
     unsigned char *piece = malloc(3 * PAGE);
@@ -104,7 +104,7 @@ static void grow(const char *path) {
     uint64_t size = FIRST;
     unsigned char *map = NULL;
     if (child == 0) {
-        int own = open(path, O_RDONLY);
+        int own = open(path, O_RDWR);
         CHECK(own > 2);
         for (int round = 0; round < ROUNDS; round++) {
             uint64_t before = size;
@@ -124,17 +124,20 @@ static void grow(const char *path) {
                 CHECK(got == 0 && at == size);
             }
             if (round == ROUNDS / 2) {
-                map = mmap(NULL, 64 << 20, PROT_READ, MAP_SHARED, own, 0);
+                map = mmap(NULL, 64 << 20, PROT_READ | PROT_WRITE, MAP_SHARED, own, 0);
                 CHECK(map != MAP_FAILED);
             }
             if (map) must_be(map + from, from, size - from);
+            // Behind the end, in the page that it ends in: nobody is to see that.
+            if (map && size % PAGE && size % PAGE < PAGE - 40) map[size + any(40)] ^= 85;
             tell(1);
         }
         _exit(0);
     }
     state = 77;
     for (int round = 0; round < ROUNDS; round++) {
-        size_t bytes = 1 + any(2 * PAGE);
+        // Most in the page that the file ends in, which mappings reach already.
+        size_t bytes = 1 + any(round % 5 ? 200 : 2 * PAGE);
         fill(piece, size, bytes);
         if (round % 2)
             CHECK(pwrite(fd, piece, bytes, (off_t)size) == (ssize_t)bytes);
