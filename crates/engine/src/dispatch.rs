@@ -1,7 +1,8 @@
 //! Which faults the thread that reads them serves itself.
 //!
 //! To hand a fault over costs more than to serve it, since another thread has to be woken: one fault is
-//! served where it is read, and of several that wait at once all but one are left to others. But who waits
+//! served where it is read, and of several that wait at once all but one are left to others, or those whose
+//! pages are asked for [together](crate::together). But who waits
 //! for storage reads no faults meanwhile. Where that takes long, each of several threads would wait for the
 //! others' pages, and storage would have less to do at a time than under the kernel, whose faults know
 //! nothing of each other. There each page that has to be fetched is left to others, unless one thread faults
@@ -99,7 +100,9 @@ impl<P: Port> Engine<P> {
         faulting: &Faulting,
         workers: Option<&Workers>,
     ) {
-        let mut last = None;
+        let Some(workers) = workers else {
+            return self.serve_together(std::mem::take(faults));
+        };
         let leaves_fetches = !faulting.is_alone() && self.fetches.are_slow();
         let mut misses = Vec::new();
         while let Some(begun) = self.begin_misses(faults) {
@@ -107,25 +110,21 @@ impl<P: Port> Engine<P> {
         }
         // What is on its way is left to others, but for the last, if storage is fast.
         let kept = usize::from(!leaves_fetches);
-        if let Some(workers) = workers {
-            let left = misses.drain(..misses.len().saturating_sub(kept));
-            let refused: Vec<_> = left.filter_map(|begun| workers.offer_misses(begun)).collect();
-            misses.extend(refused);
-        }
+        let left = misses.drain(..misses.len().saturating_sub(kept));
+        let refused: Vec<_> = left.filter_map(|begun| workers.offer_misses(begun)).collect();
+        misses.extend(refused);
+        let mut last = None;
         for fault in faults.drain(..) {
             let is_left = leaves_fetches && self.is_absent(fault);
-            if is_left && workers.is_some_and(|w| w.offer(Work::Fault(fault)).is_ok()) {
+            if is_left && workers.offer(Work::Fault(fault)).is_ok() {
                 continue;
             }
-            let Some(waiting) = last.replace(fault) else { continue };
-            match workers {
-                Some(workers) => workers.push(Work::Fault(waiting)),
-                None => self.serve(waiting),
+            if let Some(waiting) = last.replace(fault) {
+                workers.push(Work::Fault(waiting));
             }
         }
-        for begun in misses {
-            self.end_misses(begun);
-        }
+        // Before anything that may wait for somebody who waits for those pages.
+        self.end_misses(misses);
         if let Some(fault) = last {
             self.serve(fault);
         }

@@ -345,7 +345,7 @@ impl Manager {
         while let Some(work) = self.workers.next() {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
-                Work::Misses(misses) => self.engine.end_misses(*misses),
+                Work::Misses(misses) => self.engine.end_misses(vec![*misses]),
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 Work::Clear(cleared) => self.drop_cleared(&cleared),
                 Work::Drop(orphan) => self.drop_orphan(&orphan),

@@ -42,7 +42,7 @@ impl<P: Port> Engine<P> {
     /// Serves faults that were read together.
     pub fn serve_together(&self, mut faults: Vec<Fault>) {
         while let Some(misses) = self.begin_misses(&mut faults) {
-            self.end_misses(misses);
+            self.end_misses(vec![misses]);
         }
         faults.into_iter().for_each(|fault| self.serve(fault));
     }
@@ -126,21 +126,24 @@ impl<P: Port> Engine<P> {
     }
 
     /// Completes what [`begin_misses`](Self::begin_misses) began.
-    pub(crate) fn end_misses(&self, misses: Misses) {
-        let mut again = Again::new();
-        // Room for all, while storage works.
-        let ready: Vec<_> = misses
-            .under_way
-            .into_iter()
-            .map(|(missed, mut job, request)| {
-                let requests = self.prepare_begun(vec![request], &mut job, Wait::Long, &mut again);
-                (missed, job, requests)
-            })
-            .collect();
-        for (missed, job, requests) in ready {
-            self.bring(requests, job, missed, misses.begun, &mut again);
+    pub(crate) fn end_misses(&self, misses: Vec<Misses>) {
+        if misses.is_empty() {
+            return;
         }
-        if let Some((missed, job)) = misses.last {
+        let mut again = Again::new();
+        let (mut ready, mut last) = (Vec::new(), Vec::new());
+        for begun in misses {
+            // Room for all, while storage works.
+            for (missed, mut job, request) in begun.under_way {
+                let requests = self.prepare_begun(vec![request], &mut job, Wait::Long, &mut again);
+                ready.push((missed, job, requests, begun.begun));
+            }
+            last.extend(begun.last);
+        }
+        for (missed, job, requests, begun) in ready {
+            self.bring(requests, job, missed, begun, &mut again);
+        }
+        for (missed, job) in last {
             self.fault_in(job, missed, &mut again);
         }
         self.serve_all(&mut again);

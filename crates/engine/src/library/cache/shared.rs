@@ -124,7 +124,7 @@ impl Shared {
         while let Some(work) = workers.next() {
             match work {
                 Work::Fault(fault) => self.engine.serve(fault),
-                Work::Misses(misses) => self.engine.end_misses(*misses),
+                Work::Misses(misses) => self.engine.end_misses(vec![*misses]),
                 Work::Deferred(work) => self.engine.run_deferred(work),
                 // A program that links the library has its heap to itself, closes its segments, and is
                 // alone with the thread that reads its faults.
