@@ -110,8 +110,8 @@ impl Seen {
             f.foreign.find();
         }
         // While pages are written back, or ours change the file, its times are due to that, and who else
-        // wrote is heard of.
-        let same_size = seen.now.size_bytes == seen.before.size_bytes;
+        // wrote is heard of. Clients may have said that they made it longer.
+        let same_size = [seen.before.size_bytes, known_size].contains(&seen.now.size_bytes);
         let is_ours = !is_undisturbed || !f.fences.is_empty() || is_past;
         let written = f.is_heard && is_ours && same_size;
         // Unless somebody outside is known to have been there already.

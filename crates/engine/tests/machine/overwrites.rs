@@ -357,3 +357,32 @@ fn a_page_that_is_overwritten_is_no_victim() {
         assert!(!is_here(0));
     });
 }
+
+/// A client makes a file longer by itself, and another one by message in the moment in which somebody looks: that
+/// was taken for somebody outside, and all that was in memory was read again.
+#[test]
+fn what_clients_add_beside_a_change_is_nobody_elses() {
+    watched(30, || {
+        let Some(shared) = Shared::new(&Setup::default()) else { return };
+        let (world, file) = (&shared.world, shared.file);
+        let (engine, machine) = (&world.engine, &world.machine);
+        engine.hears(file);
+        for page in 0..4 {
+            world.access(shared.space, BASE + page * PAGE_BYTES, Access::Read, 1).unwrap();
+        }
+        let size = PAGES * PAGE_BYTES;
+        let ticket = engine.change_begin(file, 0, 8, Change::Write).unwrap();
+        // It was held before that, and is given back only now.
+        machine.write_storage(file, size, &[1; 8]);
+        shared.long(offset_of!(wire::Overwrite, size_bytes)).store(size + 8, SeqCst);
+        machine.write_storage(file, 0, &[2; 8]);
+        assert!(!engine.refresh_size(file, false), "nobody outside was there");
+        let give = |_: u64, piece: &mut [u8]| {
+            piece.fill(2);
+            Ok(())
+        };
+        engine.change_end(file, ticket, 0, 8, Some(give));
+        let frames = &machine.lock().files[file as usize].frames;
+        assert!((0..4).all(|page| frames.contains_key(&page)));
+    });
+}
