@@ -390,15 +390,11 @@ impl Pool {
         let is_here = self.lock().by_number.range(number..).next().is_some();
         let _writer = is_here.then(|| self.writer.lock().expect("writer"));
         cut()?;
-        let mut pages = self.lock();
-        let gone = number + u64::from(bytes > 0)..;
-        while let Some((&number, _)) = pages.by_number.range(gone.clone()).next() {
-            pages.remove(number);
-        }
-        if let Some(entry) = pages.by_number.get_mut(&number) {
+        if let Some(entry) = self.lock().by_number.get_mut(&number) {
             // It stays packed as it is, so that nothing can fail any more.
             entry.kept = entry.kept.min(bytes as u32);
         }
+        self.remove_range(number + u64::from(bytes > 0)..u64::MAX);
         Ok(())
     }
 

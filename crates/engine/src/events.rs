@@ -162,6 +162,11 @@ impl Manager {
         is_kicked
     }
 
+    /// Waits until those are applied that were read.
+    pub(crate) fn await_events(&self) {
+        drop(self.mapping_order.lock().expect("lock"));
+    }
+
     /// Sees to it that somebody reads events, should the thread that usually does wait for storage. From
     /// time to time.
     pub(crate) fn look_after_events(&self) {
@@ -317,7 +322,7 @@ impl Manager {
             if !live.userfault.is_alive() {
                 let _ = self.epoll.remove(&live.userfault);
                 // A fork of it may have been read, and not been noticed yet.
-                drop(self.mapping_order.lock().expect("lock"));
+                self.await_events();
                 for file in self.engine.dirty_files_of(no) {
                     if self.ends.note(file) {
                         self.workers.push(Work::FlushEnded(file));

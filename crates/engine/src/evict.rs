@@ -7,7 +7,7 @@ use crate::core::Job;
 use crate::engine::{Again, Buffer, Engine};
 use crate::overdue::OVERDUE_AFTER;
 use crate::patience::Patience;
-use crate::port::{Port, PortError, STORED_TOGETHER_MAX, Storing};
+use crate::port::{MOVED_TOGETHER_MAX, Port, PortError, Storing};
 use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
 use std::time::Duration;
@@ -224,7 +224,7 @@ impl<P: Port> Engine<P> {
             pages += u64::from(run.pages);
             run.place.segment == segment
                 && is_short(run)
-                && pages <= STORED_TOGETHER_MAX
+                && pages <= MOVED_TOGETHER_MAX
                 && end * self.page_bytes <= known_bytes
         };
         runs.iter().take_while(fits).count().max(1)

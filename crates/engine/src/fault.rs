@@ -200,28 +200,26 @@ impl<P: Port> Engine<P> {
     /// Makes room, fetches, maps.
     pub(crate) fn fault_in(&self, mut job: Job, missed: Missed, again: &mut Again) {
         let requests = self.prepare(&mut job, Wait::Long, again);
-        self.bring(requests, job, missed, None, again);
+        // Nobody has to be interrupted as long as the program waits, and storage works.
+        self.unmap(&mut job);
+        self.bring(requests, job, missed, Instant::now(), again);
     }
 
-    /// Completes and maps what a job fetched that made room for it. It was asked for when that had `begun`, or
-    /// just now.
+    /// Completes and maps what a job fetches that made room for it, and of which the fetch has `begun`.
     pub(crate) fn bring(
         &self,
         mut requests: Vec<Request>,
         mut job: Job,
         missed: Missed,
-        begun: Option<Instant>,
+        begun: Instant,
         again: &mut Again,
     ) {
         let Missed { fault, region, place, write } = missed;
         // One that is to be copied is not mapped before.
         let copied = self.copies_whole(fault, region);
-        // Nobody has to be interrupted as long as the program waits, and storage works.
-        self.unmap(&mut job);
         let mut answered = false;
         // The page that is waited for, before all that comes along.
         if let Some(at) = requests.iter().position(|request| request.place() == place) {
-            let begun = begun.unwrap_or_else(Instant::now);
             let completed =
                 self.complete(requests.remove(at), write, !copied, again, |run, again| {
                     self.fetches.note(begun.elapsed());

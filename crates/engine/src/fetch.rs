@@ -7,7 +7,7 @@
 use crate::core::{Core, Job};
 use crate::engine::{Again, Buffer, Engine};
 use crate::job::Wait;
-use crate::port::{Loading, LoadingInPlace, Port, PortError};
+use crate::port::{FileNo, Loading, LoadingInPlace, Port, PortError};
 use crate::stats::Spent;
 use pagekeeper_frames::{Input, Place, Run, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
@@ -101,12 +101,14 @@ impl<P: Port> Engine<P> {
     }
 
     /// Asks storage for short runs of one file together, a request each.
-    pub(crate) fn fetch_together(&self, runs: &[Run]) -> Vec<Request> {
+    pub(crate) fn fetch_together(&self, file: FileNo, runs: &[Run]) -> Vec<Request> {
         let request = |&first| Request { first, others: Vec::new(), under_way: None };
         let mut requests: Vec<Request> = runs.iter().map(request).collect();
         let range = |run: &Run| run.place.index..run.place.index + u64::from(run.pages);
         let ranges: Vec<_> = runs.iter().map(range).collect();
-        let file = runs[0].place.segment.0;
+        if runs.is_empty() {
+            return requests;
+        }
         match self.times.of(Spent::Io, || self.port.begin_loads(file, &ranges)) {
             Some(begun) => {
                 for (request, loading) in requests.iter_mut().zip(begun) {

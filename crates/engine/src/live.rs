@@ -2,8 +2,8 @@
 
 use crate::engine::{Buffer, Deferred};
 use crate::port::{
-    FileNo, LOADED_TOGETHER_MAX, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError,
-    STORED_TOGETHER_MAX, SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
+    SpaceNo, Storing, Version,
 };
 use crate::scratch::{HeapStore, Scratch};
 use crate::spaces::Region;
@@ -292,6 +292,13 @@ impl LivePort {
         self.file(no).is_some_and(|live| live.store().is_some())
     }
 
+    /// Whether transfers of a file, which go past the kernel's page cache, may begin together.
+    fn may_batch(&self, no: FileNo, is_direct: impl Fn(&Store) -> bool) -> bool {
+        const { assert!(MOVED_TOGETHER_MAX * PAGE_BYTES <= batch::BYTES_MAX as u64) };
+        let is_direct = |live: Arc<LiveFile>| live.store().is_some_and(is_direct);
+        self.rings.may_begin() && self.file(no).is_some_and(is_direct)
+    }
+
     /// Begins a transfer of a file; gives the buffer back if there is no storage of that kind.
     fn with_store<T>(
         &self,
@@ -469,12 +476,10 @@ impl Port for LivePort {
     }
 
     fn begins_loads_together(&self, file: FileNo) -> bool {
-        let is_direct = |live: &Arc<LiveFile>| live.store().is_some_and(Store::reads_directly);
-        self.rings.may_begin() && self.file(file).as_ref().is_some_and(is_direct)
+        self.may_batch(file, Store::reads_directly)
     }
 
     fn begin_loads(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
-        const { assert!(LOADED_TOGETHER_MAX * PAGE_BYTES <= batch::BYTES_MAX as u64) };
         let live = self.file(file)?;
         let store = live.store()?;
         let frames = Arc::clone(&live);
@@ -496,9 +501,7 @@ impl Port for LivePort {
     }
 
     fn begins_stores(&self, file: FileNo) -> bool {
-        const { assert!(STORED_TOGETHER_MAX * PAGE_BYTES <= batch::BYTES_MAX as u64) };
-        let is_direct = |live: &Arc<LiveFile>| live.store().is_some_and(Store::writes_directly);
-        self.rings.may_begin() && self.file(file).as_ref().is_some_and(is_direct)
+        self.may_batch(file, Store::writes_directly)
     }
 
     fn begin_stores(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {

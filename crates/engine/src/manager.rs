@@ -416,7 +416,7 @@ impl Hands for Link {
 
     fn settled(&self) {
         if let Some(manager) = self.0.upgrade() {
-            drop(manager.mapping_order.lock().expect("lock"));
+            manager.await_events();
         }
     }
 

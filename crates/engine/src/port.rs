@@ -71,10 +71,8 @@ pub type Loading = Box<dyn FnOnce() -> (Option<Buffer>, Option<u64>) + Send>;
 /// the file really had there; without them the pages are to be read again.
 pub type LoadingInPlace = Box<dyn FnOnce() -> Option<u64> + Send>;
 
-/// Most pages of one [`Port::begin_stores`].
-pub const STORED_TOGETHER_MAX: u64 = 128;
-/// Most pages of one [`Port::begin_loads`].
-pub const LOADED_TOGETHER_MAX: u64 = 128;
+/// Most pages of one [`Port::begin_stores`] or [`Port::begin_loads`].
+pub const MOVED_TOGETHER_MAX: u64 = 128;
 
 /// A write that is under way. Dropping it waits for its end.
 pub trait Storing: Send {
@@ -128,7 +126,7 @@ pub trait Port: Send + Sync + 'static {
     fn begins_loads_together(&self, _file: FileNo) -> bool {
         false
     }
-    /// Begins to read several ranges of claimed pages, at most [`LOADED_TOGETHER_MAX`] in all, with one request
+    /// Begins to read several ranges of claimed pages, at most [`MOVED_TOGETHER_MAX`] in all, with one request
     /// to the machine, and returns meanwhile. Each goes into the file's frames when it is waited for, and not
     /// before. `None`: nothing has begun.
     fn begin_loads(&self, _file: FileNo, _ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
@@ -158,7 +156,7 @@ pub trait Port: Send + Sync + 'static {
     fn begins_stores(&self, _file: FileNo) -> bool {
         false
     }
-    /// Begins to store several ranges of claimed pages, at most [`STORED_TOGETHER_MAX`] in all, with one request
+    /// Begins to store several ranges of claimed pages, at most [`MOVED_TOGETHER_MAX`] in all, with one request
     /// to the machine, and returns meanwhile. None of them reaches beyond where the file is known to end.
     /// `None`: nothing has begun.
     fn begin_stores(&self, _file: FileNo, _ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {

@@ -9,7 +9,7 @@ use crate::engine::{Again, Engine};
 use crate::fault::Missed;
 use crate::fetch::Request;
 use crate::job::Wait;
-use crate::port::{LOADED_TOGETHER_MAX, PAGE_BYTES, Port};
+use crate::port::{MOVED_TOGETHER_MAX, PAGE_BYTES, Port};
 use crate::spaces::Region;
 use crate::word::State;
 use pagekeeper_frames::{Place, Run};
@@ -19,14 +19,14 @@ use std::time::Instant;
 const PAGES_MAX: u32 = 4;
 /// and most faults.
 const FAULTS_MAX: usize = 16;
-const _: () = assert!(PAGES_MAX as u64 * FAULTS_MAX as u64 <= LOADED_TOGETHER_MAX);
+const _: () = assert!(PAGES_MAX as u64 * FAULTS_MAX as u64 <= MOVED_TOGETHER_MAX);
 
 /// Faults whose pages are claimed.
 pub(crate) struct Misses {
     /// On their way. Room for them is to be had without waiting.
     under_way: Vec<(Missed, Job, Request)>,
     /// Since when.
-    begun: Option<Instant>,
+    begun: Instant,
     /// One with more to do, after the others.
     last: Option<(Missed, Job)>,
 }
@@ -89,13 +89,12 @@ impl<P: Port> Engine<P> {
             false
         });
         drop(core);
-        if claimed.is_empty() {
-            let last = Some(last?);
-            return Some(Misses { under_way: Vec::new(), begun: None, last });
+        if claimed.is_empty() && last.is_none() {
+            return None;
         }
         let runs: Vec<Run> = claimed.iter().map(|(.., run)| *run).collect();
-        let begun = Some(Instant::now());
-        let requests = self.fetch_together(&runs);
+        let begun = Instant::now();
+        let requests = self.fetch_together(file, &runs);
         let claimed = claimed.into_iter().zip(requests);
         let under_way = claimed.map(|((missed, job, _), request)| (missed, job, request)).collect();
         Some(Misses { under_way, begun, last })
@@ -136,6 +135,7 @@ impl<P: Port> Engine<P> {
             // Room for all, while storage works.
             for (missed, mut job, request) in begun.under_way {
                 let requests = self.prepare_begun(vec![request], &mut job, Wait::Long, &mut again);
+                self.unmap(&mut job);
                 ready.push((missed, job, requests, begun.begun));
             }
             last.extend(begun.last);

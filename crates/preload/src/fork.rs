@@ -351,28 +351,25 @@ pub(crate) extern "C" fn clone_with_copy(
     let parents = wants(libc::CLONE_PARENT_SETTID | libc::CLONE_PIDFD) && is_managed(parent_tid);
     let childs = wants(libc::CLONE_CHILD_SETTID) && is_managed(child_tid);
     let told_at = if parents { (&raw mut told).addr() } else { parent_tid };
-    let call = || {
-        // On the parent's stack.
-        let stack = 0;
-        #[cfg(target_arch = "x86_64")]
-        let done = raw_call!(libc::SYS_clone, flags, stack, told_at, child_tid, thread_area);
-        #[cfg(target_arch = "aarch64")]
-        let done = raw_call!(libc::SYS_clone, flags, stack, told_at, thread_area, child_tid);
-        done
-    };
+    #[cfg(target_arch = "x86_64")]
+    let (last, behind) = (child_tid, thread_area);
+    #[cfg(target_arch = "aarch64")]
+    let (last, behind) = (thread_area, child_tid);
+    // On the parent's stack.
+    let call = || raw_call!(libc::SYS_clone, flags, 0usize, told_at, last, behind);
     let child = raw_fork(flags, 0, call).unwrap_or_else(call);
-    let (is_told, at, told) = match child {
-        0 => (childs, child_tid, raw::gettid()),
-        _ => (parents && child > 0, parent_tid, told),
-    };
-    if is_told {
-        // SAFETY: the program's own variable, which this call is to set.
-        unsafe { (at as *mut c_int).write(told) };
+    // SAFETY: the program's own variable, which this call is to set.
+    let tell = |at: usize, what| unsafe { (at as *mut c_int).write(what) };
+    if child == 0 {
+        if childs {
+            tell(child_tid, raw::gettid());
+        }
+        begin_child(main, argument, stack);
     }
-    match child {
-        0 => begin_child(main, argument, stack),
-        _ => raw::ret(child) as c_int,
+    if parents && child > 0 {
+        tell(parent_tid, told);
     }
+    raw::ret(child) as c_int
 }
 
 /// What a child of `clone(3)` runs.

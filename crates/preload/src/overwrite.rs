@@ -29,7 +29,8 @@ use pagekeeper_wire::{
 /// [`State::number`]: this process may not write to the table.
 pub(crate) const REFUSED: u32 = u32::MAX;
 
-/// How long who holds a record is waited for: some writes, of which one may go by message.
+/// How long a write waits for who holds the record: for some writes, of which one may go by message. Who writes
+/// by message instead keeps others from writing without one, who do so as well, and it would never end.
 const WAIT_NS: u64 = 500_000;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
@@ -121,30 +122,24 @@ struct Hold {
 }
 
 impl Hold {
-    /// Holds a file's record, of all its pages; none if somebody else does, or a change is under
-    /// way.
-    fn take(state: &State, slot: u32) -> Option<Hold> {
+    /// Holds a file's record, of all its pages; none if somebody else does, or a change is under way, for
+    /// longer than this.
+    fn take(state: &State, slot: u32, wait_ns: u64) -> Option<Hold> {
         let number = state.number.load(Relaxed);
         if number == 0 || number == REFUSED {
             return None;
         }
         let record = record(slot)?;
-        let mine = overwrite_held_by(number);
-        record.state.compare_exchange(0, mine, SeqCst, SeqCst).ok()?;
-        Some(Hold { record, mine })
-    }
-
-    /// The same, after a moment if somebody else has it: who writes by message instead keeps others from writing
-    /// without one, who do so as well, and it would never end.
-    fn wait_for(state: &State, slot: u32) -> Option<Hold> {
-        let is_held = || record(slot).is_some_and(|record| record.state.load(SeqCst) != 0);
-        if is_held() {
-            let end_ns = raw::now_ns() + WAIT_NS;
+        let is_held = || record.state.load(SeqCst) != 0;
+        if wait_ns > 0 && is_held() {
+            let end_ns = raw::now_ns() + wait_ns;
             while is_held() && raw::now_ns() < end_ns {
                 raw::yield_now();
             }
         }
-        Hold::take(state, slot)
+        let mine = overwrite_held_by(number);
+        record.state.compare_exchange(0, mine, SeqCst, SeqCst).ok()?;
+        Some(Hold { record, mine })
     }
 
     /// The file is like this after a write of this process.
@@ -196,8 +191,7 @@ fn settled(entry: Entry, record: &Overwrite, offset: u64, end: u64) -> Option<u6
     let wanted = SLOT_ACTIVE | SLOT_DIRECT;
     let size = slot.size_bytes.load(SeqCst);
     // Nothing is in memory behind the page in which the length ends that the manager knows. What programs map
-    // has to become longer at once; but in that page it is long enough, if what lies between is not to become
-    // zeros.
+    // has to become longer at once; but in that page it is long enough, unless a gap has to become zeros.
     let is_within =
         offset <= length(entry, slot) && end.div_ceil(PAGE_BYTES) == size.div_ceil(PAGE_BYTES);
     let is_settled = record.moving.load(SeqCst) == 0
@@ -234,7 +228,7 @@ pub(crate) fn write(
     if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
     }
-    let hold = Hold::wait_for(file.state, file.entry.slot())?;
+    let hold = Hold::take(file.state, file.entry.slot(), WAIT_NS)?;
     // Nobody else under this manager moves the end while the file's record is held.
     let size = length(file.entry, slot);
     let is_shared = place == Place::Own && table::may_be_shared(file.fd);
@@ -361,7 +355,7 @@ pub(crate) fn offer(file: &File) {
     let base = base as usize;
     raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP);
     let _held = SignalsHeld::new();
-    match Hold::take(file.state, file.entry.slot()) {
+    match Hold::take(file.state, file.entry.slot(), 0) {
         Some(hold) => {
             if table::is_current(file.entry) {
                 known.frames.are_of(owner);
@@ -384,7 +378,7 @@ pub(crate) fn close(state: &State, entry: Entry) {
     }
     let _held = SignalsHeld::new();
     // Who holds it may be storing there; then it stays.
-    if let Some(hold) = Hold::take(state, entry.slot()) {
+    if let Some(hold) = Hold::take(state, entry.slot(), 0) {
         known.frames.unmap();
         hold.drop_unused(state, entry.slot());
     }

@@ -129,7 +129,7 @@ impl Connection {
         {
             // All of it is one mapping, if it is there still. A move that left it behind comes first: it was
             // read, and may not have been applied.
-            drop(self.manager.mapping_order.lock().expect("lock"));
+            self.manager.await_events();
             self.manager.engine.find_region(space, r.a);
         }
         let writes = r.c as i32 & libc::PROT_WRITE != 0;

@@ -150,10 +150,9 @@ impl Batch {
         let begun = wide.map(|mut wide| {
             for (n, &Part { at, len_bytes, offset }) in parts.iter().enumerate() {
                 let entry = entry(wide.buffer.part(at, len_bytes), offset).user_data(n as u64);
-                // SAFETY: its memory lies in the buffer, a mapping that does not move, of which no two entries
-                // have the same part, and which an `UnderWay` keeps and leaves alone until they have come. What
-                // was submitted when we return has a reference of its own to the file, and nothing else ever is
-                // submitted.
+                // SAFETY: its memory is a part of its own of the buffer, a mapping that does not move, which an
+                // `UnderWay` keeps and leaves alone until all have come; and the file is open until we return: what
+                // was submitted by then has a reference of its own to it, and nothing else ever is.
                 let _ = unsafe { wide.ring.submission().push(&entry) };
             }
             let submitted = submit(&mut wide.ring, parts.len());

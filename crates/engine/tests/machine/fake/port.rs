@@ -4,8 +4,8 @@ use super::machine::{Frame, Machine, Page, Pte, State};
 use super::world::Hands;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
-    FileNo, LOADED_TOGETHER_MAX, Loading, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError,
-    STORED_TOGETHER_MAX, SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
+    SpaceNo, Storing, Version,
 };
 use pagekeeper::spaces::Region;
 use std::ops::Range;
@@ -226,7 +226,7 @@ impl Port for FakePort {
 
     fn begin_loads(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<LoadingInPlace>> {
         let pages: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        assert!(!ranges.is_empty() && pages <= LOADED_TOGETHER_MAX);
+        assert!(!ranges.is_empty() && pages <= MOVED_TOGETHER_MAX);
         if self.loses() {
             return None;
         }
@@ -296,7 +296,7 @@ impl Port for FakePort {
 
     fn begin_stores(&self, file: FileNo, ranges: &[Range<u64>]) -> Option<Vec<Box<dyn Storing>>> {
         let pages: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        assert!(ranges.len() > 1 && pages <= STORED_TOGETHER_MAX);
+        assert!(ranges.len() > 1 && pages <= MOVED_TOGETHER_MAX);
         if self.loses() {
             return None;
         }
