@@ -315,9 +315,10 @@ fn a_page_that_cannot_be_written_is_kept_and_reported() {
     }
     let fixed = std::fs::remove_file(device.under.file("filler")).is_ok();
     assert!(fixed);
-    let answer = session.ask("sync 1");
+    // What was met in the background before the device was fixed is told of once more, and not twice.
+    let answers = ["sync 1"; 2].map(|sync| session.ask(sync));
     let done = session.end();
-    if answer == "ok" {
+    if answers.contains(&"ok".to_owned()) {
         done.ok();
         let content = std::fs::read(bad).unwrap();
         assert!(written.iter().all(|&p| u64::from(content[(p * PAGE) as usize]) == p % 251));
