@@ -181,9 +181,9 @@ fn leave(state: &State, slot: u32, changed: change::Range, address: usize) -> bo
     ask(state, &end).is_ok()
 }
 
-/// [`Overwrite::moves`], if nothing is in the way of writing to a file, from one offset to another, while its
-/// record is held.
-fn settled(entry: Entry, record: &Overwrite, offset: u64, end: u64) -> Option<u64> {
+/// [`Overwrite::moves`], if nothing is in the way of writing to a file, as far as this, while its record is
+/// held.
+fn settled(entry: Entry, record: &Overwrite, end: u64) -> Option<u64> {
     let (slot, known) = table::records(entry)?;
     // In this order: the manager counts a page in motion first.
     let moves = record.moves.load(SeqCst);
@@ -191,9 +191,8 @@ fn settled(entry: Entry, record: &Overwrite, offset: u64, end: u64) -> Option<u6
     let wanted = SLOT_ACTIVE | SLOT_DIRECT;
     let size = slot.size_bytes.load(SeqCst);
     // Nothing is in memory behind the page in which the length ends that the manager knows. What programs map
-    // has to become longer at once; but in that page it is long enough, unless a gap has to become zeros.
-    let is_within =
-        offset <= length(entry, slot) && end.div_ceil(PAGE_BYTES) == size.div_ceil(PAGE_BYTES);
+    // has to become longer at once; but in that page it is long enough.
+    let is_within = end.div_ceil(PAGE_BYTES) == size.div_ceil(PAGE_BYTES);
     let is_settled = record.moving.load(SeqCst) == 0
         && flags & wanted == wanted
         && (end <= size || flags & SLOT_MAPPED == 0 || is_within)
@@ -247,7 +246,7 @@ pub(crate) fn write(
         if end <= slot.size_bytes.load(SeqCst) && !is_shared {
             hold.narrow(offset, bytes);
         }
-        Some((offset, settled(file.entry, hold.record, offset, end)?))
+        Some((offset, settled(file.entry, hold.record, end)?))
     };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {
@@ -273,8 +272,8 @@ pub(crate) fn write(
     }
     if result > 0 {
         let bytes = result as usize;
-        let size = size.max(offset + bytes as u64);
-        let written = Written { offset, at_end: place == Place::End, size, buffer, bytes };
+        let at_end = place == Place::End;
+        let written = Written { offset, at_end, size_before: size, buffer, bytes };
         written.finish(file, slot, &known.frames, &hold, moves);
     } else {
         hold.drop_unused(file.state, file.entry.slot());
@@ -288,8 +287,8 @@ struct Written {
     offset: u64,
     /// It was where the file ended.
     at_end: bool,
-    /// How long the file is then, if nobody outside was there.
-    size: u64,
+    /// How long the file was, as far as the run knows.
+    size_before: u64,
     buffer: usize,
     bytes: usize,
 }
@@ -309,12 +308,14 @@ impl Written {
         let mut range = (self.offset, self.bytes as u64);
         // Somebody outside may have made it longer, too, or been there first: then it is the manager that
         // follows, by what storage has.
-        let is_alone = end == self.size;
+        let is_alone = end == self.size_before.max(self.offset + range.1);
         if self.at_end && !is_alone {
             range.0 = self.offset.min(end.saturating_sub(range.1));
             range.1 = end - range.0;
         }
-        let patched = is_alone && frames.patch(self.offset, self.buffer, self.bytes, moves);
+        let patched = is_alone
+            && self.clear_gap(frames, moves)
+            && frames.patch(self.offset, self.buffer, self.bytes, moves);
         if is_alone {
             after.inspect(|stat| hold.note(stat, slot));
         }
@@ -327,6 +328,15 @@ impl Written {
             // The manager took this process for dead. What is cached is read anew.
             change::bracket(file, range, CHANGE_OTHER, || 0);
         }
+    }
+
+    /// Makes zeros of what lies between the end that the file had and what was written behind it, of the page
+    /// in which it ended: a mapping may have stored there. False if that could not be had.
+    fn clear_gap(&self, frames: &Frames, moves: u64) -> bool {
+        const ZEROS: [u8; PAGE_BYTES as usize] = [0; PAGE_BYTES as usize];
+        let end = self.offset.min(self.size_before.next_multiple_of(PAGE_BYTES));
+        let gap = end.saturating_sub(self.size_before) as usize;
+        gap == 0 || frames.patch(self.size_before, ZEROS.as_ptr() as usize, gap, moves)
     }
 }
 

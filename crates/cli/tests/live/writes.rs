@@ -348,6 +348,16 @@ fn appends_beside_those_of_others_are_where_they_went() {
     }
 }
 
+/// Of several threads that append, each taking its place first, one that was overtaken asked the manager, and
+/// so did all others meanwhile.
+#[test]
+fn appends_that_overtake_each_other_ask_nobody() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["overtaken", "file"]);
+        check(&Budget::kib(4096).delay_writes(), &["overtaken", "file"]);
+    }
+}
+
 /// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
 /// wrote in between: its next record was written over its last one.
 #[test]

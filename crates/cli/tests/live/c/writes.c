@@ -30,6 +30,7 @@
 //     writes image FILE          another program is executed in the midst of writes
 //     writes after FILE          appends once: what is executed there
 //     writes killed FILE         what a killed process was writing is there when it was waited for, or never
+//     writes overtaken FILE      appends overtake each other in the file's last page, and ask nobody
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -1300,6 +1301,35 @@ static void crowd(const char *path) {
     for (int i = 0; i < CROWD; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+// Of two appends the second is made first: what is between it and the end is zero for a moment, whatever a
+// mapping stored there.
+static void overtaken(const char *path) {
+    enum { TIMES = 2000, RECORD = 60, START = 20 * PAGE + 8 };
+    int fd = fresh(path, START);
+    unsigned char *map = mmap(NULL, START + TIMES * 2 * RECORD, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED);
+    unsigned char bytes[2 * RECORD];
+    struct rusage before, after;
+    CHECK(getrusage(RUSAGE_SELF, &before) == 0);
+    for (int i = 0; i < TIMES; i++) {
+        size_t end = START + (size_t)i * 2 * RECORD, second = end + RECORD;
+        // In the last page; in what is behind it, stores are SIGBUS.
+        size_t rest = PAGE - end % PAGE;
+        if (rest < PAGE) memset(map + end, 200, rest < RECORD / 2 ? rest : RECORD / 2);
+        fill(bytes, end, sizeof bytes);
+        CHECK(pwrite(fd, bytes + RECORD, RECORD, (off_t)second) == RECORD);
+        must_be(map + second, second, RECORD);
+        for (size_t at = end; at < second; at++) CHECK(map[at] == 0);
+        CHECK(pwrite(fd, bytes, RECORD, (off_t)end) == RECORD);
+        must_be(map + end, end, sizeof bytes);
+    }
+    CHECK(getrusage(RUSAGE_SELF, &after) == 0);
+    // Each message has the process wait. Some are needed for each further page.
+    long waits = after.ru_nvcsw - before.ru_nvcsw;
+    if (waits > TIMES / 2) fprintf(stderr, "waited %ld times\n", waits), _exit(1);
+    must_be(map, 0, START + TIMES * 2 * RECORD);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -1335,6 +1365,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "becomes")) becomes(argv[2]);
     else if (!strcmp(argv[1], "lines") && argc > 3) lines(argv[2], argv[3]);
     else if (!strcmp(argv[1], "adds") && argc > 3) return adds(argv[2], atoi(argv[3])), 0;
+    else if (!strcmp(argv[1], "overtaken")) overtaken(argv[2]);
     else if (!strcmp(argv[1], "offset")) offset(argv[2]);
     else if (!strcmp(argv[1], "image")) image(argv[2]);
     else if (!strcmp(argv[1], "after")) return after(argv[2]), 0;
