@@ -1,7 +1,7 @@
 //! Why a command failed, and the exit code that says so.
 
 use pagekeeper::launch::RunError;
-use pagekeeper::selection::SelectionError;
+use pagekeeper::manager::selection::SelectionError;
 use pagekeeper_policy::PolicyError;
 use pagekeeper_sim::SimError;
 use pagekeeper_trace::{ExportError, ImportError, TraceError};

@@ -66,7 +66,7 @@ fn below(directory: &Path, pattern: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pagekeeper::selection::Selection;
+    use pagekeeper::manager::selection::Selection;
 
     /// `--files ./shop.db`, as a shell completes it, matched no file.
     #[test]

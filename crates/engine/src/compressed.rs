@@ -6,9 +6,10 @@
 //! When room is needed the oldest pages give way: clean ones are dropped, dirty ones written first,
 //! together with dirty neighbours. Nothing here knows segments, files or frames.
 
+mod chunks;
 mod packing;
 
-use crate::chunks::{Chunks, Stored, cost_bytes};
+use crate::compressed::chunks::{Chunks, Stored, cost_bytes};
 pub use packing::Codec;
 use packing::{Hope, Packer};
 use pagekeeper_sys::buffer::Buffer;

@@ -14,20 +14,50 @@
 //! in it, and so need not hope for a free thread; who has claimed nothing serves the faults that were
 //! handed to it before it sleeps, since who touched there may hold what it waits for.
 
-use crate::core::{Core, Fault, File, Job, Log};
-use crate::dispatch::Fetches;
-use crate::fault::FailuresTold;
-use crate::heap::Cleared;
-use crate::job::Queue;
-use crate::overdue::OverdueWrites;
-use crate::overwrites::Overwrites;
+mod around;
+mod arrivals;
+pub(crate) mod change;
+pub mod core;
+mod errors;
+mod evict;
+mod fault;
+mod fetch;
+pub(crate) mod flush;
+pub mod heap;
+pub(crate) mod hearsay;
+pub(crate) mod job;
+mod late;
+mod look;
+mod mappings;
+mod open_pages;
+mod overdue;
+pub mod overwrites;
+pub(crate) mod patience;
+mod retire;
+pub mod spaces;
+pub mod stats;
+pub mod table;
+pub(crate) mod together;
+mod touches;
+pub mod transfer;
+pub(crate) mod wanted;
+mod watch;
+pub mod word;
+
+use crate::engine::core::{Core, Fault, File, Job, Log};
+use crate::engine::fault::FailuresTold;
+use crate::engine::heap::Cleared;
+use crate::engine::job::Queue;
+use crate::engine::overdue::OverdueWrites;
+use crate::engine::overwrites::Overwrites;
+use crate::engine::spaces::{Region, Space};
+use crate::engine::stats::{Policies, PolicyReport, Spent, Stats, Times};
+use crate::engine::table::Table;
+use crate::engine::touches::Touches;
+use crate::engine::wanted::GIVE_WAY;
+use crate::engine::word::WordRef;
+use crate::live::dispatch::Fetches;
 use crate::port::{FileNo, Port, SpaceNo, Version};
-use crate::spaces::{Region, Space};
-use crate::stats::{Policies, PolicyReport, Spent, Stats, Times};
-use crate::table::Table;
-use crate::touches::Touches;
-use crate::wanted::GIVE_WAY;
-use crate::word::WordRef;
 use pagekeeper_frames::{Brain, Budget, Config, Input, Place, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
@@ -36,7 +66,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
-pub use crate::job::Deferred;
+pub use crate::engine::job::Deferred;
 
 /// Longest sleep between two looks at what is waited for; wake-ups come before it.
 const LOOK_AGAIN_AFTER: Duration = Duration::from_millis(100);
@@ -219,7 +249,7 @@ impl<P: Port> Engine<P> {
     }
 
     /// [`wait_until`](Self::wait_until), of one who marks whose uses have to end
-    /// ([`WordRef::awaits`](crate::word::WordRef::awaits)): all others may go on ending theirs without a
+    /// ([`WordRef::awaits`](crate::engine::word::WordRef::awaits)): all others may go on ending theirs without a
     /// message.
     pub(crate) fn wait_marked<'a, T>(
         &'a self,
@@ -391,7 +421,7 @@ impl<P: Port> Engine<P> {
         name: &str,
         version: Version,
         holes: bool,
-        heap: Option<crate::heap::Pages>,
+        heap: Option<crate::engine::heap::Pages>,
     ) {
         let mut core = self.lock();
         let at = file as usize;

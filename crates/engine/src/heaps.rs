@@ -11,14 +11,15 @@
 mod forks;
 mod orphans;
 mod ranges;
+pub(crate) mod scratch;
 
-use crate::heap::{Cleared, PAGES_MAX};
+use crate::engine::heap::{Cleared, PAGES_MAX};
+use crate::engine::spaces::Region;
+use crate::heaps::scratch::{HeapStore, Scratch};
 use crate::live::{Behind, LiveFile, LiveSpace};
 use crate::manager::Manager;
+use crate::manager::work::Work;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
-use crate::scratch::{HeapStore, Scratch};
-use crate::spaces::Region;
-use crate::work::Work;
 use forks::Snapshot;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
@@ -420,8 +421,8 @@ mod own_process;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::spaces::Space;
     use crate::manager::tests::manager;
-    use crate::spaces::Space;
     use std::collections::BTreeSet;
 
     /// A manager, and a way to give a space of it a heap.

@@ -114,8 +114,8 @@ mod visits;
 mod working_set;
 
 pub use crate::compressed::{Codec, PoolCounts};
+pub use crate::engine::stats::{FileCounts, FileReport, Stats};
 pub use crate::port::{PAGE_BYTES, Version};
-pub use crate::stats::{FileCounts, FileReport, Stats};
 pub use cache::{BUDGET_PAGES_MIN, Builder, Cache, Options, Reserved};
 pub use faults::FaultPath;
 pub use frames::{PAGE_BYTES_MAX, SEGMENT_BYTES_MAX};

@@ -1,13 +1,23 @@
 //! The live port: memfds for frames, userfaultfds for mappings, files for storage.
 
+pub(crate) mod dispatch;
+pub(crate) mod events;
+pub(crate) mod file_systems;
+mod follow;
+pub(crate) mod forks;
+mod moved;
+pub(crate) mod outside;
+pub(crate) mod shortage;
+pub mod store;
+
+use crate::engine::spaces::Region;
 use crate::engine::{Buffer, Deferred};
+use crate::heaps::scratch::{HeapStore, Scratch};
+use crate::live::store::Store;
 use crate::port::{
     FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
     SpaceNo, Storing, Version,
 };
-use crate::scratch::{HeapStore, Scratch};
-use crate::spaces::Region;
-use crate::store::Store;
 use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::memfd::Memfd;
@@ -573,7 +583,7 @@ impl Port for LivePort {
         match &self.need_file(file)?.behind {
             Behind::File(store) => store.version(),
             // Nobody else changes it.
-            Behind::Scratch(_) => Ok(crate::heap::VERSION),
+            Behind::Scratch(_) => Ok(crate::engine::heap::VERSION),
         }
     }
 

@@ -1,38 +1,49 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
+pub(crate) mod board;
 mod clients;
+pub(crate) mod crew;
+mod ends;
 mod files;
+mod idle;
 mod leashes;
+pub(crate) mod letgo;
+mod plain;
+pub(crate) mod registry;
 mod reserve;
+pub mod selection;
+pub(crate) mod server;
+mod slots;
 mod waiting;
 mod whose;
 mod witness;
+pub(crate) mod work;
 
 pub(crate) use clients::{Client, Rights, SETTLE_MAX};
 pub(crate) use files::path_of;
 pub use witness::Witness;
 
-use crate::board::Board;
-use crate::crew::Crew;
-use crate::ends::Ends;
+use crate::engine::overwrites::Overwrites;
+use crate::engine::spaces::{Region, Space};
+use crate::engine::stats::PassedThrough;
 use crate::engine::{Deferred, Engine};
-use crate::events::{Away, Unmapped};
-use crate::forks::Forks;
-use crate::headroom::Room;
 use crate::heaps::Heaps;
-use crate::idle::Idle;
-use crate::letgo::Deleted;
+use crate::live::events::{Away, Unmapped};
+use crate::live::forks::Forks;
+use crate::live::outside::{Rotation, Watches};
+use crate::live::store::Store;
 use crate::live::{Hands, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
-use crate::outside::{Rotation, Watches};
-use crate::overwrites::Overwrites;
+use crate::manager::board::Board;
+use crate::manager::crew::Crew;
+use crate::manager::ends::Ends;
+use crate::manager::idle::Idle;
+use crate::manager::letgo::Deleted;
+use crate::manager::selection::Selection;
+use crate::manager::slots::Slots;
+use crate::manager::work::{Work, Workers};
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
-use crate::selection::Selection;
-use crate::slots::Slots;
-use crate::spaces::{Region, Space};
 use crate::standby::Standby;
-use crate::stats::PassedThrough;
-use crate::store::Store;
-use crate::work::{Work, Workers};
+use crate::standby::headroom::Room;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};
@@ -138,7 +149,7 @@ impl Manager {
             engine,
             selection,
             slots: Mutex::new(Slots::default()),
-            registry: crate::registry::open(),
+            registry: crate::manager::registry::open(),
             watches: Watches::new().ok(),
             unwatched: Mutex::default(),
             watched: Mutex::default(),
@@ -482,7 +493,7 @@ pub(crate) mod tests {
             LivePort::new(),
             policy.build(frames, 1).unwrap(),
             pagekeeper_frames::Config::live(frames),
-            crate::table::Table::local(1 << 12),
+            crate::engine::table::Table::local(1 << 12),
             budget,
         );
         Manager::new(engine, Selection::new(&[], min_size_bytes).unwrap(), [0; 16]).unwrap()

@@ -1,8 +1,8 @@
 //! What the engine needs of the machine. The live port speaks to Linux; tests have one that fails,
 //! delays and reorders.
 
+use crate::engine::spaces::Region;
 use crate::engine::{Buffer, Deferred};
-use crate::spaces::Region;
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
 use std::ops::Range;

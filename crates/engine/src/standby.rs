@@ -15,13 +15,20 @@
 //! `/proc/PID/smaps`. Before the first file becomes managed, all processes are searched for them; one
 //! that is made later is found by who makes it, since it looks for the end of the standby after that.
 
-use crate::board::Board;
-use crate::headroom::Room;
+mod ceded;
+pub(crate) mod headroom;
+pub(crate) mod interject;
+mod reach;
+mod takeover;
+mod verdict;
+
+use crate::live::shortage::is_shortage;
+use crate::manager::board::Board;
+use crate::manager::selection::Selection;
 use crate::port::FileNo;
-use crate::reach::{reach_bytes, read_ahead_kib};
-use crate::selection::Selection;
-use crate::shortage::is_shortage;
-use crate::verdict::{Judge, Programs, Sign, Verdict};
+use crate::standby::headroom::Room;
+use crate::standby::reach::{reach_bytes, read_ahead_kib};
+use crate::standby::verdict::{Judge, Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Counts, Usage};
 use pagekeeper_sys::counters::largest_read_ahead_kib;

@@ -7,9 +7,9 @@
 //! `mm/memory.c`); and where such faults go on behind each other, larger and larger windows, since
 //! each is two switches between processes, and a page that is mapped along costs next to nothing.
 
-use crate::core::Core;
+use crate::engine::core::Core;
+use crate::engine::spaces::Region;
 use crate::port::{PAGE_BYTES, SpaceNo};
-use crate::spaces::Region;
 use pagekeeper_frames::{Place, Run};
 use std::ops::Range;
 

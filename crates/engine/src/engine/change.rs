@@ -1,12 +1,12 @@
 //! Changes of files by clients: what they write by system calls of their own while the cache stands
 //! aside (fences).
 
-use crate::core::{Core, Fence, File};
+use crate::engine::core::{Core, Fence, File};
+use crate::engine::flush::Leaving;
+use crate::engine::look::Own;
+use crate::engine::word::State;
 use crate::engine::{Again, Engine};
-use crate::flush::Leaving;
-use crate::look::Own;
 use crate::port::{FileNo, Port, PortError, Version};
-use crate::word::State;
 use pagekeeper_frames::{Place, Run, Segment};
 use pagekeeper_policy::Page;
 use std::ops::Range;

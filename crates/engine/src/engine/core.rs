@@ -2,14 +2,14 @@
 //!
 //! Decisions are made and pages are claimed under the lock; nothing here does I/O.
 
-use crate::arrivals::Arrivals;
-use crate::overwrites::Overwrites;
+use crate::engine::arrivals::Arrivals;
+use crate::engine::overwrites::Overwrites;
+use crate::engine::spaces::{Mapping, Region, Space};
+use crate::engine::stats::{Policies, PolicyReport};
+use crate::engine::table::Table;
+use crate::engine::wanted::Wanted;
+use crate::engine::word::{State, WordRef};
 use crate::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
-use crate::spaces::{Mapping, Region, Space};
-use crate::stats::{Policies, PolicyReport};
-use crate::table::Table;
-use crate::wanted::Wanted;
-use crate::word::{State, WordRef};
 use pagekeeper_frames::{Brain, Budget, Input, Place, Run, Segment};
 use pagekeeper_policy::{Page, PolicySpec};
 use pagekeeper_trace::ExtentEvent;
@@ -83,9 +83,9 @@ pub(crate) struct Core {
     /// Policies that decided, the present one last.
     pub(crate) policies: Policies,
     /// Heap memory that was unmapped, and is to be dropped.
-    pub(crate) orphans: Vec<crate::heap::Orphan>,
+    pub(crate) orphans: Vec<crate::engine::heap::Orphan>,
     /// What was counted of files that are gone.
-    pub(crate) past: crate::retire::Past,
+    pub(crate) past: crate::engine::retire::Past,
     /// What clients overwrite by themselves; none where nobody does.
     pub(crate) overwrites: Option<Overwrites>,
     /// Pages that somebody waits to have alone.
@@ -116,7 +116,7 @@ impl Core {
             places: Vec::new(),
             policies: Policies::of(PolicyReport::default()),
             orphans: Vec::new(),
-            past: crate::retire::Past::default(),
+            past: crate::engine::retire::Past::default(),
             overwrites: None,
             wanted: Wanted::default(),
             arrivals: Arrivals::default(),

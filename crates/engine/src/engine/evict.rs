@@ -3,12 +3,12 @@
 //! A dirty page is protected in every address space first, so that its content holds still; then
 //! copied out, written, and only after the write succeeded taken out of memory or called clean.
 
-use crate::core::Job;
+use crate::engine::core::Job;
+use crate::engine::overdue::OVERDUE_AFTER;
+use crate::engine::patience::Patience;
+use crate::engine::stats::Spent;
 use crate::engine::{Again, Buffer, Engine};
-use crate::overdue::OVERDUE_AFTER;
-use crate::patience::Patience;
 use crate::port::{MOVED_TOGETHER_MAX, Port, PortError, Storing};
-use crate::stats::Spent;
 use pagekeeper_frames::{CLEAN_RUN_PAGES_MAX, Input, Run, Victim};
 use std::time::Duration;
 
@@ -88,7 +88,7 @@ impl<P: Port> Engine<P> {
         }
     }
 
-    fn word(&self, victim: &Victim) -> crate::word::WordRef<'static> {
+    fn word(&self, victim: &Victim) -> crate::engine::word::WordRef<'static> {
         self.table.word(victim.page)
     }
 

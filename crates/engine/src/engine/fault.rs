@@ -1,14 +1,14 @@
 //! Faults: what a touched page needs, and who is told when it cannot be had.
 
-use crate::core::{Core, Fault, Job};
+use crate::engine::core::{Core, Fault, Job};
+use crate::engine::fetch::Request;
+use crate::engine::job::Wait;
+use crate::engine::overwrites::Claim;
+use crate::engine::spaces::{Region, Space};
+use crate::engine::stats::{FileCounts, Spent};
+use crate::engine::word::{Ended, State, Use};
 use crate::engine::{Again, Engine};
-use crate::fetch::Request;
-use crate::job::Wait;
-use crate::overwrites::Claim;
 use crate::port::{FileNo, Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
-use crate::spaces::{Region, Space};
-use crate::stats::{FileCounts, Spent};
-use crate::word::{Ended, State, Use};
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::collections::VecDeque;
 use std::ops::Range;

@@ -4,11 +4,11 @@
 //! itself (io_uring): so the two go on side by side, and so do several requests. What is read in
 //! place, without a buffer, is asked for when there is room.
 
-use crate::core::{Core, Job};
+use crate::engine::core::{Core, Job};
+use crate::engine::job::Wait;
+use crate::engine::stats::Spent;
 use crate::engine::{Again, Buffer, Engine};
-use crate::job::Wait;
 use crate::port::{FileNo, Loading, LoadingInPlace, Port, PortError};
-use crate::stats::Spent;
 use pagekeeper_frames::{Input, Place, Run, WINDOW_PAGES_MAX};
 use pagekeeper_policy::Page;
 

@@ -1,13 +1,13 @@
 //! Writing dirty pages back on request, and dropping pages that nobody wants.
 
-use crate::core::{Core, File, Job};
+use crate::engine::core::{Core, File, Job};
+use crate::engine::evict::WriteRoom;
+use crate::engine::overwrites::Claim;
+use crate::engine::patience::Patience;
+use crate::engine::wanted::Want;
+use crate::engine::word::State;
 use crate::engine::{Again, Engine};
-use crate::evict::WriteRoom;
-use crate::overwrites::Claim;
-use crate::patience::Patience;
 use crate::port::{FileNo, Port, PortError};
-use crate::wanted::Want;
-use crate::word::State;
 use pagekeeper_frames::{Input, Place, Run, Segment};
 use std::ops::Range;
 use std::time::{Duration, Instant};
@@ -249,7 +249,7 @@ impl<P: Port> Engine<P> {
     pub fn flush_all(&self) -> Vec<(String, PortError)> {
         let files: Vec<(FileNo, u64, String)> = {
             let core = self.lock();
-            let named = |(no, f): (usize, &Option<crate::core::File>)| {
+            let named = |(no, f): (usize, &Option<crate::engine::core::File>)| {
                 let file = f.as_ref().filter(|f| f.heap.is_none());
                 file.map(|f| (no as FileNo, f.pages, f.name.clone()))
             };

@@ -4,12 +4,12 @@
 //! When a range is unmapped, its pages are *orphans*: a fence is put around them at once, so that
 //! nobody sees their old content where the range is used again, and then they are dropped.
 
-use crate::change::Change;
-use crate::core::{Core, File};
+use crate::engine::change::Change;
+use crate::engine::core::{Core, File};
+use crate::engine::flush::Leaving;
+use crate::engine::spaces::Space;
 use crate::engine::{Again, Engine};
-use crate::flush::Leaving;
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo, Version};
-use crate::spaces::Space;
 use pagekeeper_frames::Segment;
 use pagekeeper_trace::ExtentEvent;
 use rangemap::{RangeMap, RangeSet};
@@ -249,7 +249,7 @@ impl<P: Port> Engine<P> {
         let mut again = Again::new();
         let undropped = |core: &mut Core| {
             let fences = core.file(file).map_or(&[][..], |f| &f.fences);
-            let meets = |f: &crate::core::Fence| {
+            let meets = |f: &crate::engine::core::Fence| {
                 f.change == Change::Drop && f.first < pages.end && pages.start < f.end
             };
             (!fences.iter().any(meets)).then_some(())

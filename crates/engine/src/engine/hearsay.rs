@@ -11,8 +11,8 @@
 //! own writes is doubted only once somebody outside has been heard of, for as long as the file is
 //! managed.
 
-use crate::core::File;
 use crate::engine::Engine;
+use crate::engine::core::File;
 use crate::port::{FileNo, Port};
 use pagekeeper_sys::clock;
 

@@ -1,12 +1,12 @@
 //! Jobs: what a decision asks for, carried out.
 
-use crate::core::{Core, Doomed, Fault, Job, Late};
+use crate::engine::core::{Core, Doomed, Fault, Job, Late};
+use crate::engine::patience::Patience;
+use crate::engine::spaces::Region;
+use crate::engine::stats::Spent;
+use crate::engine::word::State;
 use crate::engine::{Again, Engine};
-use crate::patience::Patience;
 use crate::port::{Mapped, Port, PortError, SpaceNo};
-use crate::spaces::Region;
-use crate::stats::Spent;
-use crate::word::State;
 use pagekeeper_frames::Run;
 use pagekeeper_policy::Page;
 use std::collections::VecDeque;

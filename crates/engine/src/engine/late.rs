@@ -5,8 +5,8 @@
 //! (A page that was stored to with what it held already is none the worse for counting as clean.)
 
 use crate::engine::Engine;
+use crate::engine::spaces::Region;
 use crate::port::{Mapped, PAGE_BYTES, Port, PortError, SpaceNo};
-use crate::spaces::Region;
 use pagekeeper_frames::{Place, Run, Segment};
 use std::ops::Range;
 

@@ -1,9 +1,9 @@
 //! A look at a file's length and version: whose doing a change is, and what follows from it.
 
-use crate::change::{Change, STORED};
-use crate::core::{Core, Fence, File, OwnWrites};
+use crate::engine::change::{Change, STORED};
+use crate::engine::core::{Core, Fence, File, OwnWrites};
+use crate::engine::flush::Leaving;
 use crate::engine::{Again, Engine};
-use crate::flush::Leaving;
 use crate::port::{FileNo, Port, Version};
 use pagekeeper_frames::{Input, Place, Segment};
 use std::ops::Range;

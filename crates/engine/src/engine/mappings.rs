@@ -1,8 +1,8 @@
 //! Where a file is mapped. A heap is mapped in as many pieces as its process has allocations, so
 //! nothing here looks at all of them.
 
+use crate::engine::spaces::Mapping;
 use crate::port::SpaceNo;
-use crate::spaces::Mapping;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -98,8 +98,8 @@ impl Mappings {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::spaces::{Region, Space};
     use crate::port::PAGE_BYTES;
-    use crate::spaces::{Region, Space};
 
     /// What is kept of a space while it changes is what a look at all of it finds.
     #[test]

@@ -10,8 +10,8 @@
 //! stores finds it closed, or finds afterwards that something moved, and writes once more in the
 //! usual way. What was stored to an open page before the claim was made is in what is written back.
 
-use crate::core::Core;
 use crate::engine::Engine;
+use crate::engine::core::Core;
 use crate::port::{FileNo, Port};
 use pagekeeper_frames::{Place, Run, Segment};
 use pagekeeper_sys::Errno;

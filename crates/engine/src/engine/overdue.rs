@@ -6,9 +6,9 @@
 //! its place; so do all dirty pages of its file, until the write has ended. Nobody waits for that but
 //! who asked for it.
 
-use crate::core::{Core, Job};
+use crate::engine::core::{Core, Job};
+use crate::engine::evict::Write;
 use crate::engine::{Again, Engine};
-use crate::evict::Write;
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Victim};
 use std::sync::Mutex;

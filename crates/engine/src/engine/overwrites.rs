@@ -4,10 +4,10 @@
 //! and believes nothing that clients write but who is held up: a record that says nonsense keeps
 //! pages of its file where they are, until its process ends.
 
-use crate::change::Change;
-use crate::core::Core;
+use crate::engine::change::Change;
+use crate::engine::core::Core;
+use crate::live::shortage::is_shortage;
 use crate::port::{FileNo, Version};
-use crate::shortage::is_shortage;
 use pagekeeper_frames::{Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;

@@ -10,7 +10,7 @@ pub(crate) enum Patience {
     /// What ends by itself only, as transfers and pins do: the caller has others to serve, or holds what
     /// they may wait for while they hold the page.
     Motion,
-    /// The same, but not for a write that storage does not end: see [`crate::overdue`].
+    /// The same, but not for a write that storage does not end: see [`crate::engine::overdue`].
     Storage,
     /// As [`Motion`](Patience::Motion), or without `any_write` as [`Storage`](Patience::Storage), and until
     /// then also for changes that clients make of it, who may be stopped: somebody looks at the file next to

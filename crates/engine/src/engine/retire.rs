@@ -1,11 +1,11 @@
 //! Files that nobody can reach any more, or that nobody has open, and heaps of processes that are gone:
 //! what the engine forgets of them.
 
-use crate::core::{Core, File};
+use crate::engine::core::{Core, File};
+use crate::engine::flush::Leaving;
+use crate::engine::stats::{FileCounts, FileReport};
 use crate::engine::{Again, Engine};
-use crate::flush::Leaving;
 use crate::port::{FileNo, Port};
-use crate::stats::{FileCounts, FileReport};
 use std::collections::BTreeMap;
 
 /// Files that are gone and have a line of their own in the report.

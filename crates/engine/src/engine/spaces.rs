@@ -1,7 +1,7 @@
 //! Address spaces and what they map.
 
-use crate::around::Walks;
-use crate::heap::Order;
+use crate::engine::around::Walks;
+use crate::engine::heap::Order;
 use crate::port::{FileNo, PAGE_BYTES, SpaceNo};
 use rangemap::RangeMap;
 use std::collections::{BTreeMap, BTreeSet};

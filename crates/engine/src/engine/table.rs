@@ -1,7 +1,7 @@
 //! The shared tables that the holder process reads when the manager dies: page words, and which
 //! file each extent of page numbers belongs to.
 
-use crate::word::{Word, WordRef};
+use crate::engine::word::{Word, WordRef};
 use pagekeeper_frames::{EXTENT_PAGES, Place, Segment};
 use pagekeeper_policy::Page;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};

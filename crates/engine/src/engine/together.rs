@@ -4,14 +4,14 @@
 //! costs more than all else of a miss where the disk is a virtual one: an exit to the hypervisor. So what was
 //! read together of faults on one file is asked for together, as long as no room has to be waited for.
 
-use crate::core::{Core, Fault, Job};
+use crate::engine::core::{Core, Fault, Job};
+use crate::engine::fault::Missed;
+use crate::engine::fetch::Request;
+use crate::engine::job::Wait;
+use crate::engine::spaces::Region;
+use crate::engine::word::State;
 use crate::engine::{Again, Engine};
-use crate::fault::Missed;
-use crate::fetch::Request;
-use crate::job::Wait;
 use crate::port::{MOVED_TOGETHER_MAX, PAGE_BYTES, Port};
-use crate::spaces::Region;
-use crate::word::State;
 use pagekeeper_frames::{Place, Run};
 use std::time::Instant;
 

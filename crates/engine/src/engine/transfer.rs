@@ -1,13 +1,13 @@
 //! Explicit access: reads through the cache, and announced needs.
 
-use crate::core::{Core, File, Job};
+use crate::engine::core::{Core, File, Job};
+use crate::engine::word::State;
 use crate::engine::{Again, Buffer, Engine};
 use crate::port::{FileNo, Port, PortError};
-use crate::word::State;
 use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_policy::Page;
 
-pub use crate::change::Change;
+pub use crate::engine::change::Change;
 
 /// Most bytes copied at a time.
 const CHUNK_BYTES: u64 = 256 << 10;

@@ -2,9 +2,9 @@
 
 use crate::heaps::Heaps;
 use crate::heaps::ranges::{Inherited, Slots};
+use crate::heaps::scratch::HeapStore;
 use crate::manager::Manager;
 use crate::port::{FileNo, PortError, SpaceNo};
-use crate::scratch::HeapStore;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::process;
 use pagekeeper_wire as wire;

@@ -1,11 +1,11 @@
 //! Memory that was unmapped: what of it is mapped all the same, and what is dropped.
 
-use crate::heap::Orphan;
+use crate::engine::heap::Orphan;
+use crate::engine::spaces::Region;
 use crate::heaps::Heap;
 use crate::live::LiveFile;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, SpaceNo};
-use crate::spaces::Region;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::process;
 use rangemap::RangeSet;

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::*;
+use crate::engine::spaces::Space;
 use crate::heaps::ranges::ROOM;
 use crate::manager::tests::manager;
-use crate::spaces::Space;
 use pagekeeper_sys::userfault::{Features, OpenFlags, Userfault};
 use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, Ordering};

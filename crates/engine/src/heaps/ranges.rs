@@ -1,6 +1,6 @@
 //! Ranges of a heap's pages: which are given out, and which a forked child inherits.
 
-use crate::heap::PAGES_MAX;
+use crate::engine::heap::PAGES_MAX;
 use crate::port::PAGE_BYTES;
 use rangemap::RangeSet;
 use std::collections::{BTreeMap, BTreeSet};

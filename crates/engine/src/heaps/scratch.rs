@@ -8,9 +8,9 @@
 //! What comes back from there into a frame is not kept twice ([`HeapStore::take_kept`]).
 
 use crate::compressed::Pool;
+use crate::engine::stats::CompressedReport;
+use crate::live::store::Store;
 use crate::port::{PAGE_BYTES, PortError};
-use crate::stats::CompressedReport;
-use crate::store::Store;
 use pagekeeper_sys::Errno;
 use rangemap::RangeSet;
 use rustix::fs::{Mode, OFlags};

@@ -8,12 +8,12 @@
 //! (their faults block, and so do programs that start meanwhile: they never see a wrong byte), writes
 //! every dirty page to its file, and says so.
 
-use crate::interject::interject;
+use crate::engine::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
+use crate::live::store::Store;
+use crate::manager::server::errno_of;
 use crate::manager::{Witness, path_of};
 use crate::port::{PAGE_BYTES, SpaceNo};
-use crate::server::errno_of;
-use crate::store::Store;
-use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
+use crate::standby::interject::interject;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId, TransferFlags};
 use pagekeeper_sys::process::{self, Child};
@@ -129,7 +129,7 @@ impl Holder {
     }
 
     /// Has programs interrupted that make no calls, after the standby with a page of this inode
-    /// ([`crate::interject`]).
+    /// ([`crate::standby::interject`]).
     pub(crate) fn interject(&self, board_inode: u64) -> Result<(), Errno> {
         self.send_with(INTERJECT, 0, &board_inode.to_le_bytes(), None)
     }

@@ -1,7 +1,7 @@
 //! Writes what a run sees into a trace. The engine appends under its lock; a thread of ours
 //! compresses and writes.
 
-use crate::core::Log;
+use crate::engine::core::Log;
 use pagekeeper_frames::{Input, Place, Segment};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::process::{self, CpuClock};

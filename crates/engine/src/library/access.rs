@@ -1,13 +1,13 @@
 //! What the engine does for the library's callers when a page is not ready: bring it in, wait for
 //! it, tell the brain.
 
-use crate::core::{Core, Job};
+use crate::engine::core::{Core, Job};
+use crate::engine::job::Wait;
+use crate::engine::patience::Patience;
+use crate::engine::wanted::Want;
+use crate::engine::word::{Ended, State, Use, WordRef};
 use crate::engine::{Again, Engine};
-use crate::job::Wait;
-use crate::patience::Patience;
 use crate::port::{Port, PortError};
-use crate::wanted::Want;
-use crate::word::{Ended, State, Use, WordRef};
 use pagekeeper_frames::{Input, Place, Run};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;

@@ -4,6 +4,7 @@ mod builder;
 mod reserved;
 mod shared;
 
+use crate::engine::stats::Stats;
 use crate::library::caught::Caught;
 use crate::library::faults::FaultPath;
 use crate::library::frames::SEGMENT_BYTES_MAX;
@@ -12,7 +13,6 @@ use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::translation::Translation;
 use crate::port::Version;
-use crate::stats::Stats;
 pub use builder::Builder;
 use pagekeeper_frames::{MIN_FRAMES, Segment as Number};
 use pagekeeper_policy::PolicySpec;
@@ -381,10 +381,10 @@ impl Cache {
 /// Registers a file among the caches of this user: one that writes, or several that read. A forked child
 /// has neither the cache nor the claim.
 fn claim(id: FileId, writable: bool) -> io::Result<Option<Unforked>> {
-    let Some(registry) = crate::registry::open() else { return Ok(None) };
+    let Some(registry) = crate::manager::registry::open() else { return Ok(None) };
     let claimed = match writable {
-        true => crate::registry::claim(&registry, id),
-        false => crate::registry::claim_shared(&registry, id),
+        true => crate::manager::registry::claim(&registry, id),
+        false => crate::manager::registry::claim_shared(&registry, id),
     };
     match claimed {
         Ok(()) => Ok(Some(Unforked::new(registry))),

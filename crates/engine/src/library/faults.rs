@@ -4,16 +4,16 @@
 //! kernel raises SIGBUS in the thread that touched a page (`UFFD_FEATURE_SIGBUS`), and its handler
 //! brings the page in, right there: no switch to another thread. Both give them to the same engine.
 
-use crate::core::{Core, Fault};
-use crate::dispatch::Faulting;
+use crate::engine::core::{Core, Fault};
+use crate::engine::word::State;
 use crate::engine::{Again, Engine};
 use crate::library::cache::Shared;
 use crate::library::port::LibraryPort;
 use crate::library::process::{self, Process};
 use crate::library::regions::HERE;
+use crate::live::dispatch::Faulting;
+use crate::manager::work::Workers;
 use crate::port::{PAGE_BYTES, Port};
-use crate::word::State;
-use crate::work::Workers;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::bus::{self, BusError};
 use pagekeeper_sys::event::{Epoll, EventFd, Interest};

@@ -16,12 +16,12 @@ mod reads;
 mod windows;
 
 use crate::engine::Engine;
+use crate::engine::table::{ExtentWords, Table};
+use crate::engine::word::{State, Use, Word, WordRef};
 use crate::library::port::LibraryPort;
 use crate::library::process;
 use crate::library::translation::Translation;
 use crate::port::PortError;
-use crate::table::{ExtentWords, Table};
-use crate::word::{State, Use, Word, WordRef};
 use blocks::Blocks;
 use entries::{Entries, Entry};
 pub(crate) use held::{Frame, Span};

@@ -1,11 +1,11 @@
 //! Pages move from one segment to another: V++'s `MigratePages`.
 
+use crate::engine::patience::Patience;
+use crate::engine::word::{Use, WordRef};
 use crate::engine::{Again, Engine};
 use crate::library::segment::Segment;
 use crate::library::store::io_error;
-use crate::patience::Patience;
 use crate::port::{Port, PortError};
-use crate::word::{Use, WordRef};
 use pagekeeper_frames::{Input, Place};
 use pagekeeper_sys::Errno;
 use std::io;

@@ -1,8 +1,8 @@
 //! What the engine is asked about a segment's pages, and told to do with many of them.
 
-use crate::core::Core;
+use crate::engine::core::Core;
+use crate::engine::flush::Leaving;
 use crate::engine::{Again, Engine};
-use crate::flush::Leaving;
 use crate::library::segment::{PageAttributes, attributes_of};
 use crate::port::{FileNo, Port, PortError};
 use pagekeeper_frames::{Input, Place, Segment};

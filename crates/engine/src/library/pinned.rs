@@ -1,8 +1,8 @@
 //! Pinned pages: slices of a segment that never fault.
 
+use crate::engine::word::Use;
 use crate::library::frames::{Span, WINDOW_BYTES};
 use crate::library::segment::Segment;
-use crate::word::Use;
 use pagekeeper_sys::Errno;
 use std::io;
 use std::ops::{Deref, DerefMut, Range};

@@ -3,14 +3,14 @@
 #![allow(unsafe_code)]
 
 use crate::engine::Deferred;
+use crate::engine::spaces::Region;
 use crate::library::faults::FaultPath;
 use crate::library::frames::{COPIED_BYTES_MAX, Frames, Memory};
 use crate::library::store::{Store, port_error};
 use crate::library::stores::load_known;
 use crate::live::{map_pages, set_protection, userfault_error};
+use crate::manager::work::{Work, Workers};
 use crate::port::{FileNo, LoadingInPlace, Mapped, PAGE_BYTES, Port, PortError, SpaceNo, Version};
-use crate::spaces::Region;
-use crate::work::{Work, Workers};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::area::Area;

@@ -1,8 +1,8 @@
 //! Regions: ranges of segments bound into the address space.
 
+use crate::engine::spaces;
 use crate::library::segment::{End, Inner, Segment};
 use crate::port::{PAGE_BYTES, SpaceNo};
-use crate::spaces;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::area::{Access, Area};
 use pagekeeper_sys::doctor::maps_protected;

@@ -1,15 +1,15 @@
 //! A segment: pages with a store behind them, read and written as a file is.
 
-use crate::core::Core;
-use crate::flush::Leaving;
+use crate::engine::core::Core;
+use crate::engine::flush::Leaving;
+use crate::engine::patience::Patience;
+use crate::engine::word::{State, Use};
 use crate::library::access::After;
 use crate::library::cache::{Cache, Owner, Shared};
 use crate::library::frames::Frame;
 use crate::library::port::Backing;
 use crate::library::store::{io_error, port_error};
-use crate::patience::Patience;
 use crate::port::{FileNo, PAGE_BYTES, PortError};
-use crate::word::{State, Use};
 use pagekeeper_frames::{Place, Segment as Number};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cancel::Uncancelled;
@@ -416,7 +416,7 @@ impl Drop for Inner {
             self.dropped(self.pages_of(&(0..self.len())));
         }
         if let (Some(claim), Some(id)) = (self.claim.take(), self.id) {
-            crate::registry::release(&claim, id);
+            crate::manager::registry::release(&claim, id);
         }
         self.owner.closed(self.no, self.id);
     }

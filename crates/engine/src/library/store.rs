@@ -1,8 +1,8 @@
 //! Where a segment's pages come from and go to.
 
 use crate::library::segment::Advice;
+use crate::live::store as direct;
 use crate::port::{PAGE_BYTES, PortError, Version};
-use crate::store as direct;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::descriptor::beside_streams;

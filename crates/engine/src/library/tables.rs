@@ -1,7 +1,7 @@
 //! Page tables of caches: a gigabyte of address space each, which lives as long as the process and
 //! is used again by later caches.
 
-use crate::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
+use crate::engine::table::{EXTENTS_BYTES, Table, WORDS_BYTES};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::shared::SharedMap;
 use std::sync::Mutex;

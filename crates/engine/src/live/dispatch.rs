@@ -2,17 +2,17 @@
 //!
 //! To hand a fault over costs more than to serve it, since another thread has to be woken: one fault is
 //! served where it is read, and of several that wait at once all but one are left to others, or those whose
-//! pages are asked for [together](crate::together). But who waits
+//! pages are asked for [together](crate::engine::together). But who waits
 //! for storage reads no faults meanwhile. Where that takes long, each of several threads would wait for the
 //! others' pages, and storage would have less to do at a time than under the kernel, whose faults know
 //! nothing of each other. There each page that has to be fetched is left to others, unless one thread faults
 //! alone.
 
-use crate::core::Fault;
 use crate::engine::Engine;
+use crate::engine::core::Fault;
+use crate::engine::word::State;
+use crate::manager::work::{Work, Workers};
 use crate::port::{PAGE_BYTES, Port};
-use crate::word::State;
-use crate::work::{Work, Workers};
 use std::num::NonZero;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};

@@ -1,18 +1,18 @@
 //! What the kernel reports about address spaces: faults to serve, changes to follow.
 //!
 //! One thread reads every space's userfaultfd, and serves a fault right there or [leaves it to
-//! workers](crate::dispatch). When the kernel answers a thread that the address space is changing,
+//! workers](crate::live::dispatch). When the kernel answers a thread that the address space is changing,
 //! that thread reads on ([`Manager::pump`]): the change waits for exactly that, and the thread that
 //! usually reads may be waiting for a page that this one has claimed.
 
-use crate::core::Fault;
-use crate::dispatch::Faulting;
-use crate::follow::Follow;
+use crate::engine::core::Fault;
+use crate::engine::spaces::Space;
+use crate::live::dispatch::Faulting;
+use crate::live::follow::Follow;
+use crate::live::shortage::is_shortage;
+use crate::manager::work::Work;
 use crate::manager::{Manager, SETTLE_MAX};
 use crate::port::{FileNo, SpaceNo};
-use crate::shortage::is_shortage;
-use crate::spaces::Space;
-use crate::work::Work;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::clock::monotonic_ns;
 use pagekeeper_sys::event::{Interest, Ready};

@@ -59,9 +59,9 @@ fn shown_bytes(pid: u32, ino: u64, offset: u64, to: u64, len: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::spaces::{Region, Space};
     use crate::manager::tests::manager;
     use crate::port::PAGE_BYTES;
-    use crate::spaces::{Region, Space};
     use pagekeeper_sys::file;
     use pagekeeper_sys::memfd::Memfd;
     use pagekeeper_sys::shared::SharedMap;

@@ -2,13 +2,13 @@
 //!
 //! Writes and truncations by system calls are told of within milliseconds, the run's own among them.
 //! fanotify, where it may be used (root), says who made them, so that whatever somebody outside writes
-//! is known for that ([`crate::hearsay`]). inotify does not: whose a change was follows from the file's
+//! is known for that ([`crate::engine::hearsay`]). inotify does not: whose a change was follows from the file's
 //! times, noted after each write of our own. Stores through somebody else's mapping are not told of by
 //! the kernel, nor what it writes on behalf of others (libaio, loop devices): those are found when the file
 //! is next opened, mapped, locked, synced or written back, or looked at, which is ten times a second.
-//! Deleted files are noticed too ([`crate::letgo`]), by inotify.
+//! Deleted files are noticed too ([`crate::manager::letgo`]), by inotify.
 
-use crate::file_systems::is_remote;
+use crate::live::file_systems::is_remote;
 use crate::manager::Manager;
 use crate::port::FileNo;
 use pagekeeper_sys::event::EventFd;

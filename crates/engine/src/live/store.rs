@@ -1,8 +1,8 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
-use crate::file_systems::{is_remote, shares_blocks};
+use crate::live::file_systems::{is_remote, shares_blocks};
+use crate::live::shortage::is_shortage;
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
-use crate::shortage::is_shortage;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::counters::page_cache;

@@ -1,6 +1,6 @@
 //! What programs are told without asking: see [`wire::Board`].
 
-use crate::selection::Selection;
+use crate::manager::selection::Selection;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;

@@ -1,8 +1,8 @@
 //! The processes that use managed files, image by image: what they have open, and how that is ended.
 
 use super::Manager;
-use crate::change::NO_BYTES;
-use crate::overwrites::Overwrites;
+use crate::engine::change::NO_BYTES;
+use crate::engine::overwrites::Overwrites;
 use crate::port::FileNo;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::{Errno, process};
@@ -355,7 +355,8 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(PAGE_BYTES).unwrap();
         let no = opened(&manager, &file).unwrap();
-        let begin = || manager.engine.change_begin(no, 0, 8, crate::change::Change::Write).unwrap();
+        let begin =
+            || manager.engine.change_begin(no, 0, 8, crate::engine::change::Change::Write).unwrap();
         let first = manager.client_came(1, 100, 5).unwrap();
         let open = (begin(), no);
         manager.with_client(1, first, |client| client.changes.push(open)).unwrap();

@@ -2,16 +2,16 @@
 //! the engine.
 
 use super::Manager;
-use crate::file_systems::is_memory;
-use crate::idle::Candidate;
+use crate::live::file_systems::is_memory;
+use crate::live::shortage::is_shortage;
+use crate::live::store::Store;
 use crate::live::{Behind, LiveFile};
-use crate::plain::{self, Trial};
+use crate::manager::idle::Candidate;
+use crate::manager::plain::{self, Trial};
+use crate::manager::server::errno_of;
+use crate::manager::slots::{HEAP_DEVICE, Identity, Numbered, Slots};
+use crate::manager::work::Work;
 use crate::port::{FileNo, PAGE_BYTES};
-use crate::server::errno_of;
-use crate::shortage::is_shortage;
-use crate::slots::{HEAP_DEVICE, Identity, Numbered, Slots};
-use crate::store::Store;
-use crate::work::Work;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
@@ -379,7 +379,7 @@ impl Manager {
             store.allow_writes(fd).map_err(|e| fails("cannot be opened again for writing", e))?;
         }
         if let Some(registry) = &self.registry
-            && crate::registry::claim(registry, id).is_err()
+            && crate::manager::registry::claim(registry, id).is_err()
         {
             return Err(refuse("another pagekeeper run manages it".to_owned()));
         }
@@ -473,7 +473,7 @@ impl Manager {
             port.file_numbers().into_iter().for_each(|no| slots.clear_flags(no));
         }
         if let Some(registry) = &self.registry {
-            crate::registry::release_all(registry);
+            crate::manager::registry::release_all(registry);
         }
     }
 
@@ -541,7 +541,7 @@ impl Manager {
 
     pub(crate) fn unregister(&self, id: FileId) {
         if let Some(registry) = &self.registry {
-            crate::registry::release(registry, id);
+            crate::manager::registry::release(registry, id);
         }
     }
 
@@ -616,12 +616,12 @@ mod tests {
         file.as_file().set_len(PAGE_BYTES).unwrap();
         let id = file::stat(file.as_file()).unwrap().id;
         let no = manager.opened(file.as_file().as_fd(), libc::O_RDWR).unwrap().no();
-        let other = crate::registry::open().unwrap();
-        assert!(crate::registry::claim(&other, id).is_err());
+        let other = crate::manager::registry::open().unwrap();
+        assert!(crate::manager::registry::claim(&other, id).is_err());
 
         manager.release_files();
         assert!(manager.engine.port().file(no).is_some());
-        crate::registry::claim(&other, id).unwrap();
+        crate::manager::registry::claim(&other, id).unwrap();
 
         // Whoever comes too late finds the kernel's file.
         let late = tempfile::tempfile().unwrap();

@@ -10,9 +10,9 @@
 //! can be opened anew through `/proc`; what is dirty of a file that was opened so is written back
 //! first.
 
+use crate::live::store::Store;
 use crate::manager::Manager;
 use crate::port::FileNo;
-use crate::store::Store;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::FileId;
 use std::collections::HashMap;

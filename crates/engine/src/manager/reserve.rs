@@ -2,8 +2,8 @@
 //! heard of, a connection that waits to be accepted.
 
 use super::Manager;
-use crate::shortage::is_shortage;
-use crate::work::Work;
+use crate::live::shortage::is_shortage;
+use crate::manager::work::Work;
 use pagekeeper_sys::Errno;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::OwnedFd;

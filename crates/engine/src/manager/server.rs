@@ -5,11 +5,11 @@ mod content;
 mod exec;
 mod mappings;
 
-use crate::crew::EndsAll;
+use crate::engine::spaces::Space;
+use crate::live::shortage::is_shortage;
+use crate::manager::crew::EndsAll;
 use crate::manager::{Arriving, Client, Manager, Rights, trusts};
 use crate::port::{FileNo, PortError};
-use crate::shortage::is_shortage;
-use crate::spaces::Space;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::shared::SharedMap;

@@ -2,15 +2,15 @@
 //!
 //! Each file that a program shows is given a slot, managed or not: who has it open while somebody else
 //! makes it managed learns that from the slot. A managed file keeps its own until it is let go of
-//! ([`crate::letgo`]). Of the others no more are kept than [`UNMANAGED_MAX`]; beyond that, the file
+//! ([`crate::manager::letgo`]). Of the others no more are kept than [`UNMANAGED_MAX`]; beyond that, the file
 //! that was heard of longest ago loses its slot to the next one. Nobody has to be asked: a program
 //! that uses it still notices by the slot's incarnation, and shows it again. What must not be
 //! forgotten of a file keeps its slot: that somebody has it mapped from the kernel, or that programs
 //! were told that it is never managed.
 
+use crate::engine::stats::PassedThrough;
 use crate::live::SLOTS_MAX;
 use crate::port::FileNo;
-use crate::stats::PassedThrough;
 use pagekeeper_sys::file::FileId;
 use std::collections::{HashMap, VecDeque};
 use std::time::Instant;

@@ -3,7 +3,7 @@
 //! thread of its first fault does, whose number is that of the child's own process namespace.
 
 use super::Manager;
-use crate::core::Fault;
+use crate::engine::core::Fault;
 use crate::live::LiveSpace;
 use crate::port::{PAGE_BYTES, SpaceNo};
 use pagekeeper_sys::memfd::Memfd;

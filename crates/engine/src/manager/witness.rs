@@ -1,8 +1,8 @@
 //! Somebody outlives the manager, and is told what must not be lost with it.
 
 use super::Manager;
+use crate::live::shortage::is_shortage;
 use crate::port::{FileNo, SpaceNo};
-use crate::shortage::is_shortage;
 use pagekeeper_sys::{Errno, process};
 use std::os::fd::{AsFd, BorrowedFd};
 

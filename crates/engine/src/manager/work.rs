@@ -1,8 +1,8 @@
 //! The manager's worker threads and their queue.
 
-use crate::core::Fault;
 use crate::engine::Deferred;
-use crate::together::Misses;
+use crate::engine::core::Fault;
+use crate::engine::together::Misses;
 use pagekeeper_sys::Errno;
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, OnceLock};
@@ -21,9 +21,9 @@ pub(crate) enum Work {
     /// Fetching ahead, unmapping for sampling.
     Deferred(Deferred),
     /// Heap memory that is to be zeros.
-    Clear(crate::heap::Cleared),
+    Clear(crate::engine::heap::Cleared),
     /// Heap memory that was unmapped.
-    Drop(crate::heap::Orphan),
+    Drop(crate::engine::heap::Orphan),
     /// The heap of a process that is gone.
     Retire(u32),
     /// Letting go of deleted files.

@@ -1,5 +1,5 @@
 //! How much of a cgroup's memory is left to the kernel's page cache: programs' own code, libraries, and
-//! files that are not managed. Pure; [`crate::headroom`] looks.
+//! files that are not managed. Pure; [`crate::standby::headroom`] looks.
 //!
 //! The kernel takes its own cache back before anything else. So where frames fill what the cgroup has, the
 //! code of the programs is what goes, is read again for nearly each step that they take, and goes again:

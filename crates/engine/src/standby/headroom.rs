@@ -6,10 +6,10 @@
 //! `--memory` is for nobody can know beforehand. So once files are managed, frames for which there is no
 //! room are set aside, and given back when there is.
 
-use crate::ceded::{Ceded, Seen};
 use crate::engine::Engine;
 use crate::manager::Manager;
 use crate::port::{PAGE_BYTES, Port};
+use crate::standby::ceded::{Ceded, Seen};
 use crate::standby::{EVERY, Standby, pause_while_free};
 use pagekeeper_frames::MIN_FRAMES;
 use pagekeeper_sys::Errno;

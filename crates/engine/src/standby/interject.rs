@@ -4,7 +4,7 @@
 //! only touches memory (a loop over a mapped file) makes none; one of its threads is sent into the
 //! preload library between two instructions ([`pagekeeper_sys::detour`]).
 //!
-//! A process of its own does that, a child of the holder ([`crate::holder`]): what a tracer is told by
+//! A process of its own does that, a child of the holder ([`crate::launch::holder`]): what a tracer is told by
 //! `waitpid(2)`, other threads of the manager would hear instead of it, who wait for the program to
 //! end.
 

@@ -1,6 +1,6 @@
 //! How much of files programs have in hand: what a loop of theirs may go through.
 
-use crate::selection::Selection;
+use crate::manager::selection::Selection;
 use crate::standby::{is_files, is_of_file, path_of};
 use pagekeeper_sys::counters::read_ahead_kib_of;
 use pagekeeper_sys::process;

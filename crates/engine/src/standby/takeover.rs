@@ -1,11 +1,11 @@
 //! The end of a standby: the mappings that processes made meanwhile become the manager's.
 
-use crate::interject;
+use crate::live::shortage::is_shortage;
 use crate::manager::Manager;
 use crate::port::FileNo;
-use crate::shortage::is_shortage;
 use crate::standby::StaysBehind;
-use crate::verdict::Sign;
+use crate::standby::interject;
+use crate::standby::verdict::Sign;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_wire::{self as wire, Reply};

@@ -2,8 +2,8 @@
 
 use crate::fake::machine::Frame;
 use crate::fake::{Access, World, watched, world::Setup};
+use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
-use pagekeeper::transfer::Change;
 use pagekeeper_frames::{Place, Run, Segment};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};

@@ -1,9 +1,9 @@
 //! Storage, memory and processes that fail: what a program still gets, and what is kept.
 
 use crate::fake::{Access, Bus, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
-use pagekeeper::core::Fault;
+use pagekeeper::engine::core::Fault;
+use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
-use pagekeeper::transfer::Change;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -2,9 +2,9 @@
 //! faults, evictions and write-backs of the same pages.
 
 use crate::fake::{Access, World, watched, world::Setup};
-use pagekeeper::overwrites::Overwrites;
+use pagekeeper::engine::overwrites::Overwrites;
+use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
-use pagekeeper::transfer::Change;
 use pagekeeper_sys::shared::{ReadOnlyMap, SharedMap};
 use pagekeeper_wire as wire;
 use std::collections::BTreeSet;

@@ -4,8 +4,8 @@
 
 use crate::fake::machine::{Event, Page};
 use crate::fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
-use pagekeeper::transfer::Change;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -2,9 +2,9 @@
 //! no value is lost, stale or zero, and in the end storage holds them all.
 
 use crate::fake::{Access, CELLS_PER_PAGE, Rng, World, cell_offset, watched, world::Setup};
+use pagekeeper::engine::stats::POLICY_REPORTS_MAX;
+use pagekeeper::engine::transfer::Change;
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
-use pagekeeper::stats::POLICY_REPORTS_MAX;
-use pagekeeper::transfer::Change;
 use pagekeeper_frames::Config;
 use pagekeeper_hipec::HipecPolicy;
 use pagekeeper_policy::{Checked, PolicySpec};

@@ -1,11 +1,11 @@
 //! Decisions, and the pages that are claimed for what they lead to.
 
 use super::{Core, File};
-use crate::overwrites::Claim;
+use crate::engine::overwrites::Claim;
+use crate::engine::stats::PolicyReport;
+use crate::engine::touches::Touches;
+use crate::engine::word::{Chosen, State};
 use crate::port::{PAGE_BYTES, SpaceNo};
-use crate::stats::PolicyReport;
-use crate::touches::Touches;
-use crate::word::{Chosen, State};
 use pagekeeper_frames::{Input, Place, Run, Victim};
 use pagekeeper_policy::{Page, Policy, PolicySpec};
 use std::collections::HashMap;

@@ -1,7 +1,7 @@
 //! Ranges of files that clients are changing, and what may not be done there meanwhile.
 
 use super::{Core, Fence};
-use crate::change::Change;
+use crate::engine::change::Change;
 use crate::port::FileNo;
 use pagekeeper_frames::Place;
 use std::ops::Range;

@@ -1,11 +1,11 @@
 //! What is known of a file.
 
-use crate::change::Change;
-use crate::errors::WriteErrors;
-use crate::mappings::Mappings;
-use crate::open_pages::OpenPages;
+use crate::engine::change::Change;
+use crate::engine::errors::WriteErrors;
+use crate::engine::mappings::Mappings;
+use crate::engine::open_pages::OpenPages;
+use crate::engine::stats::FileCounts;
 use crate::port::{PAGE_BYTES, Version};
-use crate::stats::FileCounts;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -142,7 +142,7 @@ pub(crate) struct File {
     /// Write-backs of it that storage has not ended for so long that others do without its dirty pages.
     pub(crate) overdue: u32,
     /// It is a process's heap: what of it is in use.
-    pub(crate) heap: Option<crate::heap::Pages>,
+    pub(crate) heap: Option<crate::engine::heap::Pages>,
     /// Nothing is left of it but mappings that show nothing: see [`Engine::retire`].
     ///
     /// [`Engine::retire`]: crate::engine::Engine::retire

@@ -3,6 +3,7 @@
 use super::shared::{Listener, Open, Owner, Shared};
 use super::{BUDGET_PAGES_MIN, Cache, SEED};
 use crate::engine::Engine;
+use crate::engine::spaces::Space;
 use crate::library::faults::{self, FaultPath};
 use crate::library::frames::{Memory, PAGE_BYTES_MAX};
 use crate::library::port::LibraryPort;
@@ -11,9 +12,8 @@ use crate::library::regions::HERE;
 use crate::library::tables::Tables;
 use crate::library::translation::{Buckets, Translation};
 use crate::library::visits::Visits;
+use crate::manager::work::Workers;
 use crate::port::{PAGE_BYTES, other_pages};
-use crate::spaces::Space;
-use crate::work::Workers;
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare, WINDOW_PAGES_MAX};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;

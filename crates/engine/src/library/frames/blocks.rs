@@ -13,10 +13,10 @@
 //! the header has the number still, it is that page's header, and was when its key was looked at.
 //! Changes are made under one lock, and what must be found is looked for there once more.
 
+use crate::engine::table::ExtentWords;
+use crate::engine::word::WordRef;
 use crate::library::frames::pool::Pool;
 use crate::library::frames::{Slots, empty, word_of};
-use crate::table::ExtentWords;
-use crate::word::WordRef;
 use pagekeeper_frames::{EXTENT_PAGES, Place};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;

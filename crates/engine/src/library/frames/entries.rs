@@ -14,11 +14,11 @@
 //! 3.3.) Memory of blocks is never unmapped, so such a copy reads the wrong bytes at worst, which
 //! nobody sees. A page whose next use the brain wants to hear of is not open before that.
 
+use crate::engine::table::ExtentWords;
+use crate::engine::word::WordRef;
 use crate::library::frames::WINDOW_BYTES;
 use crate::library::frames::pool::Pool;
 use crate::library::frames::windows::{Window, Windows};
-use crate::table::ExtentWords;
-use crate::word::WordRef;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::AliasRange;

@@ -2,8 +2,8 @@
 
 use super::entries::Entry;
 use crate::engine::Engine;
+use crate::engine::word::{Use, WordRef};
 use crate::library::port::LibraryPort;
-use crate::word::{Use, WordRef};
 use pagekeeper_frames::Place;
 use pagekeeper_sys::alias::{AliasRange, ForkMark};
 use std::mem::ManuallyDrop;

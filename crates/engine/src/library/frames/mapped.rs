@@ -1,11 +1,11 @@
 //! Translation by mapping: frames in a memfd of the segment's, of which each window shows a gigabyte.
 //! Where a page's bytes lie is its offset.
 
+use crate::engine::table::ExtentWords;
+use crate::engine::word::WordRef;
 use crate::library::frames::windows::{Window, Windows};
 use crate::library::frames::{COPIED_BYTES_MAX, HUGE_BYTES, WINDOW_BYTES};
 use crate::library::process;
-use crate::table::ExtentWords;
-use crate::word::WordRef;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::{Alias, AliasRange};

@@ -4,10 +4,10 @@
 //! as long as the segment is open. With its extent's number a page's word is known. What else a
 //! window shows, and with it where a page's bytes lie, is its user's.
 
+use crate::engine::table::ExtentWords;
+use crate::engine::word::WordRef;
 use crate::library::frames::{Slots, WINDOW_BYTES, empty, word_of};
 use crate::port::PAGE_BYTES;
-use crate::table::ExtentWords;
-use crate::word::WordRef;
 use pagekeeper_frames::EXTENT_PAGES;
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;

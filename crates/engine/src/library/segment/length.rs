@@ -1,11 +1,11 @@
 //! A segment's length: `ftruncate(2)`, and what others make of it.
 
 use super::{Inner, Segment};
+use crate::engine::transfer::Change;
 use crate::library::frames::SEGMENT_BYTES_MAX;
 use crate::library::port::Backing;
 use crate::library::store::io_error;
 use crate::port::{PAGE_BYTES, PortError};
-use crate::transfer::Change;
 use pagekeeper_frames::Place;
 use pagekeeper_sys::Errno;
 use std::io;

@@ -1,11 +1,11 @@
 //! Reading a segment: `pread(2)`.
 
 use super::{BOUNCE_BYTES, Inner, Segment};
+use crate::engine::patience::Patience;
+use crate::engine::word::Use;
 use crate::library::frames::{ByEntry, ByHash, ByPlace, ReadPage, Way};
 use crate::library::regions::may_be_managed;
 use crate::library::store::io_error;
-use crate::patience::Patience;
-use crate::word::Use;
 use pagekeeper_frames::Segment as Number;
 use pagekeeper_sys::Errno;
 use std::io;

@@ -1,12 +1,12 @@
 //! Writing to a segment: `pwrite(2)`.
 
 use super::{Inner, Segment, WriteBack};
+use crate::engine::patience::Patience;
+use crate::engine::word::Use;
 use crate::library::frames::SEGMENT_BYTES_MAX;
 use crate::library::regions::may_be_managed;
 use crate::library::store::io_error;
-use crate::patience::Patience;
 use crate::port::PortError;
-use crate::word::Use;
 use pagekeeper_sys::Errno;
 use std::io;
 use std::ops::Range;

@@ -1,10 +1,10 @@
 //! Advice on memory, madvise(2).
 
 use super::{Connection, Handled, errno_of, value};
-use crate::change::NO_BYTES;
+use crate::engine::change::NO_BYTES;
+use crate::engine::spaces::Region;
+use crate::engine::transfer::Change;
 use crate::port::PAGE_BYTES;
-use crate::spaces::Region;
-use crate::transfer::Change;
 use pagekeeper_sys::{Errno, process};
 use pagekeeper_wire::{self as wire, Request};
 use std::ops::Range;

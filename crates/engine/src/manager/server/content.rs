@@ -1,9 +1,9 @@
 //! What is in files: read, written back, and changed by system calls.
 
 use super::{Connection, Handled, errno_of, value, values};
+use crate::engine::transfer::Change;
+use crate::manager::work::Work;
 use crate::port::{FileNo, PAGE_BYTES, Port, PortError};
-use crate::transfer::Change;
-use crate::work::Work;
 use pagekeeper_sys::{Errno, process};
 use pagekeeper_wire::{self as wire, Request};
 use std::time::{Duration, Instant};

@@ -1,10 +1,10 @@
 //! A program maps files, and protects what it mapped.
 
 use super::{Answer, Connection, Handled, value};
+use crate::engine::spaces::Region;
+use crate::live::shortage::is_shortage;
 use crate::manager::Rights;
 use crate::port::{FileNo, PAGE_BYTES};
-use crate::shortage::is_shortage;
-use crate::spaces::Region;
 use pagekeeper_sys::{Errno, process};
 use pagekeeper_wire::{self as wire, Reply, Request};
 use std::os::fd::{AsFd, OwnedFd};

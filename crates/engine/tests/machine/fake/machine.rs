@@ -1,9 +1,9 @@
 //! Frames, page tables, storage, and threads that wait for their faults.
 
 use super::chaos::Chaos;
-use pagekeeper::core::Fault;
+use pagekeeper::engine::core::Fault;
+use pagekeeper::engine::spaces::Region;
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo, Version};
-use pagekeeper::spaces::Region;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};

@@ -2,12 +2,12 @@
 
 use super::machine::{Frame, Machine, Page, Pte, State};
 use super::world::Hands;
+use pagekeeper::engine::spaces::Region;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
     FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
     SpaceNo, Storing, Version,
 };
-use pagekeeper::spaces::Region;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

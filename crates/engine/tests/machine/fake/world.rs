@@ -3,11 +3,11 @@
 use super::chaos::Chaos;
 use super::machine::{Access, Bus, FakeSpace, Machine, Pte};
 pub use super::port::FakePort;
-use pagekeeper::core::Fault;
+use pagekeeper::engine::core::Fault;
+use pagekeeper::engine::spaces::{Region, Space};
+use pagekeeper::engine::table::Table;
 use pagekeeper::engine::{Deferred, Engine};
 use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo};
-use pagekeeper::spaces::{Region, Space};
-use pagekeeper::table::Table;
 use pagekeeper_frames::{Budget, Config};
 use pagekeeper_policy::{Checked, PolicySpec};
 use std::collections::VecDeque;
