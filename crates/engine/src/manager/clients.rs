@@ -42,7 +42,7 @@ pub(crate) struct Client {
     pub(crate) rights: HashMap<FileNo, Rights>,
     /// Files that it was given to map, and has not said yet where.
     offers: HashMap<FileNo, Offer>,
-    /// What its `msync(2)` calls told it of files' errors (see [`Engine::flush_since`]).
+    /// What its `msync(2)` calls told it of files' errors (see [`flush_since`](crate::engine::Engine::flush_since)).
     pub(crate) heard: HashMap<FileNo, u64>,
 }
 
