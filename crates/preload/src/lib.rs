@@ -2,7 +2,7 @@
 //!
 //! Loaded with `LD_PRELOAD` by `pagekeeper run`. The manager process holds the cached pages, the
 //! budget and the policy; this library makes mappings, hands descriptors over a socket, reads
-//! managed files by copying from a mapping of its own ([`direct`]), and sends the other system calls
+//! managed files by copying from a mapping of its own ([`reading::direct`]), and sends the other system calls
 //! on them through the manager, so that all see the same bytes. Descriptors that are not managed
 //! cost one array look-up.
 //!
@@ -10,28 +10,28 @@
 //! lock that an interrupted signal handler could hold, `errno` touched only to report. All mutable
 //! state lives in two places: plain statics and tables that a forked child inherits (what is true
 //! of inherited memory and descriptors), and one page range that the kernel wipes in a forked
-//! child ([`state::State`]: connections, locks), so that the child notices and starts afresh.
+//! child ([`process::state::State`]: connections, locks), so that the child notices and starts afresh.
 //!
 //! What differs from libc and the kernel, on managed files only:
-//! - reads and writes on a managed file are cancellation points as they begin ([`cancel`]), and those of
+//! - reads and writes on a managed file are cancellation points as they begin ([`process::cancel`]), and those of
 //!   streams are none; signals wait while one is served;
 //! - `aio_read` and its kin make the transfer before they return ([`posix_aio`]);
 //! - streams have no wide orientation; a stream of glibc's own that `freopen` puts on a managed
 //!   file reads and writes it beside the manager (its dirty pages are written back first);
 //! - `mlock` and `mlockall` lock pages when they are touched, not at once; where buffers of direct reads lie
-//!   is not looked at ([`alignment`]);
+//!   is not looked at ([`reading::alignment`]);
 //! - mappings with PROT_EXEC that are private or of a descriptor to read only, of a file that nobody has a
 //!   managed mapping of yet, and those with MAP_HUGETLB, MAP_SYNC or MAP_GROWSDOWN, are the kernel's, made
 //!   after dirty pages are written back: later stores do not show in them;
 //! - a descriptor that is closed or replaced by a system call made without libc goes on
 //!   being read as the file that it was, until another call than a read notices; what is written to
 //!   it until then is to other programs as if somebody outside had written it;
-//! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`guard`]), which an
+//! - SIGBUS and SIGSEGV have a handler of ours in front of the program's ([`reading::guard`]), which an
 //!   executed program that expects to find them ignored finds at their default;
 //! - where only faults of user code are served, system calls on mapped files are made on a copy
-//!   ([`bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
+//!   ([`copies::bounce`]), private writable mappings are the kernel's, and `mprotect` to writable of others
 //!   fails (EACCES);
-//! - while the manager stands by ([`standby`]), files that are only read are the kernel's altogether;
+//! - while the manager stands by ([`link::standby`]), files that are only read are the kernel's altogether;
 //! - `io_setup` and `io_uring_setup` fail with ENOSYS in every followed program, and so does what libaio and
 //!   liburing begin with ([`exports`]).
 //!
@@ -44,52 +44,19 @@
 //! and nothing else of it is used.
 #![cfg_attr(panic = "abort", no_std)]
 
-mod alignment;
-mod allocation;
-mod announce;
-mod board;
-mod bounce;
-mod cancel;
-mod change;
-mod children;
-mod connection;
-mod delayed;
-mod direct;
-mod environment;
+mod copies;
+mod descriptors;
 mod exports;
-mod fdinfo;
-mod files;
-mod first_use;
-mod fork;
-mod frames;
-mod guard;
-mod heap;
-mod large;
-mod lengths;
-mod loader;
-mod lock_files;
-mod locks;
-mod mapping;
-mod messages;
+mod link;
+mod memory;
 mod numbers;
-mod overwrite;
-mod plain;
 mod posix_aio;
+mod process;
 mod raw;
+mod reading;
 mod real;
-mod relay;
-mod room;
-mod sockets;
-mod standby;
-mod start;
-mod state;
-mod stdio;
-mod stream_list;
-mod table;
-mod transfer;
-mod unseen;
-mod userfault;
-mod wide;
+mod streams;
+mod writing;
 
 /// Ends the program with a message: nothing may unwind into it, and nothing may hang.
 #[cfg(panic = "abort")]

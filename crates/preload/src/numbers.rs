@@ -1,12 +1,16 @@
 //! System calls by number, for `syscall(2)`.
 
-use crate::locks::{self, Lock};
-use crate::mapping::{self, Mmap};
-use crate::transfer::{self, Vectors, one};
-use crate::{
-    announce, change, environment, exports, files, fork, guard, heap, lock_files, messages, raw,
-    raw_call, sockets, standby, state, table,
-};
+use crate::copies::{messages, sockets};
+use crate::descriptors::{files, table};
+use crate::link::standby;
+use crate::memory::mapping::{self, Mmap};
+use crate::memory::{fork, heap};
+use crate::process::{announce, environment, state};
+use crate::reading::guard;
+use crate::reading::transfer::{self, Vectors, one};
+use crate::writing::locks::{self, Lock};
+use crate::writing::{change, lock_files};
+use crate::{exports, raw, raw_call};
 use libc::{c_char, c_int, c_long, iovec};
 use raw::forward;
 

@@ -6,9 +6,11 @@
 //! and `aio_cancel` look for it, and who wants to be told is told as by glibc: by a signal, or by a
 //! thread that is made for it.
 
+use crate::descriptors::{files, table};
 use crate::raw::{self, Arena, SignalsHeld};
-use crate::transfer::{self, one};
-use crate::{change, files, raw_call, real, table};
+use crate::reading::transfer::{self, one};
+use crate::writing::change;
+use crate::{raw_call, real};
 use core::mem::{MaybeUninit, offset_of};
 use core::sync::atomic::{AtomicI32, AtomicIsize, Ordering};
 use libc::{c_int, c_void};

@@ -2,7 +2,8 @@
 //!
 //! Results follow the kernel: negative errno on failure.
 
-use crate::{bounce, guard};
+use crate::copies::bounce;
+use crate::reading::guard;
 use core::arch::asm;
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use libc::{c_char, c_int, c_long};
@@ -415,7 +416,7 @@ impl Arena {
     /// negated errno. Copied by the kernel, so that a bad address is EFAULT and not a signal.
     pub(crate) fn gather(&self, sources: &[libc::iovec], total: usize) -> isize {
         // Before anything is mapped the kernel can touch all that is there, and nobody catches signals.
-        if crate::environment::user_mode_only() && crate::mapping::any() {
+        if crate::process::environment::user_mode_only() && crate::memory::mapping::any() {
             return match bounce::gather(sources, 0, self.addr, total.min(self.bytes)) {
                 0 if total > 0 => -libc::EFAULT as isize,
                 done => done as isize,

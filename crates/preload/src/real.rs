@@ -234,7 +234,7 @@ real_functions! {
         fflush(stream: *mut FILE) -> c_int, otherwise -1;
         fflush_unlocked(stream: *mut FILE) -> c_int, otherwise -1;
         fileno(stream: *mut FILE) -> c_int, otherwise -1;
-        fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::stdio::CookieCalls)
+        fopencookie(cookie: *mut c_void, mode: *const c_char, calls: crate::streams::stdio::CookieCalls)
             -> *mut FILE, otherwise core::ptr::null_mut();
         perror(text: *const c_char) -> (), otherwise Default::default();
         mkostemps(template: *mut c_char, suffix: c_int, flags: c_int) -> c_int, otherwise -1;

@@ -1,6 +1,7 @@
 //! The malloc family.
 
-use crate::{allocation, standby};
+use crate::link::standby;
+use crate::memory::allocation;
 use libc::{c_int, c_void, size_t};
 
 export! {

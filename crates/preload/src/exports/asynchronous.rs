@@ -7,7 +7,8 @@
 //! without them, and programs fall back to calls that wait.
 
 use crate::posix_aio::{self, Block, Event, Operation};
-use crate::{raw_call, real, state};
+use crate::process::state;
+use crate::{raw_call, real};
 use libc::{c_int, c_uint, c_void, size_t};
 
 export! {

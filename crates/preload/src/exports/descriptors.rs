@@ -1,9 +1,13 @@
 //! Opening, closing and duplicating descriptors, and those that arrive in messages.
 
+use crate::copies::{messages, sockets};
+use crate::descriptors::{files, table};
 use crate::exports::fallocate_range;
-use crate::locks::{self, Lock};
 use crate::raw::{self, ret};
-use crate::{change, files, guard, lock_files, messages, raw_call, real, sockets, table};
+use crate::reading::guard;
+use crate::writing::locks::{self, Lock};
+use crate::writing::{change, lock_files};
+use crate::{raw_call, real};
 use libc::{c_char, c_int, c_uint, c_void, mode_t, msghdr, off_t, ssize_t};
 
 fn open_at(dir: c_int, path: *const c_char, flags: c_int, mode: mode_t) -> c_int {
@@ -117,7 +121,7 @@ export! {
 
 /// A descriptor came from elsewhere, with whatever flags it has there.
 pub(crate) fn arrived(fd: c_int) -> c_int {
-    if fd >= 0 && crate::state::active() {
+    if fd >= 0 && crate::process::state::active() {
         files::classify(fd, raw::fcntl(fd, libc::F_GETFL, 0) as c_int);
         lock_files::came(fd);
     }
@@ -332,7 +336,7 @@ pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize>
 /// Descriptors may have come with a message.
 pub(crate) fn received(message: &msghdr) {
     if message.msg_controllen <= size_of::<libc::cmsghdr>()
-        || !crate::state::active()
+        || !crate::process::state::active()
         || message.msg_control.is_null()
     {
         return;

@@ -1,6 +1,7 @@
 //! Asking how long a file is.
 
-use crate::{lengths, real};
+use crate::descriptors::lengths;
+use crate::real;
 use libc::{c_char, c_int, c_uint};
 
 export! {

@@ -2,7 +2,12 @@
 //! no preloaded library sees that: what is dirty is written back before. Which libraries are loaded
 //! along with one, and from where, the linker alone knows.
 
-use crate::{change, connection, mapping, raw, real, state, table};
+use crate::descriptors::table;
+use crate::link::connection;
+use crate::memory::mapping;
+use crate::process::state;
+use crate::writing::change;
+use crate::{raw, real};
 use core::sync::atomic::{AtomicBool, Ordering};
 use libc::{c_char, c_int, c_void};
 

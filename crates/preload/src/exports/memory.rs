@@ -1,10 +1,14 @@
 //! Mappings.
 
-use crate::cancel;
-use crate::mapping::{self, Mmap};
+use crate::descriptors::table;
+use crate::link::standby;
+use crate::memory::heap;
+use crate::memory::mapping::{self, Mmap};
+use crate::process::cancel;
+use crate::process::state;
 use crate::raw::ret;
-use crate::transfer::Vectors;
-use crate::{heap, raw_call, real, standby, state, table};
+use crate::reading::transfer::Vectors;
+use crate::{raw_call, real};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
 
 export! {

@@ -2,8 +2,13 @@
 
 mod listed;
 
-use crate::{announce, children, lock_files};
-use crate::{environment, files, fork, raw, real, room, standby, table};
+use crate::descriptors::{files, table};
+use crate::link::{room, standby};
+use crate::memory::fork;
+use crate::process::environment;
+use crate::process::{announce, children};
+use crate::writing::lock_files;
+use crate::{raw, real};
 use environment::{follow, present};
 use libc::{
     c_char, c_int, c_void, pid_t, posix_spawn_file_actions_t, posix_spawnattr_t, termios, winsize,
@@ -248,7 +253,7 @@ macro_rules! vfork {
                 "call {before}",
                 "add rsp, 8",
                 "jmp rax",
-                before = sym crate::state::before_vfork,
+                before = sym crate::process::state::before_vfork,
             );
             #[cfg(target_arch = "aarch64")]
             core::arch::naked_asm!(
@@ -257,7 +262,7 @@ macro_rules! vfork {
                 "ldp x29, x30, [sp], #16",
                 "mov x16, x0",
                 "br x16",
-                before = sym crate::state::before_vfork,
+                before = sym crate::process::state::before_vfork,
             );
         }
     )*};
@@ -287,7 +292,7 @@ extern "C" fn clone() -> c_int {
         "pop rsi",
         "pop rdi",
         "jmp rax",
-        before = sym crate::state::before_clone,
+        before = sym crate::process::state::before_clone,
     );
     #[cfg(target_arch = "aarch64")]
     core::arch::naked_asm!(
@@ -304,7 +309,7 @@ extern "C" fn clone() -> c_int {
         "ldp x6, x7, [sp, #64]",
         "ldp x29, x30, [sp], #80",
         "br x16",
-        before = sym crate::state::before_clone,
+        before = sym crate::process::state::before_clone,
     );
 }
 

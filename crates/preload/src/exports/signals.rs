@@ -1,6 +1,7 @@
 //! Signals: what a program wants done on those that our own copies may raise.
 
-use crate::{guard, real};
+use crate::reading::guard;
+use crate::real;
 use libc::{c_int, sighandler_t, sigset_t};
 
 export! {

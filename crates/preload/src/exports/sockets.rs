@@ -1,7 +1,8 @@
 //! Messages on sockets.
 
+use crate::copies::{messages, sockets};
 use crate::raw::ret;
-use crate::{messages, real, sockets};
+use crate::real;
 use libc::{c_int, c_uint, c_void, msghdr, size_t, sockaddr, socklen_t, ssize_t};
 
 /// No address goes along.

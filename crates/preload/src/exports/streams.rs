@@ -1,7 +1,8 @@
 //! stdio.
 
 use super::transfers::check_room;
-use crate::{real, stdio, unseen};
+use crate::real;
+use crate::streams::{stdio, unseen};
 use core::ffi::CStr;
 use libc::{FILE, c_char, c_int, c_void, size_t};
 

@@ -1,6 +1,7 @@
 //! Setting a file's times.
 
-use crate::{change, real};
+use crate::real;
+use crate::writing::change;
 use libc::{c_char, c_int, timespec, timeval, utimbuf};
 
 export! {

@@ -1,7 +1,11 @@
 //! Reading, writing, and whatever else changes or flushes files.
 
+use crate::descriptors::lengths;
+use crate::process::cancel;
 use crate::raw::ret;
-use crate::{cancel, change, lengths, raw_call, real, transfer};
+use crate::reading::transfer;
+use crate::writing::change;
+use crate::{raw_call, real};
 use libc::{c_char, c_int, c_uint, c_void, iovec, loff_t, off_t, size_t, ssize_t};
 use transfer::{Vectors, one};
 
