@@ -121,6 +121,8 @@ pub struct Manager {
     pub(crate) room: OnceLock<Option<Arc<Room>>>,
     /// Where programs see which files may be managed; without it they ask.
     pub(crate) board: OnceLock<Arc<Board>>,
+    /// What programs ring the bell by ([`wire::Op::Bell`]).
+    pub(crate) rope: OnceLock<OwnedFd>,
     /// Set where clients may [store to open pages](crate::engine::Engine::open_pages).
     pub(crate) delays_writes: OnceLock<()>,
     witness: OnceLock<Box<dyn Witness>>,
@@ -182,6 +184,7 @@ impl Manager {
             standby: OnceLock::new(),
             room: OnceLock::new(),
             board: OnceLock::new(),
+            rope: OnceLock::new(),
             delays_writes: OnceLock::new(),
             witness: OnceLock::new(),
             witnessed: Mutex::default(),

@@ -1,5 +1,6 @@
 //! To the manager: connections, this process's userfaultfd, and what is told without asking.
 
+pub(crate) mod bell;
 pub(crate) mod board;
 pub(crate) mod connection;
 pub(crate) mod room;

@@ -2,7 +2,7 @@
 
 use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
-use crate::link::standby;
+use crate::link::{bell, standby};
 use crate::memory::mapping::{self, Mmap};
 use crate::memory::{fork, heap};
 use crate::process::{announce, environment, state};
@@ -213,6 +213,11 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
 
         libc::SYS_unshare => {
             files::unsharing(a as c_int);
+            bell::before_namespace(a);
+            return None;
+        }
+        libc::SYS_setns => {
+            bell::before_joining(b as c_int);
             return None;
         }
         libc::SYS_clone => {

@@ -168,6 +168,7 @@ real_functions! {
         mlock2 = SYS_mlock2(addr: *const c_void, bytes: size_t, flags: c_uint) -> c_int;
         mlockall = SYS_mlockall(flags: c_int) -> c_int;
         unshare = SYS_unshare(flags: c_int) -> c_int;
+        setns = SYS_setns(fd: c_int, kind: c_int) -> c_int;
         prctl = SYS_prctl(option: c_int, a: usize, b: usize, c: usize, d: usize) -> c_int;
         execve = SYS_execve(path: *const c_char, argv: Argv, env: Argv) -> c_int;
         execveat = SYS_execveat(dir: c_int, path: *const c_char, argv: Argv, env: Argv,

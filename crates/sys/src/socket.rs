@@ -28,6 +28,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub struct Listener {
     fd: OwnedFd,
+    /// By messages that bring one end of a pair.
+    is_bell: bool,
 }
 
 impl Listener {
@@ -42,7 +44,7 @@ impl Listener {
         let fd = socket(nonblocking)?;
         rustix::net::bind(&fd, &SocketAddrUnix::new_abstract_name(name)?)?;
         rustix::net::listen(&fd, BACKLOG)?;
-        Ok(Listener { fd })
+        Ok(Listener { fd, is_bell: false })
     }
 
     /// Listens under a name in a directory, which is taken away again: connections come by
@@ -64,20 +66,51 @@ impl Listener {
         let _ = rustix::fs::unlink(&path);
         let place = place?;
         rustix::net::listen(&fd, BACKLOG)?;
-        Ok((Listener { fd }, place))
+        Ok((Listener { fd, is_bell: false }, place))
+    }
+
+    /// Listens without a name: whoever has the socket that is returned too makes a pair of sockets and sends
+    /// one of them over it, with any byte. This way in depends on no namespace. It never waits.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn bell() -> Result<(Listener, OwnedFd)> {
+        let (ours, theirs) = Connection::pair()?;
+        rustix::io::ioctl_fionbio(&ours, true)?;
+        Ok((Listener { fd: ours.into_fd(), is_bell: true }, theirs.into_fd()))
     }
 
     /// `accept4(2)`; `None` if nonblocking and nobody waits.
     ///
     /// # Errors
-    /// [`Errno::MFILE`]: no descriptor is free; the caller stays queued.
+    /// [`Errno::MFILE`]: no descriptor is free; the caller stays queued, or, at a
+    /// [bell](Self::bell), is sent away.
     pub fn accept(&self, nonblocking: bool) -> Result<Option<Connection>> {
+        if self.is_bell {
+            return self.accept_message();
+        }
         loop {
             match retry(|| rustix::net::accept_with(&self.fd, flags(nonblocking))) {
                 Ok(fd) => return Ok(Some(Connection { fd })),
                 Err(Errno::AGAIN) => return Ok(None),
                 // The caller went away before it was accepted.
                 Err(Errno::CONNABORTED) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+    }
+}
+
+impl Listener {
+    fn accept_message(&self) -> Result<Option<Connection>> {
+        loop {
+            match recv_from(&self.fd, &mut [0; 8], RecvFlags::DONTWAIT) {
+                Ok(Some(Received { fd: Some(fd), .. })) => return Ok(Some(Connection { fd })),
+                Ok(Some(Received { lost_fd: true, .. })) => return Err(Errno::MFILE),
+                // Whoever brings nothing wants nothing.
+                Ok(Some(_)) => {}
+                Ok(None) => return Err(Errno::BADF),
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
         }
@@ -218,22 +251,7 @@ impl Connection {
     }
 
     fn recv_with(&self, buf: &mut [u8], flags: RecvFlags) -> Result<Option<Received>> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut control = RecvAncillaryBuffer::new(&mut space);
-        let mut iov = [IoSliceMut::new(buf)];
-        let flags = flags | RecvFlags::CMSG_CLOEXEC;
-        let message = retry(|| rustix::net::recvmsg(&self.fd, &mut iov, &mut control, flags))?;
-        // Alignment leaves room for a second descriptor: keep the first, close the rest.
-        let fd = control.drain().fold(None, |first, message| match message {
-            RecvAncillaryMessage::ScmRights(fds) => fds.fold(first, |first, fd| first.or(Some(fd))),
-            _ => first,
-        });
-        if message.bytes == 0 {
-            return Ok(None);
-        }
-        let truncated = message.flags.contains(ReturnFlags::TRUNC);
-        let lost_fd = fd.is_none() && message.flags.contains(ReturnFlags::CTRUNC);
-        Ok(Some(Received { bytes: message.bytes, truncated, lost_fd, fd }))
+        recv_from(&self.fd, buf, flags)
     }
 
     /// How long [`Connection::recv`] waits for a message ([`Errno::AGAIN`] then); for ever, by `None`.
@@ -257,6 +275,25 @@ impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
+}
+
+fn recv_from(fd: &OwnedFd, buf: &mut [u8], flags: RecvFlags) -> Result<Option<Received>> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = RecvAncillaryBuffer::new(&mut space);
+    let mut iov = [IoSliceMut::new(buf)];
+    let flags = flags | RecvFlags::CMSG_CLOEXEC;
+    let message = retry(|| rustix::net::recvmsg(fd, &mut iov, &mut control, flags))?;
+    // Alignment leaves room for a second descriptor: keep the first, close the rest.
+    let fd = control.drain().fold(None, |first, message| match message {
+        RecvAncillaryMessage::ScmRights(fds) => fds.fold(first, |first, fd| first.or(Some(fd))),
+        _ => first,
+    });
+    if message.bytes == 0 {
+        return Ok(None);
+    }
+    let truncated = message.flags.contains(ReturnFlags::TRUNC);
+    let lost_fd = fd.is_none() && message.flags.contains(ReturnFlags::CTRUNC);
+    Ok(Some(Received { bytes: message.bytes, truncated, lost_fd, fd }))
 }
 
 fn flags(nonblocking: bool) -> SocketFlags {

@@ -9,11 +9,13 @@
 use core::sync::atomic::{AtomicU32, AtomicU64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
-/// Environment variable with `NAME:SECRET:HOW:BOARD`: the abstract socket's name (without the leading
+/// Environment variable with `NAME:SECRET:HOW:BOARD:BELL`: the abstract socket's name (without the leading
 /// NUL, and without a colon), [`SECRET_HEX_CHARS`] hexadecimal digits, and nothing or one of: where heap
 /// memory is managed, the least bytes of an allocation that is, in decimal; or [`USER_MODE_ONLY`].
 /// BOARD says where the run's [`Board`] is: the manager's process id and the number of a descriptor
-/// there, in decimal, with a point between them.
+/// there, in decimal, with a point between them; and perhaps, behind another point, that of a second socket
+/// that can be connected to. BELL has two inodes: of the socket of [`Op::Bell`], and of the manager's network
+/// namespace.
 pub const ENV_SOCKET: &str = "PAGEKEEPER_SOCKET";
 /// In [`ENV_SOCKET`]: only faults of user code can be served, and the kernel reports no forks. Heap
 /// memory is not managed then. Clients make their userfaultfd accordingly, keep managed memory away
@@ -25,7 +27,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 26;
+pub const VERSION: u32 = 27;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -207,6 +209,9 @@ pub enum Op {
     /// Asks for `/dev/userfaultfd`, opened (rides back): for a process that may not make a
     /// userfaultfd, as one that gave root's rights up.
     UserfaultDevice = 28,
+    /// Asks for a socket (rides back) over which connections can be made from other network namespaces: each
+    /// message on it, of any byte, brings one end of a pair of SEQPACKET sockets.
+    Bell = 33,
 }
 
 /// [`Op::MapCommit`]: the library's own mapping, to copy from while the program has the file open.
@@ -542,6 +547,7 @@ impl Op {
             30 => HeapGiveBack,
             31 => AwaitDead,
             32 => Leash,
+            33 => Bell,
             _ => return None,
         })
     }
@@ -555,8 +561,8 @@ impl Op {
     pub const fn may_bring_descriptor(self) -> bool {
         use Op::*;
         match self {
-            Hello | Probe | UserfaultDevice | RawWord | MapPrepare | HeapMap | Inherit | Leash
-            | TakeOver | Overwrites | Frames | OpenPages => true,
+            Hello | Probe | UserfaultDevice | Bell | RawWord | MapPrepare | HeapMap | Inherit
+            | Leash | TakeOver | Overwrites | Frames | OpenPages => true,
             Userfault | Opened | MapCommit | Protect | Sync | Flush | Read | ChangeBegin
             | ChangeEnd | Advise | Exec | Note | Refresh | HeapCommit | HeapGiveBack | HeapGrow
             | Fork | MakeRoom | AwaitDead => false,

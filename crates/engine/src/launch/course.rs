@@ -104,6 +104,7 @@ fn set_up(
         let _ = manager.delays_writes.set(());
     }
     let _ = manager.board.set(invitation.board.clone());
+    let _ = manager.rope.set(invitation.rope()?);
     Ok(manager)
 }
 

@@ -4,10 +4,13 @@ use super::{Options, RunError, machine};
 use crate::launch::holder::Holder;
 use crate::manager::board::Board;
 use crate::manager::registry;
+use pagekeeper_sys::descriptor::duplicate;
+use pagekeeper_sys::file;
 use pagekeeper_sys::socket::Listener;
 use pagekeeper_wire as wire;
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
@@ -22,6 +25,10 @@ pub(super) struct Invitation {
     /// What [`wire::ENV_SOCKET`] says.
     value: String,
     side: Option<SideDoor>,
+    /// Until somebody waits there.
+    bell: Option<Listener>,
+    /// What programs ring it by.
+    rope: OwnedFd,
 }
 
 impl Invitation {
@@ -38,8 +45,15 @@ impl Invitation {
             Board::create(secret, &options.selection).map_err(machine("no shared memory"))?;
         let side = SideDoor::open(&name);
         let side_place = side.as_ref().map_or_else(String::new, SideDoor::place);
-        let value = format!("{name}:{}:{how}:{}{side_place}", hex(&secret), board.place());
-        Ok(Invitation { secret, board: Arc::new(board), name, value, side })
+        let (bell, rope) = Listener::bell().map_err(machine("no socket"))?;
+        let inode = file::stat(&rope).map_err(machine("no socket"))?.id.ino;
+        // 0 is nobody's.
+        let network = std::fs::metadata("/proc/self/ns/net").map_or(0, |network| network.ino());
+        let secret_digits = hex(&secret);
+        let place = board.place();
+        let value = format!("{name}:{secret_digits}:{how}:{place}{side_place}:{inode}.{network}");
+        let (board, bell) = (Arc::new(board), Some(bell));
+        Ok(Invitation { secret, board, name, value, side, bell, rope })
     }
 
     /// The assignment by which a process of the run is known.
@@ -47,13 +61,22 @@ impl Invitation {
         format!("{}={}", wire::ENV_SOCKET, self.value)
     }
 
-    /// Where they come to: by name, which the holder keeps from others, and at the side door. To be called once;
-    /// the invitation is to be kept as long as somebody may come.
+    /// Where they come to: by name, which the holder keeps from others, at the side door, and by the bell. To be
+    /// called once; the invitation is to be kept as long as somebody may come.
     pub(super) fn listen(&mut self, holder: &Holder) -> Result<Vec<Listener>, RunError> {
         let listener = Listener::bind(self.name.as_bytes(), true).map_err(machine("no socket"))?;
         holder.keep_listener(&listener).map_err(machine("the holder process has ended"))?;
         let side = self.side.as_mut().and_then(|side| side.listener.take());
-        Ok([Some(listener), side].into_iter().flatten().collect())
+        let bell = self.bell.take();
+        if let Some(bell) = &bell {
+            holder.keep_listener(bell).map_err(machine("the holder process has ended"))?;
+        }
+        Ok([Some(listener), side, bell].into_iter().flatten().collect())
+    }
+
+    /// What the bell is rung by, for programs that ask for it ([`wire::Op::Bell`]).
+    pub(super) fn rope(&self) -> Result<OwnedFd, RunError> {
+        duplicate(&self.rope).map_err(machine("no socket"))
     }
 
     /// Gives it to a program.

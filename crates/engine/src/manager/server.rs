@@ -314,6 +314,10 @@ impl Connection {
                 let worn = manager.put_on_leash(self.pid);
                 Ok(Answer { reply: Reply::default(), fd: worn })
             }
+            Op::Bell => {
+                let rope = manager.rope.get().ok_or(Errno::NOENT)?;
+                Ok(Answer { reply: Reply::default(), fd: Some(duplicate(rope)?) })
+            }
             Op::UserfaultDevice => Ok(Answer {
                 reply: Reply::default(),
                 fd: Some(pagekeeper_sys::userfault::device()?),

@@ -3,7 +3,7 @@
 mod listed;
 
 use crate::descriptors::{files, table};
-use crate::link::{room, standby};
+use crate::link::{bell, room, standby};
 use crate::memory::fork;
 use crate::process::environment;
 use crate::process::{announce, children};
@@ -236,7 +236,16 @@ export! {
     as unshare;
     fn (flags: c_int) -> c_int {
         files::unsharing(flags);
+        bell::before_namespace(flags as usize);
         real::unshare(flags)
+    }
+}
+
+export! {
+    as setns;
+    fn (fd: c_int, kind: c_int) -> c_int {
+        bell::before_joining(kind);
+        real::setns(fd, kind)
     }
 }
 

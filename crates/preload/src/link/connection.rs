@@ -9,7 +9,7 @@
 //! file). So the last slots are only for who ends such a thing.
 
 use crate::descriptors::table;
-use crate::link::{room, userfault};
+use crate::link::{bell, room, userfault};
 use crate::process::environment;
 use crate::process::state::{self, CONNECTIONS_MAX, State};
 use crate::raw::{self, SignalsHeld};
@@ -38,21 +38,24 @@ pub(crate) struct Socket {
 }
 
 /// The same numbers in memory that a forked child inherits, so that it can close its copies.
-static INHERITED: [Socket; CONNECTIONS_MAX + 1] = [const {
-    Socket { fd_and_one: AtomicI32::new(0), inode: AtomicU64::new(0), device: AtomicU64::new(0) }
-}; CONNECTIONS_MAX + 1];
+static INHERITED: [Socket; CONNECTIONS_MAX + 1] = [const { Socket::none() }; CONNECTIONS_MAX + 1];
 /// The last of them is no connection's.
 const LEASH: usize = CONNECTIONS_MAX;
 
 impl Socket {
-    fn set(&self, fd: c_int, stat: &libc::stat) {
+    pub(crate) const fn none() -> Socket {
+        let (inode, device) = (AtomicU64::new(0), AtomicU64::new(0));
+        Socket { fd_and_one: AtomicI32::new(0), inode, device }
+    }
+
+    pub(crate) fn set(&self, fd: c_int, stat: &libc::stat) {
         self.inode.store(stat.st_ino, Ordering::Relaxed);
         self.device.store(stat.st_dev, Ordering::Relaxed);
         self.fd_and_one.store(fd + 1, Ordering::Release);
     }
 
     /// The descriptor, if it is still this socket.
-    fn verified(&self) -> Option<c_int> {
+    pub(crate) fn verified(&self) -> Option<c_int> {
         let fd = self.fd_and_one.load(Ordering::Acquire) - 1;
         if fd < 0 {
             return None;
@@ -61,6 +64,10 @@ impl Socket {
         (stat.st_ino == self.inode.load(Ordering::Relaxed)
             && stat.st_dev == self.device.load(Ordering::Relaxed))
         .then_some(fd)
+    }
+
+    pub(crate) fn clear(&self) {
+        self.fd_and_one.store(0, Ordering::Release);
     }
 }
 
@@ -79,7 +86,8 @@ pub(crate) fn forget_inherited(are_copies: bool) {
 
 /// All that this process has open for us.
 fn sockets(state: &State) -> impl Iterator<Item = &Socket> {
-    state.connections.iter().map(|connection| &connection.socket).chain([&state.leash])
+    let connections = state.connections.iter().map(|connection| &connection.socket);
+    connections.chain([&state.leash, bell::socket()])
 }
 
 /// Whether this descriptor is one of ours right now.
@@ -113,6 +121,7 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         }
         release(state, connection);
     }
+    bell::evict(fd);
     if state.leash.verified() == Some(fd) {
         let _held = SignalsHeld::new();
         state.leash.fd_and_one.store(0, Ordering::Release);
@@ -436,10 +445,10 @@ fn pause_between(held: SignalsHeld) -> SignalsHeld {
 /// Our descriptors lie below this. The kernel's table of a process's descriptors is as long as its
 /// highest one is high, at 8 bytes each, copied by every fork and charged to its cgroup: where a
 /// process may have a million, one at the end would take 8 MiB.
-const NUMBERS_END: u64 = 2048;
+pub(crate) const NUMBERS_END: u64 = 2048;
 
 /// Duplicates a descriptor, out of the program's way; -1 if there is no room.
-fn duplicate_high(fd: c_int) -> c_int {
+pub(crate) fn duplicate_high(fd: c_int) -> c_int {
     let limit = room::limit().rlim_cur.min(NUMBERS_END);
     let duplicate = |reserve: u64| {
         let base = limit.saturating_sub(reserve);
@@ -450,7 +459,7 @@ fn duplicate_high(fd: c_int) -> c_int {
 }
 
 /// Moves a descriptor out of the program's way.
-fn move_high(fd: c_int) -> c_int {
+pub(crate) fn move_high(fd: c_int) -> c_int {
     let moved = duplicate_high(fd);
     if moved < 0 {
         return fd;
@@ -484,6 +493,9 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
     table::mark_connection(fd);
     let result = hello(state, fd);
     if result.is_ok() {
+        // By the bell it is another socket.
+        let stat = raw::fstat(fd)?;
+        INHERITED[index].set(fd, &stat);
         connection.socket.set(fd, &stat);
         // A forked child has its parent's, and who closes all that is open has none any more.
         let is_served = state.userfault.load(Ordering::Acquire) == userfault::SENT;
@@ -580,7 +592,8 @@ fn greet(state: Option<&State>, fd: c_int, kind: u64, image: u64) -> Result<Answ
     match abstract_name.connect(fd) {
         // Of another network namespace, where the name is nobody's, or kept from it (Landlock).
         Err(errno) if is_shut(errno) || errno == -libc::ECONNREFUSED => {
-            door.side().and_then(|path| Address::new(0, path).connect(fd).ok()).ok_or(errno)
+            let aside = door.side().and_then(|path| Address::new(0, path).connect(fd).ok());
+            aside.map_or_else(|| come_by_bell(fd, errno), Ok)
         }
         done => done,
     }?;
@@ -596,6 +609,16 @@ fn greet(state: Option<&State>, fd: c_int, kind: u64, image: u64) -> Result<Answ
     })
 }
 
+/// Connects a socket that no name leads to the manager, which failed with this error.
+fn come_by_bell(fd: c_int, errno: i32) -> Result<(), i32> {
+    bell::connect(fd).map_err(|found| match -found {
+        libc::ECONNREFUSED | libc::EMFILE | libc::ENFILE | libc::ENOMEM => found,
+        // The manager may be there.
+        _ if errno == -libc::ECONNREFUSED && bell::is_elsewhere() => -libc::EACCES,
+        _ => errno,
+    })
+}
+
 /// Room for one descriptor in a control message.
 #[repr(C, align(8))]
 struct Control {
@@ -606,6 +629,33 @@ struct Control {
 
 /// Length of a control message with one descriptor, without padding.
 const CONTROL_BYTES: usize = size_of::<libc::cmsghdr>() + size_of::<c_int>();
+
+impl Control {
+    fn with(fd: c_int) -> Control {
+        let header = libc::cmsghdr {
+            cmsg_len: CONTROL_BYTES,
+            cmsg_level: libc::SOL_SOCKET,
+            cmsg_type: libc::SCM_RIGHTS,
+        };
+        Control { header, fd, padding: 0 }
+    }
+}
+
+/// Sends one packet of two parts, with a descriptor (or -1).
+pub(crate) fn send(fd: c_int, bytes: &[u8], more: &[u8], send_fd: c_int) -> Result<usize, i32> {
+    let mut parts = [bytes, more]
+        .map(|part| libc::iovec { iov_base: part.as_ptr().cast_mut().cast(), iov_len: part.len() });
+    let mut control = Control::with(send_fd);
+    // SAFETY: all zero is a valid, empty message header.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = parts.as_mut_ptr();
+    message.msg_iovlen = if more.is_empty() { 1 } else { 2 };
+    if send_fd >= 0 {
+        message.msg_control = (&raw mut control).cast();
+        message.msg_controllen = size_of::<Control>();
+    }
+    retry(|| raw_call!(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL))
+}
 
 /// Sends a request and waits for its reply, if it has one. With the state, room is made for a descriptor
 /// that rides along.
@@ -621,29 +671,7 @@ fn exchange(
     let text_bytes = text.len().min(TEXT_BYTES);
     copied[..text_bytes].copy_from_slice(&text[..text_bytes]);
     let text = &copied[..text_bytes];
-    let bytes = request.as_bytes();
-    let mut parts = [
-        libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() },
-        libc::iovec { iov_base: text.as_ptr().cast_mut().cast(), iov_len: text.len() },
-    ];
-    let mut control = Control {
-        header: libc::cmsghdr {
-            cmsg_len: CONTROL_BYTES,
-            cmsg_level: libc::SOL_SOCKET,
-            cmsg_type: libc::SCM_RIGHTS,
-        },
-        fd: send_fd,
-        padding: 0,
-    };
-    // SAFETY: all zero is a valid, empty message header.
-    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
-    message.msg_iov = parts.as_mut_ptr();
-    message.msg_iovlen = if text.is_empty() { 1 } else { 2 };
-    if send_fd >= 0 {
-        message.msg_control = (&raw mut control).cast();
-        message.msg_controllen = size_of::<Control>();
-    }
-    retry(|| raw_call!(libc::SYS_sendmsg, fd, &raw const message, libc::MSG_NOSIGNAL))?;
+    send(fd, request.as_bytes(), text, send_fd)?;
     let mut reply = Reply::default();
     if !Op::from_u32(request.op).is_some_and(Op::has_reply) {
         return Ok((reply, -1));
@@ -655,13 +683,15 @@ fn exchange(
         let peek = || raw_call!(libc::SYS_recvfrom, fd, 0, 0, libc::MSG_PEEK, 0, 0);
         retry(peek).ok().and_then(|_| room::ensure(state, fd))
     });
-    parts[0] = libc::iovec { iov_base: (&raw mut reply).cast(), iov_len: size_of::<Reply>() };
-    message.msg_iov = parts.as_mut_ptr();
+    let mut part = libc::iovec { iov_base: (&raw mut reply).cast(), iov_len: size_of::<Reply>() };
+    let mut control = Control::with(-1);
+    control.header.cmsg_len = 0;
+    // SAFETY: all zero is a valid, empty message header.
+    let mut message: libc::msghdr = unsafe { core::mem::zeroed() };
+    message.msg_iov = &raw mut part;
     message.msg_iovlen = 1;
     message.msg_control = (&raw mut control).cast();
     message.msg_controllen = size_of::<Control>();
-    control.fd = -1;
-    control.header.cmsg_len = 0;
     let got = retry(|| raw_call!(libc::SYS_recvmsg, fd, &raw mut message, libc::MSG_CMSG_CLOEXEC))?;
     if got != size_of::<Reply>() {
         return Err(-libc::EPIPE);

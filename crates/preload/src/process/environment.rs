@@ -24,6 +24,9 @@ pub(crate) struct Door {
     pub(crate) secret: (u64, u64),
     /// A path to a socket of the manager's, where the name means nothing; empty if there is none.
     side: board::Path,
+    /// Inodes, or 0: of the socket by which the manager is reached without a name, and of its network namespace.
+    pub(crate) bell_inode: u64,
+    pub(crate) network: u64,
     /// Least bytes of an allocation that is managed, if any is.
     pub(crate) heap_bytes: Option<usize>,
     /// Only faults of user code are served.
@@ -56,6 +59,8 @@ static DOOR: Place = Place(UnsafeCell::new(Door {
     name_bytes: 0,
     secret: (0, 0),
     side: [0; board::PATH_BYTES],
+    bell_inode: 0,
+    network: 0,
     heap_bytes: None,
     user_mode_only: false,
     variable: [0; 256],
@@ -133,12 +138,9 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
     let (Some(name), Some(secret)) = (parts.next(), parts.next()) else { return false };
     let how = parts.next();
     let board = parts.next();
+    let mut bell = parts.next().unwrap_or_default().split(|&c| c == b'.').map(number);
     let user_mode_only = how == Some(USER_MODE_ONLY.as_bytes());
-    let heap = how.filter(|how| !user_mode_only && !how.is_empty()).map(|digits| {
-        digits.iter().fold(0usize, |number, digit| {
-            number.saturating_mul(10).saturating_add(digit.wrapping_sub(b'0') as usize)
-        })
-    });
+    let heap = how.filter(|how| !user_mode_only && !how.is_empty());
     if name.is_empty() || name.len() > NAME_BYTES_MAX || secret.len() != SECRET_HEX_CHARS {
         return false;
     }
@@ -154,7 +156,9 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
         board::find(place, door.secret);
         door.side = board::side_door(place).unwrap_or(door.side);
     }
-    door.heap_bytes = heap;
+    door.bell_inode = bell.next().unwrap_or(0);
+    door.network = bell.next().unwrap_or(0);
+    door.heap_bytes = heap.map(|digits| number(digits) as usize);
     door.user_mode_only = user_mode_only;
     door.name[..name.len()].copy_from_slice(name);
     door.name_bytes = name.len();
@@ -165,6 +169,13 @@ fn parse(door: &mut Door, socket: &[u8]) -> bool {
         at += part.len();
     }
     true
+}
+
+/// A number in decimal, or the largest.
+fn number(digits: &[u8]) -> u64 {
+    digits.iter().fold(0, |number: u64, digit| {
+        number.saturating_mul(10).saturating_add(digit.wrapping_sub(b'0').into())
+    })
 }
 
 fn find_library(door: &mut Door, env: *const *const c_char) -> bool {

@@ -230,13 +230,17 @@ pub(crate) fn run_over(state: &State) {
 /// of managed memory goes on; its calls on managed files fail. Without either, everything passes through.
 pub(crate) fn shut_in(state: &State) {
     static SAID: AtomicBool = AtomicBool::new(false);
+    let is_concerned = crate::memory::mapping::any() || table::any_active();
     if !SAID.swap(true, Ordering::Relaxed) {
-        raw::complain(
-            b"a filter (seccomp, Landlock) keeps this process from the manager: it needs socket, connect, \
-              sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)",
-        );
+        raw::complain(if is_concerned {
+            &b"a filter (seccomp, Landlock) keeps this process from the manager: it needs socket, connect, \
+              sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)"[..]
+        } else {
+            b"a filter (seccomp, Landlock) or another network namespace keeps this process from the manager: \
+              it works on files as somebody outside"
+        });
     }
-    if !crate::memory::mapping::any() && !table::any_active() {
+    if !is_concerned {
         state.phase.store(GONE, Ordering::Release);
     }
 }
@@ -264,6 +268,7 @@ pub(crate) extern "C" fn before_vfork() -> *mut libc::c_void {
 /// table of descriptors, and does so while its parent goes on, has another table with the same numbers.
 /// One that shares the table and not the memory changes it unseen.
 pub(crate) fn sharing_memory(flags: usize) {
+    crate::link::bell::before_namespace(flags);
     if flags as libc::c_int & (libc::CLONE_VM | libc::CLONE_FILES) == libc::CLONE_FILES {
         FILES_SHARED.store(true, Ordering::Relaxed);
     }

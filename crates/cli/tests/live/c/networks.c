@@ -1,12 +1,17 @@
-// A child in a network namespace of its own works on the same content, whether it goes on or executes.
+// A child in a network namespace of its own, and perhaps in others, works on the same content, whether it goes
+// on or executes.
+//
+//     networks HOW FILE KINDS    `u` of KINDS: also in a namespace of users, `p`: also of processes
 #define _GNU_SOURCE
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -36,7 +41,8 @@ static void look(const char *name) {
 }
 
 int main(int count, char **argument) {
-    const char *how = argument[1], *name = argument[2];
+    const char *how = argument[1], *name = argument[2], *kinds = count > 3 ? argument[3] : "";
+    int flags = CLONE_NEWNET | (strchr(kinds, 'u') ? CLONE_NEWUSER : 0) | (strchr(kinds, 'p') ? CLONE_NEWPID : 0);
     if (!strcmp(how, "looks")) {
         look(name);
         return 0;
@@ -44,10 +50,17 @@ int main(int count, char **argument) {
     int fd, status;
     at = map(name, &fd);
     for (int page = 0; page < PAGES; page++) at[page * PAGE] = page + 1;
-    if (!strcmp(how, "itself")) CHECK(unshare(CLONE_NEWNET) == 0);
-    if (fork() == 0) {
-        if (strcmp(how, "itself")) CHECK(unshare(CLONE_NEWNET) == 0);
-        if (!strcmp(how, "executes")) execl(argument[0], argument[0], "looks", name, NULL);
+    int is_cloned = !strcmp(how, "clones");
+    if (!strcmp(how, "itself")) CHECK(unshare(flags) == 0);
+    // As sandboxes do.
+    long child = is_cloned ? syscall(SYS_clone, flags | SIGCHLD, NULL, NULL, NULL, NULL) : fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        if (strcmp(how, "itself") && !is_cloned) CHECK(unshare(flags) == 0);
+        // What is made then is in the namespace of processes.
+        if (strchr(kinds, 'p') && !is_cloned && (child = fork()) != 0)
+            _exit(waitpid((pid_t)child, &status, 0) < 0 || status != 0);
+        if (!strcmp(how, "executes") || is_cloned) execl(argument[0], argument[0], "looks", name, NULL);
         look(name);
         // Through what it inherited, too.
         for (int page = 0; page < PAGES; page++) CHECK(at[page * PAGE + 2] == page + 3);
@@ -59,7 +72,6 @@ int main(int count, char **argument) {
         CHECK(at[page * PAGE + 1] == page + 2 && at[page * PAGE + 2] == page + 3);
         at[page * PAGE + 3] = 9;
     }
-    (void)count;
     puts("ok");
     return 0;
 }
