@@ -6,6 +6,7 @@ use crate::engine::flush::Leaving;
 use crate::engine::{Again, Engine};
 use crate::port::{FileNo, Port, Version};
 use pagekeeper_frames::{Input, Place, Segment};
+use rangemap::RangeSet;
 use std::ops::Range;
 use std::sync::MutexGuard;
 
@@ -57,6 +58,9 @@ impl Since {
 struct Seen {
     before: Version,
     pages_before: u64,
+    /// How long it was by then, as far as that is known or was said by clients that made it longer: what is
+    /// in memory of it is as good as all else.
+    known_bytes: u64,
     /// As far as it may be followed yet.
     now: Version,
     /// Nobody outside was there.
@@ -65,8 +69,8 @@ struct Seen {
     is_theirs: bool,
     /// Nobody outside can have been there, not even somebody who was not heard of yet.
     is_sure: bool,
-    /// From here to the end storage knows what is in the file, also in pages that are dirty.
-    unread: Option<u64>,
+    /// What is in the file there storage knows, also of pages that are dirty.
+    unread: RangeSet<u64>,
 }
 
 impl Seen {
@@ -80,7 +84,7 @@ impl Seen {
         let overwritten = core.is_overwritten(file, now, since.overwritten_ns);
         let is_past = since.is_past(core, file);
         let since = since.own_writes;
-        let known_size = core.known_size(file);
+        let known_bytes = core.known_size(file);
         let page_bytes = core.page_bytes();
         let f = core.file_mut(file)?;
         let is_undisturbed = f.own_writes.was_none_since(since);
@@ -90,11 +94,12 @@ impl Seen {
         let mut seen = Seen {
             before: f.version,
             pages_before: f.pages,
+            known_bytes,
             now,
             is_own: false,
             is_theirs: false,
             is_sure: false,
-            unread: None,
+            unread: RangeSet::new(),
         };
         match own {
             Own::Nothing | Own::Unclear => seen.limit_to_the_settled(f),
@@ -103,15 +108,16 @@ impl Seen {
                 let last = seen.before.size_bytes / page_bytes;
                 let others = |other: &Fence| other.ticket != *ticket && other.end > last;
                 let is_alone = !f.fences.iter().any(others);
-                seen.tell_apart(f, changed, known_size, is_alone);
+                seen.tell_apart(f, changed, is_alone);
             }
         }
         if seen.is_theirs {
             f.foreign.find();
         }
         // While pages are written back, or ours change the file, its times are due to that, and who else
-        // wrote is heard of. Clients may have said that they made it longer.
-        let same_size = [seen.before.size_bytes, known_size].contains(&seen.now.size_bytes);
+        // wrote is heard of. The look may have come between two of those who made it longer.
+        let known_sizes = seen.before.size_bytes..=known_bytes;
+        let same_size = known_sizes.contains(&seen.now.size_bytes);
         let is_ours = !is_undisturbed || !f.fences.is_empty() || is_past;
         let written = f.is_heard && is_ours && same_size;
         // Unless somebody outside is known to have been there already.
@@ -132,19 +138,24 @@ impl Seen {
 
     /// One of ours changed these bytes: what is behind them is somebody else's, or another one's that
     /// is under way, if it is not alone at the file's end.
-    fn tell_apart(&mut self, f: &mut File, changed: &Range<u64>, known_size: u64, is_alone: bool) {
-        let before = self.before.size_bytes;
-        let reach = changed.end.max(known_size);
+    fn tell_apart(&mut self, f: &mut File, changed: &Range<u64>, is_alone: bool) {
+        let reach = changed.end.max(self.known_bytes);
+        if !changed.is_empty() {
+            // Programs may store there by now.
+            f.unread.remove(changed.clone());
+        }
         if is_alone {
-            self.unread = f.unread.take();
+            self.unread = std::mem::take(&mut f.unread);
         } else {
             self.now.size_bytes = self.now.size_bytes.min(reach);
         }
-        self.is_theirs = self.now.size_bytes > reach;
-        let is_apart = changed.start > before;
-        if (self.is_theirs || is_apart) && self.now.size_bytes > before {
-            // Also what lies between the end that was known and what ours wrote behind it.
-            self.unread = Some(before.min(self.unread.unwrap_or(u64::MAX)));
+        let now = self.now.size_bytes;
+        self.is_theirs = now > reach;
+        // Also what lies between the end that was known and what ours wrote behind it.
+        for theirs in [self.known_bytes..changed.start.min(now), reach..now] {
+            if !theirs.is_empty() {
+                self.unread.insert(theirs);
+            }
         }
     }
 }
@@ -217,10 +228,10 @@ impl<P: Port> Engine<P> {
             Seen::new(&mut core, file, now, since, own)
         };
         let Some(seen) = seen else { return false };
-        let Seen { mut now, before, .. } = seen;
-        if let Some(from) = seen.unread {
-            let len = now.size_bytes.saturating_sub(from);
-            self.patch_all(file, from, len, STORED, again);
+        let Seen { mut now, before, known_bytes, .. } = seen;
+        for Range { start, end } in seen.unread {
+            let len = end.min(now.size_bytes).saturating_sub(start);
+            self.patch_all(file, start, len, STORED, again);
         }
         if now == before {
             let stale = self.lock().file(file).is_some_and(|f| f.foreign.is_stale());
@@ -238,9 +249,9 @@ impl<P: Port> Engine<P> {
             // Blocks may have been taken away.
             f.holes = true;
         }
-        let is_longer = now.size_bytes > before.size_bytes;
-        if is_longer && !seen.is_own && !self.reread_behind(file, before.size_bytes, again) {
-            now.size_bytes = before.size_bytes;
+        let theirs = known_bytes..now.size_bytes;
+        if !seen.is_own && !theirs.is_empty() && !self.reread_behind(file, theirs, again) {
+            now.size_bytes = known_bytes;
         }
         let pages = now.size_bytes.div_ceil(self.page_bytes);
         if now.size_bytes < before.size_bytes {
@@ -275,10 +286,11 @@ impl<P: Port> Engine<P> {
         self.announce(f, file);
     }
 
-    /// Somebody else made the file longer. What lies behind its old end in a page that is dirty
+    /// Somebody else made the file longer, by this. What lies behind its old end in a page that is dirty
     /// here is theirs. False if one of ours changes that page just now: then it is followed when that
     /// one is done, and until then nobody is told of it.
-    fn reread_behind(&self, file: FileNo, size_bytes: u64, again: &mut Again) -> bool {
+    fn reread_behind(&self, file: FileNo, theirs: Range<u64>, again: &mut Again) -> bool {
+        let size_bytes = theirs.start;
         let place = Place { segment: Segment(file), index: size_bytes / self.page_bytes };
         let from = (size_bytes % self.page_bytes) as usize;
         if from == 0 {
@@ -291,7 +303,7 @@ impl<P: Port> Engine<P> {
             // one is done.
             if core.fences(place).next().is_some() {
                 if let Some(f) = core.file_mut(file) {
-                    f.unread = Some(size_bytes.min(f.unread.unwrap_or(u64::MAX)));
+                    f.unread.insert(theirs);
                 }
                 return false;
             }
@@ -355,6 +367,7 @@ impl<P: Port> Engine<P> {
             if let Some(f) = core.file_mut(file) {
                 f.version.size_bytes = size_bytes;
                 f.pages = pages;
+                f.unread.remove(size_bytes..u64::MAX);
             }
         }
         self.drop_pages(file, pages..u64::MAX, Leaving::All, again);

@@ -228,8 +228,8 @@ impl Core {
         let times = [before_ns, o.ctime_ns(file), f.version.ctime_ns as u64];
         // The last is of a write-back of ours, which notes no length that clients brought it to.
         let same_time = times.contains(&(now.ctime_ns as u64));
-        let same_size =
-            now.size_bytes == f.version.size_bytes || now.size_bytes == o.grown_to(file);
+        // The look may have come between two of them.
+        let same_size = (f.version.size_bytes..=self.known_size(file)).contains(&now.size_bytes);
         o.holder(file).is_some() || same_time && same_size
     }
 

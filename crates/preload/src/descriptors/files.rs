@@ -521,12 +521,7 @@ pub(crate) fn unsharing(flags: c_int) {
     if flags & libc::CLONE_FILES == 0 || matches!(state::view(), View::Foreign) {
         return;
     }
-    // SAFETY: a NUL-terminated name; glibc's variable, a `char`, is not 0 as long as there is one thread.
-    let is_only_thread = unsafe {
-        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
-        !variable.is_null() && variable.cast::<u8>().read_volatile() != 0
-    };
-    if !is_only_thread {
+    if !state::is_only_thread() {
         state::tables_differ();
     }
 }

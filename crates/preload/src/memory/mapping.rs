@@ -126,6 +126,8 @@ fn map(file: &mut File, call: &Mmap) -> isize {
     let trial = Mmap { flags: call.flags & !eager, ..*call };
     let fixed = call.flags & libc::MAP_FIXED != 0
         && call.flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    // Where it is made, if not where it is to be.
+    let mut room = None;
     let addr = if fixed {
         // What is there stays until the replacement is ready: try elsewhere.
         if !call.addr.is_multiple_of(PAGE_BYTES as usize) {
@@ -135,7 +137,12 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         if elsewhere < 0 {
             return elsewhere;
         }
-        raw::munmap(elsewhere as usize, call.bytes);
+        if state::is_only_thread() {
+            raw::munmap(elsewhere as usize, call.bytes);
+        } else {
+            // Others may be using what is there, at each moment.
+            room = Some(elsewhere as usize);
+        }
         call.addr
     } else {
         let addr = trial.plain();
@@ -144,10 +151,10 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         }
         addr as usize
     };
-    let trial_at = if fixed { 0 } else { addr };
+    let trial_at = if fixed { room.unwrap_or(0) } else { addr };
     let outcome = loop {
         let outcome = if userfault::ensure(file.state) {
-            replace(file, call, addr, trial_at)
+            replace(file, call, room.unwrap_or(addr), trial_at)
         } else if userfault::lacks_descriptors(file.state) {
             Err(Stop::Lacking)
         } else {
@@ -158,6 +165,7 @@ fn map(file: &mut File, call: &Mmap) -> isize {
             break outcome;
         }
     };
+    let outcome = room.map_or(outcome, |room| move_into_place(outcome, room, addr, call.bytes));
     match outcome {
         Ok(()) => {
             if call.flags & libc::MAP_POPULATE != 0 {
@@ -194,6 +202,26 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         }
         Err(_) => call.plain_at(addr),
     }
+}
+
+/// What was made in a room is moved to where it is to be, in one step, or goes.
+fn move_into_place(
+    made: Result<(), Stop>,
+    room: usize,
+    addr: usize,
+    bytes: usize,
+) -> Result<(), Stop> {
+    let bytes = bytes.next_multiple_of(PAGE_BYTES as usize);
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let moved =
+        made.and_then(|()| match raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) {
+            moved if moved < 0 => Err(Stop::Failed),
+            _ => Ok(remapped(room, bytes, addr, bytes, flags)),
+        });
+    moved.map_err(|stop| {
+        raw::munmap(room, bytes);
+        if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop }
+    })
 }
 
 /// Why a mapping is not the manager's.

@@ -278,6 +278,15 @@ pub(crate) fn sharing_memory(flags: usize) {
     }
 }
 
+/// Whether this process has no other thread, as far as libc knows.
+pub(crate) fn is_only_thread() -> bool {
+    // SAFETY: a NUL-terminated name; glibc's variable, a `char`, is not 0 as long as there is one thread.
+    unsafe {
+        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
+        !variable.is_null() && variable.cast::<u8>().read_volatile() != 0
+    }
+}
+
 /// From now on threads have tables of descriptors of their own, which begin as copies of this one's: all
 /// of them can use what is connected here, and as long as one does the manager knows this process.
 pub(crate) fn tables_differ() {

@@ -6,6 +6,7 @@ use crate::engine::mappings::Mappings;
 use crate::engine::open_pages::OpenPages;
 use crate::engine::stats::FileCounts;
 use crate::port::{PAGE_BYTES, Version};
+use rangemap::RangeSet;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
@@ -98,9 +99,9 @@ pub(crate) struct File {
     pub(crate) fences: Vec<Fence>,
     /// The fence of an overwrite that a client began without a message.
     pub(crate) overwrite: Option<u64>,
-    /// Somebody made it longer than this while one of ours was changing its last page: when that one is
-    /// done, storage is asked what lies behind.
-    pub(crate) unread: Option<u64>,
+    /// What somebody else added while one of ours was changing its last page: when that one is done, storage
+    /// is asked what lies there.
+    pub(crate) unread: RangeSet<u64>,
     /// What clients store to by themselves, if writes are delayed.
     pub(crate) open: Option<OpenPages>,
     /// Held by whoever looks at its length and follows it.
@@ -158,7 +159,7 @@ impl File {
             mappings: Mappings::default(),
             fences: Vec::new(),
             overwrite: None,
-            unread: None,
+            unread: RangeSet::new(),
             open: None,
             looking: Arc::default(),
             unsettled: 0,
