@@ -4,7 +4,7 @@
 use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::engine::overwrites::Overwrites;
 use pagekeeper::engine::transfer::Change;
-use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use pagekeeper::port::{FileNo, PAGE_BYTES, Port, PortError, SpaceNo};
 use pagekeeper_sys::shared::{ReadOnlyMap, SharedMap};
 use pagekeeper_wire as wire;
 use std::collections::BTreeSet;
@@ -384,5 +384,89 @@ fn what_clients_add_beside_a_change_is_nobody_elses() {
         engine.change_end(file, ticket, 0, 8, Some(give));
         let frames = &machine.lock().files[file as usize].frames;
         assert!((0..4).all(|page| frames.contains_key(&page)));
+    });
+}
+
+/// A mapped file that ends within its last page, where a client appends eight bytes by itself and stores over
+/// them through its mapping.
+fn appended_and_stored(shared: &Shared) -> u64 {
+    let (world, file) = (&shared.world, shared.file);
+    let (engine, machine) = (&world.engine, &world.machine);
+    engine.hears(file);
+    let end = PAGES * PAGE_BYTES - 1000;
+    machine.set_storage_len(file, end);
+    engine.refresh_size(file, true);
+    let last = BASE + end / PAGE_BYTES * PAGE_BYTES;
+    world.access(shared.space, last, Access::Read, 1).unwrap();
+    machine.write_storage(file, end, &1u64.to_le_bytes());
+    let ctime_ns = engine.port().version(file).unwrap().ctime_ns;
+    shared.long(offset_of!(wire::Overwrite, ctime_ns)).store(ctime_ns as u64, SeqCst);
+    shared.long(offset_of!(wire::Overwrite, size_bytes)).store(end + 8, SeqCst);
+    world.access(shared.space, BASE + end, Access::Write(7), 1).unwrap();
+    end
+}
+
+/// What is in memory of eight bytes of the last page.
+fn in_memory(shared: &Shared, offset: u64) -> u64 {
+    let state = shared.world.machine.lock();
+    let frame = &state.files[shared.file as usize].frames[&(offset / PAGE_BYTES)];
+    let at = (offset % PAGE_BYTES) as usize;
+    u64::from_le_bytes(frame.data[at..at + 8].try_into().unwrap())
+}
+
+/// A look that came between two appends found a length that was neither the one that was known nor the one that
+/// was said: it was taken for somebody else's, and what had been stored meanwhile was read over.
+#[test]
+fn a_look_between_two_appends_undoes_no_store() {
+    watched(30, || {
+        let Some(shared) = Shared::new(&Setup::default()) else { return };
+        let end = appended_and_stored(&shared);
+        shared.long(offset_of!(wire::Overwrite, size_bytes)).store(end + 16, SeqCst);
+        assert!(!shared.world.engine.refresh_size(shared.file, false), "nobody outside was there");
+        assert_eq!(in_memory(&shared, end), 7);
+    });
+}
+
+/// An append that was met in its midst ends by message. What lay before it was the run's own, and already known.
+#[test]
+fn the_end_of_an_append_undoes_no_store_before_it() {
+    watched(30, || {
+        let Some(shared) = Shared::new(&Setup::default()) else { return };
+        let end = appended_and_stored(&shared);
+        let (engine, machine) = (&shared.world.engine, &shared.world.machine);
+        let mine = wire::overwrite_held_by(3);
+        shared.state().compare_exchange(0, mine, SeqCst, SeqCst).unwrap();
+        machine.write_storage(shared.file, end + 8, &2u64.to_le_bytes());
+        let give = |_: u64, piece: &mut [u8]| {
+            piece.copy_from_slice(&2u64.to_le_bytes());
+            Ok(())
+        };
+        engine.overwrite_end(shared.file, 3, end + 8, 8, Some(give)).unwrap();
+        assert_eq!((in_memory(&shared, end), in_memory(&shared, end + 8)), (7, 2));
+    });
+}
+
+/// What somebody outside adds while one of ours changes the last page is read when that one is done, and no byte
+/// of ours with it that a program stored to since.
+#[test]
+fn what_others_add_beside_a_change_is_read_and_nothing_else() {
+    watched(30, || {
+        let Some(shared) = Shared::new(&Setup::default()) else { return };
+        let end = appended_and_stored(&shared);
+        let (engine, machine, file) = (&shared.world.engine, &shared.world.machine, shared.file);
+        let give = |_: u64, piece: &mut [u8]| {
+            piece.copy_from_slice(&3u64.to_le_bytes());
+            Ok(())
+        };
+        let first = engine.change_begin(file, end + 16, 8, Change::Write).unwrap();
+        machine.write_storage(file, end + 8, &9u64.to_le_bytes());
+        engine.refresh_size(file, false);
+        machine.write_storage(file, end + 16, &3u64.to_le_bytes());
+        engine.change_end(file, first, end + 16, 8, Some(give));
+        shared.world.access(shared.space, BASE + end + 16, Access::Write(8), 1).unwrap();
+        let second = engine.change_begin(file, end - 64, 8, Change::Write).unwrap();
+        engine.change_end(file, second, end - 64, 0, None::<Bytes>);
+        let all = [end, end + 8, end + 16].map(|offset| in_memory(&shared, offset));
+        assert_eq!(all, [7, 9, 8]);
     });
 }
