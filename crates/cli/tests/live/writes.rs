@@ -358,6 +358,24 @@ fn appends_that_overtake_each_other_ask_nobody() {
     }
 }
 
+/// What a program had appended and stored over was read from storage again, when somebody looked between two
+/// appends, and the store was lost (3 of 6 in five seconds).
+#[test]
+fn what_is_stored_over_what_was_appended_stays() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["owned", "file"]);
+        check(&Budget::kib(4096).delay_writes(), &["owned", "file"]);
+    }
+}
+
+/// Where a mapping was replaced by another of the same, there was for a moment none that may be read.
+#[test]
+fn a_mapping_is_replaced_in_one_step() {
+    if runs::ready() {
+        check(&Budget::kib(2048), &["again", "file"]);
+    }
+}
+
 /// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
 /// wrote in between: its next record was written over its last one.
 #[test]

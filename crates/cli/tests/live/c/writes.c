@@ -31,6 +31,8 @@
 //     writes after FILE          appends once: what is executed there
 //     writes killed FILE         what a killed process was writing is there when it was waited for, or never
 //     writes overtaken FILE      appends overtake each other in the file's last page, and ask nobody
+//     writes owned FILE          what is stored over what was appended stays, beside readers of the end
+//     writes again FILE          threads read a mapping that another maps anew (MAP_FIXED)
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -1330,6 +1332,60 @@ static void overtaken(const char *path) {
     must_be(map, 0, START + TIMES * 2 * RECORD);
 }
 
+// Appends and stores over each through a mapping, while others look at the end of the file.
+static void owned(const char *path) {
+    enum { START = 5000, RECORD = 40, TIMES = 60000, READERS = 2 };
+    pid_t readers[READERS];
+    int fd = fresh(path, START), end = open(path, O_RDWR | O_APPEND);
+    unsigned char *map = mmap(NULL, START + TIMES * RECORD, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    CHECK(map != MAP_FAILED && end >= 0 && map[0] == pattern(0));
+    for (int i = 0; i < READERS; i++)
+        if ((readers[i] = fork()) == 0)
+            for (int own = open(path, O_RDONLY);;) {
+                struct stat st;
+                char bytes[64];
+                if (fstat(own, &st) != 0 || pread(own, bytes, sizeof bytes, st.st_size - 20) < 0) _exit(1);
+            }
+    unsigned char record[RECORD];
+    memset(record, 255, RECORD);
+    for (size_t at = START; at < START + TIMES * RECORD; at += RECORD) {
+        CHECK(write(end, record, RECORD) == RECORD);
+        fill(map + at, at, RECORD);
+    }
+    for (int i = 0; i < READERS; i++) CHECK(kill(readers[i], SIGKILL) == 0 && wait(NULL) > 0);
+    must_be(map, 0, START + TIMES * RECORD);
+}
+
+static const volatile unsigned char *shared_map;
+static atomic_int is_over;
+
+static void *look_around(void *argument) {
+    uint64_t mine = (uintptr_t)argument;
+    while (!is_over) {
+        mine = mine * 6364136223846793005ull + 1;
+        size_t at = mine >> 33 & 0x7fffff;
+        CHECK(shared_map[at] == pattern(at));
+    }
+    return NULL;
+}
+
+static void again(const char *path) {
+    enum { BYTES = 8 << 20, PART = 32 * PAGE, TIMES = 3000, THREADS = 3 };
+    int fd = fresh(path, BYTES);
+    unsigned char *map = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    pthread_t threads[THREADS];
+    CHECK(map != MAP_FAILED);
+    shared_map = map;
+    for (uintptr_t i = 0; i < THREADS; i++)
+        CHECK(pthread_create(&threads[i], NULL, look_around, (void *)(i + 1)) == 0);
+    for (int i = 0; i < TIMES; i++) {
+        off_t from = (off_t)any((BYTES - PART) / PAGE) * PAGE;
+        CHECK(mmap(map + from, PART, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, from) == map + from);
+    }
+    is_over = 1;
+    for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -1366,6 +1422,8 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "lines") && argc > 3) lines(argv[2], argv[3]);
     else if (!strcmp(argv[1], "adds") && argc > 3) return adds(argv[2], atoi(argv[3])), 0;
     else if (!strcmp(argv[1], "overtaken")) overtaken(argv[2]);
+    else if (!strcmp(argv[1], "owned")) owned(argv[2]);
+    else if (!strcmp(argv[1], "again")) state = 9, again(argv[2]);
     else if (!strcmp(argv[1], "offset")) offset(argv[2]);
     else if (!strcmp(argv[1], "image")) image(argv[2]);
     else if (!strcmp(argv[1], "after")) return after(argv[2]), 0;
