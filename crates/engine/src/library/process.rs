@@ -7,8 +7,30 @@ use crate::library::tables::Unused;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::alias::ForkMark;
 use pagekeeper_sys::userfault::Userfault;
+use std::io;
 use std::ops::Range;
 use std::sync::{Mutex, OnceLock, RwLock, Weak};
+
+/// The process that made something. In a forked child its locks may be held by threads that are not there, and what
+/// it stands for is the parent's. For what is asked seldom: it takes a system call.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Maker(u32);
+
+impl Maker {
+    /// This process.
+    pub(crate) fn new() -> Maker {
+        Maker(std::process::id())
+    }
+
+    pub(crate) fn is_here(self) -> bool {
+        std::process::id() == self.0
+    }
+
+    /// `EOWNERDEAD`: in a forked child.
+    pub(crate) fn check(self) -> io::Result<()> {
+        if self.is_here() { Ok(()) } else { Err(Errno::OWNERDEAD.into()) }
+    }
+}
 
 /// What one process has, for as long as it lives.
 pub(crate) struct Process {

@@ -103,8 +103,9 @@ impl Drop for End {
 
 impl Clone for Segment {
     fn clone(&self) -> Segment {
-        let heard = Mutex::new(*self.heard());
-        Segment::with(self.inner.clone(), self.writable, heard)
+        // In a forked child a thread that is not there may have it locked, for good.
+        let heard = if self.is_here() { *self.heard() } else { 0 };
+        Segment::with(self.inner.clone(), self.writable, Mutex::new(heard))
     }
 }
 

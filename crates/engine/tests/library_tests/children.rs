@@ -1,6 +1,7 @@
 //! Forked children, which have nothing of a cache but the memory that they copied.
 
 use super::*;
+use pagekeeper::library::{Codec, Compressed, FileStore, Logged, Mirrored, Side};
 
 #[test]
 fn a_forked_child_is_refused() {
@@ -246,4 +247,55 @@ fn a_forked_child_lets_go_of_copies_and_has_caches_of_its_own() {
     assert_eq!(errno(scratch.set_len(0)), Some(EBUSY));
     drop(pinned);
     scratch.set_len(0).unwrap();
+}
+
+/// Who made a copy of a handle in a child, or asked a store what it had done, waited for ever for a thread of the
+/// parent's that had been within the same thing (a flush) as it forked. A child that had a log put in place wrote
+/// to its parent's files.
+#[test]
+fn a_forked_child_waits_for_no_thread_of_its_parents() {
+    let directory = tempfile::tempdir().unwrap();
+    let scratch = || FileStore::scratch(directory.path(), 1 << 20).unwrap();
+    let cache = builder(1 << 20).build().unwrap();
+    let packed = Compressed::new(scratch(), cache.reserve(64 << 10).unwrap(), Codec::Lz4);
+    let packed = Arc::new(packed);
+    let logged = Arc::new(Logged::open(scratch(), scratch(), 1 << 20).unwrap());
+    let mirrored = Arc::new(Mirrored::new(scratch(), scratch()).unwrap());
+    let segments = [
+        cache.open_store(packed.clone(), "packed").unwrap(),
+        cache.open_store(logged.clone(), "logged").unwrap(),
+        cache.open_store(mirrored.clone(), "mirrored").unwrap(),
+    ];
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|threads| {
+        for segment in &segments {
+            threads.spawn(|| {
+                for i in 0u64.. {
+                    if is_over.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let at = i * 7 % 200 * PAGE as u64;
+                    segment.write_all_at(&i.to_le_bytes(), at).unwrap();
+                    segment.flush().unwrap();
+                }
+            });
+        }
+        for _ in 0..300 {
+            let failed = in_child(|| {
+                // SAFETY: ends a child that stands still.
+                unsafe { libc::alarm(20) };
+                segments.iter().for_each(|segment| drop(segment.clone()));
+                let knows = packed.counts().kept != 0 || logged.log_bytes() != 0;
+                let acts = [logged.checkpoint(), mirrored.resync(Side::First)];
+                let is_refused = acts.into_iter().all(refused);
+                let is_told = mirrored.take_error(Side::First).is_some();
+                i32::from(knows || is_told || !is_refused || !mirrored.is_stale(Side::Second))
+            });
+            if failed != 0 {
+                is_over.store(true, Ordering::Relaxed);
+            }
+            assert_eq!(failed, 0);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }

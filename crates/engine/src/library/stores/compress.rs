@@ -3,6 +3,7 @@
 use crate::compressed::{Codec, Pool, PoolCounts};
 use crate::library::cache::Reserved;
 use crate::library::caught::Caught;
+use crate::library::process::Maker;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::library::stores::load_within;
@@ -55,13 +56,15 @@ struct Parts<S> {
     below: Caught<S>,
     pool: Pool,
     memory: Reserved,
+    maker: Maker,
 }
 
 impl<S: Store> Compressed<S> {
     /// Keeps pages of a store compressed, in as much memory as was reserved for it.
     pub fn new(below: S, memory: Reserved, codec: Codec) -> Compressed<S> {
         let pool = Pool::new(PAGE, memory.limit_bytes(), codec);
-        let parts = Arc::new(Parts { below: Caught::new(below), pool, memory });
+        let parts =
+            Arc::new(Parts { below: Caught::new(below), pool, memory, maker: Maker::new() });
         let weak = Arc::downgrade(&parts);
         parts.memory.on_limit(move || {
             if let Some(parts) = weak.upgrade() {
@@ -73,9 +76,9 @@ impl<S: Store> Compressed<S> {
         Compressed(parts)
     }
 
-    /// What the pool did so far, and holds.
+    /// What the pool did so far, and holds; nothing in a forked child.
     pub fn counts(&self) -> PoolCounts {
-        self.0.pool.counts()
+        if self.0.maker.is_here() { self.0.pool.counts() } else { PoolCounts::default() }
     }
 
     /// The store below.

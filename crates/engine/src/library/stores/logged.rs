@@ -20,6 +20,7 @@
 //! match their checksums: that one was not durable, so nobody was told of it. It may be done twice.
 
 use crate::library::caught::Caught;
+use crate::library::process::Maker;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::library::stores::{load_known, load_within};
@@ -228,6 +229,7 @@ pub struct Logged<S, L> {
     log: Caught<L>,
     checkpoint_bytes: u64,
     state: RwLock<State>,
+    maker: Maker,
 }
 
 fn word(bytes: &[u8], at: usize) -> u64 {
@@ -301,7 +303,8 @@ impl<S: Store, L: Store> Logged<S, L> {
             len,
             len_min: len,
         };
-        let logged = Logged { below, log, checkpoint_bytes, state: RwLock::new(state) };
+        let (state, maker) = (RwLock::new(state), Maker::new());
+        let logged = Logged { below, log, checkpoint_bytes, state, maker };
         logged.begin_epoch(&mut logged.write_state())?;
         Ok(logged)
     }
@@ -311,9 +314,9 @@ impl<S: Store, L: Store> Logged<S, L> {
         &self.below.store
     }
 
-    /// Bytes of the log that are in use.
+    /// Bytes of the log that are in use; 0 in a forked child.
     pub fn log_bytes(&self) -> u64 {
-        self.state.read().expect("state").end
+        if self.maker.is_here() { self.state.read().expect("state").end } else { 0 }
     }
 
     /// Puts what was flushed in place, and makes it durable there. What was written since the last flush
@@ -321,8 +324,9 @@ impl<S: Store, L: Store> Logged<S, L> {
     /// place at the end of the next flush.
     ///
     /// # Errors
-    /// The stores'.
+    /// The stores'; `EOWNERDEAD`: in a forked child.
     pub fn checkpoint(&self) -> io::Result<()> {
+        self.maker.check()?;
         let mut state = self.write_state();
         if state.is_within_batch() {
             state.checkpoint_due = true;

@@ -1,6 +1,7 @@
 //! Mirrored write-back: two stores with the same content.
 
 use crate::library::caught::Caught;
+use crate::library::process::Maker;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::library::stores::load_known;
@@ -98,6 +99,7 @@ pub struct Mirrored<A, B> {
     differing: Mutex<RangeSet<u64>>,
     /// Held for writing while a side is re-synchronised, or advice is given.
     settled: RwLock<()>,
+    maker: Maker,
 }
 
 impl<A: Store, B: Store> Mirrored<A, B> {
@@ -114,7 +116,8 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     }
 
     fn of(first: Caught<A>, second: Caught<B>, health: Mutex<[Health; 2]>) -> Mirrored<A, B> {
-        Mirrored { first, second, health, differing: Mutex::default(), settled: RwLock::new(()) }
+        let (differing, settled) = Default::default();
+        Mirrored { first, second, health, differing, settled, maker: Maker::new() }
     }
 
     /// Mirrors two stores of which one is stale: [`resync`](Self::resync) is to follow.
@@ -140,24 +143,30 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         self.differing.lock().expect("differing")
     }
 
-    /// Whether a side lacks something that was written.
+    /// Whether a side lacks something that was written; in a forked child both may.
     pub fn is_stale(&self, side: Side) -> bool {
+        !self.maker.is_here() || self.lacks(side)
+    }
+
+    fn lacks(&self, side: Side) -> bool {
         self.health()[side as usize].stale
     }
 
-    /// The latest error that a side met since this was last asked.
+    /// The latest error that a side met since this was last asked; none in a forked child.
     pub fn take_error(&self, side: Side) -> Option<io::Error> {
-        self.health()[side as usize].error.take()
+        if self.maker.is_here() { self.health()[side as usize].error.take() } else { None }
     }
 
     /// Copies the other side's content to a side, which is in use again then. Reads and writes wait
     /// meanwhile.
     ///
     /// # Errors
-    /// `EINVAL`: the other side is stale itself; the stores' own: the side is stale.
+    /// `EINVAL`: the other side is stale itself; the stores' own: the side is stale; `EOWNERDEAD`: in a
+    /// forked child.
     pub fn resync(&self, side: Side) -> io::Result<()> {
+        self.maker.check()?;
         let _settled = self.settled.write().expect("settled");
-        if self.is_stale(side.other()) {
+        if self.lacks(side.other()) {
             return Err(Errno::INVAL.into());
         }
         self.health()[side as usize].stale = true;
@@ -217,7 +226,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
             let bytes = part.start * PAGE_BYTES..part.end * PAGE_BYTES;
             if reads {
                 self.make_alike(bytes);
-            } else if SIDES.into_iter().all(|side| !self.is_stale(side))
+            } else if SIDES.into_iter().all(|side| !self.lacks(side))
                 && self.copy_from(Side::First, bytes).is_err()
             {
                 // Another time.
@@ -229,7 +238,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// Makes the sides alike in some bytes, whichever they are. The caller holds `settled`.
     fn make_alike(&self, bytes: Range<u64>) {
         for side in SIDES {
-            if SIDES.into_iter().any(|side| self.is_stale(side)) {
+            if SIDES.into_iter().any(|side| self.lacks(side)) {
                 // The other one is all that is read.
                 return;
             }
@@ -246,7 +255,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         let _settled = self.settled.read().expect("settled");
         let mut failed = both_stale();
         for side in SIDES {
-            if self.is_stale(side) {
+            if self.lacks(side) {
                 continue;
             }
             match read(self.side(side)) {
@@ -286,7 +295,7 @@ impl<A: Store, B: Store> Mirrored<A, B> {
     /// Asks both sides, of which one has to succeed; the other is stale then, if it `lacks` something.
     /// The caller holds `settled`.
     fn ask_both(&self, lacks: bool, ask: impl Fn(&dyn Store) -> io::Result<()>) -> io::Result<()> {
-        let results = SIDES.map(|side| (!self.is_stale(side)).then(|| ask(self.side(side))));
+        let results = SIDES.map(|side| (!self.lacks(side)).then(|| ask(self.side(side))));
         let mut health = self.health();
         // A side may have gone stale meanwhile: what it has is worth nothing then.
         let written = |(result, health): (&Option<_>, &Health)| {
