@@ -571,7 +571,8 @@ extern "C" {
  *
  * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
  * none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
- * memfd_create(2) and mmap(2). For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
+ * memfd_create(2) and mmap(2); -ENOMEM also where address space is limited: it takes 2.3 GB of that, 6 GB with
+ * PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
  * userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
  *
  * Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in

@@ -66,6 +66,22 @@ impl Builder {
     }
 
     /// Which page leaves when room is needed; LRU if nothing is said.
+    ///
+    /// A program in the HiPEC language is a policy, too; `pagekeeper_hipec::text::parse` reads its file, or the
+    /// name of any other policy:
+    ///
+    /// ```
+    /// use pagekeeper::library::Cache;
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let path = directory.path().join("mine.hipec");
+    /// # std::fs::copy("../../policies/mru.hipec", &path)?;
+    /// let policy = pagekeeper_hipec::text::parse(path.to_str().unwrap(), |path| std::fs::read(path))?;
+    /// let cache = Cache::builder(1 << 20).policy(policy).build()?;
+    /// # assert!(cache.policy().to_string().contains("mine.hipec"));
+    /// # Ok(())
+    /// # }
+    /// ```
     pub fn policy(mut self, policy: PolicySpec) -> Builder {
         self.policy = Some(policy);
         self
@@ -171,9 +187,11 @@ impl Builder {
         self
     }
 
-    /// Makes the cache.
+    /// Makes the cache. It takes 2.3 GB of address space ([`Translation::Table`] 6 GB), little of it memory: a limit
+    /// on that (`ulimit -v`) has to leave so much.
     ///
     /// # Errors
+    /// `ENOMEM`: there is less address space or memory.
     /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or the budget is less
     /// than eight of them ([`BUDGET_PAGES_MIN`]), 32 KiB if nothing is said of their size; a hash table
     /// has no buckets, or another fault path than explicit; those of `memfd_create(2)`, `mmap(2)` and of
