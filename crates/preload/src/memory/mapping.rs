@@ -213,11 +213,13 @@ fn move_into_place(
 ) -> Result<(), Stop> {
     let bytes = bytes.next_multiple_of(PAGE_BYTES as usize);
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let moved =
-        made.and_then(|()| match raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) {
-            moved if moved < 0 => Err(Stop::Failed),
-            _ => Ok(remapped(room, bytes, addr, bytes, flags)),
-        });
+    let moved = made.and_then(|()| {
+        if raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) < 0 {
+            return Err(Stop::Failed);
+        }
+        remapped(room, bytes, addr, bytes, flags);
+        Ok(())
+    });
     moved.map_err(|stop| {
         raw::munmap(room, bytes);
         if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop }
