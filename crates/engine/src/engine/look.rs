@@ -140,7 +140,9 @@ impl Seen {
     /// is under way, if it is not alone at the file's end.
     fn tell_apart(&mut self, f: &mut File, changed: &Range<u64>, is_alone: bool) {
         let reach = changed.end.max(self.known_bytes);
-        if !changed.is_empty() {
+        // Of what is no write all is said to have changed, and nothing was patched.
+        let is_write = changed.end != u64::MAX;
+        if is_write && !changed.is_empty() {
             // Programs may store there by now.
             f.unread.remove(changed.clone());
         }
