@@ -140,6 +140,17 @@ pub(crate) fn fstat(fd: c_int) -> Result<libc::stat, i32> {
     Ok(unsafe { stat.assume_init() })
 }
 
+/// What `fstatat(2)` says of a path, which ends with a NUL and may be the program's, or a negated errno.
+pub(crate) fn stat_at(dir: c_int, path: *const c_char, flags: c_int) -> Result<libc::stat, i32> {
+    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
+    let r = raw_call!(libc::SYS_newfstatat, dir, path, stat.as_mut_ptr(), flags);
+    if r < 0 {
+        return Err(r as i32);
+    }
+    // SAFETY: all zero is a valid `stat`, and the kernel filled it.
+    Ok(unsafe { stat.assume_init() })
+}
+
 /// When a file changed last, in nanoseconds, wrapped.
 pub(crate) fn ctime_ns(stat: &libc::stat) -> u64 {
     (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64)

@@ -239,7 +239,7 @@ impl Connection {
     /// [`Errno::AGAIN`]: nonblocking and none waits; [`Errno::CONNRESET`]: the other end died with
     /// messages unread.
     pub fn recv(&self, buf: &mut [u8]) -> Result<Option<Received>> {
-        self.recv_with(buf, RecvFlags::empty())
+        recv_from(&self.fd, buf, RecvFlags::empty())
     }
 
     /// As [`Connection::recv`], but [`Errno::AGAIN`] instead of waiting.
@@ -247,11 +247,7 @@ impl Connection {
     /// # Errors
     /// As for [`Connection::recv`].
     pub fn try_recv(&self, buf: &mut [u8]) -> Result<Option<Received>> {
-        self.recv_with(buf, RecvFlags::DONTWAIT)
-    }
-
-    fn recv_with(&self, buf: &mut [u8], flags: RecvFlags) -> Result<Option<Received>> {
-        recv_from(&self.fd, buf, flags)
+        recv_from(&self.fd, buf, RecvFlags::DONTWAIT)
     }
 
     /// How long [`Connection::recv`] waits for a message ([`Errno::AGAIN`] then); for ever, by `None`.

@@ -46,7 +46,8 @@ pub(super) fn run_with(
     // Memory of other kinds, and references, are to be seen from the start.
     let stands_by =
         options.standby && may_follow && options.heap.is_none() && options.record.is_none();
-    let standby = stands_by.then(|| Standby::begin(options.memory_bytes, &invitation.board));
+    let standby =
+        stands_by.then(|| Standby::begin(options.memory_bytes, &invitation.board)).flatten();
 
     holder.watch_for(&invitation.tag()).map_err(machine("the holder process has ended"))?;
     let privilege = Privilege::found(may_follow, holder.pid());
@@ -56,7 +57,7 @@ pub(super) fn run_with(
     let recording = prepare_recording(options, config)?;
     let manager = set_up(options, engine, privilege, &invitation)?;
     manager.set_witness(Box::new(holder.clone()));
-    if let Some(standby) = standby.flatten() {
+    if let Some(standby) = standby {
         let _ = manager.standby.set(standby);
     }
     let listeners = invitation.listen(holder)?;

@@ -42,25 +42,12 @@ pub(crate) fn before_joining(kind: c_int) {
     before_namespace(if kind == 0 { libc::CLONE_NEWNET } else { kind } as usize);
 }
 
-fn keep(fd: c_int) {
+pub(crate) fn keep(fd: c_int) {
     let Ok(stat) = raw::fstat(fd) else { return };
     // For what is executed there.
     raw::fcntl(fd, libc::F_SETFD, 0);
     table::mark_connection(fd);
     BELL.set(fd, &stat);
-}
-
-/// The program wants this number for itself.
-pub(crate) fn evict(fd: c_int) {
-    if BELL.verified() == Some(fd) {
-        let _held = SignalsHeld::new();
-        table::unmark_connection(fd);
-        BELL.clear();
-        let moved = connection::duplicate_high(fd);
-        if moved >= 0 {
-            keep(moved);
-        }
-    }
 }
 
 /// One that whoever executed this program left open.
@@ -103,9 +90,6 @@ pub(crate) fn connect(fd: c_int) -> Result<(), i32> {
 
 /// Whether this process has another network namespace than the manager, as far as can be told.
 pub(crate) fn is_elsewhere() -> bool {
-    // SAFETY: all zero is a valid value of these numbers.
-    let mut stat: libc::stat = unsafe { core::mem::zeroed() };
-    let path = c"/proc/self/ns/net".as_ptr();
-    let told = raw_call!(libc::SYS_newfstatat, libc::AT_FDCWD, path, &raw mut stat, 0);
-    told >= 0 && door().network != 0 && stat.st_ino != door().network
+    let own = raw::stat_at(libc::AT_FDCWD, c"/proc/self/ns/net".as_ptr(), 0);
+    door().network != 0 && own.is_ok_and(|own| own.st_ino != door().network)
 }

@@ -80,7 +80,7 @@ pub(crate) fn forget_inherited(are_copies: bool) {
             raw::close(fd);
         }
         table::unmark_connection(fd);
-        socket.fd_and_one.store(0, Ordering::Relaxed);
+        socket.clear();
     }
 }
 
@@ -121,17 +121,23 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         }
         release(state, connection);
     }
-    bell::evict(fd);
+    if bell::socket().verified() == Some(fd) {
+        renumber(fd, &[bell::socket()], bell::keep);
+    }
     if state.leash.verified() == Some(fd) {
-        let _held = SignalsHeld::new();
-        state.leash.fd_and_one.store(0, Ordering::Release);
-        INHERITED[LEASH].fd_and_one.store(0, Ordering::Release);
-        table::unmark_connection(fd);
-        // The number itself stays taken until the program's descriptor comes in its place.
-        let moved = duplicate_high(fd);
-        if moved >= 0 {
-            keep_leash(state, moved);
-        }
+        renumber(fd, &[&state.leash, &INHERITED[LEASH]], |moved| keep_leash(state, moved));
+    }
+}
+
+/// Gives a socket of ours that is no connection another number.
+fn renumber(fd: c_int, sockets: &[&Socket], keep: impl FnOnce(c_int)) {
+    let _held = SignalsHeld::new();
+    sockets.iter().for_each(|socket| socket.clear());
+    table::unmark_connection(fd);
+    // The number itself stays taken until the program's descriptor comes in its place.
+    let moved = duplicate_high(fd);
+    if moved >= 0 {
+        keep(moved);
     }
 }
 
@@ -144,8 +150,8 @@ fn keep_leash(state: &State, fd: c_int) {
 
 /// A descriptor is no connection any more, of the slot that the caller has taken.
 fn forget(index: usize, connection: &Connection, fd: c_int) {
-    connection.socket.fd_and_one.store(0, Ordering::Release);
-    INHERITED[index].fd_and_one.store(0, Ordering::Release);
+    connection.socket.clear();
+    INHERITED[index].clear();
     table::unmark_connection(fd);
 }
 
@@ -448,7 +454,7 @@ fn pause_between(held: SignalsHeld) -> SignalsHeld {
 pub(crate) const NUMBERS_END: u64 = 2048;
 
 /// Duplicates a descriptor, out of the program's way; -1 if there is no room.
-pub(crate) fn duplicate_high(fd: c_int) -> c_int {
+fn duplicate_high(fd: c_int) -> c_int {
     let limit = room::limit().rlim_cur.min(NUMBERS_END);
     let duplicate = |reserve: u64| {
         let base = limit.saturating_sub(reserve);
@@ -485,7 +491,7 @@ fn new_high_socket(state: &State) -> Result<c_int, i32> {
 fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
     if !table::differ() {
         // What was here was closed by a call that nobody saw: it is none that could be used again.
-        connection.socket.fd_and_one.store(0, Ordering::Relaxed);
+        connection.socket.clear();
     }
     let fd = new_high_socket(state)?;
     let stat = raw::fstat(fd)?;
@@ -504,7 +510,7 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
         }
         return Ok(fd);
     }
-    INHERITED[index].fd_and_one.store(0, Ordering::Relaxed);
+    INHERITED[index].clear();
     table::unmark_connection(fd);
     raw::close(fd);
     result

@@ -377,8 +377,5 @@ fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
     if mapping::commit(state, slot, &made, Owner::Program).is_err() {
         return false;
     }
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let moved = raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
-    mapping::remapped(room, bytes, addr, bytes, flags);
-    moved >= 0
+    mapping::moves_from_room(room, addr, bytes)
 }

@@ -151,10 +151,11 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         }
         addr as usize
     };
-    let trial_at = if fixed { room.unwrap_or(0) } else { addr };
+    let made_at = room.unwrap_or(addr);
+    let trial_at = if fixed && room.is_none() { 0 } else { made_at };
     let outcome = loop {
         let outcome = if userfault::ensure(file.state) {
-            replace(file, call, room.unwrap_or(addr), trial_at)
+            replace(file, call, made_at, trial_at)
         } else if userfault::lacks_descriptors(file.state) {
             Err(Stop::Lacking)
         } else {
@@ -204,7 +205,18 @@ fn map(file: &mut File, call: &Mmap) -> isize {
     }
 }
 
-/// What was made in a room is moved to where it is to be, in one step, or goes.
+/// Moves a mapping of ours, of whole pages, to where it is to be, in one step: whatever is there is replaced.
+/// False if it stays where it was.
+pub(crate) fn moves_from_room(room: usize, addr: usize, bytes: usize) -> bool {
+    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
+    let moved = raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) >= 0;
+    if moved {
+        remapped(room, bytes, addr, bytes, flags);
+    }
+    moved
+}
+
+/// What was made in a room is moved to where it is to be, or goes.
 fn move_into_place(
     made: Result<(), Stop>,
     room: usize,
@@ -212,14 +224,8 @@ fn move_into_place(
     bytes: usize,
 ) -> Result<(), Stop> {
     let bytes = bytes.next_multiple_of(PAGE_BYTES as usize);
-    let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let moved = made.and_then(|()| {
-        if raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) < 0 {
-            return Err(Stop::Failed);
-        }
-        remapped(room, bytes, addr, bytes, flags);
-        Ok(())
-    });
+    let moved = made
+        .and_then(|()| if moves_from_room(room, addr, bytes) { Ok(()) } else { Err(Stop::Failed) });
     moved.map_err(|stop| {
         raw::munmap(room, bytes);
         if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop }

@@ -133,12 +133,7 @@ fn regular_at((dir, path, flags): Place) -> Option<libc::stat> {
     if let View::Foreign = state::view() {
         return None;
     }
-    let mut stat = core::mem::MaybeUninit::<libc::stat>::zeroed();
-    if raw_call!(libc::SYS_newfstatat, dir, path, stat.as_mut_ptr(), flags) < 0 {
-        return None;
-    }
-    // SAFETY: all zero is valid, and the kernel filled it.
-    let stat = unsafe { stat.assume_init() };
+    let stat = raw::stat_at(dir, path, flags).ok()?;
     (stat.st_mode & libc::S_IFMT == libc::S_IFREG).then_some(stat)
 }
 
