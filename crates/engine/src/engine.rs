@@ -126,9 +126,10 @@ pub struct Engine<P: Port> {
     /// Held for reading from the check that a range still maps what it did to the end of the call
     /// that maps pages there; for writing while what ranges map changes. Comes before the lock.
     pub(crate) layout: RwLock<()>,
-    /// Held while pages of a heap are mapped, and for writing while it is read that some are to be zeros: who
-    /// made them so goes on when that was read, and must not meet what was about to be mapped.
-    pub(crate) clearing: RwLock<()>,
+    /// Held while pages are mapped, and for writing from before it is read what became of address spaces until
+    /// that is applied: who made a change goes on when it was read, and must not meet what was about to be
+    /// mapped. Comes before `layout`.
+    pub(crate) reading: RwLock<()>,
     /// Work that no fault waits for.
     pub(crate) queue: Mutex<Queue>,
     /// Jobs in it, to be looked at without its lock.
@@ -177,7 +178,7 @@ impl<P: Port> Engine<P> {
             sleepers: AtomicU32::new(0),
             watchers: AtomicU32::new(0),
             layout: RwLock::new(()),
-            clearing: RwLock::new(()),
+            reading: RwLock::new(()),
             queue: Mutex::new(Queue::default()),
             queued: AtomicUsize::new(0),
             times: Times::default(),
@@ -583,9 +584,9 @@ impl<P: Port> Engine<P> {
         cleared
     }
 
-    /// Whoever reads what became of address spaces with heaps holds this until it is applied.
-    pub(crate) fn hold_heap_mappings(&self) -> RwLockWriteGuard<'_, ()> {
-        self.clearing.write().expect("clearing")
+    /// Whoever reads what became of address spaces holds this until it is applied.
+    pub(crate) fn hold_mappings(&self) -> RwLockWriteGuard<'_, ()> {
+        self.reading.write().expect("reading")
     }
 
     /// A range's private copies are gone.

@@ -72,11 +72,6 @@ impl Heaps {
         self.known.lock().expect("lock")
     }
 
-    /// Whether there is any.
-    pub(crate) fn are_some(&self) -> bool {
-        !self.lock().heaps.is_empty()
-    }
-
     /// The heap of a space that is gone, and whose number may be another one's from now on.
     pub(crate) fn end_of_space(&self, space: SpaceNo) -> Option<FileNo> {
         let mut known = self.lock();

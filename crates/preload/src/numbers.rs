@@ -158,7 +158,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
                 return Some(result);
             }
             let _changing = standby::changing();
-            let result = plain();
+            let result = mapping::in_turn(d as c_int, plain);
             if result >= 0 {
                 mapping::remapped(a, b, result as usize, c, d as c_int);
             }

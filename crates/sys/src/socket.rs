@@ -107,9 +107,10 @@ impl Listener {
             match recv_from(&self.fd, &mut [0; 8], RecvFlags::DONTWAIT) {
                 Ok(Some(Received { fd: Some(fd), .. })) => return Ok(Some(Connection { fd })),
                 Ok(Some(Received { lost_fd: true, .. })) => return Err(Errno::MFILE),
-                // Whoever brings nothing wants nothing.
+                // Whoever brings nothing wants nothing. It may be empty, too; an end cannot come, since the
+                // other end is kept for whoever asks for it.
                 Ok(Some(_)) => {}
-                Ok(None) => return Err(Errno::BADF),
+                Ok(None) => return Ok(None),
                 Err(Errno::AGAIN) => return Ok(None),
                 Err(errno) => return Err(errno),
             }
@@ -334,6 +335,23 @@ mod tests {
         drop(client);
         assert!(server.recv(&mut buf).unwrap().is_none());
         assert_eq!(server.send(b"x", None), Err(Errno::PIPE));
+    }
+
+    /// Whoever inherited the other end may send what it likes: it was taken for the end of all.
+    #[test]
+    fn an_empty_message_does_not_end_a_bell() {
+        let (bell, rope) = Listener::bell().unwrap();
+        let (caller, theirs) = Connection::pair().unwrap();
+        let rope = Connection { fd: rope };
+        rope.send(b"", None).unwrap();
+        rope.send(b"x", None).unwrap();
+        rope.send(b"x", Some(theirs.as_fd())).unwrap();
+        drop(theirs);
+        assert!(bell.accept(true).unwrap().is_none());
+        let server = bell.accept(true).unwrap().expect("who came after those");
+        server.send(b"y", None).unwrap();
+        assert_eq!(caller.recv(&mut [0; 8]).unwrap().unwrap().bytes, 1);
+        assert!(bell.accept(true).unwrap().is_none());
     }
 
     #[test]

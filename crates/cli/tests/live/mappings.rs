@@ -21,6 +21,22 @@ fn a_library_that_was_stored_to_is_loaded_as_it_is() {
     }
 }
 
+/// A thread that mapped a file over something looked a name up, for which it waited for the thread that was
+/// loading a library, and that one for it.
+#[test]
+fn a_mapping_is_replaced_while_a_library_is_loaded() {
+    if !runs::ready() {
+        return;
+    }
+    let library = compiled("mappings.c", &["-DSTARTS", "-shared", "-fPIC"], "starts");
+    let place = Scratch::new("starts");
+    place.put("library.so", std::fs::read(&library).expect("a library"));
+    place.put("file", vec![b'a'; 1 << 16]);
+    let mut run = command(&place, Some(&Budget::kib(256)), compiled("mappings.c", &[], "mappings"));
+    let done = finish(&place, run.args(["starts", "./library.so"]), b"", LIMIT).ok();
+    assert_eq!(done.text(), "started\n");
+}
+
 /// `remap_file_pages` showed zeros, and what was stored there was lost.
 #[test]
 fn pages_are_not_put_elsewhere_behind_the_managers_back() {

@@ -376,6 +376,16 @@ fn a_mapping_is_replaced_in_one_step() {
     }
 }
 
+/// The kernel tells of moves over each other when they are done, and not in their order; and what it had told
+/// of, and was not applied yet, met pages that were just being mapped. Pages of one file were taken for another's,
+/// and what was stored there was lost.
+#[test]
+fn mappings_that_replace_each_other_lose_nothing() {
+    if runs::ready() {
+        check(&Budget::kib(4096), &["over", "file"]);
+    }
+}
+
 /// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
 /// wrote in between: its next record was written over its last one.
 #[test]

@@ -434,6 +434,7 @@ impl<P: Port> Engine<P> {
             }
             self.until_settled(|| {
                 // Nobody takes the mark away meanwhile.
+                let _reading = self.reading.read().expect("reading");
                 let _layout = self.layout.read().expect("layout");
                 let poisoned = self.port.poison(fault.space, addr);
                 if poisoned.is_ok() {
@@ -497,6 +498,7 @@ impl<P: Port> Engine<P> {
         let addr = fault.addr & !(PAGE_BYTES - 1);
         let poisoned = self.until_settled(|| {
             // Whoever makes the file longer takes the mark away, which must not come after that.
+            let _reading = self.reading.read().expect("reading");
             let _layout = self.layout.read().expect("layout");
             if !self.lock().is_behind_the_end(region, addr) {
                 return self.port.wake(fault.space, addr, 1);
@@ -519,6 +521,7 @@ impl<P: Port> Engine<P> {
             Err(PortError::Io(EEXIST)) => self.until_settled(|| {
                 // Somebody was faster, or the page was protected when it left: the kernel keeps a mark
                 // of that, which it does not replace.
+                let _reading = self.reading.read().expect("reading");
                 let _layout = self.layout.write().expect("layout");
                 if !absent(&self.lock()) {
                     return self.port.wake(space, addr, 1);
@@ -583,7 +586,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<T, PortError> {
         let is_heap = self.is_heap(region.file);
         self.until_settled(|| {
-            let _clearing = is_heap.then(|| self.clearing.read().expect("clearing"));
+            let _reading = self.reading.read().expect("reading");
             let _layout = self.layout.read().expect("layout");
             let pages = self.shown(space, region, range.clone())?;
             if is_heap && self.is_any_dropping(region, &range) {
@@ -684,6 +687,7 @@ impl<P: Port> Engine<P> {
         let result = self.until_settled(|| {
             // Nobody maps anything meanwhile: what is copied is what the region showed last, and a
             // store to it comes after the copy.
+            let _reading = self.reading.read().expect("reading");
             let _layout = self.layout.write().expect("layout");
             let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
             let pages = self.shown(space, region, addr..addr + self.page_bytes)?;

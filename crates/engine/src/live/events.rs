@@ -226,7 +226,7 @@ impl Manager {
     ) {
         let Some(live) = self.engine.port().space(no) else { return };
         let mut events = Vec::new();
-        let _clearing = self.heaps.are_some().then(|| self.engine.hold_heap_mappings());
+        let _applied = self.engine.hold_mappings();
         // Before they are read: one that is read has not been told of.
         let told = self.engine.failures_told();
         // One that forks waits until there is a descriptor for its child.

@@ -4,7 +4,7 @@
 use crate::descriptors::table::{self, Entry, Tenancy};
 use crate::descriptors::{fdinfo, first_use, plain};
 use crate::link::connection::{ask, ask_with};
-use crate::link::{board, connection, standby};
+use crate::link::{bell, board, connection, standby};
 use crate::process::state::{self, State, View};
 use crate::raw::{self, SignalsHeld};
 use crate::reading::direct;
@@ -437,7 +437,12 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     if table::is_plain(fd) {
         return close();
     }
-    match state::view() {
+    let view = state::view();
+    if connection::is_ours(view.ready(), fd) {
+        raw::set_errno(libc::EBADF);
+        return -1;
+    }
+    match view {
         View::Foreign => close(),
         View::Fresh => {
             // The manager does not know of this process yet: nothing to tell it.
@@ -447,10 +452,6 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
             close()
         }
         View::Ready(state) => {
-            if connection::is_ours(state, fd) {
-                raw::set_errno(libc::EBADF);
-                return -1;
-            }
             await_left(fd);
             // Of one that was not shown nothing is in memory by it, and nobody is kept waiting.
             let held = table::get(fd).map(|_| SignalsHeld::new());
@@ -469,26 +470,22 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
 /// Closes a range of descriptors, all but ours; `raw` closes a range.
 pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isize) -> isize {
     lock_files::before_close_range(first, last);
-    let state = match state::view() {
-        View::Foreign => return close(first, last),
-        View::Fresh => {
-            for fd in table::known(first, last) {
-                table::clear(fd).map(table::drop_count);
-            }
-            return close(first, last);
-        }
-        View::Ready(state) => state,
-    };
     if first > last {
         return close(first, last);
     }
+    let view = state::view();
     // Cleared first: after the close a number may be another thread's new file.
-    for fd in table::known(first, last) {
-        forget(state, fd);
+    match view {
+        View::Foreign => {}
+        View::Fresh => {
+            table::known(first, last).for_each(|fd| _ = table::clear(fd).map(table::drop_count));
+        }
+        View::Ready(state) => table::known(first, last).for_each(|fd| forget(state, fd)),
     }
     let mut from = first;
     loop {
-        let ours = connection::next_ours(state, from).map(|fd| fd as u32).filter(|&fd| fd <= last);
+        let ours =
+            connection::next_ours(view.ready(), from).map(|fd| fd as u32).filter(|&fd| fd <= last);
         let Some(ours) = ours else {
             // An empty remainder behind one of ours is nothing to close.
             return if from > last { 0 } else { close(from, last) };
@@ -603,10 +600,12 @@ fn put_in_place(old: c_int, new: c_int, call: impl FnOnce() -> c_int) -> c_int {
 
 /// Before a call that closes `new` to put something else there.
 fn before_replacing(new: c_int) {
-    if table::is_connection(new)
-        && let View::Ready(state) = state::view()
-    {
-        connection::evict(state, new);
+    if table::is_connection(new) {
+        let view = state::view();
+        if let View::Ready(state) = view {
+            connection::evict(state, new);
+        }
+        bell::make_way(new, !matches!(view, View::Foreign));
     }
     lock_files::before_close(new);
 }

@@ -56,7 +56,8 @@ export! {
             return ret(result) as *mut c_void;
         }
         let _changing = standby::changing();
-        let result = real::mremap(old, old_bytes, new_bytes, flags, new);
+        let mremap = || real::mremap(old, old_bytes, new_bytes, flags, new);
+        let result = mapping::in_turn(flags, mremap);
         if result != libc::MAP_FAILED {
             mapping::remapped(old as usize, old_bytes, result as usize, new_bytes, flags);
         }

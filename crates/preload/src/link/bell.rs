@@ -8,7 +8,6 @@
 
 use crate::descriptors::table;
 use crate::link::connection::{self, Socket};
-use crate::link::room;
 use crate::process::environment::door;
 use crate::process::state;
 use crate::raw::{self, SignalsHeld};
@@ -32,6 +31,10 @@ pub(crate) fn before_namespace(flags: usize) {
     }
     let Some(state) = state::current() else { return };
     let _held = SignalsHeld::new();
+    let _lock = state.set_up.lock();
+    if BELL.verified().is_some() {
+        return;
+    }
     if let Ok((_, fd @ 0..)) = connection::ask_with(state, &Request::new(Op::Bell), &[], -1) {
         keep(connection::move_high(fd));
     }
@@ -50,16 +53,44 @@ pub(crate) fn keep(fd: c_int) {
     BELL.set(fd, &stat);
 }
 
-/// One that whoever executed this program left open.
+/// One that whoever executed this program left open, whatever the limit of descriptors is by now.
 fn find() -> Option<c_int> {
     let inode = door().bell_inode;
     let is_it = |fd: &c_int| {
         raw::fstat(*fd)
             .is_ok_and(|stat| stat.st_ino == inode && stat.st_mode & libc::S_IFMT == libc::S_IFSOCK)
     };
-    let end = room::limit().rlim_cur.min(connection::NUMBERS_END) as c_int;
-    let found = if inode == 0 { None } else { (0..end).find(is_it) };
+    let mut numbers = (0..connection::NUMBERS_END as c_int).rev();
+    let found = if inode == 0 { None } else { numbers.find(is_it) };
     found.inspect(|fd| keep(*fd))
+}
+
+/// A program begins: it keeps what it may need later, or leave to what it executes.
+pub(crate) fn inherited() {
+    if is_elsewhere() {
+        find();
+    }
+}
+
+/// Whether this is it: no child may close it, though it has not called the manager so far.
+pub(crate) fn is(fd: c_int) -> bool {
+    table::is_connection(fd) && BELL.verified() == Some(fd)
+}
+
+/// A program's descriptor is about to take this number. In memory that is its parent's a child notes nothing:
+/// there the number is what it was.
+pub(crate) fn make_way(fd: c_int, is_own_memory: bool) {
+    if !is(fd) {
+        return;
+    }
+    let moved = connection::duplicate_high(fd);
+    if is_own_memory {
+        BELL.clear();
+        table::unmark_connection(fd);
+        keep(moved);
+    } else {
+        raw::fcntl(moved, libc::F_SETFD, 0);
+    }
 }
 
 /// Connects a socket by it: puts one of a pair in its place, whose other one the manager gets.

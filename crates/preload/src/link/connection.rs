@@ -84,14 +84,16 @@ pub(crate) fn forget_inherited(are_copies: bool) {
     }
 }
 
-/// All that this process has open for us.
-fn sockets(state: &State) -> impl Iterator<Item = &Socket> {
-    let connections = state.connections.iter().map(|connection| &connection.socket);
-    connections.chain([&state.leash, bell::socket()])
+/// All that this process has open for us. Without a state, what it has from its parent or whoever executed it,
+/// and needs.
+fn sockets(state: Option<&State>) -> impl Iterator<Item = &Socket> {
+    let connections = state.into_iter().flat_map(|state| &state.connections);
+    let leash = state.map(|state| &state.leash);
+    connections.map(|connection| &connection.socket).chain(leash).chain([bell::socket()])
 }
 
 /// Whether this descriptor is one of ours right now.
-pub(crate) fn is_ours(state: &State, fd: c_int) -> bool {
+pub(crate) fn is_ours(state: Option<&State>, fd: c_int) -> bool {
     table::is_connection(fd)
         && sockets(state).any(|socket| {
             socket.fd_and_one.load(Ordering::Acquire) == fd + 1 && socket.verified().is_some()
@@ -99,7 +101,7 @@ pub(crate) fn is_ours(state: &State, fd: c_int) -> bool {
 }
 
 /// The lowest descriptor of ours at or above this one.
-pub(crate) fn next_ours(state: &State, from: u32) -> Option<c_int> {
+pub(crate) fn next_ours(state: Option<&State>, from: u32) -> Option<c_int> {
     sockets(state).filter_map(Socket::verified).filter(|&fd| fd as u32 >= from).min()
 }
 
@@ -121,23 +123,13 @@ pub(crate) fn evict(state: &State, fd: c_int) {
         }
         release(state, connection);
     }
-    if bell::socket().verified() == Some(fd) {
-        renumber(fd, &[bell::socket()], bell::keep);
-    }
     if state.leash.verified() == Some(fd) {
-        renumber(fd, &[&state.leash, &INHERITED[LEASH]], |moved| keep_leash(state, moved));
-    }
-}
-
-/// Gives a socket of ours that is no connection another number.
-fn renumber(fd: c_int, sockets: &[&Socket], keep: impl FnOnce(c_int)) {
-    let _held = SignalsHeld::new();
-    sockets.iter().for_each(|socket| socket.clear());
-    table::unmark_connection(fd);
-    // The number itself stays taken until the program's descriptor comes in its place.
-    let moved = duplicate_high(fd);
-    if moved >= 0 {
-        keep(moved);
+        let _held = SignalsHeld::new();
+        state.leash.clear();
+        INHERITED[LEASH].clear();
+        table::unmark_connection(fd);
+        // The number itself stays taken until the program's descriptor comes in its place.
+        keep_leash(state, duplicate_high(fd));
     }
 }
 
@@ -454,7 +446,7 @@ fn pause_between(held: SignalsHeld) -> SignalsHeld {
 pub(crate) const NUMBERS_END: u64 = 2048;
 
 /// Duplicates a descriptor, out of the program's way; -1 if there is no room.
-fn duplicate_high(fd: c_int) -> c_int {
+pub(crate) fn duplicate_high(fd: c_int) -> c_int {
     let limit = room::limit().rlim_cur.min(NUMBERS_END);
     let duplicate = |reserve: u64| {
         let base = limit.saturating_sub(reserve);

@@ -209,11 +209,23 @@ fn map(file: &mut File, call: &Mmap) -> isize {
 /// False if it stays where it was.
 pub(crate) fn moves_from_room(room: usize, addr: usize, bytes: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let moved = raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr) >= 0;
+    let move_it = || raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
+    let moved = in_turn(flags, move_it) >= 0;
     if moved {
         remapped(room, bytes, addr, bytes, flags);
     }
     moved
+}
+
+/// Makes an `mremap(2)` with these flags that others may be making over the same addresses. The kernel tells the
+/// manager of each when it is done, and not in the order in which they were: who comes last must be told of last.
+/// The call returns when the manager has heard.
+pub(crate) fn in_turn<T>(flags: c_int, mremap: impl FnOnce() -> T) -> T {
+    let concerns = flags & libc::MREMAP_FIXED != 0 && any() && !state::is_only_thread();
+    let Some(state) = state::glance().filter(|_| concerns) else { return mremap() };
+    let _held = SignalsHeld::new();
+    let _lock = state.replacing.lock();
+    mremap()
 }
 
 /// What was made in a room is moved to where it is to be, or goes.

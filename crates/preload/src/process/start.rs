@@ -1,6 +1,7 @@
 //! What happens when the library is loaded.
 
 use crate::descriptors::{files, table};
+use crate::link::bell;
 use crate::memory::{allocation, fork, heap};
 use crate::process::{cancel, environment, state};
 use crate::streams::{stdio, stream_list, unseen, wide};
@@ -44,6 +45,7 @@ extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     cancel::resolve();
     allocation::resolve();
     stream_list::resolve();
+    state::resolve();
     // A program with more rights than its user must not hear of a stranger's manager.
     // SAFETY: reads the auxiliary vector.
     if unsafe { libc::getauxval(libc::AT_SECURE) } != 0 || !environment::read(env) {
@@ -53,6 +55,7 @@ extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
         return;
     }
     let _ = state::current();
+    bell::inherited();
     if environment::user_mode_only() {
         fork::follow();
     }

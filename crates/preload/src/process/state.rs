@@ -63,6 +63,8 @@ pub(crate) struct State {
     pub(crate) mapping: Lock,
     /// Held while the limit of descriptors is raised; see [`crate::link::room`].
     pub(crate) limit: Lock,
+    /// Held while a mapping moves to where others may be; see [`crate::memory::mapping::in_turn`].
+    pub(crate) replacing: Lock,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
     /// Held while mappings are taken over that were made while the manager stood by.
@@ -92,6 +94,13 @@ pub(crate) enum View {
     Fresh,
     /// Ours, in use.
     Ready(&'static State),
+}
+
+impl View {
+    /// The state, if it is ours and in use.
+    pub(crate) fn ready(&self) -> Option<&'static State> {
+        if let View::Ready(state) = self { Some(state) } else { None }
+    }
 }
 
 /// Makes the library active: maps the state. False if there is no memory for it.
@@ -233,8 +242,8 @@ pub(crate) fn shut_in(state: &State) {
     let is_concerned = crate::memory::mapping::any() || table::any_active();
     if !SAID.swap(true, Ordering::Relaxed) {
         raw::complain(if is_concerned {
-            &b"a filter (seccomp, Landlock) keeps this process from the manager: it needs socket, connect, \
-              sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)"[..]
+            &b"a filter (seccomp, Landlock) or another network namespace keeps this process from the manager: \
+              it needs socket, connect, sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)"[..]
         } else {
             b"a filter (seccomp, Landlock) or another network namespace keeps this process from the manager: \
               it works on files as somebody outside"
@@ -278,13 +287,22 @@ pub(crate) fn sharing_memory(flags: usize) {
     }
 }
 
+/// glibc's `__libc_single_threaded`, or null: a `char` that is not 0 as long as there is one thread.
+static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
+
+/// Looks libc's variable up, in the constructor: later that would wait for whoever loads a library, and that
+/// one perhaps for this thread.
+pub(crate) fn resolve() {
+    // SAFETY: a NUL-terminated name.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
+}
+
 /// Whether this process has no other thread, as far as libc knows.
 pub(crate) fn is_only_thread() -> bool {
-    // SAFETY: a NUL-terminated name; glibc's variable, a `char`, is not 0 as long as there is one thread.
-    unsafe {
-        let variable = libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr());
-        !variable.is_null() && variable.cast::<u8>().read_volatile() != 0
-    }
+    let variable = SINGLE_THREADED.load(Ordering::Relaxed);
+    // SAFETY: not null, libc's variable, which stays; it is read as something that other code changes.
+    !variable.is_null() && unsafe { variable.read_volatile() } != 0
 }
 
 /// From now on threads have tables of descriptors of their own, which begin as copies of this one's: all

@@ -1,6 +1,24 @@
 // What is stored through mappings, and others than the program's own calls.
 #define _GNU_SOURCE
-#ifdef LIBRARY
+#ifdef STARTS
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+static void *replace(void *unused) {
+    void *at = mmap(0, 1 << 16, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    int fd = open("file", O_RDWR);
+    if (mmap(at, 1 << 16, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) != at) abort();
+    return unused;
+}
+
+__attribute__((constructor)) static void start(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, 0, replace, 0) || pthread_join(thread, 0)) abort();
+}
+const char *get(void) { return "started"; }
+#elif defined LIBRARY
 const char marker[64] = "MARKER-OLD";
 const char *get(void) { return marker; }
 #else
@@ -43,6 +61,14 @@ static void load(const char *name, int apart) {
     memcpy(marker, "MARKER-NEW", 10);
     check(!munmap(at, bytes), "munmap");
     void *library = apart ? dlmopen(LM_ID_NEWLM, name, RTLD_NOW) : dlopen(name, RTLD_NOW);
+    if (!library) printf("%s\n", dlerror()), exit(1);
+    const char *(*get)(void) = dlsym(library, "get");
+    puts(get());
+}
+
+// A library's constructor waits for a thread that maps a file over something.
+static void load_what_starts(const char *name) {
+    void *library = dlopen(name, RTLD_NOW);
     if (!library) printf("%s\n", dlerror()), exit(1);
     const char *(*get)(void) = dlsym(library, "get");
     puts(get());
@@ -135,6 +161,7 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "dlmopen")) load(argument[2], 1);
     if (!strcmp(argument[1], "dlopen-child")) load_in_child(argument[2]);
     if (!strcmp(argument[1], "dlopen-nothing")) load_nothing(argument[2]);
+    if (!strcmp(argument[1], "starts")) load_what_starts(argument[2]);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "apart")) apart(argument[2], argument[3]);

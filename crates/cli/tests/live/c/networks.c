@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,11 +41,33 @@ static void look(const char *name) {
     }
 }
 
+// In a program that has called nobody so far: numbers are taken, the limit falls, and what a vfork child
+// executes has nothing left that could be closed.
+static void close_more(const char *self, const char *name) {
+    const struct rlimit few = {.rlim_cur = 16, .rlim_max = 16};
+    int status, open[8], opened = 0;
+    for (int fd = 3; fd < 4096 && opened < 8; fd++)
+        if (fcntl(fd, F_GETFD) >= 0) open[opened++] = fd;
+    for (int i = 0; i < opened; i++) CHECK(dup2(0, open[i]) == open[i]);
+    CHECK(setrlimit(RLIMIT_NOFILE, &few) == 0);
+    pid_t child = vfork();
+    if (child == 0) {
+        close_range(3, ~0U, 0);
+        execl(self, self, "looks", name, NULL);
+        _exit(1);
+    }
+    CHECK(child > 0 && waitpid(child, &status, 0) == child && status == 0);
+}
+
 int main(int count, char **argument) {
     const char *how = argument[1], *name = argument[2], *kinds = count > 3 ? argument[3] : "";
     int flags = CLONE_NEWNET | (strchr(kinds, 'u') ? CLONE_NEWUSER : 0) | (strchr(kinds, 'p') ? CLONE_NEWPID : 0);
     if (!strcmp(how, "looks")) {
         look(name);
+        return 0;
+    }
+    if (!strcmp(how, "closed")) {
+        close_more(argument[0], name);
         return 0;
     }
     int fd, status;
@@ -61,6 +84,10 @@ int main(int count, char **argument) {
         if (strchr(kinds, 'p') && !is_cloned && (child = fork()) != 0)
             _exit(waitpid((pid_t)child, &status, 0) < 0 || status != 0);
         if (!strcmp(how, "executes") || is_cloned) execl(argument[0], argument[0], "looks", name, NULL);
+        if (!strcmp(how, "closes")) {
+            close_range(3, ~0U, 0);
+            execl(argument[0], argument[0], "closed", name, NULL);
+        }
         look(name);
         // Through what it inherited, too.
         for (int page = 0; page < PAGES; page++) CHECK(at[page * PAGE + 2] == page + 3);

@@ -33,6 +33,7 @@
 //     writes overtaken FILE      appends overtake each other in the file's last page, and ask nobody
 //     writes owned FILE          what is stored over what was appended stays, beside readers of the end
 //     writes again FILE          threads read a mapping that another maps anew (MAP_FIXED)
+//     writes over FILE           threads map a file over each other's mappings, and others store there
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -1386,6 +1387,61 @@ static void again(const char *path) {
     for (int i = 0; i < THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
 }
 
+enum { OVER_PAGES = 256, OVER_BYTES = 8 << 20, OVER_TIMES = 4000, OVER_ADDERS = 3 };
+static unsigned char *room;
+static int over_file;
+
+static void *add_there(void *argument) {
+    uintptr_t which = (uintptr_t)argument, added = 0;
+    uint64_t mine = which + 1;
+    for (; !is_over; added++) {
+        mine = mine * 6364136223846793005ull + 1;
+        atomic_fetch_add((_Atomic uint64_t *)(room + (mine >> 33) % OVER_PAGES * PAGE + 8 * which), 1);
+    }
+    return (void *)added;
+}
+
+static void *map_over(void *argument) {
+    uint64_t mine = (uintptr_t)argument;
+    for (int i = 0; i < OVER_TIMES; i++) {
+        mine = mine * 6364136223846793005ull + 1;
+        size_t first = (mine >> 33) % OVER_PAGES, pages = 1 + (mine >> 45) % (OVER_PAGES - first);
+        off_t from = (off_t)((mine >> 20) % (OVER_BYTES / PAGE - pages)) * PAGE;
+        void *at = room + first * PAGE;
+        int is_moved = i % 4 == 0, where = is_moved ? 0 : MAP_FIXED;
+        unsigned char *made = mmap(is_moved ? NULL : at, pages * PAGE, PROT_READ | PROT_WRITE,
+                                   MAP_SHARED | where, over_file, from);
+        CHECK(made != MAP_FAILED);
+        if (is_moved) {
+            if (i % 8 == 0) atomic_fetch_add((_Atomic uint64_t *)made, 0);
+            made = mremap(made, pages * PAGE, pages * PAGE, MREMAP_MAYMOVE | MREMAP_FIXED, at);
+        }
+        CHECK(made == at);
+    }
+    return NULL;
+}
+
+// What was added is in the file, wherever in it the room was just then.
+static void over(const char *path) {
+    pthread_t mappers[2], adders[OVER_ADDERS];
+    over_file = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(over_file >= 0 && ftruncate(over_file, OVER_BYTES) == 0);
+    room = mmap(NULL, OVER_PAGES * PAGE, PROT_READ | PROT_WRITE, MAP_SHARED, over_file, 0);
+    CHECK(room != MAP_FAILED);
+    for (uintptr_t i = 0; i < OVER_ADDERS; i++) CHECK(pthread_create(&adders[i], NULL, add_there, (void *)i) == 0);
+    for (uintptr_t i = 0; i < 2; i++) CHECK(pthread_create(&mappers[i], NULL, map_over, (void *)(i + 7)) == 0);
+    for (int i = 0; i < 2; i++) CHECK(pthread_join(mappers[i], NULL) == 0);
+    is_over = 1;
+    uint64_t numbers[PAGE / 8], found[OVER_ADDERS] = {0};
+    void *added[OVER_ADDERS];
+    for (int i = 0; i < OVER_ADDERS; i++) CHECK(pthread_join(adders[i], &added[i]) == 0);
+    for (off_t at = 0; at < OVER_BYTES; at += PAGE) {
+        CHECK(pread(over_file, numbers, PAGE, at) == PAGE);
+        for (int i = 0; i < OVER_ADDERS; i++) found[i] += numbers[i];
+    }
+    for (int i = 0; i < OVER_ADDERS; i++) CHECK(found[i] == (uintptr_t)added[i]);
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -1424,6 +1480,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "overtaken")) overtaken(argv[2]);
     else if (!strcmp(argv[1], "owned")) owned(argv[2]);
     else if (!strcmp(argv[1], "again")) state = 9, again(argv[2]);
+    else if (!strcmp(argv[1], "over")) state = 9, over(argv[2]);
     else if (!strcmp(argv[1], "offset")) offset(argv[2]);
     else if (!strcmp(argv[1], "image")) image(argv[2]);
     else if (!strcmp(argv[1], "after")) return after(argv[2]), 0;
