@@ -74,7 +74,7 @@ impl<P: Port> Engine<P> {
                 return true;
             }
             core.asking_pid = core.space_mut(fault.space).map_or(0, |space| space.pid);
-            let missed = Missed { fault, region, place, write: fault.write };
+            let missed = Missed { fault, region, place, write: false };
             let job = self.miss(&mut core, missed);
             match *job.fetch {
                 [run]
@@ -100,7 +100,7 @@ impl<P: Port> Engine<P> {
         Some(Misses { under_way, begun, last })
     }
 
-    /// A fault whose page can be fetched without a look at anything else.
+    /// A fault whose page is read, and can be fetched without a look at anything else.
     fn fetchable(&self, core: &Core, fault: Fault) -> Option<(Region, Place)> {
         let touched = fault.addr & !(PAGE_BYTES - 1);
         let region = core.region(fault.space, touched)?;
@@ -108,21 +108,14 @@ impl<P: Port> Engine<P> {
         let file = core.file(region.file).filter(|file| place.index < file.pages)?;
         let (page, state) = core.state(place);
         let is_free = state == State::Absent
+            && !fault.write
             && !fault.protected
-            && (!fault.write || self.is_storable(core, region, place))
             && region.index(touched) < file.machine_end()
             && !core.has_no_number_for(page)
             && !page.is_some_and(|page| core.word(page).doomed())
             && !core.dropping(place)
             && !core.unfetchable(place);
         is_free.then_some((region, place))
-    }
-
-    /// Whether an absent page may be dirty from its arrival on: the program has no copy of its own, storage
-    /// has room for the page, and nothing forbids it.
-    fn is_storable(&self, core: &Core, region: Region, place: Place) -> bool {
-        let has_room = core.file(region.file).is_some_and(|f| !f.holes && !f.on_request);
-        region.shared && has_room && !core.unwritable(place) && !core.is_dirty_enough(region.file)
     }
 
     /// Whether nothing has to be written or waited for before pages can leave.
