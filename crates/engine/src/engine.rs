@@ -63,7 +63,7 @@ use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockWriteGuard};
+use std::sync::{Condvar, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 
 pub use crate::engine::job::Deferred;
@@ -582,6 +582,16 @@ impl<P: Port> Engine<P> {
         }
         self.drop_copies(core, space, range);
         cleared
+    }
+
+    /// Whoever maps pages holds this from the check that a range still maps what it did to the end of the call.
+    pub(crate) fn hold_layout(&self) -> (RwLockReadGuard<'_, ()>, RwLockReadGuard<'_, ()>) {
+        (self.reading.read().expect("reading"), self.layout.read().expect("layout"))
+    }
+
+    /// [`hold_layout`](Self::hold_layout) beside nobody else.
+    pub(crate) fn hold_layout_alone(&self) -> (RwLockReadGuard<'_, ()>, RwLockWriteGuard<'_, ()>) {
+        (self.reading.read().expect("reading"), self.layout.write().expect("layout"))
     }
 
     /// Whoever reads what became of address spaces holds this until it is applied.

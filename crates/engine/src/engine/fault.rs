@@ -434,8 +434,7 @@ impl<P: Port> Engine<P> {
             }
             self.until_settled(|| {
                 // Nobody takes the mark away meanwhile.
-                let _reading = self.reading.read().expect("reading");
-                let _layout = self.layout.read().expect("layout");
+                let _layout = self.hold_layout();
                 let poisoned = self.port.poison(fault.space, addr);
                 if poisoned.is_ok() {
                     self.forget_copy(fault);
@@ -498,8 +497,7 @@ impl<P: Port> Engine<P> {
         let addr = fault.addr & !(PAGE_BYTES - 1);
         let poisoned = self.until_settled(|| {
             // Whoever makes the file longer takes the mark away, which must not come after that.
-            let _reading = self.reading.read().expect("reading");
-            let _layout = self.layout.read().expect("layout");
+            let _layout = self.hold_layout();
             if !self.lock().is_behind_the_end(region, addr) {
                 return self.port.wake(fault.space, addr, 1);
             }
@@ -521,8 +519,7 @@ impl<P: Port> Engine<P> {
             Err(PortError::Io(EEXIST)) => self.until_settled(|| {
                 // Somebody was faster, or the page was protected when it left: the kernel keeps a mark
                 // of that, which it does not replace.
-                let _reading = self.reading.read().expect("reading");
-                let _layout = self.layout.write().expect("layout");
+                let _layout = self.hold_layout_alone();
                 if !absent(&self.lock()) {
                     return self.port.wake(space, addr, 1);
                 }
@@ -586,8 +583,7 @@ impl<P: Port> Engine<P> {
     ) -> Result<T, PortError> {
         let is_heap = self.is_heap(region.file);
         self.until_settled(|| {
-            let _reading = self.reading.read().expect("reading");
-            let _layout = self.layout.read().expect("layout");
+            let _layout = self.hold_layout();
             let pages = self.shown(space, region, range.clone())?;
             if is_heap && self.is_any_dropping(region, &range) {
                 // Whoever waits there finds zeros when it touches again.
@@ -687,8 +683,7 @@ impl<P: Port> Engine<P> {
         let result = self.until_settled(|| {
             // Nobody maps anything meanwhile: what is copied is what the region showed last, and a
             // store to it comes after the copy.
-            let _reading = self.reading.read().expect("reading");
-            let _layout = self.layout.write().expect("layout");
+            let _layout = self.hold_layout_alone();
             let addr = (place.index * self.page_bytes).wrapping_sub(region.bias);
             let pages = self.shown(space, region, addr..addr + self.page_bytes)?;
             let begins = |s: &mut Space| s.private.contains(&addr) && s.copied.insert(addr);
