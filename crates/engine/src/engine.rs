@@ -499,26 +499,37 @@ impl<P: Port> Engine<P> {
     }
 
     /// Looks an address up in the address space itself, and enters what is mapped there. Whatever
-    /// changes meanwhile is entered after it.
-    pub(crate) fn find_region(&self, space: SpaceNo, addr: u64) -> bool {
+    /// changes meanwhile is entered after it. What it came from may be known to be at another address.
+    pub(crate) fn find_region(&self, space: SpaceNo, addr: u64, came_from: Option<u64>) -> bool {
         let _layout = self.layout.write().expect("layout");
         let Some((found, mut region)) = self.port.resolve(space, addr) else { return false };
-        // Of a mapping that grew the greater part is known, and what is its program's own in it; and whether
-        // it may be written to, which the mapping does not show.
+        // Of a mapping that grew the greater part is known, and what is its program's own in it.
         let mut unknown = found.clone();
-        self.with_space(space, |space| {
+        let is_known = self.with_space(space, |space| {
+            let here = space.region(addr).filter(|known| region.may_continue(known));
+            let (mut before, mut behind) = (None, None);
             for (range, known) in space.regions.overlapping(&found) {
-                let is_same = Region { read_only: region.read_only, ..*known } == region;
-                if is_same && !range.contains(&addr) {
-                    region.read_only |= known.read_only;
-                    match range.end <= addr {
-                        true => unknown.start = unknown.start.max(range.end),
-                        false => unknown.end = unknown.end.min(range.start),
-                    }
+                if !region.may_continue(known) || range.contains(&addr) {
+                    continue;
+                }
+                if range.end <= addr {
+                    unknown.start = range.end;
+                    before = Some(*known);
+                } else if behind.is_none() {
+                    unknown.end = range.start;
+                    behind = Some(*known);
                 }
             }
+            let origin = came_from.and_then(|from| space.region(from));
+            let origin = origin.map(|known| Region { bias: region.bias, ..known });
+            let origin = origin.filter(|known| region.may_continue(known));
+            // The mapping does not show whether it may be written to: what is said of that is a guess.
+            region = origin.or(here).or(before).or(behind).unwrap_or(region);
+            here == Some(region)
         });
-        self.enter_region(space, unknown, region);
+        if is_known != Some(true) {
+            self.enter_region(space, unknown, region);
+        }
         true
     }
 

@@ -87,7 +87,8 @@ pub enum Op {
     /// protection.
     MapCommit = 7,
     /// May this range get this protection? `a` = address, `b` = length, `c` = prot; `d` = 1: it is what a
-    /// mapping grew by, of which the kernel tells nobody. Status 0 or -EACCES.
+    /// mapping grew by or left behind, of which the kernel tells nobody, and `e` = where the rest of it is.
+    /// Status 0 or -EACCES.
     Protect = 8,
     /// `msync(2)` on managed memory: `a` = address, `b` = length, `c` = flags.
     /// Returns when the dirty pages are in the file (MS_SYNC) or queued (MS_ASYNC).

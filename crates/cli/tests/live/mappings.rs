@@ -1,6 +1,6 @@
 //! What is stored through mappings, and what reads it without the program's own calls.
 
-use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish};
+use crate::runs::{self, Budget, LIMIT, Scratch, command, compiled, finish, same};
 
 /// The dynamic linker opens and maps libraries by itself: it found what was there before the program's
 /// stores, and in a forked child whose first call that was still did. What loads nothing costs nothing.
@@ -52,6 +52,30 @@ fn pages_are_not_put_elsewhere_behind_the_managers_back() {
         let done = finish(&place, run.args([how, "file"]), b"", LIMIT).ok();
         assert_eq!(done.text(), "Invalid argument\n");
         assert!(done.notes().contains("remap_file_pages"), "{}", done.notes());
+    }
+}
+
+/// What a private mapping of a descriptor to read only grew by, or left behind (MREMAP_DONTUNMAP), could not
+/// be made writable when nobody had the file open to write; and what a shared one left behind could, where
+/// somebody had.
+#[test]
+fn what_comes_of_a_mapping_may_be_written_to_if_it_may() {
+    if !runs::ready() {
+        return;
+    }
+    let content: Vec<u8> = (0..512 * 4096).map(|i| b'a' + (i / 4096 % 26) as u8).collect();
+    for kind in ["private", "shared"] {
+        for others in ["none", "writer"] {
+            let arguments = ["rights", "file", kind, others];
+            // Copies of one's own count.
+            let budget = Budget::kib(2048);
+            let program = compiled("mappings.c", &[], "mappings");
+            let prepare = |place: &Scratch| _ = place.put("file", &content);
+            let done = same("mapping-rights", &budget, program, &arguments, prepare).ok();
+            let refused = done.text().matches("Permission denied").count();
+            assert_eq!(refused, if kind == "shared" { 5 } else { 0 }, "{}", done.text());
+            assert_eq!(done.managed_files(), 1);
+        }
     }
 }
 

@@ -405,7 +405,7 @@ impl<P: Port> Engine<P> {
     /// A fault at an address that no known region covers: the mapping grew or moved unseen, or is
     /// gone already.
     fn stray(&self, fault: Fault, again: &mut Again) {
-        if self.find_region(fault.space, fault.addr) {
+        if self.find_region(fault.space, fault.addr, None) {
             again.push_back(fault);
         } else {
             let _ = self.port.wake(fault.space, fault.addr & !(PAGE_BYTES - 1), 1);

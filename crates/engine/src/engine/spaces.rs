@@ -29,6 +29,12 @@ impl Region {
     pub fn index(&self, addr: u64) -> u64 {
         addr.wrapping_add(self.bias) / PAGE_BYTES
     }
+
+    /// Whether it shows the same of the same file as another, so that the kernel may have made both of one
+    /// mapping.
+    pub(crate) fn may_continue(&self, other: &Region) -> bool {
+        (self.file, self.bias, self.shared) == (other.file, other.bias, other.shared)
+    }
 }
 
 /// One process image.

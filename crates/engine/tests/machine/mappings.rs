@@ -99,6 +99,38 @@ fn what_is_mapped_while_an_address_is_looked_up_counts() {
     });
 }
 
+/// What a private mapping grew by could not be made writable, when nobody had the file open to write: whether
+/// it may be was guessed, though the rest of the mapping was known.
+#[test]
+fn what_a_mapping_grew_by_is_as_the_rest_of_it() {
+    watched(60, || {
+        for seed in 0..8 {
+            let world = Arc::new(World::new(&Setup { seed, ..Setup::default() }));
+            let file = world.file(vec![b'a'; 32 * PAGE_BYTES as usize]);
+            let space = world.space();
+            world.mmap(space, BASE, file, 0, 16, false);
+            world.access(space, BASE, Access::Write(1), 1).unwrap();
+            let copies = |world: &World| world.engine.space(space).unwrap().private;
+            let copied = copies(&world);
+            assert!(copied.contains(&BASE));
+            world.grow_unseen(space, BASE, 16);
+            // Several threads find it at the same time.
+            std::thread::scope(|threads| {
+                for tid in 1..4 {
+                    let addr = BASE + (16 + tid) * PAGE_BYTES;
+                    let world = &world;
+                    threads.spawn(move || world.access(space, addr, Access::Read, tid as u32));
+                }
+            });
+            let known = world.engine.space(space).unwrap();
+            let region = known.region(BASE).unwrap();
+            assert!(!region.read_only);
+            assert!(known.covers(BASE..BASE + 32 * PAGE_BYTES, region), "{:?}", known.regions);
+            assert_eq!(copies(&world), copied, "they are the program's own still");
+        }
+    });
+}
+
 /// A thread may wait for a page where another unmaps it: the kernel tells that thread nothing, and what
 /// was fetched for it had nowhere to be mapped. It waited for ever.
 #[test]

@@ -325,18 +325,21 @@ pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usiz
         [old_bytes, new_bytes].map(|bytes| bytes.next_multiple_of(PAGE_BYTES as usize));
     widen(new, new_bytes);
     if new_bytes > old_bytes {
-        tell_of_mapping(new + old_bytes, new_bytes - old_bytes);
+        // Of no bytes nothing moved: it is a second mapping of the same.
+        let rest = if old_bytes > 0 { new } else { old };
+        tell_of_mapping(new + old_bytes, new_bytes - old_bytes, rest);
     }
     if flags & libc::MREMAP_DONTUNMAP != 0 {
-        tell_of_mapping(old, old_bytes);
+        tell_of_mapping(old, old_bytes, new);
     }
 }
 
-/// Has the manager look up what is mapped at a place.
-fn tell_of_mapping(addr: usize, bytes: usize) {
+/// Has the manager look up what is mapped at a place, which may be written to if the rest of it may.
+fn tell_of_mapping(addr: usize, bytes: usize, rest: usize) {
     let Some(state) = state::current() else { return };
     let mut request = Request::new(Op::Protect);
     (request.a, request.b, request.d) = (addr as u64, bytes as u64, 1);
+    request.e = rest as u64;
     let _ = ask(state, &request);
 }
 

@@ -155,6 +155,51 @@ static void apart(const char *name, const char *other) {
     printf("ok\n");
 }
 
+static void protect(const char *what, char *at, size_t bytes) {
+    int refused = mprotect(at, bytes, PROT_READ | PROT_WRITE);
+    printf("%s: %s\n", what, refused ? strerror(errno) : "ok");
+    // Stores to copies of one's own; nothing else may be stored to.
+    for (size_t i = 0; !refused && i < bytes; i += 4096) at[i] = 'Z';
+}
+
+// A mapping of a descriptor to read only may become writable if it is private, and all that comes of it: what
+// it grows by, and what a move leaves behind.
+static void rights(const char *name, int is_shared, int has_writer) {
+    enum { PART = 64 * 4096 };
+    struct stat stat;
+    size_t bytes;
+    if (has_writer) map(name, &bytes)[0] = 'a';
+    int fd = open(name, O_RDONLY), kind = is_shared ? MAP_SHARED : MAP_PRIVATE;
+    check(fd >= 0 && !fstat(fd, &stat), name);
+    char *parts[5], *room = malloc(stat.st_size);
+    for (int i = 0; i < 3; i++) {
+        parts[i] = mmap(0, PART, PROT_READ, kind, fd, 0);
+        check(parts[i] != MAP_FAILED && parts[i][4096] == 'b', "mmap");
+    }
+    check((parts[0] = mremap(parts[0], PART, 2 * PART, MREMAP_MAYMOVE)) != MAP_FAILED, "mremap");
+    protect("what it grew by", parts[0] + PART, PART);
+    check((parts[1] = mremap(parts[1], PART, 2 * PART, MREMAP_MAYMOVE)) != MAP_FAILED, "mremap");
+    // Another way to it, and a touch before it is asked for.
+    check(parts[1][PART] == 'a' + PART / 4096 % 26, "content");
+    protect("all that grew", parts[1], 2 * PART);
+    int flags = MREMAP_MAYMOVE | MREMAP_DONTUNMAP;
+    check((parts[3] = mremap(parts[2], PART, PART, flags, NULL)) != MAP_FAILED, "mremap");
+    protect("what was left behind", parts[2], PART);
+    protect("what moved", parts[3], PART);
+    parts[4] = (char *)syscall(SYS_mremap, parts[3], PART, PART, flags, 0);
+    check(parts[4] != MAP_FAILED, "mremap");
+    check(parts[3][4096] == 'b', "what is left behind is as the file");
+    protect("what was left behind again", parts[3], PART);
+    // Everything leaves meanwhile.
+    for (int i = 0; i < 2; i++) check(pread(fd, room, stat.st_size, 0) == stat.st_size, "pread");
+    for (int i = 0; i < stat.st_size; i++) check(room[i] == 'a' + i / 4096 % 26, "the file");
+    for (int i = 1; i < 5; i++)
+        for (int page = 0; page < 64; page++)
+            check(parts[i][page * 4096] == (is_shared ? 'a' + page % 26 : 'Z') &&
+                      parts[i][page * 4096 + 1] == 'a' + page % 26,
+                  "a part");
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
@@ -164,6 +209,8 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "starts")) load_what_starts(argument[2]);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
+    if (!strcmp(argument[1], "rights"))
+        rights(argument[2], !strcmp(argument[3], "shared"), !strcmp(argument[4], "writer"));
     if (!strcmp(argument[1], "apart")) apart(argument[2], argument[3]);
     return 0;
 }

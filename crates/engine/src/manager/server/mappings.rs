@@ -118,7 +118,7 @@ impl Connection {
             mapping.end < end
         });
         let is_known = |at: &u64| known.iter().any(|(start, end, _)| (*start..*end).contains(at));
-        let find = |at: &u64| self.manager.engine.find_region(space, *at);
+        let find = |at: &u64| self.manager.engine.find_region(space, *at, None);
         let found = starts.iter().filter(|at| !is_known(at)).filter(|at| find(at)).count();
         if found > 0 { self.space_regions(addr, len) } else { known }
     }
@@ -130,7 +130,7 @@ impl Connection {
             // All of it is one mapping, if it is there still. A move that left it behind comes first: it was
             // read, and may not have been applied.
             self.manager.await_events();
-            self.manager.engine.find_region(space, r.a);
+            self.manager.engine.find_region(space, r.a, Some(r.e));
         }
         let writes = r.c as i32 & libc::PROT_WRITE != 0;
         let refused = writes && self.space_regions(r.a, r.b).iter().any(|(_, _, v)| v.read_only);

@@ -632,7 +632,8 @@ impl Port for FakePort {
         if let Some(happens) = self.machine.after_look.lock().expect("no panic").take() {
             happens();
         }
-        found
+        // The true port cannot see it, and says this where nobody in the run may write to the file.
+        found.map(|(range, region)| (range, Region { read_only: !region.shared, ..region }))
     }
 
     fn defer(&self) -> bool {

@@ -214,6 +214,15 @@ impl World {
         self.noticed(space);
     }
 
+    /// A mapping grows by so many pages (`mremap(2)`), of which nobody tells the engine.
+    pub fn grow_unseen(&self, space: SpaceNo, addr: u64, pages: u64) {
+        self.change(space, |s| {
+            let (end, _) = s.vmas.get_mut(&addr).expect("mapped");
+            *end += pages * PAGE_BYTES;
+        });
+        self.noticed(space);
+    }
+
     fn put(&self, space: SpaceNo, range: Range<u64>, region: Region) {
         self.change(space, |s| {
             cut(s, range.clone());
