@@ -35,7 +35,12 @@ impl Mount {
         std::fs::File::create(image).unwrap().set_len(kib << 10).unwrap();
         let make = format!("mkfs.{kind}");
         let image = image.to_str().unwrap();
-        if !call(&make, &["-q", "-F", "-b", "4096", "-m", "0", "-N", "64", image]) {
+        let mut options = match kind {
+            "btrfs" | "xfs" => vec!["-q", "-f"],
+            _ => vec!["-q", "-F", "-b", "4096", "-m", "0", "-N", "64"],
+        };
+        options.push(image);
+        if !call(&make, &options) {
             skip(&format!("{make} failed"));
             return None;
         }

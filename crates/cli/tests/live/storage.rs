@@ -177,6 +177,32 @@ fn a_hole_is_read_once_while_it_is_filled_and_stays_one_where_nothing_is_stored(
     assert!(blocks("here-and-there") <= pages * PAGE / 4, "{}", blocks("here-and-there"));
 }
 
+/// What had been stored was not in the files yet when the kernel compared them: equal ones were different,
+/// and different ones were taken for equal.
+#[test]
+fn files_that_are_to_share_storage_are_compared_as_they_are() {
+    if !ready() {
+        return;
+    }
+    let program = runs::compiled("dedupe.c", &["-O2"], "dedupe");
+    for kind in ["btrfs", "xfs"] {
+        let place = Scratch::new(&format!("dedupe-{kind}"));
+        let image = Mount::image(&place, &place.file("image"), kind, 320 << 10);
+        let Some(mount) = image else { continue };
+        let budget = Budget::kib(256).files(format!("{}/**", mount.path().display()));
+        let run = |budget: Option<&Budget>| {
+            finish(&place, command(&place, budget, &program).arg(mount.path()), b"", LIMIT).ok()
+        };
+        let bare = run(None).text();
+        assert!(bare.contains("status 0, 1048576 bytes"), "{bare}");
+        for budget in [budget.clone(), budget.delay_writes()] {
+            let managed = run(Some(&budget));
+            assert_eq!(managed.text(), bare, "{kind}");
+            assert_eq!(managed.managed_files(), 3);
+        }
+    }
+}
+
 // ---- errors --------------------------------------------------------------------------------------
 
 /// Blocks that the file system cannot read: SIGBUS there, and only there.

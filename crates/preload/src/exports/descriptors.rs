@@ -232,19 +232,79 @@ export! {
 
 /// Requests before which the kernel writes out what is stored in a file, or looks at it as stored: its
 /// flags (ioctl_iflags(2)), after which it may not be written to any more, where its blocks are (FIEMAP),
-/// and states of a file system that are kept (snapshots of btrfs, fsfreeze(8)).
-fn write_out_before(fd: c_int, request: u32) -> isize {
+/// whether others have the same content (FIDEDUPERANGE), and states of a file system that are kept (snapshots
+/// of btrfs, fsfreeze(8)).
+fn write_out_before(fd: c_int, request: u32, argument: usize) -> isize {
     const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
     const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
     const FS_IOC_FIEMAP: u32 = 0xc020_660b;
+    const FIDEDUPERANGE: u32 = 0xc018_9436;
     const FIFREEZE: u32 = 0xc004_5877;
     const BTRFS_IOC_SNAP_CREATE: u32 = 0x5000_9401;
     const BTRFS_IOC_SNAP_CREATE_V2: u32 = 0x5000_9417;
     match request {
         FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR | FS_IOC_FIEMAP => change::flush_descriptor(fd),
+        FIDEDUPERANGE => write_out_compared(fd, argument),
         FIFREEZE | BTRFS_IOC_SNAP_CREATE | BTRFS_IOC_SNAP_CREATE_V2 => change::flush_all(),
         _ => 0,
     }
+}
+
+/// `struct file_dedupe_range` (the kernel's `include/uapi/linux/fs.h`), which is followed by so many
+/// [`Compared`].
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct DedupeRange {
+    src_offset: u64,
+    src_length: u64,
+    dest_count: u16,
+    reserved1: u16,
+    reserved2: u32,
+}
+
+/// `struct file_dedupe_range_info`.
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Compared {
+    dest_fd: i64,
+    dest_offset: u64,
+    bytes_deduped: u64,
+    status: i32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<DedupeRange>() == 0x18 && size_of::<Compared>() == 0x20);
+
+/// The kernel takes no more than fit into a page (ioctl_fideduperange(2)).
+const COMPARED_MAX: usize = (4096 - size_of::<DedupeRange>()) / size_of::<Compared>();
+
+/// Has the ranges of both sides that the kernel is to compare written back. It changes neither's content.
+fn write_out_compared(from: c_int, argument: usize) -> isize {
+    // What is wrong with the arguments the kernel says.
+    if argument == 0 || !guard::is_there(argument, size_of::<DedupeRange>()) {
+        return 0;
+    }
+    // SAFETY: the program's own structure, of which memory was there just now.
+    let range = unsafe { (argument as *const DedupeRange).read_unaligned() };
+    let count = usize::from(range.dest_count);
+    let all = argument + size_of::<DedupeRange>();
+    if count > COMPARED_MAX || !guard::is_there(all, count * size_of::<Compared>()) {
+        return 0;
+    }
+    let write_out = |fd: c_int, offset: u64| match range.src_length {
+        // Nothing is compared; here it would be all to the end.
+        0 => 0,
+        bytes => change::flush_range(fd, offset as i64, bytes as i64),
+    };
+    let mut flushed = write_out(from, range.src_offset);
+    for at in 0..count {
+        // SAFETY: as above.
+        let to = unsafe { (all as *const Compared).add(at).read_unaligned() };
+        if flushed >= 0 {
+            flushed = write_out(to.dest_fd as c_int, to.dest_offset);
+        }
+    }
+    flushed
 }
 
 /// Requests by which any file system does what `fallocate(2)` does, and `struct space_resv`, of which they take
@@ -290,7 +350,7 @@ fn reserve_space(fd: c_int, request: u32, argument: usize) -> Option<isize> {
 /// made a device (loop(4)); or that change it in place. None if it is no such thing, no managed file takes
 /// part, or the call may be made as it is.
 pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize> {
-    let flushed = write_out_before(fd, request);
+    let flushed = write_out_before(fd, request, argument);
     if flushed < 0 {
         return Some(flushed);
     }
