@@ -34,7 +34,8 @@ impl Segment {
     ///
     /// # Errors
     /// `EINVAL`: the range is empty, reaches behind the end or crosses a gigabyte; `ENOMEM`: it is
-    /// more than half of the budget's frames; `EUSERS`: a page of it has 2,048 guards;
+    /// more than half of the budget's frames, or no [address
+    /// space](crate::library::Builder::build) is left; `EUSERS`: a page of it has 2,048 guards;
     /// `EOPNOTSUPP`: it is several pages of a cache whose [`Translation`](crate::library::Translation) is a
     /// hash table; the store's; `EOWNERDEAD`: in a forked child.
     pub fn pin(&self, range: Range<u64>) -> io::Result<Pinned<'_>> {

@@ -187,11 +187,14 @@ impl Builder {
         self
     }
 
-    /// Makes the cache. It takes 2.3 GB of address space ([`Translation::Table`] 6 GB), little of it memory: a limit
-    /// on that (`ulimit -v`) has to leave so much.
+    /// Makes the cache. It takes 1.1 GB of address space, little of it memory: a limit on that (`ulimit -v`)
+    /// has to leave so much. So it has to for each segment in which something is touched: 16 MiB, or as much
+    /// as it is long, up to 1 GiB for each GiB that is touched, rounded up to a power of two (once it grew,
+    /// up to 1.6 GiB for the first). With [`Translation::Table`] a cache takes 5.2 GB below such a limit (1
+    /// TB where there is none), and a segment 2 MiB for each GiB.
     ///
     /// # Errors
-    /// `ENOMEM`: there is less address space or memory.
+    /// `ENOMEM`: there is less address space or memory. (For segments it is told by who touches them.)
     /// `EINVAL`: the policy runs in the simulator alone, the size of pages is none, or the budget is less
     /// than eight of them ([`BUDGET_PAGES_MIN`]), 32 KiB if nothing is said of their size; a hash table
     /// has no buckets, or another fault path than explicit; those of `memfd_create(2)`, `mmap(2)` and of

@@ -54,7 +54,9 @@ impl ReadPage for ByPlace {
         let Found::Place(mapped) = &frames.found else { return false };
         let found = mapped.find_extent(place.index, offset);
         let Some((words, window)) = found else { return false };
-        let Some(range) = window.bytes(offset, buf.len()) else { return false };
+        let Some(range) = window.bytes(offset, buf.len()) else {
+            return frames.read_longer(engine, segment, buf, offset);
+        };
         let word = word_of(words, place.index);
         frames.mark.is_here()
             && word.try_use(Use::Read)
@@ -114,6 +116,20 @@ impl Frames {
         let place = Place { segment, index: offset >> self.page_shift };
         let last = (offset + bytes as u64).wrapping_sub(1);
         (last >> self.page_shift == place.index).then_some(place)
+    }
+
+    /// A read by place of what the window's first alias does not show. Apart, and all of it once more: other
+    /// reads keep nothing in hand for it.
+    #[cold]
+    #[inline(never)]
+    fn read_longer(
+        &self,
+        engine: &Engine<LibraryPort>,
+        segment: Segment,
+        buf: &mut [u8],
+        offset: u64,
+    ) -> bool {
+        self.read_pages(engine, segment, buf, offset) == buf.len()
     }
 
     /// A read of more bytes than are copied without a pin.
@@ -187,7 +203,9 @@ impl Frames {
                 let Some((words, window)) = found else { return 0 };
                 self.pages_of_extent(segment, buf, offset, |place, at, piece| {
                     let word = word_of(words, place.index);
-                    let Some(range) = window.bytes(at, piece.len()) else { return false };
+                    let Some(range) = mapped.bytes_in(window, at, piece.len()) else {
+                        return false;
+                    };
                     word.try_use(Use::Read) && Self::copy_out(engine, place, word, range, piece)
                 })
             }
