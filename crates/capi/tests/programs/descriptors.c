@@ -72,6 +72,37 @@ static void play(const char *name, pk_translation translation, pk_fault_path pat
     ALONE(pk_cache_close(cache));
 }
 
+static int open_descriptors(void)
+{
+    int open = 0;
+    for (int fd = 0; fd < 1000; fd++)
+        open += fcntl(fd, F_GETFD) >= 0;
+    return open;
+}
+
+/* Each file took one to be registered by, beside what it is read by and where its pages are. */
+static void few_descriptors(pk_translation translation, int most)
+{
+    pk_cache_options options = tiny_options("lru");
+    pk_cache *cache;
+    pk_segment *segments[3];
+    int before = 0;
+    options.translation = translation;
+    DONE(pk_cache_create(&options, &cache));
+    for (int at = 0; at < 3; at++) {
+        char name[] = "file-0";
+        name[5] = (char)('0' + at);
+        before = open_descriptors();
+        DONE(pk_segment_open(cache, name, PK_OPEN_CREATE, &segments[at]));
+    }
+    /* One less where the file system has no direct I/O. */
+    int taken = open_descriptors() - before;
+    CHECK(taken == most || taken == most - 1);
+    for (int at = 0; at < 3; at++)
+        DONE(pk_segment_close(segments[at]));
+    DONE(pk_cache_close(cache));
+}
+
 int main(void)
 {
     char page[PK_PAGE_BYTES];
@@ -81,6 +112,8 @@ int main(void)
     for (int at = 0; at < 64; at++)
         CHECK(fwrite(page, PAGE, 1, file) == 1);
     CHECK(fclose(file) == 0);
+    few_descriptors(PK_TRANSLATION_MAPPED, 3);
+    few_descriptors(PK_TRANSLATION_TABLE, 2);
     words = fcntl(2, F_DUPFD, 100);
     CHECK(words >= 100 && close(0) == 0 && close(1) == 0 && close(2) == 0);
     play("database", PK_TRANSLATION_MAPPED, PK_FAULT_EXPLICIT);

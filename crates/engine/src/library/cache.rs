@@ -12,11 +12,13 @@ use crate::library::port::Backing;
 use crate::library::segment::{Inner, Segment};
 use crate::library::store::{FileStore, Store};
 use crate::library::translation::Translation;
+use crate::manager::registry;
 use crate::port::Version;
 pub use builder::Builder;
 use pagekeeper_frames::{MIN_FRAMES, Segment as Number};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::alias::ForkMark;
 use pagekeeper_sys::descriptor::beside_streams;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::unforked::Unforked;
@@ -129,6 +131,10 @@ impl Cache {
 
     /// A segment over a file. One file is one segment of a cache, however often it is opened.
     ///
+    /// It takes three descriptors: two of the file, by the kernel's page cache and past it (one where the
+    /// file system has no direct I/O), and one for its frames, which [`Translation::Table`] does without. All
+    /// files of a cache together take one more, by which they are registered.
+    ///
     /// # Errors
     /// Those of `open(2)`; `EBUSY`: another cache or a `pagekeeper run` of this user writes to the
     /// file, or has it and this one would write; `EINVAL`: no regular file; `EFBIG`: it is longer than 128
@@ -154,7 +160,7 @@ impl Cache {
         let store = FileStore::new(file, writable)?;
         let id = store.id()?;
         loop {
-            let open = self.shared().open.lock().expect("open");
+            let mut open = self.shared().open.lock().expect("open");
             if let Some(no) = open.by_id.get(&id) {
                 let Some(inner) = open.segments.get(no).and_then(Weak::upgrade) else {
                     // Its last handle is being closed this moment.
@@ -170,7 +176,7 @@ impl Cache {
                 segment.refresh()?;
                 return Ok(segment);
             }
-            let claim = claim(id, writable)?;
+            let claim = Claim::new(&mut open, self.shared().process.mark, id, writable)?;
             return self.add(
                 Found::new(store, self.number())?,
                 writable,
@@ -210,7 +216,7 @@ impl Cache {
         found: Found,
         writable: bool,
         name: &str,
-        file: Option<(FileId, Option<Unforked>)>,
+        file: Option<(FileId, Option<Claim>)>,
         mut open: MutexGuard<'_, Open>,
     ) -> io::Result<Segment> {
         let engine = &self.shared().engine;
@@ -218,7 +224,14 @@ impl Cache {
         let no = open.free.last().copied().unwrap_or(open.next);
         let memory = engine.port().memory();
         let len = found.version.size_bytes;
-        let frames = memory.frames_for(Number(no), name, len, page_bytes, engine.table)?;
+        let frames = match memory.frames_for(Number(no), name, len, page_bytes, engine.table) {
+            Ok(frames) => frames,
+            Err(errno) => {
+                // While it is locked: who opens the file next claims it by the same descriptor.
+                drop(file);
+                return Err(errno.into());
+            }
+        };
         let Found { store, version, sparse } = found;
         let backing = Arc::new(Backing {
             frames,
@@ -378,16 +391,44 @@ impl Cache {
     }
 }
 
-/// Registers a file among the caches of this user: one that writes, or several that read. A forked child
-/// has neither the cache nor the claim.
-fn claim(id: FileId, writable: bool) -> io::Result<Option<Unforked>> {
-    let Some(registry) = crate::manager::registry::open() else { return Ok(None) };
-    let claimed = match writable {
-        true => crate::manager::registry::claim(&registry, id),
-        false => crate::manager::registry::claim_shared(&registry, id),
-    };
-    match claimed {
-        Ok(()) => Ok(Some(Unforked::new(registry))),
-        Err(_) => Err(Errno::BUSY.into()),
+/// A file that is registered among the caches of this user: by one that writes, or several that read.
+#[derive(Debug)]
+pub(crate) struct Claim {
+    registry: Arc<Unforked>,
+    id: FileId,
+    mark: ForkMark,
+}
+
+impl Claim {
+    /// Registers a file for a cache whose other files are registered by the same descriptor.
+    fn new(
+        open: &mut Open,
+        mark: ForkMark,
+        id: FileId,
+        writable: bool,
+    ) -> io::Result<Option<Claim>> {
+        let registry = match open.registry.upgrade() {
+            Some(registry) => registry,
+            None => match registry::open() {
+                Some(registry) => Arc::new(Unforked::new(registry)),
+                None => return Ok(None),
+            },
+        };
+        let claimed = match writable {
+            true => registry::claim(&registry, id),
+            false => registry::claim_shared(&registry, id),
+        };
+        claimed.map_err(|_| Errno::BUSY)?;
+        open.registry = Arc::downgrade(&registry);
+        Ok(Some(Claim { registry, id, mark }))
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        // A forked child has neither the cache nor the claim.
+        if self.mark.is_here() {
+            registry::release(&self.registry, self.id);
+        }
     }
 }

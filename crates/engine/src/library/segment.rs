@@ -5,7 +5,7 @@ use crate::engine::flush::Leaving;
 use crate::engine::patience::Patience;
 use crate::engine::word::{State, Use};
 use crate::library::access::After;
-use crate::library::cache::{Cache, Owner, Shared};
+use crate::library::cache::{Cache, Claim, Owner, Shared};
 use crate::library::frames::Frame;
 use crate::library::port::Backing;
 use crate::library::store::{io_error, port_error};
@@ -14,7 +14,6 @@ use pagekeeper_frames::{Place, Segment as Number};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cancel::Uncancelled;
 use pagekeeper_sys::file::FileId;
-use pagekeeper_sys::unforked::Unforked;
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
@@ -45,7 +44,7 @@ pub(crate) struct Inner {
     /// A [`WriteBack`].
     write_back: AtomicU8,
     id: Option<FileId>,
-    claim: Option<Unforked>,
+    claim: Option<Claim>,
 }
 
 impl std::fmt::Debug for Inner {
@@ -163,7 +162,7 @@ impl Inner {
         backing: Arc<Backing>,
         writable: bool,
         id: Option<FileId>,
-        claim: Option<Unforked>,
+        claim: Option<Claim>,
     ) -> Inner {
         Inner {
             owner,
@@ -416,9 +415,7 @@ impl Drop for Inner {
         if is_lost {
             self.dropped(self.pages_of(&(0..self.len())));
         }
-        if let (Some(claim), Some(id)) = (self.claim.take(), self.id) {
-            crate::manager::registry::release(&claim, id);
-        }
+        drop(self.claim.take());
         self.owner.closed(self.no, self.id);
     }
 }

@@ -43,7 +43,7 @@ fn open_in(directories: &[&str]) -> Option<OwnedFd> {
 }
 
 /// Registers a file for as long as the registry's descriptor lives.
-pub(crate) fn claim(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
+pub(crate) fn claim(registry: impl AsFd, id: FileId) -> Result<(), Errno> {
     file::lock_range(registry, RangeLock::Exclusive, byte_of(id), 1, false)
 }
 
@@ -52,7 +52,7 @@ fn byte_of(id: FileId) -> u64 {
 }
 
 /// As [`claim`], beside others that only read.
-pub(crate) fn claim_shared(registry: &OwnedFd, id: FileId) -> Result<(), Errno> {
+pub(crate) fn claim_shared(registry: impl AsFd, id: FileId) -> Result<(), Errno> {
     file::lock_range(registry, RangeLock::Shared, byte_of(id), 1, false)
 }
 

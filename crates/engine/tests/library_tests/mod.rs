@@ -570,6 +570,29 @@ fn a_file_has_one_writer() {
     assert_eq!(errno(reads.write_at(b"a", 0)), Some(EBADF));
 }
 
+/// Files of a cache are registered by one descriptor, which took one of each before; so it does not do to
+/// close it, to let go of one of them.
+#[test]
+fn a_file_that_is_closed_is_anybody_s_while_others_are_open() {
+    let directory = tempfile::tempdir().unwrap();
+    let paths = ["one", "two"].map(|name| directory.path().join(name));
+    paths.iter().for_each(|path| std::fs::write(path, [1; 5000]).unwrap());
+    let (cache, other) = (tiny(0, "lru"), tiny(0, "lru"));
+    let writable = Options::new().writable(true);
+    let [first, second] = [&paths[0], &paths[1]].map(|path| cache.open(path, writable).unwrap());
+    assert_eq!(errno(other.open(&paths[1], writable)), Some(EBUSY));
+    drop(second);
+    let taken = other.open(&paths[1], writable).unwrap();
+    assert_eq!(errno(cache.open(&paths[1], writable)), Some(EBUSY));
+    assert_eq!(errno(other.open(&paths[0], Options::new())), Some(EBUSY));
+    drop(taken);
+    let second = cache.open(&paths[1], writable).unwrap();
+    drop(first);
+    assert_eq!(errno(other.open(&paths[1], writable)), Some(EBUSY));
+    drop(second);
+    drop(other.open(&paths[1], writable).unwrap());
+}
+
 /// Each page of the file says which it is.
 fn numbered_file(pages: usize) -> tempfile::NamedTempFile {
     let mut bytes = vec![0; pages * PAGE];

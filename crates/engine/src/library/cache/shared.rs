@@ -18,6 +18,7 @@ use pagekeeper_sys::area::Area;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::file::FileId;
 use pagekeeper_sys::signal::{self, SignalSet};
+use pagekeeper_sys::unforked::Unforked;
 use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
@@ -34,6 +35,8 @@ pub(super) struct Open {
     pub(super) free: Vec<FileNo>,
     pub(super) by_id: HashMap<FileId, FileNo>,
     pub(super) segments: HashMap<FileNo, Weak<Inner>>,
+    /// What files are registered by, as long as one is.
+    pub(super) registry: Weak<Unforked>,
 }
 
 /// What a cache's threads share.
