@@ -571,9 +571,14 @@ extern "C" {
  *
  * Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
  * none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
- * memfd_create(2) and mmap(2); -ENOMEM also where address space is limited: it takes 2.3 GB of that, 6 GB with
- * PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
- * userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
+ * memfd_create(2) and mmap(2); -ENOMEM also where address space is limited (RLIMIT_AS): it takes 1.1 GB of
+ * that, 5.2 GB with PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also
+ * those of userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
+ *
+ * Each segment in which something is touched takes address space as well: 16 MiB, or as much as it is
+ * long, up to 1 GiB for each GiB that is touched, rounded up to a power of two (once it grew, up to 1.6 GiB
+ * for the first); 2 MiB for each GiB with PK_TRANSLATION_TABLE. Who touches it where there is no more gets
+ * -ENOMEM.
  *
  * Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
  * pk_cache_set_policy().
@@ -880,9 +885,10 @@ int pk_layer_close(struct pk_layer *layer);
  *
  * mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
  *
- * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; -EUSERS: a page
- * of it has 2048 pins; -EOPNOTSUPP: it is several pages of a cache with PK_TRANSLATION_TABLE; for
- * PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, -ENOSPC, and -ENOMEM, as pk_segment_write_at(); the store's.
+ * Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget, or no address space is left
+ * (pk_cache_create()); -EUSERS: a page of it has 2048 pins; -EOPNOTSUPP: it is several pages of a cache
+ * with PK_TRANSLATION_TABLE; for PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, -ENOSPC, and
+ * -ENOMEM, as pk_segment_write_at(); the store's.
  *
  * Threads: any.
  */
@@ -971,6 +977,10 @@ int pk_region_unmap(struct pk_region *region);
  * A cache that writes to a file excludes other caches and runs of `pagekeeper` of the same user
  * from it; several that only read may share it. What is written is in this process until it is
  * flushed, or written back in the background.
+ *
+ * It takes three descriptors: two of the file, by the kernel's page cache and past it (one where the file
+ * system has no direct I/O), and one for its pages in memory, which PK_TRANSLATION_TABLE does without. All
+ * files of a cache together take one more, by which they are registered.
  *
  * flags: pk_open_flags. segment: where its handle is put; null if the call fails. Close it with
  * pk_segment_close().
@@ -1088,7 +1098,8 @@ int64_t pk_segment_read_at(const struct pk_segment *segment,
  *
  * Errors: -EBADF: the segment is open for reading; -ENOSPC and others of the store, for the first
  * page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length; -ENOMEM: as many
- * pages as may wait for a commit do (pk_segment_set_write_back()).
+ * pages as may wait for a commit do (pk_segment_set_write_back()), or no address space is left
+ * (pk_cache_create()).
  *
  * Threads: any.
  */

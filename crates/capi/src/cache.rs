@@ -157,9 +157,14 @@ fn check_sizes(budget_bytes: u64, page_bytes: u64) -> Result<(), Error> {
 ///
 /// Errors: -EINVAL: there is no such policy, or it runs in the simulator alone; the size of pages is
 /// none, or the budget is less than PK_BUDGET_PAGES_MIN of them; -E2BIG: the program was built for a later version of the library and uses what this one lacks; those of
-/// memfd_create(2) and mmap(2); -ENOMEM also where address space is limited: it takes 2.3 GB of that, 6 GB with
-/// PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also those of
-/// userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
+/// memfd_create(2) and mmap(2); -ENOMEM also where address space is limited (RLIMIT_AS): it takes 1.1 GB of
+/// that, 5.2 GB with PK_TRANSLATION_TABLE, little of it memory. For PK_FAULT_THREAD and PK_FAULT_INLINE also
+/// those of userfaultfd(2), and -EBUSY: the process has another SIGBUS handler of Pagekeeper's.
+///
+/// Each segment in which something is touched takes address space as well: 16 MiB, or as much as it is
+/// long, up to 1 GiB for each GiB that is touched, rounded up to a power of two (once it grew, up to 1.6 GiB
+/// for the first); 2 MiB for each GiB with PK_TRANSLATION_TABLE. Who touches it where there is no more gets
+/// -ENOMEM.
 ///
 /// Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
 /// pk_cache_set_policy().
@@ -232,6 +237,7 @@ pub extern "C" fn pk_cache_create(
             });
         }
         let made = builder.build().map_err(|error| match error.raw_os_error() {
+            Some(_) if options.fault_path == PK_FAULT_EXPLICIT => Error::of_explicit_cache(&error),
             Some(_) => Error::at("the cache", &error),
             None => Error::in_words(&error),
         })?;

@@ -40,6 +40,18 @@ impl Error {
         Error { complete: true, ..Error::from(error) }
     }
 
+    /// A cache without regions cannot be made.
+    pub(crate) fn of_explicit_cache(error: &io::Error) -> Error {
+        let error = Error::at("the cache", error);
+        match error.errno {
+            libc::EPERM | libc::EACCES | libc::ENOSYS | libc::EINVAL => {
+                let message = format!("{}: {CALL_REFUSED}", error.message);
+                Error { message, complete: true, ..error }
+            }
+            _ => error,
+        }
+    }
+
     /// An error of the library, where it happened.
     pub(crate) fn at(place: impl Display, error: &io::Error) -> Error {
         Error { message: format!("{place}: {error}"), complete: false, ..Error::from(error) }
@@ -79,10 +91,31 @@ const FOR_READING: &str = "the segment is for reading: open it with PK_OPEN_WRIT
 const NO_FILE: &str = "the directory is not there, or not to be written to";
 const KEPT: &str = "what could not be written stays in memory, and the next flush tries again; what was \
                     written and could not be made durable counts as written, as after fsync(2)";
+/// What a segment takes of address space stands at pk_cache_create().
+macro_rules! no_memory {
+    () => {
+        "no memory is left, or no address space (RLIMIT_AS), of which a segment takes 16 MiB once it is \
+         touched, a longer one its length, up to 1 GiB for each GiB that is touched, or half as much again; \
+         2 MiB with PK_TRANSLATION_TABLE"
+    };
+}
 /// Of calls that make pages dirty.
-const NO_MORE_DIRTY: &str = "where dirty pages wait for a commit (PK_WRITE_BACK_ON_COMMIT) they may be half of the budget's: \
+const NO_MORE_DIRTY: &str = concat!(
+    "where dirty pages wait for a commit (PK_WRITE_BACK_ON_COMMIT) they may be half of the budget's: \
      pk_segment_flush() commits them, pk_segment_discard() takes them back; or raise the budget. \
-     Elsewhere the machine has no memory left";
+     Elsewhere ",
+    no_memory!()
+);
+const PINS_TOO_MUCH: &str = concat!(
+    "the range is more than half of the budget (pin less at once, or raise the budget), or, for \
+     PK_PIN_EXCLUSIVE under PK_WRITE_BACK_ON_COMMIT, half of the budget's pages wait for a commit \
+     (pk_segment_flush() it), or ",
+    no_memory!()
+);
+/// What a cache without regions needs of the kernel.
+const CALL_REFUSED: &str = "memfd_create(2), mmap(2), madvise(2) or the start of a thread is refused here, \
+                            by a filter of system calls (seccomp), a container's too, or a security \
+                            module: allow it; userfaultfd is not needed";
 const REGULAR: &str = "only regular files can be segments";
 
 /// What to do about an error of a function. Where the library has several reasons for one number, all
@@ -121,9 +154,11 @@ fn of_any(errno: c_int) -> Option<&'static str> {
              cache that calls them; open what they need in a cache of its own"
         }
         libc::EBADF => FOR_READING,
+        libc::ENOMEM => no_memory!(),
         libc::EFBIG => too_long(!allows_file_bytes(SEGMENT_BYTES_MAX)),
         libc::EMFILE | libc::ENFILE => {
-            "no file descriptor is left; close some, or raise the limit (RLIMIT_NOFILE)"
+            "no file descriptor is left (a file takes three, two with PK_TRANSLATION_TABLE); close some, or \
+             raise the limit (RLIMIT_NOFILE)"
         }
         _ => return None,
     })
@@ -136,15 +171,17 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
         }
         ("pk_cache_create", libc::EPERM | libc::EACCES) => {
             "this user may not use userfaultfd here; `pagekeeper doctor` prints the command that \
-             allows it; PK_FAULT_EXPLICIT needs nothing"
+             allows it; PK_FAULT_EXPLICIT does without (and needs no more than what else a filter of \
+             system calls may refuse: memfd_create, mmap, madvise and threads)"
         }
         ("pk_cache_create", libc::ENOSYS | libc::EINVAL) => {
             "what regions need is not here: this kernel's userfaultfd lacks it (`pagekeeper doctor` \
              says what), or it is PK_FAULT_INLINE on another processor than x86-64; \
-             PK_FAULT_EXPLICIT needs nothing"
+             PK_FAULT_EXPLICIT does without"
         }
         ("pk_cache_create", libc::ENOMEM) => {
-            "no memory or address space is left; a cache takes a gigabyte of the latter (RLIMIT_AS)"
+            "no memory or address space is left; a cache takes 1.1 GB of the latter (RLIMIT_AS), with \
+             PK_TRANSLATION_TABLE 5.2, and each segment some more when it is touched"
         }
         ("pk_cache_create", libc::EAGAIN) => {
             "no thread can be started; PK_NO_WORKERS, PK_NEVER and PK_FAULT_EXPLICIT need none"
@@ -214,11 +251,7 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
         ("pk_segment_pin", libc::EBADF) => {
             "the segment is for reading: open it with PK_OPEN_WRITE, or pin with PK_PIN_SHARED"
         }
-        ("pk_segment_pin", libc::ENOMEM) => {
-            "the range is more than half of the budget (pin less at once, or raise the budget), or, \
-             for PK_PIN_EXCLUSIVE under PK_WRITE_BACK_ON_COMMIT, half of the budget's pages wait for a \
-             commit (pk_segment_flush() it)"
-        }
+        ("pk_segment_pin", libc::ENOMEM) => PINS_TOO_MUCH,
         ("pk_segment_pin", libc::EUSERS) => "a page has at most 2048 pins; unpin some first",
         ("pk_segment_pin", libc::EOPNOTSUPP) => {
             "with PK_TRANSLATION_TABLE a pin is of one page; pin each alone"
@@ -436,6 +469,11 @@ mod tests {
             ("pk_segment_pin", libc::ENOMEM, "more than half of the budget"),
             ("pk_layer_compressed", libc::ENOMEM, "half of the cache's budget"),
             ("pk_cache_create", libc::ENOMEM, "address space"),
+            ("pk_cache_create", libc::EPERM, "userfaultfd"),
+            ("pk_segment_read_at", libc::ENOMEM, "RLIMIT_AS"),
+            ("pk_segment_write_at", libc::ENOMEM, "RLIMIT_AS"),
+            ("pk_segment_pin", libc::ENOMEM, "RLIMIT_AS"),
+            ("pk_segment_migrate", libc::ENOMEM, "RLIMIT_AS"),
             ("pk_segment_len", libc::EIO, "nothing"),
         ] {
             let told = told(function, errno);
@@ -447,6 +485,25 @@ mod tests {
         assert_eq!(lacking("pk_cache_create", "/nowhere/self/fd"), None);
         assert!(too_long(true).contains("ulimit -f") && !too_long(true).contains("TiB"));
         assert!(too_long(false).contains("128 TiB"));
+    }
+
+    /// Whatever was refused counted as userfaultfd, which a cache without regions does not need.
+    #[test]
+    fn a_cache_without_regions_is_refused_for_reasons_of_its_own() {
+        let refused = io::Error::from_raw_os_error(libc::EPERM);
+        assert_eq!(
+            status("pk_cache_create", || Err(Error::of_explicit_cache(&refused))),
+            -libc::EPERM
+        );
+        assert!(last().contains("the cache: Operation not permitted"), "{}", last());
+        assert!(last().contains("memfd_create(2)") && last().contains("seccomp"), "{}", last());
+        assert!(!last().contains("doctor"), "{}", last());
+        let short = io::Error::from_raw_os_error(libc::ENOMEM);
+        assert_eq!(
+            status("pk_cache_create", || Err(Error::of_explicit_cache(&short))),
+            -libc::ENOMEM
+        );
+        assert!(last().contains("RLIMIT_AS"), "{}", last());
     }
 
     #[test]

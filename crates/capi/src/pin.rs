@@ -74,9 +74,10 @@ impl std::fmt::Debug for pk_pin {
 ///
 /// mode: a pk_pin_mode. pin: where its handle is put; null if the call fails.
 ///
-/// Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget; -EUSERS: a page
-/// of it has 2048 pins; -EOPNOTSUPP: it is several pages of a cache with PK_TRANSLATION_TABLE; for
-/// PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, -ENOSPC, and -ENOMEM, as pk_segment_write_at(); the store's.
+/// Errors: -EINVAL: no such range; -ENOMEM: it is more than half of the budget, or no address space is left
+/// (pk_cache_create()); -EUSERS: a page of it has 2048 pins; -EOPNOTSUPP: it is several pages of a cache
+/// with PK_TRANSLATION_TABLE; for PK_PIN_EXCLUSIVE -EBADF: the segment is open for reading, -ENOSPC, and
+/// -ENOMEM, as pk_segment_write_at(); the store's.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -99,6 +99,10 @@ pub(crate) fn here(segment: Option<&pk_segment>) -> Result<&Segment, Error> {
 /// from it; several that only read may share it. What is written is in this process until it is
 /// flushed, or written back in the background.
 ///
+/// It takes three descriptors: two of the file, by the kernel's page cache and past it (one where the file
+/// system has no direct I/O), and one for its pages in memory, which PK_TRANSLATION_TABLE does without. All
+/// files of a cache together take one more, by which they are registered.
+///
 /// flags: pk_open_flags. segment: where its handle is put; null if the call fails. Close it with
 /// pk_segment_close().
 ///
@@ -299,7 +303,8 @@ fn at(offset: u64, len: u64, error: &io::Error) -> Error {
 ///
 /// Errors: -EBADF: the segment is open for reading; -ENOSPC and others of the store, for the first
 /// page; -EFBIG, -EINVAL: the range is too far out, or the store has a fixed length; -ENOMEM: as many
-/// pages as may wait for a commit do (pk_segment_set_write_back()).
+/// pages as may wait for a commit do (pk_segment_set_write_back()), or no address space is left
+/// (pk_cache_create()).
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -1,5 +1,6 @@
 /* A limit of the length of files (ulimit -f) ended programs that only read by SIGXFSZ: the memory that
- * pages are kept in is a file, too. */
+ * pages are kept in is a file, too. Under a limit of address space (ulimit -v) three short files were too
+ * many, and it was not said why. */
 #define _GNU_SOURCE 1
 #include "check.h"
 #include <fcntl.h>
@@ -42,7 +43,9 @@ static void from_the_start(pk_translation translation)
 {
     limit();
     pk_cache *cache = make(translation);
-    pk_segment *segment;
+    pk_segment *segment, *shorter;
+    /* By whose descriptor the other one is registered, too. */
+    DONE(pk_segment_open(cache, "short", PK_OPEN_CREATE, &shorter));
     int opened = pk_segment_open(cache, "long", PK_OPEN_READ, &segment);
     if (translation == PK_TRANSLATION_TABLE) {
         DONE(opened);
@@ -51,11 +54,17 @@ static void from_the_start(pk_translation translation)
     } else {
         CHECK(opened == -EFBIG && strstr(pk_last_error(), "ulimit -f"));
         CHECK(!strstr(pk_last_error(), "128 TiB"));
+        /* What could not be opened is anybody's. */
+        pk_cache *other = make(PK_TRANSLATION_TABLE);
+        DONE(pk_segment_open(other, "long", PK_OPEN_WRITE, &segment));
+        DONE(pk_segment_close(segment));
+        DONE(pk_cache_close(other));
         REFUSED(EFBIG, pk_segment_scratch(cache, 2 << 20, &segment));
         DONE(pk_segment_scratch(cache, 1 << 20, &segment));
         REFUSED(EFBIG, pk_segment_set_len(segment, 2 << 20));
         DONE(pk_segment_close(segment));
     }
+    DONE(pk_segment_close(shorter));
     DONE(pk_cache_close(cache));
 }
 
@@ -75,6 +84,44 @@ static void once_it_is_open(pk_translation translation)
     CHECK(page[0] == 'w' && page[PAGE - 1] == 'w');
     DONE(pk_segment_discard(segment, 3 << 20, PAGE));
     DONE(pk_segment_close(segment));
+    DONE(pk_cache_close(cache));
+}
+
+/* 100 MiB more than there are now. */
+static void limit_addresses(void)
+{
+    unsigned long pages;
+    FILE *sizes = fopen("/proc/self/statm", "r");
+    CHECK(sizes != NULL && fscanf(sizes, "%lu", &pages) == 1 && fclose(sizes) == 0);
+    rlim_t most = pages * (rlim_t)sysconf(_SC_PAGESIZE) + (100 << 20);
+    struct rlimit least = {most, most};
+    CHECK(setrlimit(RLIMIT_AS, &least) == 0);
+}
+
+static void many_files(pk_translation translation)
+{
+    pk_cache *cache = make(translation);
+    pk_segment *segments[8];
+    int failed = 0;
+    char byte;
+    limit_addresses();
+    for (int at = 0; at < 8; at++) {
+        char name[] = "many-0";
+        name[5] = (char)('0' + at);
+        DONE(pk_segment_open(cache, name, PK_OPEN_CREATE, &segments[at]));
+        DONE(pk_segment_set_len(segments[at], 1 << 20));
+        int64_t read = pk_segment_read_at(segments[at], &byte, 1, 4096);
+        CHECK(read == 1 || read == -ENOMEM);
+        failed += read != 1;
+        if (read != 1) {
+            CHECK(at >= 4 && strstr(pk_last_error(), "RLIMIT_AS"));
+            REFUSED(ENOMEM, pk_segment_write_at(segments[at], "a", 1, 0));
+            CHECK(strstr(pk_last_error(), "RLIMIT_AS"));
+        }
+    }
+    CHECK(translation == PK_TRANSLATION_TABLE ? failed == 0 : failed > 0);
+    for (int at = 0; at < 8; at++)
+        DONE(pk_segment_close(segments[at]));
     DONE(pk_cache_close(cache));
 }
 
@@ -105,5 +152,7 @@ int main(void)
     in_child(from_the_start, PK_TRANSLATION_TABLE);
     in_child(once_it_is_open, PK_TRANSLATION_MAPPED);
     in_child(once_it_is_open, PK_TRANSLATION_TABLE);
+    in_child(many_files, PK_TRANSLATION_MAPPED);
+    in_child(many_files, PK_TRANSLATION_TABLE);
     return 0;
 }
