@@ -20,7 +20,9 @@ pub const HINTS_MAX: usize = 1024;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum Misuse {
     /// A Page operand holds none.
-    #[error("the operand holds no page; test it with Has, or the queue with EmptQ")]
+    #[error(
+        "the operand holds no page; look first, by `page != NULL` or EmptyQ (as commands, Has or EmptQ)"
+    )]
     NoPage,
     /// The page was given up.
     #[error("the page was given up before; give a page up once, and last")]

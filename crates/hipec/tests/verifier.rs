@@ -206,7 +206,7 @@ fn nonsense_ends_the_event_at_its_command() {
         (
             "DeQueue p, q, HEAD\n EnQueue p, q, TAIL",
             2,
-            "the operand holds no page; test it with Has, or the queue with EmptQ",
+            "the operand holds no page; look first, by `page != NULL` or EmptyQ (as commands, Has or EmptQ)",
         ),
         (
             "Copy p, FaultedPage\n Release p\n EnQueue FaultedPage, q, TAIL",
