@@ -4,3 +4,4 @@ pub(crate) mod allocation;
 pub(crate) mod fork;
 pub(crate) mod heap;
 pub(crate) mod mapping;
+pub(crate) mod turns;

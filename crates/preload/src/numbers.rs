@@ -4,7 +4,7 @@ use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
 use crate::link::{bell, standby};
 use crate::memory::mapping::{self, Mmap};
-use crate::memory::{fork, heap};
+use crate::memory::{fork, heap, turns};
 use crate::process::{announce, environment, state};
 use crate::reading::guard;
 use crate::reading::transfer::{self, Vectors, one};
@@ -73,7 +73,11 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_close if table::is_plain(fd) => return None,
         libc::SYS_close => raw::kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
-        libc::SYS_close_range if !files::closes_range(c as u32) => return None,
+        libc::SYS_close_range if !files::closes_range(c as u32) => {
+            let result = plain();
+            bell::stays_open();
+            result
+        }
         libc::SYS_close_range => {
             files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
         }
@@ -90,6 +94,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_fcntl if Lock::is_by_fcntl(b as c_int) => {
             locks::change(fd, || Lock::of_record(c), plain)
         }
+        libc::SYS_fcntl if b as c_int == libc::F_SETFD && bell::is(fd) => 0,
         libc::SYS_fcntl => return None,
         libc::SYS_flock => locks::change(fd, || Some(Lock::of_flock(b as c_int)), plain),
         libc::SYS_lseek => {
@@ -144,7 +149,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             fd: -1,
             offset: 0,
         })?,
-        libc::SYS_mmap if table::is_plain(e as c_int) => return None,
+        libc::SYS_mmap if table::is_plain(e as c_int) => turns::maps(a, b, d as c_int, plain),
         libc::SYS_mmap => mapping::mmap(Mmap {
             addr: a,
             bytes: b,
@@ -158,7 +163,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
                 return Some(result);
             }
             let _changing = standby::changing();
-            let result = mapping::in_turn(d as c_int, plain);
+            let result = turns::moves(a, (b, c), d as c_int, e, plain);
             if result >= 0 {
                 mapping::remapped(a, b, result as usize, c, d as c_int);
             }
@@ -171,7 +176,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_munmap => {
             let _changing = standby::changing();
-            plain()
+            turns::gives_up(a, b, plain)
         }
         libc::SYS_remap_file_pages => {
             mapping::may_reorder(a, b).map_or_else(|errno| errno, |()| plain())

@@ -439,7 +439,7 @@ fn a_child_in_a_sandbox_shares_what_is_managed() {
     }
     let program = runs::compiled("networks.c", &["-O2"], "networks");
     // Some close all that they find before they execute anything: what leads to the manager, too.
-    for how in ["executes", "itself", "forks", "clones", "closes"] {
+    for how in ["executes", "itself", "forks", "clones", "closes", "marks"] {
         works_in_network(&program, how, "u");
         works_in_network(&program, how, "up");
     }
@@ -451,5 +451,6 @@ fn works_in_network(program: &std::path::Path, how: &str, kinds: &str) {
     let place = format!("networks{kinds}");
     let done = runs::same(&place, &Budget::kib(128), program, &arguments, prepare).ok();
     assert_eq!(done.text(), "ok\n", "{how} {kinds}");
+    assert!(!done.stderr.contains("from the manager"), "{how} {kinds}: {}", done.stderr);
     assert!(done.total("evictions") > 0, "{how} {kinds}");
 }

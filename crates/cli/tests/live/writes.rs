@@ -386,6 +386,16 @@ fn mappings_that_replace_each_other_lose_nothing() {
     }
 }
 
+/// A mapping moved to where another thread's had just been, and the manager heard of that first: what the other
+/// thread did then was taken for the new mapping's. Programs that share nothing but addresses lost stores, or
+/// waited for ever.
+#[test]
+fn mappings_that_take_each_others_places_are_their_own() {
+    if runs::ready() {
+        check(&Budget::kib(512), &["places", "file"]);
+    }
+}
+
 /// A write moved the offset before it was made, and back when it failed, and whoever shared the offset
 /// wrote in between: its next record was written over its last one.
 #[test]

@@ -341,7 +341,11 @@ impl<P: Port> Engine<P> {
             Err(PortError::Missing) if fault.protected => {
                 let _ = self.port.wake(space, touched, 1);
             }
-            Err(PortError::Missing) => self.lost(place, again, fault),
+            Err(PortError::Missing) => {
+                self.lost(place, again, fault);
+                // Or what is mapped there is not what it is taken for, by calls that nobody saw.
+                self.find_region(space, touched, None);
+            }
             Err(error) => self.fail(fault, error, again),
         }
         self.run(job, Some((space, region)), again);

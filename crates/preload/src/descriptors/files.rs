@@ -509,7 +509,7 @@ pub(crate) fn closes_range(flags: u32) -> bool {
     if flags & libc::CLOSE_RANGE_UNSHARE != 0 {
         unsharing(libc::CLONE_FILES);
     }
-    // Ours are closed by an exec already.
+    // Ours are closed by an exec already, but for one (`bell::stays_open`).
     flags & libc::CLOSE_RANGE_CLOEXEC == 0
 }
 

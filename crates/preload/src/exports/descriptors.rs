@@ -3,6 +3,7 @@
 use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
 use crate::exports::fallocate_range;
+use crate::link::bell;
 use crate::raw::{self, ret};
 use crate::reading::guard;
 use crate::writing::locks::{self, Lock};
@@ -137,7 +138,9 @@ export! {
     as close_range;
     fn (first: c_uint, last: c_uint, flags: c_int) -> c_int {
         if !files::closes_range(flags as u32) {
-            return real::close_range(first, last, flags);
+            let result = real::close_range(first, last, flags);
+            bell::stays_open();
+            return result;
         }
         ret(files::close_range(first, last, |first, last| {
             raw::kernel(real::close_range(first, last, flags) as isize)
@@ -185,6 +188,9 @@ export! {
 export! {
     as fcntl, fcntl64, __fcntl;
     fn (fd: c_int, command: c_int, argument: usize) -> c_int {
+        if command == libc::F_SETFD && bell::is(fd) {
+            return 0;
+        }
         let call = || real::fcntl(fd, command, argument);
         if Lock::is_by_fcntl(command) {
             let to = || Lock::of_record(argument);
@@ -350,6 +356,10 @@ fn reserve_space(fd: c_int, request: u32, argument: usize) -> Option<isize> {
 /// made a device (loop(4)); or that change it in place. None if it is no such thing, no managed file takes
 /// part, or the call may be made as it is.
 pub(crate) fn control(fd: c_int, request: u32, argument: usize) -> Option<isize> {
+    const FIOCLEX: u32 = 0x5451;
+    if request == FIOCLEX && bell::is(fd) {
+        return Some(0);
+    }
     let flushed = write_out_before(fd, request, argument);
     if flushed < 0 {
         return Some(flushed);

@@ -2,8 +2,8 @@
 
 use crate::descriptors::table;
 use crate::link::standby;
-use crate::memory::heap;
 use crate::memory::mapping::{self, Mmap};
+use crate::memory::{heap, turns};
 use crate::process::cancel;
 use crate::process::state;
 use crate::raw::ret;
@@ -23,16 +23,18 @@ export! {
                 return ret(result) as *mut c_void;
             }
         }
-        if table::is_plain(fd) {
+        let plain = || {
             let _changing = standby::changing();
-            return real::mmap(addr, bytes, prot, flags, fd, offset);
+            turns::maps(addr as usize, bytes, flags, || {
+                real::mmap(addr, bytes, prot, flags, fd, offset)
+            })
+        };
+        if table::is_plain(fd) {
+            return plain();
         }
         match mapping::mmap(Mmap { addr: addr as usize, bytes, prot, flags, fd, offset }) {
             Some(result) => ret(result) as *mut c_void,
-            None => {
-                let _changing = standby::changing();
-                real::mmap(addr, bytes, prot, flags, fd, offset)
-            }
+            None => plain(),
         }
     }
 }
@@ -41,7 +43,7 @@ export! {
     as munmap;
     fn (addr: *mut c_void, bytes: size_t) -> c_int {
         let _changing = standby::changing();
-        real::munmap(addr, bytes)
+        turns::gives_up(addr as usize, bytes, || real::munmap(addr, bytes))
     }
 }
 
@@ -57,7 +59,7 @@ export! {
         }
         let _changing = standby::changing();
         let mremap = || real::mremap(old, old_bytes, new_bytes, flags, new);
-        let result = mapping::in_turn(flags, mremap);
+        let result = turns::moves(at.0, (old_bytes, new_bytes), flags, at.1, mremap);
         if result != libc::MAP_FAILED {
             mapping::remapped(old as usize, old_bytes, result as usize, new_bytes, flags);
         }

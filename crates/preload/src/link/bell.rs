@@ -77,6 +77,13 @@ pub(crate) fn is(fd: c_int) -> bool {
     table::is_connection(fd) && BELL.verified() == Some(fd)
 }
 
+/// It may have been marked to be closed by an exec, with others: it stays open.
+pub(crate) fn stays_open() {
+    if let Some(fd) = BELL.verified() {
+        raw::fcntl(fd, libc::F_SETFD, 0);
+    }
+}
+
 /// A program's descriptor is about to take this number. In memory that is its parent's a child notes nothing:
 /// there the number is what it was.
 pub(crate) fn make_way(fd: c_int, is_own_memory: bool) {

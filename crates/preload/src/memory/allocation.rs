@@ -8,6 +8,7 @@
 
 use crate::memory::heap;
 use crate::memory::mapping::Mmap;
+use crate::memory::turns;
 use crate::raw;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
@@ -99,10 +100,10 @@ fn allocate_aligned(alignment: usize, bytes: usize) -> Option<*mut c_void> {
     };
     let at = base.next_multiple_of(alignment);
     if at > base {
-        raw::munmap(base, at - base);
+        turns::unmap(base, at - base);
     }
     if slack > at - base {
-        raw::munmap(at + whole, slack - (at - base));
+        turns::unmap(at + whole, slack - (at - base));
     }
     entry.bytes.store(whole, Ordering::Relaxed);
     entry.addr.store(at, Ordering::Release);
@@ -155,7 +156,7 @@ pub(crate) fn free(at: *mut c_void) -> bool {
     if let Some(entry) = found.entry {
         entry.addr.store(0, Ordering::Release);
     }
-    raw::munmap(found.base, found.bytes);
+    turns::unmap(found.base, found.bytes);
     true
 }
 

@@ -11,8 +11,8 @@
 use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::{room, standby, userfault};
-use crate::memory::heap;
 use crate::memory::mapping::{self, Mmap};
+use crate::memory::{heap, turns};
 use crate::process::environment;
 use crate::process::state::{self, State};
 use crate::raw::{self, Lock, LockGuard, SignalsHeld};
@@ -287,7 +287,7 @@ fn place(state: &State, range: &Reply, memfd: c_int) -> Result<(), ()> {
                         match made {
                             Ok(()) => direct::inherited(slot, addr, bytes),
                             // The file may have been let go of in this moment.
-                            Err(()) => raw::munmap(addr, bytes),
+                            Err(()) => turns::unmap(addr, bytes),
                         }
                         return Ok(());
                     }

@@ -6,8 +6,8 @@
 
 use crate::link::connection::{ask, ask_for};
 use crate::link::{standby, userfault};
-use crate::memory::fork;
 use crate::memory::mapping::{self, Mmap};
+use crate::memory::{fork, turns};
 use crate::process::state::{self, State};
 use crate::raw::{self, SignalsHeld};
 use crate::raw_call;
@@ -73,8 +73,7 @@ pub(crate) fn between_forks<T>(ask: impl Fn() -> Result<T, i32>) -> Result<T, i3
 
 fn map(state: &State, call: &Mmap) -> Option<isize> {
     let bytes = call.bytes.checked_next_multiple_of(PAGE)?;
-    let fixed = call.flags & libc::MAP_FIXED != 0
-        && call.flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    let fixed = turns::replaces(call.flags);
     // What it replaces may be a file's mapping that is to be taken over.
     let _changing = fixed.then(standby::changing);
     let addr = if fixed {
@@ -109,7 +108,7 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
     // What stood there is gone, or half of ours is there.
     let mut plain = call.plain_at(addr);
     if plain < 0 && (stop == Stop::Halfway || !fixed) {
-        raw::munmap(addr, bytes);
+        turns::unmap(addr, bytes);
         if !fixed {
             // There is one mapping less, which may be all that was lacking.
             plain = call.plain();
@@ -178,7 +177,7 @@ fn place_part(
     }
     if mapped as usize != addr {
         // An old kernel's idea of MAP_FIXED_NOREPLACE.
-        raw::munmap(mapped as usize, bytes);
+        turns::unmap(mapped as usize, bytes);
         return Err(Stop::Refused);
     }
     if raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTFORK) < 0 {
@@ -233,7 +232,8 @@ pub(crate) fn mremap(
         }
         return Some(copy(state, (old, had, detail as c_int), wanted, flags, new));
     }
-    let result = raw_call!(libc::SYS_mremap, old, old_bytes, new_bytes, flags, new);
+    let move_it = || raw_call!(libc::SYS_mremap, old, old_bytes, new_bytes, flags, new);
+    let result = turns::moves(old, (old_bytes, new_bytes), flags, new, move_it);
     if result >= 0 && (result as usize != old || wanted > had) {
         mapping::widen(result as usize, wanted);
         let _ = commit(state, result as usize, wanted, detail);
@@ -280,14 +280,14 @@ fn copy(
     // What nobody may read is made readable for the copy; it is about to go.
     if prot & libc::PROT_READ == 0 && raw_call!(libc::SYS_mprotect, old, bytes, libc::PROT_READ) < 0
     {
-        raw::munmap(to as usize, wanted);
+        turns::unmap(to as usize, wanted);
         return -libc::ENOMEM as isize;
     }
     // SAFETY: both ranges are mapped, the old one by the program, and readable by now.
     unsafe {
         core::ptr::copy_nonoverlapping(old as *const u8, to as *mut u8, bytes.min(wanted));
     }
-    raw::munmap(old, bytes);
+    turns::unmap(old, bytes);
     if prot != libc::PROT_READ | libc::PROT_WRITE {
         raw_call!(libc::SYS_mprotect, to, wanted, prot);
     }

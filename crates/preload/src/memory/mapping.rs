@@ -11,7 +11,7 @@ use crate::descriptors::{fdinfo, table};
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::standby;
 use crate::link::userfault;
-use crate::memory::heap;
+use crate::memory::{heap, turns};
 use crate::process::environment;
 use crate::process::state;
 use crate::raw::{self, SignalsHeld};
@@ -65,13 +65,17 @@ pub(crate) enum Owner {
 impl Mmap {
     /// The call as it is.
     pub(crate) fn plain(&self) -> isize {
-        raw::mmap(self.addr, self.bytes, self.prot, self.flags, self.fd, self.offset)
+        turns::maps(self.addr, self.bytes, self.flags, || {
+            raw::mmap(self.addr, self.bytes, self.prot, self.flags, self.fd, self.offset)
+        })
     }
 
     /// The plain mapping in place of whatever is at this address.
     pub(crate) fn plain_at(&self, addr: usize) -> isize {
         let flags = (self.flags & !libc::MAP_FIXED_NOREPLACE) | libc::MAP_FIXED;
-        raw::mmap(addr, self.bytes, self.prot, flags, self.fd, self.offset)
+        turns::gives_up(addr, self.bytes, || {
+            raw::mmap(addr, self.bytes, self.prot, flags, self.fd, self.offset)
+        })
     }
 }
 
@@ -124,8 +128,7 @@ fn map_type_sync(flags: c_int) -> c_int {
 fn map(file: &mut File, call: &Mmap) -> isize {
     let eager = libc::MAP_POPULATE | libc::MAP_LOCKED;
     let trial = Mmap { flags: call.flags & !eager, ..*call };
-    let fixed = call.flags & libc::MAP_FIXED != 0
-        && call.flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE;
+    let fixed = turns::replaces(call.flags);
     // Where it is made, if not where it is to be.
     let mut room = None;
     let addr = if fixed {
@@ -138,7 +141,7 @@ fn map(file: &mut File, call: &Mmap) -> isize {
             return elsewhere;
         }
         if state::is_only_thread() {
-            raw::munmap(elsewhere as usize, call.bytes);
+            turns::unmap(elsewhere as usize, call.bytes);
         } else {
             // Others may be using what is there, at each moment.
             room = Some(elsewhere as usize);
@@ -182,7 +185,7 @@ fn map(file: &mut File, call: &Mmap) -> isize {
             // Others work on the manager's copy of this file: a plain mapping would show, and
             // keep, something else. An error is the lesser evil.
             if !fixed || matches!(outcome, Err(Stop::FailedHalfway)) {
-                raw::munmap(addr, call.bytes);
+                turns::unmap(addr, call.bytes);
             }
             if matches!(outcome, Err(Stop::Lacking)) {
                 note(
@@ -210,22 +213,11 @@ fn map(file: &mut File, call: &Mmap) -> isize {
 pub(crate) fn moves_from_room(room: usize, addr: usize, bytes: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let move_it = || raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
-    let moved = in_turn(flags, move_it) >= 0;
+    let moved = turns::moves(room, (bytes, bytes), flags, addr, move_it) >= 0;
     if moved {
         remapped(room, bytes, addr, bytes, flags);
     }
     moved
-}
-
-/// Makes an `mremap(2)` with these flags that others may be making over the same addresses. The kernel tells the
-/// manager of each when it is done, and not in the order in which they were: who comes last must be told of last.
-/// The call returns when the manager has heard.
-pub(crate) fn in_turn<T>(flags: c_int, mremap: impl FnOnce() -> T) -> T {
-    let concerns = flags & libc::MREMAP_FIXED != 0 && any() && !state::is_only_thread();
-    let Some(state) = state::glance().filter(|_| concerns) else { return mremap() };
-    let _held = SignalsHeld::new();
-    let _lock = state.replacing.lock();
-    mremap()
 }
 
 /// What was made in a room is moved to where it is to be, or goes.
@@ -239,7 +231,7 @@ fn move_into_place(
     let moved = made
         .and_then(|()| if moves_from_room(room, addr, bytes) { Ok(()) } else { Err(Stop::Failed) });
     moved.map_err(|stop| {
-        raw::munmap(room, bytes);
+        turns::unmap(room, bytes);
         if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop }
     })
 }

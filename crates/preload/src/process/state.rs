@@ -5,6 +5,7 @@ use crate::descriptors::{files, table};
 use crate::link::connection::Connection;
 use crate::link::{connection, userfault};
 use crate::memory::fork;
+use crate::memory::turns::Turns;
 use crate::process::environment;
 use crate::raw::{self, Lock, SignalsHeld};
 use crate::raw_call;
@@ -63,8 +64,7 @@ pub(crate) struct State {
     pub(crate) mapping: Lock,
     /// Held while the limit of descriptors is raised; see [`crate::link::room`].
     pub(crate) limit: Lock,
-    /// Held while a mapping moves to where others may be; see [`crate::memory::mapping::in_turn`].
-    pub(crate) replacing: Lock,
+    pub(crate) turns: Turns,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
     /// Held while mappings are taken over that were made while the manager stood by.

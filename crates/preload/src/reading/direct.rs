@@ -18,6 +18,7 @@ use crate::descriptors::table::{self, Entry, SlotFile};
 use crate::link::connection::ask_with;
 use crate::link::userfault;
 use crate::memory::mapping::{self, Mmap, Owner};
+use crate::memory::turns;
 use crate::process::state;
 use crate::raw::{self, SignalsHeld};
 use crate::raw_call;
@@ -404,7 +405,7 @@ fn map(file: &File, bytes: usize) -> Result<Option<usize>, ()> {
     let (prot, flags) = (libc::PROT_READ, libc::MAP_SHARED);
     let made = Mmap { addr, bytes, prot, flags, fd: file.fd, offset: 0 };
     if mapping::commit(file.state, file.slot(), &made, Owner::Library).is_err() {
-        raw::munmap(addr, bytes);
+        turns::unmap(addr, bytes);
         return Ok(None);
     }
     raw_call!(libc::SYS_madvise, addr, bytes, libc::MADV_DONTDUMP);
@@ -439,7 +440,7 @@ fn drop_mapping(record: &SlotFile) {
     let bytes = record.bytes.swap(0, Ordering::SeqCst);
     record.stamp.fetch_add(1, Ordering::SeqCst);
     if base != 0 {
-        raw::munmap(base, bytes);
+        turns::unmap(base, bytes);
     }
 }
 

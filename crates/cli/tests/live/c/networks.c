@@ -6,6 +6,7 @@
 #include "check.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/close_range.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -84,8 +85,9 @@ int main(int count, char **argument) {
         if (strchr(kinds, 'p') && !is_cloned && (child = fork()) != 0)
             _exit(waitpid((pid_t)child, &status, 0) < 0 || status != 0);
         if (!strcmp(how, "executes") || is_cloned) execl(argument[0], argument[0], "looks", name, NULL);
-        if (!strcmp(how, "closes")) {
-            close_range(3, ~0U, 0);
+        if (!strcmp(how, "closes") || !strcmp(how, "marks")) {
+            close_range(3, ~0U, !strcmp(how, "marks") ? CLOSE_RANGE_CLOEXEC : 0);
+            for (int fd = 3; fd < 4096; fd++) fcntl(fd, F_SETFD, FD_CLOEXEC);
             execl(argument[0], argument[0], "closed", name, NULL);
         }
         look(name);

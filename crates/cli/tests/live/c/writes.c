@@ -34,6 +34,7 @@
 //     writes owned FILE          what is stored over what was appended stays, beside readers of the end
 //     writes again FILE          threads read a mapping that another maps anew (MAP_FIXED)
 //     writes over FILE           threads map a file over each other's mappings, and others store there
+//     writes places FILE         threads map, move and unmap each its own, at places that another just left
 //     writes peek FILE OFFSET    prints a number of the file
 #define _GNU_SOURCE
 #include <errno.h>
@@ -1442,6 +1443,81 @@ static void over(const char *path) {
     for (int i = 0; i < OVER_ADDERS; i++) CHECK(found[i] == (uintptr_t)added[i]);
 }
 
+enum { TURN_THREADS = 8, TURN_PAGES = 64, TURN_SHOWN = 16, TURN_TIMES = 300 };
+
+struct own_part {
+    int file;
+    off_t from;
+    uint64_t counted[TURN_PAGES];
+};
+
+static unsigned char *show(const struct own_part *part, unsigned char *at, size_t page, size_t pages) {
+    int flags = MAP_SHARED | (at ? MAP_FIXED : 0);
+    off_t offset = part->from + (off_t)page * PAGE;
+    unsigned char *made = mmap(at, pages * PAGE, PROT_READ | PROT_WRITE, flags, part->file, offset);
+    CHECK(made != MAP_FAILED);
+    return made;
+}
+
+// Its own mapping, of its own part of the file: what is counted in a page is what was counted there before.
+static void *take_turns(void *argument) {
+    struct own_part *part = argument;
+    uint64_t mine = (uint64_t)part->from + 1;
+    size_t page = 0, pages = TURN_SHOWN;
+    unsigned char *at = show(part, NULL, page, pages);
+    for (int i = 0; i < TURN_TIMES; i++) {
+        mine = mine * 6364136223846793005ull + 1;
+        size_t whole = pages * PAGE;
+        switch (mine >> 33 & 3) {
+        case 0: // Something else at its place.
+            page = (mine >> 40) % (TURN_PAGES - 2 * TURN_SHOWN);
+            CHECK(show(part, at, page, pages) == at);
+            break;
+        case 1: // Longer, perhaps elsewhere; and as it was.
+            CHECK((at = mremap(at, whole, 2 * whole, MREMAP_MAYMOVE)) != MAP_FAILED);
+            for (size_t other = pages; other < 2 * pages; other++)
+                CHECK(*(uint64_t *)(at + other * PAGE) == part->counted[page + other]);
+            CHECK(munmap(at + whole, whole) == 0);
+            break;
+        case 2: { // Elsewhere, and no longer where it was.
+            unsigned char *left = at;
+            CHECK((at = mremap(left, whole, whole, MREMAP_MAYMOVE | MREMAP_DONTUNMAP, NULL)) != MAP_FAILED);
+            CHECK(munmap(left, whole) == 0);
+            break;
+        }
+        default: // Anew.
+            CHECK(munmap(at, whole) == 0);
+            at = show(part, NULL, page, pages);
+        }
+        for (size_t shown = 0; shown < pages; shown++) {
+            uint64_t *cell = (uint64_t *)(at + shown * PAGE);
+            CHECK(*cell == part->counted[page + shown]);
+            part->counted[page + shown] = ++*cell;
+        }
+    }
+    CHECK(munmap(at, pages * PAGE) == 0);
+    return NULL;
+}
+
+static void take_places(const char *path) {
+    enum { BYTES = TURN_THREADS * TURN_PAGES * PAGE };
+    static struct own_part parts[TURN_THREADS];
+    pthread_t threads[TURN_THREADS];
+    int fd = open(path, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    CHECK(fd >= 0 && ftruncate(fd, BYTES) == 0);
+    for (int i = 0; i < TURN_THREADS; i++) {
+        parts[i].file = fd, parts[i].from = (off_t)i * TURN_PAGES * PAGE;
+        CHECK(pthread_create(&threads[i], NULL, take_turns, &parts[i]) == 0);
+    }
+    for (int i = 0; i < TURN_THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
+    for (int i = 0; i < TURN_THREADS; i++)
+        for (int page = 0; page < TURN_PAGES; page++) {
+            uint64_t cell;
+            CHECK(pread(fd, &cell, sizeof cell, parts[i].from + (off_t)page * PAGE) == sizeof cell);
+            CHECK(cell == parts[i].counted[page]);
+        }
+}
+
 int main(int argc, char **argv) {
     if (argc < 3) return 2;
     if (!strcmp(argv[1], "peek") && argc > 3) return peek(argv[2], strtoull(argv[3], NULL, 10)), 0;
@@ -1481,6 +1557,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "owned")) owned(argv[2]);
     else if (!strcmp(argv[1], "again")) state = 9, again(argv[2]);
     else if (!strcmp(argv[1], "over")) state = 9, over(argv[2]);
+    else if (!strcmp(argv[1], "places")) take_places(argv[2]);
     else if (!strcmp(argv[1], "offset")) offset(argv[2]);
     else if (!strcmp(argv[1], "image")) image(argv[2]);
     else if (!strcmp(argv[1], "after")) return after(argv[2]), 0;

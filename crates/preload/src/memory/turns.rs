@@ -1,0 +1,92 @@
+//! Changes of the address space by several threads: who moves memory does so beside nobody who gives some up.
+//!
+//! The kernel tells the manager of a change when it has released the address space, and so of two that follow
+//! each other perhaps in the other order. A move to where another thread's memory was until now would be applied
+//! first, and then to what moved there whatever the other thread did. Calls return when the manager has heard of
+//! them. (A new mapping needs no turn: the manager enters it when no change is under way.)
+
+use crate::memory::mapping;
+use crate::process::state::{self, State};
+use crate::raw::{self, Lock, SignalsHeld};
+use core::sync::atomic::{AtomicU32, Ordering};
+use libc::c_int;
+
+/// Whose turn it is. All zero: nobody changes anything.
+#[repr(C)]
+pub(crate) struct Turns {
+    /// Held by the one that moves memory.
+    mover: Lock,
+    /// Not 0 while there is one.
+    is_moving: AtomicU32,
+    /// Calls under way that give addresses up.
+    giving_up: AtomicU32,
+}
+
+/// Whether a mapping with these flags of `mmap(2)` replaces what is at its address.
+pub(crate) fn replaces(flags: c_int) -> bool {
+    flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE
+}
+
+/// The state, if a change of a range has to wait for its turn.
+fn concerned(addr: usize, bytes: usize) -> Option<&'static State> {
+    if !mapping::may_be_managed(addr, bytes.max(1)) || state::is_only_thread() {
+        return None;
+    }
+    // Nothing is begun here, which may itself be what changes something. A vfork child has no turn: it might be
+    // ended in the midst of it, and its parent would wait.
+    state::view().ready()
+}
+
+/// Makes a call by which a range is no longer what it was.
+pub(crate) fn gives_up<T>(addr: usize, bytes: usize, call: impl FnOnce() -> T) -> T {
+    let Some(State { turns, .. }) = concerned(addr, bytes) else { return call() };
+    let _held = SignalsHeld::new();
+    loop {
+        turns.giving_up.fetch_add(1, Ordering::SeqCst);
+        if turns.is_moving.load(Ordering::SeqCst) == 0 {
+            break;
+        }
+        turns.giving_up.fetch_sub(1, Ordering::SeqCst);
+        drop(turns.mover.lock());
+    }
+    let result = call();
+    turns.giving_up.fetch_sub(1, Ordering::SeqCst);
+    result
+}
+
+/// Makes an `mmap(2)` with these flags, which may replace what is there.
+pub(crate) fn maps<T>(addr: usize, bytes: usize, flags: c_int, mmap: impl FnOnce() -> T) -> T {
+    if replaces(flags) { gives_up(addr, bytes, mmap) } else { mmap() }
+}
+
+/// Unmaps a range of ours.
+pub(crate) fn unmap(addr: usize, bytes: usize) {
+    gives_up(addr, bytes, || raw::munmap(addr, bytes));
+}
+
+/// Makes an `mremap(2)` with these flags of a range; `to` counts if they have MREMAP_FIXED.
+pub(crate) fn moves<T>(
+    old: usize,
+    (old_bytes, new_bytes): (usize, usize),
+    flags: c_int,
+    to: usize,
+    mremap: impl FnOnce() -> T,
+) -> T {
+    if flags & libc::MREMAP_MAYMOVE == 0 {
+        return gives_up(old, old_bytes, mremap);
+    }
+    let is_fixed = flags & libc::MREMAP_FIXED != 0;
+    let target = || if is_fixed { concerned(to, new_bytes) } else { None };
+    let Some(State { turns, .. }) = concerned(old, old_bytes).or_else(target) else {
+        return mremap();
+    };
+    let _held = SignalsHeld::new();
+    let _lock = turns.mover.lock();
+    turns.is_moving.store(1, Ordering::SeqCst);
+    while turns.giving_up.load(Ordering::SeqCst) != 0 {
+        raw::yield_now();
+    }
+    let result = mremap();
+    turns.is_moving.store(0, Ordering::SeqCst);
+    result
+}
