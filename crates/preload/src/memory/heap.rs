@@ -159,7 +159,8 @@ fn place_part(
     prot: c_int,
 ) -> Result<(), Stop> {
     let flags = flags | libc::MAP_SHARED;
-    let mapped = raw::mmap(addr, bytes, libc::PROT_NONE, flags, memfd, offset as i64);
+    let mmap = || raw::mmap(addr, bytes, libc::PROT_NONE, flags, memfd, offset as i64);
+    let mapped = turns::maps(addr, bytes, flags, mmap);
     if mapped == -libc::EEXIST as isize {
         // A child's: another thread of its parent unmapped some of it in the last moment, and put
         // something else there. The rest is inherited.
