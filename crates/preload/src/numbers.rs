@@ -3,8 +3,9 @@
 use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
 use crate::link::{bell, standby};
+use crate::memory;
+use crate::memory::fork;
 use crate::memory::mapping::{self, Mmap};
-use crate::memory::{fork, heap, turns};
 use crate::process::{announce, environment, state};
 use crate::reading::guard;
 use crate::reading::transfer::{self, Vectors, one};
@@ -73,14 +74,9 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         }
         libc::SYS_close if table::is_plain(fd) => return None,
         libc::SYS_close => raw::kernel(files::close(fd, || raw::ret(plain()) as c_int) as isize),
-        libc::SYS_close_range if !files::closes_range(c as u32) => {
-            let result = plain();
-            bell::stays_open();
-            result
-        }
-        libc::SYS_close_range => {
-            files::close_range(a as u32, b as u32, |first, last| raw_call!(number, first, last, c))
-        }
+        libc::SYS_close_range => files::close_range(a as u32, b as u32, c as u32, |first, last| {
+            raw_call!(number, first, last, c)
+        }),
         libc::SYS_dup => duplicated(fd, plain()),
         libc::SYS_dup3 => replace(fd, b as c_int, plain),
         libc::SYS_fcntl if matches!(b as c_int, libc::F_DUPFD | libc::F_DUPFD_CLOEXEC) => {
@@ -141,43 +137,18 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             result
         }
 
-        libc::SYS_mmap if d as c_int & libc::MAP_ANONYMOUS != 0 => heap::mmap(Mmap {
-            addr: a,
-            bytes: b,
-            prot: c as c_int,
-            flags: d as c_int,
-            fd: -1,
-            offset: 0,
-        })?,
-        libc::SYS_mmap if table::is_plain(e as c_int) => turns::maps(a, b, d as c_int, plain),
-        libc::SYS_mmap => mapping::mmap(Mmap {
-            addr: a,
-            bytes: b,
-            prot: c as c_int,
-            flags: d as c_int,
-            fd: e as c_int,
-            offset: f as i64,
-        })?,
-        libc::SYS_mremap => {
-            if let Some(result) = heap::mremap(a, b, c, d as c_int, e) {
-                return Some(result);
-            }
-            let _changing = standby::changing();
-            let result = turns::moves(a, (b, c), d as c_int, e, plain);
-            if result >= 0 {
-                mapping::remapped(a, b, result as usize, c, d as c_int);
-            }
-            result
+        libc::SYS_mmap => {
+            let (prot, flags, fd) = (c as c_int, d as c_int, e as c_int);
+            let call = Mmap { addr: a, bytes: b, prot, flags, fd, offset: f as i64 };
+            memory::mmap(call, plain)
         }
+        libc::SYS_mremap => memory::mremap(a, (b, c), d as c_int, e, plain),
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
             let may = mapping::may_protect(a, b, c as c_int);
             let _changing = standby::changing();
             may.map_or_else(|errno| errno, |()| plain())
         }
-        libc::SYS_munmap => {
-            let _changing = standby::changing();
-            turns::gives_up(a, b, plain)
-        }
+        libc::SYS_munmap => memory::munmap(a, b, plain),
         libc::SYS_remap_file_pages => {
             mapping::may_reorder(a, b).map_or_else(|errno| errno, |()| plain())
         }

@@ -467,8 +467,18 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
     }
 }
 
-/// Closes a range of descriptors, all but ours; `raw` closes a range.
-pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isize) -> isize {
+/// `close_range(2)`, by which none of ours is closed; `close` makes the call for a range, with the same flags.
+pub(crate) fn close_range(
+    first: u32,
+    last: u32,
+    flags: u32,
+    close: impl Fn(u32, u32) -> isize,
+) -> isize {
+    if !closes_range(flags) {
+        let result = close(first, last);
+        bell::stays_open();
+        return result;
+    }
     lock_files::before_close_range(first, last);
     if first > last {
         return close(first, last);
@@ -501,7 +511,7 @@ pub(crate) fn close_range(first: u32, last: u32, close: impl Fn(u32, u32) -> isi
 }
 
 /// What flags of `close_range(2)` ask for is about to be done; whether that is to close anything now.
-pub(crate) fn closes_range(flags: u32) -> bool {
+fn closes_range(flags: u32) -> bool {
     if flags & !(libc::CLOSE_RANGE_UNSHARE | libc::CLOSE_RANGE_CLOEXEC) != 0 {
         // The kernel knows what it makes of the others.
         return false;

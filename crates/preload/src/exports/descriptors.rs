@@ -137,12 +137,7 @@ export! {
 export! {
     as close_range;
     fn (first: c_uint, last: c_uint, flags: c_int) -> c_int {
-        if !files::closes_range(flags as u32) {
-            let result = real::close_range(first, last, flags);
-            bell::stays_open();
-            return result;
-        }
-        ret(files::close_range(first, last, |first, last| {
+        ret(files::close_range(first, last, flags as u32, |first, last| {
             raw::kernel(real::close_range(first, last, flags) as isize)
         })) as c_int
     }
@@ -152,7 +147,7 @@ export! {
     as closefrom;
     fn (first: c_int) {
         let first = first.max(0) as c_uint;
-        let done = files::close_range(first, c_uint::MAX, |first, last| {
+        let done = files::close_range(first, c_uint::MAX, 0, |first, last| {
             raw_call!(libc::SYS_close_range, first, last, 0)
         });
         if done < 0 {

@@ -1,12 +1,11 @@
 //! Mappings.
 
-use crate::descriptors::table;
 use crate::link::standby;
+use crate::memory;
 use crate::memory::mapping::{self, Mmap};
-use crate::memory::{heap, turns};
 use crate::process::cancel;
 use crate::process::state;
-use crate::raw::ret;
+use crate::raw::{kernel, ret};
 use crate::reading::transfer::Vectors;
 use crate::{raw_call, real};
 use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, ssize_t};
@@ -16,34 +15,17 @@ export! {
     fn (
         addr: *mut c_void, bytes: size_t, prot: c_int, flags: c_int, fd: c_int, offset: off_t
     ) -> *mut c_void {
-        standby::step();
-        if flags & libc::MAP_ANONYMOUS != 0 && heap::concerns(bytes) {
-            let call = Mmap { addr: addr as usize, bytes, prot, flags, fd, offset };
-            if let Some(result) = heap::mmap(call) {
-                return ret(result) as *mut c_void;
-            }
-        }
-        let plain = || {
-            let _changing = standby::changing();
-            turns::maps(addr as usize, bytes, flags, || {
-                real::mmap(addr, bytes, prot, flags, fd, offset)
-            })
-        };
-        if table::is_plain(fd) {
-            return plain();
-        }
-        match mapping::mmap(Mmap { addr: addr as usize, bytes, prot, flags, fd, offset }) {
-            Some(result) => ret(result) as *mut c_void,
-            None => plain(),
-        }
+        let call = Mmap { addr: addr as usize, bytes, prot, flags, fd, offset };
+        let plain = || kernel(real::mmap(addr, bytes, prot, flags, fd, offset) as isize);
+        ret(memory::mmap(call, plain)) as *mut c_void
     }
 }
 
 export! {
     as munmap;
     fn (addr: *mut c_void, bytes: size_t) -> c_int {
-        let _changing = standby::changing();
-        turns::gives_up(addr as usize, bytes, || real::munmap(addr, bytes))
+        let plain = || kernel(real::munmap(addr, bytes) as isize);
+        ret(memory::munmap(addr as usize, bytes, plain)) as c_int
     }
 }
 
@@ -52,18 +34,9 @@ export! {
     fn (
         old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int, new: *mut c_void
     ) -> *mut c_void {
-        standby::step();
-        let at = (old as usize, new as usize);
-        if let Some(result) = heap::mremap(at.0, old_bytes, new_bytes, flags, at.1) {
-            return ret(result) as *mut c_void;
-        }
-        let _changing = standby::changing();
-        let mremap = || real::mremap(old, old_bytes, new_bytes, flags, new);
-        let result = turns::moves(at.0, (old_bytes, new_bytes), flags, at.1, mremap);
-        if result != libc::MAP_FAILED {
-            mapping::remapped(old as usize, old_bytes, result as usize, new_bytes, flags);
-        }
-        result
+        let plain = || kernel(real::mremap(old, old_bytes, new_bytes, flags, new) as isize);
+        let sizes = (old_bytes, new_bytes);
+        ret(memory::mremap(old as usize, sizes, flags, new as usize, plain)) as *mut c_void
     }
 }
 

@@ -45,7 +45,7 @@ pub(crate) fn before_joining(kind: c_int) {
     before_namespace(if kind == 0 { libc::CLONE_NEWNET } else { kind } as usize);
 }
 
-pub(crate) fn keep(fd: c_int) {
+fn keep(fd: c_int) {
     let Ok(stat) = raw::fstat(fd) else { return };
     // For what is executed there.
     raw::fcntl(fd, libc::F_SETFD, 0);
@@ -128,6 +128,6 @@ pub(crate) fn connect(fd: c_int) -> Result<(), i32> {
 
 /// Whether this process has another network namespace than the manager, as far as can be told.
 pub(crate) fn is_elsewhere() -> bool {
-    let own = raw::stat_at(libc::AT_FDCWD, c"/proc/self/ns/net".as_ptr(), 0);
-    door().network != 0 && own.is_ok_and(|own| own.st_ino != door().network)
+    let own = || raw::stat_at(libc::AT_FDCWD, c"/proc/self/ns/net".as_ptr(), 0);
+    door().network != 0 && own().is_ok_and(|own| own.st_ino != door().network)
 }

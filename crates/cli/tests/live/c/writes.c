@@ -1358,13 +1358,16 @@ static void owned(const char *path) {
     must_be(map, 0, START + TIMES * RECORD);
 }
 
+// A thread's own dice, of which the upper bits are the better ones.
+static void throw(uint64_t *dice) { *dice = *dice * 6364136223846793005ull + 1; }
+
 static const volatile unsigned char *shared_map;
 static atomic_int is_over;
 
 static void *look_around(void *argument) {
     uint64_t mine = (uintptr_t)argument;
     while (!is_over) {
-        mine = mine * 6364136223846793005ull + 1;
+        throw(&mine);
         size_t at = mine >> 33 & 0x7fffff;
         CHECK(shared_map[at] == pattern(at));
     }
@@ -1396,7 +1399,7 @@ static void *add_there(void *argument) {
     uintptr_t which = (uintptr_t)argument, added = 0;
     uint64_t mine = which + 1;
     for (; !is_over; added++) {
-        mine = mine * 6364136223846793005ull + 1;
+        throw(&mine);
         atomic_fetch_add((_Atomic uint64_t *)(room + (mine >> 33) % OVER_PAGES * PAGE + 8 * which), 1);
     }
     return (void *)added;
@@ -1405,7 +1408,7 @@ static void *add_there(void *argument) {
 static void *map_over(void *argument) {
     uint64_t mine = (uintptr_t)argument;
     for (int i = 0; i < OVER_TIMES; i++) {
-        mine = mine * 6364136223846793005ull + 1;
+        throw(&mine);
         size_t first = (mine >> 33) % OVER_PAGES, pages = 1 + (mine >> 45) % (OVER_PAGES - first);
         off_t from = (off_t)((mine >> 20) % (OVER_BYTES / PAGE - pages)) * PAGE;
         void *at = room + first * PAGE;
@@ -1460,13 +1463,13 @@ static unsigned char *show(const struct own_part *part, unsigned char *at, size_
 }
 
 // Its own mapping, of its own part of the file: what is counted in a page is what was counted there before.
-static void *take_turns(void *argument) {
+static void *change_places(void *argument) {
     struct own_part *part = argument;
     uint64_t mine = (uint64_t)part->from + 1;
     size_t page = 0, pages = TURN_SHOWN;
     unsigned char *at = show(part, NULL, page, pages);
     for (int i = 0; i < TURN_TIMES; i++) {
-        mine = mine * 6364136223846793005ull + 1;
+        throw(&mine);
         size_t whole = pages * PAGE;
         switch (mine >> 33 & 3) {
         case 0: // Something else at its place.
@@ -1507,7 +1510,7 @@ static void take_places(const char *path) {
     CHECK(fd >= 0 && ftruncate(fd, BYTES) == 0);
     for (int i = 0; i < TURN_THREADS; i++) {
         parts[i].file = fd, parts[i].from = (off_t)i * TURN_PAGES * PAGE;
-        CHECK(pthread_create(&threads[i], NULL, take_turns, &parts[i]) == 0);
+        CHECK(pthread_create(&threads[i], NULL, change_places, &parts[i]) == 0);
     }
     for (int i = 0; i < TURN_THREADS; i++) CHECK(pthread_join(threads[i], NULL) == 0);
     for (int i = 0; i < TURN_THREADS; i++)
