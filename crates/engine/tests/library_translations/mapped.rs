@@ -43,11 +43,20 @@ fn aliases_mib(file: &Path) -> Vec<u64> {
     let name = file.file_name().unwrap().to_str().unwrap();
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let is_window = |line: &&str| line.contains("memfd:pagekeeper:") && line.contains(name);
-    let bytes = maps.lines().filter(is_window).map(|line| {
-        let (start, end) = line.split_once(' ').unwrap().0.split_once('-').unwrap();
-        u64::from_str_radix(end, 16).unwrap() - u64::from_str_radix(start, 16).unwrap()
-    });
-    let mut mib: Vec<u64> = bytes.map(|bytes| bytes >> 20).collect();
+    let number = |digits| u64::from_str_radix(digits, 16).unwrap();
+    let mut mib = Vec::new();
+    for line in maps.lines().filter(is_window) {
+        let mut fields = line.split(' ');
+        let (start, end) = fields.next().unwrap().split_once('-').unwrap();
+        let (mut from, mut left) = (number(fields.nth(1).unwrap()), number(end) - number(start));
+        // None crosses a gigabyte of the file; the kernel shows two as one where the next one of the file
+        // happens to lie behind the other.
+        while left > 0 {
+            let bytes = left.min((1 << 30) - from % (1 << 30));
+            mib.push(bytes >> 20);
+            (from, left) = (from + bytes, left - bytes);
+        }
+    }
     mib.sort_unstable();
     mib
 }
