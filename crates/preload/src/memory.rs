@@ -2,6 +2,7 @@
 //! functions or by number. `plain` makes the call as it is; results are the kernel's.
 
 pub(crate) mod allocation;
+pub(crate) mod call;
 pub(crate) mod fork;
 pub(crate) mod heap;
 pub(crate) mod mapping;
@@ -9,8 +10,7 @@ pub(crate) mod turns;
 
 use crate::descriptors::table;
 use crate::link::standby;
-use libc::c_int;
-use mapping::Mmap;
+use call::{Mmap, Mremap};
 
 /// `mmap(2)`.
 pub(crate) fn mmap(call: Mmap, plain: impl FnOnce() -> isize) -> isize {
@@ -34,22 +34,16 @@ pub(crate) fn munmap(addr: usize, bytes: usize, plain: impl FnOnce() -> isize) -
     turns::gives_up(addr, bytes, plain)
 }
 
-/// `mremap(2)`; `new` counts if the flags have MREMAP_FIXED.
-pub(crate) fn mremap(
-    old: usize,
-    (old_bytes, new_bytes): (usize, usize),
-    flags: c_int,
-    new: usize,
-    plain: impl FnOnce() -> isize,
-) -> isize {
+/// `mremap(2)`.
+pub(crate) fn mremap(call: Mremap, plain: impl FnOnce() -> isize) -> isize {
     standby::step();
-    if let Some(result) = heap::mremap(old, old_bytes, new_bytes, flags, new) {
+    if let Some(result) = heap::mremap(&call) {
         return result;
     }
     let _changing = standby::changing();
-    let result = turns::moves(old, (old_bytes, new_bytes), flags, new, plain);
+    let result = turns::moves(&call, plain);
     if result >= 0 {
-        mapping::remapped(old, old_bytes, result as usize, new_bytes, flags);
+        mapping::remapped(&call, result as usize);
     }
     result
 }

@@ -4,8 +4,9 @@ use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
 use crate::link::{bell, standby};
 use crate::memory;
+use crate::memory::call::{Mmap, Mremap};
 use crate::memory::fork;
-use crate::memory::mapping::{self, Mmap};
+use crate::memory::mapping;
 use crate::process::{announce, environment, state};
 use crate::reading::guard;
 use crate::reading::transfer::{self, Vectors, one};
@@ -142,7 +143,10 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
             let call = Mmap { addr: a, bytes: b, prot, flags, fd, offset: f as i64 };
             memory::mmap(call, plain)
         }
-        libc::SYS_mremap => memory::mremap(a, (b, c), d as c_int, e, plain),
+        libc::SYS_mremap => {
+            let (old, old_bytes, new_bytes, flags) = (a, b, c, d as c_int);
+            memory::mremap(Mremap { old, old_bytes, new_bytes, flags, new: e }, plain)
+        }
         libc::SYS_mprotect | libc::SYS_pkey_mprotect => {
             let may = mapping::may_protect(a, b, c as c_int);
             let _changing = standby::changing();

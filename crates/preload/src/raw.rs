@@ -110,7 +110,6 @@ pub(crate) fn getpid() -> i32 {
     raw_call!(libc::SYS_getpid) as i32
 }
 
-/// The thread's id.
 /// What tells the threads of this process from each other, and a thread's copy in a forked child has
 /// too: where its errno is.
 pub(crate) fn thread() -> usize {
@@ -118,6 +117,7 @@ pub(crate) fn thread() -> usize {
     unsafe { libc::__errno_location() }.addr()
 }
 
+/// The thread's id.
 pub(crate) fn gettid() -> i32 {
     raw_call!(libc::SYS_gettid) as i32
 }

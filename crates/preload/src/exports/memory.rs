@@ -2,7 +2,8 @@
 
 use crate::link::standby;
 use crate::memory;
-use crate::memory::mapping::{self, Mmap};
+use crate::memory::call::{Mmap, Mremap};
+use crate::memory::mapping;
 use crate::process::cancel;
 use crate::process::state;
 use crate::raw::{kernel, ret};
@@ -35,8 +36,9 @@ export! {
         old: *mut c_void, old_bytes: size_t, new_bytes: size_t, flags: c_int, new: *mut c_void
     ) -> *mut c_void {
         let plain = || kernel(real::mremap(old, old_bytes, new_bytes, flags, new) as isize);
-        let sizes = (old_bytes, new_bytes);
-        ret(memory::mremap(old as usize, sizes, flags, new as usize, plain)) as *mut c_void
+        let (from, to) = (old as usize, new as usize);
+        let call = Mremap { old: from, old_bytes, new_bytes, flags, new: to };
+        ret(memory::mremap(call, plain)) as *mut c_void
     }
 }
 

@@ -11,7 +11,8 @@
 use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::{board, userfault};
-use crate::memory::mapping::{self, Mmap, Owner};
+use crate::memory::call::Mmap;
+use crate::memory::mapping::{self, Owner};
 use crate::process::state::{self, State};
 use crate::raw::{self, SignalsHeld};
 use crate::raw_call;

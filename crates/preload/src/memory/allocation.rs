@@ -6,8 +6,8 @@
 //! page that the stranger's allocation does not. Allocations aligned to whole pages have their
 //! header elsewhere, in [`ALIGNED`].
 
+use crate::memory::call::{Mmap, Mremap};
 use crate::memory::heap;
-use crate::memory::mapping::Mmap;
 use crate::memory::turns;
 use crate::raw;
 use core::ffi::CStr;
@@ -190,8 +190,14 @@ fn resize(at: *mut c_void, found: Found, bytes: usize) -> *mut c_void {
         if whole == found.bytes {
             return at;
         }
-        let flags = libc::MREMAP_MAYMOVE;
-        if let Some(base) = heap::mremap(found.base, found.bytes, whole, flags, 0)
+        let call = Mremap {
+            old: found.base,
+            old_bytes: found.bytes,
+            new_bytes: whole,
+            flags: libc::MREMAP_MAYMOVE,
+            new: 0,
+        };
+        if let Some(base) = heap::mremap(&call)
             && base > 0
         {
             let base = base as usize;

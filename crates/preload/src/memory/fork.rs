@@ -11,7 +11,8 @@
 use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::{room, standby, userfault};
-use crate::memory::mapping::{self, Mmap};
+use crate::memory::call::Mmap;
+use crate::memory::mapping;
 use crate::memory::{heap, turns};
 use crate::process::environment;
 use crate::process::state::{self, State};

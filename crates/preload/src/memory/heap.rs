@@ -6,7 +6,8 @@
 
 use crate::link::connection::{ask, ask_for};
 use crate::link::{standby, userfault};
-use crate::memory::mapping::{self, Mmap};
+use crate::memory::call::{Mmap, Mremap};
+use crate::memory::mapping;
 use crate::memory::{fork, turns};
 use crate::process::state::{self, State};
 use crate::raw::{self, SignalsHeld};
@@ -205,13 +206,8 @@ pub(crate) fn grow(state: &State, addr: usize, bytes: usize, wanted: usize) -> (
 }
 
 /// `mremap(2)` of heap memory; none if it is something else. The kernel's result.
-pub(crate) fn mremap(
-    old: usize,
-    old_bytes: usize,
-    new_bytes: usize,
-    flags: c_int,
-    new: usize,
-) -> Option<isize> {
+pub(crate) fn mremap(call: &Mremap) -> Option<isize> {
+    let Mremap { old, old_bytes, new_bytes, flags, .. } = *call;
     if !used() || !mapping::may_be_managed(old, old_bytes.max(1)) {
         return None;
     }
@@ -228,13 +224,13 @@ pub(crate) fn mremap(
         return Some(-libc::EINVAL as isize);
     }
     if verdict == GROW_COPY {
-        if !may_move(flags, (old, had), (new, wanted)) {
+        let whole = Mremap { old_bytes: had, new_bytes: wanted, ..*call };
+        if !may_be_made(&whole) {
             return Some(-libc::EINVAL as isize);
         }
-        return Some(copy(state, (old, had, detail as c_int), wanted, flags, new));
+        return Some(copy(state, &whole, detail as c_int));
     }
-    let move_it = || raw_call!(libc::SYS_mremap, old, old_bytes, new_bytes, flags, new);
-    let result = turns::moves(old, (old_bytes, new_bytes), flags, new, move_it);
+    let result = call.plain();
     if result >= 0 && (result as usize != old || wanted > had) {
         mapping::widen(result as usize, wanted);
         let _ = commit(state, result as usize, wanted, detail);
@@ -242,35 +238,35 @@ pub(crate) fn mremap(
     Some(result)
 }
 
-/// Whether the kernel would make such a move, before which it changes nothing (mremap(2), EINVAL).
-fn may_move(flags: c_int, (old, had): (usize, usize), (new, wanted): (usize, usize)) -> bool {
+/// Whether the kernel would make such a move of whole pages, before which it changes nothing (mremap(2),
+/// EINVAL).
+fn may_be_made(call: &Mremap) -> bool {
     let known = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED | libc::MREMAP_DONTUNMAP;
-    let fixed = flags & libc::MREMAP_FIXED != 0;
-    let apart = new >= old + had || new.checked_add(wanted).is_some_and(|end| end <= old);
-    flags & !known == 0
-        && (!fixed || flags & libc::MREMAP_MAYMOVE != 0 && new.is_multiple_of(PAGE) && apart)
+    let lies_apart = |new: usize| {
+        new >= call.old + call.old_bytes
+            || new.checked_add(call.new_bytes).is_some_and(|end| end <= call.old)
+    };
+    call.flags & !known == 0
+        && call
+            .target()
+            .is_none_or(|new| call.may_move() && new.is_multiple_of(PAGE) && lies_apart(new))
 }
 
-/// Memory (address, bytes, access) that cannot grow into what lies behind it in the heap.
-fn copy(
-    state: &State,
-    (old, bytes, prot): (usize, usize, c_int),
-    wanted: usize,
-    flags: c_int,
-    new: usize,
-) -> isize {
-    if flags & libc::MREMAP_MAYMOVE == 0 {
+/// Memory of whole pages, with this access, that cannot grow into what lies behind it in the heap.
+fn copy(state: &State, call: &Mremap, prot: c_int) -> isize {
+    if !call.may_move() {
         return -libc::ENOMEM as isize;
     }
-    let fixed = flags & libc::MREMAP_FIXED != 0;
+    let Mremap { old, old_bytes: bytes, new_bytes: wanted, .. } = *call;
+    let target = call.target();
     let call = Mmap {
-        addr: if fixed { new } else { 0 },
+        addr: target.unwrap_or(0),
         bytes: wanted,
         prot: libc::PROT_READ | libc::PROT_WRITE,
         flags: libc::MAP_PRIVATE
             | libc::MAP_ANONYMOUS
             | libc::MAP_NORESERVE
-            | if fixed { libc::MAP_FIXED } else { 0 },
+            | if target.is_some() { libc::MAP_FIXED } else { 0 },
         fd: -1,
         offset: 0,
     };

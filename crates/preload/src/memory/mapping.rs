@@ -11,6 +11,7 @@ use crate::descriptors::{fdinfo, table};
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::standby;
 use crate::link::userfault;
+use crate::memory::call::{Mmap, Mremap};
 use crate::memory::{heap, turns};
 use crate::process::environment;
 use crate::process::state;
@@ -43,40 +44,12 @@ pub(crate) fn any() -> bool {
     HIGHEST.load(Ordering::Relaxed) != 0
 }
 
-/// The program's arguments of `mmap(2)`.
-#[derive(Clone, Copy)]
-pub(crate) struct Mmap {
-    pub(crate) addr: usize,
-    pub(crate) bytes: usize,
-    pub(crate) prot: c_int,
-    pub(crate) flags: c_int,
-    pub(crate) fd: c_int,
-    pub(crate) offset: i64,
-}
-
 /// Whose a mapping is.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Program,
     /// This library, see [`crate::reading::direct`].
     Library,
-}
-
-impl Mmap {
-    /// The call as it is.
-    pub(crate) fn plain(&self) -> isize {
-        turns::maps(self.addr, self.bytes, self.flags, || {
-            raw::mmap(self.addr, self.bytes, self.prot, self.flags, self.fd, self.offset)
-        })
-    }
-
-    /// The plain mapping in place of whatever is at this address.
-    pub(crate) fn plain_at(&self, addr: usize) -> isize {
-        let flags = (self.flags & !libc::MAP_FIXED_NOREPLACE) | libc::MAP_FIXED;
-        turns::gives_up(addr, self.bytes, || {
-            raw::mmap(addr, self.bytes, self.prot, flags, self.fd, self.offset)
-        })
-    }
 }
 
 /// Maps a file with a slot; none if the call does not concern us.
@@ -212,10 +185,10 @@ fn map(file: &mut File, call: &Mmap) -> isize {
 /// False if it stays where it was.
 pub(crate) fn moves_from_room(room: usize, addr: usize, bytes: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
-    let move_it = || raw_call!(libc::SYS_mremap, room, bytes, bytes, flags, addr);
-    let moved = turns::moves(room, (bytes, bytes), flags, addr, move_it) >= 0;
+    let call = Mremap { old: room, old_bytes: bytes, new_bytes: bytes, flags, new: addr };
+    let moved = call.plain() >= 0;
     if moved {
-        remapped(room, bytes, addr, bytes, flags);
+        remapped(&call, addr);
     }
     moved
 }
@@ -306,15 +279,16 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     }
 }
 
-/// After a successful `mremap(2)`: of a move the kernel tells the manager; of growth, and of what a move left
+/// After an `mremap(2)` by which the memory is now at `new`: of a move the kernel tells the manager; of growth, and of what a move left
 /// behind (MREMAP_DONTUNMAP), we do. (A buffer there has to be known for managed memory: a call that holds its
 /// file while it needs a page of it waits for itself, and what is copied there may be lost as the page leaves.)
-pub(crate) fn remapped(old: usize, old_bytes: usize, new: usize, new_bytes: usize, flags: c_int) {
-    if !may_be_managed(old, old_bytes.max(1)) {
+pub(crate) fn remapped(call: &Mremap, new: usize) {
+    let Mremap { old, flags, .. } = *call;
+    if !may_be_managed(old, call.old_bytes.max(1)) {
         return;
     }
     let [old_bytes, new_bytes] =
-        [old_bytes, new_bytes].map(|bytes| bytes.next_multiple_of(PAGE_BYTES as usize));
+        [call.old_bytes, call.new_bytes].map(|bytes| bytes.next_multiple_of(PAGE_BYTES as usize));
     widen(new, new_bytes);
     if new_bytes > old_bytes {
         // Of no bytes nothing moved: it is a second mapping of the same.

@@ -5,6 +5,7 @@
 //! first, and then to what moved there whatever the other thread did. Calls return when the manager has heard of
 //! them. (A new mapping needs no turn: the manager enters it when no change is under way.)
 
+use crate::memory::call::Mremap;
 use crate::memory::mapping;
 use crate::process::state::{self, State};
 use crate::raw::{self, Lock, SignalsHeld};
@@ -64,20 +65,13 @@ pub(crate) fn unmap(addr: usize, bytes: usize) {
     gives_up(addr, bytes, || raw::munmap(addr, bytes));
 }
 
-/// Makes an `mremap(2)` with these flags of a range; `to` counts if they have MREMAP_FIXED.
-pub(crate) fn moves<T>(
-    old: usize,
-    (old_bytes, new_bytes): (usize, usize),
-    flags: c_int,
-    to: usize,
-    mremap: impl FnOnce() -> T,
-) -> T {
-    if flags & libc::MREMAP_MAYMOVE == 0 {
-        return gives_up(old, old_bytes, mremap);
+/// Makes an `mremap(2)` with these arguments.
+pub(crate) fn moves<T>(call: &Mremap, mremap: impl FnOnce() -> T) -> T {
+    if !call.may_move() {
+        return gives_up(call.old, call.old_bytes, mremap);
     }
-    let is_fixed = flags & libc::MREMAP_FIXED != 0;
-    let target = || if is_fixed { concerned(to, new_bytes) } else { None };
-    let Some(State { turns, .. }) = concerned(old, old_bytes).or_else(target) else {
+    let replaced = || call.target().and_then(|target| concerned(target, call.new_bytes));
+    let Some(State { turns, .. }) = concerned(call.old, call.old_bytes).or_else(replaced) else {
         return mremap();
     };
     let _held = SignalsHeld::new();
