@@ -33,6 +33,8 @@ use pagekeeper_wire::{
 const PAGES_MAX: u64 = 64;
 /// So often in a row a page is written to in the usual way before it is opened.
 const WRITES_BEFORE: u64 = 3;
+/// Twice as often whenever it was opened in vain (an append to it closes it, for one), so many times.
+const DOUBLINGS_MAX: u64 = 3;
 /// Opening pages is worth it where so many writes follow before what they stored is to be seen.
 const WORTH: u32 = 64;
 /// Most that is waited before pages of a file are opened again, in times that one could have been.
@@ -42,8 +44,16 @@ const COUNTED: usize = 1 << COUNTED_BITS;
 const COUNTED_BITS: u32 = 14;
 
 /// How often pages were written to, by a number made of slot and page: that above its low byte, which
-/// counts.
+/// counts, and in its highest two bits how often the page was opened, and then not stored to.
 static COUNTS: [AtomicU64; COUNTED] = [const { AtomicU64::new(0) }; COUNTED];
+const VAIN_SHIFT: u32 = 6;
+const _: () = assert!(WRITES_BEFORE << DOUBLINGS_MAX < 1 << VAIN_SHIFT && DOUBLINGS_MAX < 1 << 2);
+
+/// The number of a page, and where its writes are counted.
+fn counted(entry: Entry, page: u64) -> (u64, &'static AtomicU64) {
+    let name = (u64::from(entry.slot()) << 40 ^ page) << 8;
+    (name, &COUNTS[(name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNTED_BITS)) as usize])
+}
 
 /// What this process knows of a file's open pages. All zero: nothing.
 #[repr(C)]
@@ -183,7 +193,15 @@ fn store(entry: Entry, iov: &[iovec], offset: u64, total: usize) -> bool {
         }
         // What was stored comes before what is read now, as the manager does it in the other order.
         fence(SeqCst);
-        record.moves.load(SeqCst) == moves && slot.generation.load(SeqCst) == generation
+        if record.moves.load(SeqCst) != moves || slot.generation.load(SeqCst) != generation {
+            return false;
+        }
+        let (name, count) = counted(entry, first);
+        let before = count.load(Relaxed);
+        if before != name && before & !0xff == name {
+            count.store(name, Relaxed);
+        }
+        true
     })
 }
 
@@ -220,15 +238,15 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
     {
         return;
     }
-    let name = (u64::from(file.entry.slot()) << 40 ^ first) << 8;
-    let count = &COUNTS[(name.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (64 - COUNTED_BITS)) as usize];
+    let (name, count) = counted(file.entry, first);
     let before = count.load(Relaxed);
-    let times = if before & !0xff == name { before & 0xff } else { 0 };
-    if times < WRITES_BEFORE {
-        count.store(name | (times + 1), Relaxed);
+    let bits = if before & !0xff == name { before & 0xff } else { 0 };
+    let vain = bits >> VAIN_SHIFT;
+    if bits & ((1 << VAIN_SHIFT) - 1) < WRITES_BEFORE << vain {
+        count.store(name | (bits + 1), Relaxed);
         return;
     }
-    count.store(name, Relaxed);
+    count.store(name | (vain + 1).min(DOUBLINGS_MAX) << VAIN_SHIFT, Relaxed);
     let wait = known.open.wait.load(Relaxed);
     if wait > 0 {
         known.open.wait.store(wait - 1, Relaxed);
