@@ -191,8 +191,6 @@ typedef struct pk_cache_options {
   uint64_t translation;
 } pk_cache_options;
 
-typedef struct pk_layer **Place;
-
 /**
  * How a range will be used: PK_WILL_NEED, PK_DONT_NEED, PK_DISCARDABLE or PK_NEEDED.
  */
@@ -713,11 +711,11 @@ const char *pk_version(void);
  * fd: an open file, which is opened anew; it may be closed. writable: 0 or 1; if 1, it is open for
  * writing. layer: where the handle is put; null if the call fails. Close it with pk_layer_close().
  *
- * Errors: -EINVAL: no regular file; those of open(2).
+ * Errors: -EINVAL: no regular file; -EBADF: fd is not open, or not for that; those of open(2).
  *
  * Threads: any. Nobody else may change the file: unlike pk_segment_open(), this keeps nobody out.
  */
-int pk_layer_file(int fd, int writable, Place layer);
+int pk_layer_file(int fd, int writable, struct pk_layer **layer);
 
 /**
  * A store of zeros, len bytes long, in a file without a name: for working memory.
@@ -728,7 +726,7 @@ int pk_layer_file(int fd, int writable, Place layer);
  *
  * Threads: any.
  */
-int pk_layer_scratch(const char *directory, uint64_t len, Place layer);
+int pk_layer_scratch(const char *directory, uint64_t len, struct pk_layer **layer);
 
 /**
  * A store of functions of the program.
@@ -740,7 +738,7 @@ int pk_layer_scratch(const char *directory, uint64_t len, Place layer);
  *
  * Threads: any.
  */
-int pk_layer_functions(const struct pk_store *store, Place layer);
+int pk_layer_functions(const struct pk_store *store, struct pk_layer **layer);
 
 /**
  * Pages that leave memory are kept compressed, in memory, before they go to the layer below, and
@@ -761,7 +759,7 @@ int pk_layer_compressed(const struct pk_layer *below,
                         const struct pk_cache *cache,
                         uint64_t memory_bytes,
                         int zstd_level,
-                        Place layer);
+                        struct pk_layer **layer);
 
 /**
  * Two stores that hold the same: what is written goes to both, and what one cannot give comes from
@@ -778,7 +776,7 @@ int pk_layer_compressed(const struct pk_layer *below,
  */
 int pk_layer_mirrored(const struct pk_layer *first,
                       const struct pk_layer *second,
-                      Place layer);
+                      struct pk_layer **layer);
 
 /**
  * Whether a side of a mirror lacks something that was written: 1, or 0.
@@ -819,7 +817,7 @@ int pk_layer_resync(const struct pk_layer *layer, pk_side which);
 int pk_layer_logged(const struct pk_layer *below,
                     const struct pk_layer *log,
                     uint64_t checkpoint_bytes,
-                    Place layer);
+                    struct pk_layer **layer);
 
 /**
  * Puts what a log holds of complete flushes in place, and makes it durable there. Where some of the
@@ -846,7 +844,7 @@ int pk_layer_checkpoint(const struct pk_layer *layer);
 int pk_layer_discardable(const struct pk_layer *below,
                          int (*make)(void *context, uint64_t offset, void *pages, size_t len),
                          void *context,
-                         Place layer);
+                         struct pk_layer **layer);
 
 /**
  * Makes a segment over a layer.
@@ -1004,7 +1002,7 @@ int pk_segment_open(const struct pk_cache *cache,
  * fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
  * open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
  *
- * Errors: as pk_segment_open(); -EBADF: fd is not open.
+ * Errors: as pk_segment_open(); -EBADF: fd is not open, or not for that.
  *
  * Threads: any.
  */

@@ -198,7 +198,9 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
             "PK_OPEN_CREATE makes the file, in a directory that is there"
         }
         ("pk_segment_open" | "pk_segment_open_fd" | "pk_layer_file", libc::EINVAL) => REGULAR,
-        ("pk_segment_open_fd" | "pk_layer_file", libc::EBADF) => "fd is not open",
+        ("pk_segment_open_fd" | "pk_layer_file", libc::EBADF) => {
+            "fd is not open, or not for reading, or not for writing too, as is asked for"
+        }
         ("pk_segment_open_fd" | "pk_layer_file", libc::EACCES | libc::EPERM) => {
             "the file is opened anew, which this user may not: for writing, or at all"
         }

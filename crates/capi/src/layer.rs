@@ -49,8 +49,6 @@ pub const PK_FIRST: pk_side = 0;
 /// The other one.
 pub const PK_SECOND: pk_side = 1;
 
-type Place<'a> = Option<&'a mut MaybeUninit<Option<Box<pk_layer>>>>;
-
 impl pk_layer {
     fn new(store: Below, kind: Kind) -> Box<pk_layer> {
         let taken = AtomicBool::new(false);
@@ -104,11 +102,15 @@ fn mirrored(layer: Option<&pk_layer>) -> Result<&Mirrored<Below, Below>, Error> 
 /// fd: an open file, which is opened anew; it may be closed. writable: 0 or 1; if 1, it is open for
 /// writing. layer: where the handle is put; null if the call fails. Close it with pk_layer_close().
 ///
-/// Errors: -EINVAL: no regular file; those of open(2).
+/// Errors: -EINVAL: no regular file; -EBADF: fd is not open, or not for that; those of open(2).
 ///
 /// Threads: any. Nobody else may change the file: unlike pk_segment_open(), this keeps nobody out.
 #[unsafe(no_mangle)]
-pub extern "C" fn pk_layer_file(fd: c_int, writable: c_int, layer: Place<'_>) -> c_int {
+pub extern "C" fn pk_layer_file(
+    fd: c_int,
+    writable: c_int,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
+) -> c_int {
     status("pk_layer_file", || {
         let layer = place(layer, "place for the layer")?;
         let store = FileStore::new(&*raw::file(fd)?, writable != 0)?;
@@ -125,7 +127,11 @@ pub extern "C" fn pk_layer_file(fd: c_int, writable: c_int, layer: Place<'_>) ->
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn pk_layer_scratch(directory: *const c_char, len: u64, layer: Place<'_>) -> c_int {
+pub extern "C" fn pk_layer_scratch(
+    directory: *const c_char,
+    len: u64,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
+) -> c_int {
     status("pk_layer_scratch", || {
         let layer = place(layer, "place for the layer")?;
         let directory = given(raw::path(directory), "directory")?;
@@ -145,7 +151,10 @@ pub extern "C" fn pk_layer_scratch(directory: *const c_char, len: u64, layer: Pl
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
-pub extern "C" fn pk_layer_functions(store: *const pk_store, layer: Place<'_>) -> c_int {
+pub extern "C" fn pk_layer_functions(
+    store: *const pk_store,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
+) -> c_int {
     status("pk_layer_functions", || {
         let layer = place(layer, "place for the layer")?;
         let functions = Functions::new(&raw::get(store)?, Arc::new(AtomicBool::new(true)))?;
@@ -173,7 +182,7 @@ pub extern "C" fn pk_layer_compressed(
     cache: Option<&pk_cache>,
     memory_bytes: u64,
     zstd_level: c_int,
-    layer: Place<'_>,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_compressed", || {
         let layer = place(layer, "place for the layer")?;
@@ -210,7 +219,7 @@ pub extern "C" fn pk_layer_compressed(
 pub extern "C" fn pk_layer_mirrored(
     first: Option<&pk_layer>,
     second: Option<&pk_layer>,
-    layer: Place<'_>,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_mirrored", || {
         let layer = place(layer, "place for the layer")?;
@@ -267,7 +276,7 @@ pub extern "C" fn pk_layer_logged(
     below: Option<&pk_layer>,
     log: Option<&pk_layer>,
     checkpoint_bytes: u64,
-    layer: Place<'_>,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_logged", || {
         let layer = place(layer, "place for the layer")?;
@@ -312,7 +321,7 @@ pub extern "C" fn pk_layer_discardable(
         extern "C" fn(context: *mut c_void, offset: u64, pages: *mut c_void, len: usize) -> c_int,
     >,
     context: *mut c_void,
-    layer: Place<'_>,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_discardable", || {
         let layer = place(layer, "place for the layer")?;

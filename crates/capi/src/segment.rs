@@ -148,7 +148,7 @@ fn check_flags(flags: u32, known: u32) -> Result<(), Error> {
 /// fd: stays the program's, and need not stay open. flags: PK_OPEN_READ, or PK_OPEN_WRITE if fd is
 /// open for reading and writing. name: what statistics call it, in UTF-8; null: "fd".
 ///
-/// Errors: as pk_segment_open(); -EBADF: fd is not open.
+/// Errors: as pk_segment_open(); -EBADF: fd is not open, or not for that.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -60,6 +60,20 @@ fn the_header_is_that_of_the_sources() {
     );
 }
 
+/// A name of the sources' own was in everybody's way.
+#[test]
+fn all_names_are_marked_as_ours() {
+    let names: Vec<&str> = HEADER
+        .lines()
+        .filter(|line| line.starts_with("typedef ") || line.starts_with("} "))
+        .filter(|line| line.ends_with(';'))
+        .filter_map(|line| line.trim_end_matches(';').rsplit([' ', '*']).next())
+        .collect();
+    assert!(names.len() >= 10, "{names:?}");
+    let others: Vec<_> = names.into_iter().filter(|name| !name.starts_with("pk_")).collect();
+    assert!(others.is_empty(), "{others:?}");
+}
+
 /// The example was a parameter that there is not.
 #[test]
 fn policies_that_are_named_are_policies() {

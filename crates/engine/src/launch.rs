@@ -3,6 +3,7 @@
 mod course;
 pub(crate) mod holder;
 mod invitation;
+mod needs;
 mod privilege;
 pub mod recorder;
 mod spared;
@@ -14,7 +15,7 @@ use crate::engine::stats::Stats;
 use crate::heaps::scratch::Scratch;
 use crate::manager::Manager;
 use crate::manager::selection::Selection;
-use crate::port::{PAGE_BYTES, other_pages};
+use crate::port::PAGE_BYTES;
 use holder::Holder;
 use pagekeeper_frames::SamplingShare;
 use pagekeeper_policy::PolicySpec;
@@ -27,10 +28,6 @@ use std::process::{Command, ExitStatus};
 use std::sync::Arc;
 use thiserror::Error;
 
-/// The least stack of the manager's main thread.
-const STACK_BYTES_MIN: u64 = 512 << 10;
-/// Fewer open files than that are not enough to begin with.
-const OPEN_FILES_MIN: u64 = 32;
 /// Smallest budget: the frames that one instruction needs, and a little.
 pub const MEMORY_BYTES_MIN: u64 = 64 << 10;
 
@@ -222,41 +219,12 @@ pub fn run(options: &Options) -> Result<Outcome, RunError> {
     if options.memory_bytes < MEMORY_BYTES_MIN {
         return Err(RunError::Memory { given: options.memory_bytes });
     }
-    if let Some(reason) = other_pages() {
-        return Err(RunError::Machine(reason));
-    }
     let limits = LiftedLimits::new();
-    check_limits(&limits).map_err(RunError::Machine)?;
+    needs::check(&limits).map_err(RunError::Machine)?;
     let (holder, table) =
         Holder::start().map_err(machine("the holder process cannot be started"))?;
     let holder = Arc::new(holder);
     let result = course::run_with(options, &holder, table, &limits);
     holder.end();
     result
-}
-
-/// Whether there can be a manager within the limits of this process, which are meant for the program.
-fn check_limits(limits: &LiftedLimits) -> Result<(), String> {
-    if let Some(bytes) = limits.file_bytes_max() {
-        return Err(format!(
-            "files may be no longer than {bytes} bytes here (ulimit -f), and the memory that pages are \
-             kept in is one to the kernel. Start pagekeeper without this limit, and set it for the \
-             program alone: pagekeeper run … -- sh -c 'ulimit -f …; exec PROGRAM'"
-        ));
-    }
-    if let Some(bytes) = limits.stack_bytes_max().filter(|bytes| *bytes < STACK_BYTES_MIN) {
-        return Err(format!(
-            "the stack may be no larger than {bytes} bytes here (ulimit -s); pagekeeper needs \
-             {STACK_BYTES_MIN}. Set the limit for the program alone: pagekeeper run … -- sh -c 'ulimit -s …; \
-             exec PROGRAM'"
-        ));
-    }
-    let open_files_max = pagekeeper_sys::launch::open_files_max();
-    if open_files_max < OPEN_FILES_MIN {
-        return Err(format!(
-            "no more than {open_files_max} files may be open here (ulimit -n); pagekeeper needs \
-             {OPEN_FILES_MIN}, and two for each managed file"
-        ));
-    }
-    Ok(())
 }

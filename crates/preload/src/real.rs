@@ -9,7 +9,7 @@
 //! library's `openat` may call `open`.
 
 use core::ffi::CStr;
-use core::sync::atomic::{AtomicPtr, Ordering};
+use core::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use libc::{
     FILE, c_char, c_int, c_long, c_uint, c_void, iovec, loff_t, mode_t, msghdr, off_t, size_t,
     sockaddr, socklen_t, ssize_t,
@@ -17,8 +17,102 @@ use libc::{
 
 /// The next function of this name after this library's own; null if there is none.
 pub(crate) fn look_up(name: &CStr) -> *mut c_void {
-    // SAFETY: a NUL-terminated name; RTLD_NEXT asks for the next definition after this library.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) }
+    dlsym(libc::RTLD_NEXT, name.as_ptr())
+}
+
+/// Where the real `dlsym` is.
+pub(crate) fn dlsym_address() -> *mut c_void {
+    static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let known = PLACE.load(Ordering::Relaxed);
+    if !known.is_null() {
+        return known;
+    }
+    // The version before it was libc's own is one for each kind of processor.
+    #[cfg(target_arch = "x86_64")]
+    const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.2.5"];
+    #[cfg(target_arch = "aarch64")]
+    const VERSIONS: [&CStr; 2] = [c"GLIBC_2.34", c"GLIBC_2.17"];
+    let name = c"dlsym".as_ptr();
+    // SAFETY: names that end with a NUL.
+    let find = |version: &CStr| unsafe { libc::dlvsym(libc::RTLD_NEXT, name, version.as_ptr()) };
+    let found = VERSIONS.into_iter().map(find).find(|found| !found.is_null());
+    let found = or_nothing(found.unwrap_or(core::ptr::null_mut()));
+    PLACE.store(found, Ordering::Relaxed);
+    found
+}
+
+/// The real `dlsym(3)`, as this library calls it. The name ends with a NUL.
+pub(crate) fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void {
+    type Dlsym = unsafe extern "C" fn(*mut c_void, *const c_char) -> *mut c_void;
+    // SAFETY: libc's function has this signature (or nothing is there, and none is looked at), and the arguments are
+    // the program's own or a name of ours.
+    unsafe { core::mem::transmute::<*mut c_void, Dlsym>(dlsym_address())(handle, name) }
+}
+
+/// Whether this is in the library that the real `dlsym` is in: libc, since 2.34.
+pub(crate) fn is_in_libc(function: *const c_void) -> bool {
+    static START: AtomicUsize = AtomicUsize::new(0);
+    static END: AtomicUsize = AtomicUsize::new(0);
+
+    unsafe extern "C" fn look(
+        info: *mut libc::dl_phdr_info,
+        _bytes: size_t,
+        _data: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the dynamic linker describes a library that is loaded, and its table of segments.
+        let (base, segments) = unsafe {
+            let info = &*info;
+            let count = usize::from(info.dlpi_phnum);
+            (info.dlpi_addr as usize, core::slice::from_raw_parts(info.dlpi_phdr, count))
+        };
+        let ranges =
+            segments.iter().filter(|segment| segment.p_type == libc::PT_LOAD).map(|segment| {
+                let start = base + segment.p_vaddr as usize;
+                (start, start + segment.p_memsz as usize)
+            });
+        let (start, end) = ranges
+            .fold((usize::MAX, 0), |(low, high), (start, end)| (low.min(start), high.max(end)));
+        let is_it = (start..end).contains(&dlsym_address().addr());
+        if is_it {
+            START.store(start, Ordering::Relaxed);
+            END.store(end, Ordering::Release);
+        }
+        c_int::from(is_it)
+    }
+
+    if END.load(Ordering::Acquire) == 0 {
+        // SAFETY: the function does as it is told in dl_iterate_phdr(3).
+        unsafe { libc::dl_iterate_phdr(Some(look), core::ptr::null_mut()) };
+    }
+    (START.load(Ordering::Relaxed)..END.load(Ordering::Acquire)).contains(&function.addr())
+}
+
+/// A function of this library's own for a name that libc has, or libc's if there is none.
+pub(crate) fn own(name: *const c_char) -> *mut c_void {
+    static LIBRARY: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());
+    let mut library = LIBRARY.load(Ordering::Relaxed);
+    if library.is_null() {
+        let mut info = core::mem::MaybeUninit::<libc::Dl_info>::zeroed();
+        // SAFETY: a place for what is said of an address of ours.
+        let is_known = unsafe { libc::dladdr(own as *const c_void, info.as_mut_ptr()) } != 0;
+        // SAFETY: all zero is valid, and so is what the call filled it with.
+        let path = unsafe { info.assume_init() }.dli_fname;
+        let place = dlopen_address();
+        if !is_known || path.is_null() {
+            return core::ptr::null_mut();
+        }
+        type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
+        // SAFETY: libc's function, and the name by which it knows this library, which is loaded.
+        library = unsafe {
+            let dlopen = core::mem::transmute::<*mut c_void, Dlopen>(place);
+            dlopen(path, libc::RTLD_LAZY | libc::RTLD_NOLOAD)
+        };
+        if library.is_null() {
+            return library;
+        }
+        LIBRARY.store(library, Ordering::Relaxed);
+    }
+    dlsym(library, name)
 }
 
 macro_rules! name_of {

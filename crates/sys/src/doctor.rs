@@ -78,19 +78,26 @@ impl Mode {
     /// What it cannot do without.
     fn needs(self) -> &'static [Capability] {
         use Capability::{
-            AbstractSockets, MemoryCgroup, MinorShmem, PageSize, ProcessVm, RemoteZap,
+            AbstractSockets, MemoryCgroup, MinorShmem, OwnProc, PageSize, ProcessVm, RemoteZap,
             UserfaultUserMode, WpShmem,
         };
         match self {
             Mode::Simulate => &[],
-            Mode::Run => {
-                &[PageSize, UserfaultUserMode, MinorShmem, WpShmem, ProcessVm, AbstractSockets]
-            }
+            Mode::Run => &[
+                PageSize,
+                UserfaultUserMode,
+                MinorShmem,
+                WpShmem,
+                OwnProc,
+                ProcessVm,
+                AbstractSockets,
+            ],
             Mode::Sampling => &[
                 PageSize,
                 UserfaultUserMode,
                 MinorShmem,
                 WpShmem,
+                OwnProc,
                 ProcessVm,
                 AbstractSockets,
                 RemoteZap,

@@ -53,6 +53,8 @@ capabilities! {
     PagemapScan = "pagemap-scan",
     /// Pages moved instead of copied (Linux 6.8).
     Move = "move",
+    /// Processes have the numbers in `/proc` that they have in this PID namespace.
+    OwnProc = "own-proc",
     /// Reading and writing another process's memory.
     ProcessVm = "process-vm",
     /// Unmapping shared pages of another process by `process_madvise(MADV_PAGEOUT)`.

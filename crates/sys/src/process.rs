@@ -224,6 +224,21 @@ fn process_madvise(pidfd: impl AsFd, ranges: &[(u64, u64)], advice: libc::c_int)
     Ok(done_bytes)
 }
 
+/// What it means that [`proc_is_own`] is not so.
+pub const OTHER_PROC: &str =
+    "/proc is that of another PID namespace, where processes have other numbers";
+
+/// Whether processes have the numbers in `/proc` that they have in this PID namespace, and not those of one
+/// around it, whose `/proc` is still mounted there (`unshare --pid` without `--mount-proc`).
+///
+/// # Errors
+/// There is no `/proc`.
+pub fn proc_is_own() -> Result<bool> {
+    let number = fs::read_link("/proc/self").map_err(|e| errno(&e))?;
+    let own = std::process::id().to_string();
+    Ok(mask::allows(Capability::OwnProc) && number.as_os_str() == own.as_str())
+}
+
 /// All processes that can be seen.
 pub fn all() -> impl Iterator<Item = u32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();

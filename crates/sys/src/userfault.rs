@@ -216,6 +216,10 @@ pub fn may_follow_programs() -> bool {
     opened.and_then(|userfault| userfault.api(Features::EVENT_FORK)).is_ok()
 }
 
+/// What to do where `userfaultfd(2)` is denied also for faults of user code, which the kernel permits to anybody.
+pub const UNFILTERED: &str = "start the container with a seccomp profile that allows userfaultfd, or without any: \
+     docker run --security-opt seccomp=unconfined … (or podman, alike)";
+
 /// `/dev/userfaultfd` (Linux 6.1), opened: whoever has it may make descriptors for itself, of all
 /// faults.
 ///

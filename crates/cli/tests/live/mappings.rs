@@ -37,6 +37,30 @@ fn a_mapping_is_replaced_while_a_library_is_loaded() {
     assert_eq!(done.text(), "started\n");
 }
 
+/// What a program looked up in libc by its handle (Python's `ctypes.CDLL("libc.so.6")`, Java's `Linker`) was not
+/// this library's: what it wrote so was not seen by mappings, and lost. Another preloaded library may look
+/// up so what is behind it, which must not be this library, if it comes later.
+#[test]
+fn functions_that_are_found_by_a_librarys_handle_are_seen() {
+    if !runs::ready() {
+        return;
+    }
+    let beside = compiled("mappings.c", &["-DBESIDE", "-shared", "-fPIC"], "beside");
+    let program = compiled("mappings.c", &[], "mappings");
+    let (beside, program) = (beside.display(), program.display());
+    for preloaded in
+        ["$LD_PRELOAD".to_owned(), format!("$LD_PRELOAD:{beside}"), format!("{beside}:$LD_PRELOAD")]
+    {
+        let place = Scratch::new("handle");
+        place.put("file", vec![b'a'; 1 << 20]);
+        let script = format!("LD_PRELOAD={preloaded} exec {program} handle file");
+        let mut run = command(&place, Some(&Budget::kib(256)), "sh");
+        let done = finish(&place, run.args(["-c", &script]), b"", LIMIT).ok();
+        assert_eq!(done.text(), "by handle\n", "{preloaded}");
+        assert_eq!(done.managed_files(), 1, "{preloaded}");
+    }
+}
+
 /// `remap_file_pages` showed zeros, and what was stored there was lost.
 #[test]
 fn pages_are_not_put_elsewhere_behind_the_managers_back() {

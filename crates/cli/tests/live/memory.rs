@@ -178,16 +178,32 @@ fn an_older_kernel_does() {
 }
 
 /// Where the kernel's pages are larger than those that everything here counts in (AArch64 has such
-/// kernels), nothing is started, and the user is told why.
+/// kernels), nothing is started, and the user is told why. Nor is it where no mapping could be managed (in
+/// containers, by a filter) or looked up (in a process namespace with the `/proc` of another): each mapping
+/// of a file failed there.
 #[test]
-fn a_kernel_with_other_pages_is_refused() {
-    let mut command = std::process::Command::new(runs::pagekeeper());
-    command.env("PAGEKEEPER_MASK", "page-size").env("PAGEKEEPER_PRELOAD", runs::preload());
-    command.args(["run", "--config", "/dev/null", "--memory", "1M", "--", "echo", "started"]);
-    let output = command.output().expect("pagekeeper can be started");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && output.stdout.is_empty(), "{said}");
-    assert!(said.contains("pages of this kernel have 65536 bytes"), "{said}");
+fn a_machine_that_lacks_what_is_needed_is_refused() {
+    const INSIDE: &str = "unshare --pid --fork";
+    let can = std::process::Command::new("unshare").args(["--pid", "--fork", "true"]).status();
+    for (lacking, inside, words) in [
+        ("page-size", "", "pages of this kernel have 65536 bytes"),
+        ("userfaultfd-user-mode", "", "userfaultfd(2)"),
+        ("own-proc", "", "--mount-proc"),
+        ("", INSIDE, "--mount-proc"),
+    ] {
+        if inside == INSIDE && !can.as_ref().is_ok_and(|status| status.success()) {
+            eprintln!("not tried here: {inside}");
+            continue;
+        }
+        let mut command = std::process::Command::new("sh");
+        let run = "run --config /dev/null --memory 1M -- echo started";
+        command.arg("-c").arg(format!("exec {inside} \"$0\" {run}")).arg(runs::pagekeeper());
+        command.env("PAGEKEEPER_MASK", lacking).env("PAGEKEEPER_PRELOAD", runs::preload());
+        let output = command.output().expect("a shell can be started");
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && output.stdout.is_empty(), "{words}: {said}");
+        assert!(said.contains(words), "{words}: {said}");
+    }
 }
 
 /// The preload library's own exercises, with the true manager behind them.

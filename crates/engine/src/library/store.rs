@@ -132,7 +132,9 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// The program says how it will use a range of whole pages: [`Segment::advise`], for what the
-    /// cache does not know by itself.
+    /// cache does not know by itself. That the page in which the store ends is needed
+    /// ([`Advice::Needed`]) the cache says, too, when the store becomes longer and pages have more than 4,096
+    /// bytes: how many of its own are one to the cache, a store need not know.
     ///
     /// # Errors
     /// The store's own; by default it cannot make anything anew (`EOPNOTSUPP`).
@@ -275,6 +277,14 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
+/// What came of advice; false: the store can make nothing anew, and has nothing that it may drop.
+pub(crate) fn advised(result: io::Result<()>) -> io::Result<bool> {
+    match result {
+        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Ok(false),
+        result => result.map(|()| true),
+    }
+}
+
 /// A store error as the engine carries it.
 pub(crate) fn port_error(error: &io::Error) -> PortError {
     PortError::Io(error.raw_os_error().unwrap_or(Errno::IO.raw_os_error()))
@@ -308,11 +318,17 @@ pub struct FileStore {
 }
 
 impl FileStore {
-    /// A store of an open file, writable if `writable` (the file must be open for writing then).
+    /// A store of an open file, writable if `writable`.
     ///
     /// # Errors
-    /// It is no regular file (`EINVAL`), or cannot be opened again.
+    /// It is not open for reading, or for writing too if `writable` (`EBADF`); it is no regular file
+    /// (`EINVAL`), or cannot be opened again.
     pub fn new(file: &File, writable: bool) -> io::Result<FileStore> {
+        // Opened anew it would be what the user may do, and not what whoever handed it on meant.
+        let mode = rustix::fs::fcntl_getfl(file)? & (OFlags::RWMODE | OFlags::PATH);
+        if mode != OFlags::RDWR && (writable || mode != OFlags::RDONLY) {
+            return Err(Errno::BADF.into());
+        }
         if !file::stat(file)?.is_regular() {
             return Err(Errno::INVAL.into());
         }

@@ -1,6 +1,8 @@
 //! Errors of stores: who is told, and how often.
 
 use super::*;
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 
 #[test]
 fn a_page_that_cannot_be_loaded_is_an_error_and_no_zeros() {
@@ -87,6 +89,27 @@ fn a_new_handle_hears_only_of_errors_that_nobody_heard_of() {
         handle.flush().unwrap();
     }
     open().flush().unwrap();
+}
+
+/// A descriptor that was handed on for reading alone was opened anew for writing, as the user may do.
+#[test]
+fn what_a_descriptor_may_not_do_its_segment_may_not() {
+    const EBADF: i32 = 9;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(4096).unwrap();
+    let cache = tiny(0, "lru");
+    let with = |options: &OpenOptions, writable| {
+        let opened = options.open(file.path()).unwrap();
+        cache.open_file(&opened, writable, "file").err().and_then(|error| error.raw_os_error())
+    };
+    let path_only = OpenOptions::new().read(true).custom_flags(libc::O_PATH).clone();
+    let (reads, writes) =
+        (OpenOptions::new().read(true).clone(), OpenOptions::new().write(true).clone());
+    for options in [&path_only, &writes] {
+        assert_eq!([with(options, false), with(options, true)], [Some(EBADF); 2]);
+    }
+    assert_eq!([with(&reads, false), with(&reads, true)], [None, Some(EBADF)]);
+    assert_eq!(with(OpenOptions::new().read(true).write(true), true), None);
 }
 
 /// A store whose first write fails when it is told so, and whose second one succeeds then.

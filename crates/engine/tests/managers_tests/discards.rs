@@ -132,3 +132,70 @@ fn a_page_in_a_pool_is_kept_once_it_is_needed() {
     }
     assert_eq!(read(0), found);
 }
+
+/// Of a large page that the store ended in only the last 4 KiB were needed when it was longer: what was written
+/// to the first ones, and flushed, was dropped and made anew.
+#[test]
+fn a_large_page_is_needed_as_a_whole_once_the_store_is_longer() {
+    type Grow = fn(&Segment, &Chaos, usize);
+    let ways: [Grow; 3] = [
+        |segment, _, len| segment.set_len(len as u64).unwrap(),
+        |segment, _, len| segment.write_all_at(b"end", len as u64 - 3).unwrap(),
+        |segment, chaos, len| {
+            chaos.bytes.lock().unwrap().resize(len, 0);
+            assert!(segment.refresh().unwrap());
+        },
+    ];
+    for page in SIZES {
+        for (way, grow) in ways.iter().enumerate() {
+            let cache = tiny_of(page, 0);
+            let end = page + page / 2 + 100;
+            let chaos = Chaos::new(end);
+            let store = Discardable::new(ChaosStore(chaos.clone()), make);
+            let segment = cache.open_store(store, "index").unwrap();
+            segment.advise(page as u64..end as u64, Advice::Discardable).unwrap();
+            assert!(read_anew(&segment)[page..] == vec![M; end - page]);
+            grow(&segment, &chaos, 4 * page);
+            assert!(read_anew(&segment)[page..end] == vec![M; end - page], "{page}, {way}");
+            segment.write_all_at(b"kept", page as u64).unwrap();
+            segment.write_all_at(b"too", 2 * page as u64 - 3).unwrap();
+            let all = read_anew(&segment);
+            assert_eq!(&all[page..page + 4], b"kept", "pages of {page}, {way}");
+            assert_eq!(&all[2 * page - 3..2 * page], b"too", "pages of {page}, {way}");
+            assert!(all[page + 4..end] == vec![M; end - page - 4], "pages of {page}, {way}");
+        }
+    }
+}
+
+/// A store that cannot say how long it is when it has just become shorter.
+struct Startled(ChaosStore, AtomicBool);
+
+impl Store for Startled {
+    fn len(&self) -> io::Result<u64> {
+        assert!(!self.1.swap(false, Ordering::SeqCst), "as it is told to");
+        self.0.len()
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        self.0.load(offset, pages)
+    }
+
+    fn store(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.store(offset, bytes)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.0.set_len(len)?;
+        self.1.store(true, Ordering::SeqCst);
+        Ok(())
+    }
+}
+
+/// A panic of the store where its errors do not matter was one of all that was done.
+#[test]
+fn a_store_below_that_panics_is_one_with_an_error() {
+    let store = Startled(ChaosStore(Chaos::new(4 * PAGE)), AtomicBool::new(false));
+    let segment = tiny(0).open_store(Discardable::new(store, make), "index").unwrap();
+    segment.set_len(5000).unwrap();
+    assert_eq!(segment.len(), 5000);
+}

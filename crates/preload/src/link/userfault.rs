@@ -136,7 +136,7 @@ impl Lack {
 fn set_up(state: &State) -> Result<(), Lack> {
     let by_hand = environment::user_mode_only();
     if by_hand && !fork::is_followed() {
-        return Err(Lack::ForGood(b"mappings pass through: forks cannot be followed"));
+        return Err(Lack::ForGood(b"no mapping can be managed: forks cannot be followed"));
     }
     let (fd, agreed) = create(state)?;
     // What cannot be served is told by a signal.
@@ -154,7 +154,7 @@ fn send(state: &State, fd: c_int, agreed: Agreed, probe: usize) -> Result<(), La
     let mut request = Request::new(Op::Userfault);
     (request.a, request.b) = (probe as u64, agreed.features);
     request.c = u64::from(agreed.by_manager);
-    const REFUSED: &[u8] = b"mappings pass through: the manager refused the userfaultfd";
+    const REFUSED: &[u8] = b"no mapping can be managed: the manager refused the userfaultfd";
     ask_with(state, &request, &[], fd)
         .map(|_| ())
         .map_err(|errno| Lack::of(errno as isize, REFUSED))
@@ -163,8 +163,8 @@ fn send(state: &State, fd: c_int, agreed: Agreed, probe: usize) -> Result<(), La
 /// The manager's side must exist before any range is registered, and the probe page before the
 /// manager hears of the userfaultfd.
 fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), Lack> {
-    const NO_PROBE: &[u8] = b"mappings pass through: the manager gave no probe page";
-    const NO_PAGE: &[u8] = b"mappings pass through: the probe page cannot be mapped";
+    const NO_PROBE: &[u8] = b"no mapping can be managed: the manager gave no probe page";
+    const NO_PAGE: &[u8] = b"no mapping can be managed: the probe page cannot be mapped";
     let (_, memfd) = ask_with(state, &Request::new(Op::Probe), &[], -1)
         .map_err(|errno| Lack::of(errno as isize, NO_PROBE))?;
     let bytes = PAGE_BYTES as usize;
@@ -177,7 +177,7 @@ fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), Lack> {
     if sent.is_err() || raw_call!(libc::SYS_mprotect, page, bytes, libc::PROT_READ) < 0 {
         raw::munmap(page as usize, bytes);
         return sent
-            .and(Err(Lack::ForGood(b"mappings pass through: the probe page cannot be read")));
+            .and(Err(Lack::ForGood(b"no mapping can be managed: the probe page cannot be read")));
     }
     PROBE.store(page as usize, Ordering::Release);
     Ok(())
@@ -185,13 +185,12 @@ fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), Lack> {
 
 fn open(state: &State) -> c_int {
     let mut flags = libc::O_CLOEXEC | libc::O_NONBLOCK;
-    let user_mode_only = environment::user_mode_only();
-    if user_mode_only {
+    if environment::user_mode_only() {
         flags |= USER_MODE_ONLY;
     }
     let fd = room::with(state, || raw_call!(libc::SYS_userfaultfd, flags));
     let is_used_up = matches!(-fd as c_int, libc::EMFILE | libc::ENFILE | libc::ENOMEM);
-    if fd >= 0 || user_mode_only || is_used_up {
+    if fd >= 0 || is_used_up {
         return fd as c_int;
     }
     let path = c"/dev/userfaultfd".as_ptr();
@@ -227,9 +226,10 @@ fn handshake(fd: c_int, features: u64) -> Result<u64, isize> {
 
 /// A userfaultfd, and what it is to report.
 fn create(state: &State) -> Result<(c_int, Agreed), Lack> {
-    const REFUSED: &[u8] = b"mappings pass through: userfaultfd is not permitted to this program \
-        (run as root, grant CAP_SYS_PTRACE or access to /dev/userfaultfd)";
-    const TOO_OLD: &[u8] = b"mappings pass through: this kernel's userfaultfd lacks features";
+    const REFUSED: &[u8] = b"no mapping can be managed: userfaultfd is not permitted to this \
+        program (by a filter of system calls, or for want of rights: run as root, grant CAP_SYS_PTRACE or access \
+        to /dev/userfaultfd)";
+    const TOO_OLD: &[u8] = b"no mapping can be managed: this kernel's userfaultfd lacks features";
     let all = needed() | WANTED;
     let fd = open(state);
     if fd < 0 {

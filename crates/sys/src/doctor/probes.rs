@@ -19,7 +19,7 @@ use crate::file::{self, Lease, TransferFlags};
 use crate::mask::Capability;
 use crate::memfd::{Memfd, SealFlags};
 use crate::pagemap::{Categories, Pagemap};
-use crate::userfault::{Event, Features, OpenFlags, Track, Userfault};
+use crate::userfault::{Event, Features, OpenFlags, Track, UNFILTERED, Userfault};
 use crate::{Errno, PAGE_BYTES, cgroup, process, socket};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -111,7 +111,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         },
         Capability::Userfault => userfault(),
         Capability::UserfaultUserMode => {
-            outcome(user_mode().map(|()| "userfaultfd(2)".into()), &grant("SYS_PTRACE"))
+            outcome(user_mode().map(|()| "userfaultfd(2)".into()), UNFILTERED)
         }
         Capability::EventFork => {
             let found = event_fork().map(|()| "a forked child was served".into());
@@ -132,6 +132,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         }
         Capability::PagemapScan => outcome(pagemap_scan(), ""),
         Capability::Move => outcome(move_page().map(|()| "a page was moved".into()), ""),
+        Capability::OwnProc => own_proc(),
         Capability::ProcessVm => outcome(
             process_vm().map(|()| "a child's memory was copied".into()),
             &grant("SYS_PTRACE"),
@@ -250,6 +251,16 @@ fn tracked(features: Features, track: Track) -> Result<(Userfault, Scratch), Fai
     Ok((uffd, scratch))
 }
 
+fn own_proc() -> Outcome {
+    match process::proc_is_own() {
+        Ok(true) => works("/proc/self is this process"),
+        Ok(false) => {
+            missing(process::OTHER_PROC).remedy("unshare --mount-proc …, or bwrap --proc /proc …")
+        }
+        Err(errno) => missing(format!("/proc/self: {errno}")).remedy("mount -t proc proc /proc"),
+    }
+}
+
 fn userfault() -> Outcome {
     let flags = OpenFlags { nonblocking: true, user_mode_only: false };
     // SAFETY: nothing is registered.
@@ -261,6 +272,12 @@ fn userfault() -> Outcome {
         (Err(Errno::NOSYS), _) => {
             missing("the kernel is built without CONFIG_USERFAULTFD, or a seccomp filter hides it")
         }
+        (Err(Errno::PERM), Err(_)) if user_mode().is_err() => Outcome {
+            status: Status::Denied,
+            reason: "userfaultfd(2): a filter of system calls (seccomp) denies it, also what any user may do"
+                .into(),
+            remedy: Some(UNFILTERED.into()),
+        },
         (Err(syscall), Err(device)) => Outcome {
             status: Status::Denied,
             reason: format!("userfaultfd(2): {syscall}; /dev/userfaultfd: {device}"),

@@ -18,6 +18,16 @@ __attribute__((constructor)) static void start(void) {
     if (pthread_create(&thread, 0, replace, 0) || pthread_join(thread, 0)) abort();
 }
 const char *get(void) { return "started"; }
+#elif defined BESIDE
+#include <dlfcn.h>
+#include <sys/types.h>
+
+// A library that is preloaded, too, and finds what is behind it by libc's handle.
+ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
+    static ssize_t (*behind)(int, void *, size_t, off_t);
+    if (!behind) behind = dlsym(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "pread");
+    return behind(fd, to, bytes, at);
+}
 #elif defined LIBRARY
 const char marker[64] = "MARKER-OLD";
 const char *get(void) { return marker; }
@@ -200,6 +210,35 @@ static void rights(const char *name, int is_shared, int has_writer) {
                   "a part");
 }
 
+// Functions that are looked up in libc by its handle are those that the program is linked with.
+static void by_handle(const char *name) {
+    size_t bytes;
+    char *at = map(name, &bytes), byte;
+    void *libc = dlopen("libc.so.6", RTLD_NOW);
+    dlerror();
+    ssize_t (*write_at)(int, const void *, size_t, off_t) = dlsym(libc, "pwrite");
+    ssize_t (*read_at)(int, void *, size_t, off_t) = dlsym(libc, "pread64");
+    int (*compare)(const void *, const void *, size_t) = dlsym(libc, "memcmp");
+    int *(*errno_of)(void) = dlsym(libc, "__errno_location");
+    check(!dlerror() && write_at && read_at && compare && errno_of, "dlsym");
+    check(!compare("a", "a", 1) && errno_of() == &errno, "libc's own");
+    check(!dlsym(libc, "no such function") && dlerror() && !dlerror(), "what is not there");
+    check(dlsym(RTLD_DEFAULT, "pread") == (void *)pread && dlsym(RTLD_NEXT, "pread"), "without a handle");
+    check(!dlsym(dlopen(NULL, RTLD_NOW), "no such function") && dlerror(), "what is nowhere");
+    int fd = open(name, O_RDWR);
+    check(fd >= 0, name);
+    for (int i = 0; i < 2000; i++) {
+        off_t place = (off_t)(i * 4099L % (long)bytes);
+        at[place] = (char)(i | 1);
+        check(read_at(fd, &byte, 1, place) == 1 && byte == (char)(i | 1), "what was stored");
+        byte = (char)(i + 2);
+        check(write_at(fd, &byte, 1, place) == 1 && at[place] == byte, "what was written");
+        byte = 0;
+        check(pread(fd, &byte, 1, place) == 1 && byte == (char)(i + 2), "what is read");
+    }
+    puts("by handle");
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
@@ -207,6 +246,7 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "dlopen-child")) load_in_child(argument[2]);
     if (!strcmp(argument[1], "dlopen-nothing")) load_nothing(argument[2]);
     if (!strcmp(argument[1], "starts")) load_what_starts(argument[2]);
+    if (!strcmp(argument[1], "handle")) by_handle(argument[2]);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "rights"))

@@ -4,7 +4,8 @@ use super::{Inner, Segment};
 use crate::engine::transfer::Change;
 use crate::library::frames::SEGMENT_BYTES_MAX;
 use crate::library::port::Backing;
-use crate::library::store::io_error;
+use crate::library::segment::Advice;
+use crate::library::store::{advised, io_error};
 use crate::port::{PAGE_BYTES, PortError};
 use pagekeeper_frames::Place;
 use pagekeeper_sys::Errno;
@@ -77,6 +78,7 @@ impl Inner {
         if to <= from {
             return Ok(());
         }
+        self.need_end(from)?;
         if !is_told {
             self.told_max.store(from, Ordering::Relaxed);
         }
@@ -95,6 +97,16 @@ impl Inner {
         engine.end_own_write(self.no);
         self.follow_length();
         result
+    }
+
+    /// Of the page that the segment ended in the store is to drop nothing any more, since it becomes, or became,
+    /// longer. (The store itself knows pages of 4 KiB, of which a large one is several.)
+    fn need_end(&self, end: u64) -> io::Result<()> {
+        let page = self.page_bytes();
+        if page == PAGE_BYTES || end.is_multiple_of(page) {
+            return Ok(());
+        }
+        advised(self.backing.store.advise(end / page * page, page, Advice::Needed)).map(drop)
     }
 
     /// Makes the store longer, and what is known of it; `dirty`: its last page, which is large and waits to
@@ -199,10 +211,7 @@ impl Inner {
     /// Drops clean pages if somebody else changed the store, and follows its length.
     pub(crate) fn look_for_changes(&self) {
         let _resizing = self.resizing();
-        self.allow_shorter();
-        self.shared().engine.look_for_changes(self.no);
-        self.shared().engine.reserve_grown(self.no);
-        self.follow_length();
+        self.follow_by(|| self.shared().engine.look_for_changes(self.no));
     }
 
     pub(super) fn refresh(&self) -> bool {
@@ -230,11 +239,16 @@ impl Inner {
         self.follow_by(|| self.shared().engine.refresh_unclear(self.no))
     }
 
-    fn follow_by(&self, look: impl FnOnce() -> bool) -> bool {
+    fn follow_by<T>(&self, look: impl FnOnce() -> T) -> T {
         self.allow_shorter();
-        let foreign = look();
+        let before = self.len();
+        let found = look();
         self.shared().engine.reserve_grown(self.no);
         self.follow_length();
-        foreign
+        if self.len() > before {
+            // Without room it is dropped and made anew, as long as nobody says that it is needed.
+            let _ = self.need_end(before);
+        }
+        found
     }
 }

@@ -1,5 +1,6 @@
 //! Discardable pages: dropped without being written, and made anew when they are touched again.
 
+use crate::library::caught::Caught;
 use crate::library::segment::{Advice, pages_of};
 use crate::library::store::Store;
 use crate::library::stores::load_within;
@@ -53,7 +54,7 @@ const PAGE: usize = PAGE_BYTES as usize;
 ///
 /// [`Segment::advise`]: crate::library::Segment::advise
 pub struct Discardable<S, F> {
-    below: S,
+    below: Caught<S>,
     make: F,
     pages: Mutex<Pages>,
     made: AtomicU64,
@@ -136,7 +137,7 @@ impl Pages {
 
 impl<S: std::fmt::Debug, F> std::fmt::Debug for Discardable<S, F> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Discardable").field("below", &self.below).finish_non_exhaustive()
+        f.debug_struct("Discardable").field("below", &self.below.store).finish_non_exhaustive()
     }
 }
 
@@ -149,7 +150,7 @@ where
     /// on; it is called as [`Store::load`] is, from any thread.
     pub fn new(below: S, make: F) -> Discardable<S, F> {
         let (made, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
-        Discardable { below, make, pages: Mutex::default(), made, dropped }
+        Discardable { below: Caught::new(below), make, pages: Mutex::default(), made, dropped }
     }
 
     /// Pages made anew so far.
@@ -164,7 +165,7 @@ where
 
     /// The store below.
     pub fn below(&self) -> &S {
-        &self.below
+        &self.below.store
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {

@@ -3,7 +3,7 @@
 use crate::library::caught::Caught;
 use crate::library::process::Maker;
 use crate::library::segment::{Advice, pages_of};
-use crate::library::store::Store;
+use crate::library::store::{Store, advised};
 use crate::library::stores::load_known;
 use crate::port::PAGE_BYTES;
 use pagekeeper_sys::Errno;
@@ -312,14 +312,6 @@ impl<A: Store, B: Store> Mirrored<A, B> {
             }
         }
         if done { Ok(()) } else { Err(failed) }
-    }
-}
-
-/// What came of advice; false: the store can make nothing anew, and has nothing that it may drop.
-fn advised(result: io::Result<()>) -> io::Result<bool> {
-    match result {
-        Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => Ok(false),
-        result => result.map(|()| true),
     }
 }
 
