@@ -1124,7 +1124,8 @@ int pk_segment_set_len(const struct pk_segment *segment,
  * for writing.
  *
  * Errors: the store's, now or in any write-back since this handle was last told; once per handle.
- * Pages that could not be written stay in memory, dirty, and the next flush tries again.
+ * Pages that could not be written stay in memory, dirty, and the next flush tries again; what was written
+ * and could not be made durable counts as written, as after fsync(2).
  *
  * Threads: any.
  */

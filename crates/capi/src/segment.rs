@@ -343,7 +343,8 @@ pub extern "C" fn pk_segment_set_len(segment: Option<&pk_segment>, len_bytes: u6
 /// for writing.
 ///
 /// Errors: the store's, now or in any write-back since this handle was last told; once per handle.
-/// Pages that could not be written stay in memory, dirty, and the next flush tries again.
+/// Pages that could not be written stay in memory, dirty, and the next flush tries again; what was written
+/// and could not be made durable counts as written, as after fsync(2).
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

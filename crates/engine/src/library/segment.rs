@@ -480,7 +480,8 @@ impl Segment {
     ///
     /// # Errors
     /// The store's, now or in any write-back since this handle was last told; once per handle, as
-    /// the kernel does. Pages that could not be written stay in memory, dirty.
+    /// the kernel does. Pages that could not be written stay in memory, dirty. What was written and could not be
+    /// made durable counts as written, as after `fsync(2)`: the next flush does not write it once more.
     pub fn flush(&self) -> io::Result<()> {
         self.inner.check_use()?;
         self.inner.write_back(0..u64::MAX);

@@ -180,8 +180,8 @@ impl Builder {
         self
     }
 
-    /// Called with the new budget in bytes whenever [`Cache::set_budget`] has changed it, by the
-    /// thread that did: the program may trade memory for time then. It must not call `set_budget`.
+    /// Called with the new budget in bytes whenever [`Cache::set_budget`] has set it, to another or
+    /// the same, by the thread that did: the program may trade memory for time then. It must not call `set_budget`.
     pub fn on_budget_change(mut self, listener: impl Fn(u64) + Send + Sync + 'static) -> Builder {
         self.listeners.push(Box::new(listener));
         self

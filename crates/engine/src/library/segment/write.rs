@@ -21,8 +21,9 @@ impl Segment {
     /// ahead, in large steps ([`set_len`](Self::set_len)).
     ///
     /// # Errors
-    /// `EBADF`: the handle may not write; `ENOSPC` and others of the store, for the first page;
-    /// `EFBIG`, `EINVAL`: the range is too far out; `EOWNERDEAD`: in a forked child. The segment may be longer
+    /// `EBADF`: the handle may not write; `ENOSPC` and others of the store, for the first page, such as `EINVAL`
+    /// behind the end of one of fixed length; `EFBIG`, `EINVAL`: the range is too far out; `ENOMEM`: pages that are
+    /// written back on commit fill the cache; `EOWNERDEAD`: in a forked child. The segment may be longer
     /// all the same, where its store grew and then could not say how long it is.
     pub fn write_at(&self, buf: &[u8], offset: u64) -> io::Result<usize> {
         self.check_writable()?;
