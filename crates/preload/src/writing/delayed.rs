@@ -246,7 +246,7 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
         count.store(name | (bits + 1), Relaxed);
         return;
     }
-    count.store(name | (vain + 1).min(DOUBLINGS_MAX) << VAIN_SHIFT, Relaxed);
+    count.store(name | vain << VAIN_SHIFT, Relaxed);
     let wait = known.open.wait.load(Relaxed);
     if wait > 0 {
         known.open.wait.store(wait - 1, Relaxed);
@@ -268,6 +268,8 @@ pub(crate) fn note(file: &File, offset: u64, written: usize) {
     if opened == 0 {
         return known.open.wait_longer();
     }
+    // Until something is stored there.
+    count.store(name | (vain + 1).min(DOUBLINGS_MAX) << VAIN_SHIFT, Relaxed);
     known.frames.count(pages as usize);
     // What is open is written back, stored to or not.
     known.open.stored.fetch_max(1, Relaxed);
