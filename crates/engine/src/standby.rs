@@ -38,6 +38,7 @@ use pagekeeper_sys::shared::wake_futex;
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::atomic::Ordering;
@@ -378,16 +379,9 @@ impl Standby {
         else {
             return Ok(None);
         };
-        let mut there_to = start;
-        let looked = process::for_each_mapping(pid, |found| {
-            if found.start <= there_to && there_to < found.end && mapping.is_shown_by(&found) {
-                there_to = found.end;
-            }
-            found.end < start + bytes
-        });
-        match looked {
+        match mapping.is_shown_whole(pid) {
             Err(errno) if is_shortage(errno) => Err(errno),
-            _ => Ok((there_to >= start + bytes).then_some((mapping, advice, file))),
+            is_there => Ok((is_there == Ok(true)).then_some((mapping, advice, file))),
         }
     }
 
@@ -409,12 +403,11 @@ impl Standby {
         let mut takers = self.takers.lock().expect("lock");
         let taker = takers.get_mut(&pid)?;
         let (mapping, _) = taker.current.take()?;
-        let (ino, end) = (mapping.id.ino, mapping.start + mapping.bytes);
+        let ino = mapping.id.ino;
         let mut is_there = false;
-        let listed = process::for_each_mapping(pid, |found| {
-            let overlaps = found.start < end && found.end > mapping.start;
-            is_there |= overlaps && found.inode == ino && is_of_file(&found);
-            found.start < end
+        let listed = process::for_each_mapping_in(pid, mapping.range(), |found| {
+            is_there |= id_of(&found) == mapping.id;
+            !is_there
         });
         // What cannot be seen may be there, while there is a process.
         let is_unseen = listed.is_err_and(|e| !matches!(e, Errno::NOENT | Errno::SRCH));
@@ -443,7 +436,7 @@ impl Standby {
         let Some(taker) = self.takers.lock().expect("lock").remove(&pid) else { return };
         for address in process::shared_futexes(pid) {
             for (mapping, file) in &taker.replaced {
-                if (mapping.start..mapping.start + mapping.bytes).contains(&address) {
+                if mapping.range().contains(&address) {
                     let _ = wake_futex(file, mapping.offset + (address - mapping.start));
                 }
             }
@@ -531,6 +524,27 @@ impl Candidate {
         (stat.is_regular() && stat.id == self.id).then_some(fd)
     }
 
+    fn range(&self) -> Range<u64> {
+        self.start..self.start + self.bytes
+    }
+
+    /// Whether a process's mappings show all of it, as one or as several. It is looked up: a process may
+    /// have tens of thousands, and of each of them this is asked while its threads wait.
+    ///
+    /// # Errors
+    /// As [`process::for_each_mapping`].
+    fn is_shown_whole(&self, pid: u32) -> Result<bool, Errno> {
+        let mut there_to = self.start;
+        process::for_each_mapping_in(pid, self.range(), |found| {
+            let goes_on = found.start <= there_to && self.is_shown_by(&found);
+            if goes_on {
+                there_to = found.end;
+            }
+            goes_on
+        })?;
+        Ok(there_to >= self.start + self.bytes)
+    }
+
     /// Whether a mapping, or a part of this one, shows the same.
     fn is_shown_by(&self, found: &Mapping<'_>) -> bool {
         let other = Candidate::of(found);
@@ -547,12 +561,14 @@ impl Candidate {
             shared: mapping.shared,
             may_write: false,
             path: path_of(mapping).into_owned(),
-            id: FileId {
-                dev: rustix::fs::makedev(mapping.dev_major, mapping.dev_minor),
-                ino: mapping.inode,
-            },
+            id: id_of(mapping),
         }
     }
+}
+
+/// A mapping's file, as the kernel shows it there.
+fn id_of(mapping: &Mapping<'_>) -> FileId {
+    FileId { dev: rustix::fs::makedev(mapping.dev_major, mapping.dev_minor), ino: mapping.inode }
 }
 
 /// Calls `f` for every mapping of a file that a process made while it stood by: it has marked them.
@@ -593,6 +609,7 @@ fn can_be_taken(mapping: &Mapping<'_>, detail: &Detail<'_>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pagekeeper_sys::shared::SharedMap;
 
     #[test]
     fn a_look_is_paid_for_before_the_next() {
@@ -615,6 +632,50 @@ mod tests {
         assert_eq!(pauses, [10, 20, 40, 40, 40]);
         // A look while much memory was free was long ago.
         assert_eq!(pause_while_quiet(FREE_EVERY_MAX), QUIET_EVERY_MAX);
+    }
+
+    /// How often this thread has read, if the kernel says it.
+    fn reads() -> Option<u64> {
+        let counts = std::fs::read_to_string("/proc/thread-self/io").ok()?;
+        counts.lines().find_map(|line| line.strip_prefix("syscr: "))?.parse().ok()
+    }
+
+    /// The list was read from its beginning for each mapping, while the program's threads waited: 2,000 of
+    /// them took 10 s, and 4,000 more than 20.
+    #[test]
+    fn what_is_before_a_mapping_is_not_read_to_look_for_it() {
+        const MAPPINGS: usize = 2000;
+        // To read the count takes some; the list takes one for each page of its text.
+        const READS_MAX: u64 = 10;
+        let (memfd, first) = SharedMap::create("many", 4096).unwrap();
+        let others: Vec<_> = (1..MAPPINGS).map(|_| SharedMap::new(&memfd, 0, 4096)).collect();
+        let addresses = others.iter().flatten().map(SharedMap::address);
+        let highest = addresses.chain([first.address()]).max().unwrap();
+        let pid = std::process::id();
+        let mut listed = None;
+        let all = process::for_each_mapping(pid, |found| {
+            if found.start == highest {
+                listed = Some(Candidate::of(&found));
+            }
+            true
+        });
+        let mapping = listed.filter(|_| all.is_ok()).unwrap();
+        let counted = |look: &dyn Fn()| {
+            let before = reads()?;
+            look();
+            Some(reads()? - before)
+        };
+        let looked_up = counted(&|| assert!(process::mapping_at(pid, highest).is_ok()));
+        if looked_up.is_none_or(|reads| reads > READS_MAX) {
+            eprintln!("skipped: the kernel looks no mapping up, or does not count reads");
+            return;
+        }
+        let looked = counted(&|| assert_eq!(mapping.is_shown_whole(pid), Ok(true))).unwrap();
+        assert!(looked <= READS_MAX, "{looked}");
+        let longer = Candidate { bytes: mapping.bytes + 4096, ..mapping.clone() };
+        assert_eq!(longer.is_shown_whole(pid), Ok(false), "it ends before");
+        let other = Candidate { offset: 4096, ..mapping };
+        assert_eq!(other.is_shown_whole(pid), Ok(false), "another place of the file");
     }
 
     #[test]

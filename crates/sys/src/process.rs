@@ -17,8 +17,8 @@ use crate::mask::{self, Capability};
 use crate::{Errno, Interrupted, PAGE_BYTES, Progress, Result};
 
 pub use mappings::{
-    Detail, Mapping, for_each_detailed_mapping, for_each_mapping, for_each_shared_mapping,
-    mapping_at,
+    Detail, Mapping, for_each_detailed_mapping, for_each_mapping, for_each_mapping_in,
+    for_each_shared_mapping, mapping_at,
 };
 pub(crate) use own::programs_may_trace;
 pub use own::{

@@ -43,15 +43,14 @@ impl Manager {
 /// nothing, it has moved on already, or is gone again, which is told next: all of it then.
 fn shown_bytes(pid: u32, ino: u64, offset: u64, to: u64, len: u64) -> u64 {
     let mut end = to;
-    let _ = process::for_each_mapping(pid, |m| {
-        if (m.start..m.end).contains(&end) {
-            let is_it = m.inode == ino && m.offset + (end - m.start) == offset + (end - to);
-            if is_it {
-                end = m.end;
-            }
-            return is_it && end < to + len;
+    let _ = process::for_each_mapping_in(pid, to..to + len, |m| {
+        let goes_on = (m.start..m.end).contains(&end)
+            && m.inode == ino
+            && m.offset + (end - m.start) == offset + (end - to);
+        if goes_on {
+            end = m.end;
         }
-        m.start < end
+        goes_on
     });
     if end == to { len } else { len.min(end - to) }
 }

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read};
+use std::ops::Range;
 
 use linux_raw_sys::general::{procmap_query, procmap_query_flags};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
@@ -141,28 +142,58 @@ const _: () = assert!(size_of::<procmap_query>() == 104);
 pub fn for_each_shared_mapping(
     id: u32,
     from: u64,
+    f: impl FnMut(Mapping<'_>) -> bool,
+) -> Result<()> {
+    look_up(id, from..u64::MAX, true, f)
+}
+
+/// [`for_each_mapping`] of those that reach into a range, without their paths, looked up as those of
+/// [`for_each_shared_mapping`] are.
+///
+/// # Errors
+/// As [`for_each_mapping`].
+pub fn for_each_mapping_in(
+    id: u32,
+    range: Range<u64>,
+    f: impl FnMut(Mapping<'_>) -> bool,
+) -> Result<()> {
+    look_up(id, range, false, f)
+}
+
+fn look_up(
+    id: u32,
+    range: Range<u64>,
+    only_shared: bool,
     mut f: impl FnMut(Mapping<'_>) -> bool,
 ) -> Result<()> {
     let list = fs::File::open(format!("/proc/{id}/maps")).map_err(|e| errno(&e))?;
-    let wanted = procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64
-        | procmap_query_flags::PROCMAP_QUERY_VMA_SHARED as u64;
-    let mut at = from;
-    loop {
+    let mut wanted = procmap_query_flags::PROCMAP_QUERY_COVERING_OR_NEXT_VMA as u64;
+    if only_shared {
+        wanted |= procmap_query_flags::PROCMAP_QUERY_VMA_SHARED as u64;
+    }
+    let mut at = range.start;
+    while at < range.end {
         let mapping = match query(&list, at, wanted) {
             Ok(mapping) => mapping,
-            Err(Errno::NOENT) => return Ok(()),
+            Err(Errno::NOENT) => break,
             // What is not known, or has no memory under this name.
-            Err(_) if at == from => {
-                let concerns = |mapping: &Mapping<'_>| mapping.shared && mapping.end > from;
-                return for_each_mapping(id, |mapping| !concerns(&mapping) || f(mapping));
+            Err(_) if at == range.start => {
+                let concerns = |mapping: &Mapping<'_>| {
+                    mapping.end > range.start && (mapping.shared || !only_shared)
+                };
+                return for_each_mapping(id, |mapping| {
+                    mapping.start < range.end
+                        && (!concerns(&mapping) || f(Mapping { path: b"", ..mapping }))
+                });
             }
             Err(errno) => return Err(errno),
         };
-        if !f(mapping) {
-            return Ok(());
+        if mapping.start >= range.end || !f(mapping) {
+            break;
         }
         at = mapping.end;
     }
+    Ok(())
 }
 
 /// The mapping that covers an address, without its path; none if nothing is mapped there. As
@@ -387,5 +418,42 @@ mod tests {
         .unwrap();
         assert_eq!((listed.len(), &found), (2, &listed));
         assert_eq!(for_each_shared_mapping(u32::MAX, 0, |_| true), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn mappings_in_a_range_are_those_of_the_list() {
+        let memfd = crate::memfd::Memfd::create("range", 1 << 16, false).unwrap();
+        // SAFETY: new mappings of this test's own, the second in the place of a part of the first; nobody
+        // touches them.
+        let map = |at: usize, bytes, flags| unsafe {
+            let (at, fd) = (at as *mut libc::c_void, memfd.as_fd().as_raw_fd());
+            libc::mmap(at, bytes, libc::PROT_READ, flags, fd, 0).addr()
+        };
+        let first = map(0, 5 * 4096, libc::MAP_SHARED);
+        map(first + 2 * 4096, 4096, libc::MAP_PRIVATE | libc::MAP_FIXED);
+        let page = |index: u64| first as u64 + index * 4096;
+        let me = std::process::id();
+        let own = |m: Mapping<'_>| (m.start, m.end, m.offset, m.shared, m.inode, m.path.is_empty());
+        let ino = crate::file::stat(&memfd).unwrap().id.ino;
+        let parts = [
+            (page(0), page(2), 0, true, ino, true),
+            (page(2), page(3), 0, false, ino, true),
+            (page(3), page(5), 3 * 4096, true, ino, true),
+        ];
+        let within = |range, most| {
+            let mut found = Vec::new();
+            let looked = for_each_mapping_in(me, range, |m| {
+                found.push(own(m));
+                found.len() < most
+            });
+            looked.map(|()| found)
+        };
+        assert_eq!(within(page(0)..page(5), usize::MAX), Ok(parts.to_vec()));
+        assert_eq!(within(page(1)..page(3), usize::MAX), Ok(parts[..2].to_vec()));
+        assert_eq!(within(page(2)..page(2) + 1, usize::MAX), Ok(parts[1..2].to_vec()));
+        assert_eq!(within(page(0)..page(5), 1), Ok(parts[..1].to_vec()));
+        assert_eq!(within(0..4096, usize::MAX), Ok(Vec::new()), "nothing is there");
+        assert_eq!(within(page(1)..page(1), usize::MAX), Ok(Vec::new()), "nor in no range");
+        assert_eq!(for_each_mapping_in(u32::MAX, 0..1, |_| true), Err(Errno::NOENT));
     }
 }
