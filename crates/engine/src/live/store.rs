@@ -1,5 +1,6 @@
 //! A file on storage, read and written past the kernel's page cache where that is possible.
 
+use crate::live::ahead::Ahead;
 use crate::live::file_systems::{is_remote, shares_blocks};
 use crate::live::shortage::is_shortage;
 use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
@@ -39,14 +40,11 @@ pub struct Store {
     /// For how many more reads the kernel's page cache is looked at first.
     cached_reads: AtomicU32,
     unwritten: Unwritten,
-    /// The bytes that were given storage last.
-    reserved: Mutex<Range<u64>>,
+    /// The pages that were given storage last.
+    ahead: Mutex<Ahead>,
     /// Some of its blocks may be other files', too.
     shares_blocks: bool,
 }
-
-/// Most bytes of a hole that are given storage at once, where less was asked for.
-const RESERVED_BYTES_MAX: u64 = 1 << 20;
 
 /// So many reads in a row that the kernel's page cache has nothing of show that it is used up.
 const CACHED_READS: u32 = 64;
@@ -112,7 +110,7 @@ impl Store {
             keeps_cached: AtomicBool::new(false),
             cached_reads: AtomicU32::new(0),
             unwritten: Unwritten::default(),
-            reserved: Mutex::new(0..0),
+            ahead: Mutex::default(),
         }
     }
 
@@ -537,27 +535,44 @@ impl Store {
         let size = self.version()?.size_bytes;
         let rest = size.saturating_sub(offset);
         let len = len.min(rest);
-        if len == 0 || file::is_allocated(&write.plain, offset, len).unwrap_or(false) {
+        if len == 0 {
             return Ok(());
         }
-        // Page by page it costs many times what writing in order costs: who goes on where the last
-        // room ended gets twice as much.
-        let mut last = self.reserved.lock().expect("lock");
-        let twice = 2 * (last.end - last.start);
-        let ahead = if offset == last.end { twice.min(RESERVED_BYTES_MAX) } else { 0 };
+        let pages = offset / PAGE_BYTES..(offset + len).div_ceil(PAGE_BYTES);
+        let has_storage = || file::is_allocated(&write.plain, offset, len).unwrap_or(false);
+        let had_storage = has_storage();
+        let mut ahead = self.ahead.lock().expect("lock");
+        // Another may have been given it since.
+        if had_storage || ahead.concerns(&pages) && has_storage() {
+            ahead.stores(&pages);
+            return Ok(());
+        }
+        let wanted = ahead.wants(&pages, size.div_ceil(PAGE_BYTES));
         let mut flags = FallocateFlags::KEEP_SIZE;
         // Those are copied first: room for new ones is not kept.
         flags.set(FallocateFlags::UNSHARE_RANGE, self.shares_blocks);
-        let reserve = |bytes: u64| match file::allocate(&write.plain, flags, offset, bytes) {
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(bytes),
-            Err(errno) => Err(errno),
-        };
-        let bytes = match reserve(ahead.clamp(len, rest)) {
+        let reserve =
+            |from: u64, to: u64| file::allocate(&write.plain, flags, from, to.min(size) - from);
+        let mut given = pages.start..wanted.end;
+        let reserved = match reserve(offset, (wanted.end * PAGE_BYTES).max(offset + len)) {
             // There may be room for what is asked for.
-            Err(_) if ahead > len => reserve(len)?,
-            reserved => reserved?,
+            Err(_) if wanted.end > pages.end => {
+                given.end = pages.end;
+                reserve(offset, offset + len)
+            }
+            reserved => reserved,
         };
-        *last = offset..offset + bytes;
+        match reserved {
+            Ok(()) => {}
+            Err(Errno::OPNOTSUPP) => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+        // What nobody asked for takes no room from what somebody did.
+        let before = wanted.start * PAGE_BYTES;
+        if wanted.start < pages.start && reserve(before, pages.start * PAGE_BYTES).is_ok() {
+            given.start = wanted.start;
+        }
+        ahead.reserved(&pages, &given);
         Ok(())
     }
 
@@ -713,6 +728,32 @@ mod tests {
             assert_eq!(page, [0u8; PAGE_BYTES as usize]);
         }
         assert_eq!(store.cached_reads.load(Ordering::Relaxed), 0);
+    }
+
+    /// Each was given storage by itself, and so lay by itself.
+    #[test]
+    fn pages_of_a_hole_that_are_stored_to_by_turns_are_given_storage_together() {
+        const PAGES: u64 = 4096;
+        let path = std::env::temp_dir().join(format!("pagekeeper-sparse-{}", std::process::id()));
+        let options = std::fs::File::options().read(true).write(true).create(true).clone();
+        let file = options.open(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        file.set_len(PAGES * PAGE_BYTES + 10).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        store.allow_writes(file.as_fd()).unwrap();
+        let has_storage = |page: u64| file::is_allocated(&file, page * PAGE_BYTES, 1).unwrap();
+        let mut found_without = 0;
+        for page in 0..=PAGES {
+            // 1, 0, 3, 2, …
+            let page = if page == PAGES { page } else { page ^ 1 };
+            found_without += u64::from(!has_storage(page));
+            store.reserve(page * PAGE_BYTES, PAGE_BYTES).unwrap();
+            if !has_storage(page) {
+                eprintln!("skipped: there is no storage to be had here, or none to be seen");
+                return;
+            }
+        }
+        assert!(found_without < 64, "{found_without}");
     }
 
     /// One write from memory as an allocator gives it, and all that followed went through the kernel's
