@@ -76,34 +76,27 @@ impl Mode {
     }
 
     /// What it cannot do without.
-    fn needs(self) -> &'static [Capability] {
+    fn needs(self) -> Vec<Capability> {
         use Capability::{
             AbstractSockets, MemoryCgroup, MinorShmem, OwnProc, PageSize, ProcessVm, RemoteZap,
             UserfaultUserMode, WpShmem,
         };
+        let mut needs = vec![
+            PageSize,
+            UserfaultUserMode,
+            MinorShmem,
+            WpShmem,
+            OwnProc,
+            ProcessVm,
+            AbstractSockets,
+        ];
         match self {
-            Mode::Simulate => &[],
-            Mode::Run => &[
-                PageSize,
-                UserfaultUserMode,
-                MinorShmem,
-                WpShmem,
-                OwnProc,
-                ProcessVm,
-                AbstractSockets,
-            ],
-            Mode::Sampling => &[
-                PageSize,
-                UserfaultUserMode,
-                MinorShmem,
-                WpShmem,
-                OwnProc,
-                ProcessVm,
-                AbstractSockets,
-                RemoteZap,
-            ],
-            Mode::Compare => &[MemoryCgroup],
+            Mode::Simulate => needs.clear(),
+            Mode::Run => {}
+            Mode::Sampling => needs.push(RemoteZap),
+            Mode::Compare => needs = vec![MemoryCgroup],
         }
+        needs
     }
 
     /// What it does without, and what that costs.
@@ -201,9 +194,9 @@ impl Report {
         let lacking = |c: &Capability| !self.works(*c);
         let missing: Vec<String> = mode
             .needs()
-            .iter()
-            .filter(|c| lacking(c))
-            .map(|c| match self.finding(*c) {
+            .into_iter()
+            .filter(lacking)
+            .map(|c| match self.finding(c) {
                 Some(Finding { reason, remedy: Some(remedy), .. }) => {
                     format!("{c}: {reason}; to grant it: {remedy}")
                 }
@@ -286,7 +279,7 @@ mod tests {
     fn verdicts_follow_the_needs() {
         assert_eq!(report(&[]).verdict(Mode::Run).notes, Vec::<String>::new());
         for needed in Mode::Run.needs() {
-            let report = report(&[*needed]);
+            let report = report(&[needed]);
             let verdict = report.verdict(Mode::Run);
             assert!(!verdict.works);
             assert_eq!(verdict.notes, [format!("{needed}: because; to grant it: do this")]);
