@@ -116,7 +116,7 @@ macro_rules! jumps {
 
 // Without RTLD_DEEPBIND, by which what is loaded would find libc before this library, and write past it.
 jumps! {
-    dlopen, before_dlopen, "and esi, ~8", "and w1, w1, #~8";
-    dlmopen, before_dlmopen, "and edx, ~8", "and w2, w2, #~8";
+    dlopen, before_dlopen, "and esi, ~8", "and w1, w1, #0xfffffff7";
+    dlmopen, before_dlmopen, "and edx, ~8", "and w2, w2, #0xfffffff7";
     dlsym, before_dlsym, "", "";
 }
