@@ -20,6 +20,11 @@ pub(crate) fn look_up(name: &CStr) -> *mut c_void {
     dlsym(libc::RTLD_NEXT, name.as_ptr())
 }
 
+/// What the program itself finds by this name; null if there is nothing.
+pub(crate) fn of_program(name: &CStr) -> *mut c_void {
+    dlsym(libc::RTLD_DEFAULT, name.as_ptr())
+}
+
 /// Where the real `dlsym` is.
 pub(crate) fn dlsym_address() -> *mut c_void {
     static PLACE: AtomicPtr<c_void> = AtomicPtr::new(core::ptr::null_mut());

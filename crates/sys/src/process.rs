@@ -228,6 +228,9 @@ fn process_madvise(pidfd: impl AsFd, ranges: &[(u64, u64)], advice: libc::c_int)
 pub const OTHER_PROC: &str =
     "/proc is that of another PID namespace, where processes have other numbers";
 
+/// What to do about it.
+pub const OWN_PROC: &str = "unshare --pid --fork --mount-proc …, or bwrap --proc /proc …";
+
 /// Whether processes have the numbers in `/proc` that they have in this PID namespace, and not those of one
 /// around it, whose `/proc` is still mounted there (`unshare --pid` without `--mount-proc`).
 ///

@@ -2,7 +2,7 @@
 
 use crate::port::other_pages;
 use pagekeeper_sys::launch::LiftedLimits;
-use pagekeeper_sys::process::{self, OTHER_PROC};
+use pagekeeper_sys::process::{self, OTHER_PROC, OWN_PROC};
 use pagekeeper_sys::userfault::{self, Features, UNFILTERED};
 
 /// The least stack of the manager's main thread.
@@ -33,7 +33,7 @@ fn followed() -> Result<(), String> {
     }
     Err(format!(
         "{OTHER_PROC}, so that what a program has mapped cannot be looked up. Mount one for this \
-         namespace: unshare --pid --fork --mount-proc …, bwrap --proc /proc …"
+         namespace: {OWN_PROC}"
     ))
 }
 

@@ -10,6 +10,7 @@ use crate::memory::call::{Mmap, Mremap};
 use crate::memory::heap;
 use crate::memory::turns;
 use crate::raw;
+use crate::real::look_up;
 use core::ffi::CStr;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicUsize, Ordering};
 use libc::{c_int, c_void, size_t};
@@ -288,9 +289,7 @@ macro_rules! allocator {
             $(
                 let name = concat!($symbol, "\0").as_bytes();
                 if let Ok(name) = CStr::from_bytes_with_nul(name) {
-                    // SAFETY: a NUL-terminated name; the next definition after this library.
-                    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, name.as_ptr()) };
-                    place::$name.store(found, Ordering::Release);
+                    place::$name.store(look_up(name), Ordering::Release);
                 }
             )*
             LOOKING.store(false, Ordering::Release);

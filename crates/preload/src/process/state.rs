@@ -10,6 +10,7 @@ use crate::process::environment;
 use crate::raw::{self, Lock, SignalsHeld};
 use crate::raw_call;
 use crate::reading::direct;
+use crate::real;
 use crate::writing::overwrite;
 use core::sync::atomic::{AtomicBool, AtomicI32, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 
@@ -293,8 +294,7 @@ static SINGLE_THREADED: AtomicPtr<u8> = AtomicPtr::new(core::ptr::null_mut());
 /// Looks libc's variable up, in the constructor: later that would wait for whoever loads a library, and that
 /// one perhaps for this thread.
 pub(crate) fn resolve() {
-    // SAFETY: a NUL-terminated name.
-    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
+    let found = real::of_program(c"__libc_single_threaded");
     SINGLE_THREADED.store(found.cast(), Ordering::Relaxed);
 }
 

@@ -416,12 +416,11 @@ fn close_adopted(fd: c_int, stream: *mut FILE) -> c_int {
 
 /// `perror(3)`, which for a stream that nobody has used writes through one of its own.
 pub(crate) fn perror(text: *const c_char) {
-    // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.
-    let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"stderr".as_ptr()) };
+    let variable = real::of_program(c"stderr");
     if variable.is_null() {
         return real::perror(text);
     }
-    // SAFETY: as above; programs may change it, as they may any variable.
+    // SAFETY: the variable is libc's, of this type; programs may change it, as they may any variable.
     let stream = unsafe { *variable.cast::<*mut FILE>() };
     if stream.is_null() || descriptor(stream).is_none() {
         return real::perror(text);
@@ -451,8 +450,7 @@ pub(crate) fn adopt_standard_streams() {
         if !may_be_managed(fd) {
             continue;
         }
-        // SAFETY: a NUL-terminated name; the variable is libc's, of this type, if it is found.
-        let variable = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        let variable = real::of_program(name);
         let flags = raw::fcntl(fd, libc::F_GETFL, 0) as c_int;
         let stream = open_cookie(fd, flags);
         if variable.is_null() || stream.is_null() {
@@ -464,7 +462,7 @@ pub(crate) fn adopt_standard_streams() {
             // SAFETY: a new stream; no other thread runs yet.
             unsafe { (*stream.cast::<Fields>()).flags |= UNBUFFERED };
         }
-        // SAFETY: as above; no other thread runs yet.
+        // SAFETY: the variable is libc's, of this type; no other thread runs yet.
         unsafe { *variable.cast::<*mut FILE>() = stream };
         ADOPTED[fd as usize].store(stream, Ordering::Release);
     }

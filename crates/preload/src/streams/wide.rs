@@ -8,6 +8,7 @@
 //! else's.
 
 use crate::raw;
+use crate::real;
 use crate::streams::large::Fields;
 use core::sync::atomic::{AtomicUsize, Ordering};
 use libc::{FILE, c_int, c_void};
@@ -28,9 +29,8 @@ static ROOMS: AtomicUsize = AtomicUsize::new(0);
 
 /// Looks at a stream of glibc's for how it is made.
 pub(crate) fn learn() {
-    // SAFETY: NUL-terminated names.
-    let [stream, calls] = [c"_IO_2_1_stdout_", c"_IO_wfile_jumps"]
-        .map(|name| unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize);
+    let [stream, calls] =
+        [c"_IO_2_1_stdout_", c"_IO_wfile_jumps"].map(|name| real::of_program(name) as usize);
     if stream == 0 || calls == 0 {
         return;
     }

@@ -254,9 +254,7 @@ fn tracked(features: Features, track: Track) -> Result<(Userfault, Scratch), Fai
 fn own_proc() -> Outcome {
     match process::proc_is_own() {
         Ok(true) => works("/proc/self is this process"),
-        Ok(false) => {
-            missing(process::OTHER_PROC).remedy("unshare --mount-proc …, or bwrap --proc /proc …")
-        }
+        Ok(false) => missing(process::OTHER_PROC).remedy(process::OWN_PROC),
         Err(errno) => missing(format!("/proc/self: {errno}")).remedy("mount -t proc proc /proc"),
     }
 }
