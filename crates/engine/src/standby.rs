@@ -499,6 +499,15 @@ fn pause_while_quiet(pause: Duration) -> Duration {
 pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> {
     let me = std::process::id();
     process::all().filter(move |pid| *pid != me).filter_map(move |pid| {
+        // Most processes have nothing like it, which the kernel says without a list of all that they have.
+        let mut may_have = false;
+        let _ = process::for_each_shared_mapping(pid, 0, |mapping| {
+            may_have = mapping.inode == board_inode;
+            !may_have
+        });
+        if !may_have {
+            return None;
+        }
         let mut page_end = None;
         let _ = process::for_each_mapping(pid, |mapping| {
             if mapping.inode == board_inode && is_memfd(mapping.path) {

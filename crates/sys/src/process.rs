@@ -8,6 +8,7 @@ mod own;
 use std::fs;
 use std::io::Read;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 use rustix::param::clock_ticks_per_second;
@@ -23,7 +24,7 @@ pub use mappings::{
 pub(crate) use own::programs_may_trace;
 pub use own::{
     Child, Exit, affinity, fork, fork_with, hide_variable, reap, set_affinity, set_affinity_to,
-    set_child_subreaper, set_name, set_parent_death_signal, set_title, setsid,
+    set_name, set_parent_death_signal, set_title, setsid,
 };
 
 /// The kernel's limit of ranges in one call (`UIO_MAXIOV`).
@@ -65,10 +66,17 @@ pub fn is_deaf(id: u32, tid: u32, signal: i32) -> bool {
     masks.any(has)
 }
 
+/// Whether a process has more than one thread: two links of the directory are its own, and one is each
+/// thread's. Of most of what a machine has, the kernel's own threads, that is all there is to ask.
+fn has_other_threads(id: u32) -> bool {
+    fs::metadata(format!("/proc/{id}/task")).is_ok_and(|tasks| tasks.nlink() > 3)
+}
+
 /// The other threads of a process. Once its first has ended and others go on, only those show its
 /// memory.
 fn other_threads(id: u32) -> impl Iterator<Item = u32> {
-    threads(id).filter(move |tid| *tid != id)
+    let others = has_other_threads(id).then(|| threads(id).filter(move |tid| *tid != id));
+    others.into_iter().flatten()
 }
 
 /// A call that acts on the memory of a process, by whichever of its threads has it.

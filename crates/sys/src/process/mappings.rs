@@ -8,7 +8,7 @@ use std::ops::Range;
 use linux_raw_sys::general::{procmap_query, procmap_query_flags};
 use rustix::ioctl::{Opcode, Updater, ioctl, opcode};
 
-use super::{errno, other_threads};
+use super::{errno, has_other_threads, other_threads};
 use crate::{Errno, Result};
 
 /// A line of `/proc/PID/maps`: one mapping of a process.
@@ -176,6 +176,8 @@ fn look_up(
         let mapping = match query(&list, at, wanted) {
             Ok(mapping) => mapping,
             Err(Errno::NOENT) => break,
+            // A kernel's thread, or one that has ended.
+            Err(Errno::SRCH) if !has_other_threads(id) => return Err(Errno::SRCH),
             // What is not known, or has no memory under this name.
             Err(_) if at == range.start => {
                 let concerns = |mapping: &Mapping<'_>| {

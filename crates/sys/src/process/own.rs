@@ -63,16 +63,6 @@ pub fn set_parent_death_signal(signal: i32) -> Result<()> {
     rustix::process::set_parent_process_death_signal(Some(signal))
 }
 
-/// `prctl(2)` PR_SET_CHILD_SUBREAPER: orphaned descendants become this process's children, so that
-/// it can wait for the whole tree.
-///
-/// # Errors
-/// None is known.
-pub fn set_child_subreaper(on: bool) -> Result<()> {
-    // The kernel takes any number but 0 as yes.
-    rustix::process::set_child_subreaper(on.then(rustix::process::getpid))
-}
-
 /// `setsid(2)`: leaves the terminal and the process group.
 ///
 /// # Errors
