@@ -8,6 +8,7 @@ use crate::memory::call::{Mmap, Mremap};
 use crate::memory::fork;
 use crate::memory::mapping;
 use crate::process::{announce, environment, state};
+use crate::reading::direct;
 use crate::reading::guard;
 use crate::reading::transfer::{self, Vectors, one};
 use crate::writing::locks::{self, Lock};
@@ -96,6 +97,7 @@ pub(crate) fn dispatch(number: c_long, args: [usize; 6]) -> Option<isize> {
         libc::SYS_flock => locks::change(fd, || Some(Lock::of_flock(b as c_int)), plain),
         libc::SYS_lseek => {
             change::before_seek(fd, c as c_int);
+            direct::moved(fd, None);
             return None;
         }
         libc::SYS_utimensat => {

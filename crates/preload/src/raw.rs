@@ -5,7 +5,7 @@
 use crate::copies::bounce;
 use crate::reading::guard;
 use core::arch::asm;
-use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use libc::{c_char, c_int, c_long};
 
 /// One system call.
@@ -178,10 +178,35 @@ pub(crate) fn mmap(
     raw_call!(libc::SYS_mmap, addr, bytes, prot, flags, fd, offset)
 }
 
+/// How far below this library its own mappings begin.
+const APART_BYTES: usize = 384 << 30;
+const HUGE_BYTES: usize = 2 << 20;
+
+/// Where so many bytes of this library's own may be mapped, as a hint to the kernel: apart from where it puts
+/// the program's mappings. A program that unmaps something, and maps something else there by MAP_FIXED, would
+/// find ours in between, and put its own over it. (Below the library, and not by far: sanitizers of programs
+/// have the rest of the address space to themselves.)
+pub(crate) fn apart(bytes: usize) -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    let align = if bytes < HUGE_BYTES { 4096 } else { HUGE_BYTES };
+    let Some(room) = bytes.checked_next_multiple_of(align).filter(|room| *room < APART_BYTES)
+    else {
+        return 0;
+    };
+    let at = NEXT.fetch_add(room + align - 4096, Ordering::Relaxed) % APART_BYTES;
+    let begin = (&raw const NEXT).addr().checked_sub(APART_BYTES);
+    begin.map_or(0, |begin| (begin + at).next_multiple_of(align))
+}
+
+/// `mmap(2)` of what is this library's own; a negative result is an errno.
+pub(crate) fn map(bytes: usize, prot: c_int, flags: c_int, fd: c_int, offset: i64) -> isize {
+    mmap(apart(bytes), bytes, prot, flags, fd, offset)
+}
+
 /// Fresh private memory, lazily committed; 0 if there is none.
 pub(crate) fn reserve(bytes: usize) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
-    let r = mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
+    let r = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
     if r < 0 { 0 } else { r as usize }
 }
 

@@ -37,6 +37,43 @@ fn a_mapping_is_replaced_while_a_library_is_loaded() {
     assert_eq!(done.text(), "started\n");
 }
 
+/// A mapping that was to be put into a hole by a program with threads was made in that hole first, could not be
+/// moved to where it was, and was refused (ENOMEM); and so was one with bits of protection that nobody knows.
+#[test]
+fn a_file_is_mapped_into_a_hole() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("ring");
+    place.put("file", vec![b'a'; 2 << 20]);
+    let program = compiled("mappings.c", &[], "mappings");
+    let mut run = command(&place, Some(&Budget::kib(256)), program);
+    let done = finish(&place, run.args(["ring", "file"]), b"", LIMIT).ok();
+    assert_eq!(done.text(), "a ring\n");
+    assert_eq!(done.managed_files(), 1);
+}
+
+/// A library behind this one whose `mremap` unmaps waited for itself.
+#[test]
+fn a_call_that_is_made_of_others_does_not_wait_for_itself() {
+    if !runs::ready() {
+        return;
+    }
+    let wraps = compiled("mappings.c", &["-DWRAPS", "-shared", "-fPIC"], "wraps");
+    let program = compiled("mappings.c", &[], "mappings");
+    let place = Scratch::new("wraps");
+    place.put("file", vec![b'a'; 2 << 20]);
+    let script = format!(
+        "LD_PRELOAD=$LD_PRELOAD:{} exec {} wrapped file",
+        wraps.display(),
+        program.display()
+    );
+    let mut run = command(&place, Some(&Budget::kib(256)), "sh");
+    let done = finish(&place, run.args(["-c", &script]), b"", LIMIT).ok();
+    assert_eq!(done.text(), "wrapped\n");
+    assert_eq!(done.managed_files(), 1);
+}
+
 /// What a program looked up in libc by its handle (Python's `ctypes.CDLL("libc.so.6")`, Java's `Linker`) was not
 /// this library's: what it wrote so was not seen by mappings, and lost. Another preloaded library may look
 /// up so what is behind it, which must not be this library, if it comes later.

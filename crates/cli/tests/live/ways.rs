@@ -45,11 +45,20 @@ fn submitted_transfers_are_those_of_the_file_or_refused() {
     check(&Budget::kib(256), &["submitted", "file"]);
 }
 
-/// What is served without libc is no cancellation point of libc's: such threads went on for ever.
+/// What is served without libc is no cancellation point of libc's: such threads went on for ever. And one that
+/// was cancelled while it closed a file waited there for a signal that was held.
 #[test]
 fn threads_are_cancelled_where_they_read_and_write() {
     check(&Budget::kib(256), &["cancelled", "file"]);
     check(&Budget::kib(256).delay_writes(), &["cancelled", "file"]);
+}
+
+/// The offset was moved before bytes were copied: who left a call by `siglongjmp(3)` lost what it was moved over.
+#[test]
+fn handlers_that_jump_lose_nothing() {
+    check(&Budget::kib(4096), &["jumps", "file"]);
+    check(&Budget::kib(256), &["jumps", "file"]);
+    check(&Budget::kib(4096).delay_writes(), &["jumps", "file"]);
 }
 
 /// Mappings that may be executed were the kernel's, and did not show what was stored through others.

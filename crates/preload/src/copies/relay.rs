@@ -53,7 +53,7 @@ impl Way {
             Way::File(fd) => (libc::MAP_SHARED, *fd),
             Way::Pipe(_) => (libc::MAP_PRIVATE | libc::MAP_ANONYMOUS, -1),
         };
-        raw::mmap(0, bytes, libc::PROT_READ | libc::PROT_WRITE, kind, fd, 0)
+        raw::map(bytes, libc::PROT_READ | libc::PROT_WRITE, kind, fd, 0)
     }
 }
 

@@ -5,6 +5,7 @@ use crate::descriptors::table::{self, Entry, Tenancy};
 use crate::descriptors::{fdinfo, first_use, plain};
 use crate::link::connection::{ask, ask_with};
 use crate::link::{bell, board, connection, standby};
+use crate::process::cancel;
 use crate::process::state::{self, State, View};
 use crate::raw::{self, SignalsHeld};
 use crate::reading::direct;
@@ -252,7 +253,7 @@ fn raw_word(state: &State) -> Option<&'static AtomicU32> {
             let (_, fd) = ask_with(state, &Request::new(Op::RawWord), &[], -1).ok()?;
             let bytes = PAGE_BYTES as usize;
             let prot = libc::PROT_READ | libc::PROT_WRITE;
-            let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED, fd, 0);
+            let addr = raw::map(bytes, prot, libc::MAP_SHARED, fd, 0);
             raw::close(fd);
             if addr < 0 {
                 return None;
@@ -343,7 +344,9 @@ pub(crate) fn enter(
     if let Some(known) = table::heard(fd) {
         known.store(heard, Ordering::Relaxed);
     }
-    match (put(), state) {
+    let before = put();
+    direct::moved(fd, None);
+    match (before, state) {
         (Some(old), Some(state)) => closed(state, old),
         (Some(old), None) => _ = table::drop_count(old),
         (None, _) => {}
@@ -458,7 +461,7 @@ pub(crate) fn close(fd: c_int, close: impl FnOnce() -> c_int) -> c_int {
             let leaving = held.as_ref().and_then(|_| table::leave(fd));
             // Cleared first, too: after the close the number may be another thread's new file.
             let cleared = if leaving.is_none() { table::clear(fd) } else { None };
-            let result = close();
+            let result = if held.is_some() { cancel::never(close) } else { close() };
             if let Some(entry) = leaving.map_or(cleared, table::Leaving::gone) {
                 closed(state, entry);
             }

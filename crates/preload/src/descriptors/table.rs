@@ -244,7 +244,7 @@ pub(crate) fn adopt_slots(fd: c_int, slots: usize) -> bool {
     }
     let files = raw::reserve(slots * size_of::<SlotFile>());
     let bytes = slots * size_of::<Slot>();
-    let shared = raw::mmap(0, bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
+    let shared = raw::map(bytes, libc::PROT_READ, libc::MAP_SHARED, fd, 0);
     if files == 0 || shared < 0 {
         return false;
     }
@@ -297,6 +297,13 @@ pub(crate) fn records(entry: Entry) -> Option<(&'static Slot, &'static SlotFile)
 pub(crate) fn readable(fd: c_int) -> Option<Entry> {
     let value = word(fd)?.load(Ordering::Acquire);
     (value & READABLE != 0).then_some(Entry(value & !MARKS))
+}
+
+/// Which lock guards the offset of a descriptor that is known, shown to the manager or not.
+#[inline]
+pub(crate) fn lock_index(fd: c_int) -> Option<usize> {
+    let value = word(fd)?.load(Ordering::Acquire);
+    (value != 0).then(|| Entry(value).lock_index())
 }
 
 /// The entry of a descriptor whose writes may be stored in memory, and whether another process may have

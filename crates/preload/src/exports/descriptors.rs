@@ -4,6 +4,7 @@ use crate::copies::{messages, sockets};
 use crate::descriptors::{files, table};
 use crate::exports::fallocate_range;
 use crate::link::bell;
+use crate::process::cancel;
 use crate::raw::{self, ret};
 use crate::reading::guard;
 use crate::writing::locks::{self, Lock};
@@ -131,7 +132,10 @@ pub(crate) fn arrived(fd: c_int) -> c_int {
 
 export! {
     as close, __close;
-    fn (fd: c_int) -> c_int { files::close(fd, || real::close(fd)) }
+    fn (fd: c_int) -> c_int {
+        cancel::point();
+        files::close(fd, || real::close(fd))
+    }
 }
 
 export! {

@@ -3,7 +3,7 @@
 use crate::descriptors::lengths;
 use crate::process::cancel;
 use crate::raw::ret;
-use crate::reading::transfer;
+use crate::reading::{direct, transfer};
 use crate::writing::change;
 use crate::{raw_call, real};
 use libc::{c_char, c_int, c_uint, c_void, iovec, loff_t, off_t, size_t, ssize_t};
@@ -347,6 +347,7 @@ export! {
     fn (fd: c_int, offset: off_t, whence: c_int) -> off_t {
         change::before_seek(fd, whence);
         let place = real::lseek(fd, offset, whence);
+        direct::moved(fd, u64::try_from(place).ok());
         if whence == libc::SEEK_END && place >= 0 {
             lengths::told(fd, place.saturating_sub(offset));
         }

@@ -335,7 +335,7 @@ fn room_for(bytes: usize) -> usize {
     }
     let page = PAGE_BYTES as usize;
     let kind = libc::MAP_SHARED | libc::MAP_ANONYMOUS;
-    let trial = raw::mmap(0, page, libc::PROT_NONE, kind, -1, 0);
+    let trial = raw::map(page, libc::PROT_NONE, kind, -1, 0);
     if trial >= 0 {
         let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
         if raw_call!(libc::SYS_mprotect, trial, page, libc::PROT_READ) >= 0
@@ -372,7 +372,7 @@ fn put(state: &State, range: &Reply, memfd: c_int, room: usize) -> bool {
     if mapped < 0 {
         return false;
     }
-    mapping::widen(room, bytes);
+    mapping::widen(addr, bytes);
     let flags = kind(range.r3 & INHERIT_PRIVATE != 0);
     let made = Mmap { prot: range.r3 as u16 as c_int, flags, ..mmap };
     if mapping::commit(state, slot, &made, Owner::Program).is_err() {

@@ -168,7 +168,7 @@ fn hand_over(state: &State, fd: c_int, agreed: Agreed) -> Result<(), Lack> {
     let (_, memfd) = ask_with(state, &Request::new(Op::Probe), &[], -1)
         .map_err(|errno| Lack::of(errno as isize, NO_PROBE))?;
     let bytes = PAGE_BYTES as usize;
-    let page = raw::mmap(0, bytes, libc::PROT_NONE, libc::MAP_SHARED, memfd, 0);
+    let page = raw::map(bytes, libc::PROT_NONE, libc::MAP_SHARED, memfd, 0);
     raw::close(memfd);
     if page < 0 {
         return Err(Lack::of(page, NO_PAGE));

@@ -109,15 +109,20 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         if !call.addr.is_multiple_of(PAGE_BYTES as usize) {
             return call.plain();
         }
-        let elsewhere = Mmap { addr: 0, flags: trial.flags & !libc::MAP_FIXED, ..trial }.plain();
-        if elsewhere < 0 {
-            return elsewhere;
-        }
+        let apart = raw::apart(call.bytes);
+        let trial = Mmap { addr: apart, flags: trial.flags & !libc::MAP_FIXED, ..trial };
         if state::is_only_thread() {
+            let elsewhere = trial.plain();
+            if elsewhere < 0 {
+                return elsewhere;
+            }
             turns::unmap(elsewhere as usize, call.bytes);
         } else {
             // Others may be using what is there, at each moment.
-            room = Some(elsewhere as usize);
+            room = match Room::beside(call.addr, &trial) {
+                Ok(room) => Some(room),
+                Err(errno) => return errno,
+            };
         }
         call.addr
     } else {
@@ -127,11 +132,11 @@ fn map(file: &mut File, call: &Mmap) -> isize {
         }
         addr as usize
     };
-    let made_at = room.unwrap_or(addr);
+    let made_at = room.as_ref().map_or(addr, |room| room.addr);
     let trial_at = if fixed && room.is_none() { 0 } else { made_at };
     let outcome = loop {
         let outcome = if userfault::ensure(file.state) {
-            replace(file, call, made_at, trial_at)
+            replace(file, call, made_at, trial_at, addr)
         } else if userfault::lacks_descriptors(file.state) {
             Err(Stop::Lacking)
         } else {
@@ -142,7 +147,10 @@ fn map(file: &mut File, call: &Mmap) -> isize {
             break outcome;
         }
     };
-    let outcome = room.map_or(outcome, |room| move_into_place(outcome, room, addr, call.bytes));
+    let outcome = match room {
+        Some(room) => room.move_into_place(outcome, addr),
+        None => outcome,
+    };
     match outcome {
         Ok(()) => {
             if call.flags & libc::MAP_POPULATE != 0 {
@@ -181,32 +189,76 @@ fn map(file: &mut File, call: &Mmap) -> isize {
     }
 }
 
-/// Moves a mapping of ours, of whole pages, to where it is to be, in one step: whatever is there is replaced.
+/// Moves a mapping of ours, of whole pages, to where it is to be and is known to be managed ([`widen`]), in one
+/// step: whatever is there is replaced.
 /// False if it stays where it was.
 pub(crate) fn moves_from_room(room: usize, addr: usize, bytes: usize) -> bool {
     let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;
     let call = Mremap { old: room, old_bytes: bytes, new_bytes: bytes, flags, new: addr };
-    let moved = call.plain() >= 0;
-    if moved {
-        remapped(&call, addr);
-    }
-    moved
+    call.plain() >= 0
 }
 
-/// What was made in a room is moved to where it is to be, or goes.
-fn move_into_place(
-    made: Result<(), Stop>,
-    room: usize,
+/// Where a mapping is made that is to replace what is at another place in one step.
+struct Room {
     addr: usize,
     bytes: usize,
-) -> Result<(), Stop> {
-    let bytes = bytes.next_multiple_of(PAGE_BYTES as usize);
-    let moved = made
-        .and_then(|()| if moves_from_room(room, addr, bytes) { Ok(()) } else { Err(Stop::Failed) });
-    moved.map_err(|stop| {
-        turns::unmap(room, bytes);
-        if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop }
-    })
+    /// Mappings that the kernel put in the way, where nothing was.
+    in_the_way: [Option<usize>; 2],
+}
+
+impl Room {
+    /// Makes this mapping where it is not in the way of a place of its length. A hole there is what the
+    /// kernel likes best, if it does not like where it was to be: what it puts there is kept, until it has
+    /// found something else.
+    fn beside(place: usize, trial: &Mmap) -> Result<Room, isize> {
+        let mut room = Room { addr: 0, bytes: 0, in_the_way: [None; 2] };
+        // Of two that are in the way, one reaches in from below and one from above: there is no third.
+        for made in 0..=room.in_the_way.len() {
+            let addr = trial.plain();
+            if addr < 0 {
+                room.clear(place, false);
+                return Err(addr);
+            }
+            room.addr = addr as usize;
+            room.bytes = trial.bytes.next_multiple_of(PAGE_BYTES as usize);
+            if room.addr.abs_diff(place) >= room.bytes {
+                return Ok(room);
+            }
+            match room.in_the_way.get_mut(made) {
+                Some(kept) => *kept = Some(room.addr),
+                None => turns::unmap(room.addr, room.bytes),
+            }
+        }
+        room.clear(place, false);
+        Err(-libc::ENOMEM as isize)
+    }
+
+    /// What was made here is moved to where it is to be, or goes.
+    fn move_into_place(self, made: Result<(), Stop>, place: usize) -> Result<(), Stop> {
+        let moved = made.and_then(|()| match moves_from_room(self.addr, place, self.bytes) {
+            true => Ok(()),
+            false => Err(Stop::Failed),
+        });
+        if moved.is_err() {
+            turns::unmap(self.addr, self.bytes);
+        }
+        self.clear(place, moved.is_ok());
+        moved.map_err(|stop| if matches!(stop, Stop::FailedHalfway) { Stop::Failed } else { stop })
+    }
+
+    /// Unmaps what the kernel put in the way: if the place `is_taken`, what lies beside it.
+    fn clear(&self, place: usize, is_taken: bool) {
+        for kept in self.in_the_way.into_iter().flatten() {
+            let (from, to) = match is_taken {
+                true if kept < place => (kept, place),
+                true => (place + self.bytes, kept + self.bytes),
+                false => (kept, kept + self.bytes),
+            };
+            if from < to {
+                turns::unmap(from, to - from);
+            }
+        }
+    }
 }
 
 /// Why a mapping is not the manager's.
@@ -222,8 +274,9 @@ enum Stop {
     FailedHalfway,
 }
 
-/// Puts the manager's memory at an address; `trial` is where the kernel's mapping is meanwhile, if not 0.
-fn replace(file: &File, call: &Mmap, addr: usize, trial: usize) -> Result<(), Stop> {
+/// Puts the manager's memory at an address; `trial` is where the kernel's mapping is meanwhile, if not 0, and
+/// `place` where it is to be in the end.
+fn replace(file: &File, call: &Mmap, addr: usize, trial: usize, place: usize) -> Result<(), Stop> {
     let mut request = file.request(Op::MapPrepare);
     request.b = call.offset as u64;
     request.c = call.bytes as u64;
@@ -247,10 +300,13 @@ fn replace(file: &File, call: &Mmap, addr: usize, trial: usize) -> Result<(), St
     if mapped < 0 {
         return Err(Stop::FailedHalfway);
     }
-    widen(addr, call.bytes.next_multiple_of(PAGE_BYTES as usize));
+    widen(place, call.bytes.next_multiple_of(PAGE_BYTES as usize));
     commit(file.state, file.slot(), &Mmap { addr, ..*call }, Owner::Program)
         .map_err(|()| Stop::FailedHalfway)
 }
+
+/// What `mprotect(2)` knows of a protection: other bits it refuses, where `mmap(2)` ignores them.
+const ACCESS: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 
 /// The manager's memory is mapped at an address without access: has it watched, and gives it its
 /// protection.
@@ -272,7 +328,7 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     if owner == Owner::Program {
         lock_files::mapped(slot);
     }
-    if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot) < 0 {
+    if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot & ACCESS) < 0 {
         Err(())
     } else {
         Ok(())

@@ -9,7 +9,7 @@ use crate::memory::call::Mremap;
 use crate::memory::mapping;
 use crate::process::state::{self, State};
 use crate::raw::{self, Lock, SignalsHeld};
-use core::sync::atomic::{AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use libc::c_int;
 
 /// Whose turn it is. All zero: nobody changes anything.
@@ -17,10 +17,36 @@ use libc::c_int;
 pub(crate) struct Turns {
     /// Held by the one that moves memory.
     mover: Lock,
-    /// Not 0 while there is one.
-    is_moving: AtomicU32,
-    /// Calls under way that give addresses up.
+    /// The thread that does ([`raw::thread`]), or 0. What it calls on its way may come here again: another
+    /// library may stand behind this one that makes one call of another.
+    moving: AtomicUsize,
+    /// Calls under way that give addresses up. Who moves memory waits for them here.
     giving_up: AtomicU32,
+}
+
+impl Turns {
+    fn is_own(&self) -> bool {
+        self.moving.load(Ordering::SeqCst) == raw::thread()
+    }
+
+    fn enter(&self) {
+        loop {
+            self.giving_up.fetch_add(1, Ordering::SeqCst);
+            if self.moving.load(Ordering::SeqCst) == 0 {
+                return;
+            }
+            self.leave();
+            drop(self.mover.lock());
+        }
+    }
+
+    fn leave(&self) {
+        if self.giving_up.fetch_sub(1, Ordering::SeqCst) == 1
+            && self.moving.load(Ordering::SeqCst) != 0
+        {
+            raw::futex_wake(&self.giving_up);
+        }
+    }
 }
 
 /// Whether a mapping with these flags of `mmap(2)` replaces what is at its address.
@@ -41,17 +67,13 @@ fn concerned(addr: usize, bytes: usize) -> Option<&'static State> {
 /// Makes a call by which a range is no longer what it was.
 pub(crate) fn gives_up<T>(addr: usize, bytes: usize, call: impl FnOnce() -> T) -> T {
     let Some(State { turns, .. }) = concerned(addr, bytes) else { return call() };
-    let _held = SignalsHeld::new();
-    loop {
-        turns.giving_up.fetch_add(1, Ordering::SeqCst);
-        if turns.is_moving.load(Ordering::SeqCst) == 0 {
-            break;
-        }
-        turns.giving_up.fetch_sub(1, Ordering::SeqCst);
-        drop(turns.mover.lock());
+    if turns.is_own() {
+        return call();
     }
+    let _held = SignalsHeld::new();
+    turns.enter();
     let result = call();
-    turns.giving_up.fetch_sub(1, Ordering::SeqCst);
+    turns.leave();
     result
 }
 
@@ -74,13 +96,20 @@ pub(crate) fn moves<T>(call: &Mremap, mremap: impl FnOnce() -> T) -> T {
     let Some(State { turns, .. }) = concerned(call.old, call.old_bytes).or_else(replaced) else {
         return mremap();
     };
+    if turns.is_own() {
+        return mremap();
+    }
     let _held = SignalsHeld::new();
     let _lock = turns.mover.lock();
-    turns.is_moving.store(1, Ordering::SeqCst);
-    while turns.giving_up.load(Ordering::SeqCst) != 0 {
-        raw::yield_now();
+    turns.moving.store(raw::thread(), Ordering::SeqCst);
+    loop {
+        match turns.giving_up.load(Ordering::SeqCst) {
+            0 => break,
+            // Not a processor of whom it waits for, which may have no other.
+            others => raw::futex_wait(&turns.giving_up, others),
+        }
     }
     let result = mremap();
-    turns.is_moving.store(0, Ordering::SeqCst);
+    turns.moving.store(0, Ordering::SeqCst);
     result
 }

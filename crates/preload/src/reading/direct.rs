@@ -48,8 +48,9 @@ const SMALL_BYTES: u64 = 64 << 10;
 static IDLE: [AtomicU32; IDLE_MAX] = [const { AtomicU32::new(0) }; IDLE_MAX];
 /// One above the highest slot whose file was ever mapped so.
 static VIEWED_SLOTS: AtomicU32 = AtomicU32::new(0);
-/// Where the last read through each shared offset ended.
-static ENDS: [AtomicU64; state::OFFSET_LOCKS] = [const { AtomicU64::new(0) }; state::OFFSET_LOCKS];
+/// Where the last read through each shared offset ended; far behind every file if that is not known.
+static ENDS: [AtomicU64; state::OFFSET_LOCKS] =
+    [const { AtomicU64::new(u64::MAX) }; state::OFFSET_LOCKS];
 
 /// A file's mapping, its length, and how to notice that either changed.
 struct Window {
@@ -259,26 +260,25 @@ pub(crate) fn at_hand(file: &File, offset: u64, bytes: usize) -> AtHand {
 pub(crate) enum Claimed {
     /// So many bytes are read.
     Read(usize),
-    /// The offset was moved over so many bytes from here; they are still to be read.
-    Unread(u64, usize),
+    /// The offset was moved over so many bytes from here; they are still to be read, with signals held.
+    Unread(u64, usize, SignalsHeld),
 }
 
 /// A read through the descriptor's own offset. None if nothing was done.
 ///
-/// The offset is claimed in one step before the copy, so that those who share it (threads,
-/// processes) each get bytes of their own, without a lock.
+/// Bytes are copied from where the offset is taken to be, and then claimed by moving it over them: a
+/// signal's handler that never returns (`siglongjmp(3)`) leaves the offset where it was, or what was read
+/// is there. The offset is moved in one step, so that those who share it (threads, processes) each get
+/// bytes of their own, without a lock: who was not the first reads what fell to it.
 pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     let want = total(iov);
     let window = if want == 0 { return None } else { Window::open(entry)? };
     let end = &ENDS[entry.lock_index()];
-    let mut claim = want;
-    if end.load(Ordering::Relaxed).saturating_add(want as u64) > window.size {
+    let (mut start, mut claim) = (end.load(Ordering::Relaxed), want);
+    if start.saturating_add(want as u64) > window.size {
         // Near the end no more is claimed than there is.
-        let now = raw::lseek(fd, 0, libc::SEEK_CUR);
-        if now < 0 {
-            return None;
-        }
-        claim = (window.size.saturating_sub(now as u64)).min(want as u64) as usize;
+        start = u64::try_from(raw::lseek(fd, 0, libc::SEEK_CUR)).ok()?;
+        claim = (window.size.saturating_sub(start)).min(want as u64) as usize;
         if claim < want && window.may_be_longer(fd) {
             return None;
         }
@@ -286,23 +286,38 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
             return window.held().then_some(Claimed::Read(0));
         }
     }
-    let after = raw::lseek(fd, claim as i64, libc::SEEK_CUR);
-    if after < 0 {
-        return None;
-    }
+    let is_copied = window.copy(fd, iov, start, claim) == Some(claim);
+    // What is not at hand is asked for, which no handler is to leave half done.
+    let held = (!is_copied).then(SignalsHeld::new);
+    let after = u64::try_from(raw::lseek(fd, claim as i64, libc::SEEK_CUR)).ok()?;
     if !table::is_still(fd, entry) {
         // It was replaced meanwhile, and that is the other file's offset.
         give_back(fd, claim);
         return None;
     }
-    let start = after as u64 - claim as u64;
-    end.store(after as u64, Ordering::Relaxed);
-    match window.copy(fd, iov, start, claim) {
+    let claimed = after - claim as u64;
+    let is_known = claimed == start;
+    end.store(if is_known { after } else { u64::MAX }, Ordering::Relaxed);
+    if is_known && is_copied {
+        return Some(Claimed::Read(claim));
+    }
+    let held = held.unwrap_or_else(SignalsHeld::new);
+    // Somebody else moves it, too, who is not seen here.
+    let copied = if is_known { None } else { window.copy(fd, iov, claimed, claim) };
+    match copied {
         Some(done) => {
             give_back(fd, claim - done);
             Some(Claimed::Read(done))
         }
-        None => Some(Claimed::Unread(start, claim)),
+        None => Some(Claimed::Unread(claimed, claim, held)),
+    }
+}
+
+/// A descriptor's offset was moved, to here if that is known.
+#[inline]
+pub(crate) fn moved(fd: c_int, offset: Option<u64>) {
+    if let Some(lock) = table::lock_index(fd) {
+        ENDS[lock].store(offset.unwrap_or(u64::MAX), Ordering::Relaxed);
     }
 }
 
@@ -397,7 +412,7 @@ fn map(file: &File, bytes: usize) -> Result<Option<usize>, ()> {
         return Ok(None);
     }
     let flags = reply.r1 as c_int | libc::MAP_NORESERVE;
-    let addr = raw::mmap(0, bytes, libc::PROT_NONE, flags, memfd, 0);
+    let addr = raw::map(bytes, libc::PROT_NONE, flags, memfd, 0);
     raw::close(memfd);
     if addr < 0 {
         return Ok(None);

@@ -299,7 +299,7 @@ pub(crate) fn read_directly(
     let Some(offset) = position else {
         return match direct::read(fd, entry, iov)? {
             Claimed::Read(done) => Some(done as isize),
-            Claimed::Unread(start, claim) => Some(read_claimed(fd, iov, start, claim)),
+            Claimed::Unread(start, claim, _held) => Some(read_claimed(fd, iov, start, claim)),
         };
     };
     let offset = u64::try_from(offset).ok()?;
@@ -431,10 +431,13 @@ pub(crate) fn write(
     standby::step();
     match delayed::write(fd, &iov, position, rwf) {
         Some(Delayed::Written(done)) => return Some(done as isize),
-        Some(Delayed::Unwritten(start, claim)) => {
+        Some(Delayed::Unwritten(start, claim, _held)) => {
             return Some(write_claimed(fd, iov, start, claim));
         }
         None => {}
+    }
+    if position.is_none() {
+        direct::moved(fd, None);
     }
     let bounced = |iov: &dyn Buffers| {
         if !environment::user_mode_only() {

@@ -11,7 +11,7 @@ use crate::descriptors::first_use;
 use crate::descriptors::table;
 use crate::process::state;
 use crate::raw;
-use crate::reading::transfer;
+use crate::reading::{direct, transfer};
 use crate::streams::large::Fields;
 use crate::streams::{large, unseen, wide};
 use crate::writing::change;
@@ -129,6 +129,7 @@ extern "C" fn cookie_seek(cookie: *mut c_void, offset: *mut i64, whence: c_int) 
     // SAFETY: stdio hands its own variable.
     let place = unsafe { &mut *offset };
     let now = raw::lseek(fd, *place, whence);
+    direct::moved(fd, u64::try_from(now).ok());
     if now < 0 {
         raw::set_errno(-now as c_int);
         return -1;

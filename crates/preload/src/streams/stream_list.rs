@@ -54,7 +54,7 @@ impl Apart {
         let bytes = size_of::<Apart>() + count * size_of::<Gap>();
         let (prot, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
-        let at = raw::mmap(0, bytes, prot, flags, -1, 0);
+        let at = raw::map(bytes, prot, flags, -1, 0);
         let apart = core::ptr::with_exposed_provenance_mut::<Apart>(usize::try_from(at).ok()?);
         // SAFETY: new memory, of zeros, long enough and aligned to a page, that is nobody else's.
         unsafe {

@@ -116,8 +116,9 @@ fn bytes(pages: u64) -> usize {
 pub(crate) enum Delayed {
     /// So many bytes are written.
     Written(usize),
-    /// The descriptor's offset was moved over so many bytes from here; they are still to be written.
-    Unwritten(u64, usize),
+    /// The descriptor's offset was moved over so many bytes from here; they are still to be written, with
+    /// signals held.
+    Unwritten(u64, usize, SignalsHeld),
 }
 
 /// A call of the write family that need not be made. None if nothing was done.
@@ -141,16 +142,19 @@ pub(crate) fn write(
         let offset = u64::try_from(offset).ok()?;
         return store(entry, iov, offset, total).then_some(Delayed::Written(total));
     }
-    // As reads do: whoever shares the offset reads and writes elsewhere from here on.
+    // Whoever shares the offset reads and writes elsewhere from here on. A handler that never returns is not to
+    // leave it moved over what was not written.
+    let held = SignalsHeld::new();
     let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
     let start = u64::try_from(start).ok()?;
     if !table::is_still(fd, entry) {
         direct::give_back(fd, total);
         return None;
     }
+    direct::moved(fd, Some(start + total as u64));
     Some(match store(entry, iov, start, total) {
         true => Delayed::Written(total),
-        false => Delayed::Unwritten(start, total),
+        false => Delayed::Unwritten(start, total, held),
     })
 }
 
@@ -287,7 +291,7 @@ fn adopt(file: &File, open: &OpenPages, request: &Request) -> u64 {
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
     let base = match reply.r1 {
         0 => -1,
-        pages => raw::mmap(0, bytes(pages), libc::PROT_READ, flags, table, 0),
+        pages => raw::map(bytes(pages), libc::PROT_READ, flags, table, 0),
     };
     raw::close(table);
     if base < 0 {

@@ -360,7 +360,7 @@ pub(crate) fn offer(file: &File) {
     let Ok((_, memfd)) = ask_with(file.state, &file.request(Op::Frames), &[], -1) else { return };
     let prot = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-    let base = raw::mmap(0, bytes, prot, flags, memfd, 0);
+    let base = raw::map(bytes, prot, flags, memfd, 0);
     let owner = raw::fstat(memfd).map(|stat| stat.st_uid);
     raw::close(memfd);
     let (Ok(owner), true) = (owner, base >= 0) else { return };
@@ -436,7 +436,7 @@ fn adopt(fd: c_int, records: usize, writable: bool) -> bool {
     }
     let bytes = records * size_of::<Overwrite>();
     let prot = libc::PROT_READ | if writable { libc::PROT_WRITE } else { 0 };
-    let addr = raw::mmap(0, bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
+    let addr = raw::map(bytes, prot, libc::MAP_SHARED | libc::MAP_NORESERVE, fd, 0);
     if addr < 0 {
         return false;
     }

@@ -28,6 +28,20 @@ ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
     if (!behind) behind = dlsym(dlopen("libc.so.6", RTLD_NOW | RTLD_NOLOAD), "pread");
     return behind(fd, to, bytes, at);
 }
+#elif defined WRAPS
+#define _GNU_SOURCE
+#include <string.h>
+#include <sys/mman.h>
+
+// A library behind the manager's that makes one call of another.
+void *mremap(void *old, size_t old_bytes, size_t new_bytes, int flags, ...) {
+    (void)flags;
+    void *at = mmap(0, new_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (at == MAP_FAILED) return at;
+    memcpy(at, old, old_bytes < new_bytes ? old_bytes : new_bytes);
+    munmap(old, old_bytes);
+    return at;
+}
 #elif defined LIBRARY
 const char marker[64] = "MARKER-OLD";
 const char *get(void) { return marker; }
@@ -35,6 +49,7 @@ const char *get(void) { return marker; }
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -239,6 +254,55 @@ static void by_handle(const char *name) {
     puts("by handle");
 }
 
+static void *wait_for_ever(void *unused) {
+    for (;;) pause();
+    return unused;
+}
+
+static void begin_a_thread(void) {
+    pthread_t thread;
+    check(!pthread_create(&thread, 0, wait_for_ever, 0), "pthread_create");
+}
+
+// A file is mapped into a hole, as rings are made of two mappings side by side.
+static void ring(const char *name) {
+    begin_a_thread();
+    int fd = open(name, O_RDWR);
+    check(fd >= 0, name);
+    for (size_t bytes = 4096; bytes <= 16 << 20; bytes *= 2)
+        for (int with_more = 0; with_more < 2; with_more++) {
+            // Bits that the kernel does not know it ignores.
+            int prot = PROT_READ | PROT_WRITE | (with_more ? PROT_GROWSDOWN | 0x100 : 0);
+            check(!ftruncate(fd, (off_t)bytes), "ftruncate");
+            char *hole = mmap(0, 2 * bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+            check(hole != MAP_FAILED && !munmap(hole, 2 * bytes), "a hole");
+            for (int half = 0; half < 2; half++) {
+                char *at = mmap(hole + half * bytes, bytes, prot, MAP_SHARED | MAP_FIXED, fd, 0);
+                check(at == hole + half * bytes, "mmap");
+            }
+            hole[bytes - 1] = 'r';
+            check(hole[2 * bytes - 1] == 'r', "the other half");
+            check(!munmap(hole, 2 * bytes), "munmap");
+            // Nothing is left of what was put in the way.
+            int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE;
+            check(mmap(hole, 2 * bytes, PROT_NONE, flags, -1, 0) == hole, "the hole again");
+            check(!munmap(hole, 2 * bytes), "munmap");
+        }
+    puts("a ring");
+}
+
+static void wrapped(const char *name) {
+    begin_a_thread();
+    size_t bytes;
+    char *at = map(name, &bytes);
+    at[5] = 'w';
+    at = mremap(at, bytes, 2 * bytes, MREMAP_MAYMOVE);
+    check(at != MAP_FAILED && at[5] == 'w', "mremap");
+    puts("wrapped");
+    fflush(stdout);
+    _exit(0);
+}
+
 int main(int count, char **argument) {
     check(count > 2, "arguments");
     if (!strcmp(argument[1], "dlopen")) load(argument[2], 0);
@@ -247,6 +311,8 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "dlopen-nothing")) load_nothing(argument[2]);
     if (!strcmp(argument[1], "starts")) load_what_starts(argument[2]);
     if (!strcmp(argument[1], "handle")) by_handle(argument[2]);
+    if (!strcmp(argument[1], "ring")) ring(argument[2]);
+    if (!strcmp(argument[1], "wrapped")) wrapped(argument[2]);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "rights"))

@@ -12,7 +12,8 @@
 //     ways vectors FILE          arrays of buffers that are not there
 //     ways blocked FILE          arrays of buffers in a mapping, with signals blocked
 //     ways submitted FILE        transfers by io_submit(2)
-//     ways cancelled FILE        threads are cancelled that read, write and sync
+//     ways cancelled FILE        threads are cancelled that read, write, sync, open and close
+//     ways jumps FILE            handlers leave reads and writes by siglongjmp(3)
 //     ways code FILE             code is written through one mapping and called through another
 //     ways grown FILE            buffers in what a mapping grew by
 //     ways stacks FILE           children are spawned by threads with little stack
@@ -39,6 +40,7 @@
 #include <linux/aio_abi.h>
 #include <linux/fs.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <spawn.h>
@@ -767,6 +769,7 @@ static void submitted(const char *path) {
     CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
+static const char *cancelled_path;
 static int cancelled_fd, cancelled_call;
 static atomic_int cancelled_rounds;
 static void *cancelled_thread(void *mapped) {
@@ -778,15 +781,30 @@ static void *cancelled_thread(void *mapped) {
         case 2: pwrite(cancelled_fd, buffer, 64, 0); break;
         case 3: msync(mapped, PAGE, MS_SYNC); break;
         case 4: fsync(cancelled_fd); break;
-        default: close(open("/dev/null", O_RDONLY));
+        case 5: close(open("/dev/null", O_RDONLY)); break;
+        case 6: {
+            int fd = open(cancelled_path, O_RDWR);
+            pread(fd, buffer, 64, PAGE);
+            close(fd);
+            break;
+        }
+        default: {
+            FILE *stream = fopen(cancelled_path, "r+");
+            fread(buffer, 1, 64, stream);
+            fclose(stream);
+        }
         }
     }
 }
 
 static void cancelled(const char *path) {
+    // What is closed is held for a moment only.
+    enum { CALLS = 8, OPENS = 6, OFTEN = 40 };
+    cancelled_path = path;
     cancelled_fd = make(path, 'A');
     char *at = map(cancelled_fd);
-    for (cancelled_call = 0; cancelled_call < 6; cancelled_call++) {
+    for (int round = 0; round < OPENS + (CALLS - OPENS) * OFTEN; round++) {
+        cancelled_call = round < OPENS ? round : OPENS + (round - OPENS) / OFTEN;
         pthread_t thread;
         void *result;
         at[5]++;
@@ -794,12 +812,55 @@ static void cancelled(const char *path) {
         CHECK(pthread_create(&thread, NULL, cancelled_thread, at) == 0);
         // What it leaves is the same however often it did that.
         while (cancelled_rounds == 0) usleep(1000);
-        usleep(20000);
+        usleep(round < OPENS ? 20000 : 37 * round);
         CHECK(pthread_cancel(thread) == 0 && pthread_join(thread, &result) == 0);
         CHECK(result == PTHREAD_CANCELED);
         // Nobody holds anything that it held.
         CHECK(pread(cancelled_fd, room, BYTES, 0) == BYTES && pwrite(cancelled_fd, room, PAGE, 0) == PAGE);
     }
+}
+
+static sigjmp_buf jump_to;
+static volatile sig_atomic_t may_jump;
+static void jump(int signal) {
+    (void)signal;
+    if (may_jump) may_jump = 0, siglongjmp(jump_to, 1);
+}
+
+// What the offset was moved over was read, or is written, whatever call a handler left.
+static void jumps(const char *path) {
+    enum { ROUNDS = 60000 };
+    int fd = make(path, 'A');
+    char *at = map(fd), page[PAGE];
+    for (int i = 0; i < PAGES; i++) at[i * PAGE] = (char)i;
+    signal(SIGALRM, jump);
+    struct itimerval often = {{0, 211}, {0, 211}}, never = {{0, 0}, {0, 0}};
+    for (int writes = 0; writes < 2; writes++) {
+        volatile int jumped = 0;
+        CHECK(setitimer(ITIMER_REAL, &often, NULL) == 0);
+        for (volatile int round = 0; round < ROUNDS; round++) {
+            volatile off_t before = lseek(fd, 0, SEEK_CUR);
+            if (before == BYTES) before = lseek(fd, 0, SEEK_SET);
+            volatile char mark = (char)(writes ? round | 1 : before / PAGE);
+            memset(page, writes ? mark : ~mark, PAGE);
+            volatile int has_jumped = 0;
+            if (sigsetjmp(jump_to, 1) == 0) {
+                may_jump = 1;
+                ssize_t done = writes ? write(fd, page, PAGE) : read(fd, page, PAGE);
+                may_jump = 0;
+                CHECK(done == PAGE);
+            } else {
+                has_jumped = 1, jumped++;
+            }
+            off_t now = lseek(fd, 0, SEEK_CUR);
+            CHECK(now == before + PAGE || (has_jumped && now == before));
+            if (now != before) CHECK((writes ? at[before] : page[0]) == mark);
+        }
+        CHECK(setitimer(ITIMER_REAL, &never, NULL) == 0 && jumped > 0);
+    }
+    // What was written hangs on when handlers came.
+    memset(at, 'z', BYTES);
+    CHECK(munmap(at, BYTES) == 0 && close(fd) == 0);
 }
 
 // As just-in-time compilers do it that have no memory which may be written and executed.
@@ -1362,6 +1423,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "blocked")) blocked(argv[2]);
     else if (!strcmp(what, "submitted")) submitted(argv[2]);
     else if (!strcmp(what, "cancelled")) cancelled(argv[2]);
+    else if (!strcmp(what, "jumps")) jumps(argv[2]);
     else if (!strcmp(what, "code")) code(argv[2]);
     else if (!strcmp(what, "grown")) grown(argv[2]), grown_otherwise(argv[2]);
     else if (!strcmp(what, "offsets")) offsets(argv[2]);
