@@ -209,7 +209,7 @@ impl Standby {
         // A look at every program, and perhaps every mount, which a run that reads nothing again has no use
         // for.
         let window_pages = LazyCell::new(|| {
-            let programs = standing_by(self.board_inode()).map(|(pid, _)| pid);
+            let programs = seem_to_stand_by(self.board_inode());
             // Of mounts that they use nothing of, one may read far more ahead (a loop device, NFS): no loop
             // would be known as one.
             let own = read_ahead_kib(programs, selection).or_else(largest_read_ahead_kib);
@@ -252,7 +252,7 @@ impl Standby {
     }
 
     fn look_at_programs(&self, selection: &Selection) -> Programs {
-        let pids: Vec<u32> = standing_by(self.board_inode()).map(|(pid, _)| pid).collect();
+        let pids: Vec<u32> = seem_to_stand_by(self.board_inode()).collect();
         let used_ns = |pid: &u32| CpuClock::of(*pid).and_then(CpuClock::used_ns).unwrap_or(0);
         let busy = Duration::from_nanos(pids.iter().map(used_ns).sum());
         let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
@@ -495,19 +495,24 @@ fn pause_while_quiet(pause: Duration) -> Duration {
     (2 * pause).clamp(EVERY, QUIET_EVERY_MAX)
 }
 
+/// Processes that seem to stand by, for what hangs on no single one: the kernel is asked one question of
+/// each, where [`standing_by`] lists all that it has mapped.
+fn seem_to_stand_by(board_inode: u64) -> impl Iterator<Item = u32> {
+    let me = std::process::id();
+    process::all().filter(move |&pid| {
+        let mut has_mapped = false;
+        let _ = process::for_each_shared_mapping(pid, 0, |mapping| {
+            has_mapped = mapping.inode == board_inode;
+            !has_mapped
+        });
+        has_mapped && pid != me
+    })
+}
+
 /// Processes that stand by: they have mapped the page of this inode. And where it ends in them.
 pub(crate) fn standing_by(board_inode: u64) -> impl Iterator<Item = (u32, u64)> {
     let me = std::process::id();
     process::all().filter(move |pid| *pid != me).filter_map(move |pid| {
-        // Most processes have nothing like it, which the kernel says without a list of all that they have.
-        let mut may_have = false;
-        let _ = process::for_each_shared_mapping(pid, 0, |mapping| {
-            may_have = mapping.inode == board_inode;
-            !may_have
-        });
-        if !may_have {
-            return None;
-        }
         let mut page_end = None;
         let _ = process::for_each_mapping(pid, |mapping| {
             if mapping.inode == board_inode && is_memfd(mapping.path) {
