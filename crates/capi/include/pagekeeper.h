@@ -731,14 +731,16 @@ int pk_layer_scratch(const char *directory, uint64_t len, struct pk_layer **laye
 /**
  * A store of functions of the program.
  *
- * store: copied. Its close is called when nothing uses the layer any more, and not if this fails.
+ * store: copied. Its close is called when nothing uses the layer any more, and not if this fails. With
+ * another layer upon it, it is called for multiples of 4096 bytes, whatever the cache's page_bytes.
  *
  * Errors: -EINVAL: len, load or store is missing; -E2BIG: the program was built for a later version
  * of the library and uses what this one lacks.
  *
  * Threads: any.
  */
-int pk_layer_functions(const struct pk_store *store, struct pk_layer **layer);
+int pk_layer_functions(const struct pk_store *store,
+                       struct pk_layer **layer);
 
 /**
  * Pages that leave memory are kept compressed, in memory, before they go to the layer below, and
@@ -763,7 +765,17 @@ int pk_layer_compressed(const struct pk_layer *below,
 
 /**
  * Two stores that hold the same: what is written goes to both, and what one cannot give comes from
- * the other. One that misses a write is stale, and not read any more.
+ * the other. One that misses a write is stale, and neither read nor written any more, until
+ * pk_layer_resync().
+ *
+ * An error of one side fails no call, pk_segment_flush() neither. And a mirror does not remember in
+ * the next run which side was stale: made anew by this function it would read old content for new. So
+ * ask pk_layer_is_stale() of both sides after each flush, and write the answer down elsewhere, durably,
+ * before what was flushed counts as kept; the next run gives it to pk_layer_mirrored_with_stale().
+ *
+ * After a crash the sides may differ in what was written and not flushed, and in length: make the
+ * mirror by pk_layer_mirrored_with_stale(), of PK_SECOND unless it was written down that
+ * PK_FIRST is stale, and pk_layer_resync() that side.
  *
  * Either may be compressed, or have discardable pages, which a mirror then has, too. One that was stale
  * keeps all pages, until pk_segment_advise() says again which it need not.
@@ -779,24 +791,56 @@ int pk_layer_mirrored(const struct pk_layer *first,
                       struct pk_layer **layer);
 
 /**
- * Whether a side of a mirror lacks something that was written: 1, or 0.
+ * The same of two stores of which one is stale: what an earlier run wrote down of its mirror, or
+ * PK_SECOND after a crash of one whose sides were whole. pk_layer_resync() is to follow, after which
+ * what was written down no longer holds; until then the other side alone is read and written.
  *
- * Errors: -EINVAL: the layer is not one of pk_layer_mirrored().
+ * first, second: layers with nothing upon them, in the order of the earlier run; the stale one's length
+ * may be another. stale: PK_FIRST or PK_SECOND.
+ *
+ * Errors: -EBUSY: something is upon one already.
+ *
+ * Threads: any.
+ */
+int pk_layer_mirrored_with_stale(const struct pk_layer *first,
+                                 const struct pk_layer *second,
+                                 pk_side stale,
+                                 struct pk_layer **layer);
+
+/**
+ * Whether a side of a mirror lacks something that was written: 1, or 0. A mirror that is made anew
+ * knows only what pk_layer_mirrored_with_stale() was told.
+ *
+ * Errors: -EINVAL: the layer is not a mirror.
  *
  * Threads: any.
  */
 int pk_layer_is_stale(const struct pk_layer *layer, pk_side which);
 
 /**
+ * The latest error that a side of a mirror met since this was last asked, which no other call tells:
+ * in reading, which leaves the side in use, or in writing, which makes it stale.
+ *
+ * Returns its number, which is positive (EIO and so on), or 0 if there was none.
+ *
+ * Errors: -EINVAL: the layer is not a mirror.
+ *
+ * Threads: any; one of them is told.
+ */
+int pk_layer_take_error(const struct pk_layer *layer,
+                        pk_side which);
+
+/**
  * Copies the other side's content to a stale side of a mirror, which is in use again then. Reads
  * and writes wait meanwhile.
  *
- * Errors: -EINVAL: the layer is not one of pk_layer_mirrored(), or the other side is stale itself;
- * the stores': the side is stale still.
+ * Errors: -EINVAL: the layer is not a mirror, or the other side is stale itself; the stores': the side is
+ * stale still.
  *
  * Threads: any.
  */
-int pk_layer_resync(const struct pk_layer *layer, pk_side which);
+int pk_layer_resync(const struct pk_layer *layer,
+                    pk_side which);
 
 /**
  * A write-ahead log before a store: all that one pk_segment_flush() writes is in the store, or

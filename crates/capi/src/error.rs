@@ -58,13 +58,17 @@ impl Error {
     }
 }
 
+/// An error of the library's or a store's as a number.
+pub(crate) fn number_of(error: &io::Error) -> c_int {
+    error.raw_os_error().unwrap_or(match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => libc::EINVAL,
+        _ => libc::EIO,
+    })
+}
+
 impl From<&io::Error> for Error {
     fn from(error: &io::Error) -> Error {
-        let errno = error.raw_os_error().unwrap_or(match error.kind() {
-            io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData => libc::EINVAL,
-            _ => libc::EIO,
-        });
-        Error { errno, message: error.to_string(), complete: false }
+        Error { errno: number_of(error), message: error.to_string(), complete: false }
     }
 }
 
@@ -285,7 +289,10 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
             "at most half of the cache's budget can be set aside, for all layers together; ask for \
              less or raise the budget"
         }
-        ("pk_layer_mirrored", libc::EINVAL) => "give the shorter store the other's length first",
+        ("pk_layer_mirrored", libc::EINVAL) => {
+            "one of them missed something: pk_layer_mirrored_with_stale() takes it as it is, and \
+             pk_layer_resync() makes it like the other; new ones are given one length first"
+        }
         ("pk_layer_resync", libc::EINVAL) => {
             "the other side is stale itself, or a store that has another length cannot change it"
         }

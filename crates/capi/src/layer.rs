@@ -1,7 +1,7 @@
 //! Stores made of others: the managers that come with the library, one upon another.
 
 use crate::cache::{given, pk_cache, place};
-use crate::error::{Error, count, status};
+use crate::error::{Error, count, number_of, status};
 use crate::raw::{self, Context};
 use crate::segment::pk_segment;
 use crate::store::{Functions, done, pk_store};
@@ -93,7 +93,7 @@ fn side(side: pk_side) -> Result<Side, Error> {
 fn mirrored(layer: Option<&pk_layer>) -> Result<&Mirrored<Below, Below>, Error> {
     match &pk_layer::here(layer)?.kind {
         Kind::Mirrored(mirrored) => Ok(mirrored),
-        _ => Err(Error::argument("the layer is not one of pk_layer_mirrored()".to_owned())),
+        _ => Err(Error::argument("the layer is not a mirror (pk_layer_mirrored())")),
     }
 }
 
@@ -144,7 +144,8 @@ pub extern "C" fn pk_layer_scratch(
 
 /// A store of functions of the program.
 ///
-/// store: copied. Its close is called when nothing uses the layer any more, and not if this fails.
+/// store: copied. Its close is called when nothing uses the layer any more, and not if this fails. With
+/// another layer upon it, it is called for multiples of 4096 bytes, whatever the cache's page_bytes.
 ///
 /// Errors: -EINVAL: len, load or store is missing; -E2BIG: the program was built for a later version
 /// of the library and uses what this one lacks.
@@ -205,7 +206,17 @@ pub extern "C" fn pk_layer_compressed(
 }
 
 /// Two stores that hold the same: what is written goes to both, and what one cannot give comes from
-/// the other. One that misses a write is stale, and not read any more.
+/// the other. One that misses a write is stale, and neither read nor written any more, until
+/// pk_layer_resync().
+///
+/// An error of one side fails no call, pk_segment_flush() neither. And a mirror does not remember in
+/// the next run which side was stale: made anew by this function it would read old content for new. So
+/// ask pk_layer_is_stale() of both sides after each flush, and write the answer down elsewhere, durably,
+/// before what was flushed counts as kept; the next run gives it to pk_layer_mirrored_with_stale().
+///
+/// After a crash the sides may differ in what was written and not flushed, and in length: make the
+/// mirror by pk_layer_mirrored_with_stale(), of PK_SECOND unless it was written down that
+/// PK_FIRST is stale, and pk_layer_resync() that side.
 ///
 /// Either may be compressed, or have discardable pages, which a mirror then has, too. One that was stale
 /// keeps all pages, until pk_segment_advise() says again which it need not.
@@ -233,9 +244,39 @@ pub extern "C" fn pk_layer_mirrored(
     })
 }
 
-/// Whether a side of a mirror lacks something that was written: 1, or 0.
+/// The same of two stores of which one is stale: what an earlier run wrote down of its mirror, or
+/// PK_SECOND after a crash of one whose sides were whole. pk_layer_resync() is to follow, after which
+/// what was written down no longer holds; until then the other side alone is read and written.
 ///
-/// Errors: -EINVAL: the layer is not one of pk_layer_mirrored().
+/// first, second: layers with nothing upon them, in the order of the earlier run; the stale one's length
+/// may be another. stale: PK_FIRST or PK_SECOND.
+///
+/// Errors: -EBUSY: something is upon one already.
+///
+/// Threads: any.
+#[unsafe(no_mangle)]
+pub extern "C" fn pk_layer_mirrored_with_stale(
+    first: Option<&pk_layer>,
+    second: Option<&pk_layer>,
+    stale: pk_side,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
+) -> c_int {
+    status("pk_layer_mirrored_with_stale", || {
+        let layer = place(layer, "place for the layer")?;
+        let below = [pk_layer::here(first)?, pk_layer::here(second)?];
+        let stale = side(stale)?;
+        let made = pk_layer::lay_upon(below, |[first, second]| {
+            Ok(Arc::new(Mirrored::with_stale(first, second, stale)))
+        })?;
+        layer.write(Some(pk_layer::new(made.clone(), Kind::Mirrored(made))));
+        Ok(())
+    })
+}
+
+/// Whether a side of a mirror lacks something that was written: 1, or 0. A mirror that is made anew
+/// knows only what pk_layer_mirrored_with_stale() was told.
+///
+/// Errors: -EINVAL: the layer is not a mirror.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -245,11 +286,29 @@ pub extern "C" fn pk_layer_is_stale(layer: Option<&pk_layer>, which: pk_side) ->
     count("pk_layer_is_stale", stale) as c_int
 }
 
+/// The latest error that a side of a mirror met since this was last asked, which no other call tells:
+/// in reading, which leaves the side in use, or in writing, which makes it stale.
+///
+/// Returns its number, which is positive (EIO and so on), or 0 if there was none.
+///
+/// Errors: -EINVAL: the layer is not a mirror.
+///
+/// Threads: any; one of them is told.
+#[unsafe(no_mangle)]
+pub extern "C" fn pk_layer_take_error(layer: Option<&pk_layer>, which: pk_side) -> c_int {
+    let taken = || {
+        let error = mirrored(layer)?.take_error(side(which)?);
+        Ok(error.map_or(0, |error| u64::from(number_of(&error).unsigned_abs())))
+    };
+    // An error number of either sign, or 0.
+    count("pk_layer_take_error", taken) as c_int
+}
+
 /// Copies the other side's content to a stale side of a mirror, which is in use again then. Reads
 /// and writes wait meanwhile.
 ///
-/// Errors: -EINVAL: the layer is not one of pk_layer_mirrored(), or the other side is stale itself;
-/// the stores': the side is stale still.
+/// Errors: -EINVAL: the layer is not a mirror, or the other side is stale itself; the stores': the side is
+/// stale still.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]

@@ -122,6 +122,69 @@ static void mirrored(void)
     DONE(pk_cache_close(cache));
 }
 
+/* Nobody could tell the next run's mirror which side was stale: it read old content as if nothing were wrong,
+   and was refused where the stale side had missed a change of the length. */
+static void mirrored_again(void)
+{
+    static memory_store first, second;
+    pk_store stores[2];
+    pk_cache *cache = tiny_cache("lru");
+    pk_layer *one, *two, *both;
+    pk_segment *segment;
+    char found[8] = "";
+    stores[0] = memory_functions(&first, PAGES * PAGE, 2 * PAGES * PAGE);
+    stores[1] = memory_functions(&second, PAGES * PAGE, 2 * PAGES * PAGE);
+    DONE(pk_layer_functions(&stores[0], &one));
+    DONE(pk_layer_functions(&stores[1], &two));
+    DONE(pk_layer_mirrored(one, two, &both));
+    DONE(pk_segment_open_layer(cache, both, "both", &segment));
+    CHECK(pk_layer_take_error(both, PK_FIRST) == 0);
+    write_all(segment, "old", 4, 0);
+    DONE(pk_segment_flush(segment));
+    first.store_error = first.set_len_error = EROFS;
+    write_all(segment, "balance", 8, 0);
+    write_all(segment, "longer", 7, PAGES * PAGE);
+    DONE(pk_segment_flush(segment)); /* the other side has it */
+    CHECK(pk_layer_is_stale(both, PK_FIRST) == 1 && pk_layer_is_stale(both, PK_SECOND) == 0);
+    CHECK(pk_layer_take_error(both, PK_FIRST) == EROFS && pk_layer_take_error(both, PK_FIRST) == 0);
+    CHECK(pk_layer_take_error(both, PK_SECOND) == 0);
+    REFUSED(EINVAL, pk_layer_take_error(one, PK_FIRST));
+    REFUSED(EINVAL, pk_layer_take_error(both, 2));
+    first.store_error = first.set_len_error = 0;
+    DONE(pk_segment_close(segment));
+    DONE(pk_layer_close(both));
+    DONE(pk_layer_close(one));
+    DONE(pk_layer_close(two));
+
+    /* The next run. */
+    DONE(pk_layer_functions(&stores[0], &one));
+    DONE(pk_layer_functions(&stores[1], &two));
+    REFUSED(EINVAL, pk_layer_mirrored(one, two, &both));
+    CHECK(strstr(pk_last_error(), "pk_layer_mirrored_with_stale()"));
+    REFUSED(EINVAL, pk_layer_mirrored_with_stale(one, two, 2, &both));
+    REFUSED(EINVAL, pk_layer_mirrored_with_stale(one, NULL, PK_FIRST, &both));
+    REFUSED(EBUSY, pk_layer_mirrored_with_stale(one, one, PK_FIRST, &both));
+    CHECK(both == NULL);
+    first.loads = 0;
+    DONE(pk_layer_mirrored_with_stale(one, two, PK_FIRST, &both));
+    CHECK(pk_layer_is_stale(both, PK_FIRST) == 1 && pk_layer_is_stale(both, PK_SECOND) == 0);
+    DONE(pk_segment_open_layer(cache, both, "both", &segment));
+    read_all(segment, found, 8, 0);
+    CHECK(strcmp(found, "balance") == 0 && first.loads == 0);
+    REFUSED(EINVAL, pk_layer_resync(both, PK_SECOND));
+    DONE(pk_layer_resync(both, PK_FIRST));
+    CHECK(pk_layer_is_stale(both, PK_FIRST) == 0);
+    CHECK(first.len == second.len && memcmp(first.bytes, second.bytes, first.len) == 0);
+    CHECK(strcmp((char *)first.bytes + PAGES * PAGE, "longer") == 0);
+    DONE(pk_segment_close(segment));
+    DONE(pk_layer_close(both));
+    DONE(pk_layer_close(one));
+    DONE(pk_layer_close(two));
+    DONE(pk_cache_close(cache));
+    free(first.bytes);
+    free(second.bytes);
+}
+
 static void logged(void)
 {
     pk_cache *cache = tiny_cache("lru");
@@ -185,6 +248,7 @@ int main(void)
 {
     compressed();
     mirrored();
+    mirrored_again();
     logged();
     discardable();
     return 0;

@@ -65,9 +65,13 @@ struct Health {
 /// stale side hears of nothing; once it is re-synchronised it keeps all pages, until the program says
 /// again which it need not.
 ///
-/// After a crash the sides may differ in what was written and not flushed: re-synchronise the
-/// second then. And whoever starts anew after one side went stale has to say so
-/// ([`with_stale`](Self::with_stale)).
+/// A mirror does not remember which side was stale: whoever starts anew has to say so
+/// ([`with_stale`](Self::with_stale)), or reads old content for new. So ask [`is_stale`](Self::is_stale) of
+/// both after each flush, and write the answer down elsewhere, durably, before what was flushed counts as kept.
+///
+/// After a crash the sides may differ in what was written and not flushed, and in length:
+/// [`with_stale`](Self::with_stale) of the second, unless the first is known to be stale, and
+/// [`resync`](Self::resync) that side.
 ///
 /// ```
 /// use pagekeeper::library::{Cache, FileStore, Mirrored, Side};
@@ -120,7 +124,8 @@ impl<A: Store, B: Store> Mirrored<A, B> {
         Mirrored { first, second, health, differing, settled, maker: Maker::new() }
     }
 
-    /// Mirrors two stores of which one is stale: [`resync`](Self::resync) is to follow.
+    /// Mirrors two stores of which one is stale, whose length may be another: [`resync`](Self::resync) is to
+    /// follow, and until then the other side alone is read and written.
     pub fn with_stale(first: A, second: B, stale: Side) -> Mirrored<A, B> {
         let mut health = <[Health; 2]>::default();
         health[stale as usize].stale = true;
