@@ -665,13 +665,14 @@ int pk_cache_flush(const struct pk_cache *cache);
  * Writes down which pages are in memory, by segments' names, for pk_cache_load_working_set() of a
  * later run.
  *
- * path: a file, replaced when the new one is whole. Returns how many pages there are.
+ * path: a regular file, replaced when the new one is whole, or none yet. Returns how many pages there are.
  *
- * Errors: those of writing a file.
+ * Errors: those of writing a file; -EINVAL: what has the name is no regular file, nor a link to one.
  *
  * Threads: any.
  */
-int64_t pk_cache_save_working_set(const struct pk_cache *cache, const char *path);
+int64_t pk_cache_save_working_set(const struct pk_cache *cache,
+                                  const char *path);
 
 /**
  * Brings in pages that were written down, of segments that are open now, as they are named now; if

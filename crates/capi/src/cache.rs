@@ -7,6 +7,7 @@ use pagekeeper::library::{
 };
 use pagekeeper_sys::cancel::Uncancelled;
 use std::ffi::{c_char, c_int, c_void};
+use std::io;
 use std::mem::MaybeUninit;
 use std::time::Duration;
 
@@ -374,9 +375,9 @@ pub extern "C" fn pk_cache_flush(cache: Option<&pk_cache>) -> c_int {
 /// Writes down which pages are in memory, by segments' names, for pk_cache_load_working_set() of a
 /// later run.
 ///
-/// path: a file, replaced when the new one is whole. Returns how many pages there are.
+/// path: a regular file, replaced when the new one is whole, or none yet. Returns how many pages there are.
 ///
-/// Errors: those of writing a file.
+/// Errors: those of writing a file; -EINVAL: what has the name is no regular file, nor a link to one.
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -384,7 +385,13 @@ pub extern "C" fn pk_cache_save_working_set(cache: Option<&pk_cache>, path: *con
     count("pk_cache_save_working_set", || {
         let cache = pk_cache::here(cache)?;
         let path = given(raw::path(path), "path")?;
-        cache.save_working_set(path).map_err(|error| Error::at(path.display(), &error))
+        cache.save_working_set(path).map_err(|error| match error.kind() {
+            // It names the path itself.
+            io::ErrorKind::InvalidInput if error.raw_os_error().is_none() => {
+                Error::in_words(&error)
+            }
+            _ => Error::at(path.display(), &error),
+        })
     })
 }
 

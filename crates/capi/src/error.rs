@@ -193,6 +193,9 @@ fn of_function(function: &str, errno: c_int) -> Option<&'static str> {
         ("pk_cache_save_working_set", libc::ENOSPC | libc::EDQUOT) => {
             "there is no room for the file; make some and try again"
         }
+        ("pk_cache_load_working_set", libc::EINVAL) => {
+            "pk_cache_save_working_set() makes one anew, of pages of this cache's size"
+        }
         ("pk_segment_open" | "pk_segment_open_fd", libc::EBUSY) => {
             "another cache or `pagekeeper run` has the file, or this cache has it for reading: several \
              may read a file, or one write; close the others, or open it for writing first \

@@ -1,5 +1,8 @@
 /* Budgets, policies and statistics of a cache that lives. */
+#define _DEFAULT_SOURCE
 #include "memory_store.h"
+#include <sys/stat.h>
+#include <unistd.h>
 
 static uint64_t told_bytes;
 
@@ -44,6 +47,7 @@ static void play(const char *program, uint64_t translation)
     pk_cache *cache, *same;
     pk_segment *segment;
     char words[200];
+    struct stat there;
     DONE(pk_cache_create(&options, &cache));
     CHECK(pk_cache_fault_path(cache) == (int)PK_FAULT_EXPLICIT);
     DONE(pk_segment_open_store(cache, &store, "sixty pages", &segment));
@@ -119,7 +123,15 @@ static void play(const char *program, uint64_t translation)
     for (int i = 0; i < 60; i++) CHECK(!(pages[i] & PK_PAGE_RESIDENT) == (i % 10 != 7));
     REFUSED(ENOENT, pk_cache_load_working_set(cache, "nowhere"));
     REFUSED(EINVAL, pk_cache_load_working_set(cache, program));
+    CHECK(strstr(pk_last_error(), "save_working_set() makes one") && !strstr(pk_last_error(), "--"));
+    REFUSED(EISDIR, pk_cache_load_working_set(cache, "."));
     REFUSED(ENOENT, pk_cache_save_working_set(cache, "nowhere/working-set"));
+    /* Whatever had the name was replaced. */
+    CHECK(mkfifo("fifo", 0600) == 0);
+    REFUSED(EINVAL, pk_cache_save_working_set(cache, "fifo"));
+    CHECK(strstr(pk_last_error(), "fifo is no regular file"));
+    CHECK(lstat("fifo", &there) == 0 && S_ISFIFO(there.st_mode));
+    unlink("fifo");
     DONE(pk_segment_close(segment));
     DONE(pk_cache_close(cache));
 

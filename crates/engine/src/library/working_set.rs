@@ -4,7 +4,9 @@ use crate::library::cache::Cache;
 use crate::library::segment::Inner;
 use crate::port::FileNo;
 use pagekeeper_sys::descriptor::beside_streams;
-use pagekeeper_trace::{Header, Record, Reference, Segment, SegmentKind, TraceReader, TraceWriter};
+use pagekeeper_trace::{
+    Header, Record, Reference, Segment, SegmentKind, TraceError, TraceReader, TraceWriter,
+};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter};
@@ -27,10 +29,37 @@ fn beside(path: &Path) -> io::Result<(PathBuf, File)> {
     }
 }
 
+/// Whether a file of this name may be replaced: one that is not there, or regular. A device's node, a FIFO or a
+/// socket is somebody's who goes on looking for it there, and a rename would put a file in its place.
+fn check_replaceable(path: &Path) -> io::Result<()> {
+    match std::fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            let words = format!("{} is no regular file, and is not replaced", path.display());
+            Err(io::Error::new(io::ErrorKind::InvalidInput, words))
+        }
+        // What else is wrong is met again when the file is made.
+        _ => Ok(()),
+    }
+}
+
+/// What is wrong with a file: what the system said, or what it holds. What is to be done about a damaged trace is
+/// left out: it is what the command line offers, and a working set is saved anew.
+fn of_trace(error: TraceError) -> io::Error {
+    match error {
+        TraceError::Read { source, .. } | TraceError::Write { source, .. } => source,
+        other => {
+            let words = other.to_string();
+            let what = words.rsplit_once("; ").map_or(&*words, |(what, _)| what);
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        }
+    }
+}
+
 impl Cache {
     /// Writes down which pages are in memory, the one used longest ago first, so that a later run
     /// can begin with them ([`load_working_set`](Self::load_working_set)). The file is a trace, one
-    /// reference a page; it appears whole or not at all. Returns how many pages there are.
+    /// reference a page; it appears whole or not at all, in the place of a regular file or link to one.
+    /// Returns how many pages there are.
     ///
     /// ```
     /// use pagekeeper::library::{Cache, Options};
@@ -56,10 +85,12 @@ impl Cache {
     /// ```
     ///
     /// # Errors
-    /// Those of writing a file; `EOWNERDEAD`: in a forked child.
+    /// Those of writing a file; [`io::ErrorKind::InvalidInput`]: what has the name is no regular file, nor a link
+    /// to one; `EOWNERDEAD`: in a forked child.
     pub fn save_working_set(&self, path: impl AsRef<Path>) -> io::Result<u64> {
         self.check_may_wait()?;
         let path = path.as_ref();
+        check_replaceable(path)?;
         let (new, file) = beside(path)?;
         let saved = self.write_working_set(file).and_then(|pages| {
             std::fs::rename(&new, path)?;
@@ -75,7 +106,7 @@ impl Cache {
         let pages = self.shared().engine.by_last_use();
         let output = BufWriter::new(file);
         let header = Header::new(self.page_bytes() as u32).with("clock", "none");
-        let mut trace = TraceWriter::new(output, header).map_err(io::Error::other)?;
+        let mut trace = TraceWriter::new(output, header).map_err(of_trace)?;
         let shared = self.shared();
         for (no, inner) in shared.open_segments() {
             let Some(inner) = shared.visits.begin(no, &inner) else { continue };
@@ -85,7 +116,7 @@ impl Cache {
                 bytes: inner.len(),
                 name: inner.name().into_bytes(),
             };
-            trace.segment(&segment).map_err(io::Error::other)?;
+            trace.segment(&segment).map_err(of_trace)?;
         }
         for place in &pages {
             let reference = Reference {
@@ -96,9 +127,9 @@ impl Cache {
                 write: false,
                 by_call: false,
             };
-            trace.reference(reference).map_err(io::Error::other)?;
+            trace.reference(reference).map_err(of_trace)?;
         }
-        let output = trace.finish().map_err(io::Error::other)?;
+        let output = trace.finish().map_err(of_trace)?;
         output.into_inner().map_err(io::IntoInnerError::into_error)?.sync_all()?;
         Ok(pages.len() as u64)
     }
@@ -114,7 +145,7 @@ impl Cache {
         self.check_may_wait()?;
         let invalid = |text: String| io::Error::new(io::ErrorKind::InvalidData, text);
         let input = BufReader::new(beside_streams(File::open(path)?)?);
-        let mut trace = TraceReader::new(input).map_err(|e| invalid(e.to_string()))?;
+        let mut trace = TraceReader::new(input).map_err(of_trace)?;
         if u64::from(trace.header().page_bytes) != self.page_bytes() {
             return Err(invalid(format!("pages of {} bytes", trace.header().page_bytes)));
         }
@@ -132,7 +163,7 @@ impl Cache {
         // The last use of each page, in order.
         let mut last: HashMap<(u32, u64), u64> = HashMap::new();
         let mut count = 0u64;
-        while let Some(record) = trace.next_record().map_err(|e| invalid(e.to_string()))? {
+        while let Some(record) = trace.next_record().map_err(of_trace)? {
             match record {
                 Record::Segment(segment) => {
                     if let Some(named) = by_name.get(&*String::from_utf8_lossy(&segment.name)) {

@@ -776,6 +776,69 @@ fn a_working_set_is_saved_by_several_at_once() {
     assert_eq!(left(directory.path()), 2, "nor where it could not be saved");
 }
 
+/// Whatever had the name was replaced: a device's node, where the user may, was a file from then on.
+#[test]
+fn a_working_set_replaces_files_only() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let cache = tiny(0);
+    let segment = cache.scratch(64 << 10).unwrap();
+    segment.write_all_at(&[1; 64 << 10], 0).unwrap();
+    rustix::fs::mkfifoat(rustix::fs::CWD, at("fifo"), rustix::fs::Mode::RUSR).unwrap();
+    std::fs::create_dir(at("directory")).unwrap();
+    std::os::unix::fs::symlink("fifo", at("link to a fifo")).unwrap();
+    for name in ["fifo", "directory", "link to a fifo"] {
+        let before = std::fs::symlink_metadata(at(name)).unwrap().file_type();
+        let refused = cache.save_working_set(at(name)).unwrap_err();
+        let words = refused.to_string();
+        assert!(words.contains(&*at(name).to_string_lossy()), "{words}");
+        assert!(words.contains("no regular file"), "{words}");
+        assert_eq!(refused.kind(), io::ErrorKind::InvalidInput);
+        assert_eq!(std::fs::symlink_metadata(at(name)).unwrap().file_type(), before);
+    }
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 3, "nothing else is left");
+    // What a link leads to stays as it is: the link is replaced.
+    std::fs::write(at("old"), b"old").unwrap();
+    std::os::unix::fs::symlink("old", at("link")).unwrap();
+    std::os::unix::fs::symlink("nowhere", at("broken link")).unwrap();
+    for name in ["link", "broken link"] {
+        let pages = cache.save_working_set(at(name)).unwrap();
+        assert!(pages > 0 && std::fs::symlink_metadata(at(name)).unwrap().is_file());
+    }
+    assert_eq!(std::fs::read(at("old")).unwrap(), b"old");
+    assert!(!at("nowhere").exists());
+}
+
+/// A directory was told of as a damaged disk, and a damaged file with an option that a program has not.
+#[test]
+fn a_working_set_that_cannot_be_read_is_told_as_what_it_is() {
+    const EISDIR: i32 = 21;
+    let directory = tempfile::tempdir().unwrap();
+    let saved = directory.path().join("hot");
+    let cache = tiny(0);
+    let segment = cache.scratch(64 << 10).unwrap();
+    segment.write_all_at(&[1; 64 << 10], 0).unwrap();
+    cache.save_working_set(&saved).unwrap();
+    let load = || cache.load_working_set(&saved).unwrap_err();
+    let whole = std::fs::read(&saved).unwrap();
+    let mut damaged = whole.clone();
+    damaged[whole.len() / 2] ^= 1;
+    for (content, what) in [
+        (&b"no trace at all"[..], "not a Pagekeeper trace"),
+        (&whole[..whole.len() / 2], "the trace is cut"),
+        (&damaged, "the trace is damaged"),
+    ] {
+        std::fs::write(&saved, content).unwrap();
+        let error = load();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        let words = error.to_string();
+        assert!(words.starts_with(what) && !words.contains("--"), "{words}");
+    }
+    std::fs::remove_file(&saved).unwrap();
+    std::fs::create_dir(&saved).unwrap();
+    assert_eq!(load().raw_os_error(), Some(EISDIR));
+}
+
 /// A store that panics as long as that is said.
 struct Panicking(ChaosStore, Arc<AtomicBool>);
 
