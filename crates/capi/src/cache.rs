@@ -283,7 +283,8 @@ pub extern "C" fn pk_cache_page_bytes(cache: Option<&pk_cache>) -> i64 {
 /// pk_layer_compressed() has at most half of the budget: what it keeps beyond that is written to the layer
 /// below.
 ///
-/// Errors: -EINVAL: it is 0.
+/// Errors: -EINVAL: it is 0; -EDEADLK: in a function of a pk_store that the cache calls (other than sync and
+/// advise).
 ///
 /// Threads: any.
 #[unsafe(no_mangle)]
@@ -293,8 +294,7 @@ pub extern "C" fn pk_cache_set_budget(cache: Option<&pk_cache>, budget_bytes: u6
         if budget_bytes == 0 {
             return Err(Error::argument("the budget is 0; say how much memory it may use"));
         }
-        cache.set_budget(budget_bytes);
-        Ok(())
+        cache.try_set_budget(budget_bytes).map_err(|error| Error::at("the budget", &error))
     })
 }
 

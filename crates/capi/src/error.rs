@@ -155,7 +155,8 @@ fn of_any(errno: c_int) -> Option<&'static str> {
         }
         libc::EDEADLK => {
             "a pk_store's functions are called while pages are on their way: they use no segment of the \
-             cache that calls them; open what they need in a cache of its own"
+             cache that calls them (sync and advise: not their own), nor its budget; open what they need in \
+             a cache of its own"
         }
         libc::EBADF => FOR_READING,
         libc::ENOMEM => no_memory!(),

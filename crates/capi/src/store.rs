@@ -25,11 +25,12 @@ pub const PK_STORE_SPARSE: u32 = 1;
 /// cache that calls them, nor its budget (pk_cache_set_budget()), nor wait for a thread that does,
 /// nor fork. Such a use is refused with -EDEADLK, from the page on that is not just read out of
 /// memory; one by a region, or by another thread, waits for ever. In sync and advise other
-/// segments than their own may be used. Nor do they need a lock that a thread holds where it uses
-/// that cache: any use may write any page back. What a store keeps beside its pages, checksums or
-/// a log, lies in a cache of its own, or in a file. Under PK_FAULT_INLINE they may be called in a
-/// signal handler of a thread that touched a region: then they must not need a lock that such a
-/// thread may hold. They return by returning: no longjmp, no C++ exception.
+/// segments than their own may be used, and the budget changed; in advise their own is refused. Nor
+/// do they need a lock that a thread holds where it uses that cache: any use may write any page back.
+/// What a store keeps beside its pages, checksums or a log, lies in a cache of its own, or in a file.
+/// Under PK_FAULT_INLINE they may be called in a signal handler of a thread that touched a region: then
+/// they must not need a lock that such a thread may hold. They return by returning: no longjmp, no C++
+/// exception.
 ///
 /// A function fails by returning a negative error number (-EIO and so on), which comes back to
 /// whoever needed the page; under a mapping it is SIGBUS. A page that cannot be stored stays in

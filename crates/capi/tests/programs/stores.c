@@ -1,8 +1,11 @@
 /* A store that fails: every error arrives where it belongs, and nothing is lost. */
+#define _DEFAULT_SOURCE
 #include "memory_store.h"
+#include <unistd.h>
 
 static memory_store memory;
 static pk_segment *segment;
+static pk_cache *cache;
 
 static pk_page_attributes attributes(uint64_t page)
 {
@@ -11,10 +14,46 @@ static pk_page_attributes attributes(uint64_t page)
     return one;
 }
 
+static int advise_own(void *context, uint64_t offset, uint64_t len, pk_advice advice)
+{
+    REFUSED(EDEADLK, pk_segment_set_len(segment, PAGE));
+    REFUSED(EDEADLK, pk_segment_refresh(segment));
+    return memory_advise(context, offset, len, advice);
+}
+
+static int64_t load_greedily(void *context, uint64_t offset, void *pages, size_t len)
+{
+    REFUSED(EDEADLK, pk_cache_set_budget(cache, 1 << 20));
+    CHECK(strstr(pk_last_error(), "nor its budget"));
+    return memory_load(context, offset, pages, len);
+}
+
+/* Functions that use what calls them: the first waited for themselves, the other one had what it asked for. */
+static void reentered(void)
+{
+    pk_store store = memory_functions(&memory, 8 * PAGE, 8 * PAGE);
+    unsigned char byte;
+    store.advise = advise_own;
+    store.load = load_greedily;
+    cache = tiny_cache("lru");
+    DONE(pk_segment_open_store(cache, &store, NULL, &segment));
+    alarm(60);
+    DONE(pk_segment_advise(segment, 0, 2 * PAGE, PK_DISCARDABLE));
+    CHECK(memory.advised == PK_DISCARDABLE && memory.advised_len == 2 * PAGE);
+    read_all(segment, &byte, 1, 0);
+    alarm(0);
+    CHECK(pk_cache_budget(cache) == (int64_t)TINY);
+    DONE(pk_segment_set_len(segment, 4 * PAGE));
+    DONE(pk_segment_close(segment));
+    DONE(pk_cache_close(cache));
+    free(memory.bytes);
+}
+
 int main(void)
 {
+    reentered();
     pk_store store = memory_functions(&memory, 8 * PAGE, 16 * PAGE);
-    pk_cache *cache = tiny_cache("lru");
+    cache = tiny_cache("lru");
     pk_segment *two, *three;
     unsigned char page[4096], zeros[4096];
     memset(zeros, 0, sizeof zeros);

@@ -295,11 +295,20 @@ impl Cache {
     /// that many: [`budget_bytes`](Self::budget_bytes) says so, and listeners are told so. Of what is
     /// [set aside](Self::reserve) it leaves at most half of the budget, in which
     /// [`Compressed`](crate::library::Compressed) then keeps its pages: others go to the store below. In a
-    /// forked child nothing is done.
+    /// forked child nothing is done, nor in the code of a [store](crate::library::Store) that the cache asks:
+    /// [`try_set_budget`](Self::try_set_budget) says so.
     pub fn set_budget(&self, budget_bytes: u64) {
-        if !self.is_here() {
-            return;
-        }
+        // Whoever wants to know whether it was done asks by the other name.
+        let _ = self.try_set_budget(budget_bytes);
+    }
+
+    /// The same, which tells why nothing was done.
+    ///
+    /// # Errors
+    /// `EOWNERDEAD`: in a forked child; `EDEADLK`: in the code of a [store](crate::library::Store) that the
+    /// cache asks, whose pages on their way could not leave.
+    pub fn try_set_budget(&self, budget_bytes: u64) -> io::Result<()> {
+        self.check_may_wait()?;
         let budget_bytes = budget_bytes.max(BUDGET_PAGES_MIN * self.page_bytes());
         let shared = self.shared();
         // First, where it becomes smaller: else what is set aside would be taken from the frames.
@@ -311,7 +320,7 @@ impl Cache {
             shared.listeners.iter().for_each(|listener| listener(now));
             // Of two threads that change it at once, one may tell late: the last word is what holds.
             if now == self.budget_bytes() {
-                break;
+                return Ok(());
             }
         }
     }

@@ -6,7 +6,8 @@
 //! others with something of its own locked: those are caught below it, too.
 //!
 //! A use of the same cache from within would wait for those pages, and so for its own thread. It is refused,
-//! which a mark of the thread's tells.
+//! which a mark of the thread's tells. So it is with a use of the same segment by a store that is given
+//! advice: there are no pages on their way then, but the segment's length may be locked.
 
 use crate::library::Advice;
 use crate::library::store::{FileStore, Store};
@@ -16,30 +17,32 @@ use std::cell::Cell;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-/// Caches that are looked for: a store may use another cache, one of whose stores uses a third.
+/// Caches and segments that are looked for: a store may use another cache, one of whose stores uses a third.
 const NESTED_MAX: usize = 8;
 
 thread_local! {
-    /// The caches, by [`number`](Caught::asked_by), whose stores the thread is asking, the innermost first.
+    /// The caches, by [`number`](Caught::asked_by), whose stores the thread is asking, and the segments whose
+    /// stores it is advising, the innermost first.
     static ASKING: Cell<[usize; NESTED_MAX]> = const { Cell::new([0; NESTED_MAX]) };
 }
 
-/// Whether this thread is in the code of a store that this cache asks.
-pub(crate) fn is_asking(cache: usize) -> bool {
-    ASKING.get().contains(&cache)
+/// Whether this thread is in the code of a store that this cache, or segment, asks.
+pub(crate) fn is_asking(who: usize) -> bool {
+    ASKING.get().contains(&who)
 }
 
-/// As long as this lives, the thread is in the code of a cache's store.
-struct Asking {
+/// As long as this lives, the thread is in the code of a cache's or segment's store.
+pub(crate) struct Asking {
     before: [usize; NESTED_MAX],
 }
 
 impl Asking {
-    fn begin(cache: usize) -> Asking {
+    /// Begins to ask: a cache, or a segment, by the address of what its threads, or handles, share.
+    pub(crate) fn begin(who: usize) -> Asking {
         let before = ASKING.get();
         let mut now = before;
         now.rotate_right(1);
-        now[0] = cache;
+        now[0] = who;
         ASKING.set(now);
         Asking { before }
     }

@@ -6,6 +6,7 @@ use crate::engine::patience::Patience;
 use crate::engine::word::{State, Use};
 use crate::library::access::After;
 use crate::library::cache::{Cache, Claim, Owner, Shared};
+use crate::library::caught::{Asking, is_asking};
 use crate::library::frames::Frame;
 use crate::library::port::Backing;
 use crate::library::store::{io_error, port_error};
@@ -247,7 +248,22 @@ impl Inner {
         if !self.backing.frames.is_here() {
             return Err(Errno::OWNERDEAD.into());
         }
+        if is_asking(self.address()) {
+            return Err(Errno::DEADLK.into());
+        }
         self.shared().check_may_wait()
+    }
+
+    /// What tells this segment from others, as long as it is there.
+    fn address(&self) -> usize {
+        std::ptr::from_ref(self).addr()
+    }
+
+    /// Tells the store how a range of whole pages will be used. It may use other segments, but not this one,
+    /// whose length may be locked.
+    fn advise_store(&self, offset: u64, len: u64, advice: Advice) -> io::Result<()> {
+        let _asking = Asking::begin(self.address());
+        self.backing.store.advise(offset, len, advice)
     }
 
     /// Begins a use of a page, bringing it in if need be; then runs `f`, and then what the use led
@@ -585,14 +601,13 @@ impl Segment {
                     return Ok(());
                 }
                 let [offset, end] = [pages.start, pages.end].map(|page| page * self.page_bytes());
-                let store = &self.inner.backing.store;
-                store.advise(offset, end - offset, advice)?;
+                self.inner.advise_store(offset, end - offset, advice)?;
                 drop(resizing);
                 if advice == Advice::Needed {
                     self.inner.make_dirty(pages).map_err(io_error)?;
-                    if store.takes_victims() {
+                    if self.inner.backing.store.takes_victims() {
                         // What left memory clean meanwhile may be there since it was told.
-                        store.advise(offset, end - offset, advice)?;
+                        self.inner.advise_store(offset, end - offset, advice)?;
                     }
                 }
                 Ok(())

@@ -29,9 +29,14 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// nor does it change that cache's budget. It is asked while pages are on their way, perhaps those that it would
 /// need, and only its return lets go of them. Such a use is refused with `EDEADLK` ("Resource deadlock
 /// avoided"), from the page on that is not just read out of memory; one by a region, or by another thread that
-/// the store waits for, is not noticed, and waits for ever. In [`sync`](Self::sync), [`advise`](Self::advise)
-/// and [`dropped`](Self::dropped) nothing is on its way, and other segments may be used. Nor does a store need
+/// the store waits for, is not noticed, and waits for ever. ([`Cache::set_budget`] then does nothing, and
+/// [`Cache::try_set_budget`] says so.) In [`sync`](Self::sync), [`advise`](Self::advise)
+/// and [`dropped`](Self::dropped) nothing is on its way, and other segments may be used; in `advise` its own is
+/// refused as above: the segment's length may be locked meanwhile. Nor does a store need
 /// a lock that a thread holds where it uses the cache: any use may write any page back.
+///
+/// [`Cache::set_budget`]: crate::library::Cache::set_budget
+/// [`Cache::try_set_budget`]: crate::library::Cache::try_set_budget
 ///
 /// What a store keeps beside its pages, checksums or a log, lies in a cache of its own, or in a file. A log
 /// that is to be durable before the data that it tells of is a store around the data's:

@@ -397,3 +397,113 @@ fn less_than_a_page_is_discarded_by_nobody() {
     segment.read_exact_at(&mut kept, 0).unwrap();
     assert_eq!(&kept, b"kept");
 }
+
+/// A store that uses the segment that it stands behind, once, when it is told how pages will be used.
+#[derive(Default)]
+struct Advised {
+    len: AtomicU64,
+    own: Mutex<Option<Segment>>,
+    refused: Mutex<Vec<Option<i32>>>,
+}
+
+impl Store for Advised {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.len.load(Ordering::SeqCst))
+    }
+
+    fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize> {
+        pages.fill(1);
+        Ok(pages.len().min((self.len()? - offset) as usize))
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.len.store(len, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn advise(&self, _: u64, _: u64, _: Advice) -> io::Result<()> {
+        let Some(own) = self.own.lock().unwrap().take() else { return Ok(()) };
+        let behind = own.len();
+        *self.refused.lock().unwrap() = vec![
+            errno(own.set_len(PAGE as u64)),
+            errno(own.refresh()),
+            errno(own.write_at(&[1], behind)),
+            errno(own.advise(0..behind, Advice::Discardable)),
+        ];
+        Ok(())
+    }
+}
+
+/// The length was locked while the store was told: one that looked for changes of the segment, or changed
+/// its length, waited for itself.
+#[test]
+fn a_store_that_uses_its_own_segment_when_it_is_advised_is_refused() {
+    in_time(|| {
+        let page = 4 * PAGE;
+        let cache = tiny_of(page, 0, "lru");
+        let store = Arc::new(Advised::default());
+        store.set_len(5 * page as u64 + 100).unwrap();
+        let segment = cache.open_store(store.clone(), "advised").unwrap();
+        let ways: [fn(&Segment) -> io::Result<()>; 3] = [
+            |segment| segment.advise(0..2 * segment.page_bytes(), Advice::Discardable),
+            |segment| segment.advise(0..2 * segment.page_bytes(), Advice::Needed),
+            // The page that it ended in is needed.
+            |segment| segment.set_len(8 * segment.page_bytes()),
+        ];
+        for way in ways {
+            *store.own.lock().unwrap() = Some(segment.clone());
+            way(&segment).unwrap();
+            assert_eq!(std::mem::take(&mut *store.refused.lock().unwrap()), [Some(EDEADLK); 4]);
+            // Afterwards it may be used.
+            segment.refresh().unwrap();
+            segment.write_all_at(&[2; 10], 0).unwrap();
+        }
+    });
+}
+
+/// A store that changes the budget of the cache that asks it.
+struct Greedy {
+    cache: Mutex<Option<Cache>>,
+    told: AtomicBool,
+}
+
+impl Store for Greedy {
+    fn len(&self) -> io::Result<u64> {
+        Ok(64 * PAGE as u64)
+    }
+
+    fn load(&self, _: u64, pages: &mut [u8]) -> io::Result<usize> {
+        if let Some(cache) = self.cache.lock().unwrap().take() {
+            cache.set_budget(1 << 20);
+            assert_eq!(errno(cache.try_set_budget(1 << 20)), Some(EDEADLK));
+            self.told.store(true, Ordering::SeqCst);
+        }
+        pages.fill(1);
+        Ok(pages.len())
+    }
+
+    fn store(&self, _: u64, _: &[u8]) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// It was done, though pages that are on their way then cannot leave.
+#[test]
+fn a_store_that_changes_the_budget_of_the_cache_that_asks_it_is_refused() {
+    in_time(|| {
+        let cache = tiny(0, "lru");
+        let before = cache.budget_bytes();
+        let store =
+            Arc::new(Greedy { cache: Some(cache.clone()).into(), told: AtomicBool::new(false) });
+        let segment = cache.open_store(store.clone(), "greedy").unwrap();
+        segment.read_exact_at(&mut [0; 8], 0).unwrap();
+        assert!(store.told.load(Ordering::SeqCst));
+        assert_eq!(cache.budget_bytes(), before);
+        cache.set_budget(1 << 20);
+        assert_eq!(cache.budget_bytes(), 1 << 20);
+    });
+}

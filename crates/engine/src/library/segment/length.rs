@@ -106,7 +106,7 @@ impl Inner {
         if page == PAGE_BYTES || end.is_multiple_of(page) {
             return Ok(());
         }
-        advised(self.backing.store.advise(end / page * page, page, Advice::Needed)).map(drop)
+        advised(self.advise_store(end / page * page, page, Advice::Needed)).map(drop)
     }
 
     /// Makes the store longer, and what is known of it; `dirty`: its last page, which is large and waits to
