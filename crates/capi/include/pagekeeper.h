@@ -239,15 +239,17 @@ typedef struct pk_store {
   int64_t (*len)(void *context);
   /**
    * Fills len bytes at pages with the store's content from byte offset on; both are multiples of
-   * the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-   * the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
-   * asked for at once; if that fails, those that somebody waits for are asked for alone.
+   * the cache's page_bytes, or, where the store is a layer with another upon it (pk_layer_functions()),
+   * of 4096 only, here and in all that follows: layers know pages of 4096 bytes. Returns how many
+   * bytes the store had there, less than len only at its end; the rest counts as zeros. Less in front
+   * of its end, or more than len, is -EIO. Several pages may be asked for at once; if that fails, those
+   * that somebody waits for are asked for alone.
    */
   int64_t (*load)(void *context, uint64_t offset, void *pages, size_t len);
   /**
-   * Stores len bytes from byte offset on, a multiple of the cache's page_bytes; they never reach behind
-   * the store's length. The pages count as clean when this returns 0: load finds them from then
-   * on. Durable they need only be after sync.
+   * Stores len bytes from byte offset on, a multiple as in load; they never reach behind the store's
+   * length. The pages count as clean when this returns 0: load finds them from then on. Durable they
+   * need only be after sync.
    */
   int (*store)(void *context, uint64_t offset, const void *bytes, size_t len);
   /**
@@ -578,6 +580,11 @@ extern "C" {
  * long, up to 1 GiB for each GiB that is touched, rounded up to a power of two (once it grew, up to 1.6 GiB
  * for the first); 2 MiB for each GiB with PK_TRANSLATION_TABLE. Who touches it where there is no more gets
  * -ENOMEM.
+ *
+ * A cache has threads of its own (but for PK_NO_WORKERS with PK_NEVER and PK_FAULT_EXPLICIT), which live
+ * until it ends (pk_cache_close()). They block all signals that others send, which are for the program's
+ * threads. So a program whose main thread leaves by pthread_exit(3) closes the cache first: else the process
+ * stays when its own threads have ended, and SIGTERM waits for ever for one that takes it.
  *
  * Threads: any, with 64 KiB of stack; 128 KiB where policy is a program's file (.hipec), here and in
  * pk_cache_set_policy().

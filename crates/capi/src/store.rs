@@ -50,15 +50,17 @@ pub struct pk_store {
     /// call that made it longer, and the segment may be longer all the same.
     pub len: Option<extern "C" fn(context: *mut c_void) -> i64>,
     /// Fills len bytes at pages with the store's content from byte offset on; both are multiples of
-    /// the cache's page_bytes. Returns how many bytes the store had there, less than len only at its end;
-    /// the rest counts as zeros. Less in front of its end, or more than len, is -EIO. Several pages may be
-    /// asked for at once; if that fails, those that somebody waits for are asked for alone.
+    /// the cache's page_bytes, or, where the store is a layer with another upon it (pk_layer_functions()),
+    /// of 4096 only, here and in all that follows: layers know pages of 4096 bytes. Returns how many
+    /// bytes the store had there, less than len only at its end; the rest counts as zeros. Less in front
+    /// of its end, or more than len, is -EIO. Several pages may be asked for at once; if that fails, those
+    /// that somebody waits for are asked for alone.
     pub load: Option<
         extern "C" fn(context: *mut c_void, offset: u64, pages: *mut c_void, len: usize) -> i64,
     >,
-    /// Stores len bytes from byte offset on, a multiple of the cache's page_bytes; they never reach behind
-    /// the store's length. The pages count as clean when this returns 0: load finds them from then
-    /// on. Durable they need only be after sync.
+    /// Stores len bytes from byte offset on, a multiple as in load; they never reach behind the store's
+    /// length. The pages count as clean when this returns 0: load finds them from then on. Durable they
+    /// need only be after sync.
     pub store: Option<
         extern "C" fn(context: *mut c_void, offset: u64, bytes: *const c_void, len: usize) -> c_int,
     >,

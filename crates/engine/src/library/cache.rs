@@ -41,6 +41,11 @@ pub const BUDGET_PAGES_MIN: u64 = MIN_FRAMES as u64;
 
 /// A cache of pages of files and other stores, within a budget. Clones are the same cache; it ends
 /// with its last clone and segment, and writes back what is dirty then.
+///
+/// It has threads of its own ([`Builder::workers`], [`Builder::write_back_period`], [`FaultPath::Thread`]), which
+/// live until it ends. They block all signals that others send, which are for the program's threads. So a program
+/// whose main thread leaves by `pthread_exit(3)` drops the cache first: else the process stays when its own
+/// threads have ended, and SIGTERM waits for ever for one that takes it.
 #[derive(Clone, Debug)]
 pub struct Cache(pub(crate) Arc<Owner>);
 

@@ -102,8 +102,10 @@ pub trait Store: Send + Sync + 'static {
     }
 
     /// Reads whole pages: fills `pages` from byte `offset` on, both multiples of the cache's
-    /// [`page_bytes`](crate::library::Builder::page_bytes), which is 4,096 or a multiple of that. Returns how
-    /// many bytes the store had there, less only at its end; the rest counts as zeros. Less in front of its
+    /// [`page_bytes`](crate::library::Builder::page_bytes), which is 4,096 or a multiple of that; below another
+    /// store of the library's ([`Compressed`](crate::library::Compressed) and others, which know pages of 4,096
+    /// bytes, whatever the cache's) multiples of 4,096 only, here and in all that follows. Returns how many
+    /// bytes the store had there, less only at its end; the rest counts as zeros. Less in front of its
     /// [length](Self::len), or more than it was asked for, counts as `EIO`.
     ///
     /// # Errors
@@ -111,9 +113,9 @@ pub trait Store: Send + Sync + 'static {
     /// waits for are asked for alone.
     fn load(&self, offset: u64, pages: &mut [u8]) -> io::Result<usize>;
 
-    /// Writes bytes from page-aligned `offset` on; they never reach behind [`len`](Self::len). The
-    /// page counts as clean once this returns, so what is stored must be found by `load` from then
-    /// on (durable it need only be after [`sync`](Self::sync)).
+    /// Writes bytes from `offset` on, a multiple as in [`load`](Self::load), whole pages but for the end; they never
+    /// reach behind [`len`](Self::len). The page counts as clean once this returns, so what is stored must be
+    /// found by `load` from then on (durable it need only be after [`sync`](Self::sync)).
     ///
     /// # Errors
     /// The store's own.

@@ -21,6 +21,9 @@ const PAGE: usize = PAGE_BYTES as usize;
 /// dirty page in the pool
 /// is written before it is dropped, and by [`Segment::flush`].
 ///
+/// Pages are of 4,096 bytes here, whatever the cache's: the store below is asked for parts of larger ones, and
+/// gets them, in multiples of 4,096.
+///
 /// The store below is this one's alone: a change by others is not noticed.
 ///
 /// ```
