@@ -233,15 +233,24 @@ pub extern "C" fn pk_layer_mirrored(
     layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_mirrored", || {
-        let layer = place(layer, "place for the layer")?;
-        let below = [pk_layer::here(first)?, pk_layer::here(second)?];
-        let made = pk_layer::lay_upon(below, |[first, second]| {
+        mirror(first, second, layer, |[first, second]| {
             Mirrored::new(first, second).map_err(|e| Error::at("two stores of one length", &e))
-        })?;
-        let made = Arc::new(made);
-        layer.write(Some(pk_layer::new(made.clone(), Kind::Mirrored(made))));
-        Ok(())
+        })
     })
+}
+
+/// Makes a mirror of two layers, as `make` does.
+fn mirror(
+    first: Option<&pk_layer>,
+    second: Option<&pk_layer>,
+    layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
+    make: impl FnOnce([Below; 2]) -> Result<Mirrored<Below, Below>, Error>,
+) -> Result<(), Error> {
+    let layer = place(layer, "place for the layer")?;
+    let below = [pk_layer::here(first)?, pk_layer::here(second)?];
+    let made = Arc::new(pk_layer::lay_upon(below, make)?);
+    layer.write(Some(pk_layer::new(made.clone(), Kind::Mirrored(made))));
+    Ok(())
 }
 
 /// The same of two stores of which one is stale: what an earlier run wrote down of its mirror, or
@@ -262,14 +271,10 @@ pub extern "C" fn pk_layer_mirrored_with_stale(
     layer: Option<&mut MaybeUninit<Option<Box<pk_layer>>>>,
 ) -> c_int {
     status("pk_layer_mirrored_with_stale", || {
-        let layer = place(layer, "place for the layer")?;
-        let below = [pk_layer::here(first)?, pk_layer::here(second)?];
         let stale = side(stale)?;
-        let made = pk_layer::lay_upon(below, |[first, second]| {
-            Ok(Arc::new(Mirrored::with_stale(first, second, stale)))
-        })?;
-        layer.write(Some(pk_layer::new(made.clone(), Kind::Mirrored(made))));
-        Ok(())
+        mirror(first, second, layer, |[first, second]| {
+            Ok(Mirrored::with_stale(first, second, stale))
+        })
     })
 }
 

@@ -119,6 +119,14 @@ pub enum TraceError {
 }
 
 impl TraceError {
+    /// What is wrong, without what the command line offers to do about it: with that each text ends, behind a
+    /// semicolon.
+    pub fn without_remedy(&self) -> String {
+        let mut words = self.to_string();
+        words.truncate(words.rfind("; ").unwrap_or(words.len()));
+        words
+    }
+
     /// Whether the file merely ends early, as it does when its recorder died, and shows no other
     /// damage.
     pub fn is_incomplete(&self) -> bool {

@@ -47,11 +47,7 @@ fn check_replaceable(path: &Path) -> io::Result<()> {
 fn of_trace(error: TraceError) -> io::Error {
     match error {
         TraceError::Read { source, .. } | TraceError::Write { source, .. } => source,
-        other => {
-            let words = other.to_string();
-            let what = words.rsplit_once("; ").map_or(&*words, |(what, _)| what);
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        }
+        other => io::Error::new(io::ErrorKind::InvalidData, other.without_remedy()),
     }
 }
 

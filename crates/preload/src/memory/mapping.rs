@@ -305,7 +305,7 @@ fn replace(file: &File, call: &Mmap, addr: usize, trial: usize, place: usize) ->
         .map_err(|()| Stop::FailedHalfway)
 }
 
-/// What `mprotect(2)` knows of a protection: other bits it refuses, where `mmap(2)` ignores them.
+/// What every `mprotect(2)` knows of a protection: of other bits it refuses what `mmap(2)` ignores.
 const ACCESS: c_int = libc::PROT_READ | libc::PROT_WRITE | libc::PROT_EXEC;
 
 /// The manager's memory is mapped at an address without access: has it watched, and gives it its
@@ -328,11 +328,8 @@ pub(crate) fn commit(state: &state::State, slot: u64, made: &Mmap, owner: Owner)
     if owner == Owner::Program {
         lock_files::mapped(slot);
     }
-    if raw_call!(libc::SYS_mprotect, made.addr, made.bytes, made.prot & ACCESS) < 0 {
-        Err(())
-    } else {
-        Ok(())
-    }
+    let protects = |prot: c_int| raw_call!(libc::SYS_mprotect, made.addr, made.bytes, prot) >= 0;
+    if protects(made.prot) || protects(made.prot & ACCESS) { Ok(()) } else { Err(()) }
 }
 
 /// After an `mremap(2)` by which the memory is now at `new`: of a move the kernel tells the manager; of growth, and of what a move left

@@ -60,16 +60,13 @@ fn concerned(addr: usize, bytes: usize) -> Option<&'static State> {
         return None;
     }
     // Nothing is begun here, which may itself be what changes something. A vfork child has no turn: it might be
-    // ended in the midst of it, and its parent would wait.
-    state::view().ready()
+    // ended in the midst of it, and its parent would wait. Nor has who has the turn already.
+    state::view().ready().filter(|state| !state.turns.is_own())
 }
 
 /// Makes a call by which a range is no longer what it was.
 pub(crate) fn gives_up<T>(addr: usize, bytes: usize, call: impl FnOnce() -> T) -> T {
     let Some(State { turns, .. }) = concerned(addr, bytes) else { return call() };
-    if turns.is_own() {
-        return call();
-    }
     let _held = SignalsHeld::new();
     turns.enter();
     let result = call();
@@ -96,18 +93,12 @@ pub(crate) fn moves<T>(call: &Mremap, mremap: impl FnOnce() -> T) -> T {
     let Some(State { turns, .. }) = concerned(call.old, call.old_bytes).or_else(replaced) else {
         return mremap();
     };
-    if turns.is_own() {
-        return mremap();
-    }
     let _held = SignalsHeld::new();
     let _lock = turns.mover.lock();
     turns.moving.store(raw::thread(), Ordering::SeqCst);
-    loop {
-        match turns.giving_up.load(Ordering::SeqCst) {
-            0 => break,
-            // Not a processor of whom it waits for, which may have no other.
-            others => raw::futex_wait(&turns.giving_up, others),
-        }
+    // Asleep: whom it waits for may have no other processor.
+    while let others @ 1.. = turns.giving_up.load(Ordering::SeqCst) {
+        raw::futex_wait(&turns.giving_up, others);
     }
     let result = mremap();
     turns.moving.store(0, Ordering::SeqCst);

@@ -273,8 +273,7 @@ pub(crate) enum Claimed {
 pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     let want = total(iov);
     let window = if want == 0 { return None } else { Window::open(entry)? };
-    let end = &ENDS[entry.lock_index()];
-    let (mut start, mut claim) = (end.load(Ordering::Relaxed), want);
+    let (mut start, mut claim) = (ENDS[entry.lock_index()].load(Ordering::Relaxed), want);
     if start.saturating_add(want as u64) > window.size {
         // Near the end no more is claimed than there is.
         start = u64::try_from(raw::lseek(fd, 0, libc::SEEK_CUR)).ok()?;
@@ -289,28 +288,25 @@ pub(crate) fn read(fd: c_int, entry: Entry, iov: &[iovec]) -> Option<Claimed> {
     let is_copied = window.copy(fd, iov, start, claim) == Some(claim);
     // What is not at hand is asked for, which no handler is to leave half done.
     let held = (!is_copied).then(SignalsHeld::new);
-    let after = u64::try_from(raw::lseek(fd, claim as i64, libc::SEEK_CUR)).ok()?;
+    let claimed = self::claim(fd, claim).ok()?;
     if !table::is_still(fd, entry) {
         // It was replaced meanwhile, and that is the other file's offset.
         give_back(fd, claim);
         return None;
     }
-    let claimed = after - claim as u64;
-    let is_known = claimed == start;
-    end.store(if is_known { after } else { u64::MAX }, Ordering::Relaxed);
-    if is_known && is_copied {
+    if claimed == start && is_copied {
         return Some(Claimed::Read(claim));
     }
     let held = held.unwrap_or_else(SignalsHeld::new);
-    // Somebody else moves it, too, who is not seen here.
-    let copied = if is_known { None } else { window.copy(fd, iov, claimed, claim) };
-    match copied {
-        Some(done) => {
+    if claimed != start {
+        // Somebody else moves it, too, who is not seen here.
+        moved(fd, None);
+        if let Some(done) = window.copy(fd, iov, claimed, claim) {
             give_back(fd, claim - done);
-            Some(Claimed::Read(done))
+            return Some(Claimed::Read(done));
         }
-        None => Some(Claimed::Unread(claimed, claim, held)),
     }
+    Some(Claimed::Unread(claimed, claim, held))
 }
 
 /// A descriptor's offset was moved, to here if that is known.
@@ -321,10 +317,15 @@ pub(crate) fn moved(fd: c_int, offset: Option<u64>) {
     }
 }
 
-/// Claims bytes behind the descriptor's offset to be written: where they begin. None beyond what a file
-/// can be, or if it is no file.
-pub(crate) fn claim(fd: c_int, bytes: usize) -> Option<u64> {
-    u64::try_from(raw::lseek(fd, bytes as i64, libc::SEEK_CUR) - bytes as i64).ok()
+/// Claims bytes behind the descriptor's offset, to be read or written: where they begin. A negated errno
+/// beyond what a file can be, or if it is no file.
+pub(crate) fn claim(fd: c_int, bytes: usize) -> Result<u64, isize> {
+    let after = raw::lseek(fd, bytes as i64, libc::SEEK_CUR);
+    if after < 0 {
+        return Err(after as isize);
+    }
+    moved(fd, Some(after as u64));
+    Ok(after as u64 - bytes as u64)
 }
 
 /// Moves the descriptor's offset back to where what was written ends, if less than was claimed up to
@@ -340,6 +341,7 @@ pub(crate) fn unclaim(fd: c_int, end: u64, unwritten: usize, is_shared: bool) {
 pub(crate) fn give_back(fd: c_int, bytes: usize) {
     if bytes > 0 {
         raw::lseek(fd, -(bytes as i64), libc::SEEK_CUR);
+        moved(fd, None);
     }
 }
 

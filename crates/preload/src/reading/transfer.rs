@@ -280,11 +280,10 @@ fn read_part(file: &File, iov: &[iovec], position: Option<i64>, bytes: usize) ->
     }
     let _held = SignalsHeld::new();
     let _lock = file.state.offset_locks[file.entry.lock_index()].lock();
-    let after = raw::lseek(file.fd, bytes as i64, libc::SEEK_CUR);
-    if after < 0 {
-        return after as isize;
+    match direct::claim(file.fd, bytes) {
+        Ok(start) => read_claimed(file.fd, iov, start, bytes),
+        Err(errno) => errno,
     }
-    read_claimed(file.fd, iov, after as u64 - bytes as u64, bytes)
 }
 
 /// A read without the manager, if that can be.
@@ -334,11 +333,10 @@ fn read_here(file: &File, iov: &[iovec]) -> isize {
     if claim == 0 {
         return 0;
     }
-    let after = raw::lseek(fd, claim as i64, libc::SEEK_CUR);
-    if after < 0 {
-        return after as isize;
+    match direct::claim(fd, claim) {
+        Ok(start) => read_claimed(fd, iov, start, claim),
+        Err(errno) => errno,
     }
-    read_claimed(fd, iov, after as u64 - claim as u64, claim)
 }
 
 /// File content from an offset by message, `limit` bytes at most.
@@ -629,7 +627,7 @@ impl Write<'_> {
             // settled now. Another process that shares the descriptor's offset, or appends, may
             // have been faster.
             let settled = match place {
-                Place::Own => direct::claim(fd, bytes),
+                Place::Own => direct::claim(fd, bytes).ok(),
                 _ => Some(self.start().unwrap_or(start)),
             };
             let claimed = settled.filter(|_| place == Place::Own);

@@ -145,13 +145,11 @@ pub(crate) fn write(
     // Whoever shares the offset reads and writes elsewhere from here on. A handler that never returns is not to
     // leave it moved over what was not written.
     let held = SignalsHeld::new();
-    let start = raw::lseek(fd, total as i64, libc::SEEK_CUR) - total as i64;
-    let start = u64::try_from(start).ok()?;
+    let start = direct::claim(fd, total).ok()?;
     if !table::is_still(fd, entry) {
         direct::give_back(fd, total);
         return None;
     }
-    direct::moved(fd, Some(start + total as u64));
     Some(match store(entry, iov, start, total) {
         true => Delayed::Written(total),
         false => Delayed::Unwritten(start, total, held),

@@ -239,7 +239,7 @@ pub(crate) fn write(
         // What is claimed is written, or given back, before anybody else who shares the offset and is
         // managed writes: who came in between would write over its own.
         Place::Own if is_shared => u64::try_from(raw::lseek(file.fd, 0, libc::SEEK_CUR)).ok(),
-        Place::Own => direct::claim(file.fd, bytes),
+        Place::Own => direct::claim(file.fd, bytes).ok(),
     };
     let mut claimed = offset.filter(|_| place == Place::Own && !is_shared);
     let begin = |offset: u64| {
@@ -258,7 +258,7 @@ pub(crate) fn write(
     };
     let mut begun = offset.and_then(begin).filter(|_| is_known());
     if is_shared && begun.is_some() {
-        claimed = direct::claim(file.fd, bytes);
+        claimed = direct::claim(file.fd, bytes).ok();
         // Somebody who reads, or is not managed, may have moved it.
         begun = if claimed == offset { begun } else { claimed.and_then(begin) };
     }
