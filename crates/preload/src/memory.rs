@@ -4,6 +4,7 @@
 pub(crate) mod allocation;
 pub(crate) mod call;
 pub(crate) mod fork;
+pub(crate) mod gate;
 pub(crate) mod heap;
 pub(crate) mod mapping;
 pub(crate) mod turns;

@@ -74,6 +74,24 @@ fn a_call_that_is_made_of_others_does_not_wait_for_itself() {
     assert_eq!(done.managed_files(), 1);
 }
 
+/// A fork is told of late, like other changes: one beside another thread's `munmap` or `mremap` could be heard of
+/// after that, and its child had mappings that nobody knew of.
+#[test]
+fn children_forked_beside_changes_have_what_they_should() {
+    if !runs::ready() {
+        return;
+    }
+    let program = compiled("mappings.c", &[], "mappings");
+    for how in ["forks-unmap", "forks-move"] {
+        let place = Scratch::new("forks");
+        place.put("file", vec![b'a'; 1 << 20]);
+        let mut run = command(&place, Some(&Budget::kib(512)), &program);
+        let done = finish(&place, run.args([how, "file"]), b"", LIMIT).ok();
+        assert_eq!(done.text(), "forks\n", "{how}");
+        assert_eq!(done.managed_files(), 1, "{how}");
+    }
+}
+
 /// What a program looked up in libc by its handle (Python's `ctypes.CDLL("libc.so.6")`, Java's `Linker`) was not
 /// this library's: what it wrote so was not seen by mappings, and lost. Another preloaded library may look
 /// up so what is behind it, which must not be this library, if it comes later.

@@ -12,6 +12,7 @@ use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::{board, userfault};
 use crate::memory::call::Mmap;
+use crate::memory::gate::Passing;
 use crate::memory::mapping::{self, Owner};
 use crate::process::state::{self, State};
 use crate::raw::{self, SignalsHeld};
@@ -109,15 +110,10 @@ pub(crate) fn end() {
     }
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     let _held = SignalsHeld::new();
-    let _one = state.standby.lock();
+    let Some(_alone) = state.standby.close() else { return };
     if MAPPED.load(Ordering::Acquire) {
-        state.taking_over.store(1, Ordering::SeqCst);
-        while state.changing.load(Ordering::SeqCst) != 0 {
-            raw::yield_now();
-        }
         take_over(state);
         set_mapped(false);
-        state.taking_over.store(0, Ordering::SeqCst);
     }
 }
 
@@ -128,7 +124,7 @@ pub(crate) fn filters() {
     FILTERED.store(true, Ordering::SeqCst);
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     let _held = SignalsHeld::new();
-    let _one = state.standby.lock();
+    let _alone = state.standby.close();
     if MAPPED.load(Ordering::Acquire) {
         note(
             state,
@@ -256,36 +252,13 @@ extern "C" fn end_interjected() {
     end();
 }
 
-/// A call that changes mappings: what is at an address does not change between being looked at and
-/// being taken over. Signals are held back meanwhile: a handler that jumps away would leave the call
-/// counted for ever.
-pub(crate) struct Changing(Option<(&'static State, SignalsHeld)>);
-
-impl Drop for Changing {
-    fn drop(&mut self) {
-        if let Some((state, _)) = &self.0 {
-            state.changing.fetch_sub(1, Ordering::SeqCst);
-        }
-    }
-}
-
-/// To be kept while such a call is made, and nothing else that comes here.
-pub(crate) fn changing() -> Changing {
+/// To be kept while a call changes mappings: what is at an address does not change between being looked at and
+/// being taken over.
+pub(crate) fn changing() -> Option<Passing<'static>> {
     if !MAPPED.load(Ordering::Relaxed) {
-        return Changing(None);
+        return None;
     }
-    let Some(state) = state::current().filter(|state| state.is_own()) else {
-        return Changing(None);
-    };
-    let held = SignalsHeld::new();
-    loop {
-        state.changing.fetch_add(1, Ordering::SeqCst);
-        if state.taking_over.load(Ordering::SeqCst) == 0 {
-            return Changing(Some((state, held)));
-        }
-        state.changing.fetch_sub(1, Ordering::SeqCst);
-        drop(state.standby.lock());
-    }
+    state::current().filter(|state| state.is_own())?.standby.pass()
 }
 
 fn take_over(state: &State) {

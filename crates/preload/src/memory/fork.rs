@@ -12,6 +12,7 @@ use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
 use crate::link::{room, standby, userfault};
 use crate::memory::call::Mmap;
+use crate::memory::gate::Closed;
 use crate::memory::mapping;
 use crate::memory::{heap, turns};
 use crate::process::environment;
@@ -32,19 +33,23 @@ use pagekeeper_wire::{
 static WANTED: AtomicBool = AtomicBool::new(false);
 /// They cannot be.
 static FAILED: AtomicBool = AtomicBool::new(false);
-/// One thread at a time forks, if its child inherits something: from [`before`] on, with signals held
-/// back, until it is over. (libc lets several run their handlers at a time.)
+/// One thread at a time forks, if its child inherits something or other threads wait meanwhile ([`turns`]): from
+/// [`before`] on, with signals held back, until it is over. (libc lets several run their handlers at a time.)
 static FORKING: Lock = Lock::new();
 /// Which thread that is: [`raw::thread`]. Its child has its name.
 static FORKER: AtomicUsize = AtomicUsize::new(0);
 /// What that fork is known by.
 static TICKET: AtomicU64 = AtomicU64::new(0);
+/// [`TICKET`] of a fork whose child inherits nothing but by the kernel.
+const NONE: u64 = 0;
 /// [`TICKET`] of a fork whose child cannot have its memory.
 const BROKEN: u64 = u64::MAX;
 /// The signal mask of the thread that forks.
 static MASK: AtomicU64 = AtomicU64::new(0);
 /// It holds libc's lock on the list of streams.
 static LISTED: AtomicBool = AtomicBool::new(false);
+/// Other threads wait until it is over.
+static HAS_TURN: AtomicBool = AtomicBool::new(false);
 /// The thread that forked last, and its [`TICKET`]: libc says that a fork failed when it is over.
 static FORKED: (AtomicUsize, AtomicU64) = (AtomicUsize::new(0), AtomicU64::new(0));
 
@@ -112,6 +117,7 @@ fn may_fork() -> bool {
 struct Ending {
     ticket: u64,
     list: Option<StreamList>,
+    _turn: Option<Closed<'static>>,
     _lock: LockGuard<'static>,
     _held: SignalsHeld,
 }
@@ -125,20 +131,25 @@ impl Ending {
         let ticket = TICKET.load(Ordering::Relaxed);
         let held = SignalsHeld::resume(MASK.load(Ordering::Relaxed));
         let list = LISTED.load(Ordering::Relaxed).then(StreamList::resume);
+        // Whatever became of the manager meanwhile. (A child's is open already: the kernel wiped its state.)
+        let turn = state::state().filter(|_| HAS_TURN.load(Ordering::Relaxed));
+        let turn = turn.map(|state| state.turns.resume());
         FORKER.store(0, Ordering::Relaxed);
-        Some(Ending { ticket, list, _lock: FORKING.resume(), _held: held })
+        Some(Ending { ticket, list, _turn: turn, _lock: FORKING.resume(), _held: held })
     }
 }
 
 /// The last thing before a fork.
 extern "C" fn before() {
-    if concerns() {
-        // libc takes it after this, and who has it may store to memory that is held by then.
-        begin(StreamList::lock());
-    }
+    // libc takes it after this, and who has it may store to memory that is held by then.
+    begin(concerns().then(StreamList::lock).flatten());
 }
 
 fn begin(list: Option<StreamList>) {
+    let inherits = concerns();
+    if !inherits && !turns::concern_forks() {
+        return;
+    }
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
@@ -147,22 +158,32 @@ fn begin(list: Option<StreamList>) {
         // Nobody writes there any more when the fork has begun.
         list.take_out(mapping::may_be_managed);
     }
-    let ticket = message(state, FORK_BEGIN, 0).unwrap_or(BROKEN);
-    if ticket != 0 {
-        MASK.store(held.keep(), Ordering::Relaxed);
-        TICKET.store(ticket, Ordering::Relaxed);
-        LISTED.store(list.is_some(), Ordering::Relaxed);
-        FORKER.store(raw::thread(), Ordering::Relaxed);
-        if let Some(list) = list {
-            list.keep();
-        }
-        lock.keep();
+    // Before stores are held back: who passes may wait for one.
+    let turn = turns::fork(state);
+    let ticket = match inherits {
+        true => message(state, FORK_BEGIN, 0).unwrap_or(BROKEN),
+        false => NONE,
+    };
+    if ticket == NONE && turn.is_none() {
+        return;
     }
+    MASK.store(held.keep(), Ordering::Relaxed);
+    TICKET.store(ticket, Ordering::Relaxed);
+    LISTED.store(list.is_some(), Ordering::Relaxed);
+    HAS_TURN.store(turn.is_some(), Ordering::Relaxed);
+    FORKER.store(raw::thread(), Ordering::Relaxed);
+    if let Some(list) = list {
+        list.keep();
+    }
+    if let Some(turn) = turn {
+        turn.keep();
+    }
+    lock.keep();
 }
 
 /// Tells the manager, in the parent.
 fn tell(phase: u64, ticket: u64) {
-    if ticket != BROKEN
+    if !matches!(ticket, NONE | BROKEN)
         && let Some(state) = state::current()
     {
         let _ = message(state, phase, ticket);
@@ -217,11 +238,15 @@ extern "C" fn in_child() {
         return FORKING.is_nobodys();
     };
     let list = ending.list.take();
-    let inherited = ending.ticket != BROKEN
-        && state::current().is_some_and(|state| {
-            (!environment::user_mode_only() || userfault::ensure(state))
-                && inherit(state, ending.ticket).is_ok()
-        });
+    let inherits = |state: &State| {
+        (!environment::user_mode_only() || userfault::ensure(state))
+            && inherit(state, ending.ticket).is_ok()
+    };
+    let inherited = match ending.ticket {
+        NONE => true,
+        BROKEN => false,
+        _ => state::current().is_some_and(inherits),
+    };
     if !inherited {
         if environment::user_mode_only() {
             // Nobody is to wait for it.
@@ -312,14 +337,7 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
         return None;
     }
     let forking = room::forking();
-    if !concerns() {
-        let result = call();
-        if result == 0 {
-            forking.forked();
-        }
-        return Some(result);
-    }
-    if !may_fork() {
+    if concerns() && !may_fork() {
         return Some(-libc::ENOMEM as isize);
     }
     // No lock of libc's is waited for from here on, nor may one be: `_Fork` is for signal handlers.

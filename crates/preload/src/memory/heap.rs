@@ -76,7 +76,7 @@ fn map(state: &State, call: &Mmap) -> Option<isize> {
     let bytes = call.bytes.checked_next_multiple_of(PAGE)?;
     let fixed = turns::replaces(call.flags);
     // What it replaces may be a file's mapping that is to be taken over.
-    let _changing = fixed.then(standby::changing);
+    let _changing = fixed.then(standby::changing).flatten();
     let addr = if fixed {
         if !call.addr.is_multiple_of(PAGE) {
             return None;

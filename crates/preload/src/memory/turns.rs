@@ -4,74 +4,36 @@
 //! each other perhaps in the other order. A move to where another thread's memory was until now would be applied
 //! first, and then to what moved there whatever the other thread did. Calls return when the manager has heard of
 //! them. (A new mapping needs no turn: the manager enters it when no change is under way.)
+//!
+//! A fork is told of when the address space has been released as well, and the child has what was there before:
+//! it goes beside nobody either.
 
 use crate::memory::call::Mremap;
+use crate::memory::gate::{Closed, Gate};
 use crate::memory::mapping;
 use crate::process::state::{self, State};
-use crate::raw::{self, Lock, SignalsHeld};
-use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
+use crate::raw::{self, SignalsHeld};
 use libc::c_int;
-
-/// Whose turn it is. All zero: nobody changes anything.
-#[repr(C)]
-pub(crate) struct Turns {
-    /// Held by the one that moves memory.
-    mover: Lock,
-    /// The thread that does ([`raw::thread`]), or 0. What it calls on its way may come here again: another
-    /// library may stand behind this one that makes one call of another.
-    moving: AtomicUsize,
-    /// Calls under way that give addresses up. Who moves memory waits for them here.
-    giving_up: AtomicU32,
-}
-
-impl Turns {
-    fn is_own(&self) -> bool {
-        self.moving.load(Ordering::SeqCst) == raw::thread()
-    }
-
-    fn enter(&self) {
-        loop {
-            self.giving_up.fetch_add(1, Ordering::SeqCst);
-            if self.moving.load(Ordering::SeqCst) == 0 {
-                return;
-            }
-            self.leave();
-            drop(self.mover.lock());
-        }
-    }
-
-    fn leave(&self) {
-        if self.giving_up.fetch_sub(1, Ordering::SeqCst) == 1
-            && self.moving.load(Ordering::SeqCst) != 0
-        {
-            raw::futex_wake(&self.giving_up);
-        }
-    }
-}
 
 /// Whether a mapping with these flags of `mmap(2)` replaces what is at its address.
 pub(crate) fn replaces(flags: c_int) -> bool {
     flags & libc::MAP_FIXED != 0 && flags & libc::MAP_FIXED_NOREPLACE != libc::MAP_FIXED_NOREPLACE
 }
 
-/// The state, if a change of a range has to wait for its turn.
-fn concerned(addr: usize, bytes: usize) -> Option<&'static State> {
+/// Where a change of a range has to wait for its turn, if it has to.
+fn concerned(addr: usize, bytes: usize) -> Option<&'static Gate> {
     if !mapping::may_be_managed(addr, bytes.max(1)) || state::is_only_thread() {
         return None;
     }
     // Nothing is begun here, which may itself be what changes something. A vfork child has no turn: it might be
-    // ended in the midst of it, and its parent would wait. Nor has who has the turn already.
-    state::view().ready().filter(|state| !state.turns.is_own())
+    // ended in the midst of it, and its parent would wait.
+    state::view().ready().map(|state| &state.turns)
 }
 
 /// Makes a call by which a range is no longer what it was.
 pub(crate) fn gives_up<T>(addr: usize, bytes: usize, call: impl FnOnce() -> T) -> T {
-    let Some(State { turns, .. }) = concerned(addr, bytes) else { return call() };
-    let _held = SignalsHeld::new();
-    turns.enter();
-    let result = call();
-    turns.leave();
-    result
+    let _passing = concerned(addr, bytes).and_then(Gate::pass);
+    call()
 }
 
 /// Makes an `mmap(2)` with these flags, which may replace what is there.
@@ -90,17 +52,18 @@ pub(crate) fn moves<T>(call: &Mremap, mremap: impl FnOnce() -> T) -> T {
         return gives_up(call.old, call.old_bytes, mremap);
     }
     let replaced = || call.target().and_then(|target| concerned(target, call.new_bytes));
-    let Some(State { turns, .. }) = concerned(call.old, call.old_bytes).or_else(replaced) else {
-        return mremap();
-    };
+    let Some(gate) = concerned(call.old, call.old_bytes).or_else(replaced) else { return mremap() };
     let _held = SignalsHeld::new();
-    let _lock = turns.mover.lock();
-    turns.moving.store(raw::thread(), Ordering::SeqCst);
-    // Asleep: whom it waits for may have no other processor.
-    while let others @ 1.. = turns.giving_up.load(Ordering::SeqCst) {
-        raw::futex_wait(&turns.giving_up, others);
-    }
-    let result = mremap();
-    turns.moving.store(0, Ordering::SeqCst);
-    result
+    let _alone = gate.close();
+    mremap()
+}
+
+/// Whether a fork has to wait for its turn.
+pub(crate) fn concern_forks() -> bool {
+    mapping::any() && !state::is_only_thread()
+}
+
+/// Before a fork, if so; hold signals back until it is over.
+pub(crate) fn fork(state: &State) -> Option<Closed<'_>> {
+    concern_forks().then(|| state.turns.close()).flatten()
 }

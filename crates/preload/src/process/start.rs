@@ -56,6 +56,7 @@ extern "C" fn start(_count: c_int, _arguments: Strings, env: Strings) {
     }
     let _ = state::current();
     bell::inherited();
+    fork::watch();
     if environment::user_mode_only() {
         fork::follow();
     }

@@ -5,7 +5,7 @@ use crate::descriptors::{files, table};
 use crate::link::connection::Connection;
 use crate::link::{connection, userfault};
 use crate::memory::fork;
-use crate::memory::turns::Turns;
+use crate::memory::gate::Gate;
 use crate::process::environment;
 use crate::raw::{self, Lock, SignalsHeld};
 use crate::raw_call;
@@ -65,15 +65,13 @@ pub(crate) struct State {
     pub(crate) mapping: Lock,
     /// Held while the limit of descriptors is raised; see [`crate::link::room`].
     pub(crate) limit: Lock,
-    pub(crate) turns: Turns,
+    /// Where calls that change the address space wait for each other; see [`crate::memory::turns`].
+    pub(crate) turns: Gate,
     /// Held while what is to be done on signals changes.
     pub(crate) signals: Lock,
-    /// Held while mappings are taken over that were made while the manager stood by.
-    pub(crate) standby: Lock,
-    /// Not 0 while that is being done, or waits for calls that change mappings.
-    pub(crate) taking_over: AtomicU32,
-    /// Such calls.
-    pub(crate) changing: AtomicU32,
+    /// Where calls that change mappings pass, but for when those are taken over that were made while the
+    /// manager stood by.
+    pub(crate) standby: Gate,
 }
 
 /// Null while this library is inactive.
@@ -120,7 +118,8 @@ pub(crate) fn active() -> bool {
     !STATE.load(Ordering::Relaxed).is_null()
 }
 
-fn state() -> Option<&'static State> {
+/// The state, whosever it is and whatever becomes of it.
+pub(crate) fn state() -> Option<&'static State> {
     let state = STATE.load(Ordering::Acquire);
     // SAFETY: null, or mapped by `allocate`, never unmapped; all zero is valid, all fields atomic.
     unsafe { state.as_ref() }

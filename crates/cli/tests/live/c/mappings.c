@@ -32,8 +32,15 @@ ssize_t pread(int fd, void *to, size_t bytes, off_t at) {
 #define _GNU_SOURCE
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 // A library behind the manager's that makes one call of another.
+int munmap(void *at, size_t bytes) {
+    int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED;
+    return mmap(at, bytes, PROT_NONE, flags, -1, 0) == at ? (int)syscall(SYS_munmap, at, bytes) : -1;
+}
+
 void *mremap(void *old, size_t old_bytes, size_t new_bytes, int flags, ...) {
     (void)flags;
     void *at = mmap(0, new_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -51,6 +58,7 @@ const char *get(void) { return marker; }
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -291,16 +299,81 @@ static void ring(const char *name) {
     puts("a ring");
 }
 
+enum { PART_PAGES = 16, PART_BYTES = PART_PAGES * 4096 };
+
+static char *map_part(int fd) {
+    char *at = mmap(0, PART_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    check(at != MAP_FAILED, "mmap");
+    return at;
+}
+
+static char *volatile part; // Where the file is mapped, or was.
+static volatile int is_over;
+
+static void *map_and_unmap(void *fd) {
+    while (!is_over) {
+        char *at = map_part((int)(long)fd);
+        at[5] = 'w';
+        part = at;
+        check(!munmap(at, PART_BYTES), "munmap");
+    }
+    return 0;
+}
+
+static void *move_about(void *fd) {
+    char *at = map_part((int)(long)fd);
+    char *room = mmap(0, 64 * PART_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    for (long i = 0; !is_over; i++) {
+        char *to = room + i % 64 * PART_BYTES;
+        check(mremap(at, PART_BYTES, PART_BYTES, MREMAP_MAYMOVE | MREMAP_FIXED, to) == to, "mremap");
+        part = at = to;
+    }
+    return 0;
+}
+
 static void wrapped(const char *name) {
-    begin_a_thread();
-    size_t bytes;
-    char *at = map(name, &bytes);
-    at[5] = 'w';
-    at = mremap(at, bytes, 2 * bytes, MREMAP_MAYMOVE);
-    check(at != MAP_FAILED && at[5] == 'w', "mremap");
+    int fd = open(name, O_RDWR);
+    pthread_t thread;
+    check(fd >= 0 && !pthread_create(&thread, 0, map_and_unmap, (void *)(long)fd), name);
+    for (int i = 0; i < 300; i++) {
+        char *at = map_part(fd);
+        at[6] = 'w';
+        at = mremap(at, PART_BYTES, 2 * PART_BYTES, MREMAP_MAYMOVE);
+        check(at != MAP_FAILED && at[6] == 'w' && !munmap(at, 2 * PART_BYTES), "mremap");
+    }
+    is_over = 1;
+    check(!pthread_join(thread, 0), "pthread_join");
     puts("wrapped");
-    fflush(stdout);
-    _exit(0);
+}
+
+static void end(int signal) {
+    (void)signal;
+    _exit(0); // It has not.
+}
+
+// Children, forked while another thread unmaps or moves what is mapped: one that has it has the file's bytes.
+static void forks(const char *name, void *(*changes)(void *)) {
+    int fd = open(name, O_RDWR);
+    pthread_t thread;
+    check(fd >= 0 && !pthread_create(&thread, 0, changes, (void *)(long)fd), name);
+    while (!part) usleep(10);
+    for (int i = 0; i < 400; i++) {
+        pid_t child = fork();
+        check(child >= 0, "fork");
+        if (!child) {
+            char *at = part;
+            alarm(20);
+            signal(SIGSEGV, end);
+            for (int page = PART_PAGES; page--;)
+                if (at[page * 4096] != 'a') _exit(2);
+            _exit(0);
+        }
+        int status;
+        check(waitpid(child, &status, 0) == child && !status, "the child");
+    }
+    is_over = 1;
+    check(!pthread_join(thread, 0), "pthread_join");
+    puts("forks");
 }
 
 int main(int count, char **argument) {
@@ -313,6 +386,8 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "handle")) by_handle(argument[2]);
     if (!strcmp(argument[1], "ring")) ring(argument[2]);
     if (!strcmp(argument[1], "wrapped")) wrapped(argument[2]);
+    if (!strcmp(argument[1], "forks-unmap")) forks(argument[2], map_and_unmap);
+    if (!strcmp(argument[1], "forks-move")) forks(argument[2], move_about);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "rights"))
