@@ -117,8 +117,9 @@ pub(crate) struct Advice {
 pub(crate) struct StaysBehind;
 
 /// A process whose mappings are being taken over.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Taker {
+    begun: Instant,
     /// Its mappings that can be, the largest last.
     mappings: Vec<(Candidate, Advice)>,
     /// The one whose turn it is.
@@ -136,6 +137,28 @@ struct Taker {
     replaced: Vec<(Candidate, Arc<OwnedFd>)>,
     /// Files that are managed for it already, though not all mappings of them may be taken over yet.
     files: Vec<FileNo>,
+    /// What holds everybody off who wants to see something of them.
+    fences: Fences,
+}
+
+/// Files, and tickets of fences around them.
+pub(crate) type Fences = Vec<(FileNo, u64)>;
+
+impl Taker {
+    fn new() -> Taker {
+        Taker {
+            begun: Instant::now(),
+            mappings: Vec::new(),
+            current: None,
+            opened: HashMap::new(),
+            barred: HashSet::new(),
+            taken: HashSet::new(),
+            left: Vec::new(),
+            replaced: Vec::new(),
+            files: Vec::new(),
+            fences: Fences::new(),
+        }
+    }
 }
 
 impl Standby {
@@ -298,8 +321,8 @@ impl Standby {
     }
 
     /// Address and bytes of a process's next mapping that can be taken over; if it `begins`, they are
-    /// looked for. The largest comes first: if there is room for that, there is for the others. None if
-    /// there are no more.
+    /// looked for, after [`took`](Self::took). The largest comes first: if there is room for that, there is
+    /// for the others. None if there are no more.
     pub(crate) fn next(&self, pid: u32, begins: bool, selection: &Selection) -> Option<(u64, u64)> {
         if begins {
             let taker = self.look_at(pid, selection);
@@ -317,7 +340,7 @@ impl Standby {
     }
 
     fn look_at(&self, pid: u32, selection: &Selection) -> Taker {
-        let mut taker = Taker::default();
+        let mut taker = Taker::new();
         let mut found = Vec::new();
         self.for_each_mapping(|whose, mapping, detail| {
             if whose != pid && process::share_memory(whose, pid) {
@@ -429,11 +452,30 @@ impl Standby {
         }
     }
 
-    /// A process has had all of its mappings taken over, or is gone. Wakes its threads that wait at an
-    /// address in one (`futex(2)`): that stands for other memory now, and whoever is to wake them, by
-    /// that address, does not find them. They look again.
-    pub(crate) fn took(&self, pid: u32) {
-        let Some(taker) = self.takers.lock().expect("lock").remove(&pid) else { return };
+    /// Until all of its mappings of a file are taken over, nobody is to see what the others would show a moment
+    /// later, or have shown before: a write that began while the file was the kernel's may still be under way.
+    /// False if it is gone.
+    pub(crate) fn holds_off(&self, pid: u32, no: FileNo, ticket: u64) -> bool {
+        let mut takers = self.takers.lock().expect("lock");
+        takers.get_mut(&pid).map(|taker| taker.fences.push((no, ticket))).is_some()
+    }
+
+    /// Fences for processes that have not had their mappings taken over in so long a time: one that is stopped
+    /// may never have.
+    pub(crate) fn overdue(&self, held_off_max: Duration) -> Fences {
+        let mut takers = self.takers.lock().expect("lock");
+        let late = takers.values_mut().filter(|taker| taker.begun.elapsed() >= held_off_max);
+        late.flat_map(|taker| std::mem::take(&mut taker.fences)).collect()
+    }
+
+    /// A process has had all of its mappings taken over, or is gone; returns the fences that were for it.
+    /// Wakes its threads that wait at an address in one (`futex(2)`): that stands for other memory now, and
+    /// whoever is to wake them, by that address, does not find them. They look again.
+    #[must_use]
+    pub(crate) fn took(&self, pid: u32) -> Fences {
+        let Some(taker) = self.takers.lock().expect("lock").remove(&pid) else {
+            return Fences::new();
+        };
         for address in process::shared_futexes(pid) {
             for (mapping, file) in &taker.replaced {
                 if mapping.range().contains(&address) {
@@ -441,6 +483,7 @@ impl Standby {
                 }
             }
         }
+        taker.fences
     }
 
     /// Whether a process may still have mappings of a file to be taken over.

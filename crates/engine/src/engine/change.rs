@@ -23,7 +23,7 @@ pub enum Change {
     /// Nothing: what is dirty is written back, and nobody writes until it is over (a fork, whose
     /// child gets what is stored).
     Hold,
-    /// Nobody wants the content any more: until it is gone, no fault is served.
+    /// Nobody wants the content any more, or it is not to be looked at yet: no fault is served meanwhile.
     Drop,
 }
 
@@ -174,6 +174,12 @@ impl<P: Port> Engine<P> {
         };
         drop(self.wait_until(again, settled));
         Ok(ticket)
+    }
+
+    /// Has everybody wait who wants to see something of a file, until the fence is taken away
+    /// ([`take_fence`](Self::take_fence)). For one of which nothing is in memory; none if there is no such file.
+    pub(crate) fn hold_off(&self, file: FileNo) -> Option<u64> {
+        self.lock().put_fence(file, 0..u64::MAX, Change::Drop)
     }
 
     /// Waits until those pages of a range that are on their way into memory now have come, or have failed

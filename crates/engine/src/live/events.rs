@@ -312,6 +312,7 @@ impl Manager {
     /// Forgets address spaces that are gone.
     pub(crate) fn reap(&self) {
         self.listen_to_the_unheard();
+        self.hold_off_no_longer();
         for file in self.unmapped.take_late(Instant::now()) {
             self.workers.push(Work::Flush(file));
         }

@@ -254,9 +254,7 @@ impl Manager {
         for (ticket, file) in client.into_iter().flat_map(|client| client.changes) {
             self.change_left(file, ticket);
         }
-        if let Some(standby) = self.standby.get() {
-            standby.took(pid);
-        }
+        self.taken_over(pid);
         let _ = self.kick.notify();
         true
     }

@@ -413,6 +413,9 @@ impl Manager {
             self.engine.open_file(no, &name, version, sparse);
             self.engine.read_around(no, true);
         }
+        if let Some(taker) = taker {
+            self.hold_off_for(taker, no);
+        }
         self.watch_outside(no, fd);
         self.set_slot_flags(no, wire::SLOT_ACTIVE);
         self.note_if_deleted(no);

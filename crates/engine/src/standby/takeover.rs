@@ -3,9 +3,9 @@
 use crate::live::shortage::is_shortage;
 use crate::manager::Manager;
 use crate::port::FileNo;
-use crate::standby::StaysBehind;
 use crate::standby::interject;
 use crate::standby::verdict::Sign;
+use crate::standby::{Fences, StaysBehind};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_wire::{self as wire, Reply};
@@ -14,6 +14,10 @@ use std::time::{Duration, Instant};
 
 /// How long whoever wants to write by a mapping waits for others to have theirs taken over.
 const TAKING_MAX: Duration = Duration::from_secs(10);
+
+/// How long everybody is held off a file of which a process has mappings taken over, at most: what is held off
+/// may be a write of another file (from a mapping of this one), which that file's turn waits for.
+const HELD_OFF_MAX: Duration = Duration::from_millis(500);
 
 /// How long programs are given to make a call after a standby.
 const GRACE: Duration = Duration::from_millis(10);
@@ -100,6 +104,9 @@ impl Manager {
     pub(crate) fn next_to_take_over(&self, pid: u32, begins: bool) -> Option<(u64, u64)> {
         let standby = self.standby.get()?;
         self.end_standby("a program that maps files forked");
+        if begins {
+            self.taken_over(pid);
+        }
         let next = standby.next(pid, begins, &self.selection);
         if begins {
             for name in standby.left(pid) {
@@ -107,9 +114,39 @@ impl Manager {
             }
         }
         if next.is_none() {
-            standby.took(pid);
+            self.taken_over(pid);
         }
         next
+    }
+
+    /// A process has had all of its mappings taken over, or is gone.
+    pub(crate) fn taken_over(&self, pid: u32) {
+        let Some(standby) = self.standby.get() else { return };
+        self.let_see(standby.took(pid));
+    }
+
+    /// Holds everybody off a file that has just become managed for a process, until that has all its mappings
+    /// of it taken over.
+    pub(crate) fn hold_off_for(&self, taker: u32, no: FileNo) {
+        let Some(standby) = self.standby.get() else { return };
+        if let Some(ticket) = self.engine.hold_off(no)
+            && !standby.holds_off(taker, no, ticket)
+        {
+            self.engine.take_fence(no, ticket);
+        }
+    }
+
+    /// Nobody is held off by a process any more that takes too long.
+    pub(crate) fn hold_off_no_longer(&self) {
+        if let Some(standby) = self.standby.get() {
+            self.let_see(standby.overdue(HELD_OFF_MAX));
+        }
+    }
+
+    fn let_see(&self, fences: Fences) {
+        for (no, ticket) in fences {
+            self.engine.take_fence(no, ticket);
+        }
     }
 
     /// A process has room for a mapping that is to be taken over: what to map there.
