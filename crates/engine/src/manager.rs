@@ -453,7 +453,7 @@ pub(crate) mod tests {
     use std::sync::atomic::AtomicU64;
     use zerocopy::{FromBytes, IntoBytes};
 
-    pub(super) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
+    pub(crate) fn opened(manager: &Manager, file: &std::fs::File) -> Option<FileNo> {
         manager.opened(file.as_fd(), libc::O_RDWR).map(|pinned| pinned.no())
     }
 

@@ -220,3 +220,87 @@ impl Manager {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::manager::board::Board;
+    use crate::manager::tests::{manager, opened};
+    use crate::standby::headroom::Room;
+    use crate::standby::{Standby, Taker};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::sync::{Arc, Mutex, OnceLock};
+
+    const PID: u32 = 7;
+
+    /// A manager whose standby has ended, with a process that has its mappings taken over. None, which is
+    /// said, where no cgroup can be looked at.
+    fn with_a_taker() -> Option<Arc<Manager>> {
+        let manager = manager();
+        let Some(room) = Room::of_this_process() else {
+            eprintln!("skipped: no cgroup of this process's can be looked at");
+            return None;
+        };
+        let standby = Standby {
+            board: Arc::new(Board::create([0; 16], &manager.selection).unwrap()),
+            room: Arc::new(room),
+            started: Instant::now(),
+            ended: OnceLock::new(),
+            mapped: Mutex::default(),
+            takers: Mutex::new([(PID, Taker::new())].into()),
+        };
+        standby.end("a test", &manager.selection);
+        assert!(manager.standby.set(standby).is_ok());
+        Some(manager)
+    }
+
+    /// What a call wrote that had begun before showed in mappings that were not taken over yet, and not in
+    /// those that were.
+    #[test]
+    fn nobody_sees_a_file_until_all_its_mappings_are_taken_over() {
+        let stopped = |manager: &Manager| {
+            let mut takers = manager.standby.get().unwrap().takers.lock().unwrap();
+            takers.get_mut(&PID).unwrap().begun = Instant::now() - HELD_OFF_MAX;
+        };
+        let ends: [(&str, &dyn Fn(&Manager)); 3] = [
+            ("all are", &|manager| manager.taken_over(PID)),
+            ("it takes too long", &|manager| {
+                stopped(manager);
+                manager.hold_off_no_longer();
+            }),
+            ("it begins anew", &|manager| assert_eq!(manager.next_to_take_over(PID, true), None)),
+        ];
+        for (why, end) in ends {
+            let Some(manager) = with_a_taker() else { return };
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(4096).unwrap();
+            let no = opened(&manager, &file).unwrap();
+            manager.hold_off_for(PID, no);
+            let is_over = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let read = scope.spawn(|| {
+                    let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
+                    assert!(is_over.load(Ordering::SeqCst), "{why}: it was seen before");
+                    read
+                });
+                std::thread::sleep(Duration::from_millis(20));
+                manager.hold_off_no_longer();
+                std::thread::sleep(Duration::from_millis(20));
+                is_over.store(true, Ordering::SeqCst);
+                end(&manager);
+                assert_eq!(read.join().unwrap(), Ok(8), "{why}");
+            });
+        }
+    }
+
+    #[test]
+    fn nobody_waits_for_a_process_that_is_gone() {
+        let Some(manager) = with_a_taker() else { return };
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(4096).unwrap();
+        let no = opened(&manager, &file).unwrap();
+        manager.taken_over(PID);
+        manager.hold_off_for(PID, no);
+        assert_eq!(manager.engine.read(no, 0, 8, |_, _| Ok(())), Ok(8));
+    }
+}
