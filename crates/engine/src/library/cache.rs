@@ -335,9 +335,11 @@ impl Cache {
     /// small for it ([`Reserved::limit_bytes`]).
     ///
     /// # Errors
-    /// `ENOMEM`: more than half of the budget would be set aside; `EOWNERDEAD`: in a forked child.
+    /// `ENOMEM`: more than half of the budget would be set aside; `EOWNERDEAD`: in a forked child;
+    /// `EDEADLK`: in the code of a [store](crate::library::Store) that the cache
+    /// asks, as in [`try_set_budget`](Self::try_set_budget).
     pub fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
-        self.check_here()?;
+        self.check_may_wait()?;
         let shared = &self.0.shared;
         let share = shared.reserved.lock().expect("reserved").add(bytes, self.budget_bytes());
         let reserved = Reserved::new(shared, share.ok_or(Errno::NOMEM)?);

@@ -258,19 +258,16 @@ mod tests {
     /// those that were.
     #[test]
     fn nobody_sees_a_file_until_all_its_mappings_are_taken_over() {
-        let stopped = |manager: &Manager| {
-            let mut takers = manager.standby.get().unwrap().takers.lock().unwrap();
-            takers.get_mut(&PID).unwrap().begun = Instant::now() - HELD_OFF_MAX;
+        let all_are = |manager: &Manager| manager.taken_over(PID);
+        let takes_too_long = |manager: &Manager| {
+            let standby = manager.standby.get().unwrap();
+            let begun = Instant::now() - HELD_OFF_MAX;
+            standby.takers.lock().unwrap().get_mut(&PID).unwrap().begun = begun;
+            manager.hold_off_no_longer();
         };
-        let ends: [(&str, &dyn Fn(&Manager)); 3] = [
-            ("all are", &|manager| manager.taken_over(PID)),
-            ("it takes too long", &|manager| {
-                stopped(manager);
-                manager.hold_off_no_longer();
-            }),
-            ("it begins anew", &|manager| assert_eq!(manager.next_to_take_over(PID, true), None)),
-        ];
-        for (why, end) in ends {
+        let begins_anew =
+            |manager: &Manager| assert_eq!(manager.next_to_take_over(PID, true), None);
+        for end in [all_are, takes_too_long, begins_anew] {
             let Some(manager) = with_a_taker() else { return };
             let file = tempfile::tempfile().unwrap();
             file.set_len(4096).unwrap();
@@ -280,7 +277,7 @@ mod tests {
             std::thread::scope(|scope| {
                 let read = scope.spawn(|| {
                     let read = manager.engine.read(no, 0, 8, |_, _| Ok(()));
-                    assert!(is_over.load(Ordering::SeqCst), "{why}: it was seen before");
+                    assert!(is_over.load(Ordering::SeqCst), "it was seen before");
                     read
                 });
                 std::thread::sleep(Duration::from_millis(20));
@@ -288,7 +285,7 @@ mod tests {
                 std::thread::sleep(Duration::from_millis(20));
                 is_over.store(true, Ordering::SeqCst);
                 end(&manager);
-                assert_eq!(read.join().unwrap(), Ok(8), "{why}");
+                assert_eq!(read.join().unwrap(), Ok(8));
             });
         }
     }

@@ -480,6 +480,7 @@ impl Store for Greedy {
         if let Some(cache) = self.cache.lock().unwrap().take() {
             cache.set_budget(1 << 20);
             assert_eq!(errno(cache.try_set_budget(1 << 20)), Some(EDEADLK));
+            assert_eq!(errno(cache.reserve(4096).map(drop)), Some(EDEADLK));
             self.told.store(true, Ordering::SeqCst);
         }
         pages.fill(1);
