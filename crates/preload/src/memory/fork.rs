@@ -139,22 +139,31 @@ impl Ending {
     }
 }
 
-/// The last thing before a fork.
-extern "C" fn before() {
-    // libc takes it after this, and who has it may store to memory that is held by then.
-    begin(concerns().then(StreamList::lock).flatten());
+/// Whether something is to be done around a fork of this process.
+fn is_followed_now() -> bool {
+    concerns() || turns::concern_forks()
 }
 
+/// The last thing before a fork.
+extern "C" fn before() {
+    if is_followed_now() {
+        // libc takes it after this. Who has it may store to memory that is held by then, or wait for its turn
+        // to unmap something: a stream's functions may be the program's own (`fopencookie(3)`).
+        begin(StreamList::lock());
+    }
+}
+
+/// With libc's lock on its streams, if libc takes it as well.
 fn begin(list: Option<StreamList>) {
     let inherits = concerns();
-    if !inherits && !turns::concern_forks() {
+    if !is_followed_now() {
         return;
     }
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
     let lock = FORKING.lock();
-    if let Some(list) = &list {
+    if let Some(list) = list.as_ref().filter(|_| inherits) {
         // Nobody writes there any more when the fork has begun.
         list.take_out(mapping::may_be_managed);
     }
@@ -207,6 +216,7 @@ pub(crate) fn by_libc(call: impl FnOnce() -> c_int) -> c_int {
         return -1;
     }
     let forking = room::forking();
+    forget_forked();
     let child = call();
     match child {
         0 => forking.forked(),
@@ -214,6 +224,13 @@ pub(crate) fn by_libc(call: impl FnOnce() -> c_int) -> c_int {
         _ => {}
     }
     child
+}
+
+/// What a fork of this thread that is over was known by is not that of the next one, which may fail before it
+/// has begun (`forkpty(3)` without a terminal), or of another thread that has its place.
+fn forget_forked() {
+    let (own, order) = (raw::thread(), Ordering::Relaxed);
+    let _ = FORKED.0.compare_exchange(own, 0, order, order);
 }
 
 /// There is no child.
@@ -340,6 +357,7 @@ pub(crate) fn raw_fork(flags: usize, stack: usize, call: impl FnOnce() -> isize)
     if concerns() && !may_fork() {
         return Some(-libc::ENOMEM as isize);
     }
+    forget_forked();
     // No lock of libc's is waited for from here on, nor may one be: `_Fork` is for signal handlers.
     begin(None);
     let result = call();

@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -919,6 +920,32 @@ static void forks_here(void) {
     if (daemon(1, 1)) CHECK(errno == ENOMEM);
 }
 
+/* A fork, and one straight after it that fails before it has begun. */
+static void forks_without_a_terminal(void) {
+    enum { BLOCKS = 40 };
+    char *blocks[BLOCKS];
+    struct rlimit limit;
+    CHECK(!getrlimit(RLIMIT_NOFILE, &limit));
+    for (int i = 0; i < BLOCKS; i++) {
+        CHECK(blocks[i] = malloc(MIB));
+        memset(blocks[i], 1 + i, 2 * PAGE);
+    }
+    for (int round = 0; round < 20; round++) {
+        pid_t child = fork();
+        CHECK(child >= 0);
+        if (!child) {
+            for (int i = 0; i < BLOCKS; i++) CHECK(blocks[i][PAGE] == 1 + i);
+            _exit(0);
+        }
+        struct rlimit none = {.rlim_cur = 3, .rlim_max = limit.rlim_max};
+        int terminal, status;
+        CHECK(!setrlimit(RLIMIT_NOFILE, &none) && forkpty(&terminal, NULL, NULL, NULL) < 0);
+        CHECK(!setrlimit(RLIMIT_NOFILE, &limit));
+        CHECK(waitpid(child, &status, 0) == child && status == 0);
+    }
+    puts("done");
+}
+
 static void forks_on_a_large_stack(void) {
     int status;
     char *stack = map(32 * MIB, PROT_READ | PROT_WRITE);
@@ -1052,6 +1079,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(what, "stress")) stress(n[0], n[1], n[2], n[3]);
     else if (!strcmp(what, "semantics")) semantics();
     else if (!strcmp(what, "large-stack")) forks_on_a_large_stack();
+    else if (!strcmp(what, "no-terminal")) forks_without_a_terminal();
     else if (!strcmp(what, "guards")) guards();
     else if (!strcmp(what, "refused-moves")) refused_moves();
     else if (!strcmp(what, "forks")) forks();

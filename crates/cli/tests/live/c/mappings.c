@@ -320,6 +320,23 @@ static void *map_and_unmap(void *fd) {
     return 0;
 }
 
+static ssize_t write_by_mapping(void *fd, const char *bytes, size_t count) {
+    char *at = map_part(*(int *)fd);
+    at[5] = bytes[0];
+    part = at;
+    return munmap(at, PART_BYTES) ? -1 : (ssize_t)count;
+}
+
+// The same in a stream's function, which libc calls with its list of streams locked.
+static void *flush_and_unmap(void *fd) {
+    int file = (int)(long)fd;
+    FILE *stream = fopencookie(&file, "w", (cookie_io_functions_t){.write = write_by_mapping});
+    check(stream != 0, "fopencookie");
+    while (!is_over) check(fputs("x", stream) >= 0 && !fflush(NULL), "fflush");
+    check(!fclose(stream), "fclose");
+    return 0;
+}
+
 static void *move_about(void *fd) {
     char *at = map_part((int)(long)fd);
     char *room = mmap(0, 64 * PART_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -387,6 +404,7 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "ring")) ring(argument[2]);
     if (!strcmp(argument[1], "wrapped")) wrapped(argument[2]);
     if (!strcmp(argument[1], "forks-unmap")) forks(argument[2], map_and_unmap);
+    if (!strcmp(argument[1], "forks-flush")) forks(argument[2], flush_and_unmap);
     if (!strcmp(argument[1], "forks-move")) forks(argument[2], move_about);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
