@@ -276,7 +276,12 @@ pub(crate) fn yield_now() {
 
 /// Sleeps while `word` is `expected`, at most a tenth of a second.
 pub(crate) fn futex_wait(word: &AtomicU32, expected: u32) {
-    let limit = libc::timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+    futex_wait_for(word, expected, 100_000_000);
+}
+
+/// [`futex_wait`] for less than a second.
+fn futex_wait_for(word: &AtomicU32, expected: u32, limit_ns: u32) {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: limit_ns.into() };
     let op = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
     raw_call!(libc::SYS_futex, word.as_ptr(), op, expected, &raw const limit);
 }
@@ -409,6 +414,19 @@ impl Lock {
             }
         }
         LockGuard(&self.0)
+    }
+
+    /// Waits for the lock, less than a second. None if somebody has it then.
+    pub(crate) fn lock_within(&self, limit_ns: u32) -> Option<LockGuard<'_>> {
+        if self.0.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+            return Some(LockGuard(&self.0));
+        }
+        let until_ns = now_ns() + u64::from(limit_ns);
+        while self.0.swap(2, Ordering::Acquire) != 0 {
+            let left_ns = until_ns.checked_sub(now_ns()).filter(|left| *left > 0)?;
+            futex_wait_for(&self.0, 2, left_ns as u32);
+        }
+        Some(LockGuard(&self.0))
     }
 }
 

@@ -75,8 +75,8 @@ fn a_call_that_is_made_of_others_does_not_wait_for_itself() {
 }
 
 /// A fork is told of late, like other changes: one beside another thread's `munmap` or `mremap` could be heard of
-/// after that, and its child had mappings that nobody knew of. One of them may be made with libc's list of
-/// streams locked, for which a fork waits.
+/// after that, and its child had mappings that nobody knew of. (With libc's list of streams locked, in a stream's
+/// function, they are not waited with: the fork waits for that.)
 #[test]
 fn children_forked_beside_changes_have_what_they_should() {
     if !runs::ready() {

@@ -139,31 +139,22 @@ impl Ending {
     }
 }
 
-/// Whether something is to be done around a fork of this process.
-fn is_followed_now() -> bool {
-    concerns() || turns::concern_forks()
-}
-
 /// The last thing before a fork.
 extern "C" fn before() {
-    if is_followed_now() {
-        // libc takes it after this. Who has it may store to memory that is held by then, or wait for its turn
-        // to unmap something: a stream's functions may be the program's own (`fopencookie(3)`).
-        begin(StreamList::lock());
-    }
+    // libc takes it after this, and who has it may store to memory that is held by then.
+    begin(concerns().then(StreamList::lock).flatten());
 }
 
-/// With libc's lock on its streams, if libc takes it as well.
 fn begin(list: Option<StreamList>) {
     let inherits = concerns();
-    if !is_followed_now() {
+    if !inherits && !turns::concern_forks() {
         return;
     }
     let Some(state) = state::current().filter(|state| state.is_own()) else { return };
     // A handler would find nothing in the child.
     let held = SignalsHeld::new();
     let lock = FORKING.lock();
-    if let Some(list) = list.as_ref().filter(|_| inherits) {
+    if let Some(list) = &list {
         // Nobody writes there any more when the fork has begun.
         list.take_out(mapping::may_be_managed);
     }

@@ -8,6 +8,15 @@ use core::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 /// So many pass at a time. (The kernel has one lock for what they do.)
 const PASSING_MAX: usize = 32;
+/// How long to wait for one that [keeps](Closed::keep) it closed.
+const PATIENCE_NS: u32 = 20_000_000;
+
+/// [`Gate::closed_by`]: somebody whose calls are this library's, who opens it again soon.
+const SEEN: u32 = 0;
+/// Somebody who does what this library does not see.
+const KEPT: u32 = 1;
+/// Such a one that seems to wait for who would pass.
+const WAITS: u32 = 2;
 
 /// All zero: it is open, and nobody passes.
 #[repr(C)]
@@ -16,6 +25,8 @@ pub(crate) struct Gate {
     lock: Lock,
     /// The thread that does ([`raw::thread`]), or 0.
     closer: AtomicUsize,
+    /// One of [`SEEN`], [`KEPT`] and [`WAITS`].
+    closed_by: AtomicU32,
     /// Threads that pass, or are about to look whether they may.
     passing: AtomicU32,
     /// Which they are. There are at least as many places as count.
@@ -37,18 +48,20 @@ impl Gate {
                 return Some(Passing { gate: self, place, _held: held });
             }
             self.leave(place);
-            drop(self.lock.lock());
+            if self.take_lock().is_none() {
+                return Some(Passing { gate: self, place: self.enter(own), _held: held });
+            }
         }
     }
 
     /// Closes it, once nobody passes and nobody else has closed it; hold signals back until it is open again.
-    /// None as in [`Gate::pass`].
+    /// None as in [`Gate::pass`], and where another one [keeps](Closed::keep) it closed for long.
     pub(crate) fn close(&self) -> Option<Closed<'_>> {
         let own = raw::thread();
         if self.has(own) {
             return None;
         }
-        let lock = self.lock.lock();
+        let lock = self.take_lock()?;
         self.closer.store(own, Ordering::SeqCst);
         // Asleep: whom it waits for may have no other processor.
         while let others @ 1.. = self.passing.load(Ordering::SeqCst) {
@@ -60,6 +73,24 @@ impl Gate {
     /// What [`Closed::keep`] gave up, in the same thread.
     pub(crate) fn resume(&self) -> Closed<'_> {
         Closed { gate: self, _lock: self.lock.resume() }
+    }
+
+    /// Waits until nobody has closed it, or for what is enough for one that keeps it so: none.
+    fn take_lock(&self) -> Option<LockGuard<'_>> {
+        loop {
+            let before = self.closed_by.load(Ordering::Relaxed);
+            if before == WAITS {
+                return None;
+            }
+            if let Some(lock) = self.lock.lock_within(PATIENCE_NS) {
+                return Some(lock);
+            }
+            if before == KEPT {
+                let order = Ordering::Relaxed;
+                let _ = self.closed_by.compare_exchange(KEPT, WAITS, order, order);
+                return None;
+            }
+        }
     }
 
     fn has(&self, thread: usize) -> bool {
@@ -115,14 +146,17 @@ pub(crate) struct Closed<'a> {
 }
 
 impl Closed<'_> {
-    /// Keeps it closed, beyond this value's life.
+    /// Keeps it closed, beyond this value's life, in code that is not this library's. That may wait for a lock
+    /// that a thread has which waits here: after some time others go on all the same.
     pub(crate) fn keep(self) {
+        self.gate.closed_by.store(KEPT, Ordering::Relaxed);
         core::mem::forget(self);
     }
 }
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
+        self.gate.closed_by.store(SEEN, Ordering::Relaxed);
         self.gate.closer.store(0, Ordering::SeqCst);
     }
 }

@@ -321,9 +321,15 @@ static void *map_and_unmap(void *fd) {
 }
 
 static ssize_t write_by_mapping(void *fd, const char *bytes, size_t count) {
-    char *at = map_part(*(int *)fd);
+    static long calls;
+    char *at = map_part(*(int *)fd), *to;
     at[5] = bytes[0];
     part = at;
+    if (++calls % 4 == 0) {
+        to = mremap(at, PART_BYTES, 2 * PART_BYTES, MREMAP_MAYMOVE);
+        check(to != MAP_FAILED && !munmap(to + PART_BYTES, PART_BYTES), "mremap");
+        part = at = to;
+    }
     return munmap(at, PART_BYTES) ? -1 : (ssize_t)count;
 }
 
@@ -369,12 +375,12 @@ static void end(int signal) {
 }
 
 // Children, forked while another thread unmaps or moves what is mapped: one that has it has the file's bytes.
-static void forks(const char *name, void *(*changes)(void *)) {
+static void forks(const char *name, void *(*changes)(void *), int count) {
     int fd = open(name, O_RDWR);
     pthread_t thread;
     check(fd >= 0 && !pthread_create(&thread, 0, changes, (void *)(long)fd), name);
     while (!part) usleep(10);
-    for (int i = 0; i < 400; i++) {
+    for (int i = 0; i < count; i++) {
         pid_t child = fork();
         check(child >= 0, "fork");
         if (!child) {
@@ -403,9 +409,9 @@ int main(int count, char **argument) {
     if (!strcmp(argument[1], "handle")) by_handle(argument[2]);
     if (!strcmp(argument[1], "ring")) ring(argument[2]);
     if (!strcmp(argument[1], "wrapped")) wrapped(argument[2]);
-    if (!strcmp(argument[1], "forks-unmap")) forks(argument[2], map_and_unmap);
-    if (!strcmp(argument[1], "forks-flush")) forks(argument[2], flush_and_unmap);
-    if (!strcmp(argument[1], "forks-move")) forks(argument[2], move_about);
+    if (!strcmp(argument[1], "forks-unmap")) forks(argument[2], map_and_unmap, 400);
+    if (!strcmp(argument[1], "forks-flush")) forks(argument[2], flush_and_unmap, 100);
+    if (!strcmp(argument[1], "forks-move")) forks(argument[2], move_about, 400);
     if (!strcmp(argument[1], "remap")) remap(argument[2], 0);
     if (!strcmp(argument[1], "remap-number")) remap(argument[2], 1);
     if (!strcmp(argument[1], "rights"))
