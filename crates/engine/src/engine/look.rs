@@ -81,7 +81,7 @@ impl Seen {
         since: Since,
         own: &Own,
     ) -> Option<Seen> {
-        let overwritten = core.is_overwritten(file, now, since.overwritten_ns);
+        let overwritten = core.was_overwritten(file, now, since.overwritten_ns);
         let is_past = since.is_past(core, file);
         let since = since.own_writes;
         let known_bytes = core.known_size(file);

@@ -223,6 +223,13 @@ impl Core {
     /// any other change, nobody else is taken for who changes it. Before it was looked at, the last one
     /// had left `before_ns`.
     pub(crate) fn is_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
+        self.overwrites.as_ref().is_some_and(|o| o.holder(file).is_some())
+            || self.was_overwritten(file, now, before_ns)
+    }
+
+    /// The first of the two. Of those under way only one that was [met](Self::meet_overwrite) counts: others
+    /// may begin after any look.
+    pub(crate) fn was_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
         let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let times = [before_ns, o.ctime_ns(file), f.version.ctime_ns as u64];
@@ -230,7 +237,7 @@ impl Core {
         let same_time = times.contains(&(now.ctime_ns as u64));
         // The look may have come between two of them.
         let same_size = (f.version.size_bytes..=self.known_size(file)).contains(&now.size_bytes);
-        o.holder(file).is_some() || same_time && same_size
+        f.overwrite.is_some() || same_time && same_size
     }
 
     /// How long a file is, as far as that is known here or was said by clients that made it longer.

@@ -9,7 +9,7 @@ use pagekeeper_sys::shared::{ReadOnlyMap, SharedMap};
 use pagekeeper_wire as wire;
 use std::collections::BTreeSet;
 use std::mem::offset_of;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 const BASE: u64 = 0x7000_0000_0000;
@@ -443,6 +443,61 @@ fn the_end_of_an_append_undoes_no_store_before_it() {
         };
         engine.overwrite_end(shared.file, 3, end + 8, 8, Some(give)).unwrap();
         assert_eq!((in_memory(&shared, end), in_memory(&shared, end + 8)), (7, 2));
+    });
+}
+
+/// Who began to overwrite a file just as it was looked at was taken for who had made it longer: what somebody
+/// outside had added was known to be there, and zeros in memory (once in some thousand runs of a test).
+#[test]
+fn what_others_add_is_read_whoever_begins_as_it_is_looked_at() {
+    const HOLE: u64 = u64::MAX;
+    watched(60, || {
+        let Some(shared) = Shared::new(&Setup::default()) else { return };
+        let (world, file) = (&shared.world, shared.file);
+        let (engine, machine) = (&world.engine, &world.machine);
+        let start = PAGES * PAGE_BYTES - 3000;
+        machine.set_storage_len(file, start);
+        engine.refresh_size(file, true);
+        let told_bytes = Arc::new(AtomicU64::new(start));
+        let told = told_bytes.clone();
+        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, version| {
+            let Some(size_bytes) = version.map(|version| version.size_bytes) else { return };
+            for offset in (start..size_bytes).step_by(8) {
+                let frame = state.files[file as usize].frames.get(&(offset / PAGE_BYTES));
+                let seen = frame.map_or(9, |frame| frame.data[(offset % PAGE_BYTES) as usize]);
+                if seen != 9 {
+                    return told.store(HOLE, SeqCst);
+                }
+            }
+            told.store(size_bytes, SeqCst);
+        }));
+        let is_over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mine = wire::overwrite_held_by(7);
+                while !is_over.load(SeqCst) {
+                    if shared.state().compare_exchange(0, mine, SeqCst, SeqCst).is_ok()
+                        && !shared.give_back(7)
+                    {
+                        engine.overwrite_end(file, 7, 0, 0, None::<Bytes>).unwrap();
+                    }
+                }
+            });
+            let mut seen_bytes = start;
+            while seen_bytes != HOLE && seen_bytes + 8 < PAGES * PAGE_BYTES {
+                let last = BASE + seen_bytes / PAGE_BYTES * PAGE_BYTES;
+                world.access(shared.space, last, Access::Read, 1).unwrap();
+                machine.write_storage(file, seen_bytes, &[9; 8]);
+                // Beside a write that was met it is followed later.
+                let before = seen_bytes;
+                while seen_bytes == before {
+                    engine.refresh_size(file, false);
+                    seen_bytes = told_bytes.load(SeqCst);
+                }
+            }
+            is_over.store(true, SeqCst);
+            assert_ne!(seen_bytes, HOLE, "zeros were told of");
+        });
     });
 }
 
