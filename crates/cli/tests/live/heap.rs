@@ -105,7 +105,7 @@ fn children_and_parents_have_each_their_own_memory() {
 }
 
 /// A `forkpty` that failed before it forked ended the fork before it: that one's child found nothing to inherit
-/// (exit code 70, each of 100).
+/// (exit code 70, 99 of 100).
 #[test]
 fn a_fork_that_fails_is_not_the_one_before() {
     part("no-terminal", budget(8192), &[]);

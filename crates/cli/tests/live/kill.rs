@@ -6,11 +6,9 @@ use crate::runs::{self, Budget, LIMIT, Scratch, Tree, command, finish, limited, 
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::launch::ChildSetup;
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
-use std::io::{BufRead, BufReader, Read};
+use std::io::Read;
 use std::path::Path;
-use std::process::{ChildStderr, Command, Stdio};
-use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 const PAGES: u64 = 300;
@@ -654,32 +652,6 @@ fn check_stored(file: &[u8], said: &[u8], at: usize) {
     }
 }
 
-/// What a run says on standard error, read as it comes.
-struct Lines(Arc<Mutex<String>>, JoinHandle<()>);
-
-impl Lines {
-    fn of(stderr: ChildStderr) -> Lines {
-        let all = Arc::new(Mutex::new(String::new()));
-        let to = all.clone();
-        let read = move || {
-            for line in BufReader::new(stderr).lines().map_while(Result::ok) {
-                to.lock().unwrap().extend([&line, "\n"]);
-            }
-        };
-        Lines(all, std::thread::spawn(read))
-    }
-
-    fn have(&self, word: &str) -> bool {
-        self.0.lock().unwrap().contains(word)
-    }
-
-    /// When there are no more.
-    fn all(self) -> String {
-        self.1.join().unwrap();
-        self.0.lock().unwrap().clone()
-    }
-}
-
 /// Files become managed in the midst of a run, while threads look at them and store to them; in that
 /// moment somebody is killed. How often: `STANDBY_KILLS`.
 #[test]
@@ -702,11 +674,13 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
         let files = place.file("{data,trigger}").display().to_string();
         let budget = Budget::kib(64 << 10).policy("auto").files(files);
         let mut run = command(&place, Some(&budget), &program);
-        run.arg("killed").stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let said_so = place.file("errors");
+        let errors = || std::fs::read_to_string(&said_so).expect("what is said");
+        run.arg("killed").stdin(Stdio::null()).stdout(Stdio::piped());
+        run.stderr(std::fs::File::create(&said_so).expect("a file for what is said"));
         let procs = vec![cgroup.procs().expect("our own cgroup")];
         ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut run);
         let mut tree = Tree::start(&mut run);
-        let said_so = Lines::of(tree.0.stderr.take().unwrap());
         let mut out = tree.0.stdout.take().unwrap();
         out.read_exact(&mut [0; 6]).expect("it is ready");
         let all = children(tree.pid());
@@ -725,7 +699,7 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
             until("the program stores by its mapping", || said() > 0);
             let before = said();
             until("the program goes on", || said() > before);
-            until("the manager is told", || said_so.have("holder"));
+            until("the manager is told", || errors().contains("holder"));
             kill_process(program, Signal::KILL).unwrap();
         }
         let status = tree.wait(LIMIT).expect("the run ends");
@@ -733,7 +707,7 @@ fn nothing_is_lost_at_the_end_of_a_standby() {
         for (pid, called) in &all {
             until(called, || gone(*pid));
         }
-        let errors = said_so.all();
+        let errors = errors();
         let said = [("manager", Victim::Manager), ("holder", Victim::Holder)];
         for (word, _) in said.iter().filter(|(_, whose)| *whose == victim) {
             assert!(errors.contains(word), "{victim:?} after {moment:?}: {errors}");

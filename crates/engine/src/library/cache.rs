@@ -336,8 +336,8 @@ impl Cache {
     ///
     /// # Errors
     /// `ENOMEM`: more than half of the budget would be set aside; `EOWNERDEAD`: in a forked child;
-    /// `EDEADLK`: in the code of a [store](crate::library::Store) that the cache
-    /// asks, as in [`try_set_budget`](Self::try_set_budget).
+    /// `EDEADLK`: in the code of a [store](crate::library::Store) that the cache asks, as in
+    /// [`try_set_budget`](Self::try_set_budget).
     pub fn reserve(&self, bytes: u64) -> io::Result<Reserved> {
         self.check_may_wait()?;
         let shared = &self.0.shared;

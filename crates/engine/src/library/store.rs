@@ -26,8 +26,8 @@ const RESERVE_BYTES: u64 = 1 << 20;
 /// a thread that touched a mapped page: it must not need a lock that such a thread may hold.
 ///
 /// **A store uses no segment of the cache that asks it**, neither the one that it stands behind nor another,
-/// nor does it change that cache's budget, or set some of it aside. It is asked while pages are on their way, perhaps those that it would
-/// need, and only its return lets go of them. Such a use is refused with `EDEADLK` ("Resource deadlock
+/// nor does it change that cache's budget, or set some of it aside. It is asked while pages are on their way,
+/// perhaps those that it would need, and only its return lets go of them. Such a use is refused with `EDEADLK` ("Resource deadlock
 /// avoided"), from the page on that is not just read out of memory; one by a region, or by another thread that
 /// the store waits for, is not noticed, and waits for ever. ([`Cache::set_budget`] then does nothing, and
 /// [`Cache::try_set_budget`] says so.) In [`sync`](Self::sync), [`advise`](Self::advise)

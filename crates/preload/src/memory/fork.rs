@@ -7,6 +7,8 @@
 //! children of `_Fork`, `clone` and `syscall`, of which libc runs no handlers. A child made without
 //! libc has none of it: it ends by SIGSEGV when it touches some, and can execute another program as
 //! before.
+//!
+//! The same handlers have other threads wait that would change the address space ([`turns`]).
 
 use crate::descriptors::table;
 use crate::link::connection::{ask, ask_with, note};
@@ -56,7 +58,6 @@ static FORKED: (AtomicUsize, AtomicU64) = (AtomicUsize::new(0), AtomicU64::new(0
 /// From now on forks are followed.
 pub(crate) fn follow() {
     WANTED.store(true, Ordering::Release);
-    watch();
 }
 
 /// Whether forks are followed: memory may be kept from children.
@@ -67,8 +68,8 @@ pub(crate) fn is_followed() -> bool {
 /// Before others' handlers are registered: prepare handlers run last come, first served, those of
 /// the child in order. Also before it is known whether forks are to be followed: an allocator that
 /// is linked (jemalloc) registers its own before this library starts, and its handler locks what it
-/// keeps in memory that nobody may write to by then. Handlers of a process without such memory do
-/// nothing.
+/// keeps in memory that nobody may write to by then. Handlers of a process without such memory, and of
+/// one without threads or mappings of ours, do nothing.
 pub(crate) fn watch() {
     static WATCHED: AtomicBool = AtomicBool::new(false);
     if WATCHED.swap(true, Ordering::AcqRel) {
@@ -159,7 +160,7 @@ fn begin(list: Option<StreamList>) {
         list.take_out(mapping::may_be_managed);
     }
     // Before stores are held back: who passes may wait for one.
-    let turn = turns::fork(state);
+    let turn = state.turns.close();
     let ticket = match inherits {
         true => message(state, FORK_BEGIN, 0).unwrap_or(BROKEN),
         false => NONE,

@@ -9,9 +9,9 @@
 //! it goes beside nobody either.
 
 use crate::memory::call::Mremap;
-use crate::memory::gate::{Closed, Gate};
+use crate::memory::gate::Gate;
 use crate::memory::mapping;
-use crate::process::state::{self, State};
+use crate::process::state;
 use crate::raw::{self, SignalsHeld};
 use libc::c_int;
 
@@ -61,9 +61,4 @@ pub(crate) fn moves<T>(call: &Mremap, mremap: impl FnOnce() -> T) -> T {
 /// Whether a fork has to wait for its turn.
 pub(crate) fn concern_forks() -> bool {
     mapping::any() && !state::is_only_thread()
-}
-
-/// Before a fork, if so; hold signals back until it is over.
-pub(crate) fn fork(state: &State) -> Option<Closed<'_>> {
-    concern_forks().then(|| state.turns.close()).flatten()
 }
