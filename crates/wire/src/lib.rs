@@ -27,7 +27,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 27;
+pub const VERSION: u32 = 28;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -42,7 +42,7 @@ pub const TEXT_BYTES: usize = 1024;
 pub enum Op {
     /// First message on every connection. `a` = [`VERSION`], `b`,`c` = the secret as two
     /// big-endian integers, `d` = thread id of the caller, `e` = [`HELLO_FRESH`] or
-    /// [`HELLO_FORKED`], `f` = a number that tells this process image from those that ran in the
+    /// [`HELLO_FORKED`], and perhaps [`HELLO_TO_END`], `f` = a number that tells this process image from those that ran in the
     /// process before: what they left open is ended before the reply. 0 says nothing. A connection that
     /// ends without a reply is to be made again, or the request to be sent by another: the manager had
     /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots, `r1` =
@@ -275,6 +275,9 @@ pub const INHERIT_WRITABLE: u64 = 1 << 19;
 pub const HELLO_FRESH: u64 = 0;
 /// [`Op::Hello`]: a forked child that touched its inherited probe page.
 pub const HELLO_FORKED: u64 = 1;
+/// [`Op::Hello`], besides: the connection is made to end something that others may wait for, with all that the
+/// process has. Where the manager lacks descriptors, it takes none but such.
+pub const HELLO_TO_END: u64 = 1 << 8;
 /// [`Slot::flags`]: the file is managed; changes must go through the manager, and reads too unless
 /// [`SLOT_DIRECT`] is set.
 pub const SLOT_ACTIVE: u32 = 1;

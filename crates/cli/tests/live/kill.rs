@@ -408,6 +408,55 @@ assert all(one.wait() == 0 for one in kept)
     assert_eq!(place.get("f")[..8], PROCESSES.to_ne_bytes());
 }
 
+/// Of many that came at once each got a connection, and none the rest of what it needed: all waited for
+/// each other, for ever. So did threads of one process for the one whose change was to end first, which had no
+/// connection left to say so by.
+#[test]
+fn many_that_come_at_once_find_descriptors() {
+    if !runs::ready() {
+        return;
+    }
+    const PROCESSES: u64 = 40;
+    let place = Scratch::new("kill-burst");
+    let ones = [
+        "\
+import mmap, os, sys, time
+m = mmap.mmap(os.open('f', os.O_RDWR), 4096)
+m[int(sys.argv[1])] = 1
+time.sleep(0.1)
+",
+        "\
+import mmap, os, sys, threading
+m = mmap.mmap(os.open('f', os.O_RDWR), 4096)
+def work(n):
+    fd = os.open('g', os.O_RDWR)
+    for _ in range(20): assert os.pwrite(fd, b'1', n) == 1 == len(os.pread(fd, 1, n))
+threads = [threading.Thread(target=work, args=(int(sys.argv[1]) * 6 + n,)) for n in range(6)]
+[thread.start() for thread in threads]
+[thread.join() for thread in threads]
+m[int(sys.argv[1])] = 1
+",
+    ];
+    let all = format!(
+        "\
+import subprocess, sys
+one = [sys.executable, '-S', '-E', '-c', sys.argv[1]]
+all = [subprocess.Popen(one + [str(n)]) for n in range({PROCESSES})]
+assert not any(one.wait() for one in all)
+"
+    );
+    for one in ones {
+        place.put("f", vec![0u8; 2 * PAGE]);
+        place.put("g", vec![0u8; 2 * PAGE]);
+        let mut run = command(&place, Some(&Budget::kib(1024)), "python3");
+        run.args(["-c", &all, one]);
+        finish(&place, &mut limited(&run, "-n 128"), b"", LIMIT).ok();
+        assert_eq!(place.get("f")[..PROCESSES as usize], [1; PROCESSES as usize]);
+        let written = if one.contains("threading") { PROCESSES as usize * 6 } else { 0 };
+        assert_eq!(place.get("g")[..written], vec![b'1'; written]);
+    }
+}
+
 /// The holder is a copy of the manager. Who ends processes by their command line (`pkill -f`) must not
 /// end it with the manager, and it must not keep pipes open that others wait for.
 #[test]

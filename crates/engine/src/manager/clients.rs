@@ -176,7 +176,9 @@ impl Manager {
         self.end_overwrites_of_nobody();
         // Of those that are known it was just asked.
         let is_known = |pid| self.clients.lock().expect("lock").contains_key(&pid);
-        self.drop_leashes(|pid| !is_known(pid) && process_ended(pid));
+        let is_gone = |pid| !is_known(pid) && process_ended(pid);
+        self.drop_leashes(is_gone);
+        self.reserve.drop_shares(is_gone);
     }
 
     /// Ends what is overwritten by somebody who is not known any more: a process that went on after the manager

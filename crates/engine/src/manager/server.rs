@@ -12,11 +12,12 @@ use crate::manager::{Arriving, Client, Manager, Rights, trusts};
 use crate::port::{FileNo, PortError};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
+use pagekeeper_sys::launch::open_files_max;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener, Peer};
 use pagekeeper_sys::userfault::{Features, Userfault};
 use pagekeeper_wire::{self as wire, Op, Reply, Request};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use zerocopy::{FromBytes, IntoBytes};
@@ -25,6 +26,10 @@ use zerocopy::{FromBytes, IntoBytes};
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
 /// Until connections are accepted again, where there was nothing to accept them with.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+
+/// Below this part of the numbers that descriptors may have (they are given out from below), no process has
+/// to have anything set aside.
+const ROOMY_PART: u64 = 4;
 
 /// Who is outside of our pid name space: nothing can be done for one whose memory cannot be named.
 const NOBODY_HERE: Peer = Peer { pid: 0, uid: u32::MAX, gid: u32::MAX };
@@ -72,8 +77,19 @@ impl Manager {
     /// Accepts the connections that wait. False if there is no listener any more.
     pub(crate) fn accept(self: &Arc<Self>, listener: &Listener) -> bool {
         loop {
-            match listener.accept(false).map(|socket| socket.map(Arc::new)) {
-                Ok(Some(socket)) if self.receive(socket.clone()) => {}
+            // Who comes stays: nobody does at the cost of those that are about to go.
+            let came = match self.reserve.admits() {
+                true => listener.accept(false).map(|socket| socket.map(Arc::new)),
+                false => Err(Errno::MFILE),
+            };
+            match came {
+                Ok(Some(socket)) if !self.has_room_for(&socket) => {
+                    self.had_to_wait(&Errno::MFILE.to_string());
+                    self.want_descriptors();
+                    std::thread::sleep(ACCEPT_PAUSE);
+                    return true;
+                }
+                Ok(Some(socket)) if self.receive(socket.clone(), false) => {}
                 // Nor will there be one: nothing is managed, and nothing will be.
                 Ok(Some(socket)) if self.call_crew().is_err() => refuse(&socket),
                 Ok(Some(_)) => {
@@ -86,11 +102,7 @@ impl Manager {
                 // Descriptors, or the kernel's memory: there will be others.
                 Err(errno) => {
                     self.had_to_wait(&errno.to_string());
-                    // Who is sent away goes on with the connections that it has, or comes again.
-                    if self.reserve.spend() {
-                        drop(listener.accept(false));
-                        self.reserve.refill();
-                    }
+                    while self.accept_in_need(listener) {}
                     self.want_descriptors();
                     std::thread::sleep(ACCEPT_PAUSE);
                     return true;
@@ -99,41 +111,69 @@ impl Manager {
         }
     }
 
+    /// Accepts one of the connections that wait at the cost of the reserve: for a client of ours to end
+    /// something by, which others of its own may wait for by all that it has. False if there is none, or nothing
+    /// to accept it with.
+    fn accept_in_need(self: &Arc<Self>, listener: &Listener) -> bool {
+        if !self.reserve.spend() {
+            return false;
+        }
+        let Ok(Some(socket)) = listener.accept(false) else { return false };
+        let pid = socket.peer().map_or(NOBODY_HERE.pid, |peer| peer.pid);
+        let is_client = self.clients.lock().expect("lock").contains_key(&pid);
+        // Who is sent away goes on with the connections that it has, or comes again.
+        !is_client || self.receive(Arc::new(socket), true)
+    }
+
     fn had_to_wait(&self, why: &str) {
         self.note(format!("a program's connection had to wait: {why}"));
         self.waiting.note(why, Instant::now());
     }
 
-    /// Answers a connection on a thread of its own; false if there is none.
-    fn receive(self: &Arc<Self>, socket: Arc<socket::Connection>) -> bool {
+    /// Whether there is what a process takes that has come, where descriptors may run out.
+    fn has_room_for(&self, socket: &socket::Connection) -> bool {
+        let number = socket.as_fd().as_raw_fd() as u64;
+        let peer = socket.peer().unwrap_or(NOBODY_HERE);
+        let is_known = || trusts(peer.uid) || self.met.lock().expect("lock").contains(&peer.uid);
+        ROOMY_PART * number < open_files_max() || !is_known() || self.reserve.comes(peer.pid)
+    }
+
+    /// Answers a connection on a thread of its own, or perhaps only one `to_end` something; false if there is
+    /// none.
+    fn receive(self: &Arc<Self>, socket: Arc<socket::Connection>, to_end: bool) -> bool {
         let peer = socket.peer().unwrap_or(NOBODY_HERE);
         let arriving = Arriving::at(self, peer.uid, &socket);
         let thread = std::thread::Builder::new()
             .name("pk-client".into())
             .stack_size(256 << 10)
-            .spawn(move || serve(arriving, socket, peer));
+            .spawn(move || serve(arriving, socket, peer, to_end));
         thread.is_ok()
     }
 }
 
-fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer) {
+fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer, to_end: bool) {
     let _all = EndsAll;
     let (manager, number) = (arriving.manager.clone(), arriving.number);
     let trusted = trusts(peer.uid);
     let user = (peer.uid, peer.gid);
     let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
     let Ok(hello) = connection.greet() else { return };
+    // Others go on with the connections that they have, or come again.
+    if to_end && hello.e & wire::HELLO_TO_END == 0 {
+        return;
+    }
+    let is_forked = hello.e & !wire::HELLO_TO_END == wire::HELLO_FORKED;
     if peer.pid == NOBODY_HERE.pid {
         return refuse(&connection.socket);
     }
     let Some(image) = connection.manager.client_came(peer.pid, hello.f, number) else { return };
     connection.image = image;
-    if hello.e == wire::HELLO_FORKED {
+    if is_forked {
         connection.manager.connected_after_touch(peer.pid, hello.d as u32);
     }
     arriving.has_arrived();
     // A forked child goes on with what its parent had.
-    let begins = image == number && hello.e != wire::HELLO_FORKED;
+    let begins = image == number && !is_forked;
     if connection.welcome(begins).is_ok() {
         connection.run();
     }
@@ -187,7 +227,7 @@ impl Connection {
         if begins {
             self.manager.settle_ends();
         }
-        let slots = self.manager.slots_for_client()?;
+        let slots = self.manager.with_reserve(|| self.manager.slots_for_client())?;
         let (r0, r1) = (crate::live::SLOTS_MAX as u64, u64::from(self.image));
         let reply = Reply { r0, r1, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
@@ -219,7 +259,9 @@ impl Connection {
                     true => {
                         self.manager.waiting.note(&errno.to_string(), Instant::now());
                         self.manager.want_descriptors();
-                        self.manager.reserve.spend();
+                        if !self.manager.reserve.give(self.pid) {
+                            self.manager.reserve.spend();
+                        }
                         wire::COME_AGAIN
                     }
                     false => -errno.raw_os_error(),
@@ -305,6 +347,7 @@ impl Connection {
                     return Err(Errno::INVAL);
                 }
                 let space = manager.add_space(userfault, self.pid, Space::default())?;
+                manager.reserve.has_come(self.pid);
                 if r.a != 0 {
                     manager.set_probe(space, r.a)?;
                 }

@@ -17,7 +17,8 @@ use crate::raw_call;
 use core::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{
-    COME_AGAIN, FORK_END, FORK_FAILED, HELLO_FRESH, Op, Reply, Request, TEXT_BYTES, VERSION,
+    COME_AGAIN, FORK_END, FORK_FAILED, HELLO_FRESH, HELLO_TO_END, Op, Reply, Request, TEXT_BYTES,
+    VERSION,
 };
 use zerocopy::IntoBytes;
 
@@ -306,6 +307,7 @@ pub(crate) fn ask_for(
 ) -> Result<Answer, i32> {
     let mut held = SignalsHeld::new();
     let slots = slots_for(request);
+    let why = if slots > FOR_ALL { HELLO_TO_END } else { 0 };
     let mut only_connected = false;
     let mut sent_away = false;
     let mut shut = false;
@@ -316,7 +318,7 @@ pub(crate) fn ask_for(
             Some((index, connection)) => {
                 let old = connection.socket.verified();
                 was_connected = old.is_some();
-                let fd = old.map_or_else(|| connect(state, index, connection), Ok);
+                let fd = old.map_or_else(|| connect(state, index, connection, why), Ok);
                 let result = fd.and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
                 release(state, connection);
                 result
@@ -328,7 +330,9 @@ pub(crate) fn ask_for(
                 }
                 return Err(-libc::EIO);
             }
-            None if table::differ() && !only_connected => ask_apart(state, request, text, send_fd),
+            None if table::differ() && !only_connected => {
+                ask_apart(state, request, text, send_fd, why)
+            }
             None => {
                 let is_free = |c: &Connection| c.busy.load(Ordering::SeqCst) == 0;
                 let any_free = || state.connections[..slots].iter().any(is_free);
@@ -408,9 +412,16 @@ fn may_become_free(connection: &Connection) -> bool {
 }
 
 /// [`ask_with`] by a connection that is made for this and closed again.
-fn ask_apart(state: &State, request: &Request, text: &[u8], send_fd: c_int) -> Result<Answer, i32> {
+fn ask_apart(
+    state: &State,
+    request: &Request,
+    text: &[u8],
+    send_fd: c_int,
+    why: u64,
+) -> Result<Answer, i32> {
     let fd = new_high_socket(state)?;
-    let answer = hello(state, fd).and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
+    let answer =
+        hello(state, fd, why).and_then(|fd| exchange(Some(state), fd, request, text, send_fd));
     raw::close(fd);
     answer
 }
@@ -419,7 +430,7 @@ fn ask_apart(state: &State, request: &Request, text: &[u8], send_fd: c_int) -> R
 pub(crate) fn connect_first(state: &State) {
     if let Some((index, connection)) = take(state, CONNECTIONS_MAX, false) {
         while connection.socket.verified().is_none()
-            && connect(state, index, connection) == Err(COME_AGAIN)
+            && connect(state, index, connection, 0) == Err(COME_AGAIN)
         {
             pause();
         }
@@ -479,8 +490,8 @@ fn new_high_socket(state: &State) -> Result<c_int, i32> {
     if fd < 0 { Err(fd as i32) } else { Ok(fd as c_int) }
 }
 
-/// Connects a slot that the caller has taken.
-fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int, i32> {
+/// Connects a slot that the caller has taken, and says `why` ([`HELLO_TO_END`]).
+fn connect(state: &State, index: usize, connection: &Connection, why: u64) -> Result<c_int, i32> {
     if !table::differ() {
         // What was here was closed by a call that nobody saw: it is none that could be used again.
         connection.socket.clear();
@@ -489,7 +500,7 @@ fn connect(state: &State, index: usize, connection: &Connection) -> Result<c_int
     let stat = raw::fstat(fd)?;
     INHERITED[index].set(fd, &stat);
     table::mark_connection(fd);
-    let result = hello(state, fd);
+    let result = hello(state, fd, why);
     if result.is_ok() {
         // By the bell it is another socket.
         let stat = raw::fstat(fd)?;
@@ -528,13 +539,9 @@ pub(crate) fn ask_once(request: &Request, text: &[u8], send_fd: c_int) -> Result
     }
 }
 
-fn hello(state: &State, fd: c_int) -> Result<c_int, i32> {
-    let (reply, slots_fd) = greet(
-        Some(state),
-        fd,
-        state.hello_kind.load(Ordering::Relaxed).into(),
-        state.image.load(Ordering::Relaxed),
-    )?;
+fn hello(state: &State, fd: c_int, why: u64) -> Result<c_int, i32> {
+    let kind = u64::from(state.hello_kind.load(Ordering::Relaxed)) | why;
+    let (reply, slots_fd) = greet(Some(state), fd, kind, state.image.load(Ordering::Relaxed))?;
     if reply.status < 0 {
         raw::complain(b"the manager process refuses this program; it runs unmanaged");
         return Err(-libc::EPROTO);
