@@ -292,6 +292,17 @@ pub(crate) fn futex_wake(word: &AtomicU32) {
     raw_call!(libc::SYS_futex, word.as_ptr(), op, 1);
 }
 
+/// Sleeps while `word`, in memory that is shared with other processes, is `expected`; for less than a second.
+pub(crate) fn futex_wait_shared(word: &AtomicU32, expected: u32, limit_ns: u32) {
+    let limit = libc::timespec { tv_sec: 0, tv_nsec: limit_ns.into() };
+    raw_call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, expected, &raw const limit);
+}
+
+/// Wakes one sleeper of any process.
+pub(crate) fn futex_wake_shared(word: &AtomicU32) {
+    raw_call!(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1);
+}
+
 /// [`futex_wake`] of all who wait.
 pub(crate) fn futex_wake_all(word: &AtomicU32) {
     let op = libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG;

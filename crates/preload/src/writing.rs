@@ -6,3 +6,4 @@ pub(crate) mod frames;
 pub(crate) mod lock_files;
 pub(crate) mod locks;
 pub(crate) mod overwrite;
+pub(crate) mod queue;

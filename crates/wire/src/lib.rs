@@ -381,6 +381,11 @@ pub struct Overwrite {
     /// holds as long as, while it holds the record, this is what it was and then `moving` is 0.
     /// Clients only read it.
     pub moves: AtomicU64,
+    /// Not 0: clients may be asleep until the record is free. Whoever frees it makes it 0 and wakes one of them,
+    /// who says again that others may be.
+    pub waiting: AtomicU32,
+    /// The word that they sleep on (`futex(2)`). It changes whenever one of them is woken.
+    pub freed: AtomicU32,
 }
 const _: () = assert!(size_of::<Overwrite>() == 64);
 

@@ -11,6 +11,7 @@ use crate::port::{FileNo, Version};
 use pagekeeper_frames::{Place, Segment};
 use pagekeeper_policy::Page;
 use pagekeeper_sys::Errno;
+use pagekeeper_sys::event::futex_wake;
 use pagekeeper_sys::memfd::{Memfd, SealFlags};
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_wire as wire;
@@ -106,6 +107,7 @@ impl Overwrites {
     pub(crate) fn release(&self, file: FileNo) {
         self.hold_all(file);
         self.state(file).fetch_and(wire::OVERWRITE_MET, SeqCst);
+        self.wake(file);
     }
 
     /// Whoever holds the record next has not said yet which pages it is about.
@@ -117,6 +119,20 @@ impl Overwrites {
     /// Clients may overwrite the file again.
     pub(crate) fn allow(&self, file: FileNo) {
         self.state(file).fetch_and(!wire::OVERWRITE_MET, SeqCst);
+        self.wake(file);
+    }
+
+    /// Wakes one of those that wait until the record is free, if it is.
+    fn wake(&self, file: FileNo) {
+        if self.state(file).load(SeqCst) != 0 {
+            return;
+        }
+        let waiting = self.short(file, offset_of!(wire::Overwrite, waiting));
+        if waiting.swap(0, SeqCst) != 0 {
+            let freed = self.short(file, offset_of!(wire::Overwrite, freed));
+            freed.fetch_add(1, SeqCst);
+            let _ = futex_wake(freed, 1);
+        }
     }
 
     /// The change time that the last overwrite left.

@@ -5,6 +5,7 @@ use crate::writing::delayed::OpenPages;
 use crate::writing::frames::Frames;
 use crate::writing::lock_files;
 use crate::writing::overwrite;
+use crate::writing::queue::Queue;
 use core::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use libc::c_int;
 use pagekeeper_wire::{CELLS, SLOT_ACTIVE, SLOT_MAPPED, Slot};
@@ -199,6 +200,8 @@ pub(crate) struct SlotFile {
     pub(crate) frames: Frames,
     /// Which of its pages may be stored to there: see [`crate::writing::delayed`].
     pub(crate) open: OpenPages,
+    /// Threads that wait to write to it.
+    pub(crate) queue: Queue,
 }
 
 /// Slots by device and inode, as far as they were used lately.

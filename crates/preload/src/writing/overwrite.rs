@@ -18,6 +18,7 @@ use crate::raw_call;
 use crate::reading::{direct, guard};
 use crate::writing::change;
 use crate::writing::frames::Frames;
+use core::num::NonZeroU32;
 use core::sync::atomic::{
     AtomicBool, AtomicPtr, AtomicUsize,
     Ordering::{Relaxed, SeqCst},
@@ -31,9 +32,13 @@ use pagekeeper_wire::{
 /// [`State::number`]: this process may not write to the table.
 pub(crate) const REFUSED: u32 = u32::MAX;
 
-/// How long a write waits for who holds the record: for some writes, of which one may go by message. Who writes
-/// by message instead keeps others from writing without one, who do so as well, and it would never end.
-const WAIT_NS: u64 = 500_000;
+/// How long a write waits for who holds the record: for some tens of writes by message. Who writes by message
+/// instead keeps others from writing without one, who do so as well, and it would never end.
+const WAIT_NS: u64 = 10_000_000;
+/// For how long it looks again and again,
+const SPIN_NS: u64 = 500_000;
+/// and how long it sleeps then at most before it does, should nobody wake it.
+const SLEEP_NS: u32 = 2_000_000;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());
 static RECORDS_COUNT: AtomicUsize = AtomicUsize::new(0);
@@ -117,6 +122,37 @@ pub(crate) fn length(entry: Entry, slot: &Slot) -> u64 {
     grown_to.max(slot.size_bytes.load(SeqCst))
 }
 
+/// The number by which this process may hold records, if it may: it was given one, which is never 0.
+fn number_of(state: &State) -> Option<NonZeroU32> {
+    NonZeroU32::new(state.number.load(Relaxed)).filter(|number| number.get() != REFUSED)
+}
+
+/// Waits until this process `takes` a record, for so long at most; whether it has.
+fn waits(record: &Overwrite, wait_ns: u64, takes: impl Fn() -> bool) -> bool {
+    let begin_ns = raw::now_ns();
+    loop {
+        let waited_ns = raw::now_ns() - begin_ns;
+        if waited_ns < SPIN_NS {
+            raw::yield_now();
+        } else {
+            // It may be held by who was interrupted, and waits for this processor.
+            let seen = record.freed.load(SeqCst);
+            record.waiting.store(1, SeqCst);
+            if record.state.load(SeqCst) != 0 {
+                raw::futex_wait_shared(&record.freed, seen, SLEEP_NS);
+            }
+        }
+        if takes() {
+            // Whoever slept does not know whether others do.
+            record.waiting.store(u32::from(waited_ns >= SPIN_NS), SeqCst);
+            return true;
+        }
+        if waited_ns >= wait_ns {
+            return false;
+        }
+    }
+}
+
 /// A file's record, held by this process.
 struct Hold {
     record: &'static Overwrite,
@@ -127,21 +163,12 @@ impl Hold {
     /// Holds a file's record, of all its pages; none if somebody else does, or a change is under way, for
     /// longer than this.
     fn take(state: &State, slot: u32, wait_ns: u64) -> Option<Hold> {
-        let number = state.number.load(Relaxed);
-        if number == 0 || number == REFUSED {
-            return None;
-        }
+        let number = number_of(state)?;
         let record = record(slot)?;
-        let is_held = || record.state.load(SeqCst) != 0;
-        if wait_ns > 0 && is_held() {
-            let end_ns = raw::now_ns() + wait_ns;
-            while is_held() && raw::now_ns() < end_ns {
-                raw::yield_now();
-            }
-        }
-        let mine = overwrite_held_by(number);
-        record.state.compare_exchange(0, mine, SeqCst, SeqCst).ok()?;
-        Some(Hold { record, mine })
+        let mine = overwrite_held_by(number.get());
+        let takes = || record.state.compare_exchange(0, mine, SeqCst, SeqCst).is_ok();
+        let is_taken = takes() || wait_ns > 0 && waits(record, wait_ns, takes);
+        is_taken.then_some(Hold { record, mine })
     }
 
     /// The file is like this after a write of this process.
@@ -164,7 +191,12 @@ impl Hold {
         // Whoever holds it next has not said yet what it is about.
         self.record.first.store(0, SeqCst);
         self.record.end.store(u64::MAX, SeqCst);
-        self.record.state.compare_exchange(self.mine, 0, SeqCst, SeqCst).is_ok()
+        let is_free = self.record.state.compare_exchange(self.mine, 0, SeqCst, SeqCst).is_ok();
+        if is_free && self.record.waiting.swap(0, SeqCst) != 0 {
+            self.record.freed.fetch_add(1, SeqCst);
+            raw::futex_wake_shared(&self.record.freed);
+        }
+        is_free
     }
 
     /// Gives it back with nothing changed.
@@ -229,6 +261,7 @@ pub(crate) fn write(
     if !known.frames.are_mapped() || !guard::works() || guard::is_blocked() {
         return None;
     }
+    let _turn = known.queue.enter(number_of(file.state)?);
     let hold = Hold::take(file.state, file.entry.slot(), WAIT_NS)?;
     // Nobody else under this manager moves the end while the file's record is held.
     let size = length(file.entry, slot);
@@ -355,6 +388,13 @@ pub(crate) fn offer(file: &File) {
     if !guard::install(file.state) || !introduce(file.state) || is_mapped {
         return;
     }
+    // Other threads have it then, too.
+    let _held = SignalsHeld::new();
+    let Some(number) = number_of(file.state) else { return };
+    let _turn = known.queue.enter(number);
+    if known.frames.bytes() >= size {
+        return;
+    }
     // Address space costs nothing, and files that are written to grow.
     let bytes = direct::with_room(2 * size);
     let Ok((_, memfd)) = ask_with(file.state, &file.request(Op::Frames), &[], -1) else { return };
@@ -366,8 +406,7 @@ pub(crate) fn offer(file: &File) {
     let (Ok(owner), true) = (owner, base >= 0) else { return };
     let base = base as usize;
     raw_call!(libc::SYS_madvise, base, bytes, libc::MADV_DONTDUMP);
-    let _held = SignalsHeld::new();
-    match Hold::take(file.state, file.entry.slot(), 0) {
+    match Hold::take(file.state, file.entry.slot(), WAIT_NS) {
         Some(hold) => {
             if table::is_current(file.entry) {
                 known.frames.are_of(owner);
