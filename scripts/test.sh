@@ -19,6 +19,8 @@ command -v chromium >/dev/null || install chromium "the test of reports in a bro
 compgen -G '/usr/lib*/*/libjemalloc.so.2' >/dev/null ||
     install libjemalloc2 "tests of programs that bring jemalloc are"
 
+# Tests that run programs wait for storage and timers: one more than there are processors keeps those busy.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) + 1))}"
 # With the tests, the command.
 cargo test --release --workspace --exclude pagekeeper-preload --no-run
 "$PAGEKEEPER_BIN" doctor || true
