@@ -21,6 +21,10 @@ const SHARE: usize = 3;
 const SHARE_KEPT: usize = 2;
 /// What was given back is left to whoever comes again for it, which takes some 2 ms, for so long.
 const GIVEN_FOR: Duration = Duration::from_millis(20);
+/// When nobody has come or gone for so long, those that are there may be waiting for one that is not,
+const STILL: Duration = Duration::from_millis(200);
+/// who comes then with nothing set aside, in the place of some of the reserve but so many.
+const LEFT_WHEN_STILL: usize = 6;
 /// Files that are let go of at once, where somebody waits for descriptors.
 const LET_GO_AT_ONCE: usize = 32;
 
@@ -43,6 +47,8 @@ struct Kept {
     is_used: bool,
     /// What is set aside for processes, by their number.
     shares: HashMap<u32, Share>,
+    /// When somebody came or went for the last time, or was first kept from coming.
+    moved: Option<Instant>,
 }
 
 #[derive(Default)]
@@ -93,6 +99,13 @@ impl Reserve {
         self.kept().descriptors.pop().is_some()
     }
 
+    /// Has one again that was spent for nothing.
+    pub(crate) fn take_back(&self) {
+        let mut kept = self.kept();
+        let count = (kept.descriptors.len() + 1).min(RESERVE);
+        let _ = fill(&mut kept.descriptors, count);
+    }
+
     /// Whether there is room for others: nobody waits for what they would take.
     pub(crate) fn admits(&self) -> bool {
         !self.kept().make_whole().is_err_and(is_shortage)
@@ -109,6 +122,7 @@ impl Reserve {
             return false;
         }
         kept.shares.insert(pid, share);
+        kept.moved = Some(Instant::now());
         true
     }
 
@@ -123,14 +137,41 @@ impl Reserve {
     /// What a process was to keep has come: the rest is for what it is sent.
     pub(crate) fn has_come(&self, pid: u32) {
         if let Some(share) = self.kept().shares.get_mut(&pid) {
-            share.due = SHARE - SHARE_KEPT;
+            share.due = share.due.min(SHARE - SHARE_KEPT);
             share.descriptors.truncate(share.due);
         }
     }
 
     /// Sets free what was set aside for processes that are gone.
     pub(crate) fn drop_shares(&self, is_gone: impl Fn(u32) -> bool) {
-        self.kept().shares.retain(|pid, _| !is_gone(*pid));
+        let mut kept = self.kept();
+        let before = kept.shares.len();
+        kept.shares.retain(|pid, _| !is_gone(*pid));
+        if kept.shares.len() < before {
+            kept.moved = Some(Instant::now());
+        }
+    }
+
+    /// Whether somebody may come all the same, since nobody has moved for long: a process may wait for a child of
+    /// its own. One is made free for that, if there is any.
+    pub(crate) fn gives_way(&self) -> bool {
+        let mut kept = self.kept();
+        let now = Instant::now();
+        let is_still = now - *kept.moved.get_or_insert(now) >= STILL;
+        if !is_still {
+            return false;
+        }
+        kept.moved = Some(now);
+        if kept.descriptors.len() > LEFT_WHEN_STILL {
+            kept.descriptors.pop();
+        } else if let Some(share) = kept.shares.values_mut().max_by_key(|share| share.due)
+            && share.due > 1
+        {
+            share.due -= 1;
+            let left = share.due;
+            share.descriptors.truncate(left);
+        }
+        true
     }
 
     /// How many files are to be let go of for it, by the caller from now on.
@@ -197,9 +238,17 @@ mod tests {
         assert!(reserve.give(7) && reserve.spend());
         assert!(!reserve.admits() && !reserve.refill(), "it is about to come again");
         assert_eq!((kept(&reserve), share(&reserve)), (RESERVE - 1, SHARE - 1));
+        reserve.take_back();
+        assert_eq!((kept(&reserve), share(&reserve)), (RESERVE, SHARE - 1));
+        assert!(reserve.spend());
         std::thread::sleep(GIVEN_FOR);
         assert!(reserve.admits());
         assert_eq!((kept(&reserve), share(&reserve)), (RESERVE, SHARE));
+
+        assert!(!reserve.gives_way(), "somebody came just now");
+        std::thread::sleep(STILL);
+        assert!(reserve.gives_way() && kept(&reserve) == RESERVE - 1 && !reserve.gives_way());
+        assert!(reserve.admits());
 
         assert!((0..SHARE).all(|_| reserve.give(7)) && !reserve.give(7));
         reserve.has_come(7);

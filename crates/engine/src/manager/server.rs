@@ -26,6 +26,8 @@ use zerocopy::{FromBytes, IntoBytes};
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
 /// Until connections are accepted again, where there was nothing to accept them with.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
+/// How many of those that wait are looked at then, whether something is to be ended by them.
+const IN_NEED_AT_ONCE: usize = 16;
 
 /// Below this part of the numbers that descriptors may have (they are given out from below), no process has
 /// to have anything set aside.
@@ -84,7 +86,9 @@ impl Manager {
             };
             match came {
                 Ok(Some(socket)) if !self.has_room_for(&socket) => {
+                    drop(socket);
                     self.had_to_wait(&Errno::MFILE.to_string());
+                    self.accept_after_all(listener);
                     self.want_descriptors();
                     std::thread::sleep(ACCEPT_PAUSE);
                     return true;
@@ -102,11 +106,22 @@ impl Manager {
                 // Descriptors, or the kernel's memory: there will be others.
                 Err(errno) => {
                     self.had_to_wait(&errno.to_string());
-                    while self.accept_in_need(listener) {}
+                    self.accept_after_all(listener);
+                    let _ = (0..IN_NEED_AT_ONCE).all(|_| self.accept_in_need(listener));
                     self.want_descriptors();
                     std::thread::sleep(ACCEPT_PAUSE);
                     return true;
                 }
+            }
+        }
+    }
+
+    /// Where nobody comes or goes any more, accepts one of those that wait, at the cost of the reserve.
+    fn accept_after_all(self: &Arc<Self>, listener: &Listener) {
+        if self.reserve.gives_way() {
+            match listener.accept(false) {
+                Ok(Some(socket)) => drop(self.receive(Arc::new(socket), false)),
+                _ => self.reserve.take_back(),
             }
         }
     }
@@ -118,11 +133,19 @@ impl Manager {
         if !self.reserve.spend() {
             return false;
         }
-        let Ok(Some(socket)) = listener.accept(false) else { return false };
+        let Ok(Some(socket)) = listener.accept(false) else {
+            self.reserve.take_back();
+            return false;
+        };
         let pid = socket.peer().map_or(NOBODY_HERE.pid, |peer| peer.pid);
         let is_client = self.clients.lock().expect("lock").contains_key(&pid);
-        // Who is sent away goes on with the connections that it has, or comes again.
-        !is_client || self.receive(Arc::new(socket), true)
+        if is_client {
+            return self.receive(Arc::new(socket), true);
+        }
+        // Who is sent away comes again.
+        drop(socket);
+        self.reserve.take_back();
+        true
     }
 
     fn had_to_wait(&self, why: &str) {
@@ -158,9 +181,10 @@ fn serve(arriving: Arriving, socket: Arc<socket::Connection>, peer: Peer, to_end
     let user = (peer.uid, peer.gid);
     let mut connection = Connection { manager, socket, pid: peer.pid, image: 0, user, trusted };
     let Ok(hello) = connection.greet() else { return };
-    // Others go on with the connections that they have, or come again.
     if to_end && hello.e & wire::HELLO_TO_END == 0 {
-        return;
+        // It goes on with the connections that its process has, or comes again.
+        drop(connection);
+        return arriving.manager.reserve.take_back();
     }
     let is_forked = hello.e & !wire::HELLO_TO_END == wire::HELLO_FORKED;
     if peer.pid == NOBODY_HERE.pid {

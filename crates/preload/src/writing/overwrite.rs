@@ -144,7 +144,9 @@ fn waits(record: &Overwrite, wait_ns: u64, takes: impl Fn() -> bool) -> bool {
         }
         if takes() {
             // Whoever slept does not know whether others do.
-            record.waiting.store(u32::from(waited_ns >= SPIN_NS), SeqCst);
+            if waited_ns >= SPIN_NS {
+                record.waiting.store(1, SeqCst);
+            }
             return true;
         }
         if waited_ns >= wait_ns {
