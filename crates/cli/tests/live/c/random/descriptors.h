@@ -40,6 +40,14 @@ static int opened_from_directory(const char *name, int flags) {
     return fd;
 }
 
+// It ends where a page does: what is stored behind the end, which is no part of the file, stays in the
+// kernel's memory until that page is written, and in a run's until it is evicted.
+static int nameless_file(void) {
+    int fd = open(".", O_TMPFILE | O_RDWR, 0600);
+    if (fd >= 0) CHECK(ftruncate(fd, 3 * PAGE) == 0);
+    return fd;
+}
+
 static void open_file(void) {
     const char *name = ANY(names), *path;
     int flags = any_open_flags(), way = below(8), fd;
@@ -51,7 +59,7 @@ static void open_file(void) {
     case 2: fd = opened_from_directory(path, flags); break;
     case 3: fd = opened_by_how(path, flags); break;
     case 4: fd = (int)syscall(SYS_openat, AT_FDCWD, path, flags, 0666); break;
-    case 5: fd = open(".", O_TMPFILE | O_RDWR, 0600); break;
+    case 5: fd = nameless_file(); break;
     default: fd = open(path, flags, 0666); break;
     }
     say_result("open", fd);
