@@ -24,14 +24,25 @@ const MIB: u64 = 1 << 20;
 /// Allocations from this size on are managed.
 const THRESHOLD_BYTES: u64 = 64 * KIB;
 
-/// Ours: a name for tables, the policy, and more options of `run`.
-const OURS: [(&str, &str, &[&str]); 6] = [
+/// One of ours: a name for tables, the policy, and more options of `run`.
+type Ours = (&'static str, &'static str, &'static [&'static str]);
+
+const OURS: &[Ours] = &[
     ("lru", "lru", &[]),
     ("lru, compressed in 20 %", "lru", &["--compress=20"]),
     ("lru, compressed in 40 %", "lru", &["--compress=40"]),
     ("mru", "mru", &[]),
     ("clock", "clock", &[]),
     ("fifo2", "fifo2", &[]),
+];
+
+/// For the product of the paper's size, of which MRU would read 10 GiB.
+const OURS_OF_THE_PRODUCT: &[Ours] = &[
+    ("lru", "lru", &[]),
+    ("seq", "seq", &[]),
+    ("eelru", "eelru", &[]),
+    ("clock", "clock", &[]),
+    ("auto", "auto", &[]),
 ];
 
 /// The kernel's.
@@ -48,6 +59,7 @@ struct Entry {
     /// For files.
     key: String,
     program: Program,
+    ours: &'static [Ours],
     /// For pages of its heap.
     memory_bytes: u64,
     /// What it touches of the heap that is managed.
@@ -68,12 +80,14 @@ fn entries(machine: &Machine) -> Result<Vec<Entry>> {
             name,
             key: format!("heap-{}-{}", words.join("-"), memory_bytes / KIB),
             program: Program::new(command, Vec::new()),
+            ours: OURS,
             memory_bytes,
             heap_bytes,
             own_bytes: 400 * KIB,
         }
     };
     const MATRICES_BYTES: u64 = 3 * 400 * 400 * 8;
+    const FIVE_MATRICES_BYTES: u64 = 5 * 1000 * 1000 * 8;
     let log = machine.built("heap-logs.txt", write_logs)?;
     let script = "LC_ALL=C sort --buffer-size=64M --parallel=1 \"$1\" | cksum";
     let sort = ["sh", "-c", script, "sh"].map(Into::into).into_iter();
@@ -93,11 +107,21 @@ fn entries(machine: &Machine) -> Result<Vec<Entry>> {
             1400 * KIB,
             MATRICES_BYTES,
         ),
+        Entry {
+            ours: OURS_OF_THE_PRODUCT,
+            ..own(
+                "product of matrices, 1000 x 1000, as in Table 2",
+                ["check-product", "1000", ""],
+                5300 * 4 * KIB,
+                FIVE_MATRICES_BYTES,
+            )
+        },
         own("hash table of 32 MiB, 20,000 updates", ["update", "32", "20000"], 8 * MIB, 32 * MIB),
         Entry {
             name: "sort -S 64M of logs",
             key: "heap-sort".to_owned(),
             program: sort,
+            ours: OURS,
             memory_bytes: 32 * MIB,
             heap_bytes: 62 * MIB,
             own_bytes: 4 * MIB,
@@ -212,7 +236,7 @@ fn contest(machine: &Machine, entry: &Entry, swaps: &[(&str, Swap)], repeats: u3
     let Entry { name, program, memory_bytes, .. } = entry;
     let memory_bytes = *memory_bytes;
     let mut contenders: Vec<Contender> = Vec::new();
-    for (name, policy, options) in OURS {
+    for &(name, policy, options) in entry.ours {
         let mut program = program.clone();
         program.options = options.iter().map(Into::into).collect();
         let pager = Pager::Policy(policy.to_owned());

@@ -12,6 +12,7 @@ mod requests;
 mod sampling;
 mod selection;
 mod shared;
+mod sm_paper;
 mod together;
 mod ubm_paper;
 mod write_backs;
