@@ -21,9 +21,10 @@ const SHARE: usize = 3;
 const SHARE_KEPT: usize = 2;
 /// What was given back is left to whoever comes again for it, which takes some 2 ms, for so long.
 const GIVEN_FOR: Duration = Duration::from_millis(20);
-/// When nobody has come or gone for so long, those that are there may be waiting for one that is not,
+/// When nobody has come or gone for so long, those that are there may be waiting for one that is not: who
+/// comes next is let in with nothing set aside, in the place of one of the reserve.
 const STILL: Duration = Duration::from_millis(200);
-/// who comes then with nothing set aside, in the place of some of the reserve but so many.
+/// What such places leave of the reserve.
 const LEFT_WHEN_STILL: usize = 6;
 /// Files that are let go of at once, where somebody waits for descriptors.
 const LET_GO_AT_ONCE: usize = 32;
@@ -226,6 +227,7 @@ mod tests {
         assert!((0..RESERVE).all(|_| reserve.spend()) && !reserve.spend());
         assert!(reserve.refill() && reserve.spend());
     }
+
     #[test]
     fn what_is_set_aside_for_a_process_is_nobody_elses() {
         let kept = |reserve: &Reserve| reserve.kept().descriptors.len();
