@@ -112,7 +112,7 @@ fn entries(machine: &Machine) -> Result<Vec<Entry>> {
             ..own(
                 "product of matrices, 1000 x 1000, as in Table 2",
                 ["check-product", "1000", ""],
-                5300 * 4 * KIB,
+                23 * MIB,
                 FIVE_MATRICES_BYTES,
             )
         },
