@@ -268,9 +268,9 @@ fn what_was_stored_under_a_lock_is_there_however_it_is_given_up() {
 #[test]
 fn what_is_stored_under_a_lock_on_another_file_is_there() {
     if runs::ready() {
-        let late: &[&str] = if has_fanotify() { &[] } else { &["late"] };
+        let untold: &[&str] = if has_fanotify() { &[] } else { &["untold"] };
         let check = |budget: &Budget, lock_bytes| {
-            check(budget, &[&["guards", "file", lock_bytes], late].concat());
+            check(budget, &[&["guards", "file", lock_bytes], untold].concat());
         };
         check(&Budget::kib(1024), "0");
         // Which is managed itself.
