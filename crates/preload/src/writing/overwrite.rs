@@ -35,9 +35,9 @@ pub(crate) const REFUSED: u32 = u32::MAX;
 /// How long a write waits for who holds the record: for some tens of writes by message. Who writes by message
 /// instead keeps others from writing without one, who do so as well, and it would never end.
 const WAIT_NS: u64 = 10_000_000;
-/// For how long it looks again and again,
+/// For how long of it the record is looked at again and again. Then the thread sleeps until somebody frees it.
 const SPIN_NS: u64 = 500_000;
-/// and how long it sleeps then at most before it does, should nobody wake it.
+/// After how long of a sleep it looks once more, should nobody wake it.
 const SLEEP_NS: u32 = 2_000_000;
 
 static RECORDS: AtomicPtr<Overwrite> = AtomicPtr::new(core::ptr::null_mut());

@@ -68,7 +68,17 @@ static void fft(size_t mib) {
     free(x), free(y);
 }
 
-/* The second matrix is transposed first: rows of one with rows of the other. */
+/* Rows of one with rows of the other. */
+static void multiply_rows(size_t n, const double *a, const double *transposed, double *c) {
+    for (size_t i = 0; i < n; i++)
+        for (size_t j = 0; j < n; j++) {
+            double sum = 0;
+            for (size_t k = 0; k < n; k++) sum += a[i * n + k] * transposed[j * n + k];
+            c[i * n + j] = sum;
+        }
+}
+
+/* The second matrix is filled as its transpose. */
 static void multiply(size_t n) {
     double *a = malloc(n * n * 8), *b = malloc(n * n * 8), *c = malloc(n * n * 8);
     CHECK(a && b && c);
@@ -77,12 +87,7 @@ static void multiply(size_t n) {
             a[i * n + j] = mix(i * n + j) * 0x1p-64;
             b[i * n + j] = mix(~(j * n + i)) * 0x1p-64;
         }
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++) {
-            double sum = 0;
-            for (size_t k = 0; k < n; k++) sum += a[i * n + k] * b[j * n + k];
-            c[i * n + j] = sum;
-        }
+    multiply_rows(n, a, b, c);
     printf("%016lx\n", digest(c, n * n * 8));
     free(a), free(b), free(c);
 }
@@ -98,12 +103,7 @@ static void check_product(size_t n) {
     for (size_t i = 0; i < n * n; i++) ((volatile double *)unused)[i] = 0;
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) transposed[j * n + i] = b[i * n + j];
-    for (size_t i = 0; i < n; i++)
-        for (size_t j = 0; j < n; j++) {
-            double sum = 0;
-            for (size_t k = 0; k < n; k++) sum += a[i * n + k] * transposed[j * n + k];
-            c[i * n + j] = sum;
-        }
+    multiply_rows(n, a, transposed, c);
     for (size_t i = 0; i < n; i++)
         for (size_t j = 0; j < n; j++) {
             size_t at = i * n + j;
