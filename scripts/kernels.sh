@@ -9,13 +9,16 @@
 #   scripts/kernels.sh 'live memory::' 'userfault'       test programs and filters
 #
 # KERNELS="linux-image-6.12-amd64 …" names Debian's packages, KERNELS_ACCEL=kvm asks for KVM,
-# KERNELS_SECONDS=1800 ends a test program.
+# KERNELS_SECONDS=1800 ends a test program. PAGEKEEPER_BIN and PAGEKEEPER_PRELOAD name what is tested, if it
+# is not what `make build` leaves.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 export PATH="$HOME/.cargo/bin:$PATH"
 read -ra kernels <<<"${KERNELS:-linux-image-amd64 linux-image-6.12-amd64}"
 at="$PWD/target/kernels"
 mkdir -p "$at"
+bin=${PAGEKEEPER_BIN:-$PWD/target/release/pagekeeper}
+preload=${PAGEKEEPER_PRELOAD:-$PWD/target/release/libpagekeeper_preload.so}
 
 command -v qemu-system-x86_64 >/dev/null && [ -x /bin/busybox ] && command -v cpio >/dev/null || {
     apt-get update -qq
@@ -97,10 +100,10 @@ tests() {
     cat <<HEAD
 cd $PWD
 export HOME=/root PATH=$PATH TMPDIR=/tmp CARGO_TARGET_TMPDIR=$PWD/target/tmp
-export PAGEKEEPER_BIN=$PWD/target/release/pagekeeper
-export PAGEKEEPER_PRELOAD=$PWD/target/release/libpagekeeper_preload.so
+export PAGEKEEPER_BIN=$bin
+export PAGEKEEPER_PRELOAD=$preload
 export PAGEKEEPER_TEST_PYTHON=$PWD/.venv/bin/python
-uname -r; target/release/pagekeeper doctor
+uname -r; $bin doctor
 HEAD
     for one in "${wanted[@]}"; do
         read -r name filter <<<"$one"

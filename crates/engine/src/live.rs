@@ -10,14 +10,15 @@ mod moved;
 pub(crate) mod outside;
 pub(crate) mod shortage;
 pub mod store;
+mod ticks;
 
 use crate::engine::spaces::Region;
 use crate::engine::{Buffer, Deferred};
 use crate::heaps::scratch::{HeapStore, Scratch};
 use crate::live::store::Store;
 use crate::port::{
-    FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
-    SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, Look, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
+    SpaceNo, Storing, Told, Version,
 };
 use pagekeeper_frames::GAP_READ_PAGES;
 use pagekeeper_sys::Errno;
@@ -148,13 +149,9 @@ impl Slots {
         self.word(no, offset_of!(wire::Slot, flags)).store(0, Ordering::SeqCst);
     }
 
-    fn doubt(&self, no: FileNo, is_doubted: bool) {
-        let flags = self.word(no, offset_of!(wire::Slot, flags));
-        if is_doubted {
-            flags.fetch_or(wire::SLOT_DOUBTED, Ordering::SeqCst);
-        } else {
-            flags.fetch_and(!wire::SLOT_DOUBTED, Ordering::SeqCst);
-        }
+    /// Takes flags of a slot away.
+    fn drop_flags(&self, no: FileNo, flags: u32) {
+        self.word(no, offset_of!(wire::Slot, flags)).fetch_and(!flags, Ordering::SeqCst);
     }
 
     /// The slot is about to be another file's, or free.
@@ -164,18 +161,16 @@ impl Slots {
     }
 
     /// What clients know of a file; `None` while it changes. One thread at a time for a file.
-    fn announce(&self, no: FileNo, version: Option<Version>) {
+    fn announce(&self, no: FileNo, told: Option<Told>) {
         let generation = self.word(no, offset_of!(wire::Slot, generation));
         let changing = generation.load(Ordering::Relaxed) % 2 == 1;
-        if let Some(version) = version {
+        if let Some(told) = told {
             // Longer beside an unchanged generation is right at either moment.
             let size = self.long(no, offset_of!(wire::Slot, size_bytes));
-            size.store(version.size_bytes, Ordering::SeqCst);
-            let ctime = self.long(no, offset_of!(wire::Slot, ctime_ns));
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            ctime.store(version.ctime_ns as u64, Ordering::SeqCst);
+            size.store(told.size_bytes, Ordering::SeqCst);
+            self.long(no, offset_of!(wire::Slot, stamp)).store(told.stamp, Ordering::SeqCst);
         }
-        if changing == version.is_some() {
+        if changing == told.is_some() {
             generation.fetch_add(1, Ordering::SeqCst);
         }
     }
@@ -588,6 +583,30 @@ impl Port for LivePort {
         }
     }
 
+    fn look(&self, file: FileNo) -> Result<Look, PortError> {
+        let live = self.need_file(file)?;
+        let Behind::File(store) = &live.behind else {
+            return Ok(Look { version: self.version(file)?, is_open: false });
+        };
+        let did_count = store.ticks.count();
+        let look = store.look();
+        if did_count
+            && !store.ticks.count()
+            && let Some(slots) = self.slots.get()
+        {
+            slots.drop_flags(file, wire::SLOT_TICKS);
+        }
+        look
+    }
+
+    fn close_time(&self, file: FileNo) {
+        if let Ok(live) = self.need_file(file)
+            && let Behind::File(store) = &live.behind
+        {
+            store.close_time();
+        }
+    }
+
     fn map(
         &self,
         space: SpaceNo,
@@ -670,15 +689,18 @@ impl Port for LivePort {
         Some((found.start..found.end, region))
     }
 
-    fn announce(&self, file: FileNo, version: Option<Version>) {
+    fn announce(&self, file: FileNo, told: Option<Told>) {
         if let Some(slots) = self.slots.get() {
-            slots.announce(file, version);
+            slots.announce(file, told);
         }
     }
 
     fn doubt(&self, file: FileNo, is_doubted: bool) {
         if let Some(slots) = self.slots.get() {
-            slots.doubt(file, is_doubted);
+            match is_doubted {
+                true => slots.set_flags(file, wire::SLOT_DOUBTED),
+                false => slots.drop_flags(file, wire::SLOT_DOUBTED),
+            }
         }
     }
 

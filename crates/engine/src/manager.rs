@@ -206,7 +206,7 @@ impl Manager {
         self.engine.port().slots().ok_or(Errno::NOSYS)?.for_client()
     }
 
-    fn set_slot_flags(&self, no: FileNo, flags: u32) {
+    pub(crate) fn set_slot_flags(&self, no: FileNo, flags: u32) {
         if let Some(slots) = self.engine.port().slots() {
             slots.set_flags(no, flags);
         }

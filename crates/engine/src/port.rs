@@ -56,6 +56,32 @@ pub struct Version {
     pub ctime_ns: i128,
 }
 
+impl Version {
+    /// Both times in a word, as programs know them.
+    pub fn stamp(self) -> u64 {
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        pagekeeper_wire::stamp(self.ctime_ns as u64, self.mtime_ns as u64)
+    }
+}
+
+/// What programs may know of a file without asking.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Told {
+    /// Its length in bytes.
+    pub size_bytes: u64,
+    /// Its [stamp](Version::stamp) as long as nobody else changes it; 0 if somebody may have.
+    pub stamp: u64,
+}
+
+/// What a look at a file shows.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Look {
+    /// The file as it was.
+    pub version: Version,
+    /// Its time is open: whoever changes it afterwards may leave the same one, and nobody would tell of that.
+    pub is_open: bool,
+}
+
 /// How a [`Port::map`] went.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mapped {
@@ -237,6 +263,13 @@ pub trait Port: Send + Sync + 'static {
     fn await_writes(&self, _file: FileNo) {}
     /// The file as it is now.
     fn version(&self, file: FileNo) -> Result<Version, PortError>;
+    /// The same, and whether all later changes will show.
+    fn look(&self, file: FileNo) -> Result<Look, PortError> {
+        Ok(Look { version: self.version(file)?, is_open: false })
+    }
+    /// Ours changed the file just now. If its time is [open](Look::is_open), it becomes one that nobody else
+    /// leaves, as far as that can be.
+    fn close_time(&self, _file: FileNo) {}
 
     /// Maps resident frames at an address range, write-protected or not, and `wakes` who waits
     /// there, or leaves that to the caller. Of a page of [`page_bytes`](Self::page_bytes) whose first
@@ -288,7 +321,7 @@ pub trait Port: Send + Sync + 'static {
 
     /// Tells programs what they may know of a file without asking; `None` while its length or the
     /// place of its content changes. Called under the engine's lock.
-    fn announce(&self, _file: FileNo, _version: Option<Version>) {}
+    fn announce(&self, _file: FileNo, _told: Option<Told>) {}
     /// Tells programs whether the change time that they are told may be due to somebody outside who was
     /// not heard of yet: then they ask when they need to know. Called under the engine's lock, before
     /// that time is [announced](Self::announce).

@@ -151,9 +151,39 @@ pub(crate) fn stat_at(dir: c_int, path: *const c_char, flags: c_int) -> Result<l
     Ok(unsafe { stat.assume_init() })
 }
 
-/// When a file changed last, in nanoseconds, wrapped.
-pub(crate) fn ctime_ns(stat: &libc::stat) -> u64 {
-    (stat.st_ctime as u64).wrapping_mul(1_000_000_000).wrapping_add(stat.st_ctime_nsec as u64)
+const fn wrapped_ns(seconds: i64, nanoseconds: i64) -> u64 {
+    (seconds as u64).wrapping_mul(1_000_000_000).wrapping_add(nanoseconds as u64)
+}
+
+/// What tells one content of a file from another.
+pub(crate) fn stamp(stat: &libc::stat) -> u64 {
+    let ctime_ns = wrapped_ns(stat.st_ctime, stat.st_ctime_nsec);
+    pagekeeper_wire::stamp(ctime_ns, wrapped_ns(stat.st_mtime, stat.st_mtime_nsec))
+}
+
+/// `fstat(2)` of a file that this process has just changed, where times count in ticks and nobody tells who else
+/// changes it: if the descriptor is that file's, its time becomes one that nobody else leaves. Whether it has.
+pub(crate) fn fstat_closed(
+    fd: c_int,
+    is_it: impl Fn(&libc::stat) -> bool,
+) -> Result<(libc::stat, bool), i32> {
+    let tick_ns = || clock_ns(libc::CLOCK_REALTIME_COARSE);
+    let is_open = |stat: &libc::stat, before_ns, after_ns| {
+        let mtime_ns = wrapped_ns(stat.st_mtime, stat.st_mtime_nsec);
+        pagekeeper_wire::is_open_time(mtime_ns, before_ns, after_ns)
+    };
+    let before_ns = tick_ns();
+    let stat = fstat(fd)?;
+    let then_ns = tick_ns();
+    if !is_it(&stat) || !is_open(&stat, before_ns, then_ns) {
+        return Ok((stat, true));
+    }
+    // (A second's last nanosecond stays open.)
+    let mtime = libc::timespec { tv_sec: stat.st_mtime, tv_nsec: stat.st_mtime_nsec + 1 };
+    let times = [libc::timespec { tv_sec: 0, tv_nsec: libc::UTIME_OMIT }, mtime];
+    raw_call!(libc::SYS_utimensat, fd, 0, times.as_ptr(), 0);
+    let stat = fstat(fd)?;
+    Ok((stat, !is_open(&stat, then_ns, tick_ns())))
 }
 
 /// `fcntl(2)` with an integer argument.
@@ -217,8 +247,12 @@ pub(crate) fn munmap(addr: usize, bytes: usize) {
 
 /// The time since some moment in the past, never the same twice.
 pub(crate) fn now_ns() -> u64 {
+    clock_ns(libc::CLOCK_MONOTONIC)
+}
+
+fn clock_ns(clock: libc::clockid_t) -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    raw_call!(libc::SYS_clock_gettime, libc::CLOCK_MONOTONIC, &raw mut now);
+    raw_call!(libc::SYS_clock_gettime, clock, &raw mut now);
     nanoseconds(&now)
 }
 

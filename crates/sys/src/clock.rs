@@ -1,4 +1,4 @@
-//! The clock that processes agree on: `clock_gettime(2)` CLOCK_MONOTONIC.
+//! The clocks that processes agree on, and files' times: `clock_gettime(2)`.
 #![allow(unsafe_code)]
 
 use core::mem::MaybeUninit;
@@ -14,6 +14,15 @@ pub fn monotonic_ns() -> u64 {
         now.assume_init()
     };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+}
+
+/// CLOCK_REALTIME_COARSE in nanoseconds since 1970: the tick of the clock that a change of a file leaves as
+/// its time now, where times count in ticks. Asked of the kernel itself: what is mapped of its clock lags behind.
+pub fn file_tick_ns() -> i128 {
+    let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: the kernel writes a timespec to memory of that type, and to nothing else.
+    unsafe { libc::syscall(libc::SYS_clock_gettime, libc::CLOCK_REALTIME_COARSE, &raw mut now) };
+    i128::from(now.tv_sec) * 1_000_000_000 + i128::from(now.tv_nsec)
 }
 
 #[cfg(test)]

@@ -82,6 +82,21 @@ pub fn stat(fd: impl AsFd) -> Result<Stat> {
     Ok(described(&rustix::fs::fstat(fd)?))
 }
 
+/// Sets when a file's bytes changed last, in nanoseconds since 1970: `futimens(3)`.
+///
+/// # Errors
+/// As `utimensat(2)`: [`Errno::PERM`] for who neither owns the file nor has CAP_FOWNER.
+pub fn set_mtime(fd: impl AsFd, mtime_ns: i128) -> Result<()> {
+    use rustix::fs::{Timespec, Timestamps, UTIME_OMIT};
+    let (tv_sec, tv_nsec) =
+        (mtime_ns.div_euclid(1_000_000_000), mtime_ns.rem_euclid(1_000_000_000));
+    let times = Timestamps {
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: tv_sec as i64, tv_nsec: tv_nsec as i64 },
+    };
+    rustix::fs::futimens(fd, &times)
+}
+
 /// Opens what a path below `root` leads to for a process that has that as its root: `openat2(2)`,
 /// RESOLVE_IN_ROOT. Of no use but to name it.
 ///

@@ -27,7 +27,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 28;
+pub const VERSION: u32 = 29;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -288,12 +288,15 @@ pub const SLOT_DIRECT: u32 = 2;
 pub const SLOT_MAPPED: u32 = 4;
 /// [`Slot::flags`]: writes of the file may be delayed ([`Op::OpenPages`]).
 pub const SLOT_DELAYED: u32 = 8;
-/// [`Slot::flags`]: somebody outside writes to the file, of whom the manager hears. The change time that a
-/// write of this run left does not say that nobody else wrote: [`Slot::ctime_ns`] says it.
+/// [`Slot::flags`]: somebody outside writes to the file, of whom the manager hears. The stamp that a
+/// write of this run left does not say that nobody else wrote: [`Slot::stamp`] says it.
 pub const SLOT_SHARED: u32 = 16;
 /// [`Slot::flags`]: somebody outside may have written before the file's change time, and was not heard of
 /// yet. Who wants to see what others wrote (a lock was taken, the file was opened) asks.
 pub const SLOT_DOUBTED: u32 = 32;
+/// [`Slot::flags`]: the file's times count in ticks of the clock, and nobody tells who writes to it. Who writes
+/// to it without a message leaves no [open time](is_open_time), or notes no stamp.
+pub const SLOT_TICKS: u32 = 64;
 /// A reply's status to any request: the manager had no descriptor for it, and has done nothing. It is to
 /// be sent again in a moment. (`-ERESTART`, which no call fails with.)
 pub const COME_AGAIN: i32 = -85;
@@ -318,13 +321,35 @@ pub const CHANGE_TRUNCATE: u64 = 1;
 /// of the range are dropped after.
 pub const CHANGE_OTHER: u64 = 2;
 
+/// What tells one content of a file from another, in a word: of its `st_ctime` and `st_mtime` in nanoseconds,
+/// wrapped to 64 bits. Where nothing but the one tells, times that count in ticks, both change
+/// ([`is_open_time`]).
+pub const fn stamp(ctime_ns: u64, mtime_ns: u64) -> u64 {
+    /// Even, so that times which are the same do not cancel each other.
+    const SPREAD: u64 = 0x9e37_79b9_7f4a_7c16;
+    ctime_ns.wrapping_add(mtime_ns.wrapping_mul(SPREAD))
+}
+
+/// Whether somebody who changes a file may leave it with the `st_mtime` that was just seen, since times
+/// count in ticks (CLOCK_REALTIME_COARSE), or are stored in something longer. It was seen between these two
+/// readings of that clock; all in nanoseconds, wrapped to 64 bits.
+pub const fn is_open_time(mtime_ns: u64, before_ns: u64, after_ns: u64) -> bool {
+    const SECOND_NS: u64 = 1_000_000_000;
+    // What it is stored in is a power of ten, or twice that (FAT: two seconds).
+    let mut grain_ns = 1;
+    while grain_ns < SECOND_NS && mtime_ns.is_multiple_of(grain_ns * 10) {
+        grain_ns *= 10;
+    }
+    mtime_ns <= after_ns && mtime_ns.saturating_add(2 * grain_ns) > before_ns
+}
+
 /// What clients know of a file slot without asking: a record of the table that the manager writes
 /// and clients map read-only.
 #[repr(C)]
 #[derive(Default)]
 pub struct Slot {
     /// [`SLOT_ACTIVE`], [`SLOT_DIRECT`], [`SLOT_MAPPED`], [`SLOT_DELAYED`], [`SLOT_SHARED`],
-    /// [`SLOT_DOUBTED`].
+    /// [`SLOT_DOUBTED`], [`SLOT_TICKS`].
     pub flags: AtomicU32,
     /// Odd while the file's length or the place of its content is being changed: what is mapped
     /// then may be neither the old nor the new. It never takes the same value twice between two
@@ -333,8 +358,8 @@ pub struct Slot {
     /// Length of the file; meaningful while `generation` is even. What clients wrote behind it by
     /// themselves may have made it longer: [`Overwrite::size_bytes`].
     pub size_bytes: AtomicU64,
-    /// `st_ctime` in nanoseconds, wrapped to 64 bits, of the file as the manager knows it.
-    pub ctime_ns: AtomicU64,
+    /// The [stamp] of the file as the manager knows it; 0 if that may be old.
+    pub stamp: AtomicU64,
     /// How often a page of the file was absent when it was needed; wraps.
     pub misses: AtomicU32,
     /// Which of the files that had this slot one after the other has it now; wraps. A file that is not
@@ -348,11 +373,11 @@ const _: () = assert!(size_of::<Slot>() == 32);
 /// A client may write to a file without a message while it *holds* the file's record: it exchanges a
 /// `state` of 0 for [`OVERWRITE_HELD`] with its number in the upper half, says which pages, and makes
 /// its system call if then none of the file's pages is `moving` between memory and storage, and the
-/// file's change time is one that is known (what somebody outside did before would else be taken for
+/// file's stamp is one that is known (what somebody outside did before would else be taken for
 /// its doing). From then on the manager takes none of these pages out of memory, and begins to write
 /// none back. Who brings one in, and whoever else comes across the record, sets [`OVERWRITE_MET`],
 /// which keeps others from holding it next. After the call the client patches what is in memory of
-/// these pages, notes the file's change time and length, and exchanges what it had put there for 0
+/// these pages, notes the file's stamp and length, and exchanges what it had put there for 0
 /// again. If it cannot, because the manager met it, it sends [`Op::ChangeEnd`], and the manager does
 /// the rest.
 ///
@@ -367,8 +392,8 @@ pub struct Overwrite {
     pub first: AtomicU64,
     /// Behind the last one.
     pub end: AtomicU64,
-    /// `st_ctime` of the file in nanoseconds, wrapped to 64 bits, after the last overwrite.
-    pub ctime_ns: AtomicU64,
+    /// The [stamp] of the file after the last overwrite; 0 if others may leave the same.
+    pub stamp: AtomicU64,
     /// Length of the file after the last overwrite that made it longer; the manager follows, and
     /// need not have heard of it yet. 0 once it has.
     pub size_bytes: AtomicU64,
@@ -583,5 +608,61 @@ impl Request {
     /// A request with all arguments zero.
     pub const fn new(op: Op) -> Request {
         Request { op: op as u32, reserved: 0, a: 0, b: 0, c: 0, d: 0, e: 0, f: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half past a second, in some tick of the clock.
+    const TICK_NS: u64 = 1_700_000_000_503_333_111;
+
+    #[test]
+    fn a_time_is_open_in_its_tick() {
+        let next_ns = TICK_NS + 4_000_000;
+        for (mtime_ns, before_ns, after_ns, is_open) in [
+            (TICK_NS, TICK_NS, TICK_NS, true),
+            (TICK_NS, TICK_NS, next_ns, true),
+            (next_ns, TICK_NS, next_ns, true),
+            (TICK_NS, next_ns, next_ns, false),
+            // Closed, in the same tick and in the next.
+            (TICK_NS + 1, TICK_NS, TICK_NS, false),
+            (TICK_NS + 1, next_ns, next_ns, false),
+            // Set by somebody.
+            (TICK_NS + 3_600_000_000_000, TICK_NS, next_ns, false),
+            (0, TICK_NS, next_ns, false),
+            (u64::MAX, TICK_NS, next_ns, false),
+        ] {
+            assert_eq!(is_open_time(mtime_ns, before_ns, after_ns), is_open, "{mtime_ns}");
+        }
+    }
+
+    #[test]
+    fn a_time_is_open_for_as_long_as_it_is_stored_in() {
+        for grain_ns in [100, 10_000_000, 1_000_000_000, 2_000_000_000] {
+            let mtime_ns = TICK_NS / grain_ns * grain_ns;
+            let last_ns = mtime_ns + grain_ns - 1;
+            assert!(is_open_time(mtime_ns, mtime_ns, mtime_ns), "{grain_ns}");
+            assert!(is_open_time(mtime_ns, last_ns, last_ns), "{grain_ns}");
+            let over_ns = mtime_ns + 2_000_000_000;
+            assert!(!is_open_time(mtime_ns, over_ns, over_ns), "{grain_ns}");
+        }
+    }
+
+    #[test]
+    fn a_stamp_tells_either_time() {
+        let stamps = [
+            stamp(TICK_NS, TICK_NS),
+            stamp(TICK_NS, TICK_NS + 1),
+            stamp(TICK_NS + 1, TICK_NS),
+            stamp(TICK_NS + 1, TICK_NS + 1),
+            stamp(TICK_NS + 4_000_000, TICK_NS + 4_000_000),
+            stamp(TICK_NS + 4_000_000, TICK_NS),
+            stamp(0, TICK_NS),
+        ];
+        for (i, one) in stamps.iter().enumerate() {
+            assert!(*one != 0 && !stamps[..i].contains(one), "{i}");
+        }
     }
 }

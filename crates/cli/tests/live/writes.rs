@@ -3,7 +3,6 @@
 
 use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish};
 use pagekeeper_sys::fanotify::Fanotify;
-use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
 pub(crate) fn writes() -> PathBuf {
@@ -204,27 +203,10 @@ fn delayed_writes_are_in_the_file_in_the_end() {
     }
 }
 
-/// Whether two changes have two change times, however soon they follow each other (Linux 6.13). Else
-/// what is changed unheard is not noticed within a tick of the clock.
-fn has_fine_times() -> bool {
-    let place = Scratch::new("times");
-    let path = place.file("times");
-    let changed = |text: &str| {
-        std::fs::write(&path, text).expect("it can be written");
-        let metadata = std::fs::metadata(&path).expect("it is there");
-        (metadata.ctime(), metadata.ctime_nsec())
-    };
-    let is_fine = (0..5).all(|_| changed("a") != changed("b"));
-    if !is_fine {
-        eprintln!("skipped: this kernel's change times count in ticks");
-    }
-    is_fine
-}
-
 /// A descriptor may become another file's by a system call that nobody hears of.
 #[test]
 fn a_write_to_a_descriptor_that_was_reused_reaches_the_file_behind_it() {
-    if runs::ready() && has_fine_times() {
+    if runs::ready() {
         check(&Budget::kib(4096), &["reused", "file"]);
     }
 }
@@ -240,13 +222,15 @@ fn a_lock_holds_against_others_outside() {
         let budget = Budget { delay_writes: delayed, ..Budget::kib(1024) };
         count_beside_others(&budget);
     }
+    // By times alone.
+    count_beside_others(&Budget::kib(1024).lacking("fanotify"));
 }
 
 /// What somebody outside had written before a program's own write, which left a time that was known
 /// then, went unseen by who took a lock afterwards.
 #[test]
 fn what_others_wrote_before_a_write_is_seen_under_a_lock() {
-    if runs::ready() && has_fine_times() {
+    if runs::ready() {
         check(&Budget::kib(1024), &["behind", "file"]);
         check(&Budget::kib(1024).delay_writes(), &["behind", "file"]);
     }
@@ -268,14 +252,12 @@ fn what_was_stored_under_a_lock_is_there_however_it_is_given_up() {
 #[test]
 fn what_is_stored_under_a_lock_on_another_file_is_there() {
     if runs::ready() {
-        let untold: &[&str] = if has_fanotify() { &[] } else { &["untold"] };
-        let check = |budget: &Budget, lock_bytes| {
-            check(budget, &[&["guards", "file", lock_bytes], untold].concat());
-        };
-        check(&Budget::kib(1024), "0");
+        check(&Budget::kib(1024), &["guards", "file", "0"]);
         // Which is managed itself.
-        check(&Budget::kib(1024), "65536");
-        check(&Budget::kib(1024).delay_writes(), "0");
+        check(&Budget::kib(1024), &["guards", "file", "65536"]);
+        check(&Budget::kib(1024).delay_writes(), &["guards", "file", "0"]);
+        // By times alone.
+        check(&Budget::kib(1024).lacking("fanotify"), &["guards", "file", "0"]);
     }
 }
 

@@ -6,7 +6,7 @@ use crate::engine::flush::Leaving;
 use crate::engine::look::Own;
 use crate::engine::word::State;
 use crate::engine::{Again, Engine};
-use crate::port::{FileNo, Port, PortError, Version};
+use crate::port::{FileNo, Port, PortError, Told};
 use pagekeeper_frames::{Place, Run, Segment};
 use pagekeeper_policy::Page;
 use std::ops::Range;
@@ -243,9 +243,10 @@ impl<P: Port> Engine<P> {
     /// Tells programs the version of a file that is not being changed.
     pub(crate) fn announce(&self, f: &File, file: FileNo) {
         if f.unsettled == 0 {
-            // Of a file that was changed outside, no time is the one that programs look for.
-            let ctime_ns = if f.foreign.is_stale() { 0 } else { f.version.ctime_ns };
-            self.port.announce(file, Some(Version { ctime_ns, ..f.version }));
+            // Of a file that was changed outside, or may be without its showing, no time is the one that
+            // programs look for.
+            let stamp = if f.has_no_time() { 0 } else { f.version.stamp() };
+            self.port.announce(file, Some(Told { size_bytes: f.version.size_bytes, stamp }));
         }
     }
 
@@ -326,6 +327,9 @@ impl<P: Port> Engine<P> {
         let is_unsure = is_write && !patched && len > 0;
         if is_unsure && let Some(f) = self.lock().file_mut(file) {
             f.foreign.find();
+        }
+        if len > 0 {
+            self.port.close_time(file);
         }
         let changed = if is_write { offset..offset.saturating_add(len) } else { 0..u64::MAX };
         self.follow_size(file, &Own::Change(ticket, changed), &mut again);

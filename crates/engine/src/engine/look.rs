@@ -4,7 +4,7 @@ use crate::engine::change::{Change, STORED};
 use crate::engine::core::{Core, Fence, File, OwnWrites};
 use crate::engine::flush::Leaving;
 use crate::engine::{Again, Engine};
-use crate::port::{FileNo, Port, Version};
+use crate::port::{FileNo, Look, Port, Version};
 use pagekeeper_frames::{Input, Place, Segment};
 use rangemap::RangeSet;
 use std::ops::Range;
@@ -37,20 +37,20 @@ impl Own {
 #[derive(Clone, Copy)]
 struct Since {
     own_writes: OwnWrites,
-    /// See [`Core::overwritten_ns`].
-    overwritten_ns: u64,
+    /// See [`Core::overwritten`].
+    overwritten: u64,
 }
 
 impl Since {
     fn of(core: &Core, file: FileNo) -> Option<Since> {
         let own_writes = core.file(file)?.own_writes;
-        Some(Since { own_writes, overwritten_ns: core.overwritten_ns(file) })
+        Some(Since { own_writes, overwritten: core.overwritten(file) })
     }
 
     /// Whether what was seen then may be older than what is known now.
     fn is_past(self, core: &Core, file: FileNo) -> bool {
         core.file(file).is_some_and(|f| f.own_writes.has_ended_since(self.own_writes))
-            || core.overwritten_ns(file) != self.overwritten_ns
+            || core.overwritten(file) != self.overwritten
     }
 }
 
@@ -74,14 +74,9 @@ struct Seen {
 }
 
 impl Seen {
-    fn new(
-        core: &mut Core,
-        file: FileNo,
-        mut now: Version,
-        since: Since,
-        own: &Own,
-    ) -> Option<Seen> {
-        let overwritten = core.was_overwritten(file, now, since.overwritten_ns);
+    fn new(core: &mut Core, file: FileNo, look: Look, since: Since, own: &Own) -> Option<Seen> {
+        let Look { version: mut now, is_open } = look;
+        let overwritten = core.was_overwritten(file, now, since.overwritten);
         let is_past = since.is_past(core, file);
         let since = since.own_writes;
         let known_bytes = core.known_size(file);
@@ -90,6 +85,8 @@ impl Seen {
         let is_undisturbed = f.own_writes.was_none_since(since);
         if f.own_writes.has_ended_since(since) || (*own == Own::Unclear && !is_undisturbed) {
             now = Version { size_bytes: now.size_bytes, ..f.version };
+        } else {
+            f.looked(is_open);
         }
         let mut seen = Seen {
             before: f.version,
@@ -203,11 +200,11 @@ impl<P: Port> Engine<P> {
 
     /// A file's version, what was known before it was looked up, and what is known with it. If writes of
     /// ours and of clients ended meanwhile, again and again, it may be older than what is known.
-    fn version(&self, file: FileNo) -> Option<(Version, Since, MutexGuard<'_, Core>)> {
+    fn look_at(&self, file: FileNo) -> Option<(Look, Since, MutexGuard<'_, Core>)> {
         let mut looks = 0;
         loop {
             let since = Since::of(&self.lock(), file)?;
-            let now = self.port.version(file).ok()?;
+            let now = self.port.look(file).ok()?;
             let core = self.lock();
             core.file(file)?;
             looks += 1;
@@ -223,7 +220,7 @@ impl<P: Port> Engine<P> {
         let Some(looking) = self.lock().file(file).map(|f| f.looking.clone()) else { return false };
         let _one = looking.lock().expect("looking");
         let seen = {
-            let Some((now, since, mut core)) = self.version(file) else { return false };
+            let Some((now, since, mut core)) = self.look_at(file) else { return false };
             if own.is_nothing() {
                 core.meet_overwrite(file);
             }
@@ -405,8 +402,10 @@ impl<P: Port> Engine<P> {
 
     /// Whether a file that nobody of ours changes just now is not as it was known.
     fn is_foreign(&self, file: FileNo, known: Version) -> bool {
-        let Some((now, since, core)) = self.version(file) else { return false };
-        now != known && !core.is_overwritten(file, now, since.overwritten_ns)
+        let Some((Look { version: now, .. }, since, core)) = self.look_at(file) else {
+            return false;
+        };
+        now != known && !core.is_overwritten(file, now, since.overwritten)
     }
 
     /// A client is about to change the file: what somebody outside did before is not to be taken for
@@ -431,15 +430,17 @@ impl<P: Port> Engine<P> {
     /// The write is done: the times it left are no sign of somebody else. (Nor of its being ours
     /// alone: see [`changed_outside`](Self::changed_outside).)
     pub(crate) fn end_own_write(&self, file: FileNo) {
-        let (now, mut core) = match self.version(file) {
+        self.port.close_time(file);
+        let (now, mut core) = match self.look_at(file) {
             Some((now, _, core)) => (Some(now), core),
             None => (None, self.lock()),
         };
         let Some(f) = core.file_mut(file) else { return };
         f.own_writes.end();
-        if let Some(now) = now {
-            f.version.mtime_ns = now.mtime_ns;
-            f.version.ctime_ns = now.ctime_ns;
+        if let Some(Look { version, is_open }) = now {
+            f.looked(is_open);
+            f.version.mtime_ns = version.mtime_ns;
+            f.version.ctime_ns = version.ctime_ns;
             self.doubt(f, file);
             self.announce(f, file);
         }

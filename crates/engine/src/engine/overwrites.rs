@@ -135,9 +135,9 @@ impl Overwrites {
         }
     }
 
-    /// The change time that the last overwrite left.
-    pub(crate) fn ctime_ns(&self, file: FileNo) -> u64 {
-        self.long(file, offset_of!(wire::Overwrite, ctime_ns)).load(SeqCst)
+    /// The stamp that the last overwrite left.
+    pub(crate) fn stamp(&self, file: FileNo) -> u64 {
+        self.long(file, offset_of!(wire::Overwrite, stamp)).load(SeqCst)
     }
 
     fn size_bytes(&self, file: FileNo) -> &AtomicU64 {
@@ -167,7 +167,7 @@ impl Overwrites {
 
     /// The slot is another file's from now on, or nobody's.
     pub(crate) fn forget(&self, file: FileNo) {
-        self.long(file, offset_of!(wire::Overwrite, ctime_ns)).store(0, SeqCst);
+        self.long(file, offset_of!(wire::Overwrite, stamp)).store(0, SeqCst);
         self.size_bytes(file).store(0, SeqCst);
         self.tell_dirty(file, false);
         self.hold_all(file);
@@ -230,27 +230,26 @@ impl Core {
         self.fences(place).any(|fence| Some(fence.ticket) == met)
     }
 
-    /// The change time that the last overwrite of a file by a client left.
-    pub(crate) fn overwritten_ns(&self, file: FileNo) -> u64 {
-        self.overwrites.as_ref().map_or(0, |o| o.ctime_ns(file))
+    /// The stamp that the last overwrite of a file by a client left.
+    pub(crate) fn overwritten(&self, file: FileNo) -> u64 {
+        self.overwrites.as_ref().map_or(0, |o| o.stamp(file))
     }
 
     /// Whether a file is as the last overwrite by a client left it, or one is under way: as during
     /// any other change, nobody else is taken for who changes it. Before it was looked at, the last one
-    /// had left `before_ns`.
-    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
+    /// had left the stamp `before`.
+    pub(crate) fn is_overwritten(&self, file: FileNo, now: Version, before: u64) -> bool {
         self.overwrites.as_ref().is_some_and(|o| o.holder(file).is_some())
-            || self.was_overwritten(file, now, before_ns)
+            || self.was_overwritten(file, now, before)
     }
 
     /// The first of the two. Of those under way only one that was [met](Self::meet_overwrite) counts: others
     /// may begin after any look.
-    pub(crate) fn was_overwritten(&self, file: FileNo, now: Version, before_ns: u64) -> bool {
+    pub(crate) fn was_overwritten(&self, file: FileNo, now: Version, before: u64) -> bool {
         let (Some(o), Some(f)) = (&self.overwrites, self.file(file)) else { return false };
-        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-        let times = [before_ns, o.ctime_ns(file), f.version.ctime_ns as u64];
+        let stamps = [before, o.stamp(file), f.version.stamp()];
         // The last is of a write-back of ours, which notes no length that clients brought it to.
-        let same_time = times.contains(&(now.ctime_ns as u64));
+        let same_time = stamps.contains(&now.stamp());
         // The look may have come between two of them.
         let same_size = (f.version.size_bytes..=self.known_size(file)).contains(&now.size_bytes);
         f.overwrite.is_some() || same_time && same_size

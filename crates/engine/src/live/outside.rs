@@ -14,6 +14,7 @@ use crate::port::FileNo;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::fanotify::{self, Fanotify, Modified};
 use pagekeeper_sys::{Errno, clock};
+use pagekeeper_wire as wire;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::inotify::{self, ReadFlags, WatchFlags};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -248,11 +249,23 @@ impl Manager {
         self.engine.end_doubt(no, begun_ns);
     }
 
+    /// Nobody tells who writes to a file. (Of a server's, its own clock makes the times.)
+    fn count_ticks(&self, no: FileNo, fd: BorrowedFd<'_>) {
+        if let Some(store) = self.engine.port().file(no).as_ref().and_then(|live| live.store())
+            && !is_remote(fd)
+        {
+            store.ticks.begin();
+            self.set_slot_flags(no, wire::SLOT_TICKS);
+        }
+    }
+
     /// Watches a file that is about to be managed.
     pub(crate) fn watch_outside(&self, no: FileNo, fd: BorrowedFd<'_>) {
         let watched = self.watches.as_ref().map(|watches| watches.add(no, fd, false));
         if watched.as_ref().is_some_and(|watched| watched.is_heard) {
             self.engine.hears(no);
+        } else {
+            self.count_ticks(no, fd);
         }
         let is_told = watched.is_some_and(|watched| watched.is_whole);
         if !is_told || is_remote(fd) {
@@ -302,14 +315,15 @@ impl Manager {
                         watches.watched.lock().expect("lock").values().copied().collect();
                     all.into_iter().for_each(|no| self.engine.look_for_changes(no));
                 }
-                is_told |= what != ReadFlags::MODIFY;
+                // Times that ours close are attributes, too, and no end of a file.
+                is_told |= what.intersects(!(ReadFlags::MODIFY | ReadFlags::ATTRIB));
                 let no = watches.watched.lock().expect("lock").get(&watch).copied();
                 let Some(no) = no else { continue };
                 if what.contains(ReadFlags::MODIFY) {
                     watches.heard.lock().expect("lock").entry(no).or_insert(Who::Anybody);
                 }
                 if what.contains(ReadFlags::ATTRIB) {
-                    self.note_if_deleted(no);
+                    is_told |= self.note_if_deleted(no);
                 }
                 if what.intersects(ReadFlags::CLOSE_WRITE | ReadFlags::CLOSE_NOWRITE) {
                     self.may_be_unused(no);

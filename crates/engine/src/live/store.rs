@@ -3,7 +3,8 @@
 use crate::live::ahead::Ahead;
 use crate::live::file_systems::{is_remote, shares_blocks};
 use crate::live::shortage::is_shortage;
-use crate::port::{Loading, LoadingInPlace, PAGE_BYTES, PortError, Storing, Version};
+use crate::live::ticks::Ticks;
+use crate::port::{Loading, LoadingInPlace, Look, PAGE_BYTES, PortError, Storing, Version};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::buffer::Buffer;
 use pagekeeper_sys::counters::page_cache;
@@ -44,6 +45,8 @@ pub struct Store {
     ahead: Mutex<Ahead>,
     /// Some of its blocks may be other files', too.
     shares_blocks: bool,
+    /// What its times tell.
+    pub(crate) ticks: Ticks,
 }
 
 /// So many reads in a row that the kernel's page cache has nothing of show that it is used up.
@@ -111,6 +114,7 @@ impl Store {
             cached_reads: AtomicU32::new(0),
             unwritten: Unwritten::default(),
             ahead: Mutex::default(),
+            ticks: Ticks::default(),
         }
     }
 
@@ -228,12 +232,17 @@ impl Store {
     /// # Errors
     /// As `fstat(2)`.
     pub fn version(&self) -> Result<Version, PortError> {
-        let stat = self.stat()?;
-        Ok(Version {
-            size_bytes: stat.version.size_bytes,
-            mtime_ns: stat.version.mtime_ns,
-            ctime_ns: stat.version.ctime_ns,
-        })
+        Ok(self.look()?.version)
+    }
+
+    /// The same, and whether all later changes will show.
+    pub(crate) fn look(&self) -> Result<Look, PortError> {
+        self.ticks.look(&self.access().plain)
+    }
+
+    /// One of ours has just written to it.
+    pub(crate) fn close_time(&self) {
+        self.ticks.close(&self.access().plain);
     }
 
     /// Whether parts of it may have no blocks on storage.

@@ -90,12 +90,14 @@ enum Found {
 }
 
 impl Manager {
-    /// A file lost a name, or may have none from the beginning.
-    pub(crate) fn note_if_deleted(&self, no: FileNo) {
-        let Some(live) = self.engine.port().file(no) else { return };
-        if live.store().is_some_and(|store| store.links() == Ok(0)) {
+    /// A file lost a name, or may have none from the beginning; whether it has none.
+    pub(crate) fn note_if_deleted(&self, no: FileNo) -> bool {
+        let Some(live) = self.engine.port().file(no) else { return false };
+        let is_deleted = live.store().is_some_and(|store| store.links() == Ok(0));
+        if is_deleted {
             self.deleted.lock().insert(no, Known::Nothing);
         }
+        is_deleted
     }
 
     /// Somebody closed or unmapped a file. Whether it is a deleted one.

@@ -1,9 +1,9 @@
 //! Files that are changed by system calls, by several at once, and whose end moves.
 
-use crate::fake::machine::Frame;
+use crate::fake::machine::{Frame, Machine};
 use crate::fake::{Access, World, watched, world::Setup};
 use pagekeeper::engine::transfer::Change;
-use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo};
+use pagekeeper::port::{FileNo, PAGE_BYTES, PortError, SpaceNo, Told, Version};
 use pagekeeper_frames::{Place, Run, Segment};
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -257,13 +257,15 @@ fn a_new_version_is_told_when_nothing_old_is_left() {
         let machine = &mapped.world.machine;
         machine.write_storage(mapped.file, PAGE_BYTES, &9u64.to_le_bytes());
         let times_told = Arc::new(AtomicU32::new(0));
-        let told = times_told.clone();
-        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, version| {
+        let count = times_told.clone();
+        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, told| {
             let held = &state.files[file as usize];
-            if version.is_some_and(|version| version.ctime_ns == held.mtime_ns) {
+            let (size_bytes, mtime_ns) = (held.storage.len() as u64, held.mtime_ns);
+            let now = Version { size_bytes, mtime_ns, ctime_ns: mtime_ns };
+            if told.is_some_and(|told| told.stamp == now.stamp()) {
                 let is_old = |frame: &Frame| frame.data[..8] != 9u64.to_le_bytes();
                 assert!(!held.frames.get(&1).is_some_and(is_old), "told while the old is there");
-                told.fetch_add(1, SeqCst);
+                count.fetch_add(1, SeqCst);
             }
         }));
         assert!(mapped.world.engine.refresh_size(mapped.file, false));
@@ -300,11 +302,7 @@ fn what_others_wrote_during_a_write_back_is_seen_when_it_is_told() {
         *machine.after_store.lock().unwrap() = Some(Box::new(move |machine| {
             machine.write_storage(file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
         }));
-        let times_told = Arc::new(Mutex::new(Vec::new()));
-        let told = times_told.clone();
-        *machine.when_told.lock().unwrap() = Some(Box::new(move |_, _, version| {
-            told.lock().unwrap().extend(version.map(|version| version.ctime_ns));
-        }));
+        let times_told = stamps_told(machine);
         assert_eq!(engine.flush_all(), []);
         assert!(!engine.refresh_size(file, false), "its times say nothing");
         assert_ne!(mapped.get(3 * PAGE_BYTES), 9);
@@ -315,6 +313,84 @@ fn what_others_wrote_during_a_write_back_is_seen_when_it_is_told() {
         assert_ne!(times_told.lock().unwrap().last(), Some(&0));
         assert_eq!((mapped.get(3 * PAGE_BYTES), mapped.get(0)), (9, 1));
         assert!(!engine.refresh_size(file, false), "once");
+    });
+}
+
+/// The stamps that programs are told from now on.
+fn stamps_told(machine: &Machine) -> Arc<Mutex<Vec<u64>>> {
+    let all = Arc::new(Mutex::new(Vec::new()));
+    let stamps = all.clone();
+    *machine.when_told.lock().unwrap() = Some(Box::new(move |_, _, told| {
+        stamps.lock().unwrap().extend(told.map(|told: Told| told.stamp));
+    }));
+    all
+}
+
+/// A file of four pages in memory, the first of them dirty, whose times count in ticks.
+fn ticking(keeps_time: bool) -> Mapped {
+    let mapped = Mapped::new(&Setup::default(), 4 * PAGE_BYTES);
+    (0..4).for_each(|page| assert_ne!(mapped.get(page * PAGE_BYTES), 9));
+    let mut state = mapped.world.machine.lock();
+    let held = &mut state.files[mapped.file as usize];
+    (held.tick_ns, held.keeps_time) = (Some(1000), keeps_time);
+    drop(state);
+    mapped.put(0, 1);
+    mapped
+}
+
+/// Where times count in ticks, what somebody outside wrote after a write-back and within its tick was not seen
+/// before the file's next change: a counter in a mapping that was raised under a lock lost what the other added.
+#[test]
+fn what_others_write_in_the_tick_of_a_write_back_is_seen() {
+    watched(30, || {
+        for keeps_time in [false, true] {
+            let mapped = ticking(keeps_time);
+            let (engine, machine, file) =
+                (&mapped.world.engine, &mapped.world.machine, mapped.file);
+            let told = stamps_told(machine);
+            assert_eq!(engine.flush_all(), []);
+            // Who may not set the time tells none, and drops what may be old.
+            assert_eq!(told.lock().unwrap().last() == Some(&0), keeps_time);
+            machine.write_storage(file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
+            assert!(engine.refresh_size(file, false));
+            assert_eq!((mapped.get(3 * PAGE_BYTES), mapped.get(0)), (9, 1));
+        }
+    });
+}
+
+/// The same of what a client writes by message.
+#[test]
+fn what_others_write_in_the_tick_of_a_write_is_seen() {
+    watched(30, || {
+        for keeps_time in [false, true] {
+            let mapped = ticking(keeps_time);
+            let (engine, machine, file) =
+                (&mapped.world.engine, &mapped.world.machine, mapped.file);
+            mapped.change(0, 8, Change::Write, || machine.write_storage(file, 0, &[1; 8]));
+            machine.write_storage(file, 3 * PAGE_BYTES, &9u64.to_le_bytes());
+            engine.look_for_changes(file);
+            assert_eq!(mapped.get(3 * PAGE_BYTES), 9);
+        }
+    });
+}
+
+/// Of two writes of somebody outside in one tick, the second was not seen if the first was.
+#[test]
+fn a_second_write_by_others_in_a_tick_is_seen() {
+    watched(30, || {
+        let mapped = ticking(false);
+        let (engine, machine, file) = (&mapped.world.engine, &mapped.world.machine, mapped.file);
+        let told = stamps_told(machine);
+        let last = || *told.lock().unwrap().last().unwrap();
+        for value in [7u64, 8, 9] {
+            machine.write_storage(file, 3 * PAGE_BYTES, &value.to_le_bytes());
+            assert!(engine.refresh_size(file, false));
+            assert_eq!((mapped.get(3 * PAGE_BYTES), last()), (value, 0));
+        }
+        machine.lock().files[file as usize].tick_ns = Some(2000);
+        assert!(engine.refresh_size(file, false), "after the tick once more");
+        assert_ne!(last(), 0);
+        assert!(!engine.refresh_size(file, false), "and then no more");
     });
 }
 

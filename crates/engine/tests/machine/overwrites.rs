@@ -399,8 +399,8 @@ fn appended_and_stored(shared: &Shared) -> u64 {
     let last = BASE + end / PAGE_BYTES * PAGE_BYTES;
     world.access(shared.space, last, Access::Read, 1).unwrap();
     machine.write_storage(file, end, &1u64.to_le_bytes());
-    let ctime_ns = engine.port().version(file).unwrap().ctime_ns;
-    shared.long(offset_of!(wire::Overwrite, ctime_ns)).store(ctime_ns as u64, SeqCst);
+    let stamp = engine.port().version(file).unwrap().stamp();
+    shared.long(offset_of!(wire::Overwrite, stamp)).store(stamp, SeqCst);
     shared.long(offset_of!(wire::Overwrite, size_bytes)).store(end + 8, SeqCst);
     world.access(shared.space, BASE + end, Access::Write(7), 1).unwrap();
     end
@@ -460,8 +460,8 @@ fn what_others_add_is_read_whoever_begins_as_it_is_looked_at() {
         engine.refresh_size(file, true);
         let told_bytes = Arc::new(AtomicU64::new(start));
         let told = told_bytes.clone();
-        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, version| {
-            let Some(size_bytes) = version.map(|version| version.size_bytes) else { return };
+        *machine.when_told.lock().unwrap() = Some(Box::new(move |state, file, now| {
+            let Some(size_bytes) = now.map(|now| now.size_bytes) else { return };
             for offset in (start..size_bytes).step_by(8) {
                 let frame = state.files[file as usize].frames.get(&(offset / PAGE_BYTES));
                 let seen = frame.map_or(9, |frame| frame.data[(offset % PAGE_BYTES) as usize]);

@@ -679,7 +679,7 @@ pub(crate) fn shown(
     let slot = LATE[late(stat)].load(Ordering::Acquire).checked_sub(1)?;
     let (known, file) = (shared(slot)?, slot_file(slot)?);
     let shown = file.shown.load(Ordering::Acquire);
-    let ctime_ns = raw::ctime_ns(stat);
+    let stamp = raw::stamp(stat);
     let incarnation = known.incarnation.load(Ordering::Acquire);
     let same = is_record_of(file, stat)
         && file.incarnation.load(Ordering::Relaxed) == incarnation
@@ -688,7 +688,7 @@ pub(crate) fn shown(
         && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
         && known.generation.load(Ordering::Acquire) % 2 == 0
         && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
-        && overwrite::is_sure_time(slot, known, ctime_ns);
+        && overwrite::is_sure(slot, known, stamp);
     let heard = file.heard.load(Ordering::Acquire);
     let is_known = same && opened_ns >= file.heard_ns.load(Ordering::Acquire);
     is_known.then_some((Tenancy { slot, incarnation }, heard))

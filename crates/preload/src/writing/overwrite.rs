@@ -26,7 +26,7 @@ use core::sync::atomic::{
 use libc::c_int;
 use pagekeeper_wire::{
     CHANGE_OTHER, Op, Overwrite, PAGE_BYTES, Request, SLOT_ACTIVE, SLOT_DIRECT, SLOT_DOUBTED,
-    SLOT_MAPPED, SLOT_SHARED, Slot, overwrite_held_by,
+    SLOT_MAPPED, SLOT_SHARED, SLOT_TICKS, Slot, overwrite_held_by,
 };
 
 /// [`State::number`]: this process may not write to the table.
@@ -56,9 +56,9 @@ pub(crate) fn record(slot: u32) -> Option<&'static Overwrite> {
     Some(unsafe { &*records.add(slot as usize) })
 }
 
-/// The change time that the last overwrite of a slot's file left.
+/// The stamp that the last overwrite of a slot's file left, or 0 if somebody else may leave the same.
 fn left(slot: u32) -> Option<u64> {
-    record(slot).map(|record| record.ctime_ns.load(SeqCst))
+    record(slot).map(|record| record.stamp.load(SeqCst))
 }
 
 /// The length to which overwrites brought a slot's file, or 0 if the manager knows of it.
@@ -73,18 +73,18 @@ pub(crate) fn may_grow(slot: u32) -> bool {
         .is_some_and(|record| record.state.load(SeqCst) != 0 && record.end.load(SeqCst) == u64::MAX)
 }
 
-/// Whether a change time is the one that the manager knows, or that the last write of the run left.
-pub(crate) fn is_known_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
-    slot.ctime_ns.load(SeqCst) == ctime_ns || left(number) == Some(ctime_ns)
+/// Whether a file's stamp is the one that the manager knows, or that the last write of the run left.
+pub(crate) fn is_known(number: u32, slot: &Slot, stamp: u64) -> bool {
+    slot.stamp.load(SeqCst) == stamp || left(number) == Some(stamp)
 }
 
-/// Whether the manager knows all that somebody outside wrote until a change time, as far as can be told:
+/// Whether the manager knows all that somebody outside wrote before a file had a stamp, as far as can be told:
 /// where somebody does, a write of this run does not tell it.
-pub(crate) fn is_sure_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
+pub(crate) fn is_sure(number: u32, slot: &Slot, stamp: u64) -> bool {
     // In this order: the manager doubts a time before it tells it.
-    let is_told = slot.ctime_ns.load(SeqCst) == ctime_ns;
+    let is_told = slot.stamp.load(SeqCst) == stamp;
     match slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) {
-        0 => is_told || left(number) == Some(ctime_ns),
+        0 => is_told || left(number) == Some(stamp),
         flags => is_told && flags & SLOT_DOUBTED == 0,
     }
 }
@@ -93,12 +93,12 @@ pub(crate) fn is_sure_time(number: u32, slot: &Slot, ctime_ns: u64) -> bool {
 /// outside changed it since.
 pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
     let Some((slot, _)) = table::records(entry) else { return false };
-    let (number, size, ctime_ns) = (entry.slot(), stat.st_size as u64, raw::ctime_ns(stat));
+    let (number, size, stamp) = (entry.slot(), stat.st_size as u64, raw::stamp(stat));
     let generation = slot.generation.load(SeqCst);
-    let is_same = slot.size_bytes.load(SeqCst) == size && is_sure_time(number, slot, ctime_ns);
+    let is_same = slot.size_bytes.load(SeqCst) == size && is_sure(number, slot, stamp);
     let is_grown = slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) == 0
         && grown_to(number) == size
-        && left(number) == Some(ctime_ns);
+        && left(number) == Some(stamp);
     generation.is_multiple_of(2)
         && (is_same || is_grown)
         && slot.generation.load(SeqCst) == generation
@@ -173,13 +173,14 @@ impl Hold {
         is_taken.then_some(Hold { record, mine })
     }
 
-    /// The file is like this after a write of this process.
-    fn note(&self, after: &libc::stat, slot: &Slot) {
+    /// The file is like this after a write of this process, and unlike this after a write of anybody else if
+    /// its time `is_closed`.
+    fn note(&self, after: &libc::stat, slot: &Slot, is_closed: bool) {
         let size = after.st_size as u64;
         if size > slot.size_bytes.load(SeqCst) {
             self.record.size_bytes.store(size, SeqCst);
         }
-        self.record.ctime_ns.store(raw::ctime_ns(after), SeqCst);
+        self.record.stamp.store(if is_closed { raw::stamp(after) } else { 0 }, SeqCst);
     }
 
     /// It is about these bytes only.
@@ -287,7 +288,7 @@ pub(crate) fn write(
     };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {
-        let is_so = |stat: libc::stat| is_known_time(file.entry.slot(), slot, raw::ctime_ns(&stat));
+        let is_so = |stat: libc::stat| is_known(file.entry.slot(), slot, raw::stamp(&stat));
         // Of a descriptor that is another file's by now, `finish` finds out.
         raw::fstat(file.fd).map_or(true, |stat| !file.is_same(&stat) || is_so(stat))
     };
@@ -334,14 +335,18 @@ impl Written {
     /// Brings it into memory and gives the record back.
     fn finish(self, file: &File, slot: &Slot, frames: &Frames, hold: &Hold, moves: u64) {
         let number = file.entry.slot();
-        let after = raw::fstat(file.fd).ok();
-        if after.is_some_and(|stat| !file.is_same(&stat)) {
+        let after = match slot.flags.load(SeqCst) & SLOT_TICKS {
+            0 => raw::fstat(file.fd).map(|stat| (stat, true)),
+            _ => raw::fstat_closed(file.fd, |stat| file.is_same(stat)),
+        }
+        .ok();
+        if after.is_some_and(|(stat, _)| !file.is_same(&stat)) {
             // To the manager it was somebody outside who changed that file.
             hold.drop_unused(file.state, number);
             change::refresh(file.fd);
             return;
         }
-        let end = after.map_or(0, |stat| stat.st_size as u64);
+        let end = after.map_or(0, |(stat, _)| stat.st_size as u64);
         let mut range = (self.offset, self.bytes as u64);
         // Somebody outside may have made it longer, too, or been there first: then it is the manager that
         // follows, by what storage has.
@@ -354,7 +359,7 @@ impl Written {
             && self.clear_gap(frames, moves)
             && frames.patch(self.offset, self.buffer, self.bytes, moves);
         if is_alone {
-            after.inspect(|stat| hold.note(stat, slot));
+            after.inspect(|(stat, is_closed)| hold.note(stat, slot, *is_closed));
         }
         if patched && hold.give_back() {
             return;

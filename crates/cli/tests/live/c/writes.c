@@ -9,7 +9,7 @@
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
-//     writes guards FILE BYTES [untold]
+//     writes guards FILE BYTES
 //                                the same of locks on another file of so many bytes, and what is written outside is seen
 //     writes waits FILE          what a child stored is there outside when it was waited for
 //     writes hands FILE          locks are given up by a program that is executed with them
@@ -475,9 +475,6 @@ static void gives(const char *path) {
 
 enum { GUARDS = 13 };
 
-// Nobody tells of writes outside: what is written in the moment of a write-back may be seen with the next only.
-static int is_untold;
-
 // A lock on another file, which is empty, or large enough to be managed: what is stored under it is there when
 // it is given up in whatever way, and what the other wrote under it is seen by who takes it.
 static void guarded(const char *path) {
@@ -531,8 +528,8 @@ static void store_guarded(const char *path, int way, int closes) {
         CHECK(waitpid(child, &status, 0) == child && status == 0);
     }
     char before = 'A' + (way + GUARDS - 1) % GUARDS, found;
-    CHECK(is_untold || way + closes == 0 || map[GIVE_AT + 1] == before);
-    if (!is_untold && !closes && way) CHECK(pread(fd, &found, 1, GIVE_AT + 1) == 1 && found == before);
+    CHECK(way + closes == 0 || map[GIVE_AT + 1] == before);
+    if (!closes && way) CHECK(pread(fd, &found, 1, GIVE_AT + 1) == 1 && found == before);
     map[GIVE_AT] = 'a' + way;
     whole.l_type = F_UNLCK;
     switch (way) {
@@ -1535,7 +1532,7 @@ int main(int argc, char **argv) {
     else if (!strcmp(argv[1], "behind")) behind(argv[2]);
     else if (!strcmp(argv[1], "gives")) gives(argv[2]);
     else if (!strcmp(argv[1], "given")) return given(argv[2]), 0;
-    else if (!strcmp(argv[1], "guards") && argc > 3) is_untold = argc > 4, guards(argv[2], atoi(argv[3]));
+    else if (!strcmp(argv[1], "guards") && argc > 3) guards(argv[2], atoi(argv[3]));
     else if (!strcmp(argv[1], "guarded")) return guarded(argv[2]), 0;
     else if (!strcmp(argv[1], "waits")) waits(argv[2]);
     else if (!strcmp(argv[1], "hands")) hands(argv[2]);

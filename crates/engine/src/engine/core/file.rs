@@ -116,6 +116,8 @@ pub(crate) struct File {
     pub(crate) beginning: Arc<Mutex<()>>,
     /// What somebody outside did to it.
     pub(crate) foreign: Foreign,
+    /// When it was looked at last, its time was [open](crate::port::Look::is_open).
+    pub(crate) is_open: bool,
     /// Whoever writes to it by system calls is heard of.
     pub(crate) is_heard: bool,
     /// Somebody outside was heard of.
@@ -167,6 +169,7 @@ impl File {
             own_writes: OwnWrites::default(),
             beginning: Arc::default(),
             foreign: Foreign::default(),
+            is_open: false,
             is_heard: false,
             is_shared: false,
             doubted_ns: None,
@@ -182,6 +185,19 @@ impl File {
             heap: None,
             gone: false,
         }
+    }
+
+    /// It was looked at. If its time was open before, somebody outside may have changed it since, whatever it
+    /// shows now.
+    pub(crate) fn looked(&mut self, is_open: bool) {
+        if std::mem::replace(&mut self.is_open, is_open) {
+            self.foreign.find();
+        }
+    }
+
+    /// No time is known of which programs could rely on it that nothing changed since.
+    pub(crate) fn has_no_time(&self) -> bool {
+        self.is_open || self.foreign.is_stale()
     }
 
     /// The machine's page behind the one that the file ends in.

@@ -3,7 +3,7 @@
 use super::chaos::Chaos;
 use pagekeeper::engine::core::Fault;
 use pagekeeper::engine::spaces::Region;
-use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo, Version};
+use pagekeeper::port::{FileNo, PAGE_BYTES, SpaceNo, Told, Version};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Range;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -51,6 +51,10 @@ pub struct FakeFile {
     pub pages: u64,
     pub storage: Vec<u8>,
     pub mtime_ns: i128,
+    /// What a change leaves as its time, where times count in ticks; otherwise each leaves another one.
+    pub tick_ns: Option<i128>,
+    /// Who runs the engine may not set its time.
+    pub keeps_time: bool,
     /// Programs were told not to trust its time.
     pub is_doubted: bool,
     pub bad_loads: BTreeSet<u64>,
@@ -73,6 +77,11 @@ pub struct FakeFile {
 }
 
 impl FakeFile {
+    /// Its bytes or its length changed just now.
+    pub fn changed(&mut self) {
+        self.mtime_ns = self.tick_ns.unwrap_or(self.mtime_ns + 1);
+    }
+
     /// A client's store to an open page came in time.
     pub fn is_in_time(&mut self, index: u64) {
         if let Some(clients) = self.stored_to.get_mut(&index) {
@@ -168,7 +177,7 @@ pub struct Machine {
     pub when_told: Mutex<Option<WhenTold>>,
 }
 
-type WhenTold = Box<dyn FnMut(&State, FileNo, Option<Version>) + Send>;
+type WhenTold = Box<dyn FnMut(&State, FileNo, Option<Told>) + Send>;
 /// Says what happens behind it.
 type Around = Box<dyn FnOnce() -> Box<dyn FnOnce()> + Send>;
 type Then = Box<dyn FnOnce(&Machine) + Send>;
@@ -306,7 +315,7 @@ impl Machine {
             file.storage.resize(end, 0);
         }
         file.storage[offset as usize..end].copy_from_slice(bytes);
-        file.mtime_ns += 1;
+        file.changed();
         for index in offset / PAGE_BYTES..(end as u64).div_ceil(PAGE_BYTES) {
             file.journal_page(index);
         }
@@ -316,7 +325,7 @@ impl Machine {
         let mut state = self.lock();
         let file = &mut state.files[file as usize];
         file.storage.resize(len as usize, 0);
-        file.mtime_ns += 1;
+        file.changed();
     }
 
     pub fn storage_cell(&self, file: FileNo, offset: u64) -> u64 {

@@ -5,8 +5,8 @@ use super::world::Hands;
 use pagekeeper::engine::spaces::Region;
 use pagekeeper::engine::{Buffer, Deferred};
 use pagekeeper::port::{
-    FileNo, Loading, LoadingInPlace, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
-    SpaceNo, Storing, Version,
+    FileNo, Loading, LoadingInPlace, Look, MOVED_TOGETHER_MAX, Mapped, PAGE_BYTES, Port, PortError,
+    SpaceNo, Storing, Told, Version,
 };
 use std::ops::Range;
 use std::sync::Arc;
@@ -449,7 +449,7 @@ impl Port for FakePort {
             let end = held.storage.len().min(usize::try_from(end_bytes).unwrap_or(usize::MAX));
             let to = (from + part.len()).min(end).max(from);
             held.storage[from..to].copy_from_slice(&part[..to - from]);
-            held.mtime_ns += 1;
+            held.changed();
             held.journal_page(i);
             if let Some(frame) = held.frames.get_mut(&i)
                 && frame.data[..] == *part
@@ -500,7 +500,9 @@ impl Port for FakePort {
         }
         for page in index..index + pages {
             // As fallocate(2) does.
-            held.mtime_ns += i128::from(held.reserved.insert(page));
+            if held.reserved.insert(page) {
+                held.changed();
+            }
         }
         Ok(())
     }
@@ -515,11 +517,24 @@ impl Port for FakePort {
         })
     }
 
+    fn look(&self, file: FileNo) -> Result<Look, PortError> {
+        let version = self.version(file)?;
+        let tick_ns = self.machine.lock().files[file as usize].tick_ns;
+        Ok(Look { version, is_open: tick_ns == Some(version.mtime_ns) })
+    }
+
+    fn close_time(&self, file: FileNo) {
+        let held = &mut self.machine.lock().files[file as usize];
+        if held.tick_ns == Some(held.mtime_ns) && !held.keeps_time {
+            held.mtime_ns += 1;
+        }
+    }
+
     fn doubt(&self, file: FileNo, is_doubted: bool) {
         self.machine.lock().files[file as usize].is_doubted = is_doubted;
     }
 
-    fn announce(&self, file: FileNo, version: Option<Version>) {
+    fn announce(&self, file: FileNo, version: Option<Told>) {
         if let Some(told) = &mut *self.machine.when_told.lock().expect("no panic") {
             told(&self.machine.lock(), file, version);
         }

@@ -1,0 +1,112 @@
+//! Times of files that count in ticks of the clock.
+//!
+//! Before Linux 6.13, and on file systems that do not take part, all that changes a file within a tick (4 ms
+//! as a rule) leaves it with the same times. Where nobody tells who writes ([`crate::live::outside`]), they are all
+//! that shows that somebody outside did. So a time that is seen while its tick goes on is *open*
+//! ([`is_open_time`]): it is told to nobody, and a later look takes the file for changed. What ours leave, and
+//! is open, is *closed*: the time of the last change of the file's bytes becomes a nanosecond later, which no
+//! tick is.
+//!
+//! Times that are finer show by themselves that they are: one that was seen to be later than the tick, as the
+//! kernel makes it when it was looked at before in the same one (`multigrain timestamps`).
+
+use crate::port::{Look, PortError, Version};
+use pagekeeper_sys::{clock, file};
+use pagekeeper_wire::is_open_time;
+use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// The longest tick that a kernel is built with: 100 a second.
+const TICK_NS_MAX: i128 = 10_000_000;
+
+/// Whether a file's times count in ticks, as far as that matters.
+#[derive(Debug, Default)]
+pub(crate) struct Ticks {
+    count: AtomicBool,
+}
+
+impl Ticks {
+    /// From now on nothing but times tells that somebody outside changed the file.
+    pub(crate) fn begin(&self) {
+        self.count.store(true, Relaxed);
+    }
+
+    pub(crate) fn count(&self) -> bool {
+        self.count.load(Relaxed)
+    }
+
+    /// Looks at the file.
+    pub(crate) fn look(&self, fd: impl AsFd) -> Result<Look, PortError> {
+        let before_ns = if self.count() { clock::file_tick_ns() } else { 0 };
+        let file::Version { size_bytes, mtime_ns, ctime_ns } = file::stat(fd)?.version;
+        let version = Version { size_bytes, mtime_ns, ctime_ns };
+        if !self.count() {
+            return Ok(Look { version, is_open: false });
+        }
+        let after_ns = clock::file_tick_ns();
+        let finer_ns = ctime_ns - after_ns;
+        if 0 < finer_ns && finer_ns < TICK_NS_MAX {
+            self.count.store(false, Relaxed);
+        }
+        let is_open = self.count() && is_open(mtime_ns, before_ns, after_ns);
+        Ok(Look { version, is_open })
+    }
+
+    /// Closes the time that one of ours left. (Who may not set it leaves it open.)
+    pub(crate) fn close(&self, fd: impl AsFd) {
+        if self.count()
+            && let Ok(Look { version, is_open: true }) = self.look(&fd)
+        {
+            let _ = file::set_mtime(fd, version.mtime_ns + 1);
+        }
+    }
+}
+
+/// [`is_open_time`]; times before 1970 are nobody's ticks.
+fn is_open(mtime_ns: i128, before_ns: i128, after_ns: i128) -> bool {
+    let wrapped = [mtime_ns, before_ns, after_ns].map(u64::try_from);
+    matches!(wrapped, [Ok(mtime), Ok(before), Ok(after)] if is_open_time(mtime, before, after))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt;
+
+    #[test]
+    fn what_was_just_written_is_open_until_it_is_closed() {
+        let file = tempfile::tempfile().unwrap();
+        let ticks = Ticks::default();
+        assert!(!ticks.look(&file).unwrap().is_open, "others tell");
+        // Which file systems count in ticks is not known here: all that is asked for holds for each.
+        for _ in 0..20 {
+            ticks.begin();
+            file.write_all_at(b"x", 0).unwrap();
+            let left = ticks.look(&file).unwrap();
+            ticks.close(&file);
+            let now = ticks.look(&file).unwrap();
+            assert!(!now.is_open, "{now:?}");
+            let is_marked = now.version.mtime_ns == left.version.mtime_ns + 1;
+            assert!(is_marked || now.version.mtime_ns == left.version.mtime_ns);
+            file.write_all_at(b"y", 0).unwrap();
+            let then = ticks.look(&file).unwrap().version;
+            assert!((then.mtime_ns, then.ctime_ns) != (now.version.mtime_ns, now.version.ctime_ns));
+        }
+    }
+
+    #[test]
+    fn an_old_time_is_not_open() {
+        let file = tempfile::tempfile().unwrap();
+        let ticks = Ticks::default();
+        ticks.begin();
+        for mtime_ns in [-1_500_000_000, 0, 1, 1_000_000_000, 1_000_000_001] {
+            file::set_mtime(&file, mtime_ns).unwrap();
+            let look = ticks.look(&file).unwrap();
+            assert_eq!((look.version.mtime_ns, look.is_open), (mtime_ns, false));
+        }
+        // Which somebody has set, and who writes now does not leave.
+        let later_ns = clock::file_tick_ns() + 3_600_000_000_000;
+        file::set_mtime(&file, later_ns).unwrap();
+        assert!(!ticks.look(&file).unwrap().is_open);
+    }
+}
