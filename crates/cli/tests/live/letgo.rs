@@ -49,7 +49,7 @@ fn deleted_files_that_somebody_can_reach_are_kept() {
     }
     let done = runs::same("letgo-keep", &Budget::kib(128), program(), &["keep", "."], |_| ());
     let text = done.ok().text();
-    assert_eq!(text.matches(": kept\n").count(), 11, "{text}");
+    assert!(text.ends_with("all were kept\n"), "{text}");
 }
 
 /// Files that are closed stay managed, but not all of them: each costs descriptors and memory. Those

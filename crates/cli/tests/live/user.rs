@@ -348,7 +348,7 @@ fn deleted_files_are_let_go_of_when_nobody_can_reach_them() {
         assert!(descriptors < 100, "{how}: {descriptors} descriptors");
     }
     let text = run(&["keep", "."]);
-    assert_eq!(text.matches(": kept\n").count(), 11, "{text}");
+    assert!(text.ends_with("all were kept\n"), "{text}");
 }
 
 /// A program whose user may not look at it (`PR_SET_DUMPABLE`) was not found by the holder, which knew
