@@ -78,7 +78,7 @@ pub struct Told {
 pub struct Look {
     /// The file as it was.
     pub version: Version,
-    /// Its time is open: whoever changes it afterwards may leave the same one, and nobody would tell of that.
+    /// Its time is open: whoever changes it afterwards may leave the same one.
     pub is_open: bool,
 }
 

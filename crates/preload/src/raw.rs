@@ -161,8 +161,8 @@ pub(crate) fn stamp(stat: &libc::stat) -> u64 {
     pagekeeper_wire::stamp(ctime_ns, wrapped_ns(stat.st_mtime, stat.st_mtime_nsec))
 }
 
-/// `fstat(2)` of a file that this process has just changed, where times count in ticks and nobody tells who else
-/// changes it: if the descriptor is that file's, its time becomes one that nobody else leaves. Whether it has.
+/// `fstat(2)` of a file that this process has just changed, where times count in ticks: if the descriptor is that
+/// file's, its time becomes one that nobody else leaves. Whether it has.
 pub(crate) fn fstat_closed(
     fd: c_int,
     is_it: impl Fn(&libc::stat) -> bool,

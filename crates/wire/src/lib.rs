@@ -294,8 +294,8 @@ pub const SLOT_SHARED: u32 = 16;
 /// [`Slot::flags`]: somebody outside may have written before the file's change time, and was not heard of
 /// yet. Who wants to see what others wrote (a lock was taken, the file was opened) asks.
 pub const SLOT_DOUBTED: u32 = 32;
-/// [`Slot::flags`]: the file's times count in ticks of the clock, and nobody tells who writes to it. Who writes
-/// to it without a message leaves no [open time](is_open_time), or notes no stamp.
+/// [`Slot::flags`]: the file's times count in ticks of the clock. Who writes to it without a message leaves no
+/// [open time](is_open_time), or notes no stamp.
 pub const SLOT_TICKS: u32 = 64;
 /// A reply's status to any request: the manager had no descriptor for it, and has done nothing. It is to
 /// be sent again in a moment. (`-ERESTART`, which no call fails with.)

@@ -23,6 +23,9 @@ const REMOTE: [u64; 10] = [
 /// `TMPFS_MAGIC`, `RAMFS_MAGIC`
 const MEMORY: [u64; 2] = [0x0102_1994, 0x8584_58f6];
 
+/// `EXT4_SUPER_MAGIC`, `XFS_SUPER_MAGIC`, `BTRFS_SUPER_MAGIC`, `TMPFS_MAGIC`: `FS_MGTIME` in Linux.
+const FINE: [u64; 4] = [0xef53, 0x5846_5342, 0x9123_683e, 0x0102_1994];
+
 fn is_one_of(kinds: &[u64], fd: impl AsFd) -> bool {
     file::file_system(fd).is_ok_and(|kind| kinds.contains(&(kind & 0xffff_ffff)))
 }
@@ -42,4 +45,10 @@ pub(crate) fn is_memory(fd: impl AsFd) -> bool {
 /// Whether others than this kernel change files: nobody is told of that.
 pub(crate) fn is_remote(fd: impl AsFd) -> bool {
     is_one_of(&REMOTE, fd)
+}
+
+/// Whether times are known to be finer than ticks, on kernels where those of [any file](crate::live::ticks) are.
+/// (Others may be, too, and show it.)
+pub(crate) fn may_have_fine_times(fd: impl AsFd) -> bool {
+    is_one_of(&FINE, fd)
 }

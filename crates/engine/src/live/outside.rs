@@ -9,6 +9,7 @@
 //! Deleted files are noticed too ([`crate::manager::letgo`]), by inotify.
 
 use crate::live::file_systems::is_remote;
+use crate::live::ticks;
 use crate::manager::Manager;
 use crate::port::FileNo;
 use pagekeeper_sys::event::EventFd;
@@ -249,10 +250,11 @@ impl Manager {
         self.engine.end_doubt(no, begun_ns);
     }
 
-    /// Nobody tells who writes to a file. (Of a server's, its own clock makes the times.)
+    /// A file's times count in ticks, as far as is known. (Of a server's, its own clock makes the times.)
     fn count_ticks(&self, no: FileNo, fd: BorrowedFd<'_>) {
         if let Some(store) = self.engine.port().file(no).as_ref().and_then(|live| live.store())
             && !is_remote(fd)
+            && !ticks::has_fine_times(fd)
         {
             store.ticks.begin();
             self.set_slot_flags(no, wire::SLOT_TICKS);
@@ -264,9 +266,8 @@ impl Manager {
         let watched = self.watches.as_ref().map(|watches| watches.add(no, fd, false));
         if watched.as_ref().is_some_and(|watched| watched.is_heard) {
             self.engine.hears(no);
-        } else {
-            self.count_ticks(no, fd);
         }
+        self.count_ticks(no, fd);
         let is_told = watched.is_some_and(|watched| watched.is_whole);
         if !is_told || is_remote(fd) {
             self.unwatched.lock().expect("lock").add(no);

@@ -1,32 +1,56 @@
 //! Times of files that count in ticks of the clock.
 //!
 //! Before Linux 6.13, and on file systems that do not take part, all that changes a file within a tick (4 ms
-//! as a rule) leaves it with the same times. Where nobody tells who writes ([`crate::live::outside`]), they are all
-//! that shows that somebody outside did. So a time that is seen while its tick goes on is *open*
-//! ([`is_open_time`]): it is told to nobody, and a later look takes the file for changed. What ours leave, and
-//! is open, is *closed*: the time of the last change of the file's bytes becomes a nanosecond later, which no
+//! as a rule) leaves it with the same times. Of much that somebody outside does, and of all where nobody tells who
+//! writes ([`crate::live::outside`]), they are all that shows it. So a time that is seen while its tick goes on is
+//! *open* ([`is_open_time`]): it is told to nobody, and a later look takes the file for changed. What ours leave,
+//! and is open, is *closed*: the time of the last change of the file's bytes becomes a nanosecond later, which no
 //! tick is.
 //!
-//! Times that are finer show by themselves that they are: one that was seen to be later than the tick, as the
-//! kernel makes it when it was looked at before in the same one (`multigrain timestamps`).
+//! Times that are finer show that they are: one that is later than the tick, as the kernel makes it when the file
+//! was looked at before in the same one (`multigrain timestamps`).
 
+use crate::live::file_systems::may_have_fine_times;
 use crate::port::{Look, PortError, Version};
+use pagekeeper_sys::memfd::Memfd;
 use pagekeeper_sys::{clock, file};
 use pagekeeper_wire::is_open_time;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The longest tick that a kernel is built with: 100 a second.
 const TICK_NS_MAX: i128 = 10_000_000;
 
-/// Whether a file's times count in ticks, as far as that matters.
+/// How often a file of our own is changed to see its times: a tick may end in between.
+const TRIES: u32 = 8;
+
+/// Whether a file's times are finer than ticks, as far as that is known before anybody changes it.
+pub(crate) fn has_fine_times(fd: BorrowedFd<'_>) -> bool {
+    static KERNEL_HAS: OnceLock<bool> = OnceLock::new();
+    may_have_fine_times(fd) && *KERNEL_HAS.get_or_init(|| shows_fine_times().unwrap_or(false))
+}
+
+/// Whether a file in memory shows that the kernel has finer times.
+fn shows_fine_times() -> Result<bool, PortError> {
+    let file = Memfd::create("pagekeeper-times", 1, false)?;
+    let ticks = Ticks::default();
+    ticks.begin();
+    for _ in 0..TRIES {
+        file.write_at(&[1], 0)?;
+        ticks.look(&file)?;
+    }
+    Ok(!ticks.count())
+}
+
+/// Whether a file's times count in ticks.
 #[derive(Debug, Default)]
 pub(crate) struct Ticks {
     count: AtomicBool,
 }
 
 impl Ticks {
-    /// From now on nothing but times tells that somebody outside changed the file.
+    /// They do, as far as is known.
     pub(crate) fn begin(&self) {
         self.count.store(true, Relaxed);
     }
@@ -77,7 +101,7 @@ mod tests {
     fn what_was_just_written_is_open_until_it_is_closed() {
         let file = tempfile::tempfile().unwrap();
         let ticks = Ticks::default();
-        assert!(!ticks.look(&file).unwrap().is_open, "others tell");
+        assert!(!ticks.look(&file).unwrap().is_open);
         // Which file systems count in ticks is not known here: all that is asked for holds for each.
         for _ in 0..20 {
             ticks.begin();
@@ -92,6 +116,12 @@ mod tests {
             let then = ticks.look(&file).unwrap().version;
             assert!((then.mtime_ns, then.ctime_ns) != (now.version.mtime_ns, now.version.ctime_ns));
         }
+    }
+
+    #[test]
+    fn a_kernel_shows_what_it_has_each_time() {
+        let has = shows_fine_times().unwrap();
+        assert!((0..20).all(|_| shows_fine_times().unwrap() == has));
     }
 
     #[test]
