@@ -233,11 +233,18 @@ pub(crate) fn map(bytes: usize, prot: c_int, flags: c_int, fd: c_int, offset: i6
     mmap(apart(bytes), bytes, prot, flags, fd, offset)
 }
 
-/// Fresh private memory, lazily committed; 0 if there is none.
+/// Fresh private memory, lazily committed; 0 if there is none. Little of what is large is ever used: huge pages
+/// would make memory of all of it, in each process.
 pub(crate) fn reserve(bytes: usize) -> usize {
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE;
     let r = map(bytes, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0);
-    if r < 0 { 0 } else { r as usize }
+    if r < 0 {
+        return 0;
+    }
+    if bytes >= HUGE_BYTES {
+        raw_call!(libc::SYS_madvise, r, bytes, libc::MADV_NOHUGEPAGE);
+    }
+    r as usize
 }
 
 /// `munmap(2)`.

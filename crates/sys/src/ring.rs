@@ -15,6 +15,7 @@ use crate::mask::{self, Capability};
 use crate::{Errno, Result};
 
 pub mod batch;
+pub mod closing;
 
 /// Entries of a ring: each carries one transfer at a time.
 const ENTRIES: u32 = 1;

@@ -142,6 +142,37 @@ fn a_sparse_terabyte_costs_what_is_touched() {
     }
 }
 
+/// Where the kernel makes huge pages of any memory (`always`), the first touches of the library's tables took
+/// 4 MiB in each process.
+#[test]
+fn no_huge_page_is_made_of_what_is_hardly_used() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("memory-huge");
+    place.put("file", vec![b'\n'; 64 << 10]);
+    let mut run = command(&place, Some(&Budget::kib(1024)), "cat");
+    let done = finish(&place, run.args(["file", "/proc/self/smaps"]), b"", LIMIT).ok();
+    assert_eq!(done.managed_files(), 1, "{}", done.stderr);
+    let text = done.text();
+    let (mut is_private, mut kib, mut large) = (false, 0, 0);
+    for line in text.lines() {
+        match line.split_whitespace().collect::<Vec<_>>()[..] {
+            [_, rights, _, _, ref inode @ ..] if !line.contains(": ") => {
+                is_private = rights == "rw-p" && *inode == ["0"];
+            }
+            ["Size:", size, _] => kib = size.parse().expect("a number"),
+            // Nobody else has private memory of such a length in so small a program.
+            ["VmFlags:", ref flags @ ..] if is_private && kib >= 2048 => {
+                assert!(flags.contains(&"nh"), "{kib} KiB have {flags:?} only in {text}");
+                large += 1;
+            }
+            _ => {}
+        }
+    }
+    assert!(large > 0, "{text}");
+}
+
 #[test]
 fn a_budget_of_a_few_pages_gets_through() {
     if let Some(done) = part("few-frames", Budget::kib(64), &[]) {

@@ -14,6 +14,7 @@ use crate::manager::Manager;
 use crate::port::FileNo;
 use pagekeeper_sys::event::EventFd;
 use pagekeeper_sys::fanotify::{self, Fanotify, Modified};
+use pagekeeper_sys::ring::closing::ClosedLate;
 use pagekeeper_sys::{Errno, clock};
 use pagekeeper_wire as wire;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -22,7 +23,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::mem::MaybeUninit;
 use std::ops::Bound;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 use std::time::Duration;
 
 /// Bytes of inotify's events that are read at once.
@@ -55,6 +56,8 @@ pub(crate) struct Watches {
     heard: Mutex<BTreeMap<FileNo, Who>>,
     /// Wakes it, when something was heard by another.
     kick: EventFd,
+    /// So that the end of the run does not wait for the end of the watches; from the first file on.
+    late: OnceLock<Option<ClosedLate>>,
 }
 
 /// Files of which some are looked at at a time, one after the other.
@@ -151,12 +154,25 @@ impl Watches {
             writers: Writers::new().ok(),
             heard: Mutex::default(),
             kick: EventFd::new()?,
+            late: OnceLock::new(),
         })
+    }
+
+    /// Leaves the last close of both queues to the kernel.
+    fn close_late(&self) {
+        self.late.get_or_init(|| {
+            let queues = [
+                self.inotify.as_ref().map(AsFd::as_fd),
+                self.writers.as_ref().map(|writers| writers.fanotify.as_fd()),
+            ];
+            ClosedLate::new(&queues.into_iter().flatten().collect::<Vec<_>>()).ok()
+        });
     }
 
     /// Watches the file behind a descriptor: who writes to it, who removes a name of it, and with
     /// `closing` who closes it.
     pub(crate) fn add(&self, no: FileNo, fd: BorrowedFd<'_>, closing: bool) -> Watched {
+        self.close_late();
         let is_heard = self.writers.as_ref().is_some_and(|writers| writers.add(no, fd).is_ok());
         let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
         let mut watched = self.watched.lock().expect("lock");
