@@ -109,7 +109,7 @@ HEAD
         read -r name filter <<<"$one"
         echo "echo '== $one'"
         if [ "$name" = preload ]; then
-            echo "timeout -s KILL ${KERNELS_SECONDS:-1800} crates/preload/tests/run.sh"
+            echo "timeout -s KILL ${KERNELS_SECONDS:-1800} crates/preload/tests/run.sh $preload"
             continue
         fi
         awk -v name="$name" -v filter="$filter" -v seconds="${KERNELS_SECONDS:-1800}" \

@@ -57,7 +57,7 @@ use crate::engine::touches::Touches;
 use crate::engine::wanted::GIVE_WAY;
 use crate::engine::word::WordRef;
 use crate::live::dispatch::Fetches;
-use crate::port::{FileNo, Port, SpaceNo, Told, Version};
+use crate::port::{FileNo, Port, SpaceNo, Version};
 use pagekeeper_frames::{Brain, Budget, Config, Input, Place, SamplingShare, Segment};
 use pagekeeper_policy::{Policy, PolicyError, PolicySpec};
 use std::collections::VecDeque;
@@ -439,8 +439,9 @@ impl<P: Port> Engine<P> {
             log.segment(Segment(file), name, file_of.shown_bytes());
         }
         core.decide(Input::Segment { segment: Segment(file), pages });
-        let told = Told { size_bytes: version.size_bytes, stamp: version.stamp() };
-        self.port.announce(file, Some(told));
+        if let Some(f) = core.file(file) {
+            self.announce(f, file);
+        }
     }
 
     /// Whether misses in no order may bring the block around them along; files begin without it.

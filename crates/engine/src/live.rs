@@ -423,6 +423,21 @@ pub(crate) fn set_protection(
     result.map_err(userfault_error)
 }
 
+impl LivePort {
+    /// Looks at a file's times, and tells programs when they show that they are finer than ticks.
+    fn ticking<T>(&self, file: FileNo, store: &Store, look: impl FnOnce(&Store) -> T) -> T {
+        let did_count = store.ticks.count();
+        let seen = look(store);
+        if did_count
+            && !store.ticks.count()
+            && let Some(slots) = self.slots.get()
+        {
+            slots.drop_flags(file, wire::SLOT_TICKS);
+        }
+        seen
+    }
+}
+
 impl Port for LivePort {
     fn fill(&self, file: FileNo, index: u64, data: &[u8]) -> Result<(), PortError> {
         Ok(self.need_file(file)?.memfd.write_at(data, index * PAGE_BYTES)?)
@@ -584,26 +599,17 @@ impl Port for LivePort {
     }
 
     fn look(&self, file: FileNo) -> Result<Look, PortError> {
-        let live = self.need_file(file)?;
-        let Behind::File(store) = &live.behind else {
-            return Ok(Look { version: self.version(file)?, is_open: false });
-        };
-        let did_count = store.ticks.count();
-        let look = store.look();
-        if did_count
-            && !store.ticks.count()
-            && let Some(slots) = self.slots.get()
-        {
-            slots.drop_flags(file, wire::SLOT_TICKS);
+        match &self.need_file(file)?.behind {
+            Behind::File(store) => self.ticking(file, store, Store::look),
+            Behind::Scratch(_) => Ok(Look { version: self.version(file)?, is_open: false }),
         }
-        look
     }
 
     fn close_time(&self, file: FileNo) {
         if let Ok(live) = self.need_file(file)
             && let Behind::File(store) = &live.behind
         {
-            store.close_time();
+            self.ticking(file, store, Store::close_time);
         }
     }
 

@@ -264,7 +264,7 @@ fn clock_ns(clock: libc::clockid_t) -> u64 {
 }
 
 fn nanoseconds(time: &libc::timespec) -> u64 {
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+    wrapped_ns(time.tv_sec, time.tv_nsec)
 }
 
 /// This library's constructor is done.

@@ -62,6 +62,13 @@ impl From<Errno> for PortError {
     }
 }
 
+impl From<file::Version> for Version {
+    fn from(version: file::Version) -> Version {
+        let file::Version { size_bytes, mtime_ns, ctime_ns } = version;
+        Version { size_bytes, mtime_ns, ctime_ns }
+    }
+}
+
 impl Access {
     fn open(fd: BorrowedFd<'_>, writable: bool) -> Result<Access, Errno> {
         let plain = file::reopen(fd, if writable { OFlags::RDWR } else { OFlags::RDONLY })?;
@@ -232,7 +239,7 @@ impl Store {
     /// # Errors
     /// As `fstat(2)`.
     pub fn version(&self) -> Result<Version, PortError> {
-        Ok(self.look()?.version)
+        Ok(self.stat()?.version.into())
     }
 
     /// The same, and whether all later changes will show.

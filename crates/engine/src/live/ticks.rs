@@ -61,19 +61,18 @@ impl Ticks {
 
     /// Looks at the file.
     pub(crate) fn look(&self, fd: impl AsFd) -> Result<Look, PortError> {
-        let before_ns = if self.count() { clock::file_tick_ns() } else { 0 };
-        let file::Version { size_bytes, mtime_ns, ctime_ns } = file::stat(fd)?.version;
-        let version = Version { size_bytes, mtime_ns, ctime_ns };
         if !self.count() {
-            return Ok(Look { version, is_open: false });
+            return Ok(Look { version: file::stat(fd)?.version.into(), is_open: false });
         }
+        let before_ns = clock::file_tick_ns();
+        let version: Version = file::stat(fd)?.version.into();
         let after_ns = clock::file_tick_ns();
-        let finer_ns = ctime_ns - after_ns;
-        if 0 < finer_ns && finer_ns < TICK_NS_MAX {
+        let finer_ns = version.ctime_ns - after_ns;
+        let is_finer = 0 < finer_ns && finer_ns < TICK_NS_MAX;
+        if is_finer {
             self.count.store(false, Relaxed);
         }
-        let is_open = self.count() && is_open(mtime_ns, before_ns, after_ns);
-        Ok(Look { version, is_open })
+        Ok(Look { version, is_open: !is_finer && is_open(version.mtime_ns, before_ns, after_ns) })
     }
 
     /// Closes the time that one of ours left. (Who may not set it leaves it open.)
@@ -95,7 +94,13 @@ fn is_open(mtime_ns: i128, before_ns: i128, after_ns: i128) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::live::store::Store;
+    use crate::live::{Behind, LiveFile, LivePort, Slots};
+    use crate::port::Port;
+    use pagekeeper_wire as wire;
+    use std::mem::offset_of;
     use std::os::unix::fs::FileExt;
+    use std::sync::{Arc, atomic::Ordering::SeqCst};
 
     #[test]
     fn what_was_just_written_is_open_until_it_is_closed() {
@@ -115,6 +120,32 @@ mod tests {
             file.write_all_at(b"y", 0).unwrap();
             let then = ticks.look(&file).unwrap().version;
             assert!((then.mtime_ns, then.ctime_ns) != (now.version.mtime_ns, now.version.ctime_ns));
+        }
+    }
+
+    /// Programs went on closing times that had shown that they are finer, where it was not a look that saw it.
+    #[test]
+    fn programs_are_told_when_times_are_finer() {
+        let file = tempfile::tempfile().unwrap();
+        let port = LivePort::default();
+        port.slots.set(Slots::new().unwrap()).unwrap();
+        let memfd = Memfd::create("pagekeeper:test", 1, false).unwrap();
+        let store = Store::open(file.as_fd()).unwrap();
+        let behind = Behind::File(store);
+        port.put_file(0, Arc::new(LiveFile { memfd, memfd_ino: 0, behind }));
+        let live = port.file(0).unwrap();
+        let ticks = &live.store().unwrap().ticks;
+        for looks in [|port: &LivePort| _ = port.look(0), |port: &LivePort| port.close_time(0)] {
+            ticks.begin();
+            let slots = port.slots().unwrap();
+            slots.set_flags(0, wire::SLOT_TICKS);
+            for _ in 0..TRIES {
+                file.write_all_at(b"x", 0).unwrap();
+                looks(&port);
+                let _ = port.version(0).unwrap();
+            }
+            let flags = slots.word(0, offset_of!(wire::Slot, flags)).load(SeqCst);
+            assert_eq!(flags & wire::SLOT_TICKS != 0, ticks.count());
         }
     }
 

@@ -688,7 +688,7 @@ pub(crate) fn shown(
         && known.flags.load(Ordering::Acquire) & SLOT_ACTIVE != 0
         && known.generation.load(Ordering::Acquire) % 2 == 0
         && known.size_bytes.load(Ordering::Acquire) == stat.st_size as u64
-        && overwrite::is_sure(slot, known, stamp);
+        && overwrite::is_sure_stamp(slot, known, stamp);
     let heard = file.heard.load(Ordering::Acquire);
     let is_known = same && opened_ns >= file.heard_ns.load(Ordering::Acquire);
     is_known.then_some((Tenancy { slot, incarnation }, heard))

@@ -74,13 +74,13 @@ pub(crate) fn may_grow(slot: u32) -> bool {
 }
 
 /// Whether a file's stamp is the one that the manager knows, or that the last write of the run left.
-pub(crate) fn is_known(number: u32, slot: &Slot, stamp: u64) -> bool {
+pub(crate) fn is_known_stamp(number: u32, slot: &Slot, stamp: u64) -> bool {
     slot.stamp.load(SeqCst) == stamp || left(number) == Some(stamp)
 }
 
 /// Whether the manager knows all that somebody outside wrote before a file had a stamp, as far as can be told:
 /// where somebody does, a write of this run does not tell it.
-pub(crate) fn is_sure(number: u32, slot: &Slot, stamp: u64) -> bool {
+pub(crate) fn is_sure_stamp(number: u32, slot: &Slot, stamp: u64) -> bool {
     // In this order: the manager doubts a time before it tells it.
     let is_told = slot.stamp.load(SeqCst) == stamp;
     match slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) {
@@ -95,7 +95,7 @@ pub(crate) fn is_as_known(entry: Entry, stat: &libc::stat) -> bool {
     let Some((slot, _)) = table::records(entry) else { return false };
     let (number, size, stamp) = (entry.slot(), stat.st_size as u64, raw::stamp(stat));
     let generation = slot.generation.load(SeqCst);
-    let is_same = slot.size_bytes.load(SeqCst) == size && is_sure(number, slot, stamp);
+    let is_same = slot.size_bytes.load(SeqCst) == size && is_sure_stamp(number, slot, stamp);
     let is_grown = slot.flags.load(SeqCst) & (SLOT_SHARED | SLOT_DOUBTED) == 0
         && grown_to(number) == size
         && left(number) == Some(stamp);
@@ -288,7 +288,7 @@ pub(crate) fn write(
     };
     // What somebody outside did before would be taken for this write's doing: the manager looks first.
     let is_known = || {
-        let is_so = |stat: libc::stat| is_known(file.entry.slot(), slot, raw::stamp(&stat));
+        let is_so = |stat: libc::stat| is_known_stamp(file.entry.slot(), slot, raw::stamp(&stat));
         // Of a descriptor that is another file's by now, `finish` finds out.
         raw::fstat(file.fd).map_or(true, |stat| !file.is_same(&stat) || is_so(stat))
     };

@@ -9,8 +9,7 @@
 //     writes beside FILE HOW     what a process outside wrote beside one's own writes is seen
 //     writes stamp FILE          writes each byte that it is given into the file, and gives it back
 //     writes gives FILE          locks are given up in all ways; what was stored is there outside
-//     writes guards FILE BYTES
-//                                the same of locks on another file of so many bytes, and what is written outside is seen
+//     writes guards FILE BYTES   the same of locks on another file of so many bytes, and what is written outside is seen
 //     writes waits FILE          what a child stored is there outside when it was waited for
 //     writes hands FILE          locks are given up by a program that is executed with them
 //     writes given FILE          prints a byte of the file, under a lock

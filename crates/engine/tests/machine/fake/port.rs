@@ -534,9 +534,9 @@ impl Port for FakePort {
         self.machine.lock().files[file as usize].is_doubted = is_doubted;
     }
 
-    fn announce(&self, file: FileNo, version: Option<Told>) {
-        if let Some(told) = &mut *self.machine.when_told.lock().expect("no panic") {
-            told(&self.machine.lock(), file, version);
+    fn announce(&self, file: FileNo, told: Option<Told>) {
+        if let Some(when_told) = &mut *self.machine.when_told.lock().expect("no panic") {
+            when_told(&self.machine.lock(), file, told);
         }
     }
 
