@@ -33,7 +33,7 @@ use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Counts, Usage};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
-use pagekeeper_sys::process::{self, CpuClock, Detail, Mapping};
+use pagekeeper_sys::process::{self, CpuClock, CpuTimes, Detail, Mapping};
 use pagekeeper_sys::shared::wake_futex;
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
@@ -57,7 +57,7 @@ const FILL_BYTES_PER_MS_MAX: u64 = 4 << 20;
 /// A cgroup is full from this part of its limit below that on: the kernel charges in batches.
 const FULL_PART: u64 = 16;
 /// Programs are looked at for this part of a processor's time at most.
-const LOOKS_PART: u32 = 20;
+const LOOKS_PART: u32 = 64;
 /// What the kernel reads ahead, or around a page, at most, if it is not set to more.
 const WINDOW_KIB: u32 = 128;
 /// How far the cgroup's limit may be above what was asked for, which the kernel's page cache may use
@@ -276,10 +276,9 @@ impl Standby {
 
     fn look_at_programs(&self, selection: &Selection) -> Programs {
         let pids: Vec<u32> = seem_to_stand_by(self.board_inode()).collect();
-        let used_ns = |pid: &u32| CpuClock::of(*pid).and_then(CpuClock::used_ns).unwrap_or(0);
-        let busy = Duration::from_nanos(pids.iter().map(used_ns).sum());
+        let own = pids.iter().filter_map(|pid| Some(CpuTimes::of(*pid).ok()?.user)).sum();
         let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
-        Programs { reach_pages, lifetime: self.started.elapsed(), busy }
+        Programs { reach_pages, lifetime: self.started.elapsed(), own }
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from

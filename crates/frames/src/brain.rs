@@ -212,12 +212,12 @@ impl Brain {
             }
             Input::Frames { frames } => {
                 self.frames = frames.max(MIN_FRAMES);
-                self.policy.resized(self.limit());
+                self.resize_policy();
                 self.shed();
             }
             Input::Reserved { frames } => {
                 self.reserved = frames;
-                self.policy.resized(self.limit());
+                self.resize_policy();
                 self.shed();
             }
             Input::Ahead { segment, first, pages } => self.ahead(segment, first, pages),
@@ -249,6 +249,13 @@ impl Brain {
         self.put_forward = Some(policy);
     }
 
+    fn resize_policy(&mut self) {
+        self.policy.resized(self.limit());
+        if self.policy.watches_others() {
+            self.watch_others();
+        }
+    }
+
     /// Pages with this flag, the one used longest ago (as far as it was seen) first.
     fn pages_by_last_use(&self, flag: u8) -> Vec<Page> {
         let mut pages: Vec<Page> = (0..self.flags.len() as u32).map(Page).collect();
@@ -270,7 +277,6 @@ impl Brain {
         self.gives_hints = self.policy.gives_hints();
         self.watches_pages = watches_pages(&*self.policy, self.sampling);
         self.wishes.clear();
-        self.watched = Watched::default();
         self.config.sampling = sampling_for(&*self.policy, self.sampling);
         for page in &pages {
             self.flags[page.index()] &= !IN_POLICY;
@@ -279,6 +285,7 @@ impl Brain {
             let was_used = self.uses_since(page) != u32::MAX;
             self.admit(page, if was_used { Admission::Demand } else { Admission::Prefetch });
         }
+        self.watch_others();
     }
 
     #[inline]
@@ -332,6 +339,7 @@ impl Brain {
             debug_assert!(false, "a major fault on a page that cannot be fetched: {place:?}");
             return;
         }
+        self.came_to_absent(place);
         let want = want.min(self.limit() / 4).max(1);
         let limits = self.window_limits();
         self.steps += 1;

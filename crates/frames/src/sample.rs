@@ -135,6 +135,21 @@ impl Brain {
         }
     }
 
+    /// The policy watches other pages than before. Those of them that are mapped would be seen when they
+    /// are mapped again, which may be never.
+    pub(crate) fn watch_others(&mut self) {
+        self.watched = Watched::default();
+        if !self.watches_pages {
+            return;
+        }
+        let mapped: Vec<Page> = self.mapped_links.iter(&self.mapped).collect();
+        for page in mapped {
+            if self.flags[page.index()] & PENDING == 0 {
+                self.watch(page);
+            }
+        }
+    }
+
     /// An unmapped page was touched.
     pub(crate) fn unmapped_touched(&mut self, page: Page) {
         if matches!(self.config.sampling, Sampling::OnEviction { .. }) {

@@ -6,12 +6,16 @@ use crate::brain::{ASKED, Brain, IN_POLICY, MAPPED, MARKER, PENDING, RESIDENT, i
 use crate::plan::Run;
 use crate::{Place, Segment};
 use pagekeeper_policy::Admission;
+use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Most pages mapped along with a touched one.
 const MAP_WINDOW_PAGES_MAX: u32 = 64;
 /// How far behind a touched page those may lie: a sample of the pages is thin.
-const MAP_REACH_PAGES: u64 = 1024;
+const MAP_REACH_PAGES: u64 = 4096;
+/// And how far behind the last of them the page lies whose touch is the next to be seen, at most. Where it
+/// is not found, those mapped along are not known to have been used.
+const NEXT_TOUCH_PAGES: u64 = 256;
 /// Pages after which a stream's windows go on over what is resident.
 const PROVEN_PAGES: u64 = 32;
 /// Read-ahead steps after which a stream that was not continued is taken for dead, if its pages
@@ -194,29 +198,24 @@ impl Brain {
         let limits = WindowLimits::fixed(MAP_WINDOW_PAGES_MAX);
         let pages = streams.fault(place.index, limits, self.steps, |_| false).pages;
         let used = std::mem::take(&mut streams.last().pending);
-        for index in used {
-            let at = Place { index, ..place };
-            if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
-            {
-                self.saw_sample(page, at);
-            }
-        }
+        self.saw_mapped_along(place.segment, used);
         let behind = place.index + 1;
-        let (mut next, mut left) = (behind, pages - 1);
-        for index in behind..behind + MAP_REACH_PAGES {
+        let (mut next, mut left, mut end) = (behind, pages - 1, behind);
+        for index in behind.. {
             let at = Place { index, ..place };
             let Some(page) = self.pages.find(at) else { break };
             let flags = self.flags[page.index()];
-            if flags & RESIDENT == 0 || is_marker(flags) {
+            if flags & RESIDENT == 0 || is_marker(flags) || index > end + NEXT_TOUCH_PAGES {
                 break;
             }
             if flags & MAPPED == 0 {
                 // The next touch that is seen, if they go on.
                 next = index;
-                if left == 0 {
+                if left == 0 || index >= behind + MAP_REACH_PAGES {
                     break;
                 }
                 left -= 1;
+                end = index;
                 self.map(page);
                 self.touches[place.segment.0 as usize].last().pending.push_back(index);
                 Run::add(&mut self.plan.map, at);
@@ -224,6 +223,24 @@ impl Brain {
             next = index + 1;
         }
         self.touches[place.segment.0 as usize].last().next = next;
+    }
+
+    /// An absent page is faulted on: touches that went on up to it have come out behind what was mapped
+    /// along.
+    pub(crate) fn came_to_absent(&mut self, place: Place) {
+        let used = self.touches[place.segment.0 as usize].ended_at(place.index);
+        self.saw_mapped_along(place.segment, used);
+    }
+
+    /// Touches have come out behind these pages, which were mapped along.
+    fn saw_mapped_along(&mut self, segment: Segment, pages: VecDeque<u64>) {
+        for index in pages {
+            let at = Place { segment, index };
+            if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
+            {
+                self.saw_sample(page, at);
+            }
+        }
     }
 
     /// Fetches announced pages: the first stretch of the range that is absent.

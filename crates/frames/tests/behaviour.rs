@@ -412,6 +412,35 @@ fn a_larger_share_sees_more_and_misses_less() {
     }
 }
 
+/// A selector that came to pages that were mapped already, or whose sample became another as memory
+/// grew, saw nothing of those until they were mapped again; of the pages that MRU keeps, never.
+#[test]
+fn a_selector_sees_pages_of_its_sample_that_were_mapped_before() {
+    let (frames, pages) = (1 << 14, 20_000);
+    let config = |frames| Config { window_pages_max: 1, ..Config::live(frames) };
+    let round = |program: &mut Program| (0..pages).for_each(|index| program.touch(0, index));
+    let selector = || PolicySpec::parse("auto:start=mru").unwrap().build(frames, 7).unwrap();
+
+    let mut switched = Program::new("mru", config(frames), 1, pages);
+    round(&mut switched);
+    switched.brain.put_forward(selector());
+    switched.brain.apply(Input::Policy { number: 0, frames });
+
+    let mut grown = Program::new("auto:start=mru", config(frames / 4), 1, pages);
+    round(&mut grown);
+    grown.brain.apply(Input::Frames { frames });
+
+    for (program, why) in [(&mut switched, "switched"), (&mut grown, "grown")] {
+        round(program);
+        let before = program.brain.counts().major_faults;
+        (0..4).for_each(|_| round(program));
+        let missed = program.brain.counts().major_faults - before;
+        assert!(missed < 4 * 4_000, "{why}: {missed} in four rounds, 3,617 of each do not fit");
+        let notes = program.brain.visible().unwrap().take_notes();
+        assert!(notes.is_empty(), "{why}: {notes:?}");
+    }
+}
+
 #[test]
 fn a_policy_that_ignores_references_is_not_sampled() {
     for policy in ["fifo", "random"] {

@@ -78,7 +78,7 @@ impl<P: Policy> Checked<P> {
 impl<P: Policy> Policy for Checked<P> {
     crate::pass_on! { this => this.inner;
         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages resident visible
+        watches_pages watches_others resident visible
     }
 
     fn sampled(&mut self, page: Page) {

@@ -144,6 +144,12 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether the policy [watches](Policy::watches) other pages than before, since this was asked last:
+    /// then all that are resident are asked of again.
+    fn watches_others(&mut self) -> bool {
+        false
+    }
+
     /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
     /// it comes before each [`victim`](Policy::victim) that names the page, and before each
     /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
@@ -213,7 +219,7 @@ pub trait Policy: Send {
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages watches placed admitted spared referenced sampled removed dirtied cleaned
-        take_hints order victim resized resident visible
+        watches_pages watches watches_others placed admitted spared referenced sampled removed
+        dirtied cleaned take_hints order victim resized resident visible
     }
 }

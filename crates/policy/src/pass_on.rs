@@ -14,8 +14,8 @@
 /// impl<P: Policy> Policy for Counted<P> {
 ///     pass_on! { this => this.0;
 ///         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-///         watches_pages watches placed spared referenced sampled removed dirtied cleaned
-///         take_hints order victim resized resident visible
+///         watches_pages watches watches_others placed spared referenced sampled removed dirtied
+///         cleaned take_hints order victim resized resident visible
 ///     }
 ///
 ///     fn admitted(&mut self, page: Page, how: Admission) {
@@ -46,6 +46,9 @@ macro_rules! pass_on {
     };
     (@watches $($to:tt)*) => {
         $crate::pass_on! { @as &mut self watches(page: $crate::Page) -> bool, $($to)* }
+    };
+    (@watches_others $($to:tt)*) => {
+        $crate::pass_on! { @as &mut self watches_others() -> bool, $($to)* }
     };
     (@placed $($to:tt)*) => {
         $crate::pass_on! {

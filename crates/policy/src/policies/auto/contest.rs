@@ -166,13 +166,16 @@ impl Contest {
         self.reuse.referenced(page, self.references, self.frames);
         let frames = self.frames;
         let home_missed = touch(&mut self.home, page, place, frames);
-        let active_missed = match &mut self.state {
-            State::Home => home_missed,
-            State::Away(Excursion { pool, .. }) => {
-                let shadow_missed = touch(pool, page, place, frames);
-                missed.unwrap_or(shadow_missed)
+        let (active, shadow_missed) = match &mut self.state {
+            State::Home => (HOME, home_missed),
+            State::Away(Excursion { pool, candidate, .. }) => {
+                (*candidate, touch(pool, page, place, frames))
             }
-            State::Returning { pool, .. } => touch(pool, page, place, frames),
+            State::Returning { pool, .. } => (HOME, touch(pool, page, place, frames)),
+        };
+        let active_missed = match self.state {
+            State::Away(_) => missed.unwrap_or(shadow_missed),
+            _ => shadow_missed,
         };
         self.average(HOME, home_missed);
         let mut best: Option<(i64, usize, Evidence)> = None;
@@ -180,7 +183,9 @@ impl Contest {
             let trial = &mut self.trials[at];
             let candidate = trial.candidate;
             let missed = touch(&mut trial.pool, page, place, frames);
-            trial.gain.count(active_missed, missed);
+            // Whether to begin the same anew is no matter of what one sees and the other does not.
+            let is_same = candidate == active;
+            trial.gain.count(if is_same { shadow_missed } else { active_missed }, missed);
             let needed = match self.state {
                 State::Home => gain_needed(frames, self.doubts[candidate]),
                 _ => gain_needed_away(frames),

@@ -39,11 +39,16 @@ impl Sample {
         self.marks.get(page.index()).checked_sub(LEFT_OUT + 1).map(Page)
     }
 
-    /// The page's number in the sample, if it is in.
-    pub(super) fn meet(&mut self, page: Page, place: Option<Place>) -> Option<Page> {
+    /// The page's number in the sample, if it is in. Where it lives is asked when it is first met.
+    #[inline]
+    pub(super) fn meet(
+        &mut self,
+        page: Page,
+        place: impl FnOnce() -> Option<Place>,
+    ) -> Option<Page> {
         if self.marks.get(page.index()) == 0 {
             let place =
-                place.unwrap_or(Place { segment: Segment(u32::MAX), index: u64::from(page.0) });
+                place().unwrap_or(Place { segment: Segment(u32::MAX), index: u64::from(page.0) });
             let group = place.index >> self.shift;
             let drawn =
                 mix(self.seed ^ mix(u64::from(place.segment.0)) ^ group) & ((1 << self.shift) - 1);
@@ -88,7 +93,7 @@ mod tests {
     fn one_page_of_every_group_is_sampled_and_stays_so() {
         let mut sample = Sample::new(4, 7);
         let drawn: Vec<(u32, Page)> = (0..1600)
-            .filter_map(|page| sample.meet(Page(page), None).map(|number| (page, number)))
+            .filter_map(|page| sample.meet(Page(page), || None).map(|number| (page, number)))
             .collect();
         assert_eq!(drawn.len(), 100);
         for (group, (page, number)) in drawn.iter().enumerate() {
@@ -100,7 +105,7 @@ mod tests {
         assert!(offsets.len() > 12, "{offsets:?}");
         // Everything, when the group is one page.
         let mut all = Sample::new(0, 7);
-        assert!((0..100).all(|page| all.meet(Page(page), None) == Some(Page(page))));
+        assert!((0..100).all(|page| all.meet(Page(page), || None) == Some(Page(page))));
     }
 
     #[test]
@@ -112,7 +117,7 @@ mod tests {
             for segment in 0..2 {
                 let page = Page(index as u32 * 2 + segment);
                 drawn[segment as usize] +=
-                    u32::from(sample.meet(page, place(segment, index)).is_some());
+                    u32::from(sample.meet(page, || place(segment, index)).is_some());
             }
         }
         assert_eq!(drawn, [10, 10]);
