@@ -231,7 +231,7 @@ impl<'a> Watched<'a> {
 impl Policy for Watched<'_> {
     pass_on! { this => this.policy;
         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages watches watches_others placed spared removed dirtied cleaned take_hints order
+        watches_pages watches watches_others unmapped placed spared removed dirtied cleaned take_hints order
         victim resized
         resident visible
     }

@@ -203,6 +203,9 @@ impl Brain {
     pub(crate) fn unmap(&mut self, page: Page) {
         self.mapped_links.remove(&mut self.mapped, page);
         self.flags[page.index()] &= !MAPPED;
+        if self.watches_pages && self.flags[page.index()] & IN_POLICY != 0 {
+            self.policy.unmapped(page);
+        }
     }
 
     /// Unmaps the pages mapped longest ago, as far as the sampling setting asks for it.

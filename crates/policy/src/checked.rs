@@ -87,6 +87,12 @@ impl<P: Policy> Policy for Checked<P> {
         self.check_count();
     }
 
+    fn unmapped(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} unmapped, not resident", page.0);
+        self.inner.unmapped(page);
+        self.check_count();
+    }
+
     fn watches(&mut self, page: Page) -> bool {
         assert!(
             self.is_resident(page) || self.knows_place(page),

@@ -150,6 +150,10 @@ pub trait Policy: Send {
         false
     }
 
+    /// A resident page was unmapped: its next touch will be seen. Told to policies that
+    /// [watch pages](Policy::watches_pages), of all of them.
+    fn unmapped(&mut self, _page: Page) {}
+
     /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
     /// it comes before each [`victim`](Policy::victim) that names the page, and before each
     /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
@@ -219,7 +223,7 @@ pub trait Policy: Send {
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages watches watches_others placed admitted spared referenced sampled removed
-        dirtied cleaned take_hints order victim resized resident visible
+        watches_pages watches watches_others unmapped placed admitted spared referenced sampled
+        removed dirtied cleaned take_hints order victim resized resident visible
     }
 }

@@ -37,11 +37,12 @@ fn a_small_memory_sees_its_hot_pages() {
 /// Loops over somewhat more than fits. Pages of a selector's sample that are mapped along with a touch
 /// were not known to have been used when the next one lay further than those may, as in half of the
 /// windows of a sample of one in sixteen. Recency, which was not told of them, seemed to keep the loop, and
-/// memory was given back to it again and again: `auto` missed 1.1 to 1.6 times as often as MRU.
+/// memory was given back to it again and again: `auto` missed 1.1 to 1.6 times as often as MRU. Where
+/// evictions do not pay for all of the sample, it is taken into account what cannot be seen.
 #[test]
 fn a_selector_sees_a_loop_over_its_sample() {
     let frames = 20_000;
-    for pages in [frames * 6 / 5, frames * 3 / 2, frames * 2] {
+    for pages in [frames * 26 / 25, frames * 6 / 5, frames * 3 / 2, frames * 2] {
         let mut references = References::builder();
         for touch in 0..12 * u64::from(pages) {
             references.push(Reference::from((0, touch % u64::from(pages), false, 0))).unwrap();

@@ -57,9 +57,11 @@
 
 mod contest;
 mod sample;
+mod sight;
 
-use contest::{Change, Contest, Evidence, HOME};
+use contest::{Change, Contest, Evidence, HOME, Seen};
 use sample::Sample;
+use sight::Sight;
 
 use crate::parameters::{Kind, ParameterInfo, Parameters, Value};
 use crate::registry::{PolicyInfo, PolicySpec, Runs, Source};
@@ -194,8 +196,9 @@ pub struct Auto {
     frames: u32,
     sample: Sample,
     contest: Contest,
-    /// Touches of pages outside the sample are not all seen: somebody asks which are to be.
-    is_partial: bool,
+    /// Touches are not all seen: somebody asks of which pages they are to be. Of those that are in memory,
+    /// which are.
+    sight: Option<Sight>,
     /// The sample is another since that somebody was told.
     is_another: bool,
 }
@@ -221,7 +224,7 @@ impl Auto {
             contest,
             settings,
             seed,
-            is_partial: false,
+            sight: None,
             is_another: false,
         }
     }
@@ -239,10 +242,19 @@ impl Auto {
     /// what it does to memory.
     fn count_sampled(&mut self, page: Page, number: Page, missed: bool) {
         let place = self.pool.place_of(page).map(|place| self.sample.place(place));
-        if let Some(change) =
-            self.contest.referenced(number, place, self.is_partial.then_some(missed))
-        {
+        let seen = self.sight.as_mut().map(|sight| {
+            sight.mapped(number);
+            Seen { missed, hidden_percent: sight.hidden_percent() }
+        });
+        if let Some(change) = self.contest.referenced(number, place, seen) {
             self.change(change);
+        }
+    }
+
+    /// A sampled page left memory.
+    fn lost_sight_of(&mut self, number: Page) {
+        if let Some(sight) = &mut self.sight {
+            sight.left(number);
         }
     }
 
@@ -293,7 +305,7 @@ impl Policy for Auto {
     }
 
     fn watches(&mut self, page: Page) -> bool {
-        self.is_partial = true;
+        self.sight.get_or_insert_default();
         self.number(page).is_some()
     }
 
@@ -301,11 +313,19 @@ impl Policy for Auto {
         std::mem::take(&mut self.is_another)
     }
 
+    fn unmapped(&mut self, page: Page) {
+        let number = self.number(page);
+        if let (Some(sight), Some(number)) = (&mut self.sight, number) {
+            sight.unmapped(number);
+        }
+    }
+
     fn placed(&mut self, page: Page, place: Place) {
         if self.pool.place_of(page).is_some_and(|old| old != place)
             && let Some(number) = self.sample.forget(page)
         {
             self.contest.removed(number);
+            self.lost_sight_of(number);
         }
         self.pool.placed(page, place);
     }
@@ -318,6 +338,9 @@ impl Policy for Auto {
             Admission::Prefetch => {
                 let place = self.pool.place_of(page).map(|place| self.sample.place(place));
                 self.contest.prefetched(number, place);
+                if let Some(sight) = &mut self.sight {
+                    sight.mapped(number);
+                }
             }
         }
     }
@@ -339,11 +362,16 @@ impl Policy for Auto {
         self.pool.removed(page);
         if let Some(number) = self.sample.get(page) {
             self.contest.removed(number);
+            self.lost_sight_of(number);
         }
     }
 
     fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.pool.victim(incoming)
+        let victim = self.pool.victim(incoming)?;
+        if let Some(number) = self.sample.get(victim) {
+            self.lost_sight_of(number);
+        }
+        Some(victim)
     }
 
     fn resized(&mut self, frames: u32) {
@@ -359,6 +387,7 @@ impl Policy for Auto {
             let among = self.settings.among.clone();
             self.sample = Sample::new(shift, self.seed);
             self.is_another = true;
+            self.sight = self.sight.as_ref().map(|_| Sight::default());
             self.contest = Contest::new(among, shadow(frames, shift), self.seed);
             if self.active != HOME {
                 self.contest.leave(self.active, Evidence::default());

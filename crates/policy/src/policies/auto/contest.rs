@@ -46,6 +46,15 @@ pub(super) struct Evidence {
     pub(super) misses: u64,
 }
 
+/// What is seen of memory where touches of mapped pages are not.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    /// Memory missed the page.
+    pub(super) missed: bool,
+    /// The part of the sampled pages in memory whose touches would not be seen, in percent.
+    pub(super) hidden_percent: u8,
+}
+
 /// A change of the policy in charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Change {
@@ -80,12 +89,14 @@ struct Trial {
 struct Excursion {
     candidate: usize,
     pool: Switched,
-    /// Misses saved so far, compared with home.
+    /// Misses saved so far, compared with home, in hundredths.
     saved: i64,
     /// Home's gain.
     home: Gain,
     /// Since the last look at whether it is worth it.
     look: Evidence,
+    /// Misses of home since then, in hundredths: with what is in doubt.
+    look_misses: i64,
     /// Begun on somebody's word: nothing was seen of reuse that it could save. A round of a loop may
     /// take any time, so it has all the patience that there is.
     is_on_trust: bool,
@@ -153,14 +164,14 @@ impl Contest {
         self.keeps_places
     }
 
-    /// A sampled page was referenced. `missed` says whether memory missed it, if a challenger that
-    /// is in charge of it is to be judged by that. Answers whether somebody else is to be in charge
+    /// A sampled page was referenced. A challenger in charge of memory is judged by what is `seen` of it,
+    /// where not all is. Answers whether somebody else is to be in charge
     /// from now on.
     pub(super) fn referenced(
         &mut self,
         page: Page,
         place: Option<Place>,
-        missed: Option<bool>,
+        seen: Option<Seen>,
     ) -> Option<Change> {
         self.references += 1;
         self.reuse.referenced(page, self.references, self.frames);
@@ -174,8 +185,13 @@ impl Contest {
             State::Returning { pool, .. } => (HOME, touch(pool, page, place, frames)),
         };
         let active_missed = match self.state {
-            State::Away(_) => missed.unwrap_or(shadow_missed),
+            State::Away(_) => seen.map_or(shadow_missed, |seen| seen.missed),
             _ => shadow_missed,
+        };
+        // What a shadow cache kept while memory did not, others may have taken the place of, unseen.
+        let doubt_percent = match (&self.state, seen) {
+            (State::Away(_), Some(seen)) if seen.missed => i64::from(seen.hidden_percent),
+            _ => 0,
         };
         self.average(HOME, home_missed);
         let mut best: Option<(i64, usize, Evidence)> = None;
@@ -185,7 +201,10 @@ impl Contest {
             let missed = touch(&mut trial.pool, page, place, frames);
             // Whether to begin the same anew is no matter of what one sees and the other does not.
             let is_same = candidate == active;
-            trial.gain.count(if is_same { shadow_missed } else { active_missed }, missed);
+            match is_same {
+                true => trial.gain.count(shadow_missed, missed, 0),
+                false => trial.gain.count(active_missed, missed, doubt_percent),
+            }
             let needed = match self.state {
                 State::Home => gain_needed(frames, self.doubts[candidate]),
                 _ => gain_needed_away(frames),
@@ -213,7 +232,13 @@ impl Contest {
                     false => patience_refs,
                 };
                 let home_better = excursion
-                    .count(active_missed, home_missed, gain_needed(frames, 0), patience_refs)
+                    .count(
+                        active_missed,
+                        home_missed,
+                        doubt_percent,
+                        gain_needed(frames, 0),
+                        patience_refs,
+                    )
                     .map(|evidence| (HOME, evidence));
                 let trial_better = best.map(|(_, candidate, evidence)| (candidate, evidence));
                 let (because_of, evidence) = home_better.or(trial_better)?;
@@ -276,6 +301,7 @@ impl Contest {
             saved: 0,
             home: Gain::default(),
             look: Evidence::default(),
+            look_misses: 0,
             is_on_trust: evidence == Evidence::default(),
         });
         Change { to: candidate, because_of: candidate, evidence }
@@ -285,7 +311,7 @@ impl Contest {
         self.forget_gains();
         let State::Away(excursion) = &self.state else { return };
         let doubt = &mut self.doubts[excursion.candidate];
-        if 100 * excursion.saved > gain_needed(self.frames, 0) {
+        if excursion.saved > gain_needed(self.frames, 0) {
             *doubt = doubt.saturating_sub(1);
         } else {
             *doubt = (*doubt + 1).min(DOUBT_MOST);
@@ -340,9 +366,10 @@ impl Contest {
 }
 
 impl Gain {
-    fn count(&mut self, active_missed: bool, missed: bool) {
-        self.sum +=
-            i64::from(active_missed) * (100 - SAVED_LEAST_PERCENT) - i64::from(missed) * 100;
+    /// A miss less is one with so much doubt.
+    fn count(&mut self, active_missed: bool, missed: bool, doubt_percent: i64) {
+        self.sum += i64::from(active_missed) * (100 - SAVED_LEAST_PERCENT)
+            - if missed { 100 } else { doubt_percent };
         self.evidence.count(active_missed, missed);
         if self.sum <= 0 {
             *self = Self::default();
@@ -364,11 +391,14 @@ impl Excursion {
         &mut self,
         active_missed: bool,
         home_missed: bool,
+        doubt_percent: i64,
         gain_needed: i64,
         patience_refs: u64,
     ) -> Option<Evidence> {
-        self.saved += i64::from(home_missed) - i64::from(active_missed);
-        self.home.count(active_missed, home_missed);
+        let home_misses = if home_missed { 100 } else { doubt_percent };
+        self.saved += home_misses - 100 * i64::from(active_missed);
+        self.look_misses += home_misses;
+        self.home.count(active_missed, home_missed, doubt_percent);
         self.look.count(active_missed, home_missed);
         if self.home.sum >= gain_needed {
             return Some(self.home.evidence);
@@ -377,7 +407,9 @@ impl Excursion {
             return None;
         }
         let look = std::mem::take(&mut self.look);
-        let is_worth_it = 100 * look.active_misses <= (100 - WORTH_LEAST_PERCENT) * look.misses;
+        let home_misses = std::mem::take(&mut self.look_misses).unsigned_abs();
+        let is_worth_it =
+            100 * 100 * look.active_misses <= (100 - WORTH_LEAST_PERCENT) * home_misses;
         (!is_worth_it).then_some(look)
     }
 }
