@@ -41,7 +41,7 @@
 //!
 //! # Memory
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
-//! wants places. Per sampled page 8 bytes, and 9 and the policy's own (25 more with places) for
+//! wants places. Per sampled page 9 bytes, and 9 and the policy's own (25 more with places) for
 //! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
 //! default candidates ten, so about 14 bytes per page at 1/16 and 220 where every page is sampled.
 //!
@@ -52,8 +52,9 @@
 //! # What to expect
 //! A change is found after about one round of a loop, and costs up to a memory's worth of misses
 //! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
-//! is asked for ([`Policy::watches`]); where even that is not to be had, the shadow caches see
-//! faults and the touches that happen to be seen, alike for all candidates.
+//! is asked for ([`Policy::watches`]). As far as that is not to be had, the shadow caches see faults and
+//! the touches that happen to be seen, and a page that memory missed under a challenger is not
+//! taken for one that others would have kept.
 
 mod contest;
 mod sample;
