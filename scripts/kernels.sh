@@ -2,8 +2,8 @@
 # The tests that depend on the kernel, on Debian's older and newer ones: each is booted in QEMU on
 # this machine's files (read-only, with what is written on a disk of the virtual machine's) and in a
 # cgroup of version 2. Nothing is installed but QEMU. Without KVM, processors are emulated, which
-# takes ten to twenty times as long: a test that waits for something no longer than so many seconds,
-# or computes much (numpy), may fail for that alone.
+# takes ten to twenty times as long: programs have five times as long to end there, and a test that
+# waits for something no longer than so many seconds may fail for that alone.
 #
 #   scripts/kernels.sh                                   every test, on each kernel
 #   scripts/kernels.sh 'live memory::' 'userfault'       test programs and filters
@@ -102,7 +102,7 @@ cd $PWD
 export HOME=/root PATH=$PATH TMPDIR=/tmp CARGO_TARGET_TMPDIR=$PWD/target/tmp
 export PAGEKEEPER_BIN=$bin
 export PAGEKEEPER_PRELOAD=$preload
-export PAGEKEEPER_TEST_PYTHON=$PWD/.venv/bin/python
+export PAGEKEEPER_TEST_PYTHON=$PWD/.venv/bin/python PAGEKEEPER_TEST_PATIENCE=$patience
 uname -r; $bin doctor
 HEAD
     for one in "${wanted[@]}"; do
@@ -119,9 +119,9 @@ HEAD
 }
 
 case ${KERNELS_ACCEL:-tcg} in
-    kvm) accel=(-accel kvm -cpu host) ;;
+    kvm) accel=(-accel kvm -cpu host) patience=1 ;;
     # (QEMU before 9.1 takes an `iret` of a program for the kernel's, which SMAP forbids it.)
-    *) accel=(-accel tcg,thread=multi -cpu max,-smap) ;;
+    *) accel=(-accel tcg,thread=multi -cpu max,-smap) patience=5 ;;
 esac
 failed=0
 for kernel in "${kernels[@]}"; do

@@ -34,7 +34,7 @@ use pagekeeper_sys::cgroup::{Counts, Usage};
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::process::{self, CpuClock, CpuTimes, Detail, Mapping};
-use pagekeeper_sys::shared::wake_futex;
+use pagekeeper_sys::shared::{ReadOnlyMap, wake_futex};
 use pagekeeper_wire as wire;
 use std::cell::LazyCell;
 use std::collections::{HashMap, HashSet};
@@ -80,6 +80,9 @@ pub(crate) struct Standby {
     /// some file systems show another than `fstat(2)`) and the name (a file may have lost its own, and
     /// get it back); and whether they had a name then that is selected.
     mapped: Mutex<HashMap<u64, bool>>,
+    /// And their names: overlayfs of older kernels shows another inode than `fstat(2)` where the file was
+    /// written to since it lay in a layer below.
+    names: Mutex<HashSet<String>>,
     /// Processes whose mappings are being taken over.
     takers: Mutex<HashMap<u32, Taker>>,
 }
@@ -182,6 +185,7 @@ impl Standby {
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
+            names: Mutex::default(),
             takers: Mutex::default(),
         })
     }
@@ -213,8 +217,13 @@ impl Standby {
             return;
         }
         self.board.stands_by().store(0, Ordering::SeqCst);
+        let mut names = self.names.lock().expect("lock");
         self.for_each_mapping(|_, mapping, _| {
-            *mapped.entry(mapping.inode).or_default() |= selection.matches(&path_of(mapping));
+            let name = path_of(mapping);
+            *mapped.entry(mapping.inode).or_default() |= selection.matches(&name);
+            if !names.contains(&*name) {
+                names.insert(name.into_owned());
+            }
         });
         let reason = reason.to_owned();
         let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });
@@ -283,24 +292,34 @@ impl Standby {
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from
     /// the kernel, or `taker` has in a way that cannot be taken over.
-    pub(crate) fn bars(&self, inode: u64, taker: Option<u32>) -> bool {
+    pub(crate) fn bars(&self, inode: u64, name: &str, taker: Option<u32>) -> bool {
         let mut mapped = self.mapped.lock().expect("lock");
         if !mapped.contains_key(&inode) {
-            return false;
+            // By another inode, it is nobody's that could be taken over.
+            let mut names = self.names.lock().expect("lock");
+            let bars = names.contains(name)
+                && self.has_mapping(|mapping| path_of(mapping) == name && mapping.inode != inode);
+            if !bars {
+                names.remove(name);
+            }
+            return bars;
         }
         let takers = self.takers.lock().expect("lock");
         let bars = match taker.and_then(|taker| takers.get(&taker)) {
             Some(taker) => taker.barred.contains(&inode),
-            None => {
-                let mut found = false;
-                self.for_each_mapping(|_, mapping, _| found |= mapping.inode == inode);
-                found
-            }
+            None => self.has_mapping(|mapping| mapping.inode == inode),
         };
         if !bars {
             mapped.remove(&inode);
         }
         bars
+    }
+
+    /// Whether a process that stands by has such a mapping.
+    fn has_mapping(&self, is_such: impl Fn(&Mapping<'_>) -> bool) -> bool {
+        let mut found = false;
+        self.for_each_mapping(|_, mapping, _| found |= is_such(mapping));
+        found
     }
 
     /// Whether a file had such mappings when it ended, and none was found to be gone since.
@@ -577,7 +596,8 @@ impl Candidate {
             .custom_flags(libc::O_NOCTTY | libc::O_NONBLOCK | libc::O_CLOEXEC);
         let fd = OwnedFd::from(how.open(&self.path).ok()?);
         let stat = file::stat(&fd).ok()?;
-        (stat.is_regular() && stat.id == self.id).then_some(fd)
+        let is_it = stat.id == self.id || shown_id(&fd) == Some(self.id);
+        (stat.is_regular() && is_it).then_some(fd)
     }
 
     fn range(&self) -> Range<u64> {
@@ -625,6 +645,14 @@ impl Candidate {
 /// A mapping's file, as the kernel shows it there.
 fn id_of(mapping: &Mapping<'_>) -> FileId {
     FileId { dev: rustix::fs::makedev(mapping.dev_major, mapping.dev_minor), ino: mapping.inode }
+}
+
+/// A file, as the kernel shows it where it is mapped: on btrfs, and on overlayfs of older kernels (6.1), as one of
+/// another device than `fstat(2)` does.
+fn shown_id(fd: &OwnedFd) -> Option<FileId> {
+    let map = ReadOnlyMap::new(fd, 0, wire::PAGE_BYTES as usize).ok()?;
+    let shown = process::mapping_at(std::process::id(), map.address()).ok()??;
+    Some(id_of(&shown))
 }
 
 /// Calls `f` for every mapping of a file that a process made while it stood by: it has marked them.

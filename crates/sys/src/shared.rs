@@ -226,6 +226,11 @@ impl ReadOnlyMap {
         Mapping::of_file(fd, offset, len_bytes, ProtFlags::READ).map(ReadOnlyMap)
     }
 
+    /// Where it lies in this process.
+    pub fn address(&self) -> u64 {
+        self.0.ptr.as_ptr() as u64
+    }
+
     /// Its length.
     pub fn len_bytes(&self) -> usize {
         self.0.len_bytes

@@ -427,6 +427,11 @@ impl Drop for Tree {
     }
 }
 
+/// How many times as long programs may take: on an emulated processor.
+fn patience() -> u32 {
+    std::env::var("PAGEKEEPER_TEST_PATIENCE").ok().and_then(|times| times.parse().ok()).unwrap_or(1)
+}
+
 /// Runs a command to its end, with an input.
 #[track_caller]
 pub(crate) fn finish(
@@ -443,6 +448,7 @@ pub(crate) fn finish(
     let mut stdin = tree.0.stdin.take().expect("piped");
     let input = input.to_vec();
     std::thread::spawn(move || stdin.write_all(&input));
+    let limit = limit * patience();
     let status = tree.wait(limit);
     drop(tree);
     let rest = Duration::from_secs(5);

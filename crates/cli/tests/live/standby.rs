@@ -1,10 +1,12 @@
 //! Standing by: while nothing can be won, files that are only read are the kernel's, and programs
 //! notice nothing of the end of that but its speed.
 
+use crate::mounts::Mount;
 use crate::runs::{self, Budget, Finished, LIMIT, Scratch, command, compiled, finish, skip};
 use pagekeeper_sys::cgroup::MemoryCgroup;
 use pagekeeper_sys::counters::largest_read_ahead_kib;
 use pagekeeper_sys::launch::ChildSetup;
+use std::path::Path;
 use std::time::Duration;
 
 const MIB: u64 = 1 << 20;
@@ -36,27 +38,37 @@ fn run_by(
         }
     };
     let place = Scratch::new(&format!("standby-{policy}-{part}-{}", memory_bytes / MIB));
+    let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy(policy) };
+    Some(run_in(&place, place.path(), budget, part, &cgroup))
+}
+
+/// Runs a part of the program in this directory.
+fn run_in(
+    place: &Scratch,
+    directory: &Path,
+    budget: Budget,
+    part: &str,
+    cgroup: &MemoryCgroup,
+) -> Finished {
     let data: Vec<u8> = (0..PAGES).flat_map(|page| page.to_le_bytes().repeat(512)).collect();
-    place.put("data", data);
-    place.put("trigger", vec![1; 64 << 10]);
-    place.put("log", vec![0; 64 << 10]);
-    // Written, and not in the page cache: it is charged to whoever reads it.
-    for name in ["data", "trigger", "log"] {
-        let file = std::fs::File::open(place.file(name)).expect("just written");
+    let files = [("data", data), ("trigger", vec![1; 64 << 10]), ("log", vec![0; 64 << 10])];
+    for (name, content) in files {
+        std::fs::write(directory.join(name), content).expect("there is room");
+        // Written, and not in the page cache: it is charged to whoever reads it.
+        let file = std::fs::File::open(directory.join(name)).expect("just written");
         file.sync_all().expect("a file can be synced");
         pagekeeper_sys::counters::drop_page_cache(&file).expect("advice");
     }
     let program = compiled("standby.c", &["-O2"], "standby");
-    let files = place.file("{data,data2,trigger,log}").display().to_string();
-    let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy(policy).files(files) };
-    let mut command = command(&place, Some(&budget), program);
-    command.arg(part).env("CGROUP", cgroup.path());
+    let files = directory.join("{data,data2,trigger,log}").display().to_string();
+    let mut command = command(place, Some(&budget.files(files)), program);
+    command.current_dir(directory).arg(part).env("CGROUP", cgroup.path());
     let procs = vec![cgroup.procs().expect("our own cgroup")];
     ChildSetup { cgroup_procs: procs, ..ChildSetup::default() }.apply(&mut command);
-    let done = finish(&place, &mut command, b"", LIMIT).ok();
+    let done = finish(place, &mut command, b"", LIMIT).ok();
     assert!(done.text().ends_with(&format!("{part} ok\n")), "{}{}", done.text(), done.stderr);
     assert_eq!(done.total("failed_faults"), 0);
-    Some(done)
+    done
 }
 
 /// Runs a part in which the file stays the kernel's, and the user is told.
@@ -92,6 +104,26 @@ fn mappings_are_taken_over_under_threads_that_read_them() {
         };
         assert!(end(&done).is_some() && done.total("major_faults") > 0, "{}", done.stderr);
     }
+}
+
+/// btrfs shows a file of another device where it is mapped than `fstat(2)` does, as overlayfs of older
+/// kernels does: no mapping there was taken over.
+#[test]
+fn mappings_are_taken_over_whatever_device_they_show() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("standby-btrfs");
+    let Some(mount) = Mount::image(&place, &place.file("image"), "btrfs", 400 << 10) else {
+        return;
+    };
+    let cgroup = match MemoryCgroup::create("pagekeeper-standby", 96 * MIB) {
+        Ok(cgroup) => cgroup,
+        Err(error) => return skip(&error.to_string()),
+    };
+    let budget = Budget { bytes: 64 * MIB, ..Budget::kib(0).policy("auto") };
+    let done = run_in(&place, mount.path(), budget, "take", &cgroup);
+    assert!(end(&done).is_some() && done.total("major_faults") > 0, "{}", done.stderr);
 }
 
 /// What is at an address when it is taken over is what was looked at.

@@ -366,7 +366,7 @@ impl Manager {
                 "it is SQLite's index of a log, which locks of single bytes share".to_owned(),
             ));
         }
-        self.may_take(no, id, taker).map_err(|reason| refuse(reason.to_owned()))?;
+        self.may_take(no, id, &name, taker).map_err(|reason| refuse(reason.to_owned()))?;
         self.call_crew().map_err(|e| refuse(format!("no thread can be started: {e}")))?;
         // The reserve is whole, and there may be no other: it is not for this.
         let fails = |what: &str, errno: Errno| match is_shortage(errno) {

@@ -81,10 +81,11 @@ impl Manager {
         &self,
         no: FileNo,
         id: FileId,
+        name: &str,
         taker: Option<u32>,
     ) -> Result<(), &'static str> {
         let Some(standby) = self.standby.get() else { return Ok(()) };
-        if standby.bars(id.ino, taker) {
+        if standby.bars(id.ino, name, taker) {
             return Err(STAYS);
         }
         if let Some(taker) = taker {
@@ -247,6 +248,7 @@ mod tests {
             started: Instant::now(),
             ended: OnceLock::new(),
             mapped: Mutex::default(),
+            names: Mutex::default(),
             takers: Mutex::new([(PID, Taker::new())].into()),
         };
         standby.end("a test", &manager.selection);
