@@ -306,8 +306,12 @@ impl Policy for Auto {
     }
 
     fn watches(&mut self, page: Page) -> bool {
-        self.sight.get_or_insert_default();
-        self.number(page).is_some()
+        let number = self.number(page);
+        let sight = self.sight.get_or_insert_default();
+        if let Some(number) = number.filter(|_| self.pool.holds(page)) {
+            sight.met(number);
+        }
+        number.is_some()
     }
 
     fn watches_others(&mut self) -> bool {

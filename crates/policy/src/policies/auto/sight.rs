@@ -24,6 +24,13 @@ impl Sight {
         self.put(number, HIDDEN);
     }
 
+    /// The page is in memory, and was perhaps before it was in the sample: mapped, if nothing is known.
+    pub(super) fn met(&mut self, number: Page) {
+        if self.states.get(number.index()) == AWAY {
+            self.put(number, HIDDEN);
+        }
+    }
+
     /// Its next touch will be seen.
     pub(super) fn unmapped(&mut self, number: Page) {
         self.put(number, SHOWN);
@@ -65,5 +72,8 @@ mod tests {
         sight.mapped(Page(0));
         sight.mapped(Page(0));
         assert_eq!(sight.hidden_percent(), 33);
+        sight.met(Page(1));
+        sight.met(Page(9));
+        assert_eq!(sight.hidden_percent(), 50);
     }
 }
