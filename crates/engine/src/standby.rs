@@ -221,9 +221,7 @@ impl Standby {
         self.for_each_mapping(|_, mapping, _| {
             let name = path_of(mapping);
             *mapped.entry(mapping.inode).or_default() |= selection.matches(&name);
-            if !names.contains(&*name) {
-                names.insert(name.into_owned());
-            }
+            names.insert(name.into_owned());
         });
         let reason = reason.to_owned();
         let _ = self.ended.set(Ended { after: self.started.elapsed(), reason });

@@ -238,12 +238,6 @@ impl Streams {
         }
     }
 
-    /// Pages of the stream that ends right before this one, of which nobody is known to have used them.
-    pub(crate) fn ended_at(&mut self, index: u64) -> VecDeque<u64> {
-        let ended = self.list.iter_mut().find(|stream| stream.next == index);
-        ended.map(|stream| std::mem::take(&mut stream.pending)).unwrap_or_default()
-    }
-
     /// The stream that the last step was taken for.
     pub(crate) fn last(&mut self) -> &mut Stream {
         self.list.last_mut().expect("a step was taken")

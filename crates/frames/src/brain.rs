@@ -339,7 +339,6 @@ impl Brain {
             debug_assert!(false, "a major fault on a page that cannot be fetched: {place:?}");
             return;
         }
-        self.came_to_absent(place);
         let want = want.min(self.limit() / 4).max(1);
         let limits = self.window_limits();
         self.steps += 1;

@@ -6,7 +6,6 @@ use crate::brain::{ASKED, Brain, IN_POLICY, MAPPED, MARKER, PENDING, RESIDENT, i
 use crate::plan::Run;
 use crate::{Place, Segment};
 use pagekeeper_policy::Admission;
-use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Most pages mapped along with a touched one.
@@ -198,7 +197,13 @@ impl Brain {
         let limits = WindowLimits::fixed(MAP_WINDOW_PAGES_MAX);
         let pages = streams.fault(place.index, limits, self.steps, |_| false).pages;
         let used = std::mem::take(&mut streams.last().pending);
-        self.saw_mapped_along(place.segment, used);
+        for index in used {
+            let at = Place { index, ..place };
+            if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
+            {
+                self.saw_sample(page, at);
+            }
+        }
         let behind = place.index + 1;
         let (mut next, mut left, mut end) = (behind, pages - 1, behind);
         for index in behind.. {
@@ -223,24 +228,6 @@ impl Brain {
             next = index + 1;
         }
         self.touches[place.segment.0 as usize].last().next = next;
-    }
-
-    /// An absent page is faulted on: touches that went on up to it have come out behind what was mapped
-    /// along.
-    pub(crate) fn came_to_absent(&mut self, place: Place) {
-        let used = self.touches[place.segment.0 as usize].ended_at(place.index);
-        self.saw_mapped_along(place.segment, used);
-    }
-
-    /// Touches have come out behind these pages, which were mapped along.
-    fn saw_mapped_along(&mut self, segment: Segment, pages: VecDeque<u64>) {
-        for index in pages {
-            let at = Place { segment, index };
-            if let Some(page) = self.pages.find(at).filter(|p| self.flags[p.index()] & MAPPED != 0)
-            {
-                self.saw_sample(page, at);
-            }
-        }
     }
 
     /// Fetches announced pages: the first stretch of the range that is absent.

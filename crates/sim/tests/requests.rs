@@ -29,6 +29,6 @@ fn pages_that_take_a_request_each_are_kept_for_those_that_come_together() {
         let requests = [alike.read_requests, priced.read_requests];
         assert!(10 * requests[1] < 9 * requests[0], "{files} files: {requests:?} requests");
         let pages = [alike.pages_read, priced.pages_read];
-        assert!(100 * pages[1] < 101 * pages[0], "{files} files: {pages:?} pages");
+        assert!(pages[1] < pages[0], "{files} files: {pages:?} pages");
     }
 }

@@ -27,19 +27,18 @@ fn run_by(
     memory_bytes: u64,
     cgroup_bytes: u64,
 ) -> Option<Finished> {
-    if !runs::ready() {
-        return None;
-    }
-    let cgroup = match MemoryCgroup::create("pagekeeper-standby", cgroup_bytes) {
-        Ok(cgroup) => cgroup,
-        Err(error) => {
-            skip(&error.to_string());
-            return None;
-        }
-    };
+    let cgroup = cgroup(cgroup_bytes)?;
     let place = Scratch::new(&format!("standby-{policy}-{part}-{}", memory_bytes / MIB));
     let budget = Budget { bytes: memory_bytes, ..Budget::kib(0).policy(policy) };
     Some(run_in(&place, place.path(), budget, part, &cgroup))
+}
+
+/// A cgroup of so much memory to stand by in; none, and said, where there can be none here.
+fn cgroup(bytes: u64) -> Option<MemoryCgroup> {
+    if !runs::ready() {
+        return None;
+    }
+    MemoryCgroup::create("pagekeeper-standby", bytes).map_err(|e| skip(&e.to_string())).ok()
 }
 
 /// Runs a part of the program in this directory.
@@ -110,16 +109,10 @@ fn mappings_are_taken_over_under_threads_that_read_them() {
 /// kernels does: no mapping there was taken over.
 #[test]
 fn mappings_are_taken_over_whatever_device_they_show() {
-    if !runs::ready() {
-        return;
-    }
+    let Some(cgroup) = cgroup(96 * MIB) else { return };
     let place = Scratch::new("standby-btrfs");
     let Some(mount) = Mount::image(&place, &place.file("image"), "btrfs", 400 << 10) else {
         return;
-    };
-    let cgroup = match MemoryCgroup::create("pagekeeper-standby", 96 * MIB) {
-        Ok(cgroup) => cgroup,
-        Err(error) => return skip(&error.to_string()),
     };
     let budget = Budget { bytes: 64 * MIB, ..Budget::kib(0).policy("auto") };
     let done = run_in(&place, mount.path(), budget, "take", &cgroup);

@@ -165,8 +165,7 @@ impl Contest {
     }
 
     /// A sampled page was referenced. A challenger in charge of memory is judged by what is `seen` of it,
-    /// where not all is. Answers whether somebody else is to be in charge
-    /// from now on.
+    /// where not all is. Answers whether somebody else is to be in charge from now on.
     pub(super) fn referenced(
         &mut self,
         page: Page,
