@@ -383,12 +383,21 @@ impl Policy for Auto {
         self.frames = frames;
         self.pool.resized(frames);
         let shift = self.settings.sample_shift(frames);
-        if shift.abs_diff(self.sample.shift()) <= 1 {
-            self.contest.resized(shadow(frames, self.sample.shift()));
+        let old = self.sample.shift();
+        if shift > old && !self.contest.wants_places() {
+            // Memory that grows from little does so by many steps, and the program goes on.
+            let mut left_out = Vec::new();
+            self.sample.thin(shift, |number| left_out.push(number));
+            for number in &left_out {
+                self.lost_sight_of(*number);
+            }
+            self.contest.thinned(shift - old, &left_out, shadow(frames, shift));
+            self.is_another = true;
+        } else if shift.abs_diff(old) <= 1 {
+            self.contest.resized(shadow(frames, old));
         } else {
             // Another order of size: another sample, of which the shadow caches know nothing yet. Whoever
-            // is in charge stays so on trust: memory that grows from little does so by many steps, and
-            // the program goes on.
+            // is in charge stays so on trust.
             let among = self.settings.among.clone();
             self.sample = Sample::new(shift, self.seed);
             self.is_another = true;

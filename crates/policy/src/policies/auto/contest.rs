@@ -80,7 +80,7 @@ struct Gain {
 struct Trial {
     candidate: usize,
     pool: Switched,
-    lifetime_refs: u64,
+    lives_per_frame: u64,
     ends_at: u64,
     gain: Gain,
 }
@@ -212,12 +212,12 @@ impl Contest {
             let evidence = trial.gain.evidence;
             // A long trial's pages may be older than any that memory holds. What it shows holds for
             // memory once that was filled anew meanwhile.
-            let is_ours = trial.lifetime_refs < longest_refs(frames)
-                || evidence.active_misses >= u64::from(frames);
+            let is_long = trial.lives_per_frame == LIVES_PER_FRAME[LIVES_PER_FRAME.len() - 1];
+            let is_ours = !is_long || evidence.active_misses >= u64::from(frames);
             if surplus >= 0 && is_ours && best.is_none_or(|(most, ..)| surplus > most) {
                 best = Some((surplus, candidate, evidence));
             }
-            if trial.lifetime_refs == longest_refs(frames) {
+            if is_long {
                 self.average(candidate, missed);
             }
         }
@@ -282,6 +282,23 @@ impl Contest {
         });
     }
 
+    /// The sample is one in so many of what it was, and these pages are in it no longer. What the others
+    /// did is known as before, but counts of misses begin anew.
+    pub(super) fn thinned(&mut self, shift: u32, left_out: &[Page], frames: u32) {
+        for page in left_out {
+            self.removed(*page);
+        }
+        self.resized(frames);
+        self.forget_gains();
+        self.reuse.average_refs /= f64::from(1_u32 << shift);
+        if let State::Away(excursion) = &mut self.state {
+            excursion.saved >>= shift;
+            excursion.home = Gain::default();
+            excursion.look = Evidence::default();
+            excursion.look_misses = 0;
+        }
+    }
+
     fn for_each(&mut self, mut change: impl FnMut(&mut Switched)) {
         change(&mut self.home);
         if let State::Away(Excursion { pool, .. }) | State::Returning { pool, .. } = &mut self.state
@@ -336,12 +353,13 @@ impl Contest {
 
     fn begin_trials(&mut self) {
         for candidate in (0..self.candidates.len()).filter(|candidate| *candidate != HOME) {
-            for lifetime_refs in lifetimes_refs(self.frames) {
+            for lives_per_frame in LIVES_PER_FRAME {
+                let lifetime_refs = lifetime_refs(lives_per_frame, self.frames);
                 for place in 1..=STAGGERED {
                     self.trials.push(Trial {
                         candidate,
                         pool: self.home.branch(self.build(candidate)),
-                        lifetime_refs,
+                        lives_per_frame,
                         ends_at: self.references + place * lifetime_refs / STAGGERED,
                         gain: Gain::default(),
                     });
@@ -358,7 +376,7 @@ impl Contest {
                 let pool = self.home.branch(self.build(trial.candidate));
                 let trial = &mut self.trials[at];
                 trial.pool = pool;
-                trial.ends_at = self.references + trial.lifetime_refs;
+                trial.ends_at = self.references + lifetime_refs(trial.lives_per_frame, self.frames);
             }
         }
     }
@@ -446,12 +464,8 @@ fn gain_needed_away(frames: u32) -> i64 {
     (150 * i64::from(frames)).max(gain_needed(frames, DOUBT_AT_FIRST))
 }
 
-fn lifetimes_refs(frames: u32) -> impl Iterator<Item = u64> {
-    LIVES_PER_FRAME.into_iter().map(move |lives| (lives * u64::from(frames)).max(LIFE_REFS_LEAST))
-}
-
-fn longest_refs(frames: u32) -> u64 {
-    lifetimes_refs(frames).max().unwrap_or(LIFE_REFS_LEAST)
+fn lifetime_refs(lives_per_frame: u64, frames: u32) -> u64 {
+    (lives_per_frame * u64::from(frames)).max(LIFE_REFS_LEAST)
 }
 
 /// Answers whether the page had to come in.

@@ -6,13 +6,16 @@ use crate::{Page, Place, Segment};
 /// Mark of a page that is not sampled; sampled ones have 2 + their number.
 const LEFT_OUT: u32 = 1;
 
-/// Picks one page out of every group of neighbours, by a hash of the group, and numbers the picked
+/// Picks one page out of every group of neighbours, by hashes of the group, and numbers the picked
 /// ones densely, so that what is kept of them is small.
 ///
 /// A page is in the sample or out of it for good, so every reuse of a sampled page is seen. One
 /// out of each group (where SHARDS draws each page alone) keeps the sample's size exact for what
 /// lies together, and order: a scan of the pages is a scan of the sample. Neighbours are
 /// neighbours in their segment where places are known, else in page number.
+///
+/// Of two groups that are one in a smaller sample, the page of one is the page of both: a sample
+/// is [made smaller](Self::thin) by leaving pages out.
 ///
 /// 4 bytes per page.
 #[derive(Clone, Debug)]
@@ -47,12 +50,8 @@ impl Sample {
         place: impl FnOnce() -> Option<Place>,
     ) -> Option<Page> {
         if self.marks.get(page.index()) == 0 {
-            let place =
-                place().unwrap_or(Place { segment: Segment(u32::MAX), index: u64::from(page.0) });
-            let group = place.index >> self.shift;
-            let drawn =
-                mix(self.seed ^ mix(u64::from(place.segment.0)) ^ group) & ((1 << self.shift) - 1);
-            *self.marks.slot(page.index()) = if place.index & ((1 << self.shift) - 1) == drawn {
+            let place = place().unwrap_or(placeless(page));
+            *self.marks.slot(page.index()) = if self.draws(place) {
                 self.numbered += 1;
                 self.numbered + LEFT_OUT
             } else {
@@ -60,6 +59,32 @@ impl Sample {
             };
         }
         self.get(page)
+    }
+
+    /// Whether the page there is its group's: at each size of groups, in the half that is drawn.
+    fn draws(&self, place: Place) -> bool {
+        let segment = self.seed ^ mix(u64::from(place.segment.0));
+        (1..=self.shift).all(|level| {
+            let group = place.index >> level;
+            let half = mix(segment ^ mix(group) ^ u64::from(level)) & 1;
+            place.index >> (level - 1) & 1 == half
+        })
+    }
+
+    /// Groups become larger, where pages were met without their places. Tells the numbers of those that
+    /// are in the sample no longer.
+    pub(super) fn thin(&mut self, shift: u32, mut left_out: impl FnMut(Page)) {
+        debug_assert!(shift >= self.shift);
+        self.shift = shift;
+        for index in 0..self.marks.as_slice().len() {
+            let page = Page(index as u32);
+            if let Some(number) = self.get(page)
+                && !self.draws(placeless(page))
+            {
+                *self.marks.at(index) = LEFT_OUT;
+                left_out(number);
+            }
+        }
     }
 
     /// The page's number stands for another place from now on. What it was in the sample.
@@ -75,6 +100,11 @@ impl Sample {
     pub(super) const fn place(&self, place: Place) -> Place {
         Place { segment: place.segment, index: place.index >> self.shift }
     }
+}
+
+/// Where a page counts as living when nobody knows.
+fn placeless(page: Page) -> Place {
+    Place { segment: Segment(u32::MAX), index: u64::from(page.0) }
 }
 
 /// SplitMix64's finaliser: every bit of the result depends on every bit of `value`.
@@ -106,6 +136,31 @@ mod tests {
         // Everything, when the group is one page.
         let mut all = Sample::new(0, 7);
         assert!((0..100).all(|page| all.meet(Page(page), || None) == Some(Page(page))));
+    }
+
+    /// A sample that had to be made smaller was another, of which nothing was known.
+    #[test]
+    fn a_smaller_sample_is_what_a_small_one_would_have_been() {
+        let pages = || (0..4096).map(Page);
+        let sampled = |sample: &mut Sample| -> Vec<Page> {
+            pages().filter(|page| sample.meet(*page, || None).is_some()).collect()
+        };
+        let mut sample = Sample::new(0, 7);
+        let mut before = sampled(&mut sample);
+        for shift in [1, 3, 6] {
+            let numbers: Vec<_> =
+                before.iter().map(|page| (sample.get(*page).unwrap(), *page)).collect();
+            let mut gone = Vec::new();
+            sample.thin(shift, |number| gone.push(number));
+            let small = sampled(&mut Sample::new(shift, 7));
+            assert_eq!(small.len(), 4096 >> shift);
+            assert_eq!(sampled(&mut sample), small);
+            for (number, page) in numbers {
+                let is_gone = gone.contains(&number);
+                assert_eq!(sample.get(page), (!is_gone).then_some(number));
+            }
+            before = small;
+        }
     }
 
     #[test]
