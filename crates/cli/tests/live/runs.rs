@@ -280,10 +280,16 @@ pub(crate) fn command(
     command
 }
 
-/// The same command, started by a shell behind a limit, in the words of its `ulimit`.
+/// The same command, started by a shell behind a limit, in the words of its `ulimit`; and without the
+/// right to raise it, where that can be given up.
 pub(crate) fn limited(run: &Command, limit: &str) -> Command {
+    const IN_BOUNDS: &str = "bound='setpriv --bounding-set=-sys_resource'; $bound true 2>/dev/null || \
+                             bound=;";
     let mut limited = Command::new("sh");
-    limited.arg("-c").arg(format!("ulimit {limit}; exec \"$0\" \"$@\"")).arg(run.get_program());
+    limited
+        .arg("-c")
+        .arg(format!("ulimit {limit}; {IN_BOUNDS} exec $bound \"$0\" \"$@\""))
+        .arg(run.get_program());
     limited.args(run.get_args());
     if let Some(directory) = run.get_current_dir() {
         limited.current_dir(directory);
