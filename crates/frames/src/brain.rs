@@ -542,6 +542,9 @@ impl Brain {
     pub(crate) fn map(&mut self, page: Page) {
         self.flags[page.index()] |= MAPPED;
         self.mapped_links.push_back(&mut self.mapped, page);
+        if self.watches_pages && self.flags[page.index()] & IN_POLICY != 0 {
+            self.policy.mapped(page);
+        }
         // Of a page fetched ahead the stream tells, and it is watched from then on.
         if self.flags[page.index()] & PENDING == 0 {
             self.watch(page);

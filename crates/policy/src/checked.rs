@@ -93,6 +93,12 @@ impl<P: Policy> Policy for Checked<P> {
         self.check_count();
     }
 
+    fn mapped(&mut self, page: Page) {
+        assert!(self.is_resident(page), "caller: page {} mapped, not resident", page.0);
+        self.inner.mapped(page);
+        self.check_count();
+    }
+
     fn watches(&mut self, page: Page) -> bool {
         assert!(
             self.is_resident(page) || self.knows_place(page),

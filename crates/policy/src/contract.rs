@@ -154,6 +154,11 @@ pub trait Policy: Send {
     /// [watch pages](Policy::watches_pages), of all of them.
     fn unmapped(&mut self, _page: Page) {}
 
+    /// A resident page was mapped: touches are not seen until it is unmapped. Told to policies that
+    /// [watch pages](Policy::watches_pages), of all that are mapped after they were
+    /// [admitted](Policy::admitted), touched or not.
+    fn mapped(&mut self, _page: Page) {}
+
     /// Where a page that is not resident lives. If the policy [wants](Policy::wants_places) it,
     /// it comes before each [`victim`](Policy::victim) that names the page, and before each
     /// [`admitted`](Policy::admitted) of it, perhaps for both at once. A number may stand for
@@ -223,7 +228,7 @@ pub trait Policy: Send {
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages watches watches_others unmapped placed admitted spared referenced sampled
-        removed dirtied cleaned take_hints order victim resized resident visible
+        watches_pages watches watches_others unmapped mapped placed admitted spared referenced
+        sampled removed dirtied cleaned take_hints order victim resized resident visible
     }
 }

@@ -14,8 +14,8 @@
 /// impl<P: Policy> Policy for Counted<P> {
 ///     pass_on! { this => this.0;
 ///         wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-///         watches_pages watches watches_others unmapped placed spared referenced sampled removed
-///         dirtied cleaned take_hints order victim resized resident visible
+///         watches_pages watches watches_others unmapped mapped placed spared referenced sampled
+///         removed dirtied cleaned take_hints order victim resized resident visible
 ///     }
 ///
 ///     fn admitted(&mut self, page: Page, how: Admission) {
@@ -51,6 +51,7 @@ macro_rules! pass_on {
         $crate::pass_on! { @as &mut self watches_others() -> bool, $($to)* }
     };
     (@unmapped $($to:tt)*) => { $crate::pass_on! { @of_page unmapped, $($to)* } };
+    (@mapped $($to:tt)*) => { $crate::pass_on! { @of_page mapped, $($to)* } };
     (@placed $($to:tt)*) => {
         $crate::pass_on! {
             @as &mut self placed(page: $crate::Page, place: $crate::Place) -> (), $($to)*

@@ -23,9 +23,12 @@
 //!   program turned to other pages, and would never show what changing over to MRU *now* is good
 //!   for. A long trial sees reuse that is far apart; but its pages may be older than any in
 //!   memory, so it counts once memory was filled anew since it began to gain.
-//! - **Gains** are summed net, by Page's test: 94 % of the misses of whoever is in charge, less the
-//!   trial's, never below zero. Policies that are nearly alike have nothing to gain from one
-//!   another, so there is no flip-flop between them.
+//! - **Gains** are summed net, by Page's test: 94 % of what the misses of whoever is in charge cost,
+//!   less the trial's, never below zero. Policies that are nearly alike have nothing to gain from
+//!   one another, so there is no flip-flop between them.
+//! - **Prices**: where pages are read ahead, a miss of a page that is used in order with others
+//!   costs a page and its part of a request, any other a page and a whole request (`price.rs`).
+//!   What is to be gained is as many misses at the price of what is used now.
 //! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first;
 //!   half as much after an excursion that saved misses, down to 1/16, and twice as much after one
 //!   that did not, up to four times the frames. What a program does to mislead the selector it does
@@ -41,9 +44,9 @@
 //!
 //! # Memory
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
-//! wants places. Per sampled page 9 bytes, and 9 and the policy's own (25 more with places) for
+//! wants places. Per sampled page 17 bytes, and 9 and the policy's own (25 more with places) for
 //! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
-//! default candidates ten, so about 14 bytes per page at 1/16 and 220 where every page is sampled.
+//! default candidates ten, so about 15 bytes per page at 1/16 and 230 where every page is sampled.
 //!
 //! # Evidence
 //! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
@@ -54,13 +57,16 @@
 //! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
 //! is asked for ([`Policy::watches`]). As far as that is not to be had, the shadow caches see faults and
 //! the touches that happen to be seen, and a page that memory missed under a challenger is not
-//! taken for one that others would have kept.
+//! taken for one that others would have kept, if what may have been used meanwhile is more than
+//! memory holds (`sight.rs`).
 
 mod contest;
+mod price;
 mod sample;
 mod sight;
 
 use contest::{Change, Contest, Evidence, HOME, Seen};
+use price::Prices;
 use sample::Sample;
 use sight::Sight;
 
@@ -97,6 +103,13 @@ const PARAMETERS: &[ParameterInfo] = &[
         default: Value::Integer(1024),
     },
     ParameterInfo {
+        key: "request",
+        meaning: "what a request costs the disk beside the pages read, in pages: so much more is a \
+                  miss of a page that is not used in order with others, where pages are read ahead",
+        kind: Kind::Integer { least: 0, most: 1 << 20 },
+        default: Value::Integer(12),
+    },
+    ParameterInfo {
         key: "start",
         meaning: "the one of them that is in charge at the start, as if it had been found to be \
                   better: for who knows what the program does",
@@ -127,7 +140,7 @@ pub const INFO: PolicyInfo = PolicyInfo {
     cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
            a change is O(resident pages)",
     // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
-    bytes_per_page: 17 + 9 + 4 + 14,
+    bytes_per_page: 17 + 9 + 4 + 15,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Auto::new(Settings::of(parameters), frames, seed))
@@ -165,6 +178,8 @@ pub struct Settings {
     pub sample_shift_most: u32,
     /// Frames that a shadow cache has at least, as far as there are so many.
     pub shadow_frames: u32,
+    /// What a request costs beside what is read, in pages read.
+    pub request_pages: u64,
     /// The candidate in charge at the start, by its place.
     pub start: usize,
 }
@@ -179,6 +194,7 @@ impl Settings {
             among: candidates(&among).unwrap_or_default(),
             sample_shift_most: group.ilog2(),
             shadow_frames: parameters.integer("shadow_frames") as u32,
+            request_pages: parameters.integer("request"),
         }
     }
 
@@ -197,6 +213,7 @@ pub struct Auto {
     frames: u32,
     sample: Sample,
     contest: Contest,
+    prices: Prices,
     /// Touches are not all seen: somebody asks of which pages they are to be. Of those that are in memory,
     /// which are.
     sight: Option<Sight>,
@@ -223,6 +240,7 @@ impl Auto {
             frames,
             sample: Sample::new(shift, seed),
             contest,
+            prices: Prices::new(settings.request_pages),
             settings,
             seed,
             sight: None,
@@ -244,19 +262,29 @@ impl Auto {
     fn count_sampled(&mut self, page: Page, number: Page, missed: bool) {
         let place = self.pool.place_of(page).map(|place| self.sample.place(place));
         let seen = self.sight.as_mut().map(|sight| {
-            sight.mapped(number);
-            Seen { missed, hidden_percent: sight.hidden_percent() }
+            let is_judged = missed && self.active != HOME;
+            let used_since = is_judged.then(|| sight.used_since(number)).flatten();
+            sight.used(number);
+            Seen { missed, hidden_percent: sight.hidden_percent(), used_since }
         });
-        if let Some(change) = self.contest.referenced(number, place, seen) {
+        let price = self.prices.of(page, self.sample.shift());
+        if let Some(change) = self.contest.referenced(number, place, seen, price) {
             self.change(change);
         }
     }
 
-    /// A sampled page left memory.
-    fn lost_sight_of(&mut self, number: Page) {
+    /// A sampled page is no more, or is another.
+    fn forget(&mut self, number: Page) {
+        self.contest.removed(number);
         if let Some(sight) = &mut self.sight {
-            sight.left(number);
+            sight.forget(number);
         }
+    }
+
+    /// What is seen of touches, where not all are.
+    fn sight(&mut self) -> &mut Sight {
+        let frames = self.contest.frames();
+        self.sight.get_or_insert_with(|| Sight::of(frames))
     }
 
     fn change(&mut self, change: Change) {
@@ -294,6 +322,7 @@ impl Policy for Auto {
         if let Some(number) = self.number(page) {
             self.count_sampled(page, number, false);
         }
+        self.prices.used(page);
     }
 
     /// Under home's rule a page that is used again after it left is a miss that everybody sees.
@@ -307,8 +336,9 @@ impl Policy for Auto {
 
     fn watches(&mut self, page: Page) -> bool {
         let number = self.number(page);
-        let sight = self.sight.get_or_insert_default();
-        if let Some(number) = number.filter(|_| self.pool.holds(page)) {
+        let is_here = self.pool.holds(page);
+        let sight = self.sight();
+        if let Some(number) = number.filter(|_| is_here) {
             sight.met(number);
         }
         number.is_some()
@@ -325,28 +355,38 @@ impl Policy for Auto {
         }
     }
 
+    fn mapped(&mut self, page: Page) {
+        let number = self.number(page);
+        if let (Some(sight), Some(number)) = (&mut self.sight, number) {
+            sight.mapped(number);
+        }
+    }
+
     fn placed(&mut self, page: Page, place: Place) {
         if self.pool.place_of(page).is_some_and(|old| old != place)
             && let Some(number) = self.sample.forget(page)
         {
-            self.contest.removed(number);
-            self.lost_sight_of(number);
+            self.forget(number);
         }
         self.pool.placed(page, place);
     }
 
     fn admitted(&mut self, page: Page, how: Admission) {
         self.pool.admitted(page, how);
-        let Some(number) = self.number(page) else { return };
-        match how {
-            Admission::Demand => self.count_sampled(page, number, true),
-            Admission::Prefetch => {
+        self.prices.admitted(how);
+        match (self.number(page), how) {
+            (None, _) => {}
+            (Some(number), Admission::Demand) => self.count_sampled(page, number, true),
+            (Some(number), Admission::Prefetch) => {
                 let place = self.pool.place_of(page).map(|place| self.sample.place(place));
                 self.contest.prefetched(number, place);
                 if let Some(sight) = &mut self.sight {
-                    sight.mapped(number);
+                    sight.came(number);
                 }
             }
+        }
+        if how == Admission::Demand {
+            self.prices.used(page);
         }
     }
 
@@ -361,20 +401,20 @@ impl Policy for Auto {
         if let Some(number) = self.number(page) {
             self.count_sampled(page, number, false);
         }
+        self.prices.used(page);
     }
 
     fn removed(&mut self, page: Page) {
         self.pool.removed(page);
         if let Some(number) = self.sample.get(page) {
-            self.contest.removed(number);
-            self.lost_sight_of(number);
+            self.forget(number);
         }
     }
 
     fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
         let victim = self.pool.victim(incoming)?;
-        if let Some(number) = self.sample.get(victim) {
-            self.lost_sight_of(number);
+        if let (Some(sight), Some(number)) = (&mut self.sight, self.sample.get(victim)) {
+            sight.left(number);
         }
         Some(victim)
     }
@@ -388,10 +428,10 @@ impl Policy for Auto {
             // Memory that grows from little does so by many steps, and the program goes on.
             let mut left_out = Vec::new();
             self.sample.thin(shift, |number| left_out.push(number));
-            for number in &left_out {
-                self.lost_sight_of(*number);
+            for number in left_out {
+                self.forget(number);
             }
-            self.contest.thinned(shift - old, &left_out, shadow(frames, shift));
+            self.contest.thinned(shift - old, shadow(frames, shift));
             self.is_another = true;
         } else if shift.abs_diff(old) <= 1 {
             self.contest.resized(shadow(frames, old));
@@ -401,11 +441,14 @@ impl Policy for Auto {
             let among = self.settings.among.clone();
             self.sample = Sample::new(shift, self.seed);
             self.is_another = true;
-            self.sight = self.sight.as_ref().map(|_| Sight::default());
             self.contest = Contest::new(among, shadow(frames, shift), self.seed);
+            self.sight = self.sight.as_ref().map(|_| Sight::of(shadow(frames, shift)));
             if self.active != HOME {
                 self.contest.leave(self.active, Evidence::default());
             }
+        }
+        if let Some(sight) = &mut self.sight {
+            sight.resized(self.contest.frames());
         }
     }
 
@@ -548,6 +591,22 @@ mod tests {
         // And goes when it does nothing for the program.
         play(&mut auto, 16_000, (0..8_000).cycle().map(|page| 100_000 + page).take(400_000));
         assert_eq!(auto.active, HOME);
+    }
+
+    /// Each fourfold growth was the end of all that was known, until memory had been filled anew.
+    #[test]
+    fn what_is_known_stays_known_while_memory_grows() {
+        let mut auto = auto("auto", 2_000);
+        play(&mut auto, 2_000, (0..1_500).cycle().take(30_000));
+        let shadow = |auto: &Auto| auto.contest.miss_ratios()[HOME];
+        assert!(shadow(&auto) < 0.1);
+        for frames in [4_000, 16_000, 64_000] {
+            auto.resized(frames);
+            assert!(auto.watches_others() && !auto.watches_others());
+            play(&mut auto, frames, 0..1_500);
+            assert!(shadow(&auto) < 0.1, "{frames}: {}", shadow(&auto));
+        }
+        assert_eq!(auto.sample.shift(), 4);
     }
 
     /// Two candidates that do the same: no reason to change, however long it goes on.

@@ -2,6 +2,8 @@
 use crate::flat::Flat;
 use crate::registry::PolicySpec;
 use crate::switched::{Switched, build};
+
+use super::price::PAGE;
 use crate::{Admission, Page, Place, Policy};
 
 /// Home: the first candidate's place among them.
@@ -18,7 +20,7 @@ const LIFE_REFS_LEAST: u64 = 128;
 /// What saves less than this percentage of the misses is no gain.
 const SAVED_LEAST_PERCENT: i64 = 6;
 /// A policy that saves less than this percentage of home's misses is not worth staying with.
-const WORTH_LEAST_PERCENT: u64 = 3;
+const WORTH_LEAST_PERCENT: i64 = 3;
 /// Misses saved net that a change takes, of a shadow cache's frames: a wrong one costs as many
 /// misses as there are frames.
 const GAIN_FRAMES: u64 = 16;
@@ -53,6 +55,8 @@ pub(super) struct Seen {
     pub(super) missed: bool,
     /// The part of the sampled pages in memory whose touches would not be seen, in percent.
     pub(super) hidden_percent: u8,
+    /// So many sampled pages were used since this one was, probably, if that is not too long ago.
+    pub(super) used_since: Option<u32>,
 }
 
 /// A change of the policy in charge.
@@ -70,7 +74,7 @@ pub(super) struct Change {
 /// for a change in a sequence.
 #[derive(Clone, Copy, Debug, Default)]
 struct Gain {
-    /// In hundredths of a miss.
+    /// As prices are.
     sum: i64,
     evidence: Evidence,
 }
@@ -89,14 +93,14 @@ struct Trial {
 struct Excursion {
     candidate: usize,
     pool: Switched,
-    /// Misses saved so far, compared with home, in hundredths.
+    /// What was saved so far, compared with home, as prices are.
     saved: i64,
     /// Home's gain.
     home: Gain,
     /// Since the last look at whether it is worth it.
     look: Evidence,
-    /// Misses of home since then, in hundredths: with what is in doubt.
-    look_misses: i64,
+    /// What misses cost since then, in charge and at home: with what is in doubt.
+    look_costs: [i64; 2],
     /// Begun on somebody's word: nothing was seen of reuse that it could save. A round of a loop may
     /// take any time, so it has all the patience that there is.
     is_on_trust: bool,
@@ -128,6 +132,8 @@ pub(super) struct Contest {
     reuse: Reuse,
     /// Per candidate: moving average of its misses per reference.
     miss_ratios: Vec<f64>,
+    /// Moving average of what misses of the pages that are used would cost.
+    mean_price: f64,
 }
 
 impl Contest {
@@ -146,6 +152,7 @@ impl Contest {
             doubts: vec![DOUBT_AT_FIRST; candidates.len()],
             reuse: Reuse::default(),
             miss_ratios: vec![1.0; candidates.len()],
+            mean_price: PAGE as f64,
             candidates,
         };
         contest.begin_trials();
@@ -164,15 +171,18 @@ impl Contest {
         self.keeps_places
     }
 
-    /// A sampled page was referenced. A challenger in charge of memory is judged by what is `seen` of it,
-    /// where not all is. Answers whether somebody else is to be in charge from now on.
+    /// A sampled page was referenced, a miss of which costs so much. A challenger in charge of memory is
+    /// judged by what is `seen` of it, where not all is. Answers whether somebody else is to be in charge from now on.
     pub(super) fn referenced(
         &mut self,
         page: Page,
         place: Option<Place>,
         seen: Option<Seen>,
+        price: i64,
     ) -> Option<Change> {
         self.references += 1;
+        self.mean_price += (price as f64 - self.mean_price) / f64::from(self.frames.max(64));
+        let mean_price = self.mean_price as i64;
         self.reuse.referenced(page, self.references, self.frames);
         let frames = self.frames;
         let home_missed = touch(&mut self.home, page, place, frames);
@@ -187,10 +197,14 @@ impl Contest {
             State::Away(_) => seen.map_or(shadow_missed, |seen| seen.missed),
             _ => shadow_missed,
         };
-        // What a shadow cache kept while memory did not, others may have taken the place of, unseen.
-        let doubt_percent = match (&self.state, seen) {
-            (State::Away(_), Some(seen)) if seen.missed => i64::from(seen.hidden_percent),
-            _ => 0,
+        // What a shadow cache kept while memory did not, others may have taken the place of, unseen. Of
+        // recency it is known how many it takes.
+        let (doubt_percent, home_doubt_percent) = match (&self.state, seen) {
+            (State::Away(_), Some(seen)) if seen.missed => {
+                let is_far = seen.used_since.is_none_or(|used| used > frames - frames / 16);
+                (i64::from(seen.hidden_percent), if is_far { 100 } else { 0 })
+            }
+            _ => (0, 0),
         };
         self.average(HOME, home_missed);
         let mut best: Option<(i64, usize, Evidence)> = None;
@@ -201,14 +215,14 @@ impl Contest {
             // Whether to begin the same anew is no matter of what one sees and the other does not.
             let is_same = candidate == active;
             match is_same {
-                true => trial.gain.count(shadow_missed, missed, 0),
-                false => trial.gain.count(active_missed, missed, doubt_percent),
+                true => trial.gain.count(price, shadow_missed, percent(missed, 0)),
+                false => trial.gain.count(price, active_missed, percent(missed, doubt_percent)),
             }
             let needed = match self.state {
                 State::Home => gain_needed(frames, self.doubts[candidate]),
                 _ => gain_needed_away(frames),
             };
-            let surplus = trial.gain.sum - needed;
+            let surplus = trial.gain.surplus(needed, mean_price);
             let evidence = trial.gain.evidence;
             // A long trial's pages may be older than any that memory holds. What it shows holds for
             // memory once that was filled anew meanwhile.
@@ -230,12 +244,13 @@ impl Contest {
                     true => PATIENCE_PER_FRAME[1] * u64::from(frames),
                     false => patience_refs,
                 };
+                let home_missed_percent = percent(home_missed, home_doubt_percent);
                 let home_better = excursion
                     .count(
+                        price,
                         active_missed,
-                        home_missed,
-                        doubt_percent,
-                        gain_needed(frames, 0),
+                        home_missed_percent,
+                        [gain_needed(frames, 0), mean_price],
                         patience_refs,
                     )
                     .map(|evidence| (HOME, evidence));
@@ -282,12 +297,9 @@ impl Contest {
         });
     }
 
-    /// The sample is one in so many of what it was, and these pages are in it no longer. What the others
-    /// did is known as before, but counts of misses begin anew.
-    pub(super) fn thinned(&mut self, shift: u32, left_out: &[Page], frames: u32) {
-        for page in left_out {
-            self.removed(*page);
-        }
+    /// The sample is one in 2^shift of what it was; who is in it no longer was removed. What the others did
+    /// is known as before, but counts of misses begin anew.
+    pub(super) fn thinned(&mut self, shift: u32, frames: u32) {
         self.resized(frames);
         self.forget_gains();
         self.reuse.average_refs /= f64::from(1_u32 << shift);
@@ -295,7 +307,7 @@ impl Contest {
             excursion.saved >>= shift;
             excursion.home = Gain::default();
             excursion.look = Evidence::default();
-            excursion.look_misses = 0;
+            excursion.look_costs = [0; 2];
         }
     }
 
@@ -317,7 +329,7 @@ impl Contest {
             saved: 0,
             home: Gain::default(),
             look: Evidence::default(),
-            look_misses: 0,
+            look_costs: [0; 2],
             is_on_trust: evidence == Evidence::default(),
         });
         Change { to: candidate, because_of: candidate, evidence }
@@ -327,7 +339,7 @@ impl Contest {
         self.forget_gains();
         let State::Away(excursion) = &self.state else { return };
         let doubt = &mut self.doubts[excursion.candidate];
-        if excursion.saved > gain_needed(self.frames, 0) {
+        if excursion.saved > gain_needed(self.frames, 0) * self.mean_price as i64 {
             *doubt = doubt.saturating_sub(1);
         } else {
             *doubt = (*doubt + 1).min(DOUBT_MOST);
@@ -383,14 +395,23 @@ impl Contest {
 }
 
 impl Gain {
-    /// A miss less is one with so much doubt.
-    fn count(&mut self, active_missed: bool, missed: bool, doubt_percent: i64) {
-        self.sum += i64::from(active_missed) * (100 - SAVED_LEAST_PERCENT)
-            - if missed { 100 } else { doubt_percent };
-        self.evidence.count(active_missed, missed);
+    /// Of a page whose misses cost so much.
+    fn count(&mut self, price: i64, active_missed: bool, missed_percent: i64) {
+        let cost_percent = i64::from(active_missed) * (100 - SAVED_LEAST_PERCENT);
+        self.sum += price * (cost_percent - missed_percent) / 100;
+        self.evidence.count(active_missed, missed_percent == 100);
         if self.sum <= 0 {
             *self = Self::default();
         }
+    }
+}
+
+impl Gain {
+    /// What is gained beyond what so many misses cost on average; negative also if fewer misses are saved.
+    fn surplus(&self, needed: i64, mean_price: i64) -> i64 {
+        let Evidence { active_misses, misses, .. } = self.evidence;
+        let saved = active_misses as i64 - misses as i64;
+        (self.sum - needed * mean_price).min((saved - needed / 2) * PAGE)
     }
 }
 
@@ -406,27 +427,28 @@ impl Excursion {
     /// Answers why home is better, if it is.
     fn count(
         &mut self,
+        price: i64,
         active_missed: bool,
-        home_missed: bool,
-        doubt_percent: i64,
-        gain_needed: i64,
+        home_missed_percent: i64,
+        [gain_needed, mean_price]: [i64; 2],
         patience_refs: u64,
     ) -> Option<Evidence> {
-        let home_misses = if home_missed { 100 } else { doubt_percent };
-        self.saved += home_misses - 100 * i64::from(active_missed);
-        self.look_misses += home_misses;
-        self.home.count(active_missed, home_missed, doubt_percent);
-        self.look.count(active_missed, home_missed);
-        if self.home.sum >= gain_needed {
+        let active_cost = price * i64::from(active_missed);
+        let home_cost = price * home_missed_percent / 100;
+        self.saved += home_cost - active_cost;
+        self.home.count(price, active_missed, home_missed_percent);
+        self.look.count(active_missed, home_missed_percent == 100);
+        self.look_costs[0] += active_cost;
+        self.look_costs[1] += home_cost;
+        if self.home.surplus(gain_needed, mean_price) >= 0 {
             return Some(self.home.evidence);
         }
         if self.look.references < patience_refs {
             return None;
         }
         let look = std::mem::take(&mut self.look);
-        let home_misses = std::mem::take(&mut self.look_misses).unsigned_abs();
-        let is_worth_it =
-            100 * 100 * look.active_misses <= (100 - WORTH_LEAST_PERCENT) * home_misses;
+        let [active_cost, home_cost] = std::mem::take(&mut self.look_costs);
+        let is_worth_it = 100 * active_cost <= (100 - WORTH_LEAST_PERCENT) * home_cost;
         (!is_worth_it).then_some(look)
     }
 }
@@ -453,15 +475,20 @@ impl Reuse {
     }
 }
 
-/// In hundredths of a miss.
+/// How much of a miss it counts as that a shadow cache has the page, or not.
+fn percent(missed: bool, doubt_percent: i64) -> i64 {
+    if missed { 100 } else { doubt_percent }
+}
+
+/// In misses.
 fn gain_needed(frames: u32, doubt: u32) -> i64 {
-    100 * ((u64::from(frames) / GAIN_FRAMES).max(GAIN_LEAST) << doubt) as i64
+    ((u64::from(frames) / GAIN_FRAMES).max(GAIN_LEAST) << doubt) as i64
 }
 
 /// The same for a trial against another challenger: more than the frames, since in a long loop
 /// each of two caches has the other's misses as its hits for so long, by turns.
 fn gain_needed_away(frames: u32) -> i64 {
-    (150 * i64::from(frames)).max(gain_needed(frames, DOUBT_AT_FIRST))
+    (i64::from(frames) * 3 / 2).max(gain_needed(frames, DOUBT_AT_FIRST))
 }
 
 fn lifetime_refs(lives_per_frame: u64, frames: u32) -> u64 {
