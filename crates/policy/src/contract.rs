@@ -110,6 +110,12 @@ pub trait Policy: Send {
         true
     }
 
+    /// Whether it goes by how far apart the uses of a page are, so that uses that are not seen mislead
+    /// it. The answer never changes.
+    fn wants_every_use(&self) -> bool {
+        false
+    }
+
     /// Whether [`sampled`](Policy::sampled) calls are worth what they cost. The answer may change.
     fn wants_samples(&self) -> bool {
         self.wants_references()
@@ -227,8 +233,8 @@ pub trait Policy: Send {
 #[deny(clippy::missing_trait_methods)]
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
-        wants_places wants_references wants_samples wants_dirty gives_hints watches_closely
-        watches_pages watches watches_others unmapped mapped placed admitted spared referenced
-        sampled removed dirtied cleaned take_hints order victim resized resident visible
+        wants_places wants_references wants_every_use wants_samples wants_dirty gives_hints
+        watches_closely watches_pages watches watches_others unmapped mapped placed admitted spared
+        referenced sampled removed dirtied cleaned take_hints order victim resized resident visible
     }
 }

@@ -29,7 +29,8 @@
 //! - **Prices**: where pages are read ahead, a miss of a page that is used in order with others
 //!   costs a page and its part of a request, any other a page and a whole request (`price.rs`).
 //!   What is to be gained is as many misses at the price of what is used now.
-//! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first;
+//! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first, and a
+//!   quarter more of that by each candidate than by the one before it;
 //!   half as much after an excursion that saved misses, down to 1/16, and twice as much after one
 //!   that did not, up to four times the frames. What a program does to mislead the selector it does
 //!   a few times only.
@@ -46,7 +47,8 @@
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
 //! wants places. Per sampled page 17 bytes, and 9 and the policy's own (25 more with places) for
 //! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
-//! default candidates ten, so about 15 bytes per page at 1/16 and 230 where every page is sampled.
+//! default candidates fourteen, so about 20 bytes per page at 1/16 and 310 where every page is
+//! sampled.
 //!
 //! # Evidence
 //! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
@@ -55,7 +57,8 @@
 //! # What to expect
 //! A change is found after about one round of a loop, and costs up to a memory's worth of misses
 //! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
-//! is asked for ([`Policy::watches`]). As far as that is not to be had, the shadow caches see faults and
+//! is asked for ([`Policy::watches`]), and who [wants every use](Policy::wants_every_use), LIRS among
+//! the default candidates, is no challenger. As far as that is not to be had, the shadow caches see faults and
 //! the touches that happen to be seen, and a page that memory missed under a challenger is not
 //! taken for one that others would have kept, if what may have been used meanwhile is more than
 //! memory holds (`sight.rs`).
@@ -82,12 +85,12 @@ const PARAMETERS: &[ParameterInfo] = &[
     ParameterInfo {
         key: AMONG,
         meaning: "the policies to choose from; the first is in charge at the start, and whenever \
-                  none is better",
+                  none is better; of the others earlier ones are preferred",
         kind: Kind::Text {
             what: "one to sixteen policies that run live, such as lru+mru, without commas",
             reads: |text| candidates(text).is_some(),
         },
-        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru+lirs")),
+        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru+arc+lirs")),
     },
     ParameterInfo {
         key: "sample",
@@ -137,10 +140,10 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "programs that are not known, or whose phases differ",
     hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
     source: Source { title: "Pagekeeper's own", section: SECTION },
-    cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
+    cost: "O(1) per reference in the policy in charge, and in fourteen shadow caches for one page in 16; \
            a change is O(resident pages)",
-    // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
-    bytes_per_page: 17 + 9 + 4 + 15,
+    // LIRS in charge, the order of recency, the sample, and fourteen shadow caches at 1/16.
+    bytes_per_page: 17 + 9 + 4 + 20,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Auto::new(Settings::of(parameters), frames, seed))
@@ -283,6 +286,9 @@ impl Auto {
 
     /// What is seen of touches, where not all are.
     fn sight(&mut self) -> &mut Sight {
+        if self.sight.is_none() {
+            self.contest.see_some();
+        }
         let frames = self.contest.frames();
         self.sight.get_or_insert_with(|| Sight::of(frames))
     }
@@ -442,7 +448,10 @@ impl Policy for Auto {
             self.sample = Sample::new(shift, self.seed);
             self.is_another = true;
             self.contest = Contest::new(among, shadow(frames, shift), self.seed);
-            self.sight = self.sight.as_ref().map(|_| Sight::of(shadow(frames, shift)));
+            if let Some(sight) = &mut self.sight {
+                *sight = Sight::of(shadow(frames, shift));
+                self.contest.see_some();
+            }
             if self.active != HOME {
                 self.contest.leave(self.active, Evidence::default());
             }
@@ -511,7 +520,7 @@ mod tests {
         let start = |text: &str| auto(text, 64).settings.start;
         assert_eq!(start("auto:among=lru+wtinylfu"), 0);
         assert_eq!(start("auto:start=home"), 0);
-        assert_eq!(start("auto:start=LIRS"), 2);
+        assert_eq!(start("auto:start=ARC"), 2);
         assert_eq!(start("auto:start=wtinylfu,among=lru+w-tinylfu"), 1);
         for text in ["auto:among=lru+mru,start=arc", "auto:start=nobody", "auto:start="] {
             let error = PolicySpec::parse(text).unwrap_err().to_string();

@@ -163,6 +163,13 @@ impl Contest {
         self.frames
     }
 
+    /// Not all uses are seen from now on: who wants every one of them is no challenger any more.
+    pub(super) fn see_some(&mut self) {
+        let is_misled: Vec<bool> =
+            (0..self.candidates.len()).map(|at| self.build(at).wants_every_use()).collect();
+        self.trials.retain(|trial| !is_misled[trial.candidate]);
+    }
+
     pub(super) fn miss_ratios(&self) -> &[f64] {
         &self.miss_ratios
     }
@@ -219,7 +226,7 @@ impl Contest {
                 false => trial.gain.count(price, active_missed, percent(missed, doubt_percent)),
             }
             let needed = match self.state {
-                State::Home => gain_needed(frames, self.doubts[candidate]),
+                State::Home => preferred(candidate, gain_needed(frames, self.doubts[candidate])),
                 _ => gain_needed_away(frames),
             };
             let surplus = trial.gain.surplus(needed, mean_price);
@@ -483,6 +490,11 @@ fn percent(missed: bool, doubt_percent: i64) -> i64 {
 /// In misses.
 fn gain_needed(frames: u32, doubt: u32) -> i64 {
     ((u64::from(frames) / GAIN_FRAMES).max(GAIN_LEAST) << doubt) as i64
+}
+
+/// Of those that are nearly alike earlier candidates are preferred: a later one has to gain more.
+fn preferred(candidate: usize, gain_needed: i64) -> i64 {
+    gain_needed + gain_needed * (candidate as i64 - 1) / 4
 }
 
 /// The same for a trial against another challenger: more than the frames, since in a long loop
