@@ -58,8 +58,8 @@
 //! A change is found after about one round of a loop, and costs up to a memory's worth of misses
 //! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
 //! is asked for ([`Policy::watches`]), and who [wants every use](Policy::wants_every_use), LIRS among
-//! the default candidates, is no challenger. As far as that is not to be had, the shadow caches see faults and
-//! the touches that happen to be seen, and a page that memory missed under a challenger is not
+//! the default candidates, is no challenger. As far as that is not to be had, the shadow caches see
+//! faults and the touches that happen to be seen, and a page that memory missed under a challenger is not
 //! taken for one that others would have kept, if what may have been used meanwhile is more than
 //! memory holds (`sight.rs`).
 
@@ -109,7 +109,7 @@ const PARAMETERS: &[ParameterInfo] = &[
         key: "request",
         meaning: "what a request costs the disk beside the pages read, in pages: so much more is a \
                   miss of a page that is not used in order with others, where pages are read ahead",
-        kind: Kind::Integer { least: 0, most: 1 << 20 },
+        kind: Kind::Integer { least: 0, most: 1 << 16 },
         default: Value::Integer(12),
     },
     ParameterInfo {

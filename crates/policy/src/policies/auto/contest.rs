@@ -11,7 +11,8 @@ pub(super) const HOME: usize = 0;
 
 /// Lifetimes of trials in references to sampled pages, per frame of a shadow cache. Short ones
 /// follow soon after a phase began; long ones see reuse that is far apart.
-const LIVES_PER_FRAME: [u64; 2] = [2, 8];
+const LIVES_PER_FRAME: [u64; 2] = [2, LONG_PER_FRAME];
+const LONG_PER_FRAME: u64 = 8;
 /// Trials of each lifetime for each challenger, begun at even distances.
 const STAGGERED: u64 = 2;
 /// No trial is shorter, in references to sampled pages.
@@ -21,6 +22,9 @@ const LIFE_REFS_LEAST: u64 = 128;
 const SAVED_LEAST_PERCENT: i64 = 6;
 /// A policy that saves less than this percentage of home's misses is not worth staying with.
 const WORTH_LEAST_PERCENT: i64 = 3;
+/// What is known of uses that were not seen is off by this part of the frames: what recency would have
+/// had in the last of them only is not taken to have been kept.
+const UNSURE_PART: u32 = 16;
 /// Misses saved net that a change takes, of a shadow cache's frames: a wrong one costs as many
 /// misses as there are frames.
 const GAIN_FRAMES: u64 = 16;
@@ -179,7 +183,8 @@ impl Contest {
     }
 
     /// A sampled page was referenced, a miss of which costs so much. A challenger in charge of memory is
-    /// judged by what is `seen` of it, where not all is. Answers whether somebody else is to be in charge from now on.
+    /// judged by what is `seen` of it, where not all is. Answers whether somebody else is to be in charge
+    /// from now on.
     pub(super) fn referenced(
         &mut self,
         page: Page,
@@ -208,7 +213,8 @@ impl Contest {
         // recency it is known how many it takes.
         let (doubt_percent, home_doubt_percent) = match (&self.state, seen) {
             (State::Away(_), Some(seen)) if seen.missed => {
-                let is_far = seen.used_since.is_none_or(|used| used > frames - frames / 16);
+                let is_far =
+                    seen.used_since.is_none_or(|used| used > frames - frames / UNSURE_PART);
                 (i64::from(seen.hidden_percent), if is_far { 100 } else { 0 })
             }
             _ => (0, 0),
@@ -233,7 +239,7 @@ impl Contest {
             let evidence = trial.gain.evidence;
             // A long trial's pages may be older than any that memory holds. What it shows holds for
             // memory once that was filled anew meanwhile.
-            let is_long = trial.lives_per_frame == LIVES_PER_FRAME[LIVES_PER_FRAME.len() - 1];
+            let is_long = trial.lives_per_frame == LONG_PER_FRAME;
             let is_ours = !is_long || evidence.active_misses >= u64::from(frames);
             if surplus >= 0 && is_ours && best.is_none_or(|(most, ..)| surplus > most) {
                 best = Some((surplus, candidate, evidence));
