@@ -26,6 +26,15 @@ pub struct Machine {
     pub disk: Option<Disk>,
     folder: PathBuf,
     root: PathBuf,
+    /// Held as long as something is measured.
+    _alone: File,
+}
+
+/// Two at once read each other's recordings, and find files in memory that the other read.
+fn alone(folder: &Path) -> Result<File> {
+    let lock = File::create(folder.join("lock")).context("the folder for results")?;
+    lock.try_lock().context("something else is measured here (target/bench/lock)")?;
+    Ok(lock)
 }
 
 impl Machine {
@@ -44,10 +53,19 @@ impl Machine {
         );
         let folder = root.join("target/bench");
         fs::create_dir_all(folder.join("data")).context("the folder for results")?;
+        let alone = alone(&folder)?;
         let device = BlockDevice::holding(&folder).context("the disk behind target/bench")?;
         let own_read_ahead_kib = device.read_ahead_kib()?;
         let root = root.to_owned();
-        Ok(Machine { pagekeeper, device, own_read_ahead_kib, disk: None, folder, root })
+        Ok(Machine {
+            pagekeeper,
+            device,
+            own_read_ahead_kib,
+            disk: None,
+            folder,
+            root,
+            _alone: alone,
+        })
     }
 
     /// Sets the disk's read-ahead until the guard is dropped.
@@ -162,5 +180,22 @@ impl Machine {
             "read_ahead_kib_own": self.own_read_ahead_kib,
             "load": fs::read_to_string("/proc/loadavg").unwrap_or_default().trim(),
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two sets of figures that were taken at the same time showed a kernel that read a sixth of its pages.
+    #[test]
+    fn one_measures_at_a_time() {
+        let folder = std::env::temp_dir().join(format!("pagekeeper-alone-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let first = alone(&folder).unwrap();
+        assert!(alone(&folder).unwrap_err().to_string().contains("measured here"));
+        drop(first);
+        assert!(alone(&folder).is_ok());
+        fs::remove_dir_all(&folder).unwrap();
     }
 }
