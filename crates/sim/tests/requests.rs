@@ -3,6 +3,12 @@
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sim::{Counts, LiveOptions, Reference, References, simulate_live};
 
+/// The next number, of which the upper half is random.
+fn random(at: &mut u64) -> u64 {
+    *at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+    *at
+}
+
 /// A loop over 1,500 pages that is read ahead, and between its pages one of `files` files of a page
 /// each, in 1,024 frames.
 fn loop_beside_small_files(policy: &str, files: u32) -> Counts {
@@ -11,8 +17,7 @@ fn loop_beside_small_files(policy: &str, files: u32) -> Counts {
     for step in 0..60_000_u64 {
         references.push(Reference::from((0, step % 1500, false, 0))).unwrap();
         if step % 4 == 0 {
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let file = 1 + (at >> 33) as u32 % files;
+            let file = 1 + (random(&mut at) >> 33) as u32 % files;
             references.push(Reference::from((file, 0, false, 0))).unwrap();
         }
     }
@@ -43,8 +48,7 @@ fn loops_and_working_sets(policy: &str, frames: u32) -> Counts {
             references.push(Reference::from((0, index, false, 0))).unwrap();
         }
         for _ in 0..6 * frames {
-            at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            let index = (at >> 33) % (u64::from(frames) * 4 / 5);
+            let index = (random(&mut at) >> 33) % (u64::from(frames) * 4 / 5);
             references.push(Reference::from((1 + turn, index, false, 0))).unwrap();
         }
     }
@@ -76,8 +80,7 @@ fn a_selector_keeps_what_is_used_from_scans() {
     let mut references = References::builder();
     let (mut at, mut scanned) = (1_u64, 0);
     for _ in 0..30 * frames {
-        at = at.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let share = (at >> 33) as f64 / (1_u64 << 31) as f64;
+        let share = (random(&mut at) >> 33) as f64 / (1_u64 << 31) as f64;
         let index = (share.powi(3) * 1.2 * frames as f64) as u64;
         references.push(Reference::from((0, index, false, 0))).unwrap();
         if at >> 62 & 1 == 0 {

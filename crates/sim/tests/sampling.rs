@@ -34,6 +34,14 @@ fn a_small_memory_sees_its_hot_pages() {
     }
 }
 
+fn twelve_rounds(pages: u32) -> References {
+    let mut references = References::builder();
+    for touch in 0..12 * u64::from(pages) {
+        references.push(Reference::from((0, touch % u64::from(pages), false, 0))).unwrap();
+    }
+    references.finish()
+}
+
 /// Loops over somewhat more than fits. Pages of a selector's sample that are mapped along with a touch
 /// were not known to have been used when the next one lay further than those may, as in half of the
 /// windows of a sample of one in sixteen. Recency, which was not told of them, seemed to keep the loop, and
@@ -43,11 +51,7 @@ fn a_small_memory_sees_its_hot_pages() {
 fn a_selector_sees_a_loop_over_its_sample() {
     let frames = 20_000;
     for pages in [frames * 26 / 25, frames * 6 / 5, frames * 3 / 2, frames * 2] {
-        let mut references = References::builder();
-        for touch in 0..12 * u64::from(pages) {
-            references.push(Reference::from((0, touch % u64::from(pages), false, 0))).unwrap();
-        }
-        let references = references.finish();
+        let references = twelve_rounds(pages);
         let options = LiveOptions {
             frames: Some(frames),
             read_ahead: false,
@@ -75,11 +79,7 @@ fn a_selector_sees_a_loop_over_its_sample() {
 fn a_selector_keeps_a_loop_that_nearly_fits() {
     let frames = 16_384;
     for pages in [frames * 51 / 50, frames * 26 / 25, frames * 11 / 10] {
-        let mut references = References::builder();
-        for touch in 0..12 * u64::from(pages) {
-            references.push(Reference::from((0, touch % u64::from(pages), false, 0))).unwrap();
-        }
-        let references = references.finish();
+        let references = twelve_rounds(pages);
         let options =
             LiveOptions { frames: Some(frames), ..LiveOptions::new(u64::from(frames) << 12) };
         let [auto, mru] = ["auto", "mru"].map(|policy| {

@@ -258,6 +258,15 @@ impl Auto {
         self.sample.meet(page, || self.pool.place_of(page))
     }
 
+    /// A page was used. `missed` if it had to come in for it.
+    #[inline]
+    fn count_use(&mut self, page: Page, missed: bool) {
+        if let Some(number) = self.number(page) {
+            self.count_sampled(page, number, missed);
+        }
+        self.prices.used(page);
+    }
+
     /// A sampled page was referenced. `missed` if it had to come in for it.
     ///
     /// Where a challenger in charge hears of fewer references than its shadow cache, it is judged by
@@ -325,10 +334,7 @@ impl Policy for Auto {
 
     fn sampled(&mut self, page: Page) {
         self.pool.sampled(page);
-        if let Some(number) = self.number(page) {
-            self.count_sampled(page, number, false);
-        }
-        self.prices.used(page);
+        self.count_use(page, false);
     }
 
     /// Under home's rule a page that is used again after it left is a miss that everybody sees.
@@ -380,19 +386,14 @@ impl Policy for Auto {
     fn admitted(&mut self, page: Page, how: Admission) {
         self.pool.admitted(page, how);
         self.prices.admitted(how);
-        match (self.number(page), how) {
-            (None, _) => {}
-            (Some(number), Admission::Demand) => self.count_sampled(page, number, true),
-            (Some(number), Admission::Prefetch) => {
-                let place = self.pool.place_of(page).map(|place| self.sample.place(place));
-                self.contest.prefetched(number, place);
-                if let Some(sight) = &mut self.sight {
-                    sight.came(number);
-                }
-            }
-        }
         if how == Admission::Demand {
-            self.prices.used(page);
+            self.count_use(page, true);
+        } else if let Some(number) = self.number(page) {
+            let place = self.pool.place_of(page).map(|place| self.sample.place(place));
+            self.contest.prefetched(number, place);
+            if let Some(sight) = &mut self.sight {
+                sight.came(number);
+            }
         }
     }
 
@@ -404,10 +405,7 @@ impl Policy for Auto {
     #[inline]
     fn referenced(&mut self, page: Page) {
         self.pool.referenced(page);
-        if let Some(number) = self.number(page) {
-            self.count_sampled(page, number, false);
-        }
-        self.prices.used(page);
+        self.count_use(page, false);
     }
 
     fn removed(&mut self, page: Page) {

@@ -263,7 +263,8 @@ impl Contest {
                         price,
                         active_missed,
                         home_missed_percent,
-                        [gain_needed(frames, 0), mean_price],
+                        gain_needed(frames, 0),
+                        mean_price,
                         patience_refs,
                     )
                     .map(|evidence| (HOME, evidence));
@@ -443,7 +444,8 @@ impl Excursion {
         price: i64,
         active_missed: bool,
         home_missed_percent: i64,
-        [gain_needed, mean_price]: [i64; 2],
+        gain_needed: i64,
+        mean_price: i64,
         patience_refs: u64,
     ) -> Option<Evidence> {
         let active_cost = price * i64::from(active_missed);

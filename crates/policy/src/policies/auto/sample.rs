@@ -14,14 +14,15 @@ const LEFT_OUT: u32 = 1;
 /// lies together, and order: a scan of the pages is a scan of the sample. Neighbours are
 /// neighbours in their segment where places are known, else in page number.
 ///
-/// Of two groups that are one in a smaller sample, the page of one is the page of both: a sample
-/// is [made smaller](Self::thin) by leaving pages out.
+/// A sample is [made smaller](Self::thin) by leaving pages out: of two groups that become one, the
+/// page of one is the page of both.
 ///
 /// 4 bytes per page.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// A group has 2^shift pages.
+    /// A group has 2^shift pages, and had 2^`drawn_shift` when they were drawn.
     shift: u32,
+    drawn_shift: u32,
     seed: u64,
     marks: Flat<u32>,
     numbered: u32,
@@ -29,7 +30,7 @@ pub(super) struct Sample {
 
 impl Sample {
     pub(super) const fn new(shift: u32, seed: u64) -> Self {
-        Self { shift, seed, marks: Flat::new(), numbered: 0 }
+        Self { shift, drawn_shift: shift, seed, marks: Flat::new(), numbered: 0 }
     }
 
     pub(super) const fn shift(&self) -> u32 {
@@ -61,14 +62,17 @@ impl Sample {
         self.get(page)
     }
 
-    /// Whether the page there is its group's: at each size of groups, in the half that is drawn.
+    /// Whether the page there is its group's: the one that was drawn, and since groups became larger, in
+    /// the half of each that is drawn.
     fn draws(&self, place: Place) -> bool {
         let segment = self.seed ^ mix(u64::from(place.segment.0));
-        (1..=self.shift).all(|level| {
-            let group = place.index >> level;
-            let half = mix(segment ^ mix(group) ^ u64::from(level)) & 1;
-            place.index >> (level - 1) & 1 == half
-        })
+        let in_group = (1 << self.drawn_shift) - 1;
+        let drawn = mix(segment ^ (place.index >> self.drawn_shift)) & in_group;
+        place.index & in_group == drawn
+            && (self.drawn_shift + 1..=self.shift).all(|level| {
+                let half = mix(segment ^ mix(place.index >> level) ^ u64::from(level)) & 1;
+                place.index >> (level - 1) & 1 == half
+            })
     }
 
     /// Groups become larger, where pages were met without their places. Tells the numbers of those that
@@ -140,26 +144,31 @@ mod tests {
 
     /// A sample that had to be made smaller was another, of which nothing was known.
     #[test]
-    fn a_smaller_sample_is_what_a_small_one_would_have_been() {
+    fn a_smaller_sample_is_a_part_of_the_larger_one() {
         let pages = || (0..4096).map(Page);
         let sampled = |sample: &mut Sample| -> Vec<Page> {
             pages().filter(|page| sample.meet(*page, || None).is_some()).collect()
         };
-        let mut sample = Sample::new(0, 7);
-        let mut before = sampled(&mut sample);
-        for shift in [1, 3, 6] {
-            let numbers: Vec<_> =
-                before.iter().map(|page| (sample.get(*page).unwrap(), *page)).collect();
-            let mut gone = Vec::new();
-            sample.thin(shift, |number| gone.push(number));
-            let small = sampled(&mut Sample::new(shift, 7));
-            assert_eq!(small.len(), 4096 >> shift);
-            assert_eq!(sampled(&mut sample), small);
-            for (number, page) in numbers {
-                let is_gone = gone.contains(&number);
-                assert_eq!(sample.get(page), (!is_gone).then_some(number));
+        for first in [0, 2] {
+            let mut sample = Sample::new(first, 7);
+            let mut before = sampled(&mut sample);
+            for shift in [first + 1, first + 3, 6] {
+                let numbers: Vec<_> =
+                    before.iter().map(|page| (sample.get(*page).unwrap(), *page)).collect();
+                let mut gone = Vec::new();
+                sample.thin(shift, |number| gone.push(number));
+                let small = sampled(&mut sample);
+                // One of each group, known or met later.
+                let groups: Vec<u32> = small.iter().map(|page| page.0 >> shift).collect();
+                assert_eq!(groups, (0..4096 >> shift).collect::<Vec<_>>());
+                let mut unmet = Sample { marks: Flat::new(), ..sample.clone() };
+                assert_eq!(sampled(&mut unmet), small);
+                for (number, page) in numbers {
+                    let is_gone = gone.contains(&number);
+                    assert_eq!(sample.get(page), (!is_gone).then_some(number));
+                }
+                before = small;
             }
-            before = small;
         }
     }
 

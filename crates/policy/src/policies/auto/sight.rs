@@ -204,13 +204,9 @@ impl Sight {
 mod tests {
     use super::*;
 
-    fn sight(frames: u32) -> Sight {
-        Sight::of(frames)
-    }
-
     #[test]
     fn pages_in_memory_are_hidden_until_they_are_unmapped() {
-        let mut sight = sight(4);
+        let mut sight = Sight::of(4);
         assert_eq!(sight.hidden_percent(), 0);
         (0..4).for_each(|number| sight.used(Page(number)));
         assert_eq!(sight.hidden_percent(), 100);
@@ -230,7 +226,7 @@ mod tests {
     /// All that is seen: distances are stack distances, to an epoch's pages.
     #[test]
     fn what_is_seen_is_counted_once_for_each_page() {
-        let mut sight = sight(3_200);
+        let mut sight = Sight::of(3_200);
         for page in (0..1_000).chain(500..1_000) {
             sight.used(Page(page));
             sight.unmapped(Page(page));
@@ -250,7 +246,7 @@ mod tests {
     #[test]
     fn what_is_hidden_counts_as_what_is_shown_was_used() {
         for touched in [true, false] {
-            let mut sight = sight(3_200);
+            let mut sight = Sight::of(3_200);
             // An old half of the memory, and then newer pages that come and leave.
             (0..1_000).for_each(|page| sight.used(Page(page)));
             (0..500).for_each(|page| sight.unmapped(Page(page)));
@@ -272,7 +268,7 @@ mod tests {
 
     #[test]
     fn what_is_forgotten_counts_no_longer_and_old_uses_are_not_remembered() {
-        let mut sight = sight(32);
+        let mut sight = Sight::of(32);
         (0..64).for_each(|page| sight.used(Page(page)));
         (1..64).for_each(|page| sight.forget(Page(page)));
         assert!(sight.used_since(Page(0)).unwrap() <= 1);
