@@ -1,8 +1,9 @@
 //! The decisions of one pool of frames: the policy, and around it what every policy shares.
 //!
-//! Inputs and references are here. Who holds a resident page is in [`held`], what a brain tells of
-//! itself in [`queries`].
+//! Inputs and references are here. Who holds a resident page is in [`held`], how many frames the policy
+//! has in [`fit`], what a brain tells of itself in [`queries`].
 
+mod fit;
 mod held;
 mod queries;
 
@@ -14,6 +15,7 @@ use crate::plan::{Input, Plan, Run};
 use crate::sample::{Sampled, Watched};
 use crate::share::SamplingShare;
 use crate::{Place, Segment};
+use fit::Fit;
 use pagekeeper_policy::list::{Links, List};
 use pagekeeper_policy::{Admission, Page, Policy};
 use std::collections::VecDeque;
@@ -76,6 +78,7 @@ pub struct Brain {
     pub(crate) config: Config,
     frames: u32,
     reserved: u32,
+    fit: Fit,
     pub(crate) pages: PageMap,
     pub(crate) flags: Vec<u8>,
     pub(crate) resident: u32,
@@ -132,6 +135,7 @@ impl Brain {
             config,
             frames,
             reserved: 0,
+            fit: Fit::default(),
             pages: PageMap::default(),
             flags: Vec::new(),
             resident: 0,
@@ -250,7 +254,7 @@ impl Brain {
     }
 
     fn resize_policy(&mut self) {
-        self.policy.resized(self.limit());
+        self.tell_frames();
         if self.policy.watches_others() {
             self.watch_others();
         }
@@ -268,10 +272,10 @@ impl Brain {
     /// its order, or else in the order of their last seen use. Pages that were not the policy's
     /// stay what they are.
     fn replace_policy(&mut self) {
-        let Some(mut policy) = self.put_forward.take() else { return };
-        policy.resized(self.limit());
+        let Some(policy) = self.put_forward.take() else { return };
         let pages = self.policy.order().unwrap_or_else(|| self.pages_by_last_use(IN_POLICY));
         self.policy = policy;
+        self.tell_frames();
         self.wants_places = self.policy.wants_places();
         self.wants_dirty = self.policy.wants_dirty();
         self.gives_hints = self.policy.gives_hints();

@@ -587,6 +587,11 @@ impl Policy for HipecPolicy {
         self.run(EventNumber::PAGE_FAULT, link, how == Admission::Prefetch, loose);
     }
 
+    // A program knows no other event for a page that it gave up.
+    fn spared(&mut self, page: Page) {
+        self.admitted(page, Admission::Demand);
+    }
+
     fn wants_samples(&self) -> bool {
         self.wants_samples
     }

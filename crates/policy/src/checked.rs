@@ -77,7 +77,7 @@ impl<P: Policy> Checked<P> {
 #[deny(clippy::missing_trait_methods)]
 impl<P: Policy> Policy for Checked<P> {
     crate::pass_on! { this => this.inner;
-        wants_places wants_references wants_every_use wants_samples wants_dirty gives_hints
+        wants_places wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches_others resident visible
     }
 
@@ -202,6 +202,13 @@ impl<P: Policy> Policy for Checked<P> {
     fn resized(&mut self, frames: u32) {
         self.inner.resized(frames);
         self.frames = frames;
+        self.check_count();
+    }
+
+    fn fitted(&mut self, frames: u32, most: u32) {
+        assert!(frames <= most, "caller: {frames} of {most} frames fill");
+        self.inner.fitted(frames, most);
+        self.frames = most;
         self.check_count();
     }
 }

@@ -110,12 +110,6 @@ pub trait Policy: Send {
         true
     }
 
-    /// Whether it goes by how far apart the uses of a page are, so that uses that are not seen mislead
-    /// it. The answer never changes.
-    fn wants_every_use(&self) -> bool {
-        false
-    }
-
     /// Whether [`sampled`](Policy::sampled) calls are worth what they cost. The answer may change.
     fn wants_samples(&self) -> bool {
         self.wants_references()
@@ -176,10 +170,10 @@ pub trait Policy: Send {
     fn admitted(&mut self, page: Page, how: Admission);
 
     /// A page that [`victim`](Policy::victim) gave up stays resident after all, since it is in use;
-    /// comes in place of `admitted`, and is no reference. By default like an admission on demand,
-    /// which is what a policy without memory of its own needs.
+    /// comes in place of `admitted`, and is no reference: a policy that remembers who left has not seen
+    /// it come back. By default like an admission ahead of need.
     fn spared(&mut self, page: Page) {
-        self.admitted(page, Admission::Demand);
+        self.admitted(page, Admission::Prefetch);
     }
 
     /// A touch of a resident page was seen (every touch in exact mode, some in sampled mode).
@@ -221,6 +215,13 @@ pub trait Policy: Send {
     /// The number of frames changed. Resident pages beyond it leave through later `victim` calls.
     fn resized(&mut self, frames: u32);
 
+    /// The number of frames is `most`, and so many of them are all that the policy fills before it is
+    /// asked for a victim: others hold pages that no policy has. It may have more for a while. By default
+    /// as if there were no others.
+    fn fitted(&mut self, frames: u32, _most: u32) {
+        self.resized(frames);
+    }
+
     /// Number of pages that this policy holds resident.
     fn resident(&self) -> u32;
 
@@ -233,8 +234,9 @@ pub trait Policy: Send {
 #[deny(clippy::missing_trait_methods)]
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
-        wants_places wants_references wants_every_use wants_samples wants_dirty gives_hints
+        wants_places wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches watches_others unmapped mapped placed admitted spared
-        referenced sampled removed dirtied cleaned take_hints order victim resized resident visible
+        referenced sampled removed dirtied cleaned take_hints order victim resized fitted resident
+        visible
     }
 }

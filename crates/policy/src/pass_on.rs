@@ -13,10 +13,10 @@
 /// #[deny(clippy::missing_trait_methods)]
 /// impl<P: Policy> Policy for Counted<P> {
 ///     pass_on! { this => this.0;
-///         wants_places wants_references wants_every_use wants_samples wants_dirty gives_hints
+///         wants_places wants_references wants_samples wants_dirty gives_hints
 ///         watches_closely watches_pages watches watches_others unmapped mapped placed spared
-///         referenced sampled removed dirtied cleaned take_hints order victim resized resident
-///         visible
+///         referenced sampled removed dirtied cleaned take_hints order victim resized fitted
+///         resident visible
 ///     }
 ///
 ///     fn admitted(&mut self, page: Page, how: Admission) {
@@ -33,9 +33,6 @@ macro_rules! pass_on {
     (@wants_places $($to:tt)*) => { $crate::pass_on! { @as &self wants_places() -> bool, $($to)* } };
     (@wants_references $($to:tt)*) => {
         $crate::pass_on! { @as &self wants_references() -> bool, $($to)* }
-    };
-    (@wants_every_use $($to:tt)*) => {
-        $crate::pass_on! { @as &self wants_every_use() -> bool, $($to)* }
     };
     (@wants_samples $($to:tt)*) => {
         $crate::pass_on! { @as &self wants_samples() -> bool, $($to)* }
@@ -87,6 +84,9 @@ macro_rules! pass_on {
     };
     (@resized $($to:tt)*) => {
         $crate::pass_on! { @as &mut self resized(frames: u32) -> (), $($to)* }
+    };
+    (@fitted $($to:tt)*) => {
+        $crate::pass_on! { @as &mut self fitted(frames: u32, most: u32) -> (), $($to)* }
     };
     (@resident $($to:tt)*) => { $crate::pass_on! { @as &self resident() -> u32, $($to)* } };
     (@visible $($to:tt)*) => {

@@ -22,6 +22,10 @@ enum Event {
     Remove { page: u32 },
     /// Frames are given or taken; what is too much leaves at once, or later.
     Resize { frames: u32, at_once: bool },
+    /// The pool's other pages leave the policy fewer frames to fill than there are.
+    Fit { frames: u32 },
+    /// The next victims stay after all.
+    Stay { victims: usize },
     /// A victim for nobody in particular, as a background cleaner asks.
     Spare,
     /// Room made for a page that then does not come.
@@ -34,6 +38,8 @@ fn events(pages: u32) -> impl Strategy<Value = Vec<Event>> {
         2 => (0..pages, 1..6_u32).prop_map(|(page, ahead)| Event::Cluster { page, ahead }),
         1 => (0..pages).prop_map(|page| Event::Remove { page }),
         1 => (1..24_u32, any::<bool>()).prop_map(|(frames, at_once)| Event::Resize { frames, at_once }),
+        1 => (1..24_u32).prop_map(|frames| Event::Fit { frames }),
+        1 => (1..4_usize).prop_map(|victims| Event::Stay { victims }),
         1 => Just(Event::Spare),
         1 => (0..pages).prop_map(|page| Event::Abandon { page }),
     ];
@@ -137,6 +143,19 @@ fn play(
                 policy.resized(frames);
                 while at_once && resident.len() as u32 > frames {
                     assert!(evict(&mut policy, None, &mut resident, &mut victims));
+                }
+            }
+            Event::Fit { frames: wanted } => policy.fitted(wanted.min(frames), frames),
+            Event::Stay { victims: count } => {
+                let mut taken = Vec::new();
+                while taken.len() < count.min(resident.len())
+                    && evict(&mut policy, None, &mut resident, &mut taken)
+                {}
+                let room = frames.saturating_sub(resident.len() as u32);
+                for page in taken.into_iter().take(room as usize) {
+                    place(&mut policy, page);
+                    policy.spared(page);
+                    resident.insert(page);
                 }
             }
             Event::Spare => {
@@ -258,4 +277,21 @@ fn a_caller_that_breaks_the_contract_is_stopped() {
         })
         .contains("without room")
     );
+}
+
+/// What stays after all was used twice, as policies saw it that remember who left: the next to go was
+/// another.
+#[test]
+fn a_page_that_stays_after_all_was_not_used_for_it() {
+    for name in ["lirs", "clockpro"] {
+        let mut policy = PolicySpec::parse(name).unwrap().build(100, 1).unwrap();
+        for page in 0..100 {
+            policy.admitted(Page(page), Admission::Demand);
+        }
+        let victim = policy.victim(None).unwrap();
+        for _ in 0..3 {
+            policy.spared(victim);
+            assert_eq!(policy.victim(None), Some(victim), "{name}");
+        }
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! One program for all files: what they share is compiled and linked once.
 
+mod ahead;
 mod files;
 mod heaps;
 mod oracle;

@@ -120,6 +120,7 @@ impl Brain {
 
     /// The policy's next victim among pages that were not used for so many uses.
     fn victim_unused_for(&mut self, uses: u32, incoming: Option<Page>) -> Option<Page> {
+        self.fit_policy();
         incoming.inspect(|page| self.tell_place(*page));
         let mut recent = std::mem::take(&mut self.recent);
         let victim = loop {

@@ -47,8 +47,7 @@
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
 //! wants places. Per sampled page 17 bytes, and 9 and the policy's own (25 more with places) for
 //! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
-//! default candidates fourteen, so about 20 bytes per page at 1/16 and 310 where every page is
-//! sampled.
+//! default candidates ten, so about 15 bytes per page at 1/16 and 230 where every page is sampled.
 //!
 //! # Evidence
 //! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
@@ -57,11 +56,10 @@
 //! # What to expect
 //! A change is found after about one round of a loop, and costs up to a memory's worth of misses
 //! when it was wrong. Where touches of mapped pages are not seen, as live, every touch of the sample
-//! is asked for ([`Policy::watches`]), and who [wants every use](Policy::wants_every_use), LIRS among
-//! the default candidates, is no challenger. As far as that is not to be had, the shadow caches see
-//! faults and the touches that happen to be seen, and a page that memory missed under a challenger is not
-//! taken for one that others would have kept, if what may have been used meanwhile is more than
-//! memory holds (`sight.rs`).
+//! is asked for ([`Policy::watches`]). As far as that is not to be had, the shadow caches see faults and
+//! the touches that happen to be seen, and a page that memory missed under a challenger is not taken for
+//! one that others would have kept, if what may have been used meanwhile is more than memory holds
+//! (`sight.rs`).
 
 mod contest;
 mod price;
@@ -140,10 +138,10 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "programs that are not known, or whose phases differ",
     hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
     source: Source { title: "Pagekeeper's own", section: SECTION },
-    cost: "O(1) per reference in the policy in charge, and in fourteen shadow caches for one page in 16; \
+    cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
            a change is O(resident pages)",
-    // LIRS in charge, the order of recency, the sample, and fourteen shadow caches at 1/16.
-    bytes_per_page: 17 + 9 + 4 + 20,
+    // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
+    bytes_per_page: 17 + 9 + 4 + 15,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Auto::new(Settings::of(parameters), frames, seed))
@@ -295,9 +293,6 @@ impl Auto {
 
     /// What is seen of touches, where not all are.
     fn sight(&mut self) -> &mut Sight {
-        if self.sight.is_none() {
-            self.contest.see_some();
-        }
         let frames = self.contest.frames();
         self.sight.get_or_insert_with(|| Sight::of(frames))
     }
@@ -448,7 +443,6 @@ impl Policy for Auto {
             self.contest = Contest::new(among, shadow(frames, shift), self.seed);
             if let Some(sight) = &mut self.sight {
                 *sight = Sight::of(shadow(frames, shift));
-                self.contest.see_some();
             }
             if self.active != HOME {
                 self.contest.leave(self.active, Evidence::default());

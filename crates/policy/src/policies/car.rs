@@ -123,6 +123,11 @@ impl Policy for Car {
         self.directory.resized(frames);
     }
 
+    /// The frames are a bound to who is remembered, and divide nothing.
+    fn fitted(&mut self, _frames: u32, most: u32) {
+        self.resized(most);
+    }
+
     fn resident(&self) -> u32 {
         self.directory.resident()
     }

@@ -152,11 +152,6 @@ impl Lirs {
 }
 
 impl Policy for Lirs {
-    /// A low page whose uses are not seen is the first to become a high one.
-    fn wants_every_use(&self) -> bool {
-        true
-    }
-
     fn admitted(&mut self, page: Page, how: Admission) {
         let is_remembered = self.stack_links.is_linked(page);
         let kind = self.kinds.slot(page.index());

@@ -86,6 +86,11 @@ impl Policy for Mru {
         }
     }
 
+    // It waits for no use.
+    fn spared(&mut self, page: Page) {
+        self.admitted(page, Admission::Demand);
+    }
+
     #[inline]
     fn referenced(&mut self, page: Page) {
         let is_ahead = self.is_ahead.at(page.index());

@@ -373,8 +373,13 @@ impl Policy for Ubm {
     }
 
     fn resized(&mut self, frames: u32) {
-        self.frames = frames;
-        self.gains.resized(frames);
+        self.fitted(frames, frames);
+    }
+
+    /// LRU would have no more than this policy; what its own partitions gain it measures.
+    fn fitted(&mut self, frames: u32, most: u32) {
+        self.frames = most;
+        self.gains.resized(most);
         let partitions = &self.partitions;
         if let Some(shadow) = &mut self.shadow {
             shadow.resized(frames, |page| partitions.part(page).is_some());

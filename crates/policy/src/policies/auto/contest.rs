@@ -167,13 +167,6 @@ impl Contest {
         self.frames
     }
 
-    /// Not all uses are seen from now on: who wants every one of them is no challenger any more.
-    pub(super) fn see_some(&mut self) {
-        let is_misled: Vec<bool> =
-            (0..self.candidates.len()).map(|at| self.build(at).wants_every_use()).collect();
-        self.trials.retain(|trial| !is_misled[trial.candidate]);
-    }
-
     pub(super) fn miss_ratios(&self) -> &[f64] {
         &self.miss_ratios
     }

@@ -1,0 +1,35 @@
+//! Policies beside pages that are read ahead, which no policy has.
+
+use pagekeeper_policy::PolicySpec;
+use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
+
+/// LIRS and CLOCK-Pro leave a hundredth of their frames to what passes through. They were told of all the
+/// pool's, of which pages read ahead and newcomers take more than that: so they were never full, and kept
+/// whatever came. In a loop they missed as often as LRU.
+#[test]
+fn who_keeps_a_loop_keeps_it_beside_what_is_read_ahead() {
+    let frames = 4096_u32;
+    let mut references = References::builder();
+    for step in 0..12 * u64::from(frames) * 13 / 10 {
+        let index = step % (u64::from(frames) * 13 / 10);
+        references.push(Reference::from((0, index, false, 0))).unwrap();
+    }
+    let references = references.finish();
+    let live = LiveOptions { frames: Some(frames), ..LiveOptions::new(64 << 20) };
+    let explicit = LiveOptions { sampled: None, ..live };
+    // Of what LRU reads, in percent. (A round has 77 % of its pages in memory at best.)
+    for (options, policies) in [
+        (explicit, [("lirs", 40), ("clockpro", 40), ("cacheus", 60)]),
+        (live, [("lirs", 60), ("clockpro", 70), ("cacheus", 60)]),
+    ] {
+        let pages = |policy: &str| {
+            let policy = PolicySpec::parse(policy).unwrap();
+            simulate_live(&references, &policy, &options).unwrap().counts.pages_read
+        };
+        let lru = pages("lru");
+        for (policy, most_percent) in policies {
+            let pages = pages(policy);
+            assert!(100 * pages < most_percent * lru, "{policy}: {pages} pages, {lru} under lru");
+        }
+    }
+}
