@@ -230,7 +230,7 @@ impl<'a> Watched<'a> {
 #[deny(clippy::missing_trait_methods)]
 impl Policy for Watched<'_> {
     pass_on! { this => this.policy;
-        wants_places wants_references wants_samples wants_dirty gives_hints
+        wants_places wants_indices wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches watches_others unmapped mapped placed spared removed
         dirtied cleaned take_hints order victim resized fitted resident visible
     }

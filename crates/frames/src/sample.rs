@@ -97,6 +97,9 @@ pub(crate) struct Sampled {
     credit: u32,
     /// Touches that evictions have paid for, in hundredths; negative if there were more.
     touches: i64,
+    /// Pages that were unmapped for this, and not touched since. Watched ones, which others pay for, are
+    /// not counted, or there would be no room for any where little is learned.
+    unmapped: u32,
 }
 
 /// Pages of which the policy wants to see every touch.
@@ -160,13 +163,18 @@ impl Brain {
         } else {
             self.sampled.touches -= TOUCH;
             self.sampled.interest.touched();
+            self.sampled.unmapped = self.sampled.unmapped.saturating_sub(1);
         }
     }
 
     /// An unmapped page left.
     pub(crate) fn unmapped_evicted(&mut self, page: Page) {
-        let watched = self.is_watched(page);
-        if watched { &mut self.watched.interest } else { &mut self.sampled.interest }.evicted();
+        if self.is_watched(page) {
+            self.watched.interest.evicted();
+        } else {
+            self.sampled.interest.evicted();
+            self.sampled.unmapped = self.sampled.unmapped.saturating_sub(1);
+        }
     }
 
     /// Unmaps the watched pages mapped longest ago, unless they are recent, as far as evictions pay
@@ -221,7 +229,7 @@ impl Brain {
                 if !self.policy.wants_samples() {
                     return;
                 }
-                let Sampled { interest: Interest { rate, .. }, credit, touches } =
+                let Sampled { interest: Interest { rate, .. }, credit, touches, unmapped } =
                     &mut self.sampled;
                 *credit =
                     (*credit + evicted.saturating_mul(unmapped_per_eviction(share))).min(limit);
@@ -232,15 +240,17 @@ impl Brain {
                 }
                 let batch = (limit / 64).clamp(1, UNMAP_BATCH_PAGES);
                 let batch = share.scaled(batch).clamp(1, batch);
-                let at_rate = u64::from(unmapped_percent(share)) * u64::from(*rate);
-                let target = (u64::from(limit) * at_rate / 100 / u64::from(FULL)) as u32;
+                let most = (u64::from(limit) * u64::from(unmapped_percent(share)) / 100) as u32;
+                let target = (u64::from(most) * u64::from(*rate) / u64::from(FULL)) as u32;
                 // All of them may be touched: of a small share only some are not paid for yet.
                 let target =
                     target.min(share.scaled(target).saturating_add((*touches / TOUCH) as u32));
-                let unmapped = self.resident - self.mapped.len();
+                let all_unmapped = self.resident - self.mapped.len();
+                *unmapped = (*unmapped).min(all_unmapped);
                 // Of those whose turn it is, as many get unmapped as teach something.
                 let paid = (u64::from(*credit) * u64::from(*rate)) as u32 / FULL;
-                let wanted = target.saturating_sub(unmapped).min(paid);
+                let room = target.saturating_sub(*unmapped).min(most.saturating_sub(all_unmapped));
+                let wanted = room.min(paid);
                 // Where a batch is one page, more than that, or there would never be more unmapped
                 // than are evicted.
                 let most = wanted.min(UNMAP_BATCH_PAGES);
@@ -277,6 +287,7 @@ impl Brain {
                 }
             }
             left -= 1;
+            self.sampled.unmapped += u32::from(!self.is_watched(page));
             self.unmap(page);
             self.counts.unmapped_pages += 1;
             self.plan.unmap.push(page);

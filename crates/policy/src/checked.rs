@@ -77,7 +77,7 @@ impl<P: Policy> Checked<P> {
 #[deny(clippy::missing_trait_methods)]
 impl<P: Policy> Policy for Checked<P> {
     crate::pass_on! { this => this.inner;
-        wants_places wants_references wants_samples wants_dirty gives_hints
+        wants_places wants_indices wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches_others resident visible
     }
 

@@ -104,6 +104,12 @@ pub trait Policy: Send {
         false
     }
 
+    /// Whether the index of a place tells it anything beside the segment, if it wants places. The answer
+    /// never changes.
+    fn wants_indices(&self) -> bool {
+        self.wants_places()
+    }
+
     /// Whether [`referenced`](Policy::referenced) calls change what it does. Making touches of live
     /// memory visible costs time, which a policy that ignores them saves. The answer never changes.
     fn wants_references(&self) -> bool {
@@ -234,7 +240,7 @@ pub trait Policy: Send {
 #[deny(clippy::missing_trait_methods)]
 impl<P: Policy + ?Sized> Policy for Box<P> {
     crate::pass_on! { this => **this;
-        wants_places wants_references wants_samples wants_dirty gives_hints
+        wants_places wants_indices wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches watches_others unmapped mapped placed admitted spared
         referenced sampled removed dirtied cleaned take_hints order victim resized fitted resident
         visible

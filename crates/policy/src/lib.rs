@@ -25,6 +25,7 @@
 mod checked;
 mod circle;
 mod contract;
+mod cost;
 mod counts;
 pub mod flat;
 pub mod list;

@@ -13,7 +13,7 @@
 /// #[deny(clippy::missing_trait_methods)]
 /// impl<P: Policy> Policy for Counted<P> {
 ///     pass_on! { this => this.0;
-///         wants_places wants_references wants_samples wants_dirty gives_hints
+///         wants_places wants_indices wants_references wants_samples wants_dirty gives_hints
 ///         watches_closely watches_pages watches watches_others unmapped mapped placed spared
 ///         referenced sampled removed dirtied cleaned take_hints order victim resized fitted
 ///         resident visible
@@ -31,6 +31,7 @@ macro_rules! pass_on {
         $($crate::pass_on! { @$method $this $policy })*
     };
     (@wants_places $($to:tt)*) => { $crate::pass_on! { @as &self wants_places() -> bool, $($to)* } };
+    (@wants_indices $($to:tt)*) => { $crate::pass_on! { @as &self wants_indices() -> bool, $($to)* } };
     (@wants_references $($to:tt)*) => {
         $crate::pass_on! { @as &self wants_references() -> bool, $($to)* }
     };

@@ -26,30 +26,32 @@ pub(crate) fn build(spec: &PolicySpec, frames: u32, seed: u64) -> Box<dyn Policy
 /// ahead. Recency is what every policy can make something of, and the only order that is known
 /// whatever the predecessor was.
 ///
-/// 9 bytes per page besides the policy's own, and 16 more where places are wanted.
+/// 9 bytes per page besides the policy's own, and 16 more where places are wanted, or 4 where segments are
+/// enough.
 pub struct Switched {
     active: Box<dyn Policy>,
     links: Links,
     /// By last reference, the oldest in front.
     order: List,
     is_ahead: Flat<u8>,
-    places: Option<Places>,
+    keeps: Keeps,
+    places: Places,
     references: u64,
     switches: u64,
     notes: VecDeque<Note>,
 }
 
 impl Switched {
-    /// An empty pool under this policy. `keeps_places` if it or any successor
-    /// [wants places](Policy::wants_places).
-    pub fn new(first: Box<dyn Policy>, keeps_places: bool) -> Self {
-        debug_assert!(keeps_places || !first.wants_places());
+    /// An empty pool under this policy, which keeps what it or any successor wants to know.
+    pub fn new(first: Box<dyn Policy>, keeps: Keeps) -> Self {
+        debug_assert!(keeps >= Keeps::what(&*first));
         Self {
             active: first,
             links: Links::new(),
             order: List::new(),
             is_ahead: Flat::new(),
-            places: keeps_places.then(Places::default),
+            keeps,
+            places: Places::default(),
             references: 0,
             switches: 0,
             notes: VecDeque::new(),
@@ -58,9 +60,7 @@ impl Switched {
 
     /// Hands the resident pages to another policy, which holds none yet, and notes why.
     pub fn switch_to(&mut self, mut policy: Box<dyn Policy>, why: String) {
-        if let Some(places) = &mut self.places {
-            places.era = places.era.wrapping_add(1);
-        }
+        self.places.era = self.places.era.wrapping_add(1);
         self.hand_pages_to(&mut *policy);
         self.active = policy;
         self.switches += 1;
@@ -73,9 +73,9 @@ impl Switched {
     /// A pool of its own under another policy, which holds none yet: with the same pages, handed
     /// on in the same way.
     pub fn branch(&self, policy: Box<dyn Policy>) -> Self {
-        let mut branch = Self::new(policy, self.places.is_some());
+        let mut branch = Self::new(policy, self.keeps);
         for page in self.links.iter(&self.order) {
-            if let Some(place) = self.place_of(page) {
+            if let Some(place) = self.known_place(page) {
                 branch.placed(page, place);
             }
             branch.admitted(page, self.admission_of(page));
@@ -87,7 +87,7 @@ impl Switched {
     fn hand_pages_to(&self, policy: &mut dyn Policy) {
         let wants_places = policy.wants_places();
         for page in self.links.iter(&self.order) {
-            if let Some(place) = self.place_of(page).filter(|_| wants_places) {
+            if let Some(place) = self.known_place(page).filter(|_| wants_places) {
                 policy.placed(page, place);
             }
             policy.admitted(page, self.admission_of(page));
@@ -121,9 +121,19 @@ impl Switched {
         self.notes.drain(..).collect()
     }
 
-    /// Where the page lives, as far as it was told; pages that left are remembered.
+    /// Where the page lives, as far as it was told and is kept; pages that left are remembered.
     pub fn place_of(&self, page: Page) -> Option<Place> {
-        self.places.as_ref().and_then(|places| places.get(page))
+        self.known_place(page).filter(|_| self.keeps == Keeps::Places)
+    }
+
+    /// The segment that the page is of, likewise.
+    pub fn segment_of(&self, page: Page) -> Option<Segment> {
+        self.known_place(page).map(|place| place.segment)
+    }
+
+    /// What is kept of where the page lives: its index is 0 where indices are not.
+    fn known_place(&self, page: Page) -> Option<Place> {
+        self.places.get(page)
     }
 
     fn admission_of(&self, page: Page) -> Admission {
@@ -138,10 +148,9 @@ impl Switched {
 
     /// Tells the policy a page's place if only its predecessor was told.
     fn tell_again(&mut self, page: Page) {
-        if !self.active.wants_places() {
-            return;
-        }
-        if let Some(place) = self.places.as_mut().and_then(|places| places.get_if_old(page)) {
+        if self.active.wants_places()
+            && let Some(place) = self.places.get_if_old(page, self.keeps)
+        {
             self.active.placed(page, place);
         }
     }
@@ -149,15 +158,17 @@ impl Switched {
 
 impl Policy for Switched {
     fn wants_places(&self) -> bool {
-        self.places.is_some()
+        self.keeps > Keeps::Nothing
+    }
+
+    fn wants_indices(&self) -> bool {
+        self.keeps == Keeps::Places
     }
 
     fn placed(&mut self, page: Page, place: Place) {
-        if let Some(places) = &mut self.places {
-            places.set(page, place);
-            if self.active.wants_places() {
-                self.active.placed(page, place);
-            }
+        self.places.set(page, place, self.keeps);
+        if self.active.wants_places() {
+            self.active.placed(page, place);
         }
     }
 
@@ -214,33 +225,63 @@ impl Policy for Switched {
     }
 }
 
+/// What is kept of where pages live.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Keeps {
+    /// Nobody asks.
+    Nothing,
+    /// Of which segment each is.
+    Segments,
+    /// And where in it.
+    Places,
+}
+
+impl Keeps {
+    /// What a policy wants to know.
+    pub fn what(policy: &dyn Policy) -> Keeps {
+        match (policy.wants_places(), policy.wants_indices()) {
+            (false, _) => Keeps::Nothing,
+            (true, false) => Keeps::Segments,
+            (true, true) => Keeps::Places,
+        }
+    }
+}
+
 /// Where pages live.
 #[derive(Default)]
 struct Places {
+    /// Per page: 1 + its segment; 0 before it was told.
+    segments: Flat<u32>,
+    indices: Flat<u64>,
     /// Number of policies so far.
     era: u32,
-    /// Per page: its segment, and 1 + the era in which it was told; 0 before the first.
-    segments: Flat<[u32; 2]>,
-    indices: Flat<u64>,
+    /// Per page whose index is kept, too: 1 + the era in which it was told.
+    eras: Flat<u32>,
 }
 
 impl Places {
-    fn set(&mut self, page: Page, place: Place) {
-        *self.segments.slot(page.index()) = [place.segment.0, self.mark()];
-        *self.indices.slot(page.index()) = place.index;
+    fn set(&mut self, page: Page, place: Place, keeps: Keeps) {
+        if keeps > Keeps::Nothing {
+            *self.segments.slot(page.index()) = place.segment.0.wrapping_add(1);
+        }
+        if keeps == Keeps::Places {
+            *self.indices.slot(page.index()) = place.index;
+            *self.eras.slot(page.index()) = self.mark();
+        }
     }
 
     fn get(&self, page: Page) -> Option<Place> {
-        let [segment, told] = self.segments.get(page.index());
-        let index = self.indices.get(page.index());
-        (told != 0).then_some(Place { segment: Segment(segment), index })
+        let segment = self.segments.get(page.index()).checked_sub(1)?;
+        Some(Place { segment: Segment(segment), index: self.indices.get(page.index()) })
     }
 
-    /// The place if it was last told in another era, which this ends.
-    fn get_if_old(&mut self, page: Page) -> Option<Place> {
-        let mark = self.mark();
-        let place = self.get(page)?;
-        let told = &mut self.segments.at(page.index())[1];
+    /// The place if it was last told in another era, which this ends. (Segments may be told again.)
+    fn get_if_old(&mut self, page: Page, keeps: Keeps) -> Option<Place> {
+        let (place, mark) = (self.get(page)?, self.mark());
+        if keeps < Keeps::Places {
+            return Some(place);
+        }
+        let told = self.eras.at(page.index());
         (std::mem::replace(told, mark) != mark).then_some(place)
     }
 
@@ -310,7 +351,7 @@ mod tests {
     #[test]
     fn a_successor_inherits_pages_by_recency_with_their_places() {
         let (first, _calls) = witness();
-        let mut pool = Switched::new(first, true);
+        let mut pool = Switched::new(first, Keeps::Places);
         for page in 0..4 {
             pool.placed(Page(page), place(100 + u64::from(page)));
             let how = if page < 2 { Admission::Demand } else { Admission::Prefetch };
@@ -350,7 +391,7 @@ mod tests {
 
     #[test]
     fn notes_that_nobody_takes_do_not_pile_up() {
-        let mut pool = Switched::new(Box::new(Lru::new()), false);
+        let mut pool = Switched::new(Box::new(Lru::new()), Keeps::Nothing);
         for switch in 0..2 * NOTES_MAX {
             pool.switch_to(Box::new(Lru::new()), switch.to_string());
         }

@@ -110,7 +110,7 @@ impl<P> Keeper<P> {
 impl<P: Policy> Policy for Keeper<P> {
     // Of these a replay makes none that tells anything.
     pass_on! { this => this.policy;
-        wants_places wants_references wants_samples wants_dirty gives_hints
+        wants_places wants_indices wants_references wants_samples wants_dirty gives_hints
         watches_closely watches_pages watches watches_others unmapped mapped spared sampled
         take_hints order resized fitted resident visible
     }

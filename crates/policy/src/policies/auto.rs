@@ -45,9 +45,10 @@
 //!
 //! # Memory
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
-//! wants places. Per sampled page 17 bytes, and 9 and the policy's own (25 more with places) for
-//! each shadow cache: home's, the active one's, and four trials for each other candidate; with the
-//! default candidates ten, so about 15 bytes per page at 1/16 and 230 where every page is sampled.
+//! wants places, 4 where segments are enough, as for MRU by files. Per sampled page 17 bytes, and 9 and
+//! the policy's own (25 more with places, 4 with segments) for each shadow cache: home's, the active
+//! one's, and four trials for each other candidate; with the default candidates fourteen, so about 23
+//! bytes per page at 1/16 and 370 where every page is sampled.
 //!
 //! # Evidence
 //! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
@@ -71,9 +72,10 @@ use price::Prices;
 use sample::Sample;
 use sight::Sight;
 
+use crate::cost::REQUEST_PAGES;
 use crate::parameters::{Kind, ParameterInfo, Parameters, Value};
 use crate::registry::{PolicyInfo, PolicySpec, Runs, Source};
-use crate::switched::{Switched, build, names_a_policy};
+use crate::switched::{Keeps, Switched, build, names_a_policy};
 use crate::{Admission, Gauge, Note, Page, Place, Policy, Visible};
 
 /// The most candidates.
@@ -88,7 +90,7 @@ const PARAMETERS: &[ParameterInfo] = &[
             what: "one to sixteen policies that run live, such as lru+mru, without commas",
             reads: |text| candidates(text).is_some(),
         },
-        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru+arc+lirs")),
+        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru:by=file+arc+lirs")),
     },
     ParameterInfo {
         key: "sample",
@@ -108,7 +110,7 @@ const PARAMETERS: &[ParameterInfo] = &[
         meaning: "what a request costs the disk beside the pages read, in pages: so much more is a \
                   miss of a page that is not used in order with others, where pages are read ahead",
         kind: Kind::Integer { least: 0, most: 1 << 16 },
-        default: Value::Integer(12),
+        default: Value::Integer(REQUEST_PAGES),
     },
     ParameterInfo {
         key: "start",
@@ -138,10 +140,10 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "programs that are not known, or whose phases differ",
     hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
     source: Source { title: "Pagekeeper's own", section: SECTION },
-    cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
-           a change is O(resident pages)",
-    // LIRS in charge, the order of recency, the sample, and ten shadow caches at 1/16.
-    bytes_per_page: 17 + 9 + 4 + 15,
+    cost: "O(1) per reference in the policy in charge, and in fourteen shadow caches for one page in \
+           16; a change is O(resident pages)",
+    // LIRS in charge, the order of recency with segments, the sample, and fourteen shadow caches at 1/16.
+    bytes_per_page: 17 + 13 + 4 + 23,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Auto::new(Settings::of(parameters), frames, seed))
@@ -236,7 +238,7 @@ impl Auto {
         }
         let first = build(&settings.among[settings.start], frames, seed);
         Self {
-            pool: Switched::new(first, contest.wants_places()),
+            pool: Switched::new(first, contest.keeps()),
             active: settings.start,
             frames,
             sample: Sample::new(shift, seed),
@@ -256,6 +258,13 @@ impl Auto {
         self.sample.meet(page, || self.pool.place_of(page))
     }
 
+    /// Where a page of the sample lives among the sampled, as far as anybody wants to know.
+    fn sampled_place(&self, page: Page, number: Page) -> Option<Place> {
+        let place = self.pool.place_of(page).map(|place| self.sample.place(place));
+        let of_segment = |segment| Place { segment, index: number.0.into() };
+        place.or_else(|| self.pool.segment_of(page).map(of_segment))
+    }
+
     /// A page was used. `missed` if it had to come in for it.
     #[inline]
     fn count_use(&mut self, page: Page, missed: bool) {
@@ -270,7 +279,7 @@ impl Auto {
     /// Where a challenger in charge hears of fewer references than its shadow cache, it is judged by
     /// what it does to memory.
     fn count_sampled(&mut self, page: Page, number: Page, missed: bool) {
-        let place = self.pool.place_of(page).map(|place| self.sample.place(place));
+        let place = self.sampled_place(page, number);
         let seen = self.sight.as_mut().map(|sight| {
             let is_judged = missed && self.active != HOME;
             let used_since = is_judged.then(|| sight.used_since(number)).flatten();
@@ -323,6 +332,10 @@ impl Policy for Auto {
         self.pool.wants_places()
     }
 
+    fn wants_indices(&self) -> bool {
+        self.pool.wants_indices()
+    }
+
     fn wants_samples(&self) -> bool {
         self.pool.wants_samples()
     }
@@ -370,9 +383,11 @@ impl Policy for Auto {
     }
 
     fn placed(&mut self, page: Page, place: Place) {
-        if self.pool.place_of(page).is_some_and(|old| old != place)
-            && let Some(number) = self.sample.forget(page)
-        {
+        let is_another = match self.pool.place_of(page) {
+            Some(old) => old != place,
+            None => self.pool.segment_of(page).is_some_and(|old| old != place.segment),
+        };
+        if is_another && let Some(number) = self.sample.forget(page) {
             self.forget(number);
         }
         self.pool.placed(page, place);
@@ -384,7 +399,7 @@ impl Policy for Auto {
         if how == Admission::Demand {
             self.count_use(page, true);
         } else if let Some(number) = self.number(page) {
-            let place = self.pool.place_of(page).map(|place| self.sample.place(place));
+            let place = self.sampled_place(page, number);
             self.contest.prefetched(number, place);
             if let Some(sight) = &mut self.sight {
                 sight.came(number);
@@ -423,7 +438,7 @@ impl Policy for Auto {
         self.pool.resized(frames);
         let shift = self.settings.sample_shift(frames);
         let old = self.sample.shift();
-        if shift > old && !self.contest.wants_places() {
+        if shift > old && self.contest.keeps() < Keeps::Places {
             // Memory that grows from little does so by many steps, and the program goes on.
             let mut left_out = Vec::new();
             self.sample.thin(shift, |number| left_out.push(number));

@@ -40,7 +40,7 @@ use std::collections::VecDeque;
 
 use crate::parameters::{Kind, ParameterInfo, Parameters, Value};
 use crate::registry::{PolicyInfo, PolicySpec, Runs, Source};
-use crate::switched::{Switched, build, names_a_policy};
+use crate::switched::{Keeps, Switched, build, names_a_policy};
 use crate::{Admission, Gauge, Note, Page, Place, Policy, Visible};
 
 const A_POLICY: Kind = Kind::Text { what: "a policy that runs live", reads: names_a_policy };
@@ -258,10 +258,10 @@ impl Dias {
     /// If one of the policies runs in the simulator alone.
     pub fn new(settings: Settings, frames: u32, seed: u64) -> Self {
         let [first, second] = settings.policies.each_ref().map(|spec| build(spec, frames, seed));
-        let keeps_places = first.wants_places() || second.wants_places();
+        let keeps = Keeps::what(&*first).max(Keeps::what(&*second));
         Self {
             selector: Selector::new(&settings),
-            pool: Switched::new(first, keeps_places),
+            pool: Switched::new(first, keeps),
             settings,
             active: 0,
             slice_references: 0,
@@ -311,6 +311,10 @@ impl Dias {
 impl Policy for Dias {
     fn wants_places(&self) -> bool {
         self.pool.wants_places()
+    }
+
+    fn wants_indices(&self) -> bool {
+        self.pool.wants_indices()
     }
 
     fn placed(&mut self, page: Page, place: Place) {

@@ -5,38 +5,7 @@ use pagekeeper_policy::policies::acfc::{Acfc, Hints};
 use pagekeeper_policy::{Admission, Checked, Fraction, Page, Place, Policy, Segment};
 use proptest::prelude::*;
 
-use super::{Model, compare, config, drop_page, events};
-
-/// Tells a policy that ten pages each are a segment, where the harness says that all are of one.
-struct InTens<P>(P);
-
-impl<P: Policy> Policy for InTens<P> {
-    fn wants_places(&self) -> bool {
-        self.0.wants_places()
-    }
-    fn placed(&mut self, page: Page, place: Place) {
-        let segment = Segment(page.0 / 10);
-        self.0.placed(page, Place { segment, ..place });
-    }
-    fn admitted(&mut self, page: Page, how: Admission) {
-        self.0.admitted(page, how);
-    }
-    fn referenced(&mut self, page: Page) {
-        self.0.referenced(page);
-    }
-    fn removed(&mut self, page: Page) {
-        self.0.removed(page);
-    }
-    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.0.victim(incoming)
-    }
-    fn resized(&mut self, frames: u32) {
-        self.0.resized(frames);
-    }
-    fn resident(&self) -> u32 {
-        self.0.resident()
-    }
-}
+use super::{InTens, Model, compare, config, drop_page, events};
 
 /// Level of a segment: program, priority, whether MRU.
 type LevelOf = fn(u32) -> Option<(u32, i32, bool)>;

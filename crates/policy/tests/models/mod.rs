@@ -42,7 +42,7 @@ mod wtinylfu;
 
 use std::collections::{BTreeMap, VecDeque};
 
-use pagekeeper_policy::{Admission, Checked, Page, Policy, PolicySpec};
+use pagekeeper_policy::{Admission, Checked, Page, Place, Policy, PolicySpec, Segment};
 
 use comparison::{Model, compare, config, events, events_in_runs};
 
@@ -63,6 +63,37 @@ fn spare(remembered: &mut VecDeque<u32>, page: Option<u32>) -> bool {
 /// The first key from `hand` on, or from the start.
 fn next_key<V>(pages: &BTreeMap<u32, V>, hand: u32) -> Option<u32> {
     pages.range(hand..).next().or(pages.first_key_value()).map(|(page, _)| *page)
+}
+
+/// Tells a policy that ten pages each are a segment, where the harness says that all are of one.
+struct InTens<P>(P);
+
+impl<P: Policy> Policy for InTens<P> {
+    fn wants_places(&self) -> bool {
+        self.0.wants_places()
+    }
+    fn placed(&mut self, page: Page, place: Place) {
+        let segment = Segment(page.0 / 10);
+        self.0.placed(page, Place { segment, ..place });
+    }
+    fn admitted(&mut self, page: Page, how: Admission) {
+        self.0.admitted(page, how);
+    }
+    fn referenced(&mut self, page: Page) {
+        self.0.referenced(page);
+    }
+    fn removed(&mut self, page: Page) {
+        self.0.removed(page);
+    }
+    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
+        self.0.victim(incoming)
+    }
+    fn resized(&mut self, frames: u32) {
+        self.0.resized(frames);
+    }
+    fn resident(&self) -> u32 {
+        self.0.resident()
+    }
 }
 
 /// Of policies that draw, and of their models.

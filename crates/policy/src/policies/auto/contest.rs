@@ -1,7 +1,7 @@
 //! Shadow caches: home and its challengers over the sampled pages, in as much smaller caches.
 use crate::flat::Flat;
 use crate::registry::PolicySpec;
-use crate::switched::{Switched, build};
+use crate::switched::{Keeps, Switched, build};
 
 use super::price::PAGE;
 use crate::{Admission, Page, Place, Policy};
@@ -123,7 +123,7 @@ enum State {
 /// All shadow caches.
 pub(super) struct Contest {
     candidates: Vec<PolicySpec>,
-    keeps_places: bool,
+    keeps: Keeps,
     seed: u64,
     frames: u32,
     /// The first candidate, as if it had always been in charge.
@@ -143,13 +143,13 @@ pub(super) struct Contest {
 impl Contest {
     /// Empty shadow caches of `frames` frames.
     pub(super) fn new(candidates: Vec<PolicySpec>, frames: u32, seed: u64) -> Self {
-        let wants_places = |spec| build(spec, frames, seed).wants_places();
-        let keeps_places = candidates.iter().any(wants_places);
+        let wants = |spec| Keeps::what(&*build(spec, frames, seed));
+        let keeps = candidates.iter().map(wants).max().unwrap_or(Keeps::Nothing);
         let mut contest = Self {
-            keeps_places,
+            keeps,
             seed,
             frames,
-            home: Switched::new(build(&candidates[HOME], frames, seed), keeps_places),
+            home: Switched::new(build(&candidates[HOME], frames, seed), keeps),
             state: State::Home,
             trials: Vec::new(),
             references: 0,
@@ -171,8 +171,8 @@ impl Contest {
         &self.miss_ratios
     }
 
-    pub(super) const fn wants_places(&self) -> bool {
-        self.keeps_places
+    pub(super) const fn keeps(&self) -> Keeps {
+        self.keeps
     }
 
     /// A sampled page was referenced, a miss of which costs so much. A challenger in charge of memory is

@@ -1,4 +1,5 @@
 //! The two registry rows, and what their parameters mean to each module.
+use crate::cost::REQUEST_PAGES;
 use crate::parameters::{Fraction, Kind, ParameterInfo, Parameters, Value};
 use crate::registry::{PolicyInfo, Runs, Source};
 
@@ -284,7 +285,7 @@ static IMPROVED: [ParameterInfo; 16] = parameters(&Defaults {
     fit: "local",
     admit: "likely",
     regret: Fraction::new(1, 64),
-    request: 12,
+    request: REQUEST_PAGES,
 });
 
 fn build(parameters: &Parameters, frames: u32, _seed: u64) -> Box<dyn crate::Policy> {
