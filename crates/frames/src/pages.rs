@@ -6,8 +6,9 @@
 
 use pagekeeper_policy::{Page, Place, Segment};
 
-/// Pages that get neighbouring numbers. A power of two.
-pub const EXTENT_PAGES: u32 = 64;
+/// Pages that get neighbouring numbers. A power of two. Each number costs what is kept per page, used or
+/// not, so a file of a page costs this many; fewer cost more for each extent.
+pub const EXTENT_PAGES: u32 = 16;
 /// Extents under one node of the two-level table.
 const NODE_EXTENTS: usize = 1024;
 
