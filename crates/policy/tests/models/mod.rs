@@ -69,30 +69,13 @@ fn next_key<V>(pages: &BTreeMap<u32, V>, hand: u32) -> Option<u32> {
 struct InTens<P>(P);
 
 impl<P: Policy> Policy for InTens<P> {
-    fn wants_places(&self) -> bool {
-        self.0.wants_places()
+    pagekeeper_policy::pass_on! { this => this.0;
+        wants_places admitted referenced removed victim resized resident
     }
+
     fn placed(&mut self, page: Page, place: Place) {
         let segment = Segment(page.0 / 10);
         self.0.placed(page, Place { segment, ..place });
-    }
-    fn admitted(&mut self, page: Page, how: Admission) {
-        self.0.admitted(page, how);
-    }
-    fn referenced(&mut self, page: Page) {
-        self.0.referenced(page);
-    }
-    fn removed(&mut self, page: Page) {
-        self.0.removed(page);
-    }
-    fn victim(&mut self, incoming: Option<Page>) -> Option<Page> {
-        self.0.victim(incoming)
-    }
-    fn resized(&mut self, frames: u32) {
-        self.0.resized(frames);
-    }
-    fn resident(&self) -> u32 {
-        self.0.resident()
     }
 }
 
