@@ -240,8 +240,8 @@ impl Brain {
                 }
                 let batch = (limit / 64).clamp(1, UNMAP_BATCH_PAGES);
                 let batch = share.scaled(batch).clamp(1, batch);
-                let most = (u64::from(limit) * u64::from(unmapped_percent(share)) / 100) as u32;
-                let target = (u64::from(most) * u64::from(*rate) / u64::from(FULL)) as u32;
+                let at_full = (u64::from(limit) * u64::from(unmapped_percent(share)) / 100) as u32;
+                let target = (u64::from(at_full) * u64::from(*rate) / u64::from(FULL)) as u32;
                 // All of them may be touched: of a small share only some are not paid for yet.
                 let target =
                     target.min(share.scaled(target).saturating_add((*touches / TOUCH) as u32));
@@ -249,8 +249,8 @@ impl Brain {
                 *unmapped = (*unmapped).min(all_unmapped);
                 // Of those whose turn it is, as many get unmapped as teach something.
                 let paid = (u64::from(*credit) * u64::from(*rate)) as u32 / FULL;
-                let room = target.saturating_sub(*unmapped).min(most.saturating_sub(all_unmapped));
-                let wanted = room.min(paid);
+                let room = at_full.saturating_sub(all_unmapped);
+                let wanted = target.saturating_sub(*unmapped).min(room).min(paid);
                 // Where a batch is one page, more than that, or there would never be more unmapped
                 // than are evicted.
                 let most = wanted.min(UNMAP_BATCH_PAGES);
@@ -285,9 +285,9 @@ impl Brain {
                     self.mapped_links.move_to_back(&mut self.mapped, page);
                     continue;
                 }
+                self.sampled.unmapped += u32::from(!self.is_watched(page));
             }
             left -= 1;
-            self.sampled.unmapped += u32::from(!self.is_watched(page));
             self.unmap(page);
             self.counts.unmapped_pages += 1;
             self.plan.unmap.push(page);

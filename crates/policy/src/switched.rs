@@ -34,7 +34,6 @@ pub struct Switched {
     /// By last reference, the oldest in front.
     order: List,
     is_ahead: Flat<u8>,
-    keeps: Keeps,
     places: Places,
     references: u64,
     switches: u64,
@@ -50,8 +49,7 @@ impl Switched {
             links: Links::new(),
             order: List::new(),
             is_ahead: Flat::new(),
-            keeps,
-            places: Places::default(),
+            places: Places::new(keeps),
             references: 0,
             switches: 0,
             notes: VecDeque::new(),
@@ -73,9 +71,9 @@ impl Switched {
     /// A pool of its own under another policy, which holds none yet: with the same pages, handed
     /// on in the same way.
     pub fn branch(&self, policy: Box<dyn Policy>) -> Self {
-        let mut branch = Self::new(policy, self.keeps);
+        let mut branch = Self::new(policy, self.places.keeps);
         for page in self.links.iter(&self.order) {
-            if let Some(place) = self.known_place(page) {
+            if let Some(place) = self.places.get(page) {
                 branch.placed(page, place);
             }
             branch.admitted(page, self.admission_of(page));
@@ -87,7 +85,7 @@ impl Switched {
     fn hand_pages_to(&self, policy: &mut dyn Policy) {
         let wants_places = policy.wants_places();
         for page in self.links.iter(&self.order) {
-            if let Some(place) = self.known_place(page).filter(|_| wants_places) {
+            if let Some(place) = self.places.get(page).filter(|_| wants_places) {
                 policy.placed(page, place);
             }
             policy.admitted(page, self.admission_of(page));
@@ -123,17 +121,12 @@ impl Switched {
 
     /// Where the page lives, as far as it was told and is kept; pages that left are remembered.
     pub fn place_of(&self, page: Page) -> Option<Place> {
-        self.known_place(page).filter(|_| self.keeps == Keeps::Places)
+        self.places.get(page).filter(|_| self.places.keeps == Keeps::Places)
     }
 
     /// The segment that the page is of, likewise.
     pub fn segment_of(&self, page: Page) -> Option<Segment> {
-        self.known_place(page).map(|place| place.segment)
-    }
-
-    /// What is kept of where the page lives: its index is 0 where indices are not.
-    fn known_place(&self, page: Page) -> Option<Place> {
-        self.places.get(page)
+        self.places.get(page).map(|place| place.segment)
     }
 
     fn admission_of(&self, page: Page) -> Admission {
@@ -149,7 +142,7 @@ impl Switched {
     /// Tells the policy a page's place if only its predecessor was told.
     fn tell_again(&mut self, page: Page) {
         if self.active.wants_places()
-            && let Some(place) = self.places.get_if_old(page, self.keeps)
+            && let Some(place) = self.places.get_if_old(page)
         {
             self.active.placed(page, place);
         }
@@ -158,15 +151,15 @@ impl Switched {
 
 impl Policy for Switched {
     fn wants_places(&self) -> bool {
-        self.keeps > Keeps::Nothing
+        self.places.keeps > Keeps::Nothing
     }
 
     fn wants_indices(&self) -> bool {
-        self.keeps == Keeps::Places
+        self.places.keeps == Keeps::Places
     }
 
     fn placed(&mut self, page: Page, place: Place) {
-        self.places.set(page, place, self.keeps);
+        self.places.set(page, place);
         if self.active.wants_places() {
             self.active.placed(page, place);
         }
@@ -248,8 +241,8 @@ impl Keeps {
 }
 
 /// Where pages live.
-#[derive(Default)]
 struct Places {
+    keeps: Keeps,
     /// Per page: 1 + its segment; 0 before it was told.
     segments: Flat<u32>,
     indices: Flat<u64>,
@@ -260,25 +253,30 @@ struct Places {
 }
 
 impl Places {
-    fn set(&mut self, page: Page, place: Place, keeps: Keeps) {
-        if keeps > Keeps::Nothing {
+    const fn new(keeps: Keeps) -> Self {
+        Self { keeps, segments: Flat::new(), indices: Flat::new(), era: 0, eras: Flat::new() }
+    }
+
+    fn set(&mut self, page: Page, place: Place) {
+        if self.keeps > Keeps::Nothing {
             *self.segments.slot(page.index()) = place.segment.0.wrapping_add(1);
         }
-        if keeps == Keeps::Places {
+        if self.keeps == Keeps::Places {
             *self.indices.slot(page.index()) = place.index;
             *self.eras.slot(page.index()) = self.mark();
         }
     }
 
+    /// What is kept of where the page lives: its index is 0 where indices are not.
     fn get(&self, page: Page) -> Option<Place> {
         let segment = self.segments.get(page.index()).checked_sub(1)?;
         Some(Place { segment: Segment(segment), index: self.indices.get(page.index()) })
     }
 
     /// The place if it was last told in another era, which this ends. (Segments may be told again.)
-    fn get_if_old(&mut self, page: Page, keeps: Keeps) -> Option<Place> {
+    fn get_if_old(&mut self, page: Page) -> Option<Place> {
         let (place, mark) = (self.get(page)?, self.mark());
-        if keeps < Keeps::Places {
+        if self.keeps < Keeps::Places {
             return Some(place);
         }
         let told = self.eras.at(page.index());

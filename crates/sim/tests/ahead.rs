@@ -1,7 +1,9 @@
 //! Policies beside pages that are read ahead, which no policy has.
 
 use pagekeeper_policy::PolicySpec;
-use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
+use pagekeeper_sim::{LiveOptions, simulate_live};
+
+use crate::sampling::twelve_rounds;
 
 /// LIRS and CLOCK-Pro leave a hundredth of their frames to what passes through. They were told of all the
 /// pool's, of which pages read ahead and newcomers take more than that: so they were never full, and kept
@@ -9,12 +11,7 @@ use pagekeeper_sim::{LiveOptions, Reference, References, simulate_live};
 #[test]
 fn who_keeps_a_loop_keeps_it_beside_what_is_read_ahead() {
     let frames = 4096_u32;
-    let mut references = References::builder();
-    for step in 0..12 * u64::from(frames) * 13 / 10 {
-        let index = step % (u64::from(frames) * 13 / 10);
-        references.push(Reference::from((0, index, false, 0))).unwrap();
-    }
-    let references = references.finish();
+    let references = twelve_rounds(frames * 13 / 10);
     let live = LiveOptions { frames: Some(frames), ..LiveOptions::new(64 << 20) };
     let explicit = LiveOptions { sampled: None, ..live };
     // Of what LRU reads, in percent. (A round has 77 % of its pages in memory at best.)

@@ -34,7 +34,8 @@ fn a_small_memory_sees_its_hot_pages() {
     }
 }
 
-fn twelve_rounds(pages: u32) -> References {
+/// A loop over so many pages.
+pub(crate) fn twelve_rounds(pages: u32) -> References {
     let mut references = References::builder();
     for touch in 0..12 * u64::from(pages) {
         references.push(Reference::from((0, touch % u64::from(pages), false, 0))).unwrap();

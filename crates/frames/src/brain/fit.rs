@@ -58,10 +58,7 @@ impl Brain {
     /// The policy decides for the pool from now on, or for another number of frames.
     pub(super) fn tell_frames(&mut self) {
         let frames = self.limit();
-        match self.fit.left_of(frames) {
-            all if all == frames => self.policy.resized(frames),
-            fewer => self.policy.fitted(fewer, frames),
-        }
+        self.policy.fitted(self.fit.left_of(frames), frames);
     }
 
     /// The policy is about to be asked for a page.

@@ -80,7 +80,7 @@ pub struct Mru {
 
 impl Mru {
     /// Empty lists. At most `ahead_share` of `frames` holds prefetched pages that wait for use.
-    pub fn new(frames: u32, ahead_share: Fraction) -> Self {
+    pub const fn new(frames: u32, ahead_share: Fraction) -> Self {
         Self {
             links: Links::new(),
             files: Vec::new(),
