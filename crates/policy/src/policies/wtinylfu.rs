@@ -74,6 +74,7 @@ pub struct WTinyLfu {
     protected_share: Fraction,
     sample_per_frame: u32,
     window_most_pages: u32,
+    main_most_pages: u32,
     protected_most_pages: u32,
 }
 
@@ -94,6 +95,7 @@ impl WTinyLfu {
             protected_share: parameters.fraction(PROTECTED.key),
             sample_per_frame,
             window_most_pages: 0,
+            main_most_pages: 0,
             protected_most_pages: 0,
         };
         policy.set_targets(frames);
@@ -102,8 +104,8 @@ impl WTinyLfu {
 
     fn set_targets(&mut self, frames: u32) {
         self.window_most_pages = self.window_share.of(frames).max(1);
-        self.protected_most_pages =
-            self.protected_share.of(frames - self.window_most_pages.min(frames));
+        self.main_most_pages = frames.saturating_sub(self.window_most_pages);
+        self.protected_most_pages = self.protected_share.of(self.main_most_pages);
         while self.protected.len() > self.protected_most_pages {
             self.unprotect_oldest();
         }
@@ -116,9 +118,16 @@ impl WTinyLfu {
         }
     }
 
-    /// Moves the window's oldest pages on to probation while the window is too long.
+    const fn main_pages(&self) -> u32 {
+        self.probation.len() + self.protected.len()
+    }
+
+    /// Moves the window's oldest pages on to probation while the window is too long and the main part
+    /// has room. Pages that come many at a time, after as many victims, wait in the window where the
+    /// main part has none: each of them is to be compared.
     fn bound_window(&mut self) {
-        while self.window.len() > self.window_most_pages {
+        while self.window.len() > self.window_most_pages && self.main_pages() < self.main_most_pages
+        {
             let Some(page) = self.links.pop_front(&mut self.window) else { break };
             *self.segments.at(page.index()) = IN_PROBATION;
             self.links.push_back(&mut self.probation, page);
@@ -165,13 +174,15 @@ impl Policy for WTinyLfu {
 
     fn victim(&mut self, _incoming: Option<Page>) -> Option<Page> {
         self.bound_window();
+        // A window with room for the newcomer has no candidate, where main is what takes too many.
+        let has_room = self.window.len() < self.window_most_pages;
+        let candidate =
+            self.window.front().filter(|_| !has_room || self.main_pages() <= self.main_most_pages);
         let main = match self.probation.is_empty() {
             true => &mut self.protected,
             false => &mut self.probation,
         };
         let Some(oldest) = main.front() else { return self.links.pop_front(&mut self.window) };
-        // A window with room for the newcomer has no candidate for main.
-        let candidate = self.window.front().filter(|_| self.window.len() >= self.window_most_pages);
         let Some(candidate) = candidate else {
             self.links.remove(main, oldest);
             return Some(oldest);
@@ -198,7 +209,7 @@ impl Policy for WTinyLfu {
     }
 
     fn resident(&self) -> u32 {
-        self.window.len() + self.probation.len() + self.protected.len()
+        self.window.len() + self.main_pages()
     }
 }
 

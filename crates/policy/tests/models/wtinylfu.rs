@@ -28,6 +28,14 @@ impl WTinyLfuModel {
         (self.frames / 4).max(1)
     }
 
+    fn main_most(&self) -> usize {
+        self.frames.saturating_sub(self.window_most())
+    }
+
+    fn main(&self) -> usize {
+        self.probation.len() + self.protected.len()
+    }
+
     fn count(&mut self, page: u32) {
         let uses = self.uses.entry(page).or_default();
         *uses = 15.min(*uses + 1);
@@ -38,11 +46,12 @@ impl WTinyLfuModel {
         }
     }
 
+    /// The window hands on what the main part has room for; what it has no room for is compared.
     fn settle(&mut self) {
-        while self.window.len() > self.window_most() {
-            self.probation.extend(self.window.pop_front());
-        }
-        let protected_most = (self.frames - self.window_most()) * 4 / 5;
+        let room = self.main_most().saturating_sub(self.main());
+        let beyond = self.window.len().saturating_sub(self.window_most());
+        self.probation.extend(self.window.drain(..beyond.min(room)));
+        let protected_most = self.main_most() * 4 / 5;
         while self.protected.len() > protected_most {
             self.probation.extend(self.protected.pop_front());
         }
@@ -80,8 +89,10 @@ impl Model for WTinyLfuModel {
         let oldest = self.probation.front().or(self.protected.front()).copied();
         let newcomer = self.window.front().copied();
         let uses = |page| self.uses.get(&page).copied().unwrap_or_default();
+        let is_candidate =
+            self.window.len() >= self.window_most() || self.main() <= self.main_most();
         let victim = match (newcomer, oldest) {
-            (Some(newcomer), Some(oldest)) if self.window.len() >= self.window_most() => {
+            (Some(newcomer), Some(oldest)) if is_candidate => {
                 if uses(newcomer) > uses(oldest) {
                     self.probation.extend(self.window.pop_front());
                     oldest
