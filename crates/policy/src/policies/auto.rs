@@ -29,8 +29,8 @@
 //! - **Prices**: where pages are read ahead, a miss of a page that is used in order with others
 //!   costs a page and its part of a request, any other a page and a whole request (`price.rs`).
 //!   What is to be gained is as many misses at the price of what is used now.
-//! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first, and a
-//!   quarter more of that by each candidate than by the one before it;
+//! - **Doubt** is the hysteresis: a quarter of a shadow cache's frames are to be gained at first, and half
+//!   of that more by each candidate than by the one before it;
 //!   half as much after an excursion that saved misses, down to 1/16, and twice as much after one
 //!   that did not, up to four times the frames. What a program does to mislead the selector it does
 //!   a few times only.
@@ -47,8 +47,8 @@
 //! Per page 9 bytes and what the policy in charge takes, 4 for the sample, 16 where a candidate
 //! wants places, 4 where segments are enough, as for MRU by files. Per sampled page 17 bytes, and 9 and
 //! the policy's own (25 more with places, 4 with segments) for each shadow cache: home's, the active
-//! one's, and four trials for each other candidate; with the default candidates fourteen, so about 23
-//! bytes per page at 1/16 and 370 where every page is sampled.
+//! one's, and four trials for each other candidate; with the default candidates ten, so about 18 bytes
+//! per page at 1/16 and 280 where every page is sampled.
 //!
 //! # Evidence
 //! `crates/sim/tests/selection.rs`: phases of a loop over 1.3 × memory and of skewed references, by
@@ -90,7 +90,7 @@ const PARAMETERS: &[ParameterInfo] = &[
             what: "one to sixteen policies that run live, such as lru+mru, without commas",
             reads: |text| candidates(text).is_some(),
         },
-        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru:by=file+arc+lirs")),
+        default: Value::Text(std::borrow::Cow::Borrowed("lru+mru:by=file+lirs")),
     },
     ParameterInfo {
         key: "sample",
@@ -140,10 +140,10 @@ pub const INFO: PolicyInfo = PolicyInfo {
     helps: "programs that are not known, or whose phases differ",
     hurts: "phases shorter than a few memory sizes in references; what no candidate is good for",
     source: Source { title: "Pagekeeper's own", section: SECTION },
-    cost: "O(1) per reference in the policy in charge, and in fourteen shadow caches for one page in \
-           16; a change is O(resident pages)",
-    // LIRS in charge, the order of recency with segments, the sample, and fourteen shadow caches at 1/16.
-    bytes_per_page: 17 + 13 + 4 + 23,
+    cost: "O(1) per reference in the policy in charge, and in ten shadow caches for one page in 16; \
+           a change is O(resident pages)",
+    // LIRS in charge, the order of recency with segments, the sample, and ten shadow caches at 1/16.
+    bytes_per_page: 17 + 13 + 4 + 18,
     parameters: PARAMETERS,
     runs: Runs::Anywhere(|parameters, frames, seed| {
         Box::new(Auto::new(Settings::of(parameters), frames, seed))
@@ -527,7 +527,7 @@ mod tests {
         let start = |text: &str| auto(text, 64).settings.start;
         assert_eq!(start("auto:among=lru+wtinylfu"), 0);
         assert_eq!(start("auto:start=home"), 0);
-        assert_eq!(start("auto:start=ARC"), 2);
+        assert_eq!(start("auto:start=LIRS"), 2);
         assert_eq!(start("auto:start=wtinylfu,among=lru+w-tinylfu"), 1);
         for text in ["auto:among=lru+mru,start=arc", "auto:start=nobody", "auto:start="] {
             let error = PolicySpec::parse(text).unwrap_err().to_string();

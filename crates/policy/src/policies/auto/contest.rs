@@ -495,7 +495,7 @@ fn gain_needed(frames: u32, doubt: u32) -> i64 {
 
 /// Of those that are nearly alike earlier candidates are preferred: a later one has to gain more.
 fn preferred(candidate: usize, gain_needed: i64) -> i64 {
-    gain_needed + gain_needed * (candidate as i64 - 1) / 4
+    gain_needed + gain_needed * (candidate as i64 - 1) / 2
 }
 
 /// The same for a trial against another challenger: more than the frames, since in a long loop
