@@ -214,6 +214,8 @@ fn be(socket: Connection, table: Table) {
     for number in IGNORED {
         let _ = signal::ignore(number, true);
     }
+    // Its children's ids are theirs until it has looked.
+    let _ = signal::ignore(libc::SIGCHLD, false);
     let _ = signal::set_mask(&SignalSet::of(&[]));
     let _ = process::set_name("pk-holder");
     // Who ends the manager by its command line is not to end this one.
@@ -225,10 +227,15 @@ fn be(socket: Connection, table: Table) {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     // Out of the manager's process group and away from its terminal.
     let _ = process::setsid();
-    let Some(mut held) = hold(&socket) else { return };
-    let rescue = held.rescue(&table);
-    eprintln!("pagekeeper: {}", rescue.told());
-    held.outlive_programs();
+    let mut interjectors = Vec::new();
+    if let Some(mut held) = hold(&socket, &mut interjectors) {
+        let rescue = held.rescue(&table);
+        eprintln!("pagekeeper: {}", rescue.told());
+        held.outlive_programs();
+    }
+    // They end with this process in any case, but after it: who removes the run's cgroup, or looks for what
+    // is left of the run, would find them.
+    interjectors.iter_mut().for_each(Child::kill);
 }
 
 #[derive(Default)]
@@ -304,8 +311,8 @@ impl Rescue {
     }
 }
 
-/// Holds until the manager says it is done (`None`), or dies.
-fn hold(socket: &Connection) -> Option<Held> {
+/// Holds until the manager says it is done (`None`), or dies. Who was made to interject is added.
+fn hold(socket: &Connection, interjectors: &mut Vec<Child>) -> Option<Held> {
     // It holds two descriptors a file, and a message whose descriptor finds no room loses it.
     pagekeeper_sys::launch::raise_open_files_limit();
     let mut held = Held::default();
@@ -328,8 +335,9 @@ fn hold(socket: &Connection) -> Option<Held> {
             (INTERJECT, _) => {
                 if let Some(inode) = rest.first_chunk() {
                     let inode = u64::from_le_bytes(*inode);
+                    interjectors.retain_mut(|child| !child.has_ended());
                     // Without it such programs go on with what the kernel has mapped for them.
-                    let _ = process::fork(move || interject(inode));
+                    interjectors.extend(process::fork(move || interject(inode)));
                 }
             }
             (FORGET, _) => {

@@ -72,22 +72,21 @@ pub fn setsid() -> Result<()> {
 }
 
 /// Makes a child that runs `f` in a copy of this process's memory, without its descriptors, and ends
-/// then, or with this process. Nobody is told of its end.
+/// then, or with this process, a moment later.
 ///
 /// # Errors
 /// [`Errno::BUSY`]: this process has more than one thread, whose locks the child would find taken for
 /// ever; [`Errno::AGAIN`], [`Errno::NOMEM`].
-pub fn fork(f: impl FnOnce()) -> Result<()> {
+pub fn fork(f: impl FnOnce()) -> Result<Child> {
     check_alone()?;
-    crate::signal::ignore(libc::SIGCHLD, true)?;
-    fork_alone(|| {
+    let id = fork_alone(|| {
         let ends_with_parent = set_parent_death_signal(libc::SIGKILL).is_ok();
         close_range(0, libc::c_int::MAX);
         if ends_with_parent {
             f();
         }
-    })
-    .map(drop)
+    })?;
+    Ok(Child { id, ended: false })
 }
 
 /// Makes a child that runs `f` in a copy of this process's memory, and outlives this process. Of its
@@ -110,7 +109,7 @@ pub fn fork_with(kept: OwnedFd, f: impl FnOnce(OwnedFd)) -> Result<Child> {
     Ok(Child { id, ended: false })
 }
 
-/// A child of [`fork_with`].
+/// A child of [`fork`] or [`fork_with`].
 #[derive(Debug)]
 pub struct Child {
     id: u32,
@@ -134,6 +133,14 @@ impl Child {
         while !self.ended {
             self.look(rustix::process::WaitOptions::empty());
         }
+    }
+
+    /// Ends it at once, and waits until it is gone.
+    pub fn kill(&mut self) {
+        if !self.has_ended() {
+            let _ = pid(self.id).and_then(|id| rustix::process::kill_process(id, Signal::KILL));
+        }
+        self.wait();
     }
 
     fn look(&mut self, how: rustix::process::WaitOptions) {
