@@ -1,13 +1,14 @@
 //! What the manager does with signals while a program runs: it must outlive the program, which the
 //! signals are meant for.
 //!
-//! They are blocked and read from a descriptor, so that no disposition changes and the program
-//! starts with those that the user's shell gave. A terminal sends its signals to the whole process
-//! group, the program included; signals sent to the manager alone are passed on. When the program has
-//! ended, they are for the processes that it left behind, which the run waits for.
+//! They are blocked and read from a descriptor; the program starts with the dispositions that the user's shell
+//! gave, and with its timers. A terminal sends its signals to the whole process group, the program
+//! included; signals sent to the manager alone are passed on. When the program has ended, they are for
+//! the processes that it left behind, which the run waits for.
 
 use crate::report;
 use pagekeeper::launch::{Control, Source};
+use pagekeeper_sys::given::{self, Timers};
 use pagekeeper_sys::launch::ChildSetup;
 use pagekeeper_sys::process;
 use pagekeeper_sys::signal::{self, Arrived, SignalFd, SignalSet};
@@ -23,22 +24,43 @@ fn taken() -> SignalSet {
     SignalSet::sent().without(&job_control).without(&own)
 }
 
-/// The mask that the caller of this process gave it, for the program.
-static BEFORE: OnceLock<SignalSet> = OnceLock::new();
+/// What a terminal sends, of those.
+const TERMINALS: [i32; 4] = [libc::SIGINT, libc::SIGQUIT, libc::SIGHUP, libc::SIGWINCH];
+
+/// What the caller of this process gave it, for the program.
+static BEFORE: OnceLock<Before> = OnceLock::new();
+
+struct Before {
+    mask: SignalSet,
+    /// SIGCHLD, if it was.
+    ignored: Option<i32>,
+    timers: Timers,
+}
 
 /// Blocks the signals. Call before there are threads.
 pub(crate) fn take_over() {
     // Blocking these cannot fail; if it did, signals would end the manager as they end others.
-    if let Ok(before) = signal::block(&taken()) {
-        BEFORE.get_or_init(|| before);
+    if let Ok(mask) = signal::block(&taken()) {
+        let ignored = signal::is_ignored(libc::SIGCHLD).then_some(libc::SIGCHLD);
+        // The kernel forgets how a child ended, and whose its number was, where this is ignored.
+        ignored.map(|number| signal::ignore(number, false));
+        BEFORE.get_or_init(|| Before { mask, ignored, timers: Timers::stop() });
     }
 }
 
 /// Before the program is started: it gets what this process was given.
 pub(crate) fn prepare(command: &mut Command) {
-    let signal_mask = Some(*BEFORE.get_or_init(|| SignalSet::of(&[])));
-    let ignored_signals = Vec::from_iter(signal::pipe_was_ignored().then_some(libc::SIGPIPE));
-    ChildSetup { signal_mask, ignored_signals, ..ChildSetup::default() }.apply(command);
+    let before = BEFORE.get();
+    let pipe = given::pipe_was_ignored().then_some(libc::SIGPIPE);
+    let child = before.and_then(|before| before.ignored);
+    let setup = ChildSetup {
+        signal_mask: Some(before.map_or(SignalSet::of(&[]), |before| before.mask)),
+        ignored_signals: pipe.into_iter().chain(child).collect(),
+        timers: before.map(|before| before.timers),
+        closed_descriptors: given::closed_descriptors().collect(),
+        ..ChildSetup::default()
+    };
+    setup.apply(command);
 }
 
 /// After the program was started: passes signals on.
@@ -61,7 +83,8 @@ impl Forwarding {
     fn pass_on(&self, arrived: Arrived) {
         // Of what the kernel sent for the terminal, the foreground process group has heard: but for a hang-up,
         // of which only the session's leader hears until that is gone.
-        let is_heard = arrived.is_kernels && !(arrived.signal == libc::SIGHUP && leads_session());
+        let is_terminals = arrived.is_kernels && TERMINALS.contains(&arrived.signal);
+        let is_heard = is_terminals && !(arrived.signal == libc::SIGHUP && leads_session());
         if !process::has_ended(&self.program) {
             if !is_heard {
                 let _ = process::send_signal(&self.program, arrived.signal);

@@ -1,6 +1,7 @@
 //! Starting a program: what is set between fork and exec, where only system calls are safe.
 #![allow(unsafe_code)]
 
+use crate::given::Timers;
 use crate::signal::{self, SignalSet};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::io;
@@ -20,6 +21,10 @@ pub struct ChildSetup {
     pub default_signals: Vec<i32>,
     /// Ignore these: `Command` gives SIGPIPE its default action, whatever it was.
     pub ignored_signals: Vec<i32>,
+    /// Timers that run for the child.
+    pub timers: Option<Timers>,
+    /// Descriptors to close that `Command` leaves open.
+    pub closed_descriptors: Vec<i32>,
     /// Start a session of its own.
     pub new_session: bool,
     /// `cgroup.procs` files, open for writing, of cgroups to enter.
@@ -80,6 +85,13 @@ impl ChildSetup {
         }
         for &signal in &self.ignored_signals {
             signal::ignore(signal, true)?;
+        }
+        for &fd in &self.closed_descriptors {
+            // SAFETY: the program that is to be executed has not begun to use any.
+            unsafe { libc::close(fd) };
+        }
+        if let Some(timers) = &self.timers {
+            timers.start();
         }
         if let Some(mask) = &self.signal_mask {
             signal::set_mask(mask)?;

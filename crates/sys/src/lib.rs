@@ -10,7 +10,7 @@
 //! | [`userfault`], [`area`], [`bus`] | page faults handed to user space; ranges of one's own that have them; SIGBUS |
 //! | [`memfd`], [`alias`], [`shared`], [`buffer`] | memory: frames in a memfd and a view of them, shared words, aligned I/O buffers |
 //! | [`file`](mod@file), [`descriptor`], [`ring`], [`elf`], [`fanotify`] | files: identity, positioned I/O, transfers under way, locks; what a program file is; who writes to one |
-//! | [`process`], [`launch`], [`leash`], [`pagemap`], [`detour`], [`code`] | another process's memory and mappings; starting one, ending one that nobody is left for, and interrupting one; one's own code |
+//! | [`process`], [`given`], [`launch`], [`leash`], [`pagemap`], [`detour`], [`code`] | another process's memory and mappings; what this one was given; starting one, ending one that nobody is left for, and interrupting one; one's own code |
 //! | [`socket`], [`event`], [`signal`], [`cancel`] | messages with descriptors, readiness, futexes, signals, cancellation |
 //! | [`cgroup`], [`limits`], [`counters`], [`clock`] | limits, what the kernel counted, and the time |
 //! | [`doctor`], [`mask`] | what this kernel, container and user can do, and pretending that they cannot |
@@ -36,6 +36,7 @@ pub mod elf;
 pub mod event;
 pub mod fanotify;
 pub mod file;
+pub mod given;
 #[cfg(test)]
 mod in_child;
 pub mod launch;

@@ -3,7 +3,6 @@
 #![allow(unsafe_code)]
 
 use core::mem::{MaybeUninit, size_of};
-use core::sync::atomic::{AtomicBool, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use crate::{Errno, Result, check};
@@ -106,19 +105,6 @@ pub fn take(set: &SignalSet) {
     unsafe { libc::sigtimedwait(&set.0, core::ptr::null_mut(), &at_once) };
 }
 
-/// Whether SIGPIPE was ignored when this process was executed: Rust's runtime ignores it before `main`.
-static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
-
-/// Called by the dynamic linker, before that.
-#[used]
-#[unsafe(link_section = ".init_array")]
-static LOOK_FIRST: extern "C" fn() = {
-    extern "C" fn look() {
-        PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
-    }
-    look
-};
-
 /// Whether this process ignores a signal; false if there is no such signal.
 pub fn is_ignored(signal: i32) -> bool {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
@@ -127,13 +113,6 @@ pub fn is_ignored(signal: i32) -> bool {
         libc::sigaction(signal, core::ptr::null(), action.as_mut_ptr()) == 0
             && action.assume_init().sa_sigaction == libc::SIG_IGN
     }
-}
-
-/// Whether SIGPIPE was ignored when this process was executed, as service managers have it.
-pub fn pipe_was_ignored() -> bool {
-    // So that it is linked.
-    core::hint::black_box(&LOOK_FIRST);
-    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
 }
 
 /// Ignores a signal in the whole process, or gives it its default action again. An ignored signal

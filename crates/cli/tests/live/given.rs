@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 const TELLS: &str = "cat big.dat >/dev/null && ulimit -f && ulimit -t && \
     grep -E 'SigBlk|SigIgn' /proc/self/status";
 
+/// A shell does not ignore it.
+const NO_CHILDREN: &str = "set -- env --ignore-signal=CHLD \"$@\"";
+
 /// `before` in a shell, which then becomes the program, or a manager with it.
 fn started(place: &Path, before: &str, managed: bool, program: &str) -> Output {
     let mut command = Command::new("sh");
@@ -36,14 +39,68 @@ fn limits_and_signals_are_the_programs() {
         return;
     }
     let place = place("given");
-    for before in ["true", "trap '' PIPE", "trap '' INT HUP", "ulimit -S -f 1024; ulimit -S -t 900"]
-    {
+    let limits = "ulimit -S -f 1024; ulimit -S -t 900";
+    for before in ["true", "trap '' PIPE", "trap '' INT HUP", NO_CHILDREN, limits] {
         let [plain, managed] =
             [false, true].map(|managed| started(place.path(), before, managed, TELLS));
         let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(plain.status.success());
         assert_eq!(text(&managed), text(&plain), "after {before}: {managed:?}");
         assert_eq!(managed.status, plain.status);
+    }
+}
+
+/// Of a program whose parent ignored SIGCHLD, and so the manager, nobody knew how it had ended: the run's exit
+/// code was 1, whatever the program's was.
+#[test]
+fn an_exit_code_is_the_programs_though_nobody_hears_of_children() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("children");
+    for (program, code, signal) in [("exit 3", Some(3), None), ("kill -9 $$", None, Some(9))] {
+        let program = format!("cat big.dat >/dev/null; {program}");
+        let done = started(place.path(), NO_CHILDREN, true, &program);
+        let status = done.status;
+        assert_eq!((status.code(), runs::signal_of(status)), (code, signal), "{done:?}");
+        assert_eq!(String::from_utf8_lossy(&done.stderr), "");
+    }
+}
+
+/// `perl -e 'alarm 10; exec @ARGV' PROGRAM`: the manager heard of the time being over, took it for the terminal's
+/// word, and the program went on. One that stops the timer that it was given could not.
+#[test]
+fn an_alarm_is_the_programs() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("alarm");
+    let alarm = runs::compiled("alarm.c", &[], "alarm").display().to_string();
+    let before = |seconds: u32| format!("set -- {alarm} {seconds} \"$@\"");
+    for managed in [false, true] {
+        let done = started(place.path(), &before(1000), managed, &format!("exec {alarm}"));
+        let left = String::from_utf8_lossy(&done.stdout);
+        assert!(["999\n", "1000\n"].contains(&&*left), "managed {managed}: {done:?}");
+        let sleeps = "cat big.dat >/dev/null; exec sleep 60";
+        let status = started(place.path(), &before(1), managed, sleeps).status;
+        assert_eq!(runs::signal_of(status), Some(14), "managed {managed}");
+    }
+}
+
+/// They were `/dev/null`, which can be read and written.
+#[test]
+fn closed_descriptors_are_closed() {
+    if !runs::ready() {
+        return;
+    }
+    let place = place("closed");
+    let tells = "cat big.dat >&4; for fd in 0 1 2 3; do [ -e /proc/self/fd/$fd ] && echo $fd >&3; done; true";
+    for closes in ["true", "exec <&-", "exec >&-", "exec 2>&-", "exec <&- >&- 2>&-"] {
+        let before = format!("exec 3>&1 4>/dev/null; {closes}");
+        let [plain, managed] =
+            [false, true].map(|managed| started(place.path(), &before, managed, tells));
+        assert_eq!(managed, plain, "after {closes}");
+        assert_eq!(plain.stdout.ends_with(b"3\n"), plain.status.success(), "{plain:?}");
     }
 }
 
