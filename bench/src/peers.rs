@@ -78,7 +78,8 @@ fn skewed(machine: &Machine, repeats: u32) -> Result<()> {
     let touches = Touches { name: "zipf", file, sequence: skewed, way: "random", memory: GIB / 4 };
     let figure = |r: &Measured| r.read_bytes as f64 / 4096.0 / TOUCHES as f64;
     let column = ("pages read a touch", &figure as _);
-    touches.contest(machine, &["lru", "clock", "s3fifo", "lirs", "wtinylfu", "auto"], repeats, column)
+    let policies = ["lru", "clock", "s3fifo", "lirs", "wtinylfu", "auto"];
+    touches.contest(machine, &policies, repeats, column)
 }
 
 /// A column of the table, and where its figure comes from.
