@@ -72,6 +72,8 @@ mount -t devpts devpts /new/dev/pts; mount -t tmpfs shm /new/dev/shm; mount -t t
 mount --bind /disk/tmp /new/tmp; mount --bind /disk/target /new$PWD/target/tmp
 mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 echo "+memory +io +cpu +pids" >/new/sys/fs/cgroup/cgroup.subtree_control
+# As on Ubuntu.
+echo 1 >/proc/sys/kernel/yama/ptrace_scope
 ip link set lo up; ulimit -n 1048576
 cp /tests /new/tests
 chroot /new /bin/bash /tests

@@ -4,6 +4,7 @@
 
 mod mappings;
 mod own;
+pub mod reach;
 
 use std::fs;
 use std::io::Read;

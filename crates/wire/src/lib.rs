@@ -46,7 +46,8 @@ pub enum Op {
     /// process before: what they left open is ended before the reply. 0 says nothing. A connection that
     /// ends without a reply is to be made again, or the request to be sent by another: the manager had
     /// no thread or descriptor for it. Reply: `r0` = number of records of the table of file slots, `r1` =
-    /// what tells this image's overwrites from others' (as of [`Op::Overwrites`]); the descriptor that
+    /// what tells this image's overwrites from others' (as of [`Op::Overwrites`]); `r2` = 1 if the process
+    /// has to permit the manager to reach its memory (PR_SET_PTRACER in prctl(2)); the descriptor that
     /// rides along is the table, to be mapped read-only (see [`Slot`]).
     /// A forked child of a process that had sent [`Op::Userfault`] first drops (MADV_DONTNEED) and
     /// touches the inherited probe page and then, from the same thread, sends `HELLO_FORKED`, so

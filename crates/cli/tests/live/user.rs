@@ -103,6 +103,19 @@ fn system_calls_and_stdio_reach_mapped_files() {
     }
 }
 
+/// Where Yama lets processes reach their descendants alone, as by default on Ubuntu, reads by whoever was no
+/// longer one (a daemon) were EIO.
+#[test]
+fn who_is_nobodys_child_any_more_is_served() {
+    let orphan = compiled("orphan.c", &[], "orphan");
+    let Some(place) = Place::new("user-orphan") else { return };
+    place.put("f", noise(300));
+    let budget = Budget::kib(128).files("**/f");
+    let done = finish(&place.place, &mut place.command(Some(&budget), &orphan), b"", LIMIT).ok();
+    assert_eq!(done.text(), "read and copied\n", "{}", done.stderr);
+    assert_eq!(done.managed_files(), 1, "{}", done.stderr);
+}
+
 /// With SIGSEGV blocked the kernel was asked whether an array of buffers is there, which cannot see what
 /// is not in memory.
 #[test]

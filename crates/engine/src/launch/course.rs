@@ -50,7 +50,7 @@ pub(super) fn run_with(
         stands_by.then(|| Standby::begin(options.memory_bytes, &invitation.board)).flatten();
 
     holder.watch_for(&invitation.tag()).map_err(machine("the holder process has ended"))?;
-    let privilege = Privilege::found(may_follow, holder.pid());
+    let privilege = Privilege::found(may_follow, holder.pid()).map_err(RunError::Machine)?;
     let config = privilege.limit(config).map_err(RunError::Machine)?;
     let engine = Engine::new(LivePort::new(), policy, config, table, budget);
     engine.name_policy(&options.policy);

@@ -14,12 +14,20 @@ pub(crate) struct Privilege {
 
 impl Privilege {
     /// Finds out, on a process of this user; `may_follow` is
-    /// [`pagekeeper_sys::userfault::may_follow_programs`].
-    pub(crate) fn found(may_follow: bool, other_pid: u32) -> Privilege {
-        Privilege {
+    /// [`pagekeeper_sys::userfault::may_follow_programs`]. The process is a child that was forked.
+    ///
+    /// # Errors
+    /// Memory of programs is out of reach.
+    pub(crate) fn found(may_follow: bool, other_pid: u32) -> Result<Privilege, String> {
+        if !process::reach::reaches(other_pid) {
+            return Err("the memory of programs can be neither read nor written, so that their reads \
+                 of managed files would fail (process-vm in pagekeeper doctor says how to permit it)"
+                .to_owned());
+        }
+        Ok(Privilege {
             user_mode_only: !may_follow,
             unmaps: process::pidfd_open(other_pid).is_ok_and(process::may_zap),
-        }
+        })
     }
 
     /// The settings of a run, as far as they can be had.

@@ -13,6 +13,7 @@ use crate::port::{FileNo, PortError};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::descriptor::duplicate;
 use pagekeeper_sys::launch::open_files_max;
+use pagekeeper_sys::process::reach;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_sys::socket::{self, Listener, Peer};
 use pagekeeper_sys::userfault::{Features, Userfault};
@@ -253,7 +254,8 @@ impl Connection {
         }
         let slots = self.manager.with_reserve(|| self.manager.slots_for_client())?;
         let (r0, r1) = (crate::live::SLOTS_MAX as u64, u64::from(self.image));
-        let reply = Reply { r0, r1, ..Reply::default() };
+        let r2 = reach::needs_leave().into();
+        let reply = Reply { r0, r1, r2, ..Reply::default() };
         self.socket.send(reply.as_bytes(), Some(slots.as_fd()))
     }
 

@@ -549,10 +549,25 @@ fn hello(state: &State, fd: c_int, why: u64) -> Result<c_int, i32> {
     if slots_fd == LOST {
         return Err(-libc::EMFILE);
     }
+    if reply.r2 != 0 {
+        permit(fd);
+    }
     state.is_numbered(reply.r1 as u32);
     let usable = table::adopt_slots(slots_fd, reply.r0 as usize);
     raw::close(slots_fd);
     if usable { Ok(fd) } else { Err(-libc::EPROTO) }
+}
+
+/// Permits the manager at the other end to read and write this process's memory, where only ancestors may: a
+/// daemon's it is not.
+fn permit(fd: c_int) {
+    let mut peer = libc::ucred { pid: 0, uid: 0, gid: 0 };
+    let mut bytes = size_of::<libc::ucred>() as libc::socklen_t;
+    let (level, name) = (libc::SOL_SOCKET, libc::SO_PEERCRED);
+    let r = raw_call!(libc::SYS_getsockopt, fd, level, name, &raw mut peer, &raw mut bytes);
+    if r >= 0 && peer.pid > 0 {
+        raw_call!(libc::SYS_prctl, libc::PR_SET_PTRACER, peer.pid, 0, 0, 0);
+    }
 }
 
 /// Whether a call is kept from this process, by a filter of its own or of who started it.

@@ -133,10 +133,9 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
         Capability::PagemapScan => outcome(pagemap_scan(), ""),
         Capability::Move => outcome(move_page().map(|()| "a page was moved".into()), ""),
         Capability::OwnProc => own_proc(),
-        Capability::ProcessVm => outcome(
-            process_vm().map(|()| "a child's memory was copied".into()),
-            &grant("SYS_PTRACE"),
-        ),
+        Capability::ProcessVm => {
+            outcome(process_vm().map(|()| "a child's memory was copied".into()), &grant_reach())
+        }
         Capability::RemoteZap => remote_zap(),
         Capability::MemfdSeals => outcome(seals().map(|()| "a seal held".into()), ""),
         Capability::AbstractSockets => outcome(abstract_socket(), ""),
@@ -161,6 +160,17 @@ fn grant(name: &str) -> String {
     }
     let program = std::env::current_exe().unwrap_or_else(|_| "pagekeeper".into());
     format!("sudo setcap cap_{}+ep {}", name.to_lowercase(), program.display())
+}
+
+/// How another process's memory may be read and written.
+fn grant_reach() -> String {
+    match process::reach::scope() {
+        0 | 1 => grant("SYS_PTRACE"),
+        2 => format!("sudo sysctl -w kernel.yama.ptrace_scope=1, or: {}", grant("SYS_PTRACE")),
+        _ => "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a new start of the machine, which nobody may \
+              trace on until then"
+            .to_owned(),
+    }
 }
 
 fn is_in_container() -> bool {
