@@ -5,6 +5,7 @@ use crate::engine::spaces::Region;
 use crate::engine::{Buffer, Deferred};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
+use pagekeeper_sys::memfd::{self, HUGE_SETTING};
 use std::ops::Range;
 use std::time::Duration;
 use thiserror::Error;
@@ -23,6 +24,16 @@ pub(crate) fn other_pages() -> Option<String> {
         format!(
             "the pages of this kernel have {bytes} bytes, and Pagekeeper works with pages of \
              {PAGE_BYTES}: boot a kernel that is built for those"
+        )
+    })
+}
+
+/// What is the matter where this machine's memory does not come page by page, in words.
+pub(crate) fn huge_pages() -> Option<String> {
+    memfd::huge_by_setting().map(|word| {
+        format!(
+            "pages of shared memory come 512 at a time here ({HUGE_SETTING} is {word}), so that many times \
+             the memory that is allowed would be taken. As root: echo advise >{HUGE_SETTING}"
         )
     })
 }

@@ -79,7 +79,7 @@ impl Mode {
     fn needs(self) -> Vec<Capability> {
         use Capability::{
             AbstractSockets, MemoryCgroup, MinorShmem, OwnProc, PageSize, ProcessVm, RemoteZap,
-            UserfaultUserMode, WpShmem,
+            SmallShmem, UserfaultUserMode, WpShmem,
         };
         let mut needs = vec![
             PageSize,
@@ -88,6 +88,7 @@ impl Mode {
             WpShmem,
             OwnProc,
             ProcessVm,
+            SmallShmem,
             AbstractSockets,
         ];
         match self {

@@ -59,6 +59,8 @@ capabilities! {
     ProcessVm = "process-vm",
     /// Unmapping shared pages of another process by `process_madvise(MADV_PAGEOUT)`.
     RemoteZap = "remote-zap",
+    /// Shared memory comes page by page.
+    SmallShmem = "small-shmem",
     /// Sealed memfds.
     MemfdSeals = "memfd-seals",
     /// Unix sockets in the abstract name space.

@@ -12,6 +12,28 @@ use crate::{Errno, Result, file};
 
 pub use rustix::fs::SealFlags;
 
+/// The kernel's setting of transparent huge pages in memfds.
+pub const HUGE_SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
+/// Whether pages of memfds come 512 at a time on this machine, for whoever wants one: the word of
+/// [`HUGE_SETTING`] that makes it so. Who keeps single pages there keeps many times as many.
+pub fn huge_by_setting() -> Option<String> {
+    if !mask::allows(Capability::SmallShmem) {
+        return Some("masked".to_owned());
+    }
+    let setting = std::fs::read_to_string(HUGE_SETTING).ok()?;
+    chosen(&setting).filter(|word| HUGE_FOR_ALL.contains(word)).map(str::to_owned)
+}
+
+/// Settings under which nobody asks for huge pages and all get them.
+const HUGE_FOR_ALL: [&str; 3] = ["always", "within_size", "force"];
+
+/// Of words of which one is in brackets, that one.
+fn chosen(setting: &str) -> Option<&str> {
+    let (_, from) = setting.split_once('[')?;
+    from.split_once(']').map(|(word, _)| word)
+}
+
 /// A file that has no name and lives in memory until its last descriptor and mapping are gone.
 #[derive(Debug)]
 pub struct Memfd {
@@ -208,6 +230,13 @@ mod tests {
     use crate::PAGE_BYTES;
 
     const PAGE: u64 = PAGE_BYTES as u64;
+
+    #[test]
+    fn the_chosen_setting_is_in_brackets() {
+        assert_eq!(chosen("always within_size [advise] never deny force\n"), Some("advise"));
+        assert_eq!(chosen("[always] within_size advise never deny force\n"), Some("always"));
+        assert_eq!((chosen(""), chosen("always [never")), (None, None));
+    }
 
     #[test]
     fn populated_ranges_follow_writes_and_punches() {

@@ -211,7 +211,8 @@ fn an_older_kernel_does() {
 /// Where the kernel's pages are larger than those that everything here counts in (AArch64 has such
 /// kernels), nothing is started, and the user is told why. Nor is it where no mapping could be managed (in
 /// containers, by a filter) or looked up (in a process namespace with the `/proc` of another): each mapping
-/// of a file failed there; nor where programs' memory is out of reach (`kernel.yama.ptrace_scope`), and reads did.
+/// of a file failed there; nor where programs' memory is out of reach (`kernel.yama.ptrace_scope`), and reads did; nor where each
+/// page brings 511 others, and a program was ended for lack of memory.
 #[test]
 fn a_machine_that_lacks_what_is_needed_is_refused() {
     const INSIDE: &str = "unshare --pid --fork";
@@ -220,6 +221,7 @@ fn a_machine_that_lacks_what_is_needed_is_refused() {
         ("page-size", "", "pages of this kernel have 65536 bytes"),
         ("userfaultfd-user-mode", "", "userfaultfd(2)"),
         ("own-proc", "", "--mount-proc"),
+        ("small-shmem", "", "echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled"),
         ("process-vm", "", "process-vm in pagekeeper doctor"),
         ("", INSIDE, "--mount-proc"),
     ] {

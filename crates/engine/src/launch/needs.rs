@@ -1,6 +1,6 @@
 //! What there must be before anything is begun: on the machine, and within the limits of this process.
 
-use crate::port::other_pages;
+use crate::port::{huge_pages, other_pages};
 use pagekeeper_sys::launch::LiftedLimits;
 use pagekeeper_sys::process::{self, OTHER_PROC, OWN_PROC};
 use pagekeeper_sys::userfault::{self, Features, UNFILTERED};
@@ -19,7 +19,7 @@ const NEEDED: Features = Features::MISSING_SHMEM
 
 /// Whether a program can be run; why not, and what to do about it.
 pub(super) fn check(limits: &LiftedLimits) -> Result<(), String> {
-    other_pages().map_or(Ok(()), Err)?;
+    other_pages().or_else(huge_pages).map_or(Ok(()), Err)?;
     within(limits)?;
     followed()?;
     served()

@@ -17,7 +17,7 @@ use crate::buffer::Buffer;
 use crate::fanotify::{self, Fanotify};
 use crate::file::{self, Lease, TransferFlags};
 use crate::mask::Capability;
-use crate::memfd::{Memfd, SealFlags};
+use crate::memfd::{self, Memfd, SealFlags};
 use crate::pagemap::{Categories, Pagemap};
 use crate::userfault::{Event, Features, OpenFlags, Track, UNFILTERED, Userfault};
 use crate::{Errno, PAGE_BYTES, cgroup, process, socket};
@@ -137,6 +137,7 @@ pub(super) fn run(capability: Capability, directory: &Path) -> Outcome {
             outcome(process_vm().map(|()| "a child's memory was copied".into()), &grant_reach())
         }
         Capability::RemoteZap => remote_zap(),
+        Capability::SmallShmem => small_shmem(),
         Capability::MemfdSeals => outcome(seals().map(|()| "a seal held".into()), ""),
         Capability::AbstractSockets => outcome(abstract_socket(), ""),
         Capability::DirectIo => outcome(direct_io(directory), ""),
@@ -742,6 +743,14 @@ fn open_files() -> Outcome {
         },
         Some(hard) => works(format!("up to {hard}")),
         None => works("no limit"),
+    }
+}
+
+fn small_shmem() -> Outcome {
+    match memfd::huge_by_setting() {
+        None => works("none that nobody asks for is huge"),
+        Some(word) => missing(format!("{} is {word}", memfd::HUGE_SETTING))
+            .remedy(format!("as root: echo advise >{}", memfd::HUGE_SETTING)),
     }
 }
 

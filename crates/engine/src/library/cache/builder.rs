@@ -13,7 +13,7 @@ use crate::library::tables::Tables;
 use crate::library::translation::{Buckets, Translation};
 use crate::library::visits::Visits;
 use crate::manager::work::Workers;
-use crate::port::{PAGE_BYTES, other_pages};
+use crate::port::{PAGE_BYTES, huge_pages, other_pages};
 use pagekeeper_frames::{Budget, Config, Sampling, SamplingShare, WINDOW_PAGES_MAX};
 use pagekeeper_policy::PolicySpec;
 use pagekeeper_sys::Errno;
@@ -200,7 +200,8 @@ impl Builder {
     /// has no buckets, or another fault path than explicit; those of `memfd_create(2)`, `mmap(2)` and of
     /// starting threads. For fault paths other than explicit, those of `userfaultfd(2)` (`pagekeeper doctor` says what is missing and how to get it), and
     /// `EBUSY`: the program has another kind of handler of SIGBUS from here. `Unsupported`: this kernel's
-    /// pages have not 4096 bytes.
+    /// pages have not 4096 bytes, or this machine's shared memory comes in huge pages where smaller ones are
+    /// to be mapped; the error says what to do.
     pub fn build(self) -> io::Result<Cache> {
         let policy = match self.policy {
             Some(policy) => policy,
@@ -216,7 +217,9 @@ impl Builder {
         if !sound {
             return Err(Errno::INVAL.into());
         }
-        if let Some(reason) = other_pages() {
+        // Pages of the largest size are to be huge; without a mapping, they lie in blocks that are.
+        let is_single = self.translation == Translation::Mapped && page_bytes < PAGE_BYTES_MAX;
+        if let Some(reason) = other_pages().or_else(|| is_single.then(huge_pages).flatten()) {
             return Err(io::Error::new(io::ErrorKind::Unsupported, reason));
         }
         let budget = Budget::new(self.budget_bytes, policy.info().bytes_per_page);
