@@ -168,8 +168,7 @@ fn grant_reach() -> String {
     match process::reach::scope() {
         0 | 1 => grant("SYS_PTRACE"),
         2 => format!("sudo sysctl -w kernel.yama.ptrace_scope=1, or: {}", grant("SYS_PTRACE")),
-        _ => "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a new start of the machine, which nobody may \
-              trace on until then"
+        _ => "kernel.yama.ptrace_scope = 1 in /etc/sysctl.d, and a restart of the machine: 3 lasts until then"
             .to_owned(),
     }
 }
