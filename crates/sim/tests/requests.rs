@@ -80,6 +80,11 @@ fn a_selector_by_files_saves_requests_too() {
         policies.map(|policy| loops_and_working_sets(policy, 16_384).read_requests);
     assert!(by_files < lru, "{by_files} requests, {lru} under lru");
     assert!(100 * by_files < 85 * by_pages, "{by_files} requests, {by_pages} by pages");
+    for frames in [4096, 16_384] {
+        let [lru, auto] =
+            ["lru", "auto"].map(|policy| loops_and_working_sets(policy, frames).pages_read);
+        assert!(100 * auto < 85 * lru, "{frames} frames: {auto} pages, {lru} under lru");
+    }
 }
 
 /// What is used again and again beside scans of what is not: recency lets scans take its place, and a
