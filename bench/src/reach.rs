@@ -7,6 +7,7 @@ use crate::table::{self, Spread};
 use anyhow::{Context, Result, ensure};
 use memmap2::{Advice, MmapMut};
 use pagekeeper::library::{Cache, FaultPath, Options, Protection, Region, Segment, Translation};
+use pagekeeper_sys::memfd::{HUGE_SETTING, huge_setting};
 use serde_json::json;
 use std::fs;
 use std::hint::black_box;
@@ -14,23 +15,21 @@ use std::time::Instant;
 
 const MIB: u64 = 1 << 20;
 const FILE: u64 = 1 << 30;
-const SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 /// The machine's setting of huge pages for shared memory, restored when dropped.
 struct Setting(String);
 
 impl Setting {
     fn set(value: &str) -> Result<Setting> {
-        let before = fs::read_to_string(SETTING).context(SETTING)?;
-        let chosen = before.split(['[', ']']).nth(1).context("no setting is chosen")?.to_owned();
-        fs::write(SETTING, value).with_context(|| format!("{SETTING} (root may)"))?;
+        let chosen = huge_setting().context(HUGE_SETTING)?;
+        fs::write(HUGE_SETTING, value).with_context(|| format!("{HUGE_SETTING} (root may)"))?;
         Ok(Setting(chosen))
     }
 }
 
 impl Drop for Setting {
     fn drop(&mut self) {
-        let _ = fs::write(SETTING, &self.0);
+        let _ = fs::write(HUGE_SETTING, &self.0);
     }
 }
 

@@ -32,30 +32,25 @@ static BEFORE: OnceLock<Before> = OnceLock::new();
 
 struct Before {
     mask: SignalSet,
-    /// SIGCHLD, if it was.
-    ignored: Option<i32>,
     timers: Timers,
 }
 
 /// Blocks the signals. Call before there are threads.
 pub(crate) fn take_over() {
+    // Where this is ignored, the kernel forgets how a child ended, and whose its number was.
+    let _ = signal::ignore(libc::SIGCHLD, false);
     // Blocking these cannot fail; if it did, signals would end the manager as they end others.
     if let Ok(mask) = signal::block(&taken()) {
-        let ignored = signal::is_ignored(libc::SIGCHLD).then_some(libc::SIGCHLD);
-        // The kernel forgets how a child ended, and whose its number was, where this is ignored.
-        ignored.map(|number| signal::ignore(number, false));
-        BEFORE.get_or_init(|| Before { mask, ignored, timers: Timers::stop() });
+        BEFORE.get_or_init(|| Before { mask, timers: Timers::stop() });
     }
 }
 
 /// Before the program is started: it gets what this process was given.
 pub(crate) fn prepare(command: &mut Command) {
     let before = BEFORE.get();
-    let pipe = given::pipe_was_ignored().then_some(libc::SIGPIPE);
-    let child = before.and_then(|before| before.ignored);
     let setup = ChildSetup {
         signal_mask: Some(before.map_or(SignalSet::of(&[]), |before| before.mask)),
-        ignored_signals: pipe.into_iter().chain(child).collect(),
+        ignored_signals: given::ignored_signals().collect(),
         timers: before.map(|before| before.timers),
         closed_descriptors: given::closed_descriptors().collect(),
         ..ChildSetup::default()

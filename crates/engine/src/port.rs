@@ -5,7 +5,7 @@ use crate::engine::spaces::Region;
 use crate::engine::{Buffer, Deferred};
 use pagekeeper_frames::Place;
 use pagekeeper_policy::Page;
-use pagekeeper_sys::memfd::{self, HUGE_SETTING};
+use pagekeeper_sys::memfd::{self, HUGE_SETTING, SMALLER};
 use std::ops::Range;
 use std::time::Duration;
 use thiserror::Error;
@@ -33,7 +33,7 @@ pub(crate) fn huge_pages() -> Option<String> {
     memfd::huge_by_setting().map(|word| {
         format!(
             "pages of shared memory come 512 at a time here ({HUGE_SETTING} is {word}), so that many times \
-             the memory that is allowed would be taken. As root: echo advise >{HUGE_SETTING}"
+             the memory that is allowed would be taken. To change it, {SMALLER}"
         )
     })
 }

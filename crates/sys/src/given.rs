@@ -2,43 +2,51 @@
 //! runtime has changed before `main`, and timers that would run out here.
 #![allow(unsafe_code)]
 
-use core::mem::MaybeUninit;
-use core::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use core::sync::atomic::{AtomicU8, Ordering};
 
 use crate::signal::is_ignored;
 
-/// Whether SIGPIPE was ignored: Rust's runtime ignores it.
-static PIPE_WAS_IGNORED: AtomicBool = AtomicBool::new(false);
+/// Signals of those that this process changes which were ignored, a bit each: Rust's runtime ignores SIGPIPE, and
+/// who waits for a child may not ignore SIGCHLD.
+static IGNORED: AtomicU8 = AtomicU8::new(0);
+const CHANGED: [i32; 2] = [libc::SIGPIPE, libc::SIGCHLD];
 
-/// A bit for each of the three standard descriptors that was closed: Rust's runtime opens `/dev/null` there.
+/// Standard descriptors that were closed, a bit each: Rust's runtime opens `/dev/null` there.
 static CLOSED: AtomicU8 = AtomicU8::new(0);
+const STANDARD: [i32; 3] = [libc::STDIN_FILENO, libc::STDOUT_FILENO, libc::STDERR_FILENO];
 
 /// Called by the dynamic linker, before that.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK_FIRST: extern "C" fn() = {
     extern "C" fn look() {
-        PIPE_WAS_IGNORED.store(is_ignored(libc::SIGPIPE), Ordering::Relaxed);
+        note(&IGNORED, CHANGED, is_ignored);
         // SAFETY: asks whether the descriptor is one, and changes nothing.
-        let is_closed = |fd: &u8| unsafe { libc::fcntl(i32::from(*fd), libc::F_GETFD) } == -1;
-        let closed = (0..3_u8).filter(is_closed).fold(0, |bits, fd| bits | 1 << fd);
-        CLOSED.store(closed, Ordering::Relaxed);
+        note(&CLOSED, STANDARD, |fd| unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1);
     }
     look
 };
 
-/// Whether SIGPIPE was ignored when this process was executed, as service managers have it.
-pub fn pipe_was_ignored() -> bool {
+fn note<const N: usize>(noted: &AtomicU8, all: [i32; N], is_so: impl Fn(i32) -> bool) {
+    let bits = (0..N).filter(|at| is_so(all[*at])).fold(0, |bits, at| bits | 1 << at);
+    noted.store(bits, Ordering::Relaxed);
+}
+
+fn noted<const N: usize>(noted: &AtomicU8, all: [i32; N]) -> impl Iterator<Item = i32> {
     // So that it is linked.
     core::hint::black_box(&LOOK_FIRST);
-    PIPE_WAS_IGNORED.load(Ordering::Relaxed)
+    let bits = noted.load(Ordering::Relaxed);
+    (0..N).filter(move |at| bits >> at & 1 != 0).map(move |at| all[at])
+}
+
+/// SIGPIPE and SIGCHLD, as far as they were ignored when this process was executed, as service managers have it.
+pub fn ignored_signals() -> impl Iterator<Item = i32> {
+    noted(&IGNORED, CHANGED)
 }
 
 /// Standard descriptors that were closed when this process was executed.
 pub fn closed_descriptors() -> impl Iterator<Item = i32> {
-    core::hint::black_box(&LOOK_FIRST);
-    let closed = CLOSED.load(Ordering::Relaxed);
-    (0..3).filter(move |fd| closed & 1 << fd != 0)
+    noted(&CLOSED, STANDARD)
 }
 
 /// The interval timers, `alarm(2)` among them, which stay when a process executes a program and which a child
@@ -54,12 +62,10 @@ impl Timers {
         Timers(WHICH.map(|which| {
             let never = libc::timeval { tv_sec: 0, tv_usec: 0 };
             let stopped = libc::itimerval { it_interval: never, it_value: never };
-            let mut before = MaybeUninit::new(stopped);
-            // SAFETY: both are initialised, and live as long as the call.
-            unsafe {
-                libc::setitimer(which, &stopped, before.as_mut_ptr());
-                before.assume_init()
-            }
+            let mut before = stopped;
+            // SAFETY: one is read, and the other is written.
+            unsafe { libc::setitimer(which, &stopped, &mut before) };
+            before
         }))
     }
 

@@ -15,14 +15,22 @@ pub use rustix::fs::SealFlags;
 /// The kernel's setting of transparent huge pages in memfds.
 pub const HUGE_SETTING: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
+/// How that is changed where it makes all of them huge.
+pub const SMALLER: &str = "as root: echo advise >/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+
 /// Whether pages of memfds come 512 at a time on this machine, for whoever wants one: the word of
 /// [`HUGE_SETTING`] that makes it so. Who keeps single pages there keeps many times as many.
 pub fn huge_by_setting() -> Option<String> {
     if !mask::allows(Capability::SmallShmem) {
         return Some("masked".to_owned());
     }
+    huge_setting().filter(|word| HUGE_FOR_ALL.contains(&&**word))
+}
+
+/// The word of [`HUGE_SETTING`] that holds; none without huge pages.
+pub fn huge_setting() -> Option<String> {
     let setting = std::fs::read_to_string(HUGE_SETTING).ok()?;
-    chosen(&setting).filter(|word| HUGE_FOR_ALL.contains(word)).map(str::to_owned)
+    chosen(&setting).map(str::to_owned)
 }
 
 /// Settings under which nobody asks for huge pages and all get them.

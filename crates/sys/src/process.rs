@@ -22,7 +22,6 @@ pub use mappings::{
     Detail, Mapping, for_each_detailed_mapping, for_each_mapping, for_each_mapping_in,
     for_each_shared_mapping, mapping_at,
 };
-pub(crate) use own::programs_may_trace;
 pub use own::{
     Child, Exit, affinity, fork, fork_with, hide_variable, reap, set_affinity, set_affinity_to,
     set_name, set_parent_death_signal, set_title, setsid,

@@ -207,7 +207,7 @@ pub struct OpenFlags {
 /// Whether programs that this process starts may have all their faults served, those of system calls
 /// too, and their forks reported. Else [`OpenFlags::user_mode_only`] is left, without forks.
 pub fn may_follow_programs() -> bool {
-    if !process::programs_may_trace() {
+    if !process::reach::programs_may_trace() {
         return false;
     }
     let flags = OpenFlags { nonblocking: true, user_mode_only: false };

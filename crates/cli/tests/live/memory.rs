@@ -211,8 +211,8 @@ fn an_older_kernel_does() {
 /// Where the kernel's pages are larger than those that everything here counts in (AArch64 has such
 /// kernels), nothing is started, and the user is told why. Nor is it where no mapping could be managed (in
 /// containers, by a filter) or looked up (in a process namespace with the `/proc` of another): each mapping
-/// of a file failed there; nor where programs' memory is out of reach (`kernel.yama.ptrace_scope`), and reads did; nor where each
-/// page brings 511 others, and a program was ended for lack of memory.
+/// of a file failed there. Nor where programs' memory is out of reach (`kernel.yama.ptrace_scope`): each read
+/// failed. Nor where each page brings 511 others: a program was ended for lack of memory.
 #[test]
 fn a_machine_that_lacks_what_is_needed_is_refused() {
     const INSIDE: &str = "unshare --pid --fork";

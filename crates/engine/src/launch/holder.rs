@@ -227,15 +227,20 @@ fn be(socket: Connection, table: Table) {
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
     // Out of the manager's process group and away from its terminal.
     let _ = process::setsid();
-    let mut interjectors = Vec::new();
-    if let Some(mut held) = hold(&socket, &mut interjectors) {
-        let rescue = held.rescue(&table);
-        eprintln!("pagekeeper: {}", rescue.told());
-        held.outlive_programs();
+    let Some(mut held) = hold(&socket) else { return };
+    let rescue = held.rescue(&table);
+    eprintln!("pagekeeper: {}", rescue.told());
+    held.outlive_programs();
+}
+
+/// A process that interrupts programs ([`crate::standby::interject`]). It ends with the holder in any case, but
+/// after it: who removes the run's cgroup, or looks for what is left of the run, would find it.
+struct Interjector(Child);
+
+impl Drop for Interjector {
+    fn drop(&mut self) {
+        self.0.kill();
     }
-    // They end with this process in any case, but after it: who removes the run's cgroup, or looks for what
-    // is left of the run, would find them.
-    interjectors.iter_mut().for_each(Child::kill);
 }
 
 #[derive(Default)]
@@ -249,6 +254,7 @@ struct Held {
     leashes: HashMap<u32, OwnedFd>,
     /// Where programs connect. They close with the holder.
     listeners: Vec<OwnedFd>,
+    interjectors: Vec<Interjector>,
     tag: Vec<u8>,
 }
 
@@ -311,8 +317,8 @@ impl Rescue {
     }
 }
 
-/// Holds until the manager says it is done (`None`), or dies. Who was made to interject is added.
-fn hold(socket: &Connection, interjectors: &mut Vec<Child>) -> Option<Held> {
+/// Holds until the manager says it is done (`None`), or dies.
+fn hold(socket: &Connection) -> Option<Held> {
     // It holds two descriptors a file, and a message whose descriptor finds no room loses it.
     pagekeeper_sys::launch::raise_open_files_limit();
     let mut held = Held::default();
@@ -335,9 +341,10 @@ fn hold(socket: &Connection, interjectors: &mut Vec<Child>) -> Option<Held> {
             (INTERJECT, _) => {
                 if let Some(inode) = rest.first_chunk() {
                     let inode = u64::from_le_bytes(*inode);
-                    interjectors.retain_mut(|child| !child.has_ended());
+                    held.interjectors.retain_mut(|one| !one.0.has_ended());
                     // Without it such programs go on with what the kernel has mapped for them.
-                    interjectors.extend(process::fork(move || interject(inode)));
+                    let made = process::fork(move || interject(inode));
+                    held.interjectors.extend(made.map(Interjector));
                 }
             }
             (FORGET, _) => {

@@ -548,7 +548,7 @@ fn remote_zap() -> Outcome {
 
 fn event_fork() -> Result<(), Failed> {
     // The programs need it, and not only this one.
-    let trace = if process::programs_may_trace() { Ok(()) } else { Err(Errno::PERM) };
+    let trace = if process::reach::programs_may_trace() { Ok(()) } else { Err(Errno::PERM) };
     trace.step("CAP_SYS_PTRACE for programs")?;
     let features = Features::MISSING_SHMEM | Features::EVENT_FORK;
     let (uffd, scratch) = tracked(features, Track::MISSING)?;
@@ -748,8 +748,7 @@ fn open_files() -> Outcome {
 fn small_shmem() -> Outcome {
     match memfd::huge_by_setting() {
         None => works("none that nobody asks for is huge"),
-        Some(word) => missing(format!("{} is {word}", memfd::HUGE_SETTING))
-            .remedy(format!("as root: echo advise >{}", memfd::HUGE_SETTING)),
+        Some(word) => missing(format!("{} is {word}", memfd::HUGE_SETTING)).remedy(memfd::SMALLER),
     }
 }
 

@@ -79,14 +79,13 @@ pub fn setsid() -> Result<()> {
 /// ever; [`Errno::AGAIN`], [`Errno::NOMEM`].
 pub fn fork(f: impl FnOnce()) -> Result<Child> {
     check_alone()?;
-    let id = fork_alone(|| {
+    fork_alone(|| {
         let ends_with_parent = set_parent_death_signal(libc::SIGKILL).is_ok();
         close_range(0, libc::c_int::MAX);
         if ends_with_parent {
             f();
         }
-    })?;
-    Ok(Child { id, ended: false })
+    })
 }
 
 /// Makes a child that runs `f` in a copy of this process's memory, and outlives this process. Of its
@@ -98,15 +97,14 @@ pub fn fork_with(kept: OwnedFd, f: impl FnOnce(OwnedFd)) -> Result<Child> {
     check_alone()?;
     let null =
         fs::File::options().read(true).write(true).open("/dev/null").map_err(|e| errno(&e))?;
-    let id = fork_alone(|| {
+    fork_alone(|| {
         let _ = rustix::stdio::dup2_stdin(&null);
         let _ = rustix::stdio::dup2_stdout(&null);
         let number = kept.as_raw_fd();
         close_range(libc::STDERR_FILENO + 1, number - 1);
         close_range(number + 1, libc::c_int::MAX);
         f(kept);
-    })?;
-    Ok(Child { id, ended: false })
+    })
 }
 
 /// A child of [`fork`] or [`fork_with`].
@@ -138,7 +136,7 @@ impl Child {
     /// Ends it at once, and waits until it is gone.
     pub fn kill(&mut self) {
         if !self.has_ended() {
-            let _ = pid(self.id).and_then(|id| rustix::process::kill_process(id, Signal::KILL));
+            let _ = crate::signal::send(self.id, libc::SIGKILL);
         }
         self.wait();
     }
@@ -158,7 +156,7 @@ fn check_alone() -> Result<()> {
 }
 
 /// Calls `f` in a child of this process, which has but one thread, and ends it.
-fn fork_alone(f: impl FnOnce()) -> Result<u32> {
+fn fork_alone(f: impl FnOnce()) -> Result<Child> {
     // SAFETY: no other thread exists, so the child's memory is that of a whole program.
     let id = crate::check(unsafe { libc::fork() })?;
     if id == 0 {
@@ -166,7 +164,7 @@ fn fork_alone(f: impl FnOnce()) -> Result<u32> {
         // SAFETY: ends the process, and runs nothing else.
         unsafe { libc::_exit(0) };
     }
-    Ok(id as u32)
+    Ok(Child { id: id as u32, ended: false })
 }
 
 /// For a forked child, which uses none of these.
@@ -238,14 +236,4 @@ pub fn reap() -> Result<Option<(u32, Exit)>> {
         };
         Some((pid.as_raw_nonzero().get() as u32, exit))
     }))
-}
-
-/// Whether programs that this process executes can have CAP_SYS_PTRACE: root's, and those that
-/// inherit it. What only the file of this program was given, they do not get.
-pub(crate) fn programs_may_trace() -> bool {
-    const SYS_PTRACE: u64 = 19;
-    let status = read_proc("/proc/self/status").unwrap_or_default();
-    let inherited = status.lines().find_map(|line| line.strip_prefix("CapAmb:"));
-    let inherited = inherited.and_then(|set| u64::from_str_radix(set.trim(), 16).ok());
-    rustix::process::geteuid().is_root() || inherited.is_some_and(|set| set >> SYS_PTRACE & 1 != 0)
 }

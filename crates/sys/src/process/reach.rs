@@ -5,7 +5,7 @@
 use std::sync::OnceLock;
 
 use rustix::process::{DumpableBehavior, dumpable_behavior};
-use rustix::thread::{CapabilitySet, capabilities};
+use rustix::thread::{CapabilitySet, capabilities, capability_is_in_ambient_set};
 
 use super::process_vm_read;
 use crate::Errno;
@@ -22,11 +22,16 @@ pub fn scope() -> u32 {
 pub fn needs_leave() -> bool {
     static NEEDS: OnceLock<bool> = OnceLock::new();
     *NEEDS.get_or_init(|| {
-        let may_trace = |sets: rustix::thread::CapabilitySets| {
-            sets.effective.contains(CapabilitySet::SYS_PTRACE)
-        };
-        scope() != 0 && !capabilities(None).is_ok_and(may_trace)
+        let sets = capabilities(None);
+        scope() != 0 && !sets.is_ok_and(|sets| sets.effective.contains(CapabilitySet::SYS_PTRACE))
     })
+}
+
+/// Whether programs that this process executes can have CAP_SYS_PTRACE: root's, and those that
+/// inherit it. What only the file of this program was given, they do not get.
+pub(crate) fn programs_may_trace() -> bool {
+    let is_inherited = capability_is_in_ambient_set(CapabilitySet::SYS_PTRACE);
+    rustix::process::geteuid().is_root() || is_inherited == Ok(true)
 }
 
 /// Whether programs of this user that are descendants can be reached: tried on a child, which has executed
