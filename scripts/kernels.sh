@@ -20,10 +20,11 @@ mkdir -p "$at"
 bin=${PAGEKEEPER_BIN:-$PWD/target/release/pagekeeper}
 preload=${PAGEKEEPER_PRELOAD:-$PWD/target/release/libpagekeeper_preload.so}
 
-command -v qemu-system-x86_64 >/dev/null && [ -x /bin/busybox ] && command -v cpio >/dev/null || {
+command -v qemu-system-x86_64 >/dev/null && [ -x /bin/busybox ] && command -v cpio >/dev/null &&
+    command -v apparmor_parser >/dev/null || {
     apt-get update -qq
     DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-        qemu-system-x86 busybox-static kmod cpio xz-utils >/dev/null
+        qemu-system-x86 busybox-static kmod cpio xz-utils apparmor >/dev/null
 }
 
 # A package of the kernel's own, of a name that stands for the newest of a series.
@@ -70,14 +71,15 @@ for here in proc sys dev; do mount --move /\$here /new/\$here; done
 mkdir -p /new/dev/pts /new/dev/shm $PWD/target/tmp
 mount -t devpts devpts /new/dev/pts; mount -t tmpfs shm /new/dev/shm; mount -t tmpfs run /new/run
 mount --bind /disk/tmp /new/tmp; mount --bind /disk/target /new$PWD/target/tmp
+mount -t securityfs security /new/sys/kernel/security
 mount -t cgroup2 cgroup2 /new/sys/fs/cgroup
 echo "+memory +io +cpu +pids" >/new/sys/fs/cgroup/cgroup.subtree_control
 # As on Ubuntu.
 echo 1 >/proc/sys/kernel/yama/ptrace_scope
 ip link set lo up; ulimit -n 1048576
 cp /tests /new/tests
-chroot /new /bin/bash /tests
-poweroff -f
+# Not by chroot: to AppArmor, paths begin at the root of all.
+exec switch_root /new /bin/bash -c '/bin/bash /tests; /bin/busybox poweroff -f'
 INIT
     chmod 755 "$2/init"
 }

@@ -2,6 +2,7 @@
 //! itself. Process and thread ids are `u32`, as in `std::process::id`.
 #![allow(unsafe_code)]
 
+pub mod confined;
 mod mappings;
 mod own;
 pub mod reach;

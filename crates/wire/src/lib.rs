@@ -27,7 +27,7 @@ pub const ENV_DISABLE: &str = "PAGEKEEPER_DISABLE";
 /// Hexadecimal digits of the secret.
 pub const SECRET_HEX_CHARS: usize = 32;
 /// Version of this protocol; both sides come from one build, so any difference is an error.
-pub const VERSION: u32 = 29;
+pub const VERSION: u32 = 30;
 /// Bytes in a page. The product refuses to run where the kernel's base page differs.
 pub const PAGE_BYTES: u64 = 4096;
 /// The preload library's file.
@@ -443,6 +443,9 @@ pub struct Board {
     /// 1 from when a file was mapped for the first time that may be stored to: before, nobody who has ended has
     /// left anything to be written back.
     pub may_be_stored: AtomicU32,
+    /// 1 from when a program that the kernel confines, and keeps from this library, might find old bytes: the
+    /// manager is to be asked before any program is executed.
+    pub may_be_confined: AtomicU32,
 }
 
 /// Words behind the page of a [`Board`].

@@ -245,6 +245,49 @@ fn children_that_the_library_cannot_follow_find_what_was_stored() {
     );
 }
 
+/// Who is confined (AppArmor) may be kept from opening the library, which is decided as it is executed. Executed
+/// from a vfork child, such a program found the file as it was before (733 of 733 pages), and what it wrote was
+/// lost.
+#[test]
+fn a_child_that_is_confined_finds_what_was_stored() {
+    if !runs::ready() {
+        return;
+    }
+    let place = Scratch::new("confined");
+    place.put("f", vec![1u8; 50 * 4096]);
+    place.put("script", "open 1 f rw\npread 1 0 204800\npwrite 1 100 1 9\n");
+    std::fs::copy(runs::driver(), place.file("child")).unwrap();
+    let profile = format!("pagekeeper-test-{}", std::process::id());
+    let (at, child) = (place.path().display(), place.file("child").display().to_string());
+    let rules = format!(
+        "profile {profile} {child} {{ /usr/lib/** mr, /lib/** mr, /etc/** r, {at}/** rwk, {child} mr, }}"
+    );
+    place.put("rules", &rules);
+    let parser = |how: &str| {
+        let mut parser = std::process::Command::new("apparmor_parser");
+        let done = parser.arg(how).arg(place.file("rules")).output();
+        done.is_ok_and(|done| done.status.success())
+    };
+    if !parser("--replace") {
+        return runs::skip("needs root, AppArmor and apparmor_parser");
+    }
+    let mut session = Session::managed(&place, Budget::kib(1024));
+    session.expect("open 1 f rw", "ok");
+    session.expect("map 1 1 0 204800 rw shared", "ok");
+    for page in 0..50 {
+        session.expect(&format!("put 1 {} {}", page * 4096, page + 1), "ok");
+    }
+    let mine = session.ask("sum 1 0 204800");
+    session.tell("run ./child <script; true");
+    let answers = [(); 4].map(|()| session.answer());
+    parser("--remove");
+    assert_eq!(answers, ["ok", &format!("204800 {mine}"), "1", "0"]);
+    session.expect("get 1 100", "9");
+    let done = session.end();
+    assert!(done.stderr.contains("cannot be preloaded"), "it was not confined: {}", done.stderr);
+    assert_eq!(place.get("f")[100], 9);
+}
+
 /// What a child wrote that was not of the run was lost where its page was stored to: the page went over it.
 #[test]
 fn what_a_child_writes_that_left_the_run_stays() {

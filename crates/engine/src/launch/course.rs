@@ -103,6 +103,7 @@ fn set_up(
     }
     if options.delay_writes {
         let _ = manager.delays_writes.set(());
+        invitation.board.mark_confined();
     }
     let _ = manager.board.set(invitation.board.clone());
     let _ = manager.rope.set(invitation.rope()?);

@@ -4,6 +4,7 @@ use crate::manager::selection::Selection;
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::memfd::Memfd;
+use pagekeeper_sys::process::confined;
 use pagekeeper_sys::shared::SharedMap;
 use pagekeeper_wire as wire;
 use std::mem::offset_of;
@@ -52,13 +53,31 @@ impl Board {
 
     /// Whether files that are only read are the kernel's for the time being.
     pub(crate) fn stands_by(&self) -> &AtomicU32 {
-        &self.map.words(offset_of!(wire::Board, stands_by), 1)[0]
+        self.word(offset_of!(wire::Board, stands_by))
     }
 
     /// A file is about to be mapped that may be stored to.
     pub(crate) fn mark_stores(&self) {
-        let at = offset_of!(wire::Board, may_be_stored);
-        self.map.words::<AtomicU32>(at, 1)[0].store(1, Ordering::SeqCst);
+        let stored = self.word(offset_of!(wire::Board, may_be_stored));
+        if stored.swap(1, Ordering::SeqCst) == 0 {
+            self.mark_confined();
+        }
+    }
+
+    /// Something may be dirty from now on, and programs that are executed may be kept from the library.
+    pub(crate) fn mark_confined(&self) {
+        if confined::programs_may_be() {
+            self.word(offset_of!(wire::Board, may_be_confined)).store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Whether a program that is executed may be kept from the library, and find old bytes.
+    pub(crate) fn may_be_confined(&self) -> bool {
+        self.word(offset_of!(wire::Board, may_be_confined)).load(Ordering::SeqCst) != 0
+    }
+
+    fn word(&self, offset: usize) -> &AtomicU32 {
+        &self.map.words(offset, 1)[0]
     }
 
     /// A file is about to be managed. It stays marked for the rest of the run: a mark too many costs

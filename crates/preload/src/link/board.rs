@@ -95,6 +95,11 @@ pub(crate) fn may_be_stored() -> bool {
     board().is_some_and(|board| board.may_be_stored.load(SeqCst) != 0)
 }
 
+/// Whether programs that are executed may be kept from this library by the kernel, and find old bytes.
+pub(crate) fn may_be_confined() -> bool {
+    board().is_some_and(|board| board.may_be_confined.load(SeqCst) != 0)
+}
+
 /// Whether no file of a cell was ever managed.
 #[inline(always)]
 pub(crate) fn is_clear(cell: u32) -> bool {

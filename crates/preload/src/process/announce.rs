@@ -2,7 +2,7 @@
 //! that this library does not follow into.
 
 use crate::link::connection::{ask_once, ask_with};
-use crate::link::room;
+use crate::link::{board, room};
 use crate::process::environment::{Reach, door, find, leaves, present};
 use crate::process::loader;
 use crate::process::state::{self, State, View};
@@ -93,7 +93,10 @@ impl<'a> Program<'a> {
         let reply = match state::view() {
             View::Foreign if state::is_ready() => {
                 let request = self.request();
-                if request.b == 0 && loader::is_usual(self.dir, self.path) {
+                if request.b == 0
+                    && !board::may_be_confined()
+                    && loader::is_usual(self.dir, self.path)
+                {
                     return Reach::Follows;
                 }
                 self.shown(None).and_then(|shown| ask_once(&request, self.name, shown.fd).ok())

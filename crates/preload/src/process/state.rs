@@ -242,10 +242,10 @@ pub(crate) fn shut_in(state: &State) {
     let is_concerned = crate::memory::mapping::any() || table::any_active();
     if !SAID.swap(true, Ordering::Relaxed) {
         raw::complain(if is_concerned {
-            &b"a filter (seccomp, Landlock) or another network namespace keeps this process from the manager: \
+            &b"a filter (seccomp, Landlock), its confinement (AppArmor, SELinux) or another network namespace keeps this process from the manager: \
               it needs socket, connect, sendmsg, recvmsg and fcntl. Its calls on managed files fail (EIO)"[..]
         } else {
-            b"a filter (seccomp, Landlock) or another network namespace keeps this process from the manager: \
+            b"a filter (seccomp, Landlock), its confinement (AppArmor, SELinux) or another network namespace keeps this process from the manager: \
               it works on files as somebody outside"
         });
     }

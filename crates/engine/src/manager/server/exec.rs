@@ -49,8 +49,10 @@ impl Connection {
                 "{path} runs outside Pagekeeper ({reason}); dirty pages were written back before it started"
             ));
         }
-        // What was not shown may be anything: its path may lead elsewhere from here.
-        if reason.is_some() || found.is_none() || shown.is_none() {
+        let may_be_confined = self.manager.board.get().is_some_and(|board| board.may_be_confined());
+        // What was not shown may be anything: its path may lead elsewhere from here. What is confined says
+        // so itself, if it is kept from us.
+        if reason.is_some() || found.is_none() || shown.is_none() || may_be_confined {
             let _ = self.manager.engine.write_for_outside();
         }
         let vain = library_is_gone || matches!(obstacle, Some(elf::Obstacle::ForeignLinker(..)));
