@@ -31,7 +31,7 @@ use crate::standby::reach::{reach_bytes, read_ahead_kib};
 use crate::standby::verdict::{Judge, Programs, Sign, Verdict};
 use pagekeeper_sys::Errno;
 use pagekeeper_sys::cgroup::{Counts, Usage};
-use pagekeeper_sys::counters::largest_read_ahead_kib;
+use pagekeeper_sys::counters::{DeviceIo, largest_read_ahead_kib};
 use pagekeeper_sys::file::{self, FileId};
 use pagekeeper_sys::process::{self, CpuClock, CpuTimes, Detail, Mapping};
 use pagekeeper_sys::shared::{ReadOnlyMap, wake_futex};
@@ -247,6 +247,7 @@ impl Standby {
             (u64::from(window_kib) << 10) / wire::PAGE_BYTES
         });
         let mut looks = Looks { not_before: self.started };
+        let mut disks = DeviceIo::of_all().unwrap_or_default();
         let mut judge = Judge::new(frames);
         let (mut level, mut refaults) = (None, None);
         let mut pause = EVERY.saturating_sub(self.started.elapsed());
@@ -273,7 +274,7 @@ impl Standby {
             }
             let is_quiet = refaults.replace(now.refaults) == Some(now.refaults);
             pause = if is_quiet { pause_while_quiet(pause) } else { EVERY };
-            let programs = || looks.pay(|| self.look_at_programs(selection));
+            let programs = || looks.pay(|| self.look_at_programs(selection, &mut disks));
             let at = self.started.elapsed();
             if let Verdict::Short(sign) = judge.look(at, now, || *window_pages, programs) {
                 return end(sign);
@@ -281,11 +282,23 @@ impl Standby {
         }
     }
 
-    fn look_at_programs(&self, selection: &Selection) -> Programs {
+    /// What disks had read when it was looked last is `disks`.
+    fn look_at_programs(&self, selection: &Selection, disks: &mut DeviceIo) -> Programs {
         let pids: Vec<u32> = seem_to_stand_by(self.board_inode()).collect();
-        let own = pids.iter().filter_map(|pid| Some(CpuTimes::of(*pid).ok()?.user)).sum();
+        let (mut own, mut busy) = (Duration::ZERO, Duration::ZERO);
+        for times in pids.iter().filter_map(|pid| CpuTimes::of(*pid).ok()) {
+            // A shell's commands that have ended are among its children.
+            let user = times.user + times.children_user;
+            own += user;
+            busy += user + times.system + times.children_system;
+        }
+        let now = DeviceIo::of_all().unwrap_or_default();
+        let read_requests = now.reads.saturating_sub(disks.reads);
+        let read_pages = now.read_bytes.saturating_sub(disks.read_bytes) / wire::PAGE_BYTES;
+        *disks = now;
         let reach_pages = reach_bytes(pids.into_iter(), selection) / wire::PAGE_BYTES;
-        Programs { reach_pages, lifetime: self.started.elapsed(), own }
+        let lifetime = self.started.elapsed();
+        Programs { reach_pages, lifetime, own, busy, read_pages, read_requests }
     }
 
     /// Whether a file may not become managed, because a process other than `taker` has it mapped from

@@ -66,6 +66,45 @@ pub struct DeviceIo {
     pub writes: u64,
 }
 
+impl DeviceIo {
+    /// What all devices of the machine transferred, but for those that are memory or files
+    /// (`/proc/diskstats`, the kernel's `Documentation/admin-guide/iostats.rst`). Partitions count once more, and
+    /// so do devices that are made of others.
+    ///
+    /// # Errors
+    /// As `read(2)`.
+    pub fn of_all() -> Result<DeviceIo> {
+        Ok(DeviceIo::sum(&read_proc("/proc/diskstats")?))
+    }
+
+    fn sum(table: &str) -> DeviceIo {
+        let mut sum = DeviceIo::default();
+        for line in table.lines() {
+            let mut fields = line.split_ascii_whitespace();
+            let name = fields.nth(2).unwrap_or_default();
+            let is_other = ["loop", "ram", "zram"].iter().any(|kind| name.starts_with(kind));
+            if let Some(io) = DeviceIo::parse(fields).filter(|_| !is_other) {
+                sum.read_bytes += io.read_bytes;
+                sum.write_bytes += io.write_bytes;
+                sum.reads += io.reads;
+                sum.writes += io.writes;
+            }
+        }
+        sum
+    }
+
+    fn parse<'a>(fields: impl Iterator<Item = &'a str>) -> Option<DeviceIo> {
+        /// The unit of these files, whatever the device's.
+        const SECTOR_BYTES: u64 = 512;
+        let mut fields = fields.map(|field| field.parse::<u64>().ok());
+        let mut next = |skipped: usize| fields.nth(skipped).flatten();
+        let (reads, read_sectors) = (next(0)?, next(1)?);
+        let (writes, write_sectors) = (next(1)?, next(1)?);
+        let (read_bytes, write_bytes) = (read_sectors * SECTOR_BYTES, write_sectors * SECTOR_BYTES);
+        Some(DeviceIo { read_bytes, write_bytes, reads, writes })
+    }
+}
+
 impl BlockDevice {
     /// The device that holds `path`.
     ///
@@ -93,19 +132,8 @@ impl BlockDevice {
     /// # Errors
     /// As `read(2)`.
     pub fn io(&self) -> Result<DeviceIo> {
-        /// The unit of these files, whatever the device's.
-        const SECTOR_BYTES: u64 = 512;
         let text = fs::read_to_string(self.sysfs.join("stat")).map_err(|e| errno(&e))?;
-        let mut fields = text.split_ascii_whitespace().map(|f| f.parse::<u64>().ok());
-        let mut next = |skipped: usize| fields.nth(skipped).flatten().ok_or(Errno::PROTO);
-        let (reads, read_sectors) = (next(0)?, next(1)?);
-        let (writes, write_sectors) = (next(1)?, next(1)?);
-        Ok(DeviceIo {
-            read_bytes: read_sectors * SECTOR_BYTES,
-            write_bytes: write_sectors * SECTOR_BYTES,
-            reads,
-            writes,
-        })
+        DeviceIo::parse(text.split_ascii_whitespace()).ok_or(Errno::PROTO)
     }
 
     /// The directory of the disk that it is, or is a partition of.
@@ -280,6 +308,17 @@ fn page_cache_by_mincore(fd: BorrowedFd<'_>, offset: u64, len: u64) -> Result<Pa
 mod tests {
     use super::*;
     use std::io::Write;
+
+    #[test]
+    fn what_disks_read_is_summed() {
+        let table = "   7       0 loop0 2687 13 270464 663 2571 42 289960 11205 0 4212 12017\n\
+                     \x20 253       0 vda 10 3 80 7 20 1 1600 5 0 1 2 0 0 0 0 1 2\n\
+                     \x20 259       0 nvme0n1 5 0 160 7 2 1 8 5 0 1 2\n 1 2 odd\n";
+        let sum =
+            DeviceIo { read_bytes: 240 * 512, write_bytes: 1608 * 512, reads: 15, writes: 22 };
+        assert_eq!(DeviceIo::sum(table), sum);
+        assert!(DeviceIo::of_all().is_ok());
+    }
 
     #[test]
     fn dropped_pages_are_read_again_and_every_counter_sees_it() {
