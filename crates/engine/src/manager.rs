@@ -1,5 +1,6 @@
 //! The manager: one engine, the files it manages, the processes that use them.
 
+pub(crate) mod awake;
 pub(crate) mod board;
 mod clients;
 pub(crate) mod crew;
@@ -33,6 +34,7 @@ use crate::live::forks::Forks;
 use crate::live::outside::{Rotation, Watches};
 use crate::live::store::Store;
 use crate::live::{Hands, LivePort, LiveSpace, SLOTS_MAX, Slots as SlotTable};
+use crate::manager::awake::Waits;
 use crate::manager::board::Board;
 use crate::manager::crew::Crew;
 use crate::manager::ends::Ends;
@@ -130,6 +132,7 @@ pub struct Manager {
     witnessed: Mutex<HashSet<FileNo>>,
     pub(crate) secret: [u8; 16],
     pub(crate) away: Away,
+    pub(crate) waits: Waits,
 }
 
 impl Manager {
@@ -190,6 +193,7 @@ impl Manager {
             witnessed: Mutex::default(),
             secret,
             away: Away::default(),
+            waits: Waits::default(),
         });
         if manager.registry.is_none() {
             manager.note(

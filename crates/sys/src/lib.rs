@@ -22,6 +22,7 @@ compile_error!("Pagekeeper runs on 64-bit little-endian Linux only");
 
 pub mod alias;
 pub mod area;
+pub mod awake;
 pub mod buffer;
 pub mod bus;
 pub mod cancel;

@@ -136,6 +136,7 @@ impl Manager {
                 std::thread::sleep(STARVED_PAUSE);
             }
             if let Some(last) = faults.last() {
+                self.waits.count(faults.len());
                 follow.seen(last.tid, faulting.seen(last.tid, faults.len() > 1));
                 self.away.begin();
                 self.engine.dispatch(&mut faults, &faulting, Some(&self.workers));

@@ -270,6 +270,7 @@ impl Connection {
             let (head, text) = bytes[..len].split_at(size_of::<Request>());
             let Ok(request) = Request::read_from_bytes(head) else { return };
             let Some(op) = Op::from_u32(request.op) else { return };
+            self.manager.waits.count(op.has_reply().into());
             let answer = match (got.truncated, got.lost_fd) {
                 // It is as long the next time.
                 (true, _) => Err(Errno::MSGSIZE),
