@@ -205,6 +205,43 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
             heap_bytes: mib(1),
         },
         Entry {
+            name: "sqlite3, rows by pread in no order",
+            program: command(
+                &[
+                    &"sqlite3",
+                    &"-readonly",
+                    &shop,
+                    &"WITH RECURSIVE q(i, x) AS (SELECT 1, 12345 UNION ALL SELECT i + 1, \
+                      (x * 1103515245 + 12345) % 2147483648 FROM q WHERE i < 40000) \
+                      SELECT count(*), sum(length(body)) FROM q CROSS JOIN archive a \
+                      WHERE a.id = 1 + x / 65536 % 62000;",
+                ],
+                &shop,
+            ),
+            memory_bytes: mib(48),
+            heap_bytes: mib(3),
+        },
+        Entry {
+            name: "wc, md5sum and awk of a text",
+            program: command(
+                &[
+                    &"sh",
+                    &"-c",
+                    &"wc \"$0\" && md5sum \"$0\" && awk '{ n += NF } END { print n }' \"$0\"",
+                    &lines,
+                ],
+                &lines,
+            ),
+            memory_bytes: mib(24),
+            heap_bytes: mib(2),
+        },
+        Entry {
+            name: "numpy, stores in order, 3 passes",
+            program: script(include_str!("stores.py"), &samples),
+            memory_bytes: mib(48),
+            heap_bytes: mib(14),
+        },
+        Entry {
             name: "uniform random touches",
             program: Program::workload("random", &plain, &["30000", "7"])?,
             memory_bytes: mib(48),
