@@ -36,7 +36,7 @@ const ROUNDS: u128 = 16;
 /// And so much of what the kernel takes may be left at most, in tenths.
 const LEFT_TENTHS_MAX: u128 = 8;
 /// What is read by calls causes no faults. In order the kernel reads whole windows for it; where requests are
-/// shorter, they count as faults.
+/// shorter, it is judged as single pages are.
 const PAGES_PER_REQUEST_OF_LOOP: u64 = 8;
 /// Loops are told from single pages, around which the kernel reads a window for each fault, by so many
 /// windows for each fault: in order it reads ahead before there is one.
@@ -85,8 +85,9 @@ pub(crate) struct Judge {
     /// told from the latest of them that go far enough back, since a few of the program's own may have come
     /// long before its loop did.
     steps: VecDeque<Step>,
-    /// When programs were looked at last, they were on a processor nearly all the time.
-    computes: bool,
+    /// When programs were looked at last, they were on a processor nearly all the time, or read in no order: a
+    /// page that takes long does not wait for storage, or is none of a loop.
+    time_says_nothing: bool,
 }
 
 /// What the kernel had counted, so long after a run began.
@@ -123,7 +124,7 @@ impl Look {
 
 impl Judge {
     pub(crate) fn new(frames: u32) -> Judge {
-        Judge { frames, begin: None, steps: VecDeque::new(), computes: false }
+        Judge { frames, begin: None, steps: VecDeque::new(), time_says_nothing: false }
     }
 
     /// What the counts say, so long after the run began. How much the kernel reads ahead is asked, and the
@@ -183,33 +184,39 @@ impl Judge {
         let Some(last) = last.filter(|&last| self.is_enough_of_loop(last)) else {
             return Verdict::Wait;
         };
-        let mut misses = all.major_faults;
         if last.refaults > WINDOWS_PER_FAULT_OF_LOOP * window_pages() * last.major_faults {
             let page_ns = last.elapsed.as_nanos() / u128::from(last.refaults);
-            let Some(programs) = programs() else {
-                let is_slow = page_ns >= PAGE_OF_LOOP_NS && !self.computes;
-                return if is_slow { Verdict::Short(Sign::Loop) } else { Verdict::Wait };
-            };
-            let Some(request_pages) = programs.short_request_pages() else {
-                self.computes = programs.wait_ns(page_ns) < WAIT_OF_LOOP_NS;
-                let is_slow = page_ns >= PAGE_OF_LOOP_NS && !self.computes;
-                return match is_slow || programs.would_gain(page_ns, self.frames) {
-                    true => Verdict::Short(Sign::Loop),
-                    false => Verdict::NothingToWin,
-                };
-            };
-            misses = misses.max(all.refaults / request_pages.max(1));
-        }
-        // Nothing can come of single pages any more.
-        if all.refaults < REFAULTS_PER_FAULT * misses && misses > all.major_faults {
-            return Verdict::NothingToWin;
+            if let Some(verdict) = self.verdict_on_loop(page_ns, programs()) {
+                return verdict;
+            }
         }
         if all.refaults < self.enough(REFAULTS_PER_FRAME * u64::from(self.frames)) {
             return Verdict::Wait;
         }
-        match all.refaults < REFAULTS_PER_FAULT * misses {
+        match all.refaults < REFAULTS_PER_FAULT * all.major_faults {
             true => Verdict::NothingToWin,
             false => Verdict::Short(Sign::Refaults),
+        }
+    }
+
+    /// What few faults say, where each page takes so long: it is read in order. None if it is read by calls, in
+    /// runs that are too short for that.
+    fn verdict_on_loop(&mut self, page_ns: u128, programs: Option<Programs>) -> Option<Verdict> {
+        let short_pages = programs.and_then(Programs::short_request_pages);
+        if let Some(programs) = programs {
+            let computes = programs.wait_ns(page_ns) < WAIT_OF_LOOP_NS;
+            self.time_says_nothing = computes || short_pages.is_some();
+        }
+        let is_slow = page_ns >= PAGE_OF_LOOP_NS && !self.time_says_nothing;
+        match (programs, short_pages) {
+            // A fault for each page, if they were mapped.
+            (_, Some(pages)) => (pages < REFAULTS_PER_FAULT).then_some(Verdict::NothingToWin),
+            _ if is_slow => Some(Verdict::Short(Sign::Loop)),
+            (None, _) => Some(Verdict::Wait),
+            (Some(programs), _) => Some(match programs.would_gain(page_ns, self.frames) {
+                true => Verdict::Short(Sign::Loop),
+                false => Verdict::NothingToWin,
+            }),
         }
     }
 }
@@ -417,7 +424,8 @@ mod tests {
         assert_eq!(judged(26, 110), Verdict::Short(Sign::Loop));
     }
 
-    /// Once that was seen, it counts until they can be looked at again.
+    /// Once that was seen, it counts until they can be looked at again; and so it does that they read in no order,
+    /// which was taken for a loop at the next look.
     #[test]
     fn what_computed_a_moment_ago_computes() {
         let (mut judge, lifetime) = (Judge::new(100), Duration::from_secs(1));
@@ -430,7 +438,10 @@ mod tests {
         assert_eq!(look(100, 1_000, Some(busy)), Verdict::NothingToWin);
         assert_eq!(look(200, 2_000, None), Verdict::Wait);
         let waits = Programs { busy: lifetime / 2, ..busy };
-        assert_eq!(look(300, 3_000, Some(waits)), Verdict::Short(Sign::Loop));
+        let in_no_order = Programs { read_pages: 1, read_requests: 1, ..waits };
+        assert_eq!(look(300, 3_000, Some(in_no_order)), Verdict::NothingToWin);
+        assert_eq!(look(400, 4_000, None), Verdict::Wait);
+        assert_eq!(look(500, 5_000, Some(waits)), Verdict::Short(Sign::Loop));
     }
 
     /// Reads by calls cause no faults, and in no order they looked like a loop: 40,000 rows of SQLite's by
