@@ -46,27 +46,23 @@ impl Awake {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_files::Files;
 
     #[test]
     fn only_guests_that_halt_at_once_are_kept_awake() {
-        let root = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = root.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let root = Files::new();
         let asked = || fs::read(root.path().join("dev/cpu_dma_latency")).unwrap();
         let begins = || Awake::begin_under(root.path()).is_some();
         assert!(!begins());
-        put("dev/cpu_dma_latency", "");
-        put("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
-        put(OWN_POLL, "0\n");
+        root.put("dev/cpu_dma_latency", "");
+        root.put("sys/devices/system/cpu/cpuidle/current_driver", "intel_idle\n");
+        root.put(OWN_POLL, "0\n");
         assert!(!begins());
-        put("sys/devices/system/cpu/cpuidle/current_driver", "haltpoll\n");
-        put(OWN_POLL, "200000\n");
+        root.put("sys/devices/system/cpu/cpuidle/current_driver", "haltpoll\n");
+        root.put(OWN_POLL, "200000\n");
         assert!(!begins());
         assert!(asked().is_empty());
-        put(OWN_POLL, "0\n");
+        root.put(OWN_POLL, "0\n");
         assert!(begins());
         assert_eq!(asked(), [0; 4]);
         fs::remove_file(root.path().join("dev/cpu_dma_latency")).unwrap();

@@ -35,6 +35,8 @@ pub mod detour;
 pub mod doctor;
 pub mod elf;
 pub mod event;
+#[cfg(test)]
+mod fake_files;
 pub mod fanotify;
 pub mod file;
 pub mod given;

@@ -297,6 +297,7 @@ fn read_again(file: &fs::File) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_files::Files;
 
     const STAT: &str = "workingset_refault_file 1\npgmajfault 2\nactive_file 5\ninactive_file 6\n\
                         slab_reclaimable 7\n\
@@ -304,17 +305,15 @@ mod tests {
                         total_active_file 50\ntotal_inactive_file 60\n";
 
     /// A place that looks like a hierarchy of cgroups, some with a limit.
-    struct Place(tempfile::TempDir);
+    struct Place(Files);
 
     impl Place {
         fn new() -> Place {
-            Place(tempfile::tempdir().unwrap())
+            Place(Files::new())
         }
 
         fn put(&self, cgroup: &str, file: &str, text: &str) {
-            let cgroup = self.0.path().join(cgroup);
-            fs::create_dir_all(&cgroup).unwrap();
-            fs::write(cgroup.join(file), text).unwrap();
+            self.0.put(&format!("{cgroup}/{file}"), text);
         }
 
         fn cgroup(&self, name: &str, limit: &str, used_bytes: u64, stat: &str) {

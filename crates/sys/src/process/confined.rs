@@ -5,8 +5,8 @@
 use std::fs;
 use std::path::Path;
 
-/// Whether a program that is executed may be confined otherwise than the one that executes it. Profiles can be
-/// loaded at any time, so this is looked up anew.
+/// Whether a program that is executed may be confined otherwise than the one that executes it, by the profiles that
+/// are loaded now.
 pub fn programs_may_be() -> bool {
     are_confined_under(Path::new("/sys"))
 }
@@ -35,32 +35,28 @@ fn has_profiles(sys: &Path) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fake_files::Files;
 
     #[test]
     fn who_confines_nobody_is_none() {
-        let sys = tempfile::tempdir().unwrap();
-        let put = |path: &str, text: &str| {
-            let path = sys.path().join(path);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        };
+        let sys = Files::new();
         let is_confined = || are_confined_under(sys.path());
         assert!(!is_confined());
-        put("module/apparmor/parameters/enabled", "N\n");
+        sys.put("module/apparmor/parameters/enabled", "N\n");
         assert!(!is_confined());
-        put("module/apparmor/parameters/enabled", "Y\n");
+        sys.put("module/apparmor/parameters/enabled", "Y\n");
         assert!(is_confined(), "nothing is to be seen of its profiles");
         let profiles = "kernel/security/apparmor/policy/profiles";
         fs::create_dir_all(sys.path().join(profiles)).unwrap();
         assert!(!is_confined());
-        put(&format!("{profiles}/browser.0/mode"), "unconfined\n");
-        put(&format!("{profiles}/office.1/mode"), "complain\n");
+        sys.put(&format!("{profiles}/browser.0/mode"), "unconfined\n");
+        sys.put(&format!("{profiles}/office.1/mode"), "complain\n");
         assert!(!is_confined());
-        put(&format!("{profiles}/tcpdump.2/mode"), "enforce\n");
+        sys.put(&format!("{profiles}/tcpdump.2/mode"), "enforce\n");
         assert!(is_confined());
         fs::remove_dir_all(sys.path().join("module")).unwrap();
         assert!(!is_confined());
-        put("fs/selinux/enforce", "0");
+        sys.put("fs/selinux/enforce", "0");
         assert!(is_confined(), "SELinux distrusts the environment without enforcing, too");
     }
 }
