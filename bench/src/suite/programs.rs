@@ -9,6 +9,11 @@ use std::process::Command;
 
 const MIB: u64 = 1 << 20;
 
+const ROWS_IN_NO_ORDER: &str = "WITH RECURSIVE q(i, x) AS (SELECT 1, 12345 UNION ALL SELECT i + 1, \
+     (x * 1103515245 + 12345) % 2147483648 FROM q WHERE i < 40000) \
+     SELECT count(*), sum(length(body)) FROM q CROSS JOIN archive a \
+     WHERE a.id = 1 + x / 65536 % 62000;";
+
 /// A program of the suite.
 pub(super) struct Entry {
     pub(super) name: &'static str,
@@ -73,12 +78,7 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
     Ok(vec![
         Entry {
             name: "sqlite3, point queries",
-            program: sqlite(
-                "WITH RECURSIVE q(i, x) AS (SELECT 1, 12345 UNION ALL SELECT i + 1, \
-                 (x * 1103515245 + 12345) % 2147483648 FROM q WHERE i < 40000) \
-                 SELECT count(*), sum(length(body)) FROM q CROSS JOIN archive a \
-                 WHERE a.id = 1 + x / 65536 % 62000;",
-            ),
+            program: sqlite(ROWS_IN_NO_ORDER),
             memory_bytes: mib(48),
             heap_bytes: mib(1),
         },
@@ -206,18 +206,7 @@ pub(super) fn all(machine: &Machine) -> Result<Vec<Entry>> {
         },
         Entry {
             name: "sqlite3, rows by pread in no order",
-            program: command(
-                &[
-                    &"sqlite3",
-                    &"-readonly",
-                    &shop,
-                    &"WITH RECURSIVE q(i, x) AS (SELECT 1, 12345 UNION ALL SELECT i + 1, \
-                      (x * 1103515245 + 12345) % 2147483648 FROM q WHERE i < 40000) \
-                      SELECT count(*), sum(length(body)) FROM q CROSS JOIN archive a \
-                      WHERE a.id = 1 + x / 65536 % 62000;",
-                ],
-                &shop,
-            ),
+            program: command(&[&"sqlite3", &"-readonly", &shop, &ROWS_IN_NO_ORDER], &shop),
             memory_bytes: mib(48),
             heap_bytes: mib(3),
         },
